@@ -46,7 +46,6 @@ for name, placement in shapes.items():
             4 * num_devices,
             objectives=["period"],
             time_limit_s=time_limit_s,
-            polish_time_limit_s=0,
         )
         rate = None if result.repetend is None else 100 * result.repetend.bubble_rate
         rows.append({"shape": name, "memory": memory, "status": str(result.status), "bubble": rate})

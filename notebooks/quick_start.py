@@ -59,7 +59,7 @@ result.plot()
 
 # %%
 tight = placement.with_memory(placement.memory[0] - placement.by_name["F0"].memory)
-schedsearch.search(tight, num_micro_batches, micro_batches_per_repetend=1, polish_time_limit_s=5)
+schedsearch.search(tight, num_micro_batches, micro_batches_per_repetend=1, time_limit_s=10)
 
 # %% [markdown]
 # ## At what clock

@@ -47,9 +47,7 @@ stages = schedsearch.stages_of(
     weight_mib=900,
     memory_mib=2 * 900 + 600 * (num_devices + 1),
 )
-found = schedsearch.compare(
-    stages, schedules, num_micro_batches, time_limit_s=time_limit_s, polish_time_limit_s=time_limit_s
-)
+found = schedsearch.compare(stages, schedules, num_micro_batches, time_limit_s=time_limit_s)
 table = found.to_frame()
 table[["schedule", "status", "makespan_ms", "bubble_rate", "peak_memory_mib", "note"]]
 

@@ -86,7 +86,6 @@ for multiple, name in ((1, "searched, memory of ZB-H1"), (2, "searched, memory o
         num_micro_batches,
         objectives=["device_span"],
         time_limit_s=time_limit_s,
-        polish_time_limit_s=time_limit_s,
     )
     schedules[name] = found.schedule
 

@@ -40,8 +40,7 @@ class SearchRequest:
     most_micro_batches_per_repetend: int = 3
     objectives: tuple[str, ...] = OBJECTIVES
     solver: str = "portfolio"
-    time_limit_s: float = 60.0
-    polish_time_limit_s: float = 10.0
+    time_limit_s: float = 20.0
     seed: int = 0
     begin_with: BeginWith | None = None
 
@@ -85,7 +84,6 @@ def _modulo(request: SearchRequest, on_progress: Report) -> SearchResult:
         objectives=request.objectives,
         solver=request.solver,
         time_limit_s=request.time_limit_s,
-        polish_time_limit_s=request.polish_time_limit_s,
         seed=request.seed,
         begin_with=request.begin_with,
         on_progress=on_progress,

@@ -199,7 +199,7 @@
     if (state.schedule === "searched" || state.orders || fits) words.push(`search.memory=${limitOf()}`);
     words.push(`search.num_micro_batches=${state.number}`);
     if (state.schedule !== "searched" && !state.orders) words.push(`schedule=${state.schedule}`);
-    else words.push(`search.time_limit_s=${SCHEDULES.time_limit_s}`, `search.polish_time_limit_s=${SCHEDULES.polish_time_limit_s}`);
+    else words.push(`search.time_limit_s=${SCHEDULES.time_limit_s}`);
     return words.join(" ");
   }
 

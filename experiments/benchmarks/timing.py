@@ -9,6 +9,7 @@ from fractions import Fraction
 from placements.shapes import v_shape
 from schedsearch.modulo.annealing import annealed
 from schedsearch.modulo.search import search
+from schedsearch.solver.effort import Effort
 from schedsearch.starts.serial import serial_repetend
 
 
@@ -33,7 +34,7 @@ def load_solvers() -> None:
     """Load each solver and put a question to it, and compile annealing, so that no case pays for it."""
     placement = v_shape(2).with_memory(1)
     for solver in ("z3", "cpsat"):
-        search(placement, 2, solver=solver, polish_time_limit_s=0.1)
+        search(placement, 2, solver=solver, time_limit_s=0.2)
     serial = serial_repetend(placement)
     assert serial is not None
-    list(annealed({1: serial}, (1,), Fraction(0), time.monotonic()))
+    list(annealed({1: serial}, (1,), Fraction(0), Effort(), until=0.0))

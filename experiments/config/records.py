@@ -75,7 +75,6 @@ class SearchOptions:
     objectives: list[Any]
     solver: str
     time_limit_s: float
-    polish_time_limit_s: float
     seed: int
     begin_with: str | None
     cache_dir: str | None

@@ -109,7 +109,6 @@ class Case:
             objectives=("period",),
             solver=self.options.solver,
             time_limit_s=self.options.time_limit_s * share,
-            polish_time_limit_s=0.0,
             seed=self.options.seed,
         )
 

@@ -184,7 +184,6 @@ def played(name: str, placement: Placement, options: TransferSweepOptions) -> Fo
         objectives=("period",),
         solver=options.solver,
         time_limit_s=options.time_limit_s,
-        polish_time_limit_s=0.0,
         seed=options.seed,
     )
     if result.interrupted:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.playground.presets import Preset
-from experiments.playground.problems import POLISH_TIME_LIMIT_S, TIME_LIMIT_S, Problem
+from experiments.playground.problems import TIME_LIMIT_S, Problem
 from placements import Placement
 from placements.files import write_text
 
@@ -72,7 +72,6 @@ def page_data(solved: Iterable[tuple[Problem, dict[str, Any]]]) -> dict[str, Any
     return {
         "schema_version": SCHEMA_VERSION,
         "time_limit_s": TIME_LIMIT_S,
-        "polish_time_limit_s": POLISH_TIME_LIMIT_S,
         "presets": list(presets.values()),
     }
 

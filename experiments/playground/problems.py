@@ -19,7 +19,7 @@ from schedsearch.schedule import Schedule
 NUM_MICRO_BATCHES = {2: (8,), 4: (8, 16), 8: (16,)}
 """By the number of devices."""
 
-TIME_LIMIT_S, POLISH_TIME_LIMIT_S = 4.0, 2.0
+TIME_LIMIT_S = 4.0
 """Of each search."""
 
 
@@ -58,12 +58,7 @@ class Problem:
             memory: Capacity of each device, in units.
         """
         placement = self.placement.with_memory(memory)
-        request = SearchRequest(
-            placement,
-            self.num_micro_batches,
-            time_limit_s=TIME_LIMIT_S,
-            polish_time_limit_s=POLISH_TIME_LIMIT_S,
-        )
+        request = SearchRequest(placement, self.num_micro_batches, time_limit_s=TIME_LIMIT_S)
         try:
             found = find(request)
         except CapacityError:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import random
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from schedsearch.improve import neighbourhood
@@ -20,6 +22,7 @@ from schedsearch.improve.neighbourhood import Neighbourhood
 from schedsearch.improve.objective import MAKESPAN, FiniteObjective
 from schedsearch.schedule import Instance, Schedule, with_optimizer
 from schedsearch.solver.budget import SolverBudget
+from schedsearch.solver.effort import Effort, OutOfTimeError
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.state_space import least_makespan
 from schedsearch.validate import validate
@@ -34,23 +37,28 @@ _ENDS = 0.35
 _GROWTH = 1.03
 """By how much a band grows after one that was solved to the optimum."""
 
+_WORK_OF_BLOCK = 1e-5
+"""Units of work that a step takes beside the solver's, for each block of the schedule."""
+
+_WORK_OF_STATE = 1.8e-6
+"""Units of work to look at a state."""
+
 _SMALLEST = 20.0
 """Blocks of the smallest band."""
 
 
 @dataclass(frozen=True)
 class RoundBudget:
-    """What the first round may spend; each later one has twice the work, states and blocks.
+    """What the first round may spend; each later one has twice the work and blocks.
 
     Attributes:
         work: Of one step, in CP-SAT's deterministic time of about a second: a first look, in which most
             neighbourhoods are solved to the optimum.
         doublings: Rounds after which it grows no more: by then a step may take an hour.
-        states: To look at, which takes some seconds.
+        work_of_states: Of looking at states; each later round has four times as much, since what a round
+            has looked at, the next looks at once more.
         blocks_with_states: Most blocks of a micro-batch with which states are looked at; with more,
             there are too many.
-        share_of_states: Of the seconds left that these may take, so that most are left to the solver where
-            there are too many states.
         neighbourhood_blocks: Of a neighbourhood, few enough to be ordered anew in one step.
         devices_at_once: Most devices on which neighbourhoods are taken along all the time; on more, so few
             blocks are of each that nothing is found.
@@ -61,9 +69,8 @@ class RoundBudget:
 
     work: float = 1.0
     doublings: int = 12
-    states: int = 5_000_000
+    work_of_states: float = 0.5
     blocks_with_states: int = 60
-    share_of_states: float = 0.4
     neighbourhood_blocks: int = 40
     devices_at_once: int = 8
     bands_for_each: int = 1
@@ -116,42 +123,51 @@ def improve(
             whenever a value changes.
         first_round: What the first round may spend.
     """
-    deadline = time.monotonic() + time_limit_s
-    running = _Improvement(schedule, deadline, objective, bound, seed, first_round, on_progress)
-    with INTERRUPTS.answered() as ending:
-        running.run()
+    effort = Effort(time.monotonic() + time_limit_s)
+    running = Improvement(schedule, effort, objective, bound, seed, on_progress, first_round)
+    with INTERRUPTS.answered() as ending, contextlib.suppress(OutOfTimeError):
+        running.go_on()
     return Improved(validate(running.best), running.value, running.bound, ending.interrupted)
 
 
-class _OutOfTimeError(Exception):
-    """Ends an improvement at its deadline."""
+class Improvement:
+    """The state of one improvement, which can be gone on with: the best schedule and bound so far.
 
-
-class _Improvement:
-    """The state of one improvement: the best schedule and bound so far."""
+    Attributes:
+        best: The best schedule.
+        bound: Ticks that no schedule of as many micro-batches of the placement beats.
+    """
 
     def __init__(
         self,
         schedule: Schedule,
-        deadline: float,
-        objective: FiniteObjective,
-        bound: int,
-        seed: int,
-        first_round: RoundBudget,
-        on_progress: Callable[[int, int, str], None] | None,
+        effort: Effort,
+        objective: FiniteObjective = MAKESPAN,
+        bound: int = 0,
+        seed: int = 0,
+        on_progress: Callable[[int, int, str], None] | None = None,
+        first_round: RoundBudget = RoundBudget(),
     ) -> None:
-        self.deadline = deadline
+        """Begin with a schedule, with what was done and when to stop; see `improve` for the rest."""
+        self.effort = effort
         self.first_round = first_round
         self.on_progress = on_progress or (lambda best, bound, move: None)
-        self.move = "start"
         self.seeds = itertools.count(1000 * seed)
         self.random = random.Random(seed)
-        self.solved = True
         self.beside_s = 0.0  # the most that a step has taken beside the solver's call
         self.objective = objective
         self.bound = max(bound, objective.bound(schedule.placement, schedule.num_micro_batches))
-        self.current = objective.settled(neighbourhood.in_order(schedule))
-        self.best = self.current if objective.value(self.current) < objective.value(schedule) else schedule
+        self.begin_with(schedule)
+
+    def begin_with(self, schedule: Schedule) -> None:
+        """Begin anew with another schedule of the same placement, which is shorter."""
+        self.move = "start"
+        self.solved = True
+        self.current = self.objective.settled(neighbourhood.in_order(schedule))
+        self.best = (
+            self.current if self.objective.value(self.current) < self.objective.value(schedule) else schedule
+        )
+        self.steps = self.all_steps()
         self.on_progress(self.value, self.bound, self.move)
 
     @property
@@ -164,32 +180,45 @@ class _Improvement:
         """Whether no schedule is shorter than the best."""
         return self.value <= self.bound
 
-    def run(self) -> None:
-        """Go through rounds of ever more work until proved or out of time."""
+    def go_on(self, until: float = math.inf) -> None:
+        """Take one step after another, with ever more work, until proved; the next call goes on from there.
+
+        Args:
+            until: Work after which to stop.
+
+        Raises:
+            OutOfTimeError: The time limit is over, but for what a step takes beside the solver.
+            KeyboardInterrupt: There was a Ctrl-C.
+        """
+        while not self.proved and self.effort.spent < until:
+            next(self.steps)()
+
+    def all_steps(self) -> Iterator[Callable[[], None]]:
+        """Yield steps without end, each of which is taken before the next is asked for."""
+        yield self.gather
+        for doublings in itertools.count():
+            yield from self.round(2.0 ** min(doublings, self.first_round.doublings))
+
+    def gather(self) -> None:
+        """Gather shared blocks, if that is shorter."""
         gathered = self.objective.settled(neighbourhood.gathered(self.current))
         if self.objective.value(gathered) < self.objective.value(self.current):
             self.move = "shared blocks gathered"
             self.keep(gathered)
-        with contextlib.suppress(_OutOfTimeError):
-            for doublings in itertools.count():
-                if self.proved:
-                    break
-                self.round(2.0 ** min(doublings, self.first_round.doublings))
 
-    def round(self, more: float) -> None:
+    def round(self, more: float) -> Iterator[Callable[[], None]]:
         """Search the states, then solve the whole where it is small, and neighbourhoods where it is large.
 
         Args:
             more: How many times as much as in the first round it may take.
         """
-        self.search_states(more)
-        if self.proved:
-            return
+        yield partial(self.search_states, more)
         blocks, first = len(self.current.blocks), self.first_round
         if blocks <= first.whole_blocks:
-            self.solve_whole(more)
+            yield from self.solve_whole(more)
         if blocks > 2 * first.neighbourhood_blocks:
-            self.solve_neighbourhoods(min(first.neighbourhood_blocks * more, first.whole_blocks / 2), more)
+            size = min(first.neighbourhood_blocks * more, first.whole_blocks / 2)
+            yield from self.solve_neighbourhoods(size, more)
 
     def search_states(self, more: float) -> None:
         """Search the states, which may find the least makespan, or raise the bound."""
@@ -205,11 +234,12 @@ class _Improvement:
             self.best.num_micro_batches,
             at_most=self.best.makespan - 1,
             bound=self.bound,
-            time_limit_s=self.budget(more).timeout_s * first.share_of_states,
-            most_states=int(first.states * more),
+            time_limit_s=self.effort.require_s(),
+            most_states=int(first.work_of_states * more**2 / _WORK_OF_STATE),
             on_progress=self.raise_bound,
         )
         if found is not None:
+            self.effort.spend(found.states * _WORK_OF_STATE)
             self.raise_bound(min(found.bound, self.value))
             if found.schedule is not None:
                 self.keep(with_optimizer(self.best.placement, found.schedule))
@@ -220,30 +250,26 @@ class _Improvement:
             self.bound = bound
             self.on_progress(self.value, self.bound, self.move)
 
-    def solve_whole(self, more: float) -> None:
+    def solve_whole(self, more: float) -> Iterator[Callable[[], None]]:
         """Order everything anew; first to be shorter, then to prove that it cannot be."""
-        self.move = "all blocks anew"
-        self.step(self.whole, lambda model, budget: (model.shorten(budget), 0), more)
-        self.step(self.whole, lambda model, budget: (model.shorten_quickly(budget), 0), more)
-        self.step(self.whole, lambda model, budget: model.prove(budget), 2 * more)
+        move, whole = "all blocks anew", self.whole
+        yield partial(self.step, move, whole, lambda model, budget: (model.shorten(budget), 0), more)
+        yield partial(self.step, move, whole, lambda model, budget: (model.shorten_quickly(budget), 0), more)
+        yield partial(self.step, move, whole, lambda model, budget: model.prove(budget), 2 * more)
 
-    def solve_neighbourhoods(self, size: float, more: float) -> None:
+    def solve_neighbourhoods(self, size: float, more: float) -> Iterator[Callable[[], None]]:
         """Order neighbourhoods of so many blocks anew: warmup, cooldown, along all the time, then bands."""
         length = max(1, int(self.current.makespan * size / len(self.current.blocks)))
-        self.move = "warmup anew"
-        self.shorten(0, 2 * length, 2 * more)
+        yield partial(self.shorten, "warmup anew", 0, 2 * length, 2 * more)
         end = self.current.makespan
-        self.move = "cooldown anew"
-        self.shorten(end - 2 * length, end, 2 * more)
+        yield partial(self.shorten, "cooldown anew", end - 2 * length, end, 2 * more)
         bands = self.bands(size)
         begin = 0
-        while begin < self.current.makespan and not self.proved:
+        while begin < self.current.makespan:
             if self.current.placement.num_devices <= self.first_round.devices_at_once:
-                self.move = "some time anew"
-                self.shorten(begin, begin + length, more)
-            self.move = "some devices anew"
+                yield partial(self.shorten, "some time anew", begin, begin + length, more)
             for _ in range(self.first_round.bands_for_each):
-                self.shorten(*next(bands))
+                yield partial(self.shorten, "some devices anew", *next(bands))
             begin += max(1, length // 2)
 
     def bands(self, size: float) -> Iterator[tuple[int, int, float, tuple[int, ...]]]:
@@ -267,16 +293,20 @@ class _Improvement:
             yield begin, begin + length, 1.0, tuple(range(first, first + width))
             size = max(_SMALLEST, size * (_GROWTH if self.solved else 1 / _GROWTH))
 
-    def shorten(self, begin: int, end: int, more: float, devices: tuple[int, ...] | None = None) -> None:
+    def shorten(
+        self, move: str, begin: int, end: int, more: float, devices: tuple[int, ...] | None = None
+    ) -> None:
         """Order the neighbourhood between two ticks anew, and keep what is found.
 
         Args:
+            move: Its name.
             begin: Tick.
             end: Tick.
             more: Work, as of `round`.
             devices: Whose order may change; None for all.
         """
         self.step(
+            move,
             lambda: self.between(begin, end, devices),
             lambda model, budget: (model.shorten(budget), 0),
             more,
@@ -284,21 +314,22 @@ class _Improvement:
 
     def step(
         self,
+        move: str,
         take: Callable[[], Neighbourhood],
         ask: Callable[[NeighbourhoodModel, SolverBudget], tuple[dict[Instance, int] | None, int]],
         more: float,
     ) -> None:
-        """Ask a neighbourhood's model for starts and a bound, and keep what is better; nothing once proved.
+        """Ask a neighbourhood's model for starts and a bound, and keep what is better.
 
         Raises:
-            _OutOfTimeError: There is no time for it.
+            OutOfTimeError: There is no time for it.
         """
-        if self.proved:
-            return
         from schedsearch.improve.neighbourhood_model import NeighbourhoodModel  # OR-Tools is slow to load
 
         began = time.monotonic()
-        self.require_time()
+        self.effort.require_s(keep_s=self.beside_s)
+        self.effort.spend(len(self.current.blocks) * _WORK_OF_BLOCK)
+        self.move = move
         model = NeighbourhoodModel(take())
         if not model.start:
             return
@@ -338,18 +369,8 @@ class _Improvement:
         """Return what the next step may spend, now that its model is made.
 
         Raises:
-            _OutOfTimeError: There is no time for one.
+            OutOfTimeError: There is no time for one.
+            KeyboardInterrupt: There was a Ctrl-C.
         """
-        INTERRUPTS.raise_if_seen()
-        return SolverBudget(self.first_round.work * more, self.require_time(), next(self.seeds))
-
-    def require_time(self) -> float:
-        """Return the seconds left for a solver, if there are any besides those that a step takes without it.
-
-        Raises:
-            _OutOfTimeError: There are none.
-        """
-        left_s = self.deadline - time.monotonic() - self.beside_s
-        if left_s <= 0:
-            raise _OutOfTimeError
-        return left_s
+        left_s = self.effort.require_s(keep_s=self.beside_s)
+        return SolverBudget(self.first_round.work * more, left_s, next(self.seeds), self.effort.spend)

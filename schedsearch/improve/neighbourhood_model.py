@@ -94,7 +94,7 @@ class NeighbourhoodModel:
         solver = within(budget)
         for name, value in parameters.items():
             setattr(solver.parameters, name, value)
-        status = solve(solver, self.model)
+        status = solve(solver, self.model, budget.spend)
         self.solved = status == cp_model.OPTIMAL
         return solver, status
 

@@ -24,6 +24,7 @@ from schedsearch.modulo.result import VALUE, Objective, Progress, SearchResult
 from schedsearch.modulo.search import OBJECTIVES
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance, Schedule, with_optimizer
+from schedsearch.solver.effort import Effort, OutOfTimeError
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.solver.portfolio import SOLVERS
 from schedsearch.validate import InvalidScheduleError, validate
@@ -149,8 +150,13 @@ class _Candidates:
         """Yield samples of the repetend, unrolled and shortened, until nothing new comes."""
         known = Known.without_search(best.placement, best.micro_batches)
         known = replace(known, repetend=best, limit=self.limit)
+        began = time.monotonic()
         searches = [
-            ModuloSearch(known, Asking(SOLVERS[name](), self.seed, time.monotonic(), _quietly), self.deadline)
+            ModuloSearch(
+                known,
+                Asking(SOLVERS[name](), self.seed, began, Effort(self.deadline), _quietly),
+                until=self.deadline - began,
+            )
             for name in _SAMPLERS
         ]
         period, span = best.period, self.result.span_bound
@@ -159,7 +165,10 @@ class _Candidates:
         in_vain = 0
         for i in itertools.count():
             most = spans[i % len(spans)]
-            sampled = _sampled(searches[i % len(searches)], most, i)
+            try:
+                sampled = _sampled(searches[i % len(searches)], most, i)
+            except OutOfTimeError:
+                return
             if not sampled and most is not None and most < best.span:  # perhaps none has so short a span
                 spans.remove(most)
             fresh = []

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
@@ -18,6 +17,7 @@ import numpy as np
 from schedsearch.modulo.critical_swaps import NEVER, Orders, Scratch, take_steps
 from schedsearch.repetend import Repetend, input_edges
 from schedsearch.solver.cores import together
+from schedsearch.solver.effort import Effort
 from schedsearch.solver.interrupts import INTERRUPTS
 
 _HEAT = (0.1, 0.002)
@@ -31,7 +31,10 @@ _EXCHANGES = 8
 """Of a step at most, as a multiple of what devices run in a period."""
 
 _STEPS = 400
-"""Between two looks at the clock."""
+"""Of a cooling, between two looks at the clock."""
+
+_WORK_OF_EDGE = 1.5e-8
+"""Units of work that a step takes for each edge between blocks, or along a device."""
 
 _COOLINGS = 50
 """How often the heat becomes less in the first annealing of the most micro-batches, or as often as there are
@@ -46,7 +49,14 @@ _IN_VAIN = 3
 
 
 def annealed(
-    known: Mapping[int, Repetend], sizes: Sequence[int], bound: Fraction, deadline: float, seed: int = 0
+    known: Mapping[int, Repetend],
+    sizes: Sequence[int],
+    bound: Fraction,
+    effort: Effort,
+    until: float = math.inf,
+    seed: int = 0,
+    first: Mapping[int, Repetend] | None = None,
+    doublings: int = 0,
 ) -> Iterator[Repetend]:
     """Yield ever better repetends of some numbers of micro-batches, in rounds; longer ones after one in vain.
 
@@ -56,35 +66,44 @@ def annealed(
         known: Repetends to begin with, by their number of micro-batches; one at least is of one.
         sizes: The numbers of micro-batches per repetend, in turn.
         bound: Ticks per micro-batch that no repetend beats; the first that reaches it is the last.
-        deadline: When to stop, in seconds of `time.monotonic`.
+        effort: Told what is done.
+        until: Work after which to stop.
         seed: Of the random choices.
+        first: What was known before an earlier call, with which half of the annealing begins anew; None
+            where there was none.
+        doublings: How often the work of the first round is doubled.
 
     Raises:
+        OutOfTimeError: The time limit is over.
         KeyboardInterrupt: There was a Ctrl-C.
     """
     best, number = dict(known), len(known[1].placement.blocks)
+    first = first or known
     in_vain = 0
     for chances in itertools.cycle(_ROUNDS):
-        work, in_vain = 2**in_vain, in_vain + 1
+        work, in_vain = 2 ** (doublings + in_vain), in_vain + 1
         for size in sizes:
             if size * number > _MOST_INSTANCES:
                 continue
+            effort.require_s()
             least = math.ceil(bound * size)
             coolings = min(_COOLINGS, number) * work * max(sizes) // size
-            begin = _repeated(best, size), _repeated(known, size)
+            begin = _repeated(best, size), _repeated(first, size)
             seeds = seed, seed + coolings
             annealing = [
-                partial(_annealed, each, least, coolings, anywhere, deadline, seed)
+                partial(_annealed, each, least, coolings, anywhere, effort, until, seed)
                 for each, anywhere, seed in zip(begin, chances, seeds, strict=True)
             ]
-            found = min(together(annealing), key=lambda each: each.period)
+            annealings = together(annealing)
+            effort.spend(max(spent for _, spent in annealings))
+            found = min((each for each, _ in annealings), key=lambda each: each.period)
             if found.period < begin[0].period:
                 rate = min(Fraction(each.period, part) for part, each in best.items())
                 if Fraction(found.period, size) < rate:
                     in_vain = 0
                 best[size] = found
                 yield found
-            if found.period <= bound * size or time.monotonic() >= deadline:
+            if found.period <= bound * size or effort.spent >= until:
                 return
             seed += 2 * coolings
         if in_vain >= _IN_VAIN:
@@ -98,23 +117,32 @@ def _repeated(known: Mapping[int, Repetend], size: int) -> Repetend:
 
 
 def _annealed(
-    repetend: Repetend, least: int, coolings: int, anywhere: float, deadline: float, seed: int
-) -> Repetend:
-    """Return the best repetend that some steps from one lead to, or that itself."""
+    repetend: Repetend,
+    least: int,
+    coolings: int,
+    anywhere: float,
+    effort: Effort,
+    until: float,
+    seed: int,
+) -> tuple[Repetend, float]:
+    """Return the best repetend that some steps from one lead to, or that itself, and the work."""
     orders, instances = _as_arrays(repetend)
     number, places = len(instances), len(orders.order)
     lengths = number, number, len(orders.cycle), _EXCHANGES * places, number, number
     scratch = Scratch(*(np.empty(length, np.int64) for length in lengths))
     best = np.zeros((2, places + 1), np.int64)
     period, reached = NEVER, repetend.period
+    work_of_cooling = _STEPS * len(orders.source) * _WORK_OF_EDGE
+    most, i = (until - effort.spent) / work_of_cooling, 0
     for i in range(coolings):
         INTERRUPTS.raise_if_seen()
         heat = repetend.period * _HEAT[0] * (_HEAT[1] / _HEAT[0]) ** (i / coolings)
         period, reached = take_steps(orders, scratch, period, best, least, heat, anywhere, _STEPS, seed + i)
-        if reached <= least or time.monotonic() >= deadline:
+        if reached <= least or i + 1 >= most or effort.left_s <= 0:
             break
+    spent = (i + 1) * work_of_cooling
     if reached >= repetend.period:
-        return repetend
+        return repetend, spent
     cycles = [
         [
             (instances[orders.instance[visit]], int(best[1, 1 + visit]))
@@ -126,7 +154,7 @@ def _annealed(
         repetend.placement, repetend.micro_batches, cycles, least, repetend.period
     )
     assert found is not None and found.period == reached, "the period of an order does not depend on who asks"
-    return found
+    return found, spent
 
 
 def _as_arrays(repetend: Repetend) -> tuple[Orders, list[tuple[str, int]]]:

@@ -6,10 +6,10 @@ import contextlib
 import itertools
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from placements import Placement
-from schedsearch.improve.improve import improve
+from schedsearch.improve.improve import Improvement
 from schedsearch.improve.objective import FiniteObjective
 from schedsearch.metrics import total_slack
 from schedsearch.modulo.bisection import ModuloSearch
@@ -17,7 +17,7 @@ from schedsearch.modulo.known import Known
 from schedsearch.modulo.result import FINITE, Objective
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, with_optimizer
-from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.solver.effort import Effort
 from schedsearch.starts.first_repetends import hand_made, simulated
 from schedsearch.starts.turns import in_turns
 from schedsearch.validate import InvalidScheduleError, validate
@@ -33,7 +33,27 @@ _ANSWER = 3
 """How many times as long as unrolling the repetend is kept for choosing, checking and bounding the answer."""
 
 _SHARE_OF_RULES = 0.25
-"""Share of the time for a schedule that simulating rules gets."""
+"""Share of the work for a schedule that simulating rules gets."""
+
+_WORK_OF_BLOCK = 1.5e-5
+"""Units of work for a block of a schedule that is made and validated."""
+
+
+@dataclass
+class _Samples:
+    """How far the sampling of a repetend is.
+
+    Attributes:
+        number: Samples so far.
+        in_vain: Those since the last that was better.
+        span: Ticks of the repetend of which other spans are taken; 0 before there is one.
+        ended: Whether there are enough.
+    """
+
+    number: int = 0
+    in_vain: int = 0
+    span: int = 0
+    ended: bool = False
 
 
 class FiniteSchedule:
@@ -42,7 +62,10 @@ class FiniteSchedule:
     Attributes:
         objective: What is made less.
         given: A schedule that the caller begins with, without optimizer blocks; None for none.
+        effort: What was done, and when to stop.
         bound: Ticks that no schedule of as many micro-batches beats in it.
+        repetend: What is known of that which is unrolled; None before there is one.
+        polished: Whether there is nothing more to do about it.
     """
 
     def __init__(
@@ -50,130 +73,202 @@ class FiniteSchedule:
         placement: Placement,
         num_micro_batches: int,
         objective: Objective,
-        given: Schedule | None = None,
+        given: Schedule | None,
+        effort: Effort,
     ) -> None:
         self.placement = placement
         self.num_micro_batches = num_micro_batches
         self.objective = objective
         self.given = given
+        self.effort = effort
         self.bound = self._goal.bound(placement, num_micro_batches)
-        self._shortened: Schedule | None = None
+        self.repetend: ModuloSearch | None = None
+        self.polished = False
+        self._closed = False  # whether the objectives before the schedule's own can become no less
+        self._samples = _Samples()
         self._unrolled_last: tuple[Repetend, Schedule] | None = None
         self._unroll_s = 0.0  # seconds that it took
+        self._offered: Repetend | None = None
+        self._within: Placement | None = None
+        self._starts: list[Iterator[tuple[str, Schedule]]] = []
+        self._shortened: Schedule | None = None
+        self._improvement: Improvement | None = None
 
     @property
     def _goal(self) -> FiniteObjective:
         return FINITE[self.objective]
 
-    def polish(self, search: ModuloSearch, objectives: Sequence[Objective]) -> None:
-        """Make the objectives after the period least, one after another, among repetends of that period."""
-        for objective in objectives:
-            if objective in FINITE:
-                self._sample(search)
-            else:
-                search.minimise(objective)
+    def begin_with(self, search: ModuloSearch) -> None:
+        """Take another repetend, of a shorter period, for what is still to be done."""
+        self.repetend = replace(search, given={})
+        self.polished = self._closed = Objective.PERIOD not in search.known.limit  # it was not searched
+        self._samples = _Samples()
+
+    def is_done(self, objectives: Sequence[Objective]) -> bool:
+        """Return whether no time would make these objectives less."""
+        if not objectives:
+            return True
+        if self.repetend is None:
+            return False
+        if self.objective in objectives and self.proved:
+            return self._closed
+        return self.polished and (self.objective not in objectives or not self._may_shorten)
+
+    @property
+    def _may_shorten(self) -> bool:
+        """Whether the latency is free: another order of the blocks would not keep it."""
+        assert self.repetend is not None
+        return Objective.LATENCY not in self.repetend.known.limit
+
+    @property
+    def proved(self) -> bool:
+        """Whether no schedule is better than the best."""
+        return self._shortened is not None and self._goal.value(self._shortened) <= self.bound
+
+    def polish(self, objectives: Sequence[Objective], until: float) -> None:
+        """Make the objectives after the period least, one after another, among repetends of that period.
+
+        Args:
+            objectives: These.
+            until: Work after which to stop; the next call goes on.
+
+        Raises:
+            OutOfTimeError: The time limit is over.
+            KeyboardInterrupt: There was a Ctrl-C.
+        """
+        search = self.repetend
+        assert search is not None
+        search.until = until
+        others = [objective for objective in objectives if objective not in FINITE]
+        search.minimise_in_turn(others)
+        if self.objective in objectives and not self._samples.ended:
+            self._sample(search)
+        self._closed = not any(search.known.is_open(objective) for objective in others)
+        self.polished = self._closed and (self._samples.ended or self.objective not in objectives)
 
     def _sample(self, search: ModuloSearch) -> None:
         """Sample repetends of the best period; keep the one that unrolls to the shortest schedule.
 
         Of equally short ones the one with more slack is better, since lower clocks can use it.
         """
+        samples = self._samples
         instances = len(search.known.placement.blocks) * search.known.micro_batches
-        if instances > _MOST_INSTANCES or search.time_left_s <= 0:
+        samples.ended = instances > _MOST_INSTANCES
+        if samples.ended or search.left <= 0:
             return
-        if Objective.SPAN not in search.known.limit:
+        if Objective.SPAN not in search.known.limit and not samples.number:
             search.minimise(Objective.SPAN)
-            search.known = search.known.without_limit(Objective.SPAN)
+            search.known = search.known.without_limits([Objective.SPAN])
         repetend = search.known.repetend
         assert repetend is not None
-        if self._goal.value(self._unrolled(repetend)) <= self.bound or search.time_left_s <= 0:
-            return
-        period, span = repetend.period, repetend.span
-        limits = itertools.cycle([None, span, span + period // 2, span + period, span + 2 * period])
-        best, improved = self._quality(repetend), 0
-        for i, limit in enumerate(limits):
-            if best[1] <= self.bound or i - improved >= _PATIENCE or search.time_left_s <= 0:
-                break
-            for candidate in search.sample(limit, i):
+        period = repetend.period
+        span = samples.span = samples.span or repetend.span
+        limits = (None, span, span + period // 2, span + period, span + 2 * period)
+        best = self._quality(repetend)
+        while best[1] > self.bound and samples.in_vain < _PATIENCE and search.left > 0:
+            number, limit = samples.number, limits[samples.number % len(limits)]
+            samples.number, samples.in_vain = number + 1, samples.in_vain + 1
+            for candidate in search.sample(limit, number):
                 quality = self._quality(candidate)
                 if quality < best:
-                    improved = i if quality[:2] < best[:2] else improved
+                    samples.in_vain = 0 if quality[:2] < best[:2] else samples.in_vain
                     known = replace(search.known, repetend=candidate)
                     search.known, best = known.with_tightened_limits(), quality
-            self._report(search, best[1], self.bound, "sample of the repetend")
+            self._report(best[1], self.bound, "sample of the repetend")
+        samples.ended = best[1] <= self.bound or samples.in_vain >= _PATIENCE
 
-    def shorten(self, search: ModuloSearch, time_limit_s: float) -> None:
-        """Shorten the whole schedule.
+    def shorten(self, until: float) -> None:
+        """Shorten the whole schedule; the next call goes on where this one ends.
 
         It begins with the shortest of the unrolled repetend, what the caller gave, the hand-made schedules
         that fit, and those that rules make (`schedsearch.starts.turns` and
         `schedsearch.starts.event_simulation`). Where the latency is limited nothing is done, since another
         order of the blocks would not keep it.
 
+        Args:
+            until: Work after which to stop.
+
         Raises:
+            OutOfTimeError: The time limit is over, or nearly so where the answer takes long.
             KeyboardInterrupt: There was a Ctrl-C; the shortest schedule until then is kept.
         """
-        known = search.known
-        if Objective.LATENCY in known.limit:
+        assert self.repetend is not None
+        known = self.repetend.known
+        if not self._may_shorten:
             return
         assert known.repetend is not None
         began = time.monotonic()
-        placement = known.limited_placement()
-        best = self._goal.settled(self._unroll(known.repetend).under(placement))
-        deadline = began + time_limit_s - _ANSWER * max(self._unroll_s, time.monotonic() - began)
-        starts = itertools.chain(
-            self._given_within(known), self._starts(placement, deadline, time_limit_s * _SHARE_OF_RULES)
-        )
-        self._report(search, self._goal.value(best), self.bound, "the repetend unrolled")
-        while self._goal.value(best) > self.bound and (start := next(starts, None)) is not None:
-            name, other = start
-            if self._goal.value(other) < self._goal.value(best):
-                self._shortened = best = other
-                self._report(search, self._goal.value(best), self.bound, name)
-        if time.monotonic() >= deadline:
+        self._keep_within(known)
+        if known.repetend is not self._offered:
+            self._offered = known.repetend
+            self._offer("the repetend unrolled", self._unroll(known.repetend))
+        answer_s = _ANSWER * max(self._unroll_s, time.monotonic() - began)
+        self.effort.keep_s = max(self.effort.keep_s, answer_s)
+        for starts, share in zip(self._starts, (1.0, _SHARE_OF_RULES), strict=True):
+            end = self.effort.share(until, share)
+            while not self.proved and self.effort.spent < end:
+                self.effort.require_s()
+                if (start := next(starts, None)) is None:
+                    break
+                self._offer(*start)
+        if self.proved or self.effort.spent >= until:
             return
-        improved = improve(
-            best,
-            time_limit_s=deadline - time.monotonic(),
-            objective=self._goal,
-            seed=search.asking.seed,
-            on_progress=lambda value, bound, move: self._report(search, value, bound, move),
-        )
-        if placement == self.placement.per_micro_batch:
-            self.bound = max(self.bound, improved.bound)
-        self._shortened = improved.schedule
-        if improved.interrupted:
-            raise KeyboardInterrupt
+        best = self._shortened
+        assert best is not None
+        if self._improvement is None:
+            seed = self.repetend.asking.seed
+            self._improvement = Improvement(
+                best, self.effort, self._goal, seed=seed, on_progress=self._report
+            )
+        elif self._goal.value(best) < self._improvement.value:
+            self._improvement.begin_with(best)
+        try:
+            self._improvement.go_on(until)
+        finally:
+            self._shortened = self._improvement.best
+            if self._within == self.placement.per_micro_batch:
+                self.bound = max(self.bound, self._improvement.bound)
 
-    def _report(self, search: ModuloSearch, best: int, bound: int, move: str) -> None:
+    def _keep_within(self, known: Known) -> None:
+        """Begin anew where the repetend has come to hold less memory, since the schedule may hold no more."""
+        within = known.limited_placement()
+        if within == self._within:
+            return
+        self._within, self._offered, self._shortened, self._improvement = within, None, None, None
+        made = itertools.chain(self._given_within(known), self._made(within))
+        self._starts = [made, simulated(within, self.num_micro_batches, self.effort)]
+
+    def _offer(self, name: str, schedule: Schedule) -> None:
+        """Take a schedule to begin with where it is shorter than the best."""
+        assert self._within is not None
+        settled = self._goal.settled(schedule.under(self._within))
+        if self._shortened is None or self._goal.value(settled) < self._goal.value(self._shortened):
+            self._shortened = settled
+            self._report(self._goal.value(settled), self.bound, name)
+
+    def _report(self, best: int, bound: int, move: str) -> None:
+        search = self.repetend
+        assert search is not None
         search.asking.report(self.objective, best, bound, search.known.micro_batches, move)
 
-    def _starts(
-        self, placement: Placement, deadline: float, seconds_for_rules: float
-    ) -> Iterator[tuple[str, Schedule]]:
-        """Yield schedules made by hand and by rules, with names, each as short as its order lets it be."""
+    def _made(self, placement: Placement) -> Iterator[tuple[str, Schedule]]:
+        """Yield schedules made by hand and micro-batches in turns, with names."""
         for name, schedule in hand_made(self.placement.per_micro_batch, self.num_micro_batches):
+            self.effort.spend(len(schedule.blocks) * _WORK_OF_BLOCK)
             with contextlib.suppress(InvalidScheduleError):  # it needs more memory
-                yield name, self._goal.settled(validate(schedule.under(placement)))
-            if time.monotonic() >= deadline:
-                return
+                yield name, validate(schedule.under(placement))
         for schedule in in_turns(placement, self.num_micro_batches):
-            INTERRUPTS.raise_if_seen()
-            yield "micro-batches in turns", self._goal.settled(schedule)
-            if time.monotonic() >= deadline:
-                return
-        last_begun = min(deadline, time.monotonic() + seconds_for_rules)
-        for name, schedule in simulated(placement, self.num_micro_batches, deadline):
-            yield name, self._goal.settled(schedule)
-            if time.monotonic() >= last_begun:
-                return
+            self.effort.spend(len(schedule.blocks) * _WORK_OF_BLOCK)
+            yield "micro-batches in turns", schedule
 
     def _given_within(self, known: Known) -> Iterator[tuple[str, Schedule]]:
         """Yield what the caller gave, with its name, if it keeps what earlier objectives reached."""
         if self.given is not None and Objective.LATENCY not in known.limit:
             with contextlib.suppress(InvalidScheduleError):  # it needs more memory
-                schedule = validate(self.given.under(known.limited_placement()))
-                yield "what the search began with", self._goal.settled(schedule)
+                yield (
+                    "what the search began with",
+                    validate(self.given.under(known.limited_placement())),
+                )
 
     def best(self, known: Known) -> Schedule:
         """Return the shortest valid schedule found: unrolled, shortened, or what the caller gave.
@@ -183,7 +278,9 @@ class FiniteSchedule:
         """
         assert known.repetend is not None
         found = [self._unroll(known.repetend)]
-        found += [] if self._shortened is None else [self._shortened]
+        if self._shortened is not None:
+            with contextlib.suppress(InvalidScheduleError):  # the repetend has come to hold less memory
+                found.append(validate(self._shortened.under(known.limited_placement())))
         found += [schedule for _, schedule in self._given_within(known)]
         settled = [self._goal.settled(with_optimizer(self.placement, schedule)) for schedule in found]
         return validate(min(settled, key=self._goal.value))

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 
 from placements import Placement
 from schedsearch.modulo.bisection import Asking
+from schedsearch.solver.effort import OutOfTimeError
 from schedsearch.solver.query import Answer, Query
 from schedsearch.starts.serial import serial_period
 
+_WORK = 8.0
+"""Of each question what memory would do, in units of about a second."""
 
-def why_infeasible(placement: Placement, asking: Asking, deadline: float) -> str:
+
+def why_infeasible(placement: Placement, asking: Asking) -> str:
     """Return in one line why a placement has no schedule.
 
     Args:
         placement: Without optimizer blocks, with capacities; one micro-batch alone does not fit these.
         asking: Whom to ask what memory would do.
-        deadline: When to stop asking, in seconds of `time.monotonic`.
     """
-    needs = _needs(placement, asking, deadline)
+    try:
+        needs = list(_needs(placement, asking))
+    except OutOfTimeError:
+        needs = ["raise search.memory"]
     return " ".join(["one micro-batch alone does not fit the memory in any order;", *needs])
 
 
-def _needs(placement: Placement, asking: Asking, deadline: float) -> Iterator[str]:
+def _needs(placement: Placement, asking: Asking) -> Iterator[str]:
     """Yield what would make it fit: on one device, where that is enough, or else on all."""
     memory = placement.memory
     assert memory is not None, "without capacities everything fits"
@@ -39,7 +44,7 @@ def _needs(placement: Placement, asking: Asking, deadline: float) -> Iterator[st
         def fits(more: int) -> bool:
             capacity = [each + more * mark for each, mark in zip(memory, devices, strict=True)]
             query = Query(placement.with_memory(capacity), 1, serial_period(placement))
-            return asking(query, max(0.1, (deadline - time.monotonic()) / 8))[0] is Answer.YES
+            return asking(query, _WORK)[0] is Answer.YES
 
         if not fits(high):
             return None

@@ -6,7 +6,7 @@ Every value that is called a bound was refuted by a solver below it, or follows 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -159,6 +159,11 @@ class Known:
         """Hold what comes next to the value that an objective reached."""
         return replace(self, limit={**self.limit, objective: self.value(objective)})
 
-    def without_limit(self, objective: Objective) -> Known:
+    def without_limits(self, objectives: Collection[Objective]) -> Known:
         """Hold what comes next to the other limits alone."""
-        return replace(self, limit={key: value for key, value in self.limit.items() if key is not objective})
+        return replace(self, limit={key: value for key, value in self.limit.items() if key not in objectives})
+
+    def with_proofs_of(self, other: Known) -> Known:
+        """Take note of what was proved of as many micro-batches within limits that were no stricter."""
+        bound = {objective: max(least, other.bound[objective]) for objective, least in self.bound.items()}
+        return replace(self, bound=bound, refuted=self.refuted | other.refuted)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import SupportsIndex
 
 from placements import Placement
@@ -12,19 +14,23 @@ from schedsearch.bounds.ends import device_span_bound
 from schedsearch.bounds.load_and_path import critical_path
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import require_capacity
-from schedsearch.modulo.bisection import Asking, ModuloSearch
+from schedsearch.modulo.bisection import Asking
 from schedsearch.modulo.finite_schedule import FiniteSchedule
 from schedsearch.modulo.given import BeginWith, Given, given_on
 from schedsearch.modulo.result import FINITE, Objective, Progress, SearchError, SearchResult, Status
 from schedsearch.modulo.sweep import Sweep
+from schedsearch.solver.effort import Effort, OutOfTimeError
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.solver.portfolio import SOLVERS
 
 OBJECTIVES = (Objective.PERIOD, Objective.MAKESPAN)
 """What is made least by default, in this order."""
 
+_FIRST_ROUND = 2.5
+"""Work of the first round, in units of about a second; half of each is for the period until it is proved."""
+
 _SHARE_OF_REPETENDS = 0.3
-"""Share of the time after the period that goes to repetends; the rest goes to the whole schedule."""
+"""Share of the work after the period that goes to repetends; the rest goes to the whole schedule."""
 
 _LONGEST_S = 4e6
 """Longest time limit, some forty days: solvers count milliseconds in 32 bits."""
@@ -41,8 +47,7 @@ def search(
     most_micro_batches_per_repetend: int = 3,
     objectives: Sequence[str] = OBJECTIVES,
     solver: str = "portfolio",
-    time_limit_s: float = 60.0,
-    polish_time_limit_s: float = 10.0,
+    time_limit_s: float = 20.0,
     seed: int = 0,
     begin_with: BeginWith | None = None,
     on_progress: Callable[[Progress], None] | None = None,
@@ -70,7 +75,6 @@ def search(
             makespan or the device span can only be the last; one of them alone needs no period.
         solver: A key of `SOLVERS`.
         time_limit_s: Seconds for the whole search; the best schedule found until then is returned.
-        polish_time_limit_s: Seconds of it for the objectives after the period.
         seed: Of the random choices, 0 to a million.
         begin_with: A schedule, or what another search found: the answer is then no worse than this one is
             with the options given here. See `schedsearch.modulo.given.given_on`.
@@ -90,7 +94,6 @@ def search(
     _check_arguments(
         solver,
         time_limit_s,
-        polish_time_limit_s,
         seed,
         num_micro_batches=num_micro_batches,
         micro_batches_per_repetend=micro_batches_per_repetend,
@@ -99,47 +102,72 @@ def search(
     require_capacity(placement)
     given = Given() if begin_with is None else given_on(placement, num_micro_batches, begin_with)
     began = time.monotonic()
-    time_limit_s = min(time_limit_s, _LONGEST_S)
-    deadline = began + time_limit_s
-    asking = Asking(SOLVERS[solver](), seed, began, on_progress or (lambda _: None))
-    sweep = Sweep(placement, before, asking, deadline, given.repetend)
+    effort = Effort(began + min(time_limit_s, _LONGEST_S))
+    asking = Asking(SOLVERS[solver](), seed, began, effort, on_progress or (lambda _: None))
+    sweep = Sweep(placement, before, asking, given.repetend)
     last = wanted[-1] if wanted[-1] in FINITE else Objective.MAKESPAN
-    finite = FiniteSchedule(placement, num_micro_batches, last, given.schedule if last in wanted else None)
-    with INTERRUPTS.answered() as ending:
-        period_deadline = deadline - min(polish_time_limit_s, time_limit_s / 2)
-        sweep.begin(period_deadline)
-        if Objective.PERIOD not in wanted:
-            sweep.first(deadline)
-            polish_time_limit_s = time_limit_s
-        elif micro_batches_per_repetend is None:
-            sweep.up_to(most_micro_batches_per_repetend, period_deadline)
-        else:
-            sweep.exactly(micro_batches_per_repetend, period_deadline)
-        if sweep.best is not None:
-            _polish(sweep.best, finite, after, deadline, polish_time_limit_s)
+    finite = FiniteSchedule(
+        placement, num_micro_batches, last, given.schedule if last in wanted else None, effort
+    )
+    go_on = partial(sweep.up_to, most_micro_batches_per_repetend)
+    if micro_batches_per_repetend is not None:
+        go_on = partial(sweep.exactly, micro_batches_per_repetend)
+    with INTERRUPTS.answered() as ending, contextlib.suppress(OutOfTimeError):
+        _in_rounds(sweep, go_on if Objective.PERIOD in wanted else None, finite, after)
+    with contextlib.suppress(OutOfTimeError):
+        sweep.end(micro_batches_per_repetend)
     result = replace(_result(sweep, finite, ending.interrupted), solver=solver)
     return result if Objective.PERIOD in wanted else _without_period(result, finite)
 
 
-def _polish(
-    search: ModuloSearch,
+def _in_rounds(
+    sweep: Sweep,
+    go_on: Callable[[float], None] | None,
     finite: FiniteSchedule,
-    objectives: Sequence[Objective],
-    deadline: float,
-    time_limit_s: float,
+    after: Sequence[Objective],
 ) -> None:
-    """Make the objectives after the period least, in one time limit."""
-    began = time.monotonic()
-    if Objective.PERIOD in search.known.limit:
-        search.deadline = min(deadline, began + time_limit_s * _SHARE_OF_REPETENDS)
-        finite.polish(search, objectives)
-    if finite.objective in objectives:
-        finite.shorten(search, min(deadline, began + time_limit_s) - time.monotonic())
+    """Search the period and what follows it in rounds, each as long as all before it: iterative deepening.
+
+    How long is counted in work, not in seconds, and the time limit is not known here. So a search with more
+    time goes the same course, and further.
+
+    Args:
+        sweep: The search for the period.
+        go_on: What goes on with it until so much work is done; None where the period is no objective.
+        finite: The search for what follows.
+        after: The objectives that do.
+
+    Raises:
+        OutOfTimeError: The time limit is over.
+        KeyboardInterrupt: There was a Ctrl-C.
+    """
+    effort = sweep.asking.effort
+    if go_on is None:
+        sweep.first()
+    while effort.spent < _LONGEST_S and sweep.failure[0] is not Status.INFEASIBLE:
+        end = max(_FIRST_ROUND, 2 * effort.spent)
+        if go_on is not None and not sweep.is_done:
+            go_on(end if finite.is_done(after) else effort.share(end, 0.5))
+        if sweep.best is not None:
+            if finite.repetend is None or sweep.quality(sweep.best) < sweep.quality(finite.repetend):
+                finite.begin_with(sweep.best)
+            _after_period(finite, after, end)
+        if (go_on is None or sweep.is_done) and finite.is_done(after):
+            return
+        effort.spent = max(effort.spent, end)  # what is not spent in a round would not be in another like it
+        effort.require_s()
 
 
-def _check_arguments(
-    solver: str, time_limit_s: float, polish_time_limit_s: float, seed: int, **at_least_one: int | None
-) -> None:
+def _after_period(finite: FiniteSchedule, after: Sequence[Objective], end: float) -> None:
+    """Make the objectives after the period less, until so much work is done."""
+    if after and not finite.polished:
+        share = _SHARE_OF_REPETENDS if finite.objective in after else 1.0
+        finite.polish(after, finite.effort.share(end, share))
+    if finite.objective in after:
+        finite.shorten(end)
+
+
+def _check_arguments(solver: str, time_limit_s: float, seed: int, **at_least_one: int | None) -> None:
     if solver not in SOLVERS:
         raise SearchError(f"search.solver: {solver!r} is not a solver; use {' or '.join(SOLVERS)}")
     for name, number in at_least_one.items():
@@ -149,8 +177,6 @@ def _check_arguments(
             raise SearchError(f"search.{name}: {number} is not at least 1")
     if not isinstance(seed, SupportsIndex) or not 0 <= seed <= _GREATEST_SEED:
         raise SearchError(f"search.seed: {seed!r} is not a whole number from 0 to {_GREATEST_SEED}")
-    if not polish_time_limit_s >= 0:
-        raise SearchError(f"search.polish_time_limit_s: {polish_time_limit_s:.15g} is not 0 or more seconds")
     if not time_limit_s > 0:
         raise SearchError(f"search.time_limit_s: {time_limit_s:.15g} is not a positive number of seconds")
 
@@ -193,14 +219,17 @@ def _around_period(objectives: tuple[Objective, ...]) -> tuple[tuple[Objective, 
 
 def _result(sweep: Sweep, finite: FiniteSchedule, interrupted: bool) -> SearchResult:
     """Return the answer as it stands."""
-    repetend = sweep.best.known.repetend if sweep.best is not None else None
+    found = sweep.best
+    if found is not None and finite.repetend is not None:
+        found = min(finite.repetend, found, key=sweep.quality)
+    repetend = found.known.repetend if found is not None else None
     status, reason = sweep.failure
     schedule, span_bound = None, critical_path(sweep.placement)
-    if sweep.best is not None and repetend is not None:
-        is_least = sweep.best.known.period_per_micro_batch <= sweep.bound and not interrupted
+    if found is not None and repetend is not None:
+        is_least = sweep.rate <= sweep.bound and not interrupted
         status, reason = Status.OPTIMAL if is_least else Status.FEASIBLE, ""
         repetend = replace(repetend, placement=sweep.placement)  # a query may have had less memory
-        schedule, span_bound = finite.best(sweep.best.known), sweep.best.known.bound[Objective.SPAN]
+        schedule, span_bound = finite.best(found.known), found.known.bound[Objective.SPAN]
     return SearchResult(
         status=status,
         repetend=repetend,

@@ -10,4 +10,5 @@ read:
 - `cores`: work on several cores at once.
 - `interrupts`: Ctrl-C during a solver's call.
 - `budget`: what one call may spend.
+- `effort`: how much work a search has done, and when to stop.
 """

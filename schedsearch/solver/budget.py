@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from schedsearch.solver.query import Spend, uncounted
+
 
 @dataclass(frozen=True)
 class SolverBudget:
@@ -13,8 +15,10 @@ class SolverBudget:
         work: CP-SAT's deterministic time, about a second each.
         timeout_s: Seconds after which to give up all the same.
         seed: Of the solver's random choices.
+        spend: Told how much work was done.
     """
 
     work: float
     timeout_s: float
     seed: int
+    spend: Spend = uncounted

@@ -17,10 +17,14 @@ from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance
 from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.interrupts import interruptible
-from schedsearch.solver.query import Answer, MemoryTurn, Query, has_room, memory_turn
+from schedsearch.solver.query import Answer, MemoryTurn, Query, Spend, has_room, memory_turn, uncounted
 
 _WORK = 0.18
 """CP-SAT's deterministic time for a unit of work: it counted 0.11 to 0.26 a second, as in `smt._WORK`."""
+
+
+_WORK_OF_CONSTRAINT = 5e-5
+"""Units of work to make a constraint of a model."""
 
 
 def decide(
@@ -28,6 +32,7 @@ def decide(
     timeout_s: float = 60.0,
     seed: int = 0,
     work: float = math.inf,
+    spend: Spend = uncounted,
     unwanted: Event | None = None,
 ) -> tuple[Answer, Repetend | None]:
     """Decide by CP-SAT whether a repetend exists; see `schedsearch.solver.query.LimitedSolver`."""
@@ -41,7 +46,7 @@ def decide(
     model.order_micro_batches()
     model.limit_span()
     model.limit_latency()
-    return model.ask(timeout_s, seed, work, unwanted)
+    return model.ask(timeout_s, seed, work, spend, unwanted)
 
 
 def within(budget: SolverBudget) -> cp_model.CpSolver:
@@ -56,15 +61,31 @@ def within(budget: SolverBudget) -> cp_model.CpSolver:
 
 
 def solve(
-    solver: cp_model.CpSolver, model: cp_model.CpModel, unwanted: Event | None = None
+    solver: cp_model.CpSolver,
+    model: cp_model.CpModel,
+    spend: Spend = uncounted,
+    unwanted: Event | None = None,
+    work_of_time: float = 1.0,
 ) -> cp_model.CpSolverStatus:
     """Solve, unless Ctrl-C comes first, or another thread wants no answer any more.
+
+    Args:
+        solver: With its parameters.
+        model: What to solve.
+        spend: Told how much work was done.
+        unwanted: Set by that thread.
+        work_of_time: Units of work for one of the solver's deterministic time.
 
     Raises:
         KeyboardInterrupt: There was a Ctrl-C.
     """
     solver.parameters.catch_sigint_signal = False
-    return interruptible(lambda: solver.solve(model), solver.stop_search, unwanted)
+    status = interruptible(lambda: solver.solve(model), solver.stop_search, unwanted)
+    spend(
+        solver.response_proto.deterministic_time * work_of_time
+        + len(model.proto.constraints) * _WORK_OF_CONSTRAINT
+    )
+    return status
 
 
 def _last_round(query: Query) -> int:
@@ -220,7 +241,7 @@ class _Model:
                     self.model.add(end <= self._at((a, n)) + self.query.latency)
 
     def ask(
-        self, timeout_s: float, seed: int, work: float, unwanted: Event | None
+        self, timeout_s: float, seed: int, work: float, spend: Spend, unwanted: Event | None
     ) -> tuple[Answer, Repetend | None]:
         """Return the answer to the model as it is now."""
         solver = cp_model.CpSolver()
@@ -228,7 +249,7 @@ class _Model:
         solver.parameters.max_deterministic_time = work * _WORK
         solver.parameters.random_seed = seed
         solver.parameters.num_workers = 1  # more would make answers depend on the machine
-        status = solve(solver, self.model, unwanted)
+        status = solve(solver, self.model, spend, unwanted, 1 / _WORK)
         if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return Answer.YES, self.repetend(solver)
         return (Answer.NO if status == cp_model.INFEASIBLE else Answer.UNKNOWN), None

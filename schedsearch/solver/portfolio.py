@@ -18,7 +18,8 @@ from typing import Any
 from schedsearch.repetend import Repetend
 from schedsearch.solver import smt
 from schedsearch.solver.cores import usable_cores
-from schedsearch.solver.query import Answer, LimitedSolver, Query, Solver, memory_turn
+from schedsearch.solver.effort import Effort
+from schedsearch.solver.query import Answer, LimitedSolver, Query, Solver, Spend, memory_turn, uncounted
 
 MANY_INSTANCES = 160
 """Blocks times micro-batches from which on Z3 rarely answers after the first round."""
@@ -49,36 +50,63 @@ def portfolio(*solvers: LimitedSolver, only_first: bool = False) -> Solver:
         only_first: Whether only the first is asked after the first round.
     """
 
-    def decide(query: Query, timeout_s: float = 60.0, seed: int = 0) -> tuple[Answer, Repetend | None]:
-        deadline = time.monotonic() + timeout_s
+    def decide(
+        query: Query,
+        timeout_s: float = 60.0,
+        seed: int = 0,
+        work: float = math.inf,
+        spend: Spend = uncounted,
+    ) -> tuple[Answer, Repetend | None]:
+        deadline, effort = time.monotonic() + timeout_s, Effort()
         for round_ in range(_ROUNDS + 1):
-            work = _WORK * _GROWTH**round_ if round_ < _ROUNDS else math.inf
+            each_work = _WORK * _GROWTH**round_ if round_ < _ROUNDS else math.inf
             asked = solvers[:1] if only_first and round_ else solvers
-            ask = _at_once if round_ and len(asked) > 1 and usable_cores() > 1 else _in_turn
-            answer, repetend = ask([partial(each, query, seed=seed, work=work) for each in asked], deadline)
-            if answer is not Answer.UNKNOWN or time.monotonic() >= deadline:
-                return answer, repetend
-        return Answer.UNKNOWN, None
+            if round_ == 0 or len(asked) == 1:
+                asking = [partial(each, query, seed=seed, spend=effort.spend) for each in asked]
+                answer, repetend = _in_turn(asking, deadline, each_work, work - effort.spent, effort)
+            else:
+                each_work = min(each_work, work - effort.spent)
+                asking = [partial(each, query, seed=seed) for each in asked]
+                answer, repetend = _at_once(asking, deadline, each_work)
+                effort.spend(each_work if each_work < math.inf else 0.0)
+            if answer is not Answer.UNKNOWN or time.monotonic() >= deadline or effort.spent >= work:
+                break
+        spend(effort.spent)
+        return answer, repetend
 
     return decide
 
 
-def _in_turn(asked: Sequence[_Ask], deadline: float) -> tuple[Answer, Repetend | None]:
-    """Ask one after the other until one knows; what time there is, they share equally."""
+def _in_turn(
+    asked: Sequence[_Ask], deadline: float, each_work: float, work: float, effort: Effort
+) -> tuple[Answer, Repetend | None]:
+    """Ask one after the other until one knows; what time and work there is, they share equally.
+
+    Args:
+        asked: Whom.
+        deadline: When to stop, in seconds of `time.monotonic`.
+        each_work: Work of each at most.
+        work: Of all.
+        effort: What they do.
+    """
+    until = effort.spent + work
     for i, ask in enumerate(asked):
         left_s = (deadline - time.monotonic()) / (len(asked) - i)
-        answer, repetend = ask(timeout_s=left_s) if left_s > 0 else (Answer.UNKNOWN, None)
+        most = min(each_work, (until - effort.spent) / (len(asked) - i))
+        answer, repetend = ask(timeout_s=left_s, work=most) if left_s > 0 else (Answer.UNKNOWN, None)
         if answer is not Answer.UNKNOWN:
             return answer, repetend
     return Answer.UNKNOWN, None
 
 
-def _at_once(asked: Sequence[_Ask], deadline: float) -> tuple[Answer, Repetend | None]:
-    """Ask all at the same time, and answer what `_in_turn` would if it had time enough."""
+def _at_once(asked: Sequence[_Ask], deadline: float, each_work: float) -> tuple[Answer, Repetend | None]:
+    """Ask all at the same time where there are several cores; the answer is that of asking in turn."""
+    if usable_cores() == 1:
+        return _in_turn(asked, deadline, each_work, math.inf, Effort())
     unwanted = Event()
     with ThreadPoolExecutor(len(asked)) as executor:
         left_s = max(deadline - time.monotonic(), 0.01)
-        asking = [executor.submit(ask, timeout_s=left_s, unwanted=unwanted) for ask in asked]
+        asking = [executor.submit(ask, timeout_s=left_s, work=each_work, unwanted=unwanted) for ask in asked]
         try:
             open_ = set(asking)
             while open_:
@@ -122,14 +150,20 @@ def _z3_and_cpsat() -> Solver:
     z3_first, cpsat_first = portfolio(smt.decide, _cpsat), portfolio(_cpsat, smt.decide)
     large = portfolio(_cpsat, smt.decide, only_first=True)
 
-    def decide(query: Query, timeout_s: float = 60.0, seed: int = 0) -> tuple[Answer, Repetend | None]:
+    def decide(
+        query: Query,
+        timeout_s: float = 60.0,
+        seed: int = 0,
+        work: float = math.inf,
+        spend: Spend = uncounted,
+    ) -> tuple[Answer, Repetend | None]:
         placement, micro_batches = query.placement, query.micro_batches
         asked = z3_first
         if micro_batches * len(placement.blocks) >= MANY_INSTANCES:
             asked = large
         elif micro_batches > 1 and all(memory_turn(placement, d) for d in range(placement.num_devices)):
             asked = cpsat_first
-        return asked(query, timeout_s=timeout_s, seed=seed)
+        return asked(query, timeout_s=timeout_s, seed=seed, work=work, spend=spend)
 
     return decide
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from threading import Event
@@ -67,24 +68,16 @@ def memory_turn(placement: Placement, device: int) -> MemoryTurn | None:
     return MemoryTurn(allocating[0].name, releasing[0].name, room)
 
 
+Spend = Callable[[float], None]
+"""Is told how much work was done, as by `schedsearch.solver.effort.Effort.spend`."""
+
+
+def uncounted(work: float) -> None:
+    """Do not count work."""
+
+
 class Solver(Protocol):
     """Decides whether a repetend exists."""
-
-    def __call__(self, query: Query, timeout_s: float = ..., seed: int = 0) -> tuple[Answer, Repetend | None]:
-        """Return the answer, and the repetend when it is YES.
-
-        Args:
-            query: What is asked.
-            timeout_s: Seconds after which the answer is UNKNOWN.
-            seed: Of the solver's random choices.
-
-        Raises:
-            KeyboardInterrupt: The solver was interrupted from the keyboard.
-        """
-
-
-class LimitedSolver(Protocol):
-    """A `Solver` that can be told to do only so much work, and be stopped by another thread."""
 
     def __call__(
         self,
@@ -92,15 +85,42 @@ class LimitedSolver(Protocol):
         timeout_s: float = ...,
         seed: int = 0,
         work: float = math.inf,
-        unwanted: Event | None = None,
+        spend: Spend = uncounted,
     ) -> tuple[Answer, Repetend | None]:
-        """Return what a `Solver` does.
+        """Return the answer, and the repetend when it is YES.
 
         Args:
             query: What is asked.
             timeout_s: Seconds after which the answer is UNKNOWN.
             seed: Of the solver's random choices.
             work: After which it is UNKNOWN, too, whatever the machine; about a second each.
+            spend: Told how much of it was done.
+
+        Raises:
+            KeyboardInterrupt: The solver was interrupted from the keyboard.
+        """
+
+
+class LimitedSolver(Protocol):
+    """A `Solver` that can be stopped by another thread."""
+
+    def __call__(
+        self,
+        query: Query,
+        timeout_s: float = ...,
+        seed: int = 0,
+        work: float = math.inf,
+        spend: Spend = uncounted,
+        unwanted: Event | None = None,
+    ) -> tuple[Answer, Repetend | None]:
+        """Return what a `Solver` does.
+
+        Args:
+            query: As for a `Solver`.
+            timeout_s: Likewise.
+            seed: Likewise.
+            work: Likewise.
+            spend: Likewise.
             unwanted: Set by another thread once no answer is needed any more.
 
         Raises:

@@ -17,11 +17,18 @@ import z3
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance
 from schedsearch.solver.interrupts import interruptible
-from schedsearch.solver.query import Answer, MemoryTurn, Query, has_room, memory_turn
+from schedsearch.solver.query import Answer, MemoryTurn, Query, Spend, has_room, memory_turn, uncounted
 
 _WORK = 9_000_000
 """Z3's `rlimit` for a unit of work: it counted 5.6 to 14.5 million a second, one core, of those of 48
 questions that took half a second or more."""
+
+_SECONDS_FOR_WORK = 1.0, 6.0
+"""Seconds after which to give up, at least and for each unit of work, which takes 0.6 to 1.6 s: rarely Z3
+counts next to nothing for minutes (a loop of two chunks on 16 devices, three micro-batches)."""
+
+_WORK_OF_CONSTRAINT = 2.5e-4
+"""Units of work to make a constraint of a model."""
 
 _MOST_RLIMIT = 2**32 - 1
 """More work than that is not limited."""
@@ -32,6 +39,7 @@ def decide(
     timeout_s: float = 60.0,
     seed: int = 0,
     work: float = math.inf,
+    spend: Spend = uncounted,
     unwanted: Event | None = None,
 ) -> tuple[Answer, Repetend | None]:
     """Decide by Z3 whether a repetend exists; see `schedsearch.solver.query.LimitedSolver`."""
@@ -44,7 +52,7 @@ def decide(
     model.order_micro_batches()
     model.limit_span()
     model.limit_latency()
-    return model.ask(timeout_s, seed, work, unwanted)
+    return model.ask(timeout_s, seed, work, spend, unwanted)
 
 
 class _Model:
@@ -179,17 +187,20 @@ class _Model:
                     self.add(z3.Or(later <= 0, self.start[b] + self.period <= self.start[a] + rest))
 
     def ask(
-        self, timeout_s: float, seed: int, work: float, unwanted: Event | None
+        self, timeout_s: float, seed: int, work: float, spend: Spend, unwanted: Event | None
     ) -> tuple[Answer, Repetend | None]:
         """Return the answer to the model as it is now."""
         solver = z3.SolverFor("QF_LIA", self.context)
         solver.add(self.constraints)
+        timeout_s = min(timeout_s, _SECONDS_FOR_WORK[0] + _SECONDS_FOR_WORK[1] * work)
         solver.set("timeout", max(1, int(timeout_s * 1000)))
         solver.set("random_seed", seed)
         solver.set("ctrl_c", False)
         if work * _WORK <= _MOST_RLIMIT:
             solver.set("rlimit", int(work * _WORK))
         verdict = interruptible(solver.check, solver.interrupt, unwanted)
+        counted = solver.statistics().get_key_value("rlimit count")
+        spend(min(counted / _WORK, work) + len(self.constraints) * _WORK_OF_CONSTRAINT)
         if verdict == z3.sat:
             return Answer.YES, self.repetend(solver.model())
         return (Answer.NO if verdict == z3.unsat else Answer.UNKNOWN), None

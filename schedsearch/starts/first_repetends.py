@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import math
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from typing import NamedTuple
@@ -15,10 +13,19 @@ from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
 from schedsearch.baselines.interleaved import interleavings
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
-from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.solver.effort import Effort
 from schedsearch.starts.event_simulation import RULES, simulate
-from schedsearch.starts.greedy_repetends import shortest_greedy_repetend
+from schedsearch.starts.greedy_repetends import greedy_repetends
 from schedsearch.starts.steady_state import folded, steady_state
+
+_WORK_OF_BLOCK = 1e-5
+"""Units of work for a block of a hand-made schedule and of its steady state."""
+
+_WORK_OF_SIMULATED_BLOCK = 1.5e-5
+"""Likewise of one that is simulated, and folded."""
+
+_WORK_OF_GREEDY_BLOCK = 1.5e-4
+"""Likewise for a block of one greedy repetend."""
 
 
 class Start(NamedTuple):
@@ -54,102 +61,98 @@ def _makers() -> Iterator[tuple[str, Callable[[Placement, int], Iterator[Schedul
     yield "gpipe", partial(one, "gpipe")
 
 
-def simulated(
-    placement: Placement, num_micro_batches: int, deadline: float = math.inf
-) -> Iterator[tuple[str, Schedule]]:
-    """Yield the schedule that each rule makes under the placement's memory until a deadline, with a name."""
+def simulated(placement: Placement, num_micro_batches: int, effort: Effort) -> Iterator[tuple[str, Schedule]]:
+    """Yield the schedule that each rule makes under the placement's memory, with a name.
+
+    Args:
+        placement: What runs where, without optimizer blocks.
+        num_micro_batches: Of the schedule.
+        effort: Told what is done; none is made after its time limit.
+    """
     for number, rule in enumerate(RULES, 1):
-        schedule = simulate(placement, num_micro_batches, rule, deadline)
+        schedule = simulate(placement, num_micro_batches, rule, effort.deadline)
+        effort.spend(len(placement.blocks) * num_micro_batches * _WORK_OF_SIMULATED_BLOCK)
         if schedule is not None:
             yield f"simulation by rule {number}", schedule
 
 
-def hand_made_repetends(placement: Placement, enough: Fraction, time_limit_s: float) -> dict[int, Start]:
-    """Return the best repetend of a hand-made schedule for each number of micro-batches per repetend.
+def hand_made_repetends(placement: Placement, enough: Fraction, effort: Effort) -> Iterator[Start]:
+    """Yield the repetends of hand-made schedules.
 
-    These are up to as many as there are devices: interleaved 1F1B repeats after so many.
+    These are of up to as many micro-batches as there are devices: interleaved 1F1B repeats after so many.
 
     Args:
         placement: What runs where, without optimizer blocks.
         enough: Ticks per micro-batch that no repetend beats; none is sought once it is reached.
-        time_limit_s: Seconds after which no more are made. On a hundred devices one takes seconds.
+        effort: Told what is done.
+
+    Raises:
+        OutOfTimeError: The time limit is over.
+        KeyboardInterrupt: There was a Ctrl-C.
     """
-    deadline = time.monotonic() + time_limit_s
     depth = max(placement.num_devices, 2)
-    best: dict[int, Start] = {}
     for name, make in _makers():
+        repeats = False
         for times in (4, 6):  # some repeat only after a long warmup
-            schedules = _until(deadline, make(placement, times * depth))
-            found = _steady_states(schedules, name, placement.num_devices, enough)
-            if found:
-                break
-        best = better_of(best, found)
-        if any(start.repetend.period_per_micro_batch <= enough for start in found.values()):
-            return found
-    return best
+            for schedule in () if repeats else make(placement, times * depth):
+                effort.require_s()
+                effort.spend(len(schedule.blocks) * _WORK_OF_BLOCK)
+                repetend = steady_state(schedule, placement.num_devices)
+                if repetend is not None:
+                    repeats = True
+                    yield Start(repetend, name)
+                    if repetend.period_per_micro_batch <= enough:
+                        return
 
 
-def greedy_repetends(placement: Placement, bound: Fraction, deadline: float) -> dict[int, Start]:
-    """Return the greedy repetend of one micro-batch, if one is found until a deadline.
+def greedy_starts(placement: Placement, bound: Fraction, effort: Effort) -> Iterator[Start]:
+    """Yield the greedy repetend of one micro-batch, if there is one.
 
     It is for placements whose memory no hand-made schedule fits, and that are too large to simulate.
+
+    Args:
+        placement: What runs where, without optimizer blocks.
+        bound: Ticks per micro-batch that no repetend beats.
+        effort: Told what is done.
+
+    Raises:
+        OutOfTimeError: The time limit is over.
+        KeyboardInterrupt: There was a Ctrl-C.
     """
-    repetend = shortest_greedy_repetend(placement, bound, deadline)
-    return {} if repetend is None else {1: Start(repetend, "greedy modulo scheduling")}
+    for repetend in greedy_repetends(placement, bound):
+        effort.require_s()
+        effort.spend(len(placement.blocks) * _WORK_OF_GREEDY_BLOCK)
+        if repetend is not None:
+            yield Start(repetend, "greedy modulo scheduling")
 
 
 def simulated_repetends(
-    placement: Placement,
-    sizes: Sequence[int],
-    enough: Fraction,
-    time_limit_s: float,
-    given_up: float = math.inf,
-) -> dict[int, Start]:
-    """Return likewise those of simulated schedules, folded into each of some numbers of micro-batches.
+    placement: Placement, sizes: Sequence[int], enough: Fraction, effort: Effort
+) -> Iterator[Start]:
+    """Yield the repetends of simulated schedules, folded into each of some numbers of micro-batches.
 
-    One that is begun in time is made whole, unless it is not ready at `given_up`, in seconds of
-    `time.monotonic`.
+    Args:
+        placement: What runs where, without optimizer blocks.
+        sizes: Micro-batches per repetend.
+        enough: Ticks per micro-batch that no repetend beats; none is sought once it is reached.
+        effort: Told what is done.
+
+    Raises:
+        OutOfTimeError: The time limit is over.
+        KeyboardInterrupt: There was a Ctrl-C.
     """
-    deadline = time.monotonic() + time_limit_s
-    best: dict[int, Start] = {}
-    for name, schedule in simulated(placement, 4 * max(placement.num_devices, 2), given_up):
+    for name, schedule in simulated(placement, 4 * max(placement.num_devices, 2), effort):
         for size in sizes:
-            INTERRUPTS.raise_if_seen()
+            effort.require_s()
             repetend = folded(schedule, size)
             if repetend is not None:
-                best = better_of(best, {size: Start(repetend, name)})
+                yield Start(repetend, name)
                 if repetend.period_per_micro_batch <= enough:
-                    return best
-            if time.monotonic() > deadline:
-                return best
-    return best
+                    return
 
 
-def _until(deadline: float, schedules: Iterator[Schedule]) -> Iterator[Schedule]:
-    """Yield schedules as long as there is time to make one."""
-    while time.monotonic() < deadline and (schedule := next(schedules, None)) is not None:
-        yield schedule
-
-
-def _steady_states(
-    schedules: Iterable[Schedule], name: str, most_micro_batches: int, enough: Fraction
-) -> dict[int, Start]:
-    best: dict[int, Start] = {}
-    for schedule in schedules:
-        INTERRUPTS.raise_if_seen()
-        repetend = steady_state(schedule, most_micro_batches)
-        if repetend is not None:
-            best = better_of(best, {repetend.micro_batches: Start(repetend, name)})
-            if repetend.period_per_micro_batch <= enough:
-                break
-    return best
-
-
-def better_of(one: dict[int, Start], other: dict[int, Start]) -> dict[int, Start]:
-    """Return of each number of micro-batches the repetend of the lesser period."""
-    better = {
-        size: each
-        for size, each in other.items()
-        if size not in one or each.repetend.period < one[size].repetend.period
-    }
-    return one | better
+def with_start(starts: Mapping[int, Start], start: Start) -> dict[int, Start]:
+    """Return starts by their numbers of micro-batches, with another where that has a lesser period."""
+    size = start.repetend.micro_batches
+    is_better = size not in starts or start.repetend.period < starts[size].repetend.period
+    return {**starts, size: start} if is_better else dict(starts)

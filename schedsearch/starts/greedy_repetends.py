@@ -9,13 +9,12 @@ what is made least: a device may be left with gaps that are too short for any bl
 from __future__ import annotations
 
 import math
-import time
 from collections import defaultdict
+from collections.abc import Iterator
 from fractions import Fraction
 
 from placements import Block, Placement
 from schedsearch.repetend import Repetend
-from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.starts.serial import serial_period
 from schedsearch.starts.steady_state import fits
 
@@ -23,36 +22,26 @@ _STEP = 1 / 128
 """By which share of a period the next that is tried is longer."""
 
 
-def shortest_greedy_repetend(
-    placement: Placement, bound: Fraction, deadline: float = math.inf
-) -> Repetend | None:
-    """Return the greedy repetend of the shortest period that fits in memory.
-
-    Periods are tried from the bound up, each from the first block to the last and the other way round.
+def greedy_repetends(placement: Placement, bound: Fraction) -> Iterator[Repetend | None]:
+    """Try ever longer periods from the bound up, each forwards and backwards.
 
     Args:
         placement: What runs where, without optimizer blocks.
         bound: Ticks per micro-batch that no repetend beats.
-        deadline: When to stop, in seconds of `time.monotonic`.
 
-    Returns:
-        The repetend, with the least period of its orders; None where there is none shorter than one block
-        after another.
-
-    Raises:
-        KeyboardInterrupt: There was a Ctrl-C.
+    Yields:
+        None for each try without a repetend that fits in memory, and then one, with the least period of its
+        orders; none where it would be no shorter than one block after another.
     """
     least = period = math.ceil(bound)
     while period < serial_period(placement):
         for backwards in (False, True):
-            INTERRUPTS.raise_if_seen()
-            if time.monotonic() >= deadline:
-                return None
             repetend = greedy_repetend(placement, period, backwards)
             if repetend is not None and fits(repetend):
-                return repetend.with_least_period(least)
+                yield repetend.with_least_period(least)
+                return
+            yield None
         period += max(1, int(period * _STEP))
-    return None
 
 
 def greedy_repetend(placement: Placement, period: int, backwards: bool = False) -> Repetend | None:

@@ -19,6 +19,9 @@ from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.state_space.model import Ints, Model, model_of
 from schedsearch.state_space.transitions import Counts, States, Transitions, empty_state, joined
 
+OF_PORTION = 20
+"""States that take as long as a portion of them takes beside its states, for each activity of the model."""
+
 MOST_STATES = 50_000_000
 """States that one search may look at; of every ten or so it keeps one, in some bytes per block."""
 
@@ -35,7 +38,7 @@ class LeastMakespan:
     Attributes:
         bound: Ticks that no schedule beats.
         schedule: One of least makespan, if it is at most the limit and was found; not validated.
-        states: How many were looked at.
+        states: How many were looked at, and for each portion of them `OF_PORTION` for each activity.
     """
 
     bound: int
@@ -75,7 +78,7 @@ def least_makespan(
     if model is None:
         return None
     apart = num_micro_batches * model.apart
-    budget = _Budget(time.monotonic() + time_limit_s, most_states)
+    budget = _Budget(time.monotonic() + time_limit_s, most_states, OF_PORTION * model.size)
     rest = _LeastRest(model, num_micro_batches)
     start = empty_state(model, num_micro_batches)
     low = max(bound - apart, int(rest.of(start)[0]))
@@ -105,11 +108,13 @@ class _Budget:
 
     deadline: float
     most_states: int
+    portion: int
     used: int = 0
 
     def use(self, states: int) -> None:
-        self.used += states
-        self.look(0)
+        """Count a portion of states."""
+        self.look(states + self.portion)
+        self.used += states + self.portion
 
     def look(self, states: int) -> None:
         """End the search if there was a Ctrl-C, time is up, or it has made more states than it may use."""

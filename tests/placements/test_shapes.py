@@ -92,7 +92,7 @@ def test_split_shapes_have_the_proven_period(
 ) -> None:
     """Values proved by another solver, for F, I and W of one tick each and memory released by W."""
     placement = shape(4, split_backward=True).with_memory(memory)
-    result = search(placement, 4, micro_batches_per_repetend=1, polish_time_limit_s=0.01)
+    result = search(placement, 4, micro_batches_per_repetend=1, objectives=["period"])
     assert (result.status, result.repetend.period) == (Status.OPTIMAL, period)
 
 
@@ -100,9 +100,7 @@ def test_memory_that_the_input_half_gives_back_serves_sooner() -> None:
     """With all of it released by I, the memory of a V-shape is that of a whole backward."""
     placement = v_shape(4, split_backward=True, input_release=1)
     for memory, period in {2: 4, 3: 4, 4: 3}.items():
-        result = search(
-            placement.with_memory(memory), 4, micro_batches_per_repetend=1, polish_time_limit_s=0.01
-        )
+        result = search(placement.with_memory(memory), 4, micro_batches_per_repetend=1, objectives=["period"])
         assert (result.status, result.repetend.period) == (Status.OPTIMAL, period)
 
 
@@ -137,7 +135,7 @@ def test_embeddings_that_hold_an_eighth_of_a_stage_cost_an_m_shape_an_eighth(
     An embedding must run while all that fits in 5 or 11 stages is held.
     """
     placement = m_shape(devices, embedding_memory=1, stage_memory=8).with_memory(memory)
-    result = search(placement, devices, micro_batches_per_repetend=1, polish_time_limit_s=0.01)
+    result = search(placement, devices, micro_batches_per_repetend=1, objectives=["period"])
     assert (result.status, result.repetend.period) == (Status.OPTIMAL, period)
 
 

@@ -23,9 +23,7 @@ from schedsearch.methods import SearchRequest
 from schedsearch.modulo.result import SearchResult, Status
 from schedsearch.schedule import Schedule
 
-REQUEST = SearchRequest(
-    v_shape(2).with_memory(2), 3, objectives=("period",), time_limit_s=5.0, polish_time_limit_s=1.0
-)
+REQUEST = SearchRequest(v_shape(2).with_memory(2), 3, objectives=("period",), time_limit_s=5.0)
 
 
 def entries(directory: Path) -> list[Path]:
@@ -59,7 +57,6 @@ OTHER = {
     "objectives": ("period", "span"),
     "solver": "z3",
     "time_limit_s": 6.0,
-    "polish_time_limit_s": 2.0,
     "seed": 1,
     "begin_with": HAND_MADE["one_f_one_b"](v_shape(2), 3),
 }

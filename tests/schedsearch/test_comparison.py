@@ -15,7 +15,7 @@ from schedsearch.methods import SearchRequest, find
 from schedsearch.modulo.result import SearchError, SearchResult, Status
 from schedsearch.validate import validate
 
-QUICK = {"time_limit_s": 5, "polish_time_limit_s": 0.5}
+QUICK = {"time_limit_s": 4}
 
 
 def chain(number: int = 4, **more: Any) -> StageChain:

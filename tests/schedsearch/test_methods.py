@@ -22,7 +22,7 @@ from schedsearch.validate import validate
 
 
 def request(placement: Placement, number: int, method: str, **more: object) -> SearchRequest:
-    return SearchRequest(placement, number, method, time_limit_s=20.0, polish_time_limit_s=1.0, **more)
+    return SearchRequest(placement, number, method, time_limit_s=4.0, **more)
 
 
 def with_step(placement: Placement) -> Placement:

@@ -26,7 +26,7 @@ def test_what_fits_is_whole() -> None:
 
 def test_a_long_picture_shows_the_repetend() -> None:
     """Each block runs once in a period; its number says how many micro-batches later it is than others."""
-    result = search(v_shape(2, backward_time=2).with_memory(2), 30, polish_time_limit_s=0)
+    result = search(v_shape(2, backward_time=2).with_memory(2), 30, objectives=["period"])
     assert result.repetend is not None and result.schedule is not None
     assert fitted(result.schedule, 60, result.repetend).splitlines()[2:] == [
         "the repetend, once every 3 ms:",

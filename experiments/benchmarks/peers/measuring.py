@@ -167,7 +167,7 @@ def against_torch_schedule(
     for _ in range(rounds):
         theirs, their_s = _timed(partial(torch_schedule, name, num_devices, num_micro_batches))
         placement = replace(theirs.placement, memory=tuple(map(int, peak_memory(theirs))))
-        searched = partial(search, placement, time_limit_s=20.0, polish_time_limit_s=10.0)
+        searched = partial(search, placement, time_limit_s=20.0)
         found, took_s = _timed(partial(searched, num_micro_batches))
         ours_s.append(took_s)
         theirs_s.append(their_s)

@@ -267,7 +267,7 @@ def clocks_of_stream(where: str, *, num_blocks: int, launches: int) -> CaseResul
 
 
 def _searched(placement: Placement, num_micro_batches: int) -> Schedule:
-    found = search(placement, num_micro_batches, objectives=("period",), polish_time_limit_s=0.0).schedule
+    found = search(placement, num_micro_batches, objectives=("period",)).schedule
     assert found is not None, f"{placement.name} has a schedule"
     return found
 

@@ -228,8 +228,7 @@ greedy rule, or are those of a schedule made by hand for as much memory or more.
 """
 
 FINITE_TIME_LIMIT_S = 90.0
-FINITE_POLISH_S = 60.0
-"""Wall-clock seconds of each search of a whole schedule, and of these for the makespan."""
+"""Wall-clock seconds of each search of a whole schedule."""
 
 
 def finite_schedules() -> Iterator[Case]:
@@ -249,7 +248,6 @@ def finite_schedules() -> Iterator[Case]:
                     num_micro_batches,
                     best,
                     time_limit_s=FINITE_TIME_LIMIT_S,
-                    polish_time_limit_s=FINITE_POLISH_S,
                 ),
                 is_quick=(name, number) == ("V4 (1,2) memory 4", 6),
             )

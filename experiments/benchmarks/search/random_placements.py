@@ -130,7 +130,6 @@ def _search(row: dict[str, str]) -> _Compared:
         2 * placement.num_devices,
         objectives=("period",),
         time_limit_s=_TIME_LIMIT_S,
-        polish_time_limit_s=0.0,
     )
     assert result.repetend is not None
     ours = Fraction(result.repetend.period, result.repetend.micro_batches)

@@ -116,9 +116,7 @@ def searched(placement: Placement, time_limit_s: float) -> SearchedIteration:
         placement: What runs where.
         time_limit_s: Wall-clock seconds.
     """
-    found = search(
-        placement, NUM_MICRO_BATCHES, time_limit_s=time_limit_s, polish_time_limit_s=time_limit_s / 2
-    )
+    found = search(placement, NUM_MICRO_BATCHES, time_limit_s=time_limit_s)
     assert found.repetend is not None
     assert found.schedule is not None, "there is room for 1F1B"
     tick_ms = placement.tick_ms

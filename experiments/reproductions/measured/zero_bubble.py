@@ -125,7 +125,6 @@ def searched(times: StageTimes, name: str, limit_s: float) -> float:
         times.num_micro_batches,
         objectives=["device_span"],
         time_limit_s=limit_s,
-        polish_time_limit_s=0.0,
     )
     assert found.schedule is not None, "there is room for a whole micro-batch"
     return bubble(times, int(device_spans(found.schedule).max()))

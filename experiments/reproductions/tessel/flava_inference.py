@@ -196,7 +196,7 @@ def _schedule(placement: Placement, number: int, time_limit_s: float) -> Schedul
     """Return the order of 1F1B in a V-shape, and of what our search finds in a K-shape."""
     if placement.name.endswith("v_shape"):
         return HAND_MADE["gpipe"](placement, number)
-    found = search(placement, number, time_limit_s=time_limit_s, polish_time_limit_s=time_limit_s)
+    found = search(placement, number, time_limit_s=time_limit_s)
     assert found.schedule is not None, "without a limit on memory there is a schedule"
     return found.schedule
 

@@ -156,9 +156,7 @@ def _capacities_gib(plan: Plan) -> list[float]:
 def searched_schedule(planned: Planned, time_limit_s: float) -> Schedule | None:
     """Return the schedule of the repetend with the shortest period that our search finds."""
     placement, number = planned.without_transfers, planned.plan.num_micro_batches
-    found = search(
-        placement, number, objectives=("period",), time_limit_s=time_limit_s, polish_time_limit_s=0.0
-    )
+    found = search(placement, number, objectives=("period",), time_limit_s=time_limit_s)
     return found.schedule
 
 

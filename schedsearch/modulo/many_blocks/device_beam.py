@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -28,7 +27,7 @@ from schedsearch.modulo.many_blocks.next_device import Blocks, Floats, Hashes, I
 from schedsearch.modulo.many_blocks.ring_closing import NOT_POSSIBLE, Flows, price_closing
 from schedsearch.repetend import Repetend
 from schedsearch.solver.cores import together, usable_cores
-from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.solver.effort import Effort
 
 Result = TypeVar("Result")
 
@@ -52,6 +51,9 @@ _DOUBLED = 2
 
 _ATTEMPTS = 8
 """How often the same is asked."""
+
+_WORK_OF_PAIR = 5.5e-7
+"""Units of work for each pair of blocks of an order that is carried on from a device to the next."""
 
 _WIDTH = 60
 """Beginnings of an order that are kept."""
@@ -98,66 +100,75 @@ _FINENESS = 0.002
 """Share of the bound below which a shorter period is no longer sought."""
 
 
-def device_beam(
-    placement: Placement,
-    sizes: Sequence[int],
-    bound: Fraction,
-    known: Fraction | float,
-    deadline: float,
-    seed: int = 0,
-) -> Iterator[Repetend]:
-    """Yield repetends of ever shorter periods that keep all capacities.
+class DeviceBeams:
+    """Searches of several periods and numbers of micro-batches, which can be gone on with.
 
     A shorter period needs more memory, so that the longest one below what is known is the likeliest. It gets
     four times the work of the next, and so on. Where one is found at once, ever more are skipped until one
     is not. Those of one micro-batch come first, then those of two, for which it is little work.
-
-    Args:
-        placement: What runs where, without optimizer blocks.
-        sizes: Micro-batches per repetend that are allowed.
-        bound: Ticks per micro-batch that no repetend beats.
-        known: Ticks per micro-batch to beat.
-        deadline: When to stop, in seconds of `time.monotonic`.
-        seed: Of the random orders.
-
-    Raises:
-        KeyboardInterrupt: There was a Ctrl-C.
     """
-    line = LineOfDevices(placement)
-    ring = Ring.of(line) if line.applies else None
-    if ring is None:
-        return
-    first = {gaps: DeviceBeam(ring, 1, gaps, seed) for gaps in range(_MOST_GAPS + 1)}
-    beams = [
-        DeviceBeam(ring, size, gaps, seed, first[-(-gaps // size)])
-        for size in sizes
-        if size * len(ring.blocks.time) <= _MOST_BLOCKS
-        for gaps in range(_MOST_GAPS * size, -1, -1)
-        if math.gcd(size, gaps) == 1
-    ]
-    beams.sort(key=lambda beam: -beam.rate)
-    for most in sorted({*sizes[:2], sizes[-1]}):
-        skipped = 0
-        while True:
-            open_ = [
-                beam
-                for beam in beams
-                if beam.size <= most
-                and bound <= beam.rate < known - float(bound) * _FINENESS
-                and not beam.holds_too_much
-                and beam.asked < _ATTEMPTS
+
+    def __init__(self, placement: Placement, sizes: Sequence[int], seed: int = 0) -> None:
+        """Begin with nothing known.
+
+        Args:
+            placement: What runs where, without optimizer blocks.
+            sizes: Micro-batches per repetend that are allowed.
+            seed: Of the random orders.
+        """
+        self._sizes = sizes
+        self._beams: list[DeviceBeam] = []
+        line = LineOfDevices(placement)
+        ring = Ring.of(line) if line.applies else None
+        if ring is not None:
+            first = {gaps: DeviceBeam(ring, 1, gaps, seed) for gaps in range(_MOST_GAPS + 1)}
+            self._beams = [
+                DeviceBeam(ring, size, gaps, seed, first[-(-gaps // size)])
+                for size in sizes
+                if size * len(ring.blocks.time) <= _MOST_BLOCKS
+                for gaps in range(_MOST_GAPS * size, -1, -1)
+                if math.gcd(size, gaps) == 1
             ]
-            if not open_ or (most != sizes[-1] and open_[0].asked >= _ENOUGH):
-                break
-            likeliest = min(range(len(open_)), key=lambda i: open_[i].effort * 4**i)
-            try:
-                found = open_[min(skipped, len(open_) - 1) if skipped else likeliest].ask(deadline)
-            except TimeoutError:
-                return
-            skipped = 2 * skipped + 1 if found is not None else 0
-            if found is not None:
-                known = Fraction(found.period, found.micro_batches)
-                yield found
+            self._beams.sort(key=lambda beam: -beam.rate)
+
+    def shorter(
+        self, bound: Fraction, known: Fraction | float, effort: Effort, until: float = math.inf
+    ) -> Iterator[Repetend]:
+        """Yield repetends of ever shorter periods that keep all capacities.
+
+        Args:
+            bound: Ticks per micro-batch that no repetend beats.
+            known: Ticks per micro-batch to beat.
+            effort: Told what is done.
+            until: Work after which to stop. One that will take more than twice what there is does not begin.
+
+        Raises:
+            OutOfTimeError: The time limit is over.
+            KeyboardInterrupt: There was a Ctrl-C.
+        """
+        most_work = 2 * (until - effort.spent)
+        for most in sorted({*self._sizes[:2], self._sizes[-1]}):
+            skipped = 0
+            while True:
+                open_ = [
+                    beam
+                    for beam in self._beams
+                    if beam.size <= most
+                    and bound <= beam.rate < known - float(bound) * _FINENESS
+                    and not beam.holds_too_much
+                    and beam.asked < _ATTEMPTS
+                ]
+                if not open_ or (most != self._sizes[-1] and open_[0].asked >= _ENOUGH):
+                    break
+                likeliest = min(range(len(open_)), key=lambda i: open_[i].effort * 4**i)
+                beam = open_[min(skipped, len(open_) - 1) if skipped else likeliest]
+                if effort.spent >= until or beam.work > most_work:
+                    return
+                found = beam.ask(effort)
+                skipped = 2 * skipped + 1 if found is not None else 0
+                if found is not None:
+                    known = Fraction(found.period, found.micro_batches)
+                    yield found
 
 
 @dataclass(frozen=True)
@@ -339,39 +350,48 @@ class DeviceBeam:
         """How many times the orders are carried on that are the first time."""
         return int(2 ** min(self.asked // 2, _DOUBLED))
 
-    def ask(self, deadline: float) -> Repetend | None:
+    @property
+    def work(self) -> float:
+        """About how much the next time takes, in units of work."""
+        return self.ring.devices * _ORDERS * self._more * self._work_of_order
+
+    @property
+    def _work_of_order(self) -> float:
+        return float((len(self.ring.blocks.time) * self.size) ** 2 * _WORK_OF_PAIR)
+
+    def ask(self, effort: Effort) -> Repetend | None:
         """Return a repetend, if this time one is found; the more often it is asked, the more it does.
 
         Args:
-            deadline: When to stop, in seconds of `time.monotonic`.
+            effort: Told what is done.
 
         Raises:
-            TimeoutError: The time is over.
+            OutOfTimeError: The time limit is over.
         """
-        first = self._first.orders(deadline, anew=self.asked > 0)  # with some the ring never closes
-        usual = self.usual_waits(first, deadline)
+        first = self._first.orders(effort, anew=self.asked > 0)  # with some the ring never closes
+        usual = self.usual_waits(first, effort)
         if usual is None:
             self.holds_too_much = True
             return None
         begun = self._starts_of(self._repeated(first))
         if self.asked % 2:
             begun = np.concatenate([begun, self._carried])
-        more = self._more
+        found = self.close(begun, usual, self._more, effort)
         self.asked += 1
         self.effort += self.size**2 * self._more
-        return self.close(begun, usual, more, deadline)
+        return found
 
-    def orders(self, deadline: float, *, anew: bool = False) -> DeviceOrders:
+    def orders(self, effort: Effort, *, anew: bool = False) -> DeviceOrders:
         """Return orders that hold little from device to device, from random ones.
 
         Raises:
-            TimeoutError: The time is over.
+            OutOfTimeError: The time limit is over.
         """
         if self._orders is not None and not anew:
             return self._orders
         roles = len(self.ring.blocks.time)
         random = DeviceOrders.random(self._rng, roles, self.size, self.gaps, _FIRST_BEAM)
-        beams = self._carried_on(random, _FIRST_DEVICES, _FIRST_BEAM, 2 * _MORE, deadline)
+        beams = self._carried_on(random, _FIRST_DEVICES, _FIRST_BEAM, 2 * _MORE, effort)
         good = [self._orders_of(beam.starts) for beam in beams[-3:]]
         every = good[0]
         for orders in good[1:]:
@@ -380,19 +400,19 @@ class DeviceBeam:
         self._orders = every.take(np.flatnonzero(every.gaps.sum(axis=1) == self.gaps))
         return self._orders
 
-    def usual_waits(self, first: DeviceOrders, deadline: float) -> Floats | None:
+    def usual_waits(self, first: DeviceOrders, effort: Effort) -> Floats | None:
         """Return how many ticks each role's blocks wait from device to device; None if that holds too much.
 
         Args:
             first: Orders of one micro-batch with more idle time, with which to begin.
-            deadline: When to stop, in seconds of `time.monotonic`.
+            effort: Told what is done.
 
         Raises:
-            TimeoutError: The time is over.
+            OutOfTimeError: The time limit is over.
         """
         orders = self._repeated(first)
         rows = self._rng.permutation(len(orders))[:_ORDERS]
-        beams = self._carried_on(orders.take(rows), _USUAL_DEVICES, _ORDERS, _MORE, deadline)
+        beams = self._carried_on(orders.take(rows), _USUAL_DEVICES, _ORDERS, _MORE, effort)
         if len(beams) <= _USUAL_DEVICES:
             return None
         if beams[-1].held[0] / _USUAL_DEVICES * self.ring.devices > self.ring.capacity:
@@ -415,17 +435,17 @@ class DeviceBeam:
                 usual[source] = usual[target] = each[source] + each[target]
         return usual
 
-    def close(self, every: Ints, usual: Floats, more: int, deadline: float) -> Repetend | None:
+    def close(self, every: Ints, usual: Floats, more: int, effort: Effort) -> Repetend | None:
         """Return a repetend of a whole ring, if one is found.
 
         Args:
             every: Starts of orders of the first device; shape ``(orders, roles, micro-batches)``.
             usual: See `usual_waits`.
             more: How many times the orders are carried on that are the first time.
-            deadline: When to stop, in seconds of `time.monotonic`.
+            effort: Told what is done.
 
         Raises:
-            TimeoutError: The time is over.
+            OutOfTimeError: The time limit is over.
         """
         peaks = self.ring.above_average(every, self.period)
         to_come = self.ring.devices - 1
@@ -439,11 +459,11 @@ class DeviceBeam:
             prices = self._prices(usual, devices)
             most = _MORE_ON_LAST if devices < _LAST else _MORE
             if devices >= guided:
-                found = self._next(beams[-1], None, prices, most, deadline)
+                found = self._next(beams[-1], None, prices, most, effort)
                 beams.append(_best(found, found.held, orders, _OF_EACH))
                 continue
             _, slack = self._closing(beams[-1], firsts, peaks, devices + 1, usual)
-            found = self._next(beams[-1], slack, prices, most, deadline)
+            found = self._next(beams[-1], slack, prices, most, effort)
             price, _ = self._closing(found, firsts, peaks, devices, usual)
             beams.append(_best(found, price + found.held * _PRICE, orders, orders))
         price, _ = self._closing(beams[-1], firsts, peaks, 0, usual)
@@ -472,7 +492,7 @@ class DeviceBeam:
         return DeviceOrders(roles.astype(np.int8), (idle // self.ring.gap).astype(np.int8))
 
     def _carried_on(
-        self, orders: DeviceOrders, devices: int, most: int, more: float, deadline: float
+        self, orders: DeviceOrders, devices: int, most: int, more: float, effort: Effort
     ) -> list[_Beam]:
         """Carry orders on for some devices, whatever becomes of their messages."""
         beams = [_begin(self._starts_of(orders), len(self._anchors))]
@@ -481,17 +501,16 @@ class DeviceBeam:
         prices = Prices(1 / self.period, usual, 1.0)
         for _ in range(devices):
             slack = np.full(beams[-1].starts.shape, np.inf)
-            found = self._next(beams[-1], slack, prices, more, deadline)
+            found = self._next(beams[-1], slack, prices, more, effort)
             if not len(found.starts):
                 break
             beams.append(_best(found, found.held, most, most))
         return beams
 
-    def _next(self, beam: _Beam, slack: Floats | None, prices: Prices, more: float, deadline: float) -> _Beam:
+    def _next(self, beam: _Beam, slack: Floats | None, prices: Prices, more: float, effort: Effort) -> _Beam:
         """Build the orders of the next device; without a slack whatever becomes of its messages."""
-        INTERRUPTS.raise_if_seen()
-        if time.monotonic() >= deadline:
-            raise TimeoutError
+        effort.require_s()
+        effort.spend(len(beam.starts) * self._work_of_order)
         blocks, starts = self.ring.blocks, beam.starts
         if slack is None:
             slack = np.full(starts.shape, np.inf)

@@ -64,7 +64,7 @@ def order_anew(segments: Segments, period: int, budget: SolverBudget) -> Repeten
                 )
                 model.add(held + memory[b] + transient <= free)
     solver = within(budget)
-    if solve(solver, model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+    if solve(solver, model, budget.spend) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None
     found = {instance: solver.value(variable) for instance, variable in start.items()}
     return Repetend.from_first_starts(placement, repetend.micro_batches, period, found).with_least_period()

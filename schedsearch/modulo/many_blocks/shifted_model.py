@@ -125,7 +125,7 @@ def decide_shifted(
     model = _Model(pattern, period)
     solver = within(budget)
     solver.parameters.use_strong_propagation_in_disjunctive = False  # it takes more than it gives here
-    status = solve(solver, model.model)
+    status = solve(solver, model.model, budget.spend)
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return model.repetend(solver).with_least_period(), True
     return None, status == cp_model.INFEASIBLE

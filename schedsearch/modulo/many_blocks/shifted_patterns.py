@@ -7,7 +7,6 @@ the whole is too large: V-Min's repetend for 32 devices is found so in a tenth o
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator
 from fractions import Fraction
 
@@ -15,7 +14,7 @@ from placements import Placement
 from schedsearch.modulo.many_blocks.shifted_model import ShiftedPattern, decide_shifted
 from schedsearch.repetend import Repetend
 from schedsearch.solver.budget import SolverBudget
-from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.solver.effort import Effort
 
 _GROUPS = (3, 2)
 """Devices per group, in the order in which they are asked; what repeats on each device also does on two."""
@@ -36,34 +35,46 @@ _MORE_WORK = 1.25
 """How many times that a pattern's next question gets, after one without an answer."""
 
 
-def shifted_patterns(
-    placement: Placement, bound: Fraction, known: Fraction | float, deadline: float, seed: int = 0
-) -> Iterator[tuple[int, Repetend]]:
-    """Yield repetends of one micro-batch of ever shorter periods, with how many devices repeat.
+class ShiftedPatterns:
+    """The patterns of a placement, and what was asked of each; it can be gone on with."""
 
-    Args:
-        placement: What runs where, without optimizer blocks.
-        bound: Ticks per micro-batch that no repetend beats.
-        known: Ticks per micro-batch to beat.
-        deadline: When to stop, in seconds of `time.monotonic`.
-        seed: Of the solver.
+    def __init__(self, placement: Placement, seed: int = 0) -> None:
+        """Begin with nothing known.
 
-    Raises:
-        KeyboardInterrupt: There was a Ctrl-C.
-    """
-    shortest = math.ceil(known)
-    patterns = [ShiftedPattern(placement, n) for n in _GROUPS if _LEAST_GROUPS * n <= placement.num_devices]
-    turns = [_Turn(pattern, bound) for pattern in patterns if pattern.applies]
-    while turns := [turn for turn in turns if turn.may_beat(shortest)]:
-        for turn in turns:
-            left_s = deadline - time.monotonic()
-            if left_s <= 0:
-                return
-            INTERRUPTS.raise_if_seen()
-            found = turn.ask(shortest, left_s, seed)
-            if found is not None:
-                shortest = found.period
-                yield turn.pattern.group, found
+        Args:
+            placement: What runs where, without optimizer blocks.
+            seed: Of the solver.
+        """
+        groups = [n for n in _GROUPS if _LEAST_GROUPS * n <= placement.num_devices]
+        patterns = [ShiftedPattern(placement, n) for n in groups]
+        self._turns = [_Turn(pattern, seed) for pattern in patterns if pattern.applies]
+
+    def shorter(
+        self, bound: Fraction, known: Fraction | float, effort: Effort, until: float = math.inf
+    ) -> Iterator[tuple[int, Repetend]]:
+        """Yield repetends of one micro-batch of ever shorter periods, with how many devices repeat.
+
+        Args:
+            bound: Ticks per micro-batch that no repetend beats.
+            known: Ticks per micro-batch to beat.
+            effort: Told what is done.
+            until: Work after which to stop.
+
+        Raises:
+            OutOfTimeError: The time limit is over.
+            KeyboardInterrupt: There was a Ctrl-C.
+        """
+        shortest = math.ceil(known)
+        for turn in self._turns:
+            turn.begin_above(math.ceil(bound))
+        while turns := [turn for turn in self._turns if turn.may_beat(shortest)]:
+            for turn in turns:
+                if effort.spent >= until:
+                    return
+                found = turn.ask(shortest, effort)
+                if found is not None:
+                    shortest = found.period
+                    yield turn.pattern.group, found
 
 
 class _Turn:
@@ -74,25 +85,31 @@ class _Turn:
     hundred times as long as another.
     """
 
-    def __init__(self, pattern: ShiftedPattern, bound: Fraction) -> None:
+    def __init__(self, pattern: ShiftedPattern, seed: int) -> None:
         self.pattern = pattern
-        self.least = max(math.ceil(bound), pattern.load)
+        self.seed = seed
+        self.least = pattern.load
         self.refuted = self.least - 1
         self.step = _STEP[1]
         self.work = _WORK
         self.asked = 0
 
+    def begin_above(self, bound: int) -> None:
+        """Take note of ticks that no period is below."""
+        self.least = max(self.least, bound)
+        self.refuted = max(self.refuted, self.least - 1)
+
     def may_beat(self, shortest: int) -> bool:
         """Whether a period shorter by more than a trifle is not refuted."""
         return shortest - self.refuted > max(1, self.least * _FINENESS)
 
-    def ask(self, shortest: int, timeout_s: float, seed: int) -> Repetend | None:
+    def ask(self, shortest: int, effort: Effort) -> Repetend | None:
         """Ask for a period that is shorter by a step."""
         if not self.may_beat(shortest):
             return None
         period = shortest - max(1, round((shortest - self.refuted) * self.step))
         self.asked += 1
-        budget = SolverBudget(self.work, timeout_s, seed + self.asked)
+        budget = SolverBudget(self.work, effort.require_s(), self.seed + self.asked, effort.spend)
         found, sure = decide_shifted(self.pattern, period, budget)
         if found is not None:
             self.step = min(_STEP[2], self.step * 2)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import random
-import time
 from collections.abc import Iterator
 from fractions import Fraction
 
@@ -17,7 +16,7 @@ from schedsearch.modulo.many_blocks.segment_model import order_anew
 from schedsearch.modulo.many_blocks.segments import Segments
 from schedsearch.repetend import Repetend
 from schedsearch.solver.budget import SolverBudget
-from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.solver.effort import Effort
 
 _BLOCKS = (6.0, 12.0, 200.0)
 """Of a neighbourhood: the fewest, those of the first, and the most."""
@@ -28,27 +27,35 @@ _STEP = (1e-4, 1e-3, 0.5)
 _WORK = 1.0
 """Of one query, in CP-SAT's deterministic time of about a second."""
 
+_WORK_OF_BLOCK = 1e-4
+"""Units of work that it takes to choose a neighbourhood, for each block of the repetend."""
+
 _PATIENCE = 200
 """Neighbourhoods in a row that may bring nothing before the search ends."""
 
 
-def shorten_period(repetend: Repetend, bound: Fraction, deadline: float, seed: int = 0) -> Iterator[Repetend]:
+def shorten_period(
+    repetend: Repetend, bound: Fraction, effort: Effort, until: float = math.inf, seed: int = 0
+) -> Iterator[Repetend]:
     """Yield repetends of ever shorter periods, of as many micro-batches, until nothing is found any more.
 
     Args:
         repetend: To begin with.
         bound: Ticks per micro-batch that no repetend beats.
-        deadline: When to stop, in seconds of `time.monotonic`.
+        effort: Told what is done.
+        until: Work after which to stop.
         seed: Of the random choices.
 
     Raises:
+        OutOfTimeError: The time limit is over.
         KeyboardInterrupt: There was a Ctrl-C.
     """
     choice = random.Random(seed)
     least = math.ceil(bound * repetend.micro_batches)
     size, step, in_vain = _BLOCKS[1], _STEP[1], 0
-    while repetend.period > least and in_vain < _PATIENCE and time.monotonic() < deadline:
-        INTERRUPTS.raise_if_seen()
+    while repetend.period > least and in_vain < _PATIENCE and effort.spent < until:
+        left_s = effort.require_s()
+        effort.spend(len(repetend.placement.blocks) * repetend.micro_batches * _WORK_OF_BLOCK)
         in_vain += 1
         period = max(least, repetend.period - max(1, int(repetend.period * step)))
         segments = Segments(repetend)
@@ -57,7 +64,7 @@ def shorten_period(repetend: Repetend, bound: Fraction, deadline: float, seed: i
             step = max(_STEP[0], step / 1.02)
             continue
         segments.grow(int(size), choice)
-        budget = SolverBudget(_WORK, max(0.01, deadline - time.monotonic()), choice.randrange(1 << 30))
+        budget = SolverBudget(_WORK, left_s, choice.randrange(1 << 30), effort.spend)
         found = order_anew(segments, period, budget)
         if found is None:
             size, step = min(_BLOCKS[2], size * 1.01), max(_STEP[0], step / 1.1)

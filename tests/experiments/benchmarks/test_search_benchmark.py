@@ -45,4 +45,4 @@ def test_a_wrong_expectation_is_reported_as_not_met(tmp_path: Path) -> None:
 
 
 def _finite(best: BestKnown) -> CaseResult:
-    return finite(V3, 4, best, time_limit_s=10.0, polish_time_limit_s=5.0)
+    return finite(V3, 4, best, time_limit_s=10.0)

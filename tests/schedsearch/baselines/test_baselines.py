@@ -112,7 +112,7 @@ def test_forward_blocks_that_wait_for_a_backward_on_their_device_come_after_it()
     names = [name for name, _ in gpipe(placement, 2).order(0)]
     assert names == ["F0", "F0", "B0", "B0", "F1", "F1"]
     assert list(applicable(placement.with_memory(2), 2)) == ["gpipe"]
-    result = search(placement.with_memory(1), 2, polish_time_limit_s=0.1)
+    result = search(placement.with_memory(1), 2, objectives=["period"])
     assert (result.status, result.schedule.makespan) == (Status.OPTIMAL, 8)
 
 

@@ -37,7 +37,7 @@ from schedsearch.schedule_file import ScheduleFileError, read_claims, schedule_t
 from schedsearch.solver import smt
 from schedsearch.solver.query import Answer, Query
 
-QUICK = {"polish_time_limit_s": 0, "time_limit_s": 10}
+QUICK = {"objectives": ["period"], "time_limit_s": 10}
 
 
 def certified(placement: Placement, **options: Any) -> Certificate:
@@ -87,7 +87,7 @@ def test_every_search_has_a_certificate(placement: Placement, size: int, spare: 
 
     placement = with_spare_memory(placement, spare)
     key = "micro_batches_per_repetend" if only else "most_micro_batches_per_repetend"
-    result = search(placement, 3, **{key: size}, time_limit_s=3, polish_time_limit_s=0.01)
+    result = search(placement, 3, **{key: size}, time_limit_s=3, objectives=["period"])
     if result.repetend is None:
         return
     certificate = certificate_of(placement, result)
@@ -458,7 +458,7 @@ def test_the_question_asked_anew_has_the_answer_of_the_search(
 
 @pytest.fixture(scope="module")
 def result() -> SearchResult:
-    return search(V3, 4, polish_time_limit_s=0.01)
+    return search(V3, 4, objectives=["period"])
 
 
 def test_a_schedule_file_has_its_certificate(result: SearchResult, tmp_path: Path) -> None:

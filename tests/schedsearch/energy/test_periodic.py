@@ -29,7 +29,7 @@ from schedsearch.repetend import Repetend
 
 
 def searched(placement: Placement, lanes: int) -> Repetend:
-    result = search(placement, 4, micro_batches_per_repetend=lanes, polish_time_limit_s=0)
+    result = search(placement, 4, micro_batches_per_repetend=lanes, objectives=["period"])
     assert result.repetend is not None
     return result.repetend
 

@@ -26,6 +26,7 @@ from schedsearch.improve.neighbourhood_model import NeighbourhoodModel
 from schedsearch.improve.objective import MAKESPAN
 from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
+from schedsearch.solver import effort as effort_module
 from schedsearch.solver.budget import SolverBudget
 from schedsearch.validate import validate
 
@@ -42,7 +43,7 @@ def tight(placement: Placement, spare: int) -> Placement:
 def one_by_one(placement: Placement, num_micro_batches: int) -> Schedule | None:
     """One micro-batch after the other, each as the search begins with it."""
     result = search(
-        placement, num_micro_batches, time_limit_s=5, polish_time_limit_s=0, micro_batches_per_repetend=1
+        placement, num_micro_batches, time_limit_s=5, objectives=["period"], micro_batches_per_repetend=1
     )
     return result.schedule
 
@@ -124,7 +125,7 @@ def test_a_shared_block_that_holds_memory_on_one_device_alone(capacity: int, lea
 )
 def test_optima_of_the_shapes(placement: Placement, n: int, least: int) -> None:
     """The proven optima of the reference notes."""
-    schedule = search(placement, n, polish_time_limit_s=0, micro_batches_per_repetend=1).schedule
+    schedule = search(placement, n, objectives=["period"], micro_batches_per_repetend=1).schedule
     better = improve(schedule, time_limit_s=60)
     assert better.proved
     assert better.schedule.makespan == least
@@ -143,7 +144,7 @@ def test_the_bound_sees_memory_fill_and_empty() -> None:
 
 def test_neighbourhoods_improve_what_is_too_large_to_solve_as_a_whole() -> None:
     placement = v_shape(4, 1, 2).with_memory(3)
-    repetend = search(placement, 60, polish_time_limit_s=0, micro_batches_per_repetend=1).repetend
+    repetend = search(placement, 60, objectives=["period"], micro_batches_per_repetend=1).repetend
     schedule = repetend.unroll(60)
     assert schedule.makespan >= 360
     better = improve(schedule, time_limit_s=60, bound=260)  # more than is proved, so that it ends soon
@@ -153,7 +154,7 @@ def test_neighbourhoods_improve_what_is_too_large_to_solve_as_a_whole() -> None:
 
 def test_a_neighbourhood_changes_only_its_own_order() -> None:
     schedule = neighbourhood.in_order(
-        search(m_shape().with_memory(4), 12, polish_time_limit_s=0, micro_batches_per_repetend=1).schedule
+        search(m_shape().with_memory(4), 12, objectives=["period"], micro_batches_per_repetend=1).schedule
     )
     part = neighbourhood.between(schedule, 20, 50, 0, (0,) * 4)
     starts = NeighbourhoodModel(part).shorten(BUDGET)
@@ -175,7 +176,7 @@ def test_memory_of_a_simple_device_is_a_precedence() -> None:
 def test_an_embedding_without_memory_goes_to_the_ends() -> None:
     """So the V-shape inside the M-shape runs alone, without the memory that overlapping them takes."""
     schedule = search(
-        m_shape().with_memory(4), 128, polish_time_limit_s=0, micro_batches_per_repetend=1
+        m_shape().with_memory(4), 128, objectives=["period"], micro_batches_per_repetend=1
     ).schedule
     better = improve(schedule, time_limit_s=60)
     assert better.proved
@@ -185,7 +186,7 @@ def test_an_embedding_without_memory_goes_to_the_ends() -> None:
 def test_equal_seeds_give_equal_schedules() -> None:
     """The same steps: as both prove the optimum, the time limit cuts neither short."""
     schedule = search(
-        x_shape(4, 1, 3).with_memory(3), 3, polish_time_limit_s=0, micro_batches_per_repetend=1
+        x_shape(4, 1, 3).with_memory(3), 3, objectives=["period"], micro_batches_per_repetend=1
     ).schedule
     one, other = (improve(schedule, time_limit_s=600, seed=3) for _ in range(2))
     assert one == other
@@ -193,7 +194,7 @@ def test_equal_seeds_give_equal_schedules() -> None:
 
 def test_hardly_any_time() -> None:
     schedule = search(
-        x_shape().with_memory(3), 8, polish_time_limit_s=0, micro_batches_per_repetend=1
+        x_shape().with_memory(3), 8, objectives=["period"], micro_batches_per_repetend=1
     ).schedule
     better = improve(schedule, time_limit_s=1e-6)
     assert better.schedule.makespan <= schedule.makespan
@@ -211,7 +212,7 @@ def test_a_bound_that_is_known_ends_it_at_once() -> None:
 def test_progress_only_gets_better() -> None:
     seen: list[tuple[int, int, str]] = []
     schedule = search(
-        x_shape(4, 1, 3).with_memory(3), 3, polish_time_limit_s=0, micro_batches_per_repetend=1
+        x_shape(4, 1, 3).with_memory(3), 3, objectives=["period"], micro_batches_per_repetend=1
     ).schedule
     better = improve(schedule, time_limit_s=60, on_progress=lambda *now: seen.append(now))
     assert seen[-1][:2] == (better.schedule.makespan, better.bound)
@@ -258,6 +259,7 @@ class SlowModel:
     def shorten(self, budget: SolverBudget) -> None:
         assert budget.timeout_s <= self.deadline - SlowModel.seconds
         SlowModel.seconds += min(budget.work, budget.timeout_s)
+        budget.spend(budget.work)
 
     shorten_quickly = shorten
 
@@ -270,12 +272,13 @@ def test_no_step_gets_more_than_the_time_left(number: int, monkeypatch: pytest.M
     """By a clock that only steps advance; building a model came on top of what its step was given."""
 
     def no_states(*_: object, time_limit_s: float, **__: object) -> None:
-        assert time_limit_s <= 0.4 * (SlowModel.deadline - SlowModel.seconds)
+        assert time_limit_s <= SlowModel.deadline - SlowModel.seconds
         SlowModel.seconds += min(time_limit_s, 5.0)
 
     schedule = one_f_one_b(v_shape(4, 1, 2).with_memory(4), number)
     monkeypatch.setattr(SlowModel, "seconds", 0.0)
-    monkeypatch.setattr(improve_module, "time", SimpleNamespace(monotonic=lambda: SlowModel.seconds))
+    for module in (improve_module, effort_module):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: SlowModel.seconds))
     monkeypatch.setattr(improve_module, "least_makespan", no_states)
     monkeypatch.setattr(neighbourhood_model, "NeighbourhoodModel", SlowModel)
     without_bound = replace(MAKESPAN, bound=lambda *_: 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from fractions import Fraction
 
 import pytest
@@ -18,20 +17,19 @@ from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.modulo.annealing import annealed
 from schedsearch.modulo.search import search
 from schedsearch.repetend import Repetend
+from schedsearch.solver.effort import Effort
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.starts.serial import serial_repetend
 from schedsearch.validate import validate
 
 
-def all_annealed(
-    placement: Placement, sizes: tuple[int, ...] = (1,), seconds: float = 60.0
-) -> list[Repetend]:
+def all_annealed(placement: Placement, sizes: tuple[int, ...] = (1,), work: float = 60.0) -> list[Repetend]:
     """Return what annealing finds from one block after another on; none where that does not fit."""
     first = serial_repetend(placement)
     if first is None:
         return []
     first = first.with_least_period()
-    found = annealed({1: first}, sizes, period_bound(placement), time.monotonic() + seconds)
+    found = annealed({1: first}, sizes, period_bound(placement), Effort(), until=work)
     return [first, *found]
 
 
@@ -43,7 +41,7 @@ def test_each_is_better_than_the_one_before_and_valid(placement: Placement, spar
         [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
     )
     last: dict[int, Repetend] = {}
-    for repetend in all_annealed(placement, (1, 2), seconds=0.3):
+    for repetend in all_annealed(placement, (1, 2), work=0.3):
         size = repetend.micro_batches
         assert repetend.period_per_micro_batch >= period_bound(placement)
         assert size not in last or repetend.period < last[size].period
@@ -57,7 +55,7 @@ def test_each_is_better_than_the_one_before_and_valid(placement: Placement, spar
 def test_a_solver_finds_little_better(family: str, number: int) -> None:
     """Of one micro-batch per repetend, on placements of the benchmark with 14 to 24 blocks."""
     placement = random_placement(family, number)
-    options = {"micro_batches_per_repetend": 1, "time_limit_s": 5.0, "polish_time_limit_s": 0.0}
+    options = {"micro_batches_per_repetend": 1, "time_limit_s": 5.0}
     by_solver = search(placement, 8, objectives=("period",), **options).repetend
     assert by_solver is not None
     assert period_bound(placement) <= all_annealed(placement)[-1].period <= 1.05 * by_solver.period
@@ -84,13 +82,13 @@ def test_the_same_seed_gives_the_same_repetends() -> None:
     first = serial_repetend(placement)
     assert first is not None
     one, again = (
-        list(annealed({1: first}, (1,), Fraction(0), time.monotonic() + 600.0, seed=3)) for _ in range(2)
+        list(annealed({1: first}, (1,), Fraction(0), Effort(), until=600.0, seed=3)) for _ in range(2)
     )
     assert one == again and one
 
 
 def test_nothing_is_annealed_after_the_deadline() -> None:
-    assert len(all_annealed(random_placement("loops", 3), seconds=-1.0)) <= 2
+    assert len(all_annealed(random_placement("loops", 3), work=-1.0)) <= 2
 
 
 def test_a_ctrl_c_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ def with_transient(draw: st.DrawFn) -> Placement:
 @settings(max_examples=30, deadline=None)
 @given(with_transient())
 def test_static_and_transient_memory_equal_brute_force(placement: Placement) -> None:
-    result = search(placement, 4, micro_batches_per_repetend=1, polish_time_limit_s=0.1)
+    result = search(placement, 4, micro_batches_per_repetend=1, objectives=["period"])
     expected = least_period(placement, longest=sum(block.time for block in placement.blocks) + 4)
     assert (result.repetend.period if result.repetend else None) == expected
     if result.repetend is not None:
@@ -69,9 +69,7 @@ def test_solvers_agree_on_transient_memory_and_latency(
 @given(random_placements(max_devices=2, max_forward=3, max_time=3, max_transfer=1, training=False))
 def test_latency_first_equals_brute_force(placement: Placement) -> None:
     """The least latency is that of a micro-batch on its own; then the least period that keeps it."""
-    result = search(
-        placement, 3, micro_batches_per_repetend=1, objectives=["latency", "period"], polish_time_limit_s=0
-    )
+    result = search(placement, 3, micro_batches_per_repetend=1, objectives=["latency", "period"])
     shortest = critical_path(placement) if _runs_alone(placement) else None
     period, expected = least_latency(placement, longest=sum(block.time for block in placement.blocks) + 4)
     assert result.repetend.latency == expected
@@ -109,17 +107,17 @@ def test_memory_as_an_objective_stops_at_what_the_period_needs() -> None:
 def test_the_whole_schedule_keeps_the_objectives_before_the_makespan() -> None:
     """A hand-made V would be shorter, but hold one more; a shorter schedule would have a longer latency."""
     placement = v_shape(4, 1, 2).with_memory(4)
-    result = search(placement, 6, objectives=["memory", "period", "makespan"], polish_time_limit_s=2)
+    result = search(placement, 6, objectives=["memory", "period", "makespan"], time_limit_s=5)
     assert max(peak_memory(result.schedule)) == max(result.repetend.peak_memory) == 1
     assert result.schedule.placement == result.repetend.placement == placement
     assert result.makespan_bound <= 27 < result.schedule.makespan
-    quick = search(x_shape(), 4, objectives=["latency", "period", "makespan"], polish_time_limit_s=2)
+    quick = search(x_shape(), 4, objectives=["latency", "period", "makespan"], time_limit_s=5)
     assert quick.schedule.makespan == quick.repetend.unroll(4).makespan
 
 
 def test_span_and_memory_after_the_period() -> None:
     placement = k_shape().with_memory(6)
-    result = search(placement, 6, objectives=["period", "span", "memory", "makespan"], polish_time_limit_s=4)
+    result = search(placement, 6, objectives=["period", "span", "memory", "makespan"], time_limit_s=8)
     assert result.repetend.span == result.span_bound
     assert result.repetend.period == 6
     assert max(result.repetend.peak_memory) < 6
@@ -175,7 +173,7 @@ def test_static_memory_is_in_the_peak_and_in_the_message() -> None:
 
 def test_the_sweep_over_micro_batches_per_repetend() -> None:
     """V with memory 3: annealing finds two and then three, which meet the bound for any number."""
-    result = search(v_shape().with_memory(3), 8, polish_time_limit_s=0)
+    result = search(v_shape().with_memory(3), 8, objectives=["period"])
     assert [(t.micro_batches, t.period, t.bound, t.refuted) for t in result.tried] == [
         (1, None, 7, 6),
         (2, 12, 11, None),
@@ -183,7 +181,7 @@ def test_the_sweep_over_micro_batches_per_repetend() -> None:
     ]
     assert result.status is Status.OPTIMAL
     assert Fraction(result.repetend.period, result.repetend.micro_batches) == Fraction(16, 3)
-    two = search(v_shape().with_memory(3), 8, micro_batches_per_repetend=2, polish_time_limit_s=0)
+    two = search(v_shape().with_memory(3), 8, micro_batches_per_repetend=2, objectives=["period"])
     assert (two.repetend.period, two.period_bound, two.status) == (12, 6, Status.OPTIMAL)
     assert two.gap == 0
 

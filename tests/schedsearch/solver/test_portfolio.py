@@ -15,7 +15,7 @@ from schedsearch.solver import portfolio as module
 from schedsearch.solver.cores import together
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.solver.portfolio import SOLVERS, portfolio
-from schedsearch.solver.query import Answer, LimitedSolver, Query
+from schedsearch.solver.query import Answer, LimitedSolver, Query, uncounted
 
 QUERY = Query(v_shape(), 1, 4)
 
@@ -33,7 +33,7 @@ def fake(
 ) -> LimitedSolver:
     """Return a solver that knows an answer after some work."""
 
-    def ask(query, timeout_s=60.0, seed=0, work=math.inf, unwanted=None, needs=work):
+    def ask(query, timeout_s=60.0, seed=0, work=math.inf, spend=uncounted, unwanted=None, needs=work):
         if asked is not None:
             asked.append(work)
         end = time.monotonic() + min(takes_s, timeout_s)
@@ -82,8 +82,10 @@ def test_that_there_is_none_counts_at_once_where_both_are_asked(monkeypatch: pyt
     asked: list[float] = []
     noted = fake(Answer.UNKNOWN, 0.0, asked=asked)
 
-    def unless_first(query, timeout_s=60.0, seed=0, work=math.inf, unwanted: Event | None = None):
-        noted(query, timeout_s, seed, work, unwanted)
+    def unless_first(
+        query, timeout_s=60.0, seed=0, work=math.inf, spend=uncounted, unwanted: Event | None = None
+    ):
+        noted(query, timeout_s, seed, work, spend, unwanted)
         if unwanted is not None:
             assert unwanted.wait(60.0), "it is told that nobody needs its answer"
         return Answer.UNKNOWN, None

@@ -59,7 +59,7 @@ def test_equal_optima_where_memory_differs_by_device(placement: Placement, spare
     placement = placement.with_memory(capacity)
     least = least_period(placement, longest=sum(block.time for block in placement.blocks) + 4)
     for solver in ("z3", "cpsat"):
-        result = search(placement, 3, solver=solver, micro_batches_per_repetend=1, polish_time_limit_s=0.01)
+        result = search(placement, 3, solver=solver, micro_batches_per_repetend=1, objectives=["period"])
         assert (result.repetend.period if result.repetend else None) == least
         if result.repetend is not None:
             assert check(certificate_of(placement, result)).optimal
@@ -73,15 +73,15 @@ def test_equal_optima_where_memory_differs_by_device(placement: Placement, spare
 )
 def test_equal_optima(solver: str, shape: str, memory: int) -> None:
     placement = SHAPES[shape]().with_memory(memory)
-    one = search(placement, 4, solver="z3", micro_batches_per_repetend=1, polish_time_limit_s=0)
-    other = search(placement, 4, solver=solver, micro_batches_per_repetend=1, polish_time_limit_s=0)
+    one = search(placement, 4, solver="z3", micro_batches_per_repetend=1, objectives=["period"])
+    other = search(placement, 4, solver=solver, micro_batches_per_repetend=1, objectives=["period"])
     assert one.status is other.status is Status.OPTIMAL
     assert one.repetend.period == other.repetend.period
 
 
 def test_cpsat_finds_what_takes_z3_long() -> None:
     """64 devices with just enough memory for 1F1B."""
-    result = search(v_shape(64).with_memory(64), 64, solver="cpsat", polish_time_limit_s=0)
+    result = search(v_shape(64).with_memory(64), 64, solver="cpsat", objectives=["period"])
     assert (result.status, result.repetend.period) == (Status.OPTIMAL, 4)
 
 

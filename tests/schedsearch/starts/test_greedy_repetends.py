@@ -16,9 +16,17 @@ from placements.shapes import k_shape, loop_shape, nn_shape, v_shape, wave_shape
 from schedsearch.bounds.load_and_path import load_bound, period_bound
 from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.modulo.search import search
-from schedsearch.starts.greedy_repetends import greedy_repetend, shortest_greedy_repetend
+from schedsearch.repetend import Repetend
+from schedsearch.solver.effort import Effort, OutOfTimeError
+from schedsearch.starts.first_repetends import greedy_starts
+from schedsearch.starts.greedy_repetends import greedy_repetend, greedy_repetends
 from schedsearch.starts.serial import serial_period
 from schedsearch.validate import validate
+
+
+def shortest(placement: Placement, bound: Fraction) -> Repetend | None:
+    """Return the greedy repetend of the shortest period that fits in memory."""
+    return next((each for each in greedy_repetends(placement, bound) if each is not None), None)
 
 
 @settings(max_examples=60, deadline=None)
@@ -39,7 +47,7 @@ def test_the_shortest_greedy_repetend_fits_in_memory(placement: Placement, spare
         [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
     )
     bound = period_bound(placement)
-    repetend = shortest_greedy_repetend(placement, bound)
+    repetend = shortest(placement, bound)
     if repetend is not None:
         assert bound <= repetend.period < serial_period(placement)
         validate(repetend.at_initiation_interval(3 * repetend.in_flight))
@@ -62,7 +70,7 @@ def test_no_memory_is_a_cliff(placement: Placement, memory: int) -> None:
     """Once, all that was known of the first of these was one micro-batch after another."""
     tight = placement.with_memory(memory)
     bound = period_bound(tight)
-    repetend = shortest_greedy_repetend(tight, bound)
+    repetend = shortest(tight, bound)
     assert repetend is not None
     assert repetend.period < 1.75 * bound
 
@@ -80,10 +88,19 @@ def test_backwards_is_the_mirror_image() -> None:
         assert there.first_starts[f"B{device}", 0] - origin == last - ends[f"F{device}"]
 
 
-def test_without_time_there_is_none() -> None:
+def test_each_try_is_counted_as_work() -> None:
     placement = v_shape(4).with_memory(2)
-    assert shortest_greedy_repetend(placement, Fraction(4)) is not None
-    assert shortest_greedy_repetend(placement, Fraction(4), time.monotonic()) is None
+    tries = list(greedy_repetends(placement, Fraction(4)))
+    assert len(tries) > 1 and tries[-1] is not None and not any(tries[:-1])
+    effort = Effort()
+    (start,) = greedy_starts(placement, Fraction(4), effort)
+    assert start.repetend == tries[-1]
+    after_one = Effort()
+    with pytest.raises(OutOfTimeError):
+        next(greedy_starts(placement, Fraction(4), Effort(time.monotonic())))
+    for _ in greedy_starts(placement.with_memory(4), Fraction(4), after_one):
+        pass
+    assert effort.spent == pytest.approx(len(tries) * after_one.spent)
 
 
 def test_a_search_of_many_blocks_begins_with_a_greedy_repetend() -> None:
@@ -94,7 +111,7 @@ def test_a_search_of_many_blocks_begins_with_a_greedy_repetend() -> None:
         placement,
         4,
         time_limit_s=4.0,
-        polish_time_limit_s=0.0,
+        objectives=["period"],
         on_progress=lambda progress: moves.append(progress.found_by),
     )
     assert result.repetend is not None

@@ -20,6 +20,7 @@ from schedsearch.metrics import peak_memory
 from schedsearch.modulo.result import Status
 from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
+from schedsearch.solver.effort import Effort, OutOfTimeError
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.starts import event_simulation
 from schedsearch.starts.event_simulation import RULES, Rule, simulate
@@ -71,7 +72,7 @@ def test_the_steady_state_of_hand_made_schedules(schedule: Schedule, micro_batch
 def test_a_schedule_that_repeats_nothing_can_be_folded() -> None:
     """Where memory lets micro-batches in by turns, some rules never do the same again on all devices."""
     placement = loop_shape(11, 2, 7, 13).with_memory(14)
-    irregular = [each for _, each in simulated(placement, 44) if steady_state(each, 8) is None]
+    irregular = [each for _, each in simulated(placement, 44, Effort()) if steady_state(each, 8) is None]
     found = [each for schedule in irregular for size in (1, 3) if (each := folded(schedule, size))]
     assert min(each.period_per_micro_batch for each in found) < 2 * load_bound(placement)
     for each in found:
@@ -94,27 +95,29 @@ def test_repetends_without_a_solver_are_valid(placement: Placement, spare: int) 
     placement = placement.with_memory(
         [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
     )
-    found = hand_made_repetends(placement, Fraction(0), 60.0) | simulated_repetends(
-        placement, (1, 2, 3), Fraction(0), 10.0
-    )
-    for size, (repetend, made_by) in found.items():
+    found = [
+        *hand_made_repetends(placement, Fraction(0), Effort()),
+        *simulated_repetends(placement, (1, 2, 3), Fraction(0), Effort()),
+    ]
+    for repetend, made_by in found:
         assert made_by
-        assert repetend.micro_batches == size
+        size = repetend.micro_batches
         assert repetend.period_per_micro_batch >= load_bound(placement)
         validate(repetend.at_initiation_interval(3 * size * repetend.in_flight))
 
 
 def test_no_hand_made_repetends_are_made_without_time() -> None:
     placement = v_shape(4).with_memory(4)
-    assert hand_made_repetends(placement, Fraction(0), 60.0)
-    assert hand_made_repetends(placement, Fraction(0), 0.0) == {}
+    assert list(hand_made_repetends(placement, Fraction(0), Effort()))
+    with pytest.raises(OutOfTimeError):
+        next(hand_made_repetends(placement, Fraction(0), Effort(time.monotonic())))
 
 
 def test_a_simulation_is_given_up_when_time_is_over() -> None:
     placement = v_shape(4).with_memory(4)
     assert simulate(placement, 8, RULES[0], time.monotonic() + 60) == simulate(placement, 8, RULES[0])
     assert simulate(placement, 8, RULES[0], time.monotonic()) is None
-    assert simulated_repetends(placement, (1,), Fraction(0), 60.0, time.monotonic()) == {}
+    assert list(simulated_repetends(placement, (1,), Fraction(0), Effort(time.monotonic()))) == []
 
 
 def test_ctrl_c_ends_a_simulation_before_its_next_event(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +161,7 @@ def test_no_hand_made_schedule_has_a_lesser_period() -> None:
         placement.with_memory([int(units) for units in peak_memory(usual)]),
         32,
         time_limit_s=5,
-        polish_time_limit_s=0.1,
+        objectives=["period"],
     )
     assert (result.status, result.repetend.micro_batches, result.repetend.bubble_rate) == (
         Status.OPTIMAL,

@@ -93,11 +93,11 @@ def test_a_search_is_never_worse(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setattr(time, "monotonic", time.process_time)
     placement = measured(16, (11347, 11248, 8132), 377, 2)
-    found = search(placement, 48, objectives=["device_span"], time_limit_s=4.0, polish_time_limit_s=0.0)
+    found = search(placement, 48, objectives=["device_span"], time_limit_s=4.0)
     assert found.schedule is not None
     least = min(int(device_spans(schedule).max()) for schedule in in_turns(placement, 48))
     assert device_spans(found.schedule).max() <= least
     tight = measured(16, (11347, 11248, 8132), 377, 1)
-    found = search(tight, 48, objectives=["device_span"], time_limit_s=5.0, polish_time_limit_s=0.0)
+    found = search(tight, 48, objectives=["device_span"], time_limit_s=5.0)
     assert found.schedule is not None
     assert found.device_span_bound == device_spans(found.schedule).max() == zb_h1(tight, 48).makespan

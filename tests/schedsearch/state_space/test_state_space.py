@@ -96,7 +96,7 @@ def test_makespan_equals_brute_force(
 def test_makespan_equals_that_of_a_solver(placement: Placement, n: int, spare: int) -> None:
     placement = tight(placement, spare)
     schedule = search(
-        placement, n, time_limit_s=5, polish_time_limit_s=0, micro_batches_per_repetend=1
+        placement, n, time_limit_s=5, objectives=["period"], micro_batches_per_repetend=1
     ).schedule
     assume(schedule is not None and model_of(placement) is not None)
     clocks = (0,) * placement.num_devices
@@ -179,7 +179,7 @@ def test_a_branch_bounds_what_has_too_many_states() -> None:
     placement = k_shape(8).with_memory(2)
     assert least_period(placement, known=AMPLE, most_states=1_000).devices == (0, 1, 2, 3)
     found = least_period(placement, known=AMPLE)
-    assert found.ticks == search(placement, 2, polish_time_limit_s=0).repetend.period_per_micro_batch
+    assert found.ticks == search(placement, 2, objectives=["period"]).repetend.period_per_micro_batch
     uneven = replace(
         placement,
         blocks=tuple(replace(b, time=b.time + (b.name in ("F6", "B6"))) for b in placement.blocks),
@@ -208,7 +208,7 @@ def test_no_repetend_beats_the_cycles(placement: Placement, spare: int) -> None:
     assert no_shorter_period(placement, found.devices, found.cut_out, found.ticks, 60.0) is not False
     for micro_batches in (1, 2):
         result = search(
-            placement, 2, micro_batches_per_repetend=micro_batches, time_limit_s=1, polish_time_limit_s=0
+            placement, 2, micro_batches_per_repetend=micro_batches, time_limit_s=1, objectives=["period"]
         )
         if result.repetend is not None:
             assert result.repetend.period >= found.ticks * result.repetend.micro_batches
@@ -220,7 +220,7 @@ def test_no_repetend_beats_the_cycles(placement: Placement, spare: int) -> None:
             2,
             micro_batches_per_repetend=int(found.micro_batches),
             time_limit_s=1,
-            polish_time_limit_s=0,
+            objectives=["period"],
         )
         assert best.period_bound <= found.ticks  # a cycle is a repetend, so no solver refutes it
 
@@ -234,7 +234,7 @@ def test_what_is_known_is_not_beaten_but_confirmed() -> None:
 
 def test_a_search_proves_for_any_number_of_micro_batches_per_repetend() -> None:
     """NN with memory 3: the residence bound is 28/3, and no solver is asked to refute more."""
-    result = search(nn_shape().with_memory(3), 6, polish_time_limit_s=0)
+    result = search(nn_shape().with_memory(3), 6, objectives=["period"])
     assert result.status is Status.OPTIMAL
     assert result.repetend.period_per_micro_batch == result.period_bound == 10.5
     assert result.least_period.ticks == Fraction(21, 2)
@@ -321,7 +321,7 @@ def test_ticks_beyond_16_bits() -> None:
     found = least_makespan(placement, 3, at_most=10**7)
     assert found.bound == validate(found.schedule).makespan == 3 * 420_000
     assert least_period(placement, known=AMPLE).ticks == 420_000
-    assert math.isclose(search(placement, 2, polish_time_limit_s=0).period_bound, 420_000)
+    assert math.isclose(search(placement, 2, objectives=["period"]).period_bound, 420_000)
 
 
 @pytest.mark.parametrize("longest", [255, 65_535])

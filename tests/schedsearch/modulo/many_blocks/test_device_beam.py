@@ -18,7 +18,7 @@ from placements import Placement
 from placements.shapes import k_shape, loop_shape, v_shape, wave_shape
 from schedsearch.bounds.load_and_path import period_bound
 from schedsearch.modulo.many_blocks import device_beam as module
-from schedsearch.modulo.many_blocks.device_beam import DeviceBeam, Ring, device_beam
+from schedsearch.modulo.many_blocks.device_beam import DeviceBeam, DeviceBeams, Ring
 from schedsearch.modulo.many_blocks.device_orders import DeviceOrders
 from schedsearch.modulo.many_blocks.line_of_devices import LineOfDevices
 from schedsearch.modulo.many_blocks.next_device import Blocks, Prices, next_orders
@@ -26,6 +26,7 @@ from schedsearch.modulo.many_blocks.ring_closing import NOT_POSSIBLE, Flows, pri
 from schedsearch.modulo.result import Progress
 from schedsearch.modulo.search import search
 from schedsearch.repetend import Repetend
+from schedsearch.solver.effort import Effort, OutOfTimeError
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.validate import validate
 
@@ -207,9 +208,10 @@ UNEVEN = (18, 18, 17, 17, 16, 16, 15, 15)
 def found_for(
     placement: Placement, known: Fraction, until: Fraction = Fraction(0), sizes: Sequence[int] = (1, 2, 3)
 ) -> list[Repetend]:
-    """Return what is found until a period is short enough, or ten minutes are over."""
+    """Return what is found until a period is short enough, or ten minutes' work is done."""
     found = []
-    for repetend in device_beam(placement, sizes, period_bound(placement), known, time.monotonic() + 600):
+    beams, effort = DeviceBeams(placement, sizes), Effort()
+    for repetend in beams.shorter(period_bound(placement), known, effort, until=600.0):
         found.append(repetend)
         if per_micro_batch(repetend) <= until:
             break
@@ -262,7 +264,10 @@ def test_rings_are_told_from_other_placements(placement: Placement, applies: boo
 def test_it_ends_at_its_deadline_and_at_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
     placement = loop_with_transfers(4, 4, 18)
     monkeypatch.setattr(time, "monotonic", lambda: 1e9)
-    assert not list(device_beam(placement, (1, 2, 3), Fraction(76), Fraction(78), 1e9))
+    beams = DeviceBeams(placement, (1, 2, 3))
+    with pytest.raises(OutOfTimeError):
+        next(beams.shorter(Fraction(76), Fraction(78), Effort(1e9)))
+    assert not list(beams.shorter(Fraction(76), Fraction(78), Effort(), until=0.0))
     monkeypatch.undo()
     monkeypatch.setattr(INTERRUPTS, "_seen", True)
     with pytest.raises(KeyboardInterrupt):
@@ -275,7 +280,7 @@ def test_orders_of_one_micro_batch_hold_less_than_without_idle_time() -> None:
     ring = Ring.of(line)
     assert ring is not None
     beam = DeviceBeam(ring, 1, 1, 0)
-    usual = beam.usual_waits(beam.orders(time.monotonic() + 60), time.monotonic() + 60)
+    usual = beam.usual_waits(beam.orders(Effort()), Effort())
     assert usual is not None
     assert (usual >= 0).all()
 
@@ -341,9 +346,7 @@ def test_units_of_memory_do_not_matter() -> None:
 def test_a_search_takes_it() -> None:
     placement = loop_with_transfers(12, 2, 28)
     told = []
-    result = search(
-        placement, 48, time_limit_s=12, polish_time_limit_s=1, on_progress=lambda p: told.append(p.found_by)
-    )
+    result = search(placement, 48, time_limit_s=12, on_progress=lambda p: told.append(p.found_by))
     assert result.repetend is not None
     assert result.schedule is not None
     assert result.repetend.period_per_micro_batch <= 40

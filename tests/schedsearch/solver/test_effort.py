@@ -1,0 +1,51 @@
+"""Work is counted the same each time, and ends what the time limit does not."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from placements.shapes import v_shape, x_shape
+from schedsearch.solver.effort import Effort, OutOfTimeError
+from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.solver.portfolio import SOLVERS
+from schedsearch.solver.query import Answer, Query
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize(
+    ("query", "work"),
+    [(Query(v_shape(6).with_memory(4), 2, 9), 60.0), (Query(x_shape(8).with_memory(5), 3, 25), 0.2)],
+)
+def test_a_solver_counts_the_same_work_each_time(name: str, query: Query, work: float) -> None:
+    counted = []
+    for _ in range(2):
+        effort = Effort()
+        answer, _ = SOLVERS[name]()(query, work=work, spend=effort.spend)
+        counted.append((answer, effort.spent))
+    assert counted[0] == counted[1]
+    assert effort.spent > 0
+    if answer is Answer.UNKNOWN:
+        assert work <= effort.spent <= 2 * work + 0.5, "and a model is made each time"
+
+
+def test_time_ends_it_and_leaves_some_for_the_answer() -> None:
+    assert Effort().require_s() > 1e9
+    effort = Effort(time.monotonic() + 60.0)
+    assert 50 < effort.require_s(keep_s=5.0) <= 55
+    effort.keep_s = 100.0
+    with pytest.raises(OutOfTimeError):
+        effort.require_s()
+
+
+def test_a_ctrl_c_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(INTERRUPTS, "_seen", True)
+    with pytest.raises(KeyboardInterrupt):
+        Effort().require_s()
+
+
+def test_a_share_of_what_is_left() -> None:
+    effort = Effort(spent=2.0)
+    assert effort.share(10.0, 0.25) == 4.0
+    assert effort.share(1.0, 0.25) == 2.0
