@@ -32,6 +32,9 @@ _FIRST_ROUND = 2.5
 _SHARE_OF_REPETENDS = 0.3
 """Share of the work after the period that goes to repetends; the rest goes to the whole schedule."""
 
+_FIRST_REPETENDS = 1.5
+"""Work until which they come first in any case: where questions are easy, that is enough for all of them."""
+
 _LONGEST_S = 4e6
 """Longest time limit, some forty days: solvers count milliseconds in 32 bits."""
 
@@ -161,8 +164,10 @@ def _in_rounds(
 def _after_period(finite: FiniteSchedule, after: Sequence[Objective], end: float) -> None:
     """Make the objectives after the period less, until so much work is done."""
     if after and not finite.polished:
-        share = _SHARE_OF_REPETENDS if finite.objective in after else 1.0
-        finite.polish(after, finite.effort.share(end, share))
+        until = end
+        if finite.objective in after:
+            until = max(finite.effort.share(end, _SHARE_OF_REPETENDS), min(end, _FIRST_REPETENDS))
+        finite.polish(after, until)
     if finite.objective in after:
         finite.shorten(end)
 
