@@ -148,7 +148,7 @@ class Sweep:
             self.starts = with_start(self.starts, start)
 
     def _begin_better(self, search: ModuloSearch, until: float) -> None:
-        """Take the repetends of greedy and hand-made schedules, if not done yet, and what is made of them.
+        """Go on with all that finds shorter periods without a query of all blocks at once.
 
         Args:
             search: That of one micro-batch per repetend.
@@ -318,7 +318,7 @@ class Sweep:
         self._shorten(until)
 
     def _go_on_without_queries(self, one: ModuloSearch, until: float) -> None:
-        """Look for shorter periods without a solver, where the round began with a solver."""
+        """Go on with the rest, where the round began with queries."""
         if self._queries_first and self.best is not None and not self.is_proved and not self.before:
             with self._recorded(one):
                 if one.known.repetend is None:
@@ -327,7 +327,7 @@ class Sweep:
 
     @property
     def _queries_first(self) -> bool:
-        """Whether the solver goes on where it was before all else: of few blocks it may soon know."""
+        """Whether a round begins with queries: of few blocks the solver may soon know."""
         return self.rounds > 1 and len(self.placement.blocks) < _MANY_BLOCKS
 
     def _begin_round(self, asked: tuple[int, ...], until: float) -> None:
@@ -504,7 +504,7 @@ class Sweep:
         return replace(known, limit=limit).beginning_with(self._start(size))
 
     def _search(self, known: Known, until: float, share: float) -> ModuloSearch:
-        """Return a search that may take a share of the time left, with what rounds before it proved."""
+        """Return a search that may take a share of the work left, with what rounds before it proved."""
         search = ModuloSearch(known, self.asking, self.asking.effort.share(until, share))
         if (earlier := self.searches.get(known.micro_batches)) is not None:
             search.known = known.with_proofs_of(earlier.known)

@@ -1,7 +1,7 @@
-"""How much a search has done: counted, not measured, so that its course is the same on any machine.
+"""How much a search has done: counted, not measured, so that its course does not hang on the machine's load.
 
-What comes next, and for how long, is planned in units of work of about a second each. The clock says only
-when to stop. So a search with more time goes on where one with less would end.
+What comes next, and for how long, is planned in units of work of half a second to a second. The clock says
+only when to stop. So a search with more time goes on where one with less would end.
 """
 
 from __future__ import annotations
