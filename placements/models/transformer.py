@@ -131,18 +131,6 @@ def hidden_bytes(config: GptConfig) -> int:
     return HALF_BYTES * config.num_tokens * config.hidden_size
 
 
-def layer_activation_bytes(config: GptConfig) -> float:
-    """Return what one layer keeps of one micro-batch until its backward, on one device.
-
-    16-bit training with dropout keeps s b h (34 + 5 a s / h) bytes (Korthikanti et al., 2022, "Reducing
-    Activation Recomputation in Large Transformer Models", Sec. 4.1, Eq. 1). Without stored scores 34 s b h
-    remain; with recomputation the layer's input, 2 s b h.
-    """
-    if config.recompute:
-        return hidden_bytes(config)
-    return layer_working_bytes(config)
-
-
 def layer_working_bytes(config: GptConfig, tensor_parallel: int = 1) -> float:
     """Return what one layer holds between its forward and its backward when nothing is recomputed.
 

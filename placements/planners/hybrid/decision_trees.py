@@ -6,7 +6,6 @@ that are neighbors. The module does not know what a layer is or what a way costs
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -199,21 +198,3 @@ def _of_tree(
                 experts,
                 innermost,
             )
-
-
-def count_strategies(num_gpus: int, options: TreeOptions, *, mixed: bool = False) -> int:
-    """Return how many strategies a search over all pipeline degrees has (Galvatron-BMW, Sec. III-B).
-
-    >>> paper = TreeOptions()
-    >>> count_strategies(8, paper, mixed=True), count_strategies(8, paper)
-    (68, 44)
-    >>> plain = TreeOptions(recompute=("none",))
-    >>> [count_strategies(gpus, plain) for gpus in (8, 16, 64)]
-    [22, 37, 79]
-    """
-    stages = itertools.takewhile(lambda each: each <= num_gpus, (2**i for i in itertools.count()))
-    return len(options.recompute) * sum(
-        len(decision_trees(num_gpus // each, options.paradigms, mixed=mixed))
-        for each in stages
-        if num_gpus % each == 0
-    )

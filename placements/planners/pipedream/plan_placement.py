@@ -60,30 +60,6 @@ def plan_placement(
     )
 
 
-def plan_stages(plan: PipelinePlan, memory_mib: float | None = None) -> dict[str, object]:
-    """Return the same as plain data of a file of stages, for `experiments.compare`.
-
-    All transfers of such a file are equal; here they are as long as the longest.
-
-    Args:
-        plan: What the planner decided.
-        memory_mib: Capacity of each worker; None for no limit.
-    """
-    rows = []
-    for stage in plan.stages:
-        forward_ms, backward_ms = _block_times(stage)
-        rows.append(
-            {
-                "forward_ms": forward_ms,
-                "backward_ms": backward_ms,
-                "activation_mib": stage.activation_bytes / _MIB,
-                "weight_mib": stage.in_flight * stage.parameter_bytes / _MIB,
-            }
-        )
-    limit = {} if memory_mib is None else {"memory_mib": memory_mib}
-    return {"stages": rows, "transfer_ms": max(stage.hop_ms for stage in plan.stages), **limit}
-
-
 def _block_times(stage: PlannedStage) -> tuple[float, float]:
     """Return the milliseconds of the forward and the backward block."""
     forward_ms = stage.forward_ms / stage.replicas

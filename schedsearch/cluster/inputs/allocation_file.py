@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from placements.files import read_json, write_json
-from placements.plain_data import Field, in_file
+from placements.files import write_json
 from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import NOBODY
-from schedsearch.cluster.gpu_cluster import ClusterError
 
 SMALLEST = 1e-12
 """Shares up to this are the solver's rounding, and are written as none."""
@@ -105,47 +103,3 @@ def _used(allocation: Allocation, names: list[str]) -> tuple[UsedConfiguration, 
 def write_allocation(path: str | Path, decided: DecidedAllocation) -> Path:
     """Write what was decided; return the path."""
     return write_json(path, {"schema_version": 1, **asdict(decided)})
-
-
-def read_allocation(path: str | Path) -> DecidedAllocation:
-    """Return what `write_allocation` wrote.
-
-    Raises:
-        ClusterError: The file cannot be read or has another form.
-    """
-    data = read_json(path, "an allocation.json", ClusterError)
-    with in_file(path, ClusterError):
-        root = Field(data, "", ClusterError)
-        root.only(("schema_version", *DecidedAllocation.__dataclass_fields__))
-        root.version(1)
-        objective = root["objective"]
-        return DecidedAllocation(
-            root["policy"].text(),
-            None if objective.value is None else objective.number(),
-            root["objective_is"].text(),
-            {
-                name: {gpu_type: row[gpu_type].number() for gpu_type in row.mapping()}
-                for name, row in _fields(root["shares"])
-            },
-            tuple(_configuration(cell) for cell in root["pairs"].items()),
-            {name: cell.number() for name, cell in _fields(root["steps_per_s"])},
-            root["dollars_per_hour"].number(),
-            root["power_w"].number(),
-            tuple(_configuration(cell) for cell in root["configurations"].items()),
-        )
-
-
-def _fields(data: Field) -> list[tuple[str, Field]]:
-    return [(name, data[name]) for name in data.mapping()]
-
-
-def _configuration(cell: Field) -> UsedConfiguration:
-    cell.only(tuple(UsedConfiguration.__dataclass_fields__))
-    return UsedConfiguration(
-        tuple(name.text() for name in cell["jobs"].items()),
-        cell["gpu_type"].text(),
-        cell["gpus"].whole(),
-        cell["clock_mhz"].whole(),
-        tuple(rate.number() for rate in cell["steps_per_s"].items()),
-        cell["share"].number(),
-    )

@@ -22,10 +22,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from placements.files import read_json, write_text
+from placements.files import read_json
 from placements.plain_data import Field, in_file
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.inputs.table import MOST, Row, csv_text, read_text, rows_of
+from schedsearch.cluster.inputs.table import MOST, Row, read_text, rows_of
 from schedsearch.cluster.throughputs import OperatingPoint, Throughputs
 
 REQUIRED = ("job_type", "scale_factor", "gpu_type", "steps_per_s")
@@ -166,20 +166,3 @@ def _add_pair(pairs: _Pairs, row: Row, key: tuple[str, str, int], gpu_type: str,
         raise row.wrong(f"{first} with {second} on {scale_factor} {gpu_type} is given twice; keep one row")
     other_rate = row["other_steps_per_s"].number(*_RATE, least=0, most=MOST)
     pairs.setdefault(key, {})[gpu_type] = (rate, other_rate)
-
-
-def write_throughputs(path: str | Path, throughputs: Throughputs) -> Path:
-    """Write throughputs as a CSV table; return its path."""
-    alone = [
-        (job_type, gpus, gpu_type, repr(p.steps_per_s), repr(p.power_w) if p.power_w else None)
-        + (p.clock_mhz or None, None, None)
-        for (job_type, gpus), by_type in throughputs.alone.items()
-        for gpu_type, points in by_type.items()
-        for p in points
-    ]
-    pairs = [
-        (job_type, gpus, gpu_type, repr(first), None, None, other, repr(second))
-        for (job_type, other, gpus), by_type in throughputs.pairs.items()
-        for gpu_type, (first, second) in by_type.items()
-    ]
-    return write_text(path, csv_text((*REQUIRED, *OPTIONAL), [*alone, *pairs]))

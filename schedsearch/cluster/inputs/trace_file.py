@@ -205,36 +205,3 @@ def write_trace(path: str | Path, jobs: Sequence[Job]) -> Path:
         for job in jobs
     ]
     return write_text(path, csv_text(trace_csv.COLUMNS, rows))
-
-
-def write_gavel_trace(path: str | Path, jobs: Sequence[Job], throughputs: Throughputs) -> Path:
-    """Write jobs in Gavel's physical form, which knows no names and entities; return its path.
-
-    Steps are cut off to whole ones, as in Gavel's files; commands and folders are left blank.
-
-    Args:
-        path: The file.
-        jobs: In the order of its lines.
-        throughputs: To write SLOs as multiples of the durations.
-    """
-    return write_text(path, "".join(f"{_gavel_line(job, throughputs)}\n" for job in jobs))
-
-
-def _gavel_line(job: Job, throughputs: Throughputs) -> str:
-    slo = float(trace_gavel.NO_SLO)
-    if math.isfinite(job.slo_s):
-        fastest = _fastest(job.type, job.scale_factor, throughputs)
-        slo = job.slo_s * throughputs.rate(job.type, job.scale_factor, fastest) / job.steps
-    cells = (
-        job.type,
-        "-",
-        "-",
-        "-",
-        0,
-        max(int(job.steps), 1),
-        job.scale_factor,
-        job.weight,
-        slo,
-        job.arrival_s,
-    )
-    return "\t".join(str(cell) for cell in cells)

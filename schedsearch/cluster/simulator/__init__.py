@@ -13,5 +13,4 @@ In the order in which to read:
 - `outcome_file`: the file form of an outcome
 - `resume`: the state of an interrupted simulation
 - `simulation`: all of it, by one function
-- `check`: an outcome's independent check
 """

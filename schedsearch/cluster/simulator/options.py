@@ -57,7 +57,7 @@ class SimulationOptions:
             does not start again.
         failures: Of GPUs; none by default.
         snapshots_s: Least time between two allocations that are kept; infinite to keep none, 0 for all.
-        records_rounds: Keeps who ran where in every round, for `check_outcome`.
+        records_rounds: Keeps who ran where in every round, so that the outcome can be replayed.
 
     Raises:
         ClusterError: A number is out of its range; the message names it.

@@ -13,7 +13,7 @@ from placements.hardware import GPUS, modelled_profile
 from placements.models.gpt import GPT_11B, GptConfig, gpt_compute_shares, gpt_m_shape, gpt_v_shape
 from placements.models.parallel import LayerStrategy
 from placements.models.rates import Rates
-from placements.models.transformer import layer_activation_bytes, num_parameters
+from placements.models.transformer import layer_working_bytes, num_parameters
 from placements.models.workload import Workload
 
 A100, V100 = GPUS["a100"], GPUS["v100"]
@@ -72,7 +72,7 @@ def test_activations_of_a_stage_are_those_computed_independently() -> None:
 def test_stored_scores_are_five_bytes_each() -> None:
     config = replace(GPT_11B, flash_attention=False)
     scores = config.micro_batch_size * config.num_heads * config.sequence_length**2
-    assert layer_activation_bytes(config) - layer_activation_bytes(GPT_11B) == 5 * scores
+    assert layer_working_bytes(config) - layer_working_bytes(GPT_11B) == 5 * scores
 
 
 @pytest.mark.parametrize("make", [gpt_m_shape, gpt_v_shape])

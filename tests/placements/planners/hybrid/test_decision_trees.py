@@ -10,13 +10,19 @@ from placements.models.parallel import LayerStrategy
 from placements.planners.hybrid.decision_trees import (
     Paradigm,
     TreeOptions,
-    count_strategies,
     decision_trees,
     layer_strategies,
 )
 from placements.planners.parallel_plan import PlanError
 
 PLAIN = TreeOptions(recompute=("none",))
+
+
+def count_strategies(num_gpus: int, options: TreeOptions, *, mixed: bool = False) -> int:
+    """Return the number of strategies over all pipeline degrees."""
+    degrees = (2**i for i in range(num_gpus.bit_length()))
+    trees = (decision_trees(num_gpus // each, options.paradigms, mixed=mixed) for each in degrees)
+    return len(options.recompute) * sum(map(len, trees))
 
 
 def test_counts_are_those_of_the_paper() -> None:

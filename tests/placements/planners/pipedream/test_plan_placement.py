@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placements.planners.pipedream.plan_placement import plan_placement, plan_stages
+from placements.planners.pipedream.plan_placement import plan_placement
 from placements.planners.pipedream.planner import best_plan, data_parallel_plan
 from placements.planners.pipedream.profile_graph import ProfiledNode, chain_graph
 from placements.planners.pipedream.topology import Level
-from placements.stage_file import stages_from_dict
 from schedsearch.baselines import one_f_one_b
 from schedsearch.metrics import peak_memory
 from schedsearch.modulo.search import search
@@ -63,15 +62,6 @@ def test_1f1b_holds_what_the_plan_counts() -> None:
     placement = plan_placement(plan)
     held = peak_memory(one_f_one_b(placement, 12)).tolist()
     assert held == [4 * 96, 3 * 96, 2 * 96, 96] == [stage.memory_mib for stage in plan.stages]
-
-
-def test_a_plan_is_a_file_of_stages() -> None:
-    plan = best_plan(EXAMPLE, [Level(3, 10.0)])
-    chain = stages_from_dict(plan_stages(plan, memory_mib=70.0))
-    assert [(each.forward_ms, each.backward_ms) for each in chain.pieces] == [(1.0, 2.0), (1.0, 2.0)]
-    assert [each.weight_mib for each in chain.pieces] == [16e6 / MIB, 64.0]
-    assert [each.activation_mib for each in chain.pieces] == [2.5e6 / MIB, 3.0]
-    assert (chain.transfer_ms, chain.memory_mib) == (0.25, (70.0, 70.0))
 
 
 ROWS = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), min_size=2, max_size=6)

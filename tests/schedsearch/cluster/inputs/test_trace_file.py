@@ -6,7 +6,7 @@ from places import SHARED_DATA
 
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.inputs.throughput_file import read_throughputs
-from schedsearch.cluster.inputs.trace_file import read_trace, write_gavel_trace, write_trace
+from schedsearch.cluster.inputs.trace_file import read_trace, write_trace
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.throughputs import OperatingPoint, Throughputs
 
@@ -84,9 +84,6 @@ def test_what_has_no_throughput_is_counted(tmp_path: Path) -> None:
 def test_written_traces_are_read_again(tmp_path: Path) -> None:
     jobs = (Job("x", "A", 0.1 + 0.2, 1, 2.5, 0.0, 1 / 3, "team"), Job("y", "B", 7e9, 1, arrival_s=1 / 7))
     assert read_trace(write_trace(tmp_path / "t.csv", jobs), THROUGHPUTS).jobs == jobs
-    plain = (Job("0", "A", 500.0, 2, 2.0, 0.5, 64.0), Job("1", "B", 9.0, arrival_s=1 / 7))
-    found = read_trace(write_gavel_trace(tmp_path / "t.trace", plain, THROUGHPUTS), THROUGHPUTS).jobs
-    assert found == plain[::-1]
 
 
 def test_philly_as_csv(tmp_path: Path) -> None:

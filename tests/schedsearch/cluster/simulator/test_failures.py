@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 from cluster.small_clusters import OnFirstType, throughputs_of
+from outcome_check import check_outcome
 
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import Job
-from schedsearch.cluster.simulator.check import check_outcome
 from schedsearch.cluster.simulator.failures import GpuFailures
 from schedsearch.cluster.simulator.options import FailureOptions, SimulationOptions
 from schedsearch.cluster.simulator.simulation import simulate

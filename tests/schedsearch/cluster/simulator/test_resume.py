@@ -11,12 +11,12 @@ from signal import SIGINT, raise_signal
 import numpy as np
 import pytest
 from cluster.small_clusters import Drawn, drawn_jobs, drawn_throughputs
+from outcome_check import check_outcome
 
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.partition import partitioned
 from schedsearch.cluster.policies.registry import policy_of
-from schedsearch.cluster.simulator.check import check_outcome
 from schedsearch.cluster.simulator.job_table import Progress
 from schedsearch.cluster.simulator.options import FailureOptions, SimulationOptions
 from schedsearch.cluster.simulator.outcome import Outcome

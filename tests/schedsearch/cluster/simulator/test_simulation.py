@@ -21,6 +21,7 @@ from cluster.small_clusters import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from outcome_check import check_outcome
 
 from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import Demand
@@ -29,7 +30,6 @@ from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.inputs.job_type_file import read_job_types
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.policies.registry import policy_of
-from schedsearch.cluster.simulator.check import check_outcome
 from schedsearch.cluster.simulator.job_table import Progress
 from schedsearch.cluster.simulator.options import FailureOptions, SimulationOptions
 from schedsearch.cluster.simulator.outcome import Outcome
