@@ -16,7 +16,7 @@ from runtime.execution.measurement import Comparison, Measurement
 from runtime.profiling.utilisation import UtilisationTable
 from schedsearch.figures.comparison import title_of
 from schedsearch.metrics import bubble_rate, peak_memory
-from schedsearch.modulo.result import SearchResult, Status, makespan_status
+from schedsearch.modulo.result import SearchResult, Status
 from schedsearch.picture import picture
 
 FILES = {
@@ -193,9 +193,11 @@ def _found_facts(found: SearchStepResult) -> tuple[Fact, ...]:
     if found.result is not None and found.result.repetend is not None:
         result, repetend = found.result, found.result.repetend
         value = _ticks(found.placement, repetend.period_per_micro_batch)
-        note = f"{result.status.value}: bound {_ticks(found.placement, result.period_bound)}"
+        is_least = result.status is Status.OPTIMAL
+        bound = _ticks(found.placement, result.period_bound)
+        note = f"{'proved' if is_least else 'not proved'}: bound {bound}"
         per = micro_batches_in_words(found.placement, 1)[2:]
-        facts.insert(1, Fact(f"Period per {per}", value, note, good=result.status is Status.OPTIMAL))
+        facts.insert(1, Fact(f"Period per {per}", value, note, good=is_least))
     return tuple(facts)
 
 
@@ -210,16 +212,14 @@ def _schedule_facts(found: SearchStepResult) -> tuple[Fact, ...]:
     least = Fact(
         "Makespan bound", _ticks(placement, result.makespan_bound), "of any schedule, periodic or not"
     )
-    status = Fact(
-        "Status", result.status.value, f"of the period; {result.queries} queries in {result.seconds:.2f} s"
-    )
+    proved = Fact("Proved", result.proved, f"{result.queries} queries in {result.seconds:.2f} s")
     if found.is_cut:
-        status = replace(status, note=f"{status.note}; cut by a time limit, another run may differ")
+        proved = replace(proved, note=f"{proved.note}; cut by a time limit, another run may differ")
     if result.repetend is None:
-        return (replace(status, note=status.note.replace("period", "makespan")), *facts, least)
+        return (proved, *facts, least)
     repetend = result.repetend
     return (
-        status,
+        proved,
         Fact(
             f"Period per {micro_batches_in_words(placement, 1)[2:]}",
             _ticks(placement, repetend.period_per_micro_batch),
@@ -237,9 +237,11 @@ def _makespan(found: SearchStepResult) -> Fact:
     value = _ticks(found.placement, found.schedule.makespan)
     if found.result is None:
         return Fact("Makespan", value)
-    status = makespan_status(found.schedule, found.result)
+    is_least = found.schedule.makespan <= found.result.makespan_bound
     bound = _ticks(found.placement, found.result.makespan_bound)
-    return Fact("Makespan", value, f"{status.value}: bound {bound}", good=status is Status.OPTIMAL or None)
+    return Fact(
+        "Makespan", value, f"{'proved' if is_least else 'not proved'}: bound {bound}", good=is_least or None
+    )
 
 
 def _memory_facts(found: SearchStepResult) -> tuple[Fact, ...]:

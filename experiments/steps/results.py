@@ -80,7 +80,7 @@ class SearchStepResult:
             if result.repetend is not None:
                 figures["period_ms"] = float(result.repetend.period_per_micro_batch) * tick_ms
                 figures["period_bound_ms"] = result.period_bound * tick_ms
-                figures["period_status"] = result.status.value
+            figures["proved"] = result.proved
         return figures
 
 

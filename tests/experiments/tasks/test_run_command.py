@@ -100,7 +100,7 @@ def test_the_main_job(fresh_command, tmp_path: Path) -> None:
     assert placement.name == "gpt_m_shape"
     assert len(placement.by_name["E"].devices) == placement.num_devices == 4
     data = json.loads((out / "schedule.json").read_text())
-    assert (data["status"], data["steady_bubble_rate"]) == ("OPTIMAL", pytest.approx(0, abs=1e-3))
+    assert (data["search_status"], data["steady_bubble_rate"]) == ("OPTIMAL", pytest.approx(0, abs=1e-3))
     assert all(peak <= capacity for peak, capacity in zip(data["peak_memory"], placement.memory, strict=True))
     assert "for n in range(" in (out / "scripts/device_0.py").read_text()
     last = [line[:12].rstrip() for line in done.stdout.splitlines()[-6:]]
@@ -205,7 +205,7 @@ def test_what_real_placements_have(command, tmp_path: Path) -> None:
     assert "simulated" in simulated["clock_backend"]
     check_traces(tmp_path / "out")
     schedule = json.loads((tmp_path / "out/schedule.json").read_text())
-    assert (schedule["period"], schedule["status"]) == (3820, "OPTIMAL")
+    assert (schedule["period"], schedule["search_status"]) == (3820, "OPTIMAL")
     assert schedule["peak_memory"][0] in (7, 9), "2 static, 1 transient, and two or three micro-batches"
     assert [name for name, _, _ in schedule["blocks"][-3:]] == ["R", "O0", "O1"]
     plan = json.loads((tmp_path / "out/plan.json").read_text())
