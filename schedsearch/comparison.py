@@ -60,7 +60,7 @@ DOES_NOT_FIT = "does not fit"
 """What stands beside a hand-made schedule that needs more memory than there is."""
 
 NOT_APPLICABLE = "not applicable"
-"""What stands beside a schedule that is not defined for the model, the devices or the number of micro-batches."""
+"""Likewise, of one that is not defined for the model, the devices or the number of micro-batches."""
 
 Maker = Callable[[Placement, int], Schedule]
 """A hand-made schedule."""
@@ -321,8 +321,7 @@ class _Comparing:
 
     def variants(self, shape: str) -> list[Variant]:
         """Return a shape with whole backward blocks, and split where the stages tell the halves."""
-        known = all(piece.input_gradient_ms is not None for piece in self.stages.pieces)
-        return [(shape, False)] + [(shape, True)] * (known and shape != "loop_shape")
+        return [(shape, False)] + [(shape, True)] * self.stages.knows_halves
 
     def searched(self, name: str, variants: Sequence[Variant]) -> ComparedRow:
         """Return the row of the best that is found on some shapes; those of the least bound come first."""

@@ -12,7 +12,7 @@ from placements.stage_file import stages_from_dict
 from placements.stages import StageChain
 from schedsearch.comparison import DOES_NOT_FIT, NEEDS, NOT_APPLICABLE, Comparison, compare
 from schedsearch.methods import SearchRequest, find
-from schedsearch.modulo.result import SearchError, SearchResult, Status
+from schedsearch.modulo.result import SearchError, SearchResult
 from schedsearch.validate import validate
 
 QUICK = {"time_limit_s": 4}
