@@ -309,9 +309,8 @@ def _energy_facts(found: SearchStepResult, tuned: EnergyResult) -> tuple[Fact, .
 
 def _saved(label: str, tuned: EnergyResult) -> Fact:
     saving = tuned.frontier.saving(tuned.plan, tuned.deadline_ms)
-    return Fact(
-        label, f"{saving:.2%}", f"{tuned.saved(tuned.plan)}; against {tuned.baseline_in_words(tuned.plan)}"
-    )
+    against = tuned.baseline_in_words(tuned.plan)
+    return Fact(label, f"{saving:.2%}", f"against {against}; {tuned.saved_joules(tuned.plan)}")
 
 
 def _blocking_power(profile: Profile) -> str:

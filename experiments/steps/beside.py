@@ -11,12 +11,12 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from experiments.config.options import kind_of, require_path
+from experiments.config.options import OptionError, kind_of, require_path
 from experiments.config.records import Options
 from experiments.steps.placement_building import build_placement, place_stages
 from experiments.steps.profile_reading import complete_profile
 from experiments.steps.results import EnergyResult, SearchStepResult
-from placements import Placement, PlacementError
+from placements import Placement
 from placements.stage_file import read_stages
 from schedsearch.baselines import UnsuitablePlacementError, applicable, one_f_one_b
 from schedsearch.comparison import NEEDS, compare
@@ -63,7 +63,10 @@ def rows_beside(options: Options, found: SearchStepResult, tuned: EnergyResult) 
         return ()
     first = BesideRow("1F1B", by_hand.get("one_f_one_b"), note)
     others = [BesideRow(name, schedule) for name, schedule in by_hand.items() if name != "one_f_one_b"]
-    best = sorted(others, key=lambda row: row.time_ms)[:1]
+    best = [
+        replace(row, title=f"{row.title}, best by hand")
+        for row in sorted(others, key=lambda row: row.time_ms)[:1]
+    ]
     return tuple(_with_energies(options, [first, *best, BesideRow("searched", found.schedule)], found, tuned))
 
 
@@ -81,7 +84,7 @@ def _made_by_hand(options: Options, found: SearchStepResult) -> tuple[dict[str, 
     try:
         chain = _chain_of(options, found.placement)
         by_hand["one_f_one_b"] = validate(one_f_one_b(chain, number))
-    except (PlacementError, UnsuitablePlacementError, InvalidScheduleError) as error:
+    except (OptionError, UnsuitablePlacementError, InvalidScheduleError) as error:
         return by_hand, str(error)
     return by_hand, ""
 
@@ -130,7 +133,7 @@ def beside_table(rows: Sequence[BesideRow]) -> list[str]:
     ]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in table]
-    lines += [f"{row.title}: {row.note}" for row in rows if row.note]
+    lines += [line for row in rows if row.note for line in textwrap.wrap(f"{row.title}: {row.note}", 79)]
     if ran[0].max_clocks_j is not None:
         until = f"* at the best clocks until {ran[0].until_ms:,.6g} ms, waiting included"
         lines.append(f"{until}; {ran[0].title} at maximum clocks: {ran[0].max_clocks_j:,.0f} J")
@@ -161,4 +164,4 @@ def in_words(rows: Sequence[BesideRow], proved: str) -> str:
         return text
     saved = 1 - found.best_clocks_j / ran[0].max_clocks_j
     in_time = f"In the {found.until_ms:,.6g} ms of the slowest it needs {saved:.1%} less energy than"
-    return f"{text} {in_time} {ran[0].title} at maximum clocks."
+    return f"{text} {in_time} {ran[0].title.partition(',')[0]} at maximum clocks."

@@ -136,10 +136,13 @@ class EnergyResult:
         without the wait of either. An end that is not that of the chosen plan is named.
         """
         saving = self.frontier.saving(plan, self.deadline_ms)
-        plain = 1 - plan.energy_mj / self.frontier.all_maximum.energy_mj
         until_ms = self.compared_until_ms(plan)
         until = f" until {until_ms:.6g} ms" if until_ms != self.compared_until_ms(self.plan) else ""
-        return f"{saving:.2%} saved{until} ({plain:.2%} in plain joules)"
+        return f"{saving:.2%} saved{until} ({self.saved_joules(plan)})"
+
+    def saved_joules(self, plan: FrequencyPlan) -> str:
+        """Return the share that a plan saves without the wait of either, in words."""
+        return f"{1 - plan.energy_mj / self.frontier.all_maximum.energy_mj:.2%} in plain joules"
 
     def baseline_in_words(self, plan: FrequencyPlan) -> str:
         """Return what a saving is compared with, until when, and whether its costs are placeholders."""

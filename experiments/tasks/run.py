@@ -84,7 +84,7 @@ def begin(options: RunCommandOptions) -> dict[str, float | str]:
     rows = rows_beside(options, found, tuned)
     report = save_report(found, tuned, measurement, directory, utilisation, rows)
     shown = dict(figures(options, found.schedule, found.result))
-    for name in ("period", "makespan", "bubble", "peak memory"):
+    for name in () if rows else ("period", "makespan", "bubble", "peak memory"):
         log.info("%-12s%s", name, shown.get(name, "none"))
     log.info("%-12s%s", "energy", tuned.saved(tuned.plan))
     log.info("%-12s%s", "report", report)
