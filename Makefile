@@ -1,4 +1,4 @@
-# make run: the main job on a fresh machine, with a tenth more time than at the highest clocks to save energy in. make test: lint, types and the whole test suite, without a GPU.
+# make run: eight unequal stages on a fresh machine, with a tenth more time than at the highest clocks to save energy in. make test: lint, types and the whole test suite, without a GPU.
 # make test-fast: a minute's tests, which start no process. WORKERS=1 for fewer processes than the machine has cores.
 # make test-gpu: what needs one; put a CUDA build of torch into .venv first.
 # The set-up compiles annealing, which takes some ten seconds, so that no search has to.
@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 8 --d
 .PHONY: run test test-fast test-gpu docs notebooks clean
 
 run: $(INSTALLED)
-	$(BIN)/python -m experiments.run energy.slowdown=1.1
+	$(BIN)/python -m experiments.run placement=stages placement.path=examples/stages.yaml energy.slowdown=1.1 runtime.launcher=in_process
 
 test: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -100,9 +100,14 @@ class StageChain:
     power_w: DevicePower | None = None
 
     @property
+    def knows_halves(self) -> bool:
+        """Whether every piece tells the time of its input gradient apart from that of its weights."""
+        return all(each.input_gradient_ms is not None for each in self.pieces)
+
+    @property
     def note_of_split(self) -> str:
         """What is assumed where the backward is split."""
-        if any(each.input_gradient_ms is None for each in self.pieces):
+        if not self.knows_halves:
             return f"input gradient assumed to take {self.input_gradient_share:.0%} of each backward"
         return "split backward"
 

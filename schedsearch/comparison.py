@@ -22,7 +22,7 @@ from schedsearch.device_span import device_spans, with_least_device_span
 from schedsearch.methods import Report as SearchReport
 from schedsearch.methods import SearchRequest, find
 from schedsearch.metrics import bubble_rate, peak_memory
-from schedsearch.modulo.result import Progress, SearchError, SearchResult, Status
+from schedsearch.modulo.result import Progress, SearchError, SearchResult, Status, proved_text
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import ScheduleFileError, schedule_from_dict, schedule_to_dict
 from schedsearch.shown import Shown
@@ -56,11 +56,11 @@ NEEDS: Mapping[str, tuple[str, bool]] = {
 }
 """The shape that a hand-made schedule needs, and whether its backward is split."""
 
-DOES_NOT_FIT = "DOES_NOT_FIT"
-"""Status of a hand-made schedule that needs more memory than there is."""
+DOES_NOT_FIT = "does not fit"
+"""What stands beside a hand-made schedule that needs more memory than there is."""
 
-NOT_APPLICABLE = "NOT_APPLICABLE"
-"""Status of a schedule that is not defined for the model, the devices or the number of micro-batches."""
+NOT_APPLICABLE = "not applicable"
+"""Likewise, of one that is not defined for the model, the devices or the number of micro-batches."""
 
 Maker = Callable[[Placement, int], Schedule]
 """A hand-made schedule."""
@@ -79,8 +79,8 @@ class ComparedRow:
     Attributes:
         schedule: Its name, as asked for.
         placement: The shape that it is on; empty where there is none.
-        status: OPTIMAL where the makespan meets its bound, FEASIBLE where it does not, `DOES_NOT_FIT`,
-            `NOT_APPLICABLE`; of a search also INFEASIBLE and UNKNOWN.
+        proved: ``makespan proved`` where the makespan meets its bound, ``not proved`` where it does not,
+            `DOES_NOT_FIT`, `NOT_APPLICABLE`; of a search also ``infeasible`` and ``unknown``.
         makespan_ms: From the first start to the last end.
         makespan_bound_ms: No schedule of these micro-batches on the same shape, or for ``searched`` on any
             shape tried, is shorter.
@@ -97,7 +97,7 @@ class ComparedRow:
 
     schedule: str
     placement: str = ""
-    status: str = NOT_APPLICABLE
+    proved: str = NOT_APPLICABLE
     makespan_ms: float | None = None
     makespan_bound_ms: float | None = None
     bubble_rate: float | None = None
@@ -174,7 +174,7 @@ class Comparison(Shown):
 
 
 def _read_row(row: Field, schedules: Field) -> ComparedRow:
-    texts = ("schedule", "placement", "status", "note")
+    texts = ("schedule", "placement", "proved", "note")
     cells: dict[str, Any] = {name: str(row[name].value) for name in texts}
     for name in COLUMNS:
         if name not in texts:
@@ -321,8 +321,7 @@ class _Comparing:
 
     def variants(self, shape: str) -> list[Variant]:
         """Return a shape with whole backward blocks, and split where the stages tell the halves."""
-        known = all(piece.input_gradient_ms is not None for piece in self.stages.pieces)
-        return [(shape, False)] + [(shape, True)] * (known and shape != "loop_shape")
+        return [(shape, False)] + [(shape, True)] * self.stages.knows_halves
 
     def searched(self, name: str, variants: Sequence[Variant]) -> ComparedRow:
         """Return the row of the best that is found on some shapes; those of the least bound come first."""
@@ -380,12 +379,12 @@ def _best_row(name: str, tried: Sequence[_Tried], reasons: Sequence[str], cut: s
     """
     best = min(tried, key=lambda each: each.makespan_ms, default=None)
     if best is None:
-        return ComparedRow(name, status=Status.INFEASIBLE, note="; ".join(reasons))
+        return ComparedRow(name, proved="infeasible", note="; ".join(reasons))
     if best.result is None or best.result.schedule is None:
         found = [each.result for each in tried if each.result is not None]
         undecided = [each.reason for each in found if each.status is not Status.INFEASIBLE]
-        status = Status.UNKNOWN if undecided or len(found) < len(tried) else Status.INFEASIBLE
-        return ComparedRow(name, status=status, note="; ".join([*undecided, *reasons]))
+        proved = "unknown" if undecided or len(found) < len(tried) else "infeasible"
+        return ComparedRow(name, proved=proved, note="; ".join([*undecided, *reasons]))
     placed, repetend = best.placed, best.result.repetend
     notes = [f"best on {placed.placement.name}", *placed.notes, *reasons]
     if best.result.interrupted:
@@ -405,7 +404,7 @@ def _row(name: str, placed: PlacedStages, schedule: Schedule, note: str) -> Comp
     return ComparedRow(
         name,
         placed.placement.name,
-        Status.FEASIBLE,
+        proved_text(),
         makespan_ms=placed.placement.ms(schedule.makespan),
         bubble_rate=bubble_rate(schedule),
         device_span_ms=placed.placement.ms(int(device_spans(back_to_back).max())),
@@ -455,9 +454,9 @@ def _energy_j(schedule: Schedule | None, power_w: DevicePower | None) -> float |
 
 
 def _judged(row: ComparedRow, bound_ms: float) -> ComparedRow:
-    """Return a row with the best bound that is known, and the status that follows."""
+    """Return a row with the best bound that is known, and what that proves."""
     if row.makespan_ms is None or row.makespan_bound_ms is None:
         return row
     bound_ms = max(bound_ms, row.makespan_bound_ms)
-    status = Status.OPTIMAL if row.makespan_ms <= bound_ms else Status.FEASIBLE
-    return replace(row, makespan_bound_ms=bound_ms, status=status)
+    proved = proved_text("makespan") if row.makespan_ms <= bound_ms else proved_text()
+    return replace(row, makespan_bound_ms=bound_ms, proved=proved)

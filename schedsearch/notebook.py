@@ -65,7 +65,7 @@ def _(result: Schedule) -> pd.DataFrame:
 @frame.register
 def _(result: SearchResult) -> pd.DataFrame:
     """One row: the figures of the search; the memory is nan where its unit is not known."""
-    row: dict[str, Any] = {"status": str(result.status)}
+    row: dict[str, Any] = {"proved": result.proved}
     schedule, repetend = result.schedule, result.repetend
     if schedule is not None:
         placement = schedule.placement
@@ -151,7 +151,7 @@ def _(result: Schedule) -> Any:
 @figure.register
 def _(result: SearchResult) -> Any:
     if result.schedule is None:
-        raise ValueError(f"schedule: there is none to draw ({result.status}: {result.reason})")
+        raise ValueError(f"schedule: there is none to draw ({result.proved}: {result.reason})")
     return figure(result.schedule)
 
 

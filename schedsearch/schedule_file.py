@@ -15,7 +15,7 @@ from schedsearch.certificate.certificate import Certificate, CertificateError, c
 from schedsearch.certificate.file import certificate_from_dict, certificate_to_dict
 from schedsearch.device_span import device_spans
 from schedsearch.metrics import bubble_rate, peak_memory
-from schedsearch.modulo.result import SearchResult, Status, makespan_status
+from schedsearch.modulo.result import SearchResult, Status, proved_text
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, ScheduledBlock
 from schedsearch.search_file import (
@@ -40,7 +40,7 @@ def schedule_to_dict(schedule: Schedule, result: SearchResult | None = None) -> 
 
     Args:
         schedule: A valid schedule.
-        result: The search that found it; None for a hand-made schedule, whose status is FEASIBLE and whose
+        result: The search that found it; None for a hand-made schedule, of which nothing is proved and whose
             fields on the period are null.
     """
     placement = placement_to_dict(schedule.placement)
@@ -50,7 +50,8 @@ def schedule_to_dict(schedule: Schedule, result: SearchResult | None = None) -> 
         "schema_version": SCHEMA_VERSION,
         "placement": placement,
         "num_micro_batches": schedule.num_micro_batches,
-        "status": (result.status if result else Status.FEASIBLE).value,
+        "search_status": (result.status if result else Status.FEASIBLE).value,
+        "proved": result.proved if result else proved_text(),
         "period": repetend.period if repetend else None,
         "micro_batches_per_repetend": repetend.micro_batches if repetend else None,
         "period_bound": result.period_bound if result else None,
@@ -58,7 +59,6 @@ def schedule_to_dict(schedule: Schedule, result: SearchResult | None = None) -> 
         "certificate": _certificate_to_dict(schedule, result) if result else None,
         "makespan": schedule.makespan,
         "makespan_bound": result.makespan_bound if result else None,
-        **({"makespan_status": makespan_status(schedule, result).value} if result else {}),
         "device_span": int(device_spans(schedule).max()),
         "device_span_bound": result.device_span_bound if result else None,
         "bubble_rate": bubble_rate(schedule),
@@ -89,7 +89,7 @@ class Claims:
 
     Attributes:
         schedule: Validated.
-        status: Of the period; see `Status`.
+        status: Of the search's answer; see `Status`.
         makespan: Of the schedule, in ticks.
         makespan_bound: Ticks that no schedule beats; None where nothing is claimed.
         period_bound: Ticks per micro-batch, as a float; None where nothing is claimed.
@@ -140,7 +140,8 @@ def result_to_dict(result: SearchResult) -> dict[str, Any]:
         return schedule_to_dict(result.schedule, result)
     return {
         "schema_version": SCHEMA_VERSION,
-        "status": result.status.value,
+        "search_status": result.status.value,
+        "proved": result.proved,
         "period_bound": result.period_bound,
         "makespan_bound": result.makespan_bound,
         "device_span_bound": result.device_span_bound,
@@ -216,7 +217,7 @@ def _read_claims(data: Field) -> Claims:
     schedule = _read(data)
     claims = Claims(
         schedule,
-        Status(data["status"].choice(tuple(Status))),
+        Status(data["search_status"].choice(tuple(Status))),
         data["makespan"].whole(),
         whole_or_none(data["makespan_bound"]),
         None if (bound := data["period_bound"]).value is None else bound.number(remedy="give one or null"),

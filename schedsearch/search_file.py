@@ -52,7 +52,7 @@ def search_from_dict(
     """Build a result from the plain data of its whole file.
 
     Args:
-        data: With ``search``, ``status``, ``period_bound``, ``makespan_bound`` and ``search_seconds``.
+        data: With ``search``, ``search_status``, ``period_bound``, ``makespan_bound`` and ``search_seconds``.
         schedule: Of the file; None for none.
         repetend: Likewise.
         placement: Of both.
@@ -60,7 +60,7 @@ def search_from_dict(
     search = data["search"]
     limits = search["limits"]
     return SearchResult(
-        Status(data["status"].choice(tuple(Status))),
+        Status(data["search_status"].choice(tuple(Status))),
         repetend,
         schedule,
         period_bound=data["period_bound"].number(),

@@ -13,7 +13,7 @@ from places import ROOT
 NOTEBOOKS = ROOT / "notebooks"
 
 SMALL: dict[str, dict[str, Any]] = {
-    "quick_start": {"num_micro_batches": 4},
+    "quick_start": {"num_micro_batches": 4, "time_limit_s": 2},
     "searched_against_hand_made": {
         "num_devices": 2,
         "num_micro_batches": 4,

@@ -62,7 +62,7 @@ def read_options(config: DictConfig, record: type[AnyOptions]) -> AnyOptions:
     return read_fields(data, record, "")
 
 
-KINDS = (*SHAPES, *PLANNERS, "gpt", "file", "profiled", "planned")
+KINDS = (*SHAPES, *PLANNERS, "gpt", "stages", "file", "profiled", "planned")
 """Of placements: each config of the group says which it is."""
 
 

@@ -16,6 +16,16 @@ class FilePlacementOptions:
 
 
 @dataclass(frozen=True)
+class StagesPlacementOptions:
+    """The `placement` group of a file of stages; see `placements.shapes_in_ms.place`."""
+
+    kind: str
+    path: str | None
+    shape: str
+    num_chunks: int
+
+
+@dataclass(frozen=True)
 class GptPlacementOptions:
     """The `placement` group of a GPT; see `placements.models.gpt`."""
 

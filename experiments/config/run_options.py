@@ -11,7 +11,7 @@ from experiments.config.options import NUM_LAYERS, OptionError, did_you_mean
 from experiments.config.planned_model import what_is_run, with_planned_layers
 from experiments.config.plans import Planned
 from experiments.config.records import RuntimeOptions
-from placements import Placement
+from placements import Kind, Placement
 from runtime.execution.run_options import VERIFY, RunOptions, check_device
 from runtime.launching.launch import LAUNCHERS
 from runtime.launching.lines import check_launcher_of_nodes, devices_of_nodes
@@ -167,7 +167,7 @@ def choose_model(
         name = suitable_model(placement, options.num_heads)
     if plan is not None and name == "gpt":
         options = with_planned_layers(options, plan)
-    model = _model_options(options, name)
+    model = _model_options(options, name, placement)
     each = model.micro_batches_per_update
     if model.weight_versions != WeightMode.FLUSH and num_micro_batches % each:
         raise OptionError(
@@ -198,14 +198,15 @@ def in_options(error: ModelError) -> OptionError:
     return OptionError(text.replace(" model=", " runtime.model="))
 
 
-def _model_options(options: RuntimeOptions, name: str) -> ModelOptions:
+def _model_options(options: RuntimeOptions, name: str, placement: Placement | None = None) -> ModelOptions:
     given: dict[str, Any] = dataclasses.asdict(options)
     given["name"] = name
     for field_name in ("optimizer_options", "lr_schedule_options"):
         given[field_name] = given[field_name] or {}
     given["handed_over"] = None
     if options.num_layers is None and options.layers_per_block is None:
-        given["num_layers"] = NUM_LAYERS
+        stages = sum(block.kind is Kind.F for block in placement.blocks) if placement else 0
+        given["num_layers"] = max(NUM_LAYERS, stages)
     if options.path is not None:
         given["path"] = str(Path(options.path).resolve())
     try:

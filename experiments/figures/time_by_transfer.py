@@ -79,7 +79,7 @@ class Row:
         placement: Its name among the options.
         num_devices: Of it.
         num_micro_batches: Of the iteration.
-        status: Of the plan's period: ``OPTIMAL`` or ``FEASIBLE``.
+        proved: What the search proved of the plan; see `SearchResult.proved`.
         transfer: Time of one transfer as a share of the first stage's forward.
         communication: What a transfer holds up.
         receives: ``early`` or ``late``: posted ahead of other blocks, or where the message is due.
@@ -91,7 +91,7 @@ class Row:
     placement: str
     num_devices: int
     num_micro_batches: int
-    status: str
+    proved: str
     transfer: float
     communication: Communication
     receives: str
@@ -192,11 +192,11 @@ def played(name: str, placement: Placement, options: TransferSweepOptions) -> Fo
         raise OptionError(
             f"memory: {name} has no schedule that fits, or none was found in time; raise it or time_limit_s"
         )
-    rows = _rows(name, result.schedule, result.status.name, options)
+    rows = _rows(name, result.schedule, result.proved, options)
     return Found(tuple(rows))
 
 
-def _rows(name: str, schedule: Schedule, status: str, options: TransferSweepOptions) -> Iterator[Row]:
+def _rows(name: str, schedule: Schedule, proved: str, options: TransferSweepOptions) -> Iterator[Row]:
     """Yield a row for each transfer time and line."""
     late = check(lower(schedule))
     programs = {False: late, True: check(prefetch_receives(late, options.receive_ahead))}
@@ -209,7 +209,7 @@ def _rows(name: str, schedule: Schedule, status: str, options: TransferSweepOpti
                 placement=name,
                 num_devices=options.num_devices,
                 num_micro_batches=options.num_micro_batches,
-                status=status,
+                proved=proved,
                 transfer=transfer,
                 communication=communication,
                 receives="early" if is_early else "late",

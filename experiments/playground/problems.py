@@ -69,7 +69,7 @@ class Problem:
             "memory": memory,
             "period": found.repetend.period_per_micro_batch,
             "period_bound": found.period_bound,
-            "period_status": found.status.value,
+            "proved": found.proved,
             "bound": found.makespan_bound,
             **_kept(found.schedule),
         }

@@ -8,7 +8,7 @@ from experiments.report.html_report import Fact, Section, write_report
 from experiments.report.page_data import PageData
 from experiments.steps.profile_reading import CostSource
 from schedsearch.comparison import ComparedRow, Comparison
-from schedsearch.modulo.result import Status
+from schedsearch.modulo.result import proved_text
 
 
 def save_comparison_report(found: Comparison, stages: Path, costs: CostSource, directory: Path) -> Path:
@@ -48,9 +48,9 @@ def _facts(row: ComparedRow) -> list[Fact]:
         ("Energy", row.energy_j, "{:,.6g} J"),
         ("Search", row.search_seconds, "{:.2f} s"),
     )
-    good = True if row.status == Status.OPTIMAL else None
-    status = Fact("Status", row.status, row.note, good)
-    return [status, *(Fact(name, form.format(value)) for name, value, form in shown if value is not None)]
+    good = True if row.proved == proved_text("makespan") else None
+    proved = Fact("Proved", row.proved, row.note, good)
+    return [proved, *(Fact(name, form.format(value)) for name, value, form in shown if value is not None)]
 
 
 def _files(found: Comparison) -> list[Fact]:

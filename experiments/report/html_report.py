@@ -87,7 +87,7 @@ def html_report(
         title: Heading of the page.
         sections: In order.
         summary: The headline figures, shown as tiles above all sections.
-        introduction: A sentence below the title.
+        introduction: Below the title; lines after the first are in small print.
         program: What fills the panels; None where no section has one.
     """
     policy = f"{_POLICY}; {program.policy}" if program else _POLICY
@@ -98,7 +98,7 @@ def html_report(
         '<html lang="en">',
         f"<head>{head}<title>{escape(title)}</title><style>{looks}</style></head>",
         "<body>",
-        f"<header><h1>{escape(title)}</h1>{_paragraph(introduction)}</header>",
+        f"<header><h1>{escape(title)}</h1>{_introduction(introduction)}</header>",
         f"<main>{_summary(summary)}{_contents(sections)}",
         *(_section(section, number) for number, section in enumerate(sections, start=1)),
         "</main>",
@@ -144,6 +144,7 @@ body { margin: 0 auto; max-width: 80rem; padding: 1.5rem; background: var(--page
 h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .4rem; }
 h2 { font-size: 1.25rem; margin: 2.4rem 0 .6rem; padding-top: .6rem; border-top: 1px solid var(--line); }
 p { margin: 0 0 .8rem; max-width: 50rem; }
+p.lead { font-size: 1.2rem; line-height: 1.4; }
 a { color: var(--link); }
 nav ul { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; list-style: none;
   margin: 1.2rem 0 0; padding: 0; }
@@ -169,6 +170,12 @@ pre { margin: 1.2rem 0; padding: .9rem; background: var(--tile); border: 1px sol
   border-radius: .4rem; font: .75rem/1.45 ui-monospace, monospace; }
 @media print { body { max-width: none; padding: 0; } nav { display: none; } }
 """
+
+
+def _introduction(text: str) -> str:
+    first, *others = text.splitlines() or [""]
+    notes = [f'<p class="note">{escape(line)}</p>' for line in others]
+    return "".join([f'<p class="lead">{escape(first)}</p>', *notes]) if text else ""
 
 
 def _paragraph(text: str) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from experiments.report.html_report import Fact, Picture, Section, write_report
 from experiments.report.page_data import PageData, Plans
+from experiments.steps.beside import BesideRow, beside_table, in_words
 from experiments.steps.energy_baselines import TITLES, baseline_facts
 from experiments.steps.results import EnergyResult, SearchStepResult
 from experiments.steps.schedule_selection import describe_selection
@@ -16,7 +18,7 @@ from runtime.execution.measurement import Comparison, Measurement
 from runtime.profiling.utilisation import UtilisationTable
 from schedsearch.figures.comparison import title_of
 from schedsearch.metrics import bubble_rate, peak_memory
-from schedsearch.modulo.result import SearchResult, Status, makespan_status
+from schedsearch.modulo.result import SearchResult, Status
 from schedsearch.picture import picture
 
 FILES = {
@@ -70,6 +72,7 @@ def save_search_report(found: SearchStepResult, directory: Path) -> Path:
         _title(found),
         [*_schedule_sections(found), Section("Files", _file_facts(directory))],
         summary=_found_facts(found),
+        introduction=_introduction(found),
         program=page_program(data),
     )
 
@@ -85,11 +88,12 @@ def save_report(
     measurement: Measurement,
     directory: Path,
     utilisation: UtilisationTable | None = None,
+    beside: Sequence[BesideRow] = (),
 ) -> Path:
     """Write ``report.html``, with the last iteration if it was recorded; return its path."""
     run = Section("Run", (*_run_facts(measurement), *_utilisation_facts(utilisation)))
     summary = (*_summary(found, tuned), _equality(measurement))
-    return _save_with_plans(found, tuned, directory, [run], summary)
+    return _save_with_plans(found, tuned, directory, [run], summary, beside)
 
 
 def _save_with_plans(
@@ -98,6 +102,7 @@ def _save_with_plans(
     directory: Path,
     more: list[Section],
     summary: tuple[Fact, ...],
+    beside: Sequence[BesideRow] = (),
 ) -> Path:
     from experiments.report.drawings import page_program  # takes half a second to load
 
@@ -108,8 +113,9 @@ def _save_with_plans(
     return write_report(
         directory / "report.html",
         _title(found),
-        [*sections, Section("Files", _file_facts(directory))],
+        [*_beside_sections(beside), *sections, Section("Files", _file_facts(directory))],
         summary=summary,
+        introduction=_introduction(found, beside),
         program=page_program(data, others),
     )
 
@@ -117,6 +123,22 @@ def _save_with_plans(
 def _title(found: SearchStepResult) -> str:
     number = micro_batches_in_words(found.placement, found.schedule.num_micro_batches)
     return f"{found.placement.name} on {found.placement.num_devices} devices, {number}"
+
+
+def _introduction(found: SearchStepResult, beside: Sequence[BesideRow] = ()) -> str:
+    """Return what was searched, what it brought, and in a second sentence where the costs come from."""
+    costs = found.costs
+    placeholder = " These are placeholders: give times of your own." if costs.placeholder else ""
+    sources = f"Times: {costs.times}. Energies: {costs.energies}. Blocking power: {costs.blocking_power}."
+    proved = found.result.proved if found.result else "made by hand"
+    what = in_words(beside, proved) if beside_table(beside) else f"The schedule: {proved}."
+    return f"{what}\n{sources}{placeholder}"
+
+
+def _beside_sections(rows: Sequence[BesideRow]) -> list[Section]:
+    """Return the table of what people use, beside the found schedule; none where there is none by hand."""
+    table = "\n".join(beside_table(rows))
+    return [Section("Beside what people use", text=table)] if table else []
 
 
 def _schedule_sections(found: SearchStepResult) -> list[Section]:
@@ -187,15 +209,14 @@ def _found_facts(found: SearchStepResult) -> tuple[Fact, ...]:
         _makespan(found),
         Fact("Bubble rate", f"{bubble_rate(found.schedule):.1%}", "warmup and cooldown included"),
     ]
-    costs = found.costs
-    note = f"energies: {costs.energies}; blocking power: {costs.blocking_power}"
-    facts.insert(0, Fact("Costs", costs.times, note, good=False if costs.placeholder else None))
     if found.result is not None and found.result.repetend is not None:
         result, repetend = found.result, found.result.repetend
         value = _ticks(found.placement, repetend.period_per_micro_batch)
-        note = f"{result.status.value}: bound {_ticks(found.placement, result.period_bound)}"
+        is_least = result.status is Status.OPTIMAL
+        bound = _ticks(found.placement, result.period_bound)
+        note = f"{'proved' if is_least else 'not proved'}: bound {bound}"
         per = micro_batches_in_words(found.placement, 1)[2:]
-        facts.insert(1, Fact(f"Period per {per}", value, note, good=result.status is Status.OPTIMAL))
+        facts.insert(1, Fact(f"Period per {per}", value, note, good=is_least))
     return tuple(facts)
 
 
@@ -210,16 +231,14 @@ def _schedule_facts(found: SearchStepResult) -> tuple[Fact, ...]:
     least = Fact(
         "Makespan bound", _ticks(placement, result.makespan_bound), "of any schedule, periodic or not"
     )
-    status = Fact(
-        "Status", result.status.value, f"of the period; {result.queries} queries in {result.seconds:.2f} s"
-    )
+    proved = Fact("Proved", result.proved, f"{result.queries} queries in {result.seconds:.2f} s")
     if found.is_cut:
-        status = replace(status, note=f"{status.note}; cut by a time limit, another run may differ")
+        proved = replace(proved, note=f"{proved.note}; cut by a time limit, another run may differ")
     if result.repetend is None:
-        return (replace(status, note=status.note.replace("period", "makespan")), *facts, least)
+        return (proved, *facts, least)
     repetend = result.repetend
     return (
-        status,
+        proved,
         Fact(
             f"Period per {micro_batches_in_words(placement, 1)[2:]}",
             _ticks(placement, repetend.period_per_micro_batch),
@@ -237,9 +256,11 @@ def _makespan(found: SearchStepResult) -> Fact:
     value = _ticks(found.placement, found.schedule.makespan)
     if found.result is None:
         return Fact("Makespan", value)
-    status = makespan_status(found.schedule, found.result)
+    is_least = found.schedule.makespan <= found.result.makespan_bound
     bound = _ticks(found.placement, found.result.makespan_bound)
-    return Fact("Makespan", value, f"{status.value}: bound {bound}", good=status is Status.OPTIMAL or None)
+    return Fact(
+        "Makespan", value, f"{'proved' if is_least else 'not proved'}: bound {bound}", good=is_least or None
+    )
 
 
 def _memory_facts(found: SearchStepResult) -> tuple[Fact, ...]:
@@ -287,8 +308,9 @@ def _energy_facts(found: SearchStepResult, tuned: EnergyResult) -> tuple[Fact, .
 
 
 def _saved(label: str, tuned: EnergyResult) -> Fact:
-    share, _, baseline = tuned.saved(tuned.plan).partition(" saved ")
-    return Fact(label, share, baseline)
+    saving = tuned.frontier.saving(tuned.plan, tuned.deadline_ms)
+    against = tuned.baseline_in_words(tuned.plan)
+    return Fact(label, f"{saving:.2%}", f"against {against}; {tuned.saved_joules(tuned.plan)}")
 
 
 def _blocking_power(profile: Profile) -> str:

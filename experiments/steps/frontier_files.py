@@ -104,5 +104,6 @@ def describe(tuned: EnergyResult) -> str:
         + (f"; {later} later ones pay only next to a straggler" if later else "")
         + f"\nplan for {tuned.deadline_ms:.6g} ms: {plan.time_ms:.6g} ms, {plan.energy_mj / 1e3:.6g} J, "
         f"{max(plan.gap, 0.0):.2%} above the lower bound{only}\n"
-        f"{tuned.saved(plan)}"
+        f"energy      {tuned.saved(plan)}\n"
+        f"savings are against {tuned.baseline_in_words(plan)}; in plain joules without the wait"
     )

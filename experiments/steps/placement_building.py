@@ -25,7 +25,12 @@ from experiments.config.options import (
     require_path,
 )
 from experiments.config.plans import PLAN_FILES, PLANNERS
-from experiments.config.records import FilePlacementOptions, GptPlacementOptions, Options
+from experiments.config.records import (
+    FilePlacementOptions,
+    GptPlacementOptions,
+    Options,
+    StagesPlacementOptions,
+)
 from experiments.steps.profile_reading import PROFILE_FILES
 from placements import Placement, PlacementError, Profile, ProfileError
 from placements.hardware import Gpu
@@ -33,6 +38,8 @@ from placements.models.gpt import GptConfig, gpt_m_shape, gpt_v_shape
 from placements.placement_file import read_capacity, read_num_gpus, read_placement
 from placements.planners.galvatron import plan_placement
 from placements.shapes import SHAPES
+from placements.shapes_in_ms import SHAPES_OF_STAGES, PlacedStages, place
+from placements.stage_file import read_stages
 from schedsearch.bounds.memory_need import require_capacity
 
 log = logging.getLogger(__name__)
@@ -118,12 +125,23 @@ def _chosen_placement(options: Options, profile: Profile | None) -> Placement:
     match kind_of(chosen):
         case "gpt":
             return _gpt(chosen, read_gpu(options.profile.gpu))
+        case "stages":
+            return place_stages(options).placement
         case "file" | "profiled" | "planned":
             return _from_file(read_fields(chosen, FilePlacementOptions, "placement"))
     num_gpus, data_parallel = chosen.get("num_gpus"), chosen.pop("data_parallel", None)
     placement = _shape(chosen, profile)
     num_gpus = read_num_gpus(num_gpus, "placement.num_gpus", placement.num_devices)
     return with_data_parallel(replace(placement, num_gpus=num_gpus), data_parallel)
+
+
+def place_stages(options: Options) -> PlacedStages:
+    """Return the model of a file of stages on its devices, its backward split where the file tells halves."""
+    chosen = read_fields(options.placement, StagesPlacementOptions, "placement")
+    require_known("placement.shape", chosen.shape, SHAPES_OF_STAGES)
+    require(chosen.num_chunks >= 1, "placement.num_chunks", chosen.num_chunks, "at least 1")
+    stages = read_stages(require_path("placement.path", chosen.path))
+    return place(stages, chosen.shape, stages.knows_halves, chosen.num_chunks)
 
 
 def _from_file(chosen: FilePlacementOptions) -> Placement:

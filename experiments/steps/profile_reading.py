@@ -210,6 +210,8 @@ def _times(options: Options) -> tuple[str, bool]:
     match kind_of(placement):
         case "gpt":
             return f"cost model of placement=gpt on {gpu.name}", False
+        case "stages":
+            return f"stages of {placement['path']}", False
         case "file":
             return read_times_source(Path(placement["path"]))
         case "profiled":

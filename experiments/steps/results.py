@@ -80,7 +80,7 @@ class SearchStepResult:
             if result.repetend is not None:
                 figures["period_ms"] = float(result.repetend.period_per_micro_batch) * tick_ms
                 figures["period_bound_ms"] = result.period_bound * tick_ms
-                figures["period_status"] = result.status.value
+            figures["proved"] = result.proved
         return figures
 
 
@@ -123,19 +123,29 @@ class EnergyResult:
         return {"deadline_ms": self.deadline_ms, "time_ms": self.plan.time_ms, "energy_j": energy_mj / 1e3}
 
     def compared_until_ms(self, plan: FrequencyPlan) -> float:
-        """Return until when a plan and all clocks at maximum are counted to say what it saves.
+        """Return the end of the comparison of a plan with all clocks at maximum, in ms.
 
-        That is the deadline, or the end of the slower of the two if that is later.
+        It is the deadline, or the end of the slower of the two if that is later.
         """
         return max(self.deadline_ms, plan.time_ms, self.frontier.all_maximum.time_ms)
 
     def saved(self, plan: FrequencyPlan) -> str:
-        """Return the share of energy that a plan saves, against what, and until when, in words."""
+        """Return the share of energy that a plan saves against all clocks at maximum, in words.
+
+        The first share is until the same end for both, waiting included. The second, in plain joules, is
+        without the wait of either. An end that is not that of the chosen plan is named.
+        """
         saving = self.frontier.saving(plan, self.deadline_ms)
-        return f"{saving:.2%} saved against {self.baseline_in_words(plan)}"
+        until_ms = self.compared_until_ms(plan)
+        until = f" until {until_ms:.6g} ms" if until_ms != self.compared_until_ms(self.plan) else ""
+        return f"{saving:.2%} saved{until} ({self.saved_joules(plan)})"
+
+    def saved_joules(self, plan: FrequencyPlan) -> str:
+        """Return the share that a plan saves without the wait of either, in words."""
+        return f"{1 - plan.energy_mj / self.frontier.all_maximum.energy_mj:.2%} in plain joules"
 
     def baseline_in_words(self, plan: FrequencyPlan) -> str:
-        """Return against what a plan's saving is, until when, and whether it is of any model at all."""
+        """Return what a saving is compared with, until when, and whether its costs are placeholders."""
         until_ms = self.compared_until_ms(plan)
         more = until_ms / self.frontier.all_maximum.time_ms - 1
         return (

@@ -51,8 +51,7 @@ def describe_savings(tuned: EnergyResult) -> list[str]:
     """Return the table as lines of text, savings in percent."""
     names = [name for name in columns(tuned) if name not in ("deadline_ms", "saved_against_mj")]
     lines = [
-        "saved next to a straggler, slowdown times as long as all clocks at maximum, in % of the energy of "
-        "all clocks at maximum, both until the straggler's end, waiting included"
+        "energy saved (%) against all clocks at maximum, both until a straggler ends, by its slowdown"
         f"{', of placeholder costs' if tuned.costs.placeholder else ''}:",
     ]
     table = [names]

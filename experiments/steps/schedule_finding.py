@@ -111,4 +111,4 @@ def _require_schedule(result: SearchResult) -> Schedule:
         raise Interrupted("interrupted before a schedule was found")
     if result.status is Status.UNKNOWN:
         raise Failed(result.reason)
-    raise ValueError(f"{result.status}: {result.reason}")
+    raise ValueError(f"{result.proved}: {result.reason}")

@@ -23,7 +23,7 @@ from placements.planners.galvatron_file import galvatron_to_dict
 from runtime.torch_pipelining.csv import NoTorchFormError, stage_of, torch_order
 from schedsearch.device_span import device_spans
 from schedsearch.metrics import bubble_rate, peak_memory, steady_period
-from schedsearch.modulo.result import SearchResult, Status, makespan_status
+from schedsearch.modulo.result import SearchResult, Status
 from schedsearch.picture import fitted
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import schedule_to_dict
@@ -100,6 +100,10 @@ def describe(options: Options, schedule: Schedule, result: SearchResult | None) 
     )
 
 
+_PROVED = {True: "proved", False: "not proved"}
+"""Whether a figure meets its bound, in words."""
+
+
 def figures(options: Options, schedule: Schedule, result: SearchResult | None) -> Iterator[tuple[str, str]]:
     """Yield name and value of each figure of a schedule, with what is proved of it."""
     placement, repetend = schedule.placement, result.repetend if result else None
@@ -107,7 +111,8 @@ def figures(options: Options, schedule: Schedule, result: SearchResult | None) -
         yield (
             "period",
             f"{in_ms(placement, repetend.period_per_micro_batch)} per "
-            f"{micro_batches_in_words(placement, 1)[2:]}: {result.status} "
+            f"{micro_batches_in_words(placement, 1)[2:]}: "
+            f"{_PROVED[result.status is Status.OPTIMAL]} "
             f"(bound {in_ms(placement, result.period_bound)}), steady bubble {repetend.bubble_rate:.1%}",
         )
         span_bound = in_ms(placement, result.span_bound)
@@ -118,8 +123,8 @@ def figures(options: Options, schedule: Schedule, result: SearchResult | None) -
         yield "period", "none, as no pattern repeats" if steady is None else in_ms(placement, steady) + per
     makespan = in_ms(placement, schedule.makespan)
     if result is not None:
-        status = makespan_status(schedule, result)
-        makespan += f": {status} (bound {in_ms(placement, result.makespan_bound)})"
+        proved = _PROVED[schedule.makespan <= result.makespan_bound]
+        makespan += f": {proved} (bound {in_ms(placement, result.makespan_bound)})"
     yield "makespan", makespan
     device_span = in_ms(placement, int(device_spans(schedule).max()))
     if result is not None:

@@ -119,13 +119,13 @@ def to_table(rows: Sequence[ComparedRow]) -> str:
         "  ".join([cells[0].ljust(widths[0]), *map(str.rjust, cells[1:], widths[1:])]).rstrip()
         for cells in table
     ]
-    notes = [": ".join(filter(None, (_status(row), row.note))) for row in rows]
+    notes = [": ".join(filter(None, (_proved(row), row.note))) for row in rows]
     below = [textwrap.indent(textwrap.fill(note, 76), "    ") for note in notes]
     return "\n".join([lines[0], *(line for pair in zip(lines[1:], below, strict=True) for line in pair)])
 
 
-def _status(row: ComparedRow) -> str:
-    return f"{row.status} on {row.placement}" if row.placement else row.status
+def _proved(row: ComparedRow) -> str:
+    return f"{row.proved} on {row.placement}" if row.placement else row.proved
 
 
 def _figures(row: ComparedRow) -> list[str]:

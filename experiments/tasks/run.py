@@ -17,6 +17,7 @@ from experiments.run_steps.resumed import KeptOptions, options_of, resumed_direc
 from experiments.run_steps.scripts import generate_scripts, planned_scripts
 from experiments.run_steps.simulated_run import check_simulated_on, simulate_scripts
 from experiments.run_steps.traces import save_trace
+from experiments.steps.beside import describe_beside, rows_beside
 from experiments.steps.clock_latency import switching_limits
 from experiments.steps.placement_building import build_placement
 from experiments.steps.profile_reading import read_profile
@@ -80,12 +81,15 @@ def begin(options: RunCommandOptions) -> dict[str, float | str]:
         planned = planned_scripts(found, tuned, measurement.num_micro_batches)
         on = planned.schedule.placement
         utilisation = save_trace(measurement.records, on, directory, planned, found.costs)
-    report = save_report(found, tuned, measurement, directory, utilisation)
+    rows = rows_beside(options, found, tuned)
+    report = save_report(found, tuned, measurement, directory, utilisation, rows)
     shown = dict(figures(options, found.schedule, found.result))
-    for name in ("period", "makespan", "bubble", "peak memory"):
+    for name in () if rows else ("period", "makespan", "bubble", "peak memory"):
         log.info("%-12s%s", name, shown.get(name, "none"))
     log.info("%-12s%s", "energy", tuned.saved(tuned.plan))
     log.info("%-12s%s", "report", report)
+    for line in describe_beside(rows, found.result.proved if found.result else ""):
+        log.info("%s", line)
     return found.figures | tuned.figures
 
 

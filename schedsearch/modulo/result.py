@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from schedsearch.device_span import device_spans
 from schedsearch.improve.objective import DEVICE_SPAN, MAKESPAN, FiniteObjective
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
@@ -87,9 +88,13 @@ class Status(StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
-def makespan_status(schedule: Schedule, result: SearchResult) -> Status:
-    """Return what is known of a schedule's makespan: OPTIMAL where it meets the bound, else FEASIBLE."""
-    return Status.OPTIMAL if schedule.makespan <= result.makespan_bound else Status.FEASIBLE
+def proved_text(*subjects: str) -> str:
+    """Return the words for what is proved, which people read instead of a bare status.
+
+    >>> proved_text("period", "makespan"), proved_text("plan"), proved_text()
+    ('period and makespan proved', 'plan proved', 'not proved')
+    """
+    return f"{' and '.join(subjects)} proved" if subjects else "not proved"
 
 
 @dataclass(frozen=True)
@@ -176,6 +181,23 @@ class SearchResult(Shown):
     universal_bound: float = 0.0
     by_in_flight: tuple[InFlightPeriod, ...] = ()
     device_span_bound: int = 0
+
+    @property
+    def proved(self) -> str:
+        """What is proved, in words: ``period and makespan proved``, ``not proved``, ``infeasible``, ...
+
+        The period is the least for the numbers of micro-batches per repetend that were asked for (`sizes`).
+        The makespan and the device span are the least of any schedule. The device span is named where the
+        makespan is not proved.
+        """
+        if self.schedule is None:
+            return self.status.value.lower()
+        period = ["period"] if self.repetend is not None and self.status is Status.OPTIMAL else []
+        if self.schedule.makespan <= self.makespan_bound:
+            return proved_text(*period, "makespan")
+        if device_spans(self.schedule).max() <= self.device_span_bound:
+            return proved_text(*period, "device span")
+        return proved_text(*period)
 
     @property
     def gap(self) -> float:

@@ -14,7 +14,7 @@ from schedsearch.bounds.memory_need import CapacityError
 from schedsearch.energy import EnergyError, compute_frontier
 from schedsearch.methods import SearchRequest, find
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.result import Progress, SearchResult, Status, makespan_status
+from schedsearch.modulo.result import Progress, SearchResult, Status
 from schedsearch.schedule import Schedule
 from schedsearch.validate import InvalidScheduleError, validate
 
@@ -146,7 +146,7 @@ def _of_result(candidate: Candidate, result: SearchResult) -> RankedPlan:
     validate(schedule)
     return RankedPlan(
         candidate,
-        makespan_status(schedule, result),
+        Status.OPTIMAL if schedule.makespan <= result.makespan_bound else Status.FEASIBLE,
         placement.ms(schedule.makespan),
         placement.ms(result.makespan_bound),
         _one_f_one_b_ms(candidate),

@@ -54,7 +54,7 @@ def test_a_search_shows_itself(tmp_path: Path) -> None:
     placement = schedsearch.v_shape(2, forward_ms=1, backward_ms=2, activation_mib=5, memory_mib=10)
     result = schedsearch.search(placement, 4)
     (row,) = result.to_frame().to_dict("records")
-    assert (row["status"], row["period_ms"], row["period_bound_ms"]) == ("OPTIMAL", 3, 3)
+    assert (row["proved"], row["period_ms"], row["period_bound_ms"]) == ("period and makespan proved", 3, 3)
     assert (row["makespan_ms"], row["makespan_bound_ms"], row["peak_memory_mib"]) == (15, 15, 10)
     assert schedsearch.SearchResult.load(result.save(tmp_path / "found.json")) == result
     assert schedsearch.Schedule.load(tmp_path / "found.json") == result.schedule
@@ -70,14 +70,14 @@ def test_a_comparison_shows_itself(tmp_path: Path) -> None:
     found = schedsearch.compare(stages, ["one_f_one_b", "gpipe"], 4)
     frame = found.to_frame().set_index("schedule")
     assert frame.makespan_ms["one_f_one_b"] == 15
-    assert frame.status["gpipe"] == "DOES_NOT_FIT"
+    assert frame.proved["gpipe"] == "does not fit"
     assert len(found.plot().axes) == 1
     again = schedsearch.Comparison.load(found.save(tmp_path / "compare.json"))
     assert again == found and again.rows[1].makespan_ms is None
     assert [row.found for row in again.rows] == [row.found for row in found.rows]
     assert "<table" in found._repr_html_()
     only = schedsearch.compare(stages, ["gpipe"], 4)
-    assert "<svg" not in only._repr_html_() and "DOES_NOT_FIT" in only._repr_html_()
+    assert "<svg" not in only._repr_html_() and "does not fit" in only._repr_html_()
 
 
 def test_a_frontier_shows_itself(tmp_path: Path) -> None:

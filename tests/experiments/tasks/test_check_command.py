@@ -82,10 +82,10 @@ def test_a_hand_made_schedule_claims_nothing_of_the_period(checked: Command) -> 
 def test_a_bound_that_is_not_met_is_feasible(checked: Command, proved: dict[str, Any]) -> None:
     weaker = proved["certificate"] | {"period_bound": [15, 2]}
     data = proved | {"certificate": weaker, "period_bound": 7.5}
-    done = checked(data | {"status": "FEASIBLE"})
+    done = checked(data | {"search_status": "FEASIBLE"})
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1].startswith("FEASIBLE: the period of 8 ms per micro-batch is above")
-    assert "status: OPTIMAL, but the repetend's 8 ms" in one_line_error(checked(data))
+    assert "search_status: OPTIMAL, but the repetend's 8 ms" in one_line_error(checked(data))
 
 
 def test_false_claims_are_errors_in_one_line(

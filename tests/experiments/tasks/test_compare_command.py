@@ -13,7 +13,7 @@ from commands import one_line_error
 from schedsearch.schedule_file import read_schedule
 
 COLUMNS = (
-    "schedule,placement,status,makespan_ms,makespan_bound_ms,bubble_rate,period_ms,device_span_ms,"
+    "schedule,placement,proved,makespan_ms,makespan_bound_ms,bubble_rate,period_ms,device_span_ms,"
     "peak_memory_mib,energy_j,search_seconds,note"
 )
 
@@ -36,7 +36,7 @@ def test_a_table_a_figure_and_the_schedules(command, stages: Path, tmp_path: Pat
     assert text.splitlines()[0] == COLUMNS
     rows = {row["schedule"]: row for row in csv.DictReader(text.splitlines())}
     assert list(rows) == names
-    assert rows["gpipe"]["status"] == "DOES_NOT_FIT"
+    assert rows["gpipe"]["proved"] == "does not fit"
     assert rows["gpipe"]["note"] == "needs 450 MiB on device 0, which has 300 MiB"
     assert rows["gpipe"]["makespan_ms"] == ""
     # Device 1 begins after 10.5 ms, has 4 x 30 ms of work, waits 1 ms for F2, and 20.5 ms follow.

@@ -23,7 +23,7 @@ def test_the_baselines_write_the_same_files(method: str, command, tmp_path: Path
     assert done.returncode == 0, done.stderr
     data = json.loads((tmp_path / "out/schedule.json").read_text())
     read_schedule(tmp_path / "out/schedule.json")
-    assert data["status"] == "OPTIMAL"
+    assert data["search_status"] == "OPTIMAL"
     assert data["makespan"] == data["makespan_bound"] == 16
     assert (data["repetend"] is None) == (data["period"] is None) == (method == "time_optimal")
     assert "makespan    160 ms: OPTIMAL (bound 160 ms)" in done.stdout

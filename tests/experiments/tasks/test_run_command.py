@@ -100,12 +100,36 @@ def test_the_main_job(fresh_command, tmp_path: Path) -> None:
     assert placement.name == "gpt_m_shape"
     assert len(placement.by_name["E"].devices) == placement.num_devices == 4
     data = json.loads((out / "schedule.json").read_text())
-    assert (data["status"], data["steady_bubble_rate"]) == ("OPTIMAL", pytest.approx(0, abs=1e-3))
+    assert (data["search_status"], data["steady_bubble_rate"]) == ("OPTIMAL", pytest.approx(0, abs=1e-3))
     assert all(peak <= capacity for peak, capacity in zip(data["peak_memory"], placement.memory, strict=True))
     assert "for n in range(" in (out / "scripts/device_0.py").read_text()
-    last = [line[:12].rstrip() for line in done.stdout.splitlines()[-6:]]
-    assert last == ["period", "makespan", "bubble", "peak memory", "energy", "report"]
-    assert done.stdout.endswith(f"report      {out / 'report.html'}\n")
+    assert f"report      {out / 'report.html'}\n" in done.stdout
+    assert re.search("^1F1B +- +- +- +-$", done.stdout, re.M), "the embedding does not fit on one GPU"
+    assert "1F1B: placement.num_devices: with 4, device 0 needs 91.2 GiB for parameters" in done.stdout
+    assert "less than one_f_one_b_plus, best by hand (period" in " ".join(done.stdout.split())
+
+
+def test_it_ends_beside_what_people_use(command, tmp_path: Path) -> None:
+    """Unequal stages: the table of three lines, the same in the report, and one sentence of what was won."""
+    halves = "input_gradient_ms: 2, weight_gradient_ms: 2, activation_mib: 512, weight_mib: 512"
+    stages = "".join(f"- {{forward_ms: {ms}, {halves}}}\n" for ms in (2, 3))
+    (tmp_path / "two.yaml").write_text(f"memory_mib: 4096\nstages:\n{stages}")
+    options = ["placement=stages", f"placement.path={tmp_path / 'two.yaml'}", "search.num_micro_batches=4"]
+    done = command("run", *options, *SMALL, "runtime.launcher=in_process")
+    assert done.returncode == 0, done.stderr
+    placement = read_placement(tmp_path / "out/placement.yaml")
+    assert placement.name == "wave_shape" and "W3" in placement.by_name
+    table = done.stdout[done.stdout.index("iteration  bubble") :].splitlines()
+    first, best, searched = table[1:4]
+    assert first.startswith("1F1B ") and "best by hand" in best and searched.startswith("searched ")
+    times = [float(re.search(r"([\d.]+) ms", row)[1]) for row in (first, best, searched)]
+    assert times[0] == 32 and times[0] > times[1] >= times[2] >= 28
+    joules = [float(re.search(r"([\d,]+) J", row)[1].replace(",", "")) for row in (first, best, searched)]
+    assert joules[0] >= joules[1] >= joules[2] > 0
+    assert all(len(line) <= 80 for line in table)
+    page = (tmp_path / "out/report.html").read_text()
+    assert f"The searched schedule takes {times[2]:g} ms, " in page and "Beside what people use" in page
+    assert f"Times: stages of {tmp_path / 'two.yaml'}." in page
 
 
 @pytest.mark.parametrize("shape", ["v_shape", "x_shape", "nn_shape", "k_shape"])
@@ -205,7 +229,7 @@ def test_what_real_placements_have(command, tmp_path: Path) -> None:
     assert "simulated" in simulated["clock_backend"]
     check_traces(tmp_path / "out")
     schedule = json.loads((tmp_path / "out/schedule.json").read_text())
-    assert (schedule["period"], schedule["status"]) == (3820, "OPTIMAL")
+    assert (schedule["period"], schedule["search_status"]) == (3820, "OPTIMAL")
     assert schedule["peak_memory"][0] in (7, 9), "2 static, 1 transient, and two or three micro-batches"
     assert [name for name, _, _ in schedule["blocks"][-3:]] == ["R", "O0", "O1"]
     plan = json.loads((tmp_path / "out/plan.json").read_text())

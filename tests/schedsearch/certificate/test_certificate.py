@@ -525,7 +525,7 @@ def test_wrong_certificates_in_files(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"status": "BEST"}, "status: 'BEST' is not known; use one of OPTIMAL"),
+        ({"search_status": "BEST"}, "search_status: 'BEST' is not known; use one of OPTIMAL"),
         ({"period_bound": "6"}, "period_bound: '6' is not a number"),
         ({"makespan": 1.5}, "makespan: 1.5 is not a whole number"),
         ({"makespan_bound": [1]}, r"makespan_bound: \[1\] is not a whole number"),
