@@ -68,10 +68,10 @@ table = pd.DataFrame(rows)
 table.pivot(index="slowdown", columns="gpu", values="saving").round(1)
 
 # %%
-figure, axes = plt.subplots(figsize=(5, 3), layout="constrained")
+_, axes = plt.subplots(figsize=(5, 3), layout="constrained")
 for (name, rows_of), marker in zip(table.groupby("gpu", sort=False), "os", strict=True):
     axes.plot(rows_of["slowdown"], rows_of["saving"], marker=marker, label=name)
 axes.set_xlabel("straggler's time over ours")
 axes.set_ylabel("energy saved (%)")
 axes.legend()
-figure
+plt.show()

@@ -53,10 +53,10 @@ table = pd.DataFrame(rows)
 table.pivot(index="memory", columns="shape", values="bubble").round(1)
 
 # %%
-figure, axes = plt.subplots(figsize=(5, 3), layout="constrained")
+_, axes = plt.subplots(figsize=(5, 3), layout="constrained")
 for (name, rows_of), marker in zip(table.groupby("shape", sort=False), "osD^", strict=True):
     axes.plot(rows_of["memory"], rows_of["bubble"], marker=marker, label=name)
 axes.set_xlabel("memory (activations of a stage)")
 axes.set_ylabel("bubble of the steady state (%)")
 axes.legend()
-figure
+plt.show()

@@ -64,8 +64,8 @@ found.plot()
 # %%
 best_ms = table["makespan_ms"].min()
 longer = (table.set_index("schedule")["makespan_ms"] / best_ms - 1).dropna() * 100
-figure, axes = plt.subplots(figsize=(5, 2.5), layout="constrained")
+_, axes = plt.subplots(figsize=(5, 2.5), layout="constrained")
 axes.barh(longer.index, longer)
 axes.invert_yaxis()
 axes.set_xlabel("longer than the best (%)")
-figure
+plt.show()

@@ -93,13 +93,13 @@ table = pd.DataFrame([figures(name, schedule) for name, schedule in schedules.it
 table.round(4)
 
 # %%
-figure, axes = plt.subplots(figsize=(5, 2.5), layout="constrained")
-(100 * table[["bubble by makespan", "bubble by device span"]]).plot.barh(ax=axes)
+figure, axes = plt.subplots(figsize=(6, 3), layout="constrained")
+(100 * table[["bubble by makespan", "bubble by device span"]]).plot.barh(ax=axes, legend=False)
 axes.invert_yaxis()
 axes.set_xlabel("bubble (%)")
 axes.set_ylabel("")
-axes.legend(loc="lower right")
-figure
+figure.legend(loc="outside lower center", ncols=2)
+plt.show()
 
 # %%
 schedules["searched, memory of ZB-H2"].plot()

@@ -1,23 +1,34 @@
-"""A schedule as text: one row per device, one column per tick (or per so many ticks)."""
+"""A schedule as text: one row per device, one column per tick (or per so many ticks).
+
+``F0.3`` is block F0 of micro-batch 3; ``F.3`` likewise in a row that has no other block F.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from functools import reduce
+from itertools import pairwise
 
 from placements import Placement
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
 
-Cell = tuple[int, str, str]
-"""Start in ticks, block and label of what is drawn."""
+Cell = tuple[int, int, str]
+"""Start in ticks, micro-batch and block of what is drawn."""
+
+_MAX_ROWS = 16
+"""Devices that are all drawn; of more only some are."""
+
+_IDLE = "."
 
 
 def picture(schedule: Schedule, max_columns: int = 200, mark: tuple[str, int] | None = None) -> str:
     """Draw a schedule as a grid; a dot is an idle tick.
 
-    A cell shows the block's name, and with several micro-batches its letters followed by the micro-batch.
+    A cell shows the block's name, and with several micro-batches the micro-batch behind a dot.
     Times that share a divisor are divided by it; a schedule that is still too wide is sampled.
 
     Args:
@@ -28,20 +39,20 @@ def picture(schedule: Schedule, max_columns: int = 200, mark: tuple[str, int] | 
     >>> from placements.shapes import v_shape
     >>> from schedsearch.baselines import one_f_one_b
     >>> print(picture(one_f_one_b(v_shape(2, backward_time=2), 3)))
-    0 | F0 F1 .  .  B0 B0 F2 B1 B1 .  B2 B2
-    1 | .  F0 B0 B0 F1 B1 B1 F2 B2 B2 .  .
+    0 | F.0 F.1 .   .   B.0 B.0 F.2 B.1 B.1 .   B.2 B.2
+    1 | .   F.0 B.0 B.0 F.1 B.1 B.1 F.2 B.2 B.2 .   .
     """
     tick = _common_tick(schedule)
     if math.ceil(schedule.makespan / tick) > max_columns:
         tick = math.ceil(schedule.makespan / max_columns)
-    return _grid(schedule.placement, _cells(schedule, mark), tick, math.ceil(schedule.makespan / tick))
+    return "\n".join(_grid(schedule, schedule.blocks, tick, math.ceil(schedule.makespan / tick), mark=mark))
 
 
 def fitted(schedule: Schedule, width: int, repetend: Repetend | None = None) -> str:
     """Draw a schedule in lines of so many characters; one that is longer is cut, its repetend drawn below.
 
     A column is then so many ticks that a repetend, or else the work of a device with one micro-batch, is not
-    longer than a line.
+    longer than a line. Of many devices some are drawn.
 
     Args:
         schedule: Need not be valid.
@@ -51,26 +62,44 @@ def fitted(schedule: Schedule, width: int, repetend: Repetend | None = None) -> 
     >>> from placements.shapes import v_shape
     >>> from schedsearch.baselines import gpipe
     >>> print(fitted(gpipe(v_shape(2, backward_time=2), 9), 40))
-    0 | F0 F1 F2 F3 F4 F5 F6 F7 F8 .  ...
-    1 | .  F0 F1 F2 F3 F4 F5 F6 F7 F8 ...
+    0 | F.0 F.1 F.2 F.3 F.4 F.5 F.6 F.7 ...
+    1 | .   F.0 F.1 F.2 F.3 F.4 F.5 F.6 ...
+    a column: 1 ms; .3: micro-batch 3
     """
-    placement, cells = schedule.placement, _cells(schedule)
+    placement = schedule.placement
     pad = len(str(placement.num_devices - 1)) + len(" | ")
-    label = max((len(each) for _, _, each in cells), default=1)
+    names = max(map(len, _short_names(placement).values()), default=1)
+    label = names + (len(f".{schedule.num_micro_batches - 1}") if schedule.num_micro_batches > 1 else 0)
     most = max((width - pad - len(" ...")) // (label + 1), 1)
     tick = _common_tick(schedule)
-    if math.ceil(schedule.makespan / tick) <= most:
-        return _grid(placement, cells, tick, math.ceil(schedule.makespan / tick))
-    whole = max(map(placement.load, range(placement.num_devices))) if repetend is None else repetend.period
-    tick = max(tick, math.ceil(whole / most))
+    is_cut = math.ceil(schedule.makespan / tick) > most
+    if is_cut:
+        whole = repetend.period if repetend else max(map(placement.load, range(placement.num_devices)))
+        tick = max(tick, math.ceil(whole / most))
     columns = min(math.ceil(schedule.makespan / tick), most)
-    grid = _grid(placement, cells, tick, columns, cut=columns * tick < schedule.makespan)
-    if repetend is None:
-        return grid
-    every = f"{repetend.period * placement.tick_ms:.6g} ms"
-    columns = math.ceil(repetend.period / tick)
-    steady = _grid(placement, _cells_of_repetend(repetend), tick, columns, wraps=True)
-    return f"{grid}\nthe repetend, once every {every}:\n{steady}"
+    lines = shortened(_grid(schedule, schedule.blocks, tick, columns, cut=columns * tick < schedule.makespan))
+    if repetend is not None and is_cut:
+        lines.append(f"the repetend, once every {repetend.period * placement.tick_ms:.6g} ms:")
+        cells, columns = _cells_of_repetend(repetend), math.ceil(repetend.period / tick)
+        lines += shortened(_grid(schedule, cells, tick, columns, wraps=True))
+    number = "; .3: micro-batch 3" if schedule.num_micro_batches > 1 else ""
+    return "\n".join([*lines, f"a column: {tick * placement.tick_ms:.4g} ms{number}"])
+
+
+def shortened(rows: Sequence[str], near: int = 0) -> list[str]:
+    """Return the rows of all devices, or of many the first, the last and those near one of them.
+
+    >>> shortened([f"{device} | F0" for device in range(99)])[4:]
+    ['4 | F0', '... 93 more devices ...', '98 | F0']
+    """
+    if len(rows) <= _MAX_ROWS:
+        return list(rows)
+    kept = {*range(5), *range(near - 2, near + 3), len(rows) - 1}
+    lines: list[str] = []
+    for previous, row in pairwise([-1, *sorted(kept & {*range(len(rows))})]):
+        skipped = row - previous - 1
+        lines += [f"... {skipped} more devices ..."] * (skipped > 0) + [rows[row]]
+    return lines
 
 
 def _common_tick(schedule: Schedule) -> int:
@@ -78,59 +107,67 @@ def _common_tick(schedule: Schedule) -> int:
     return reduce(math.gcd, times) or 1
 
 
-def _cells(schedule: Schedule, mark: tuple[str, int] | None = None) -> list[Cell]:
-    return [
-        (start, name, f"[{label}]" if mark == (name, n) else label)
-        for start, n, name in schedule.blocks
-        for label in [name if schedule.num_micro_batches == 1 else _label(name, n)]
-    ]
-
-
 def _cells_of_repetend(repetend: Repetend) -> list[Cell]:
     """Return the blocks of one period; the micro-batches are counted from the earliest that is in flight."""
     return [
-        (start, name, _label(name, rounds * repetend.micro_batches + n))
+        (start, rounds * repetend.micro_batches + n, name)
         for name, starts in repetend.start.items()
         for n, (start, rounds) in enumerate(zip(starts, repetend.modulo_stage[name], strict=True))
     ]
 
 
-def _label(name: str, micro_batch: int) -> str:
-    return f"{name.rstrip('0123456789')}{micro_batch}"
+def _short_names(placement: Placement) -> dict[tuple[int, str], str]:
+    """Return for each (device, block) its name, without its number where no other there has its letters."""
+    keys = [(device, block.name) for block in placement.blocks for device in block.devices]
+    letters = {name: re.sub(r"(?<=[^\W\d_])\d+$", "", name) for _, name in keys}
+    counts = Counter((device, letters[name]) for device, name in keys)
+    return {
+        (device, name): letters[name] if counts[device, letters[name]] == 1 else name for device, name in keys
+    }
 
 
 def _grid(
-    placement: Placement,
+    schedule: Schedule,
     cells: Iterable[Cell],
     tick: int,
     columns: int,
     *,
     wraps: bool = False,
     cut: bool = False,
-) -> str:
+    mark: tuple[str, int] | None = None,
+) -> list[str]:
     """Return the rows of the devices.
 
+    A block shorter than a column has one nevertheless, unless a longer one would have none left.
+
     Args:
-        placement: The devices of the blocks.
+        schedule: What the cells are of.
         cells: What is drawn.
         tick: Ticks for each column.
         columns: Drawn; what is later is left out.
         wraps: What is later goes on at the begin.
         cut: Each row ends with dots that say that it goes on.
+        mark: A (block, micro-batch) to put in square brackets.
     """
-    rows = [["."] * columns for _ in range(placement.num_devices)]
-    for start, name, label in cells:
+    placement, names = schedule.placement, _short_names(schedule.placement)
+    rows = [[_IDLE] * columns for _ in range(placement.num_devices)]
+    for start, n, name in sorted(cells, key=lambda cell: -placement.by_name[cell[2]].time):
         block = placement.by_name[name]
         first, end = round(start / tick), round((start + block.time) / tick)
+        if first >= columns and not wraps:
+            continue
         for device in block.devices:
+            row = rows[device]
+            label = name if schedule.num_micro_batches == 1 else f"{names[device, name]}.{n}"
             for column in range(max(first, 0), max(first + 1, end)):
                 if wraps or column < columns:
-                    rows[device][column % columns] = label
+                    under = row[column % columns]
+                    if under == _IDLE or row.count(under) > 1:
+                        row[column % columns] = f"[{label}]" if mark == (name, n) else label
     width = max((len(cell) for row in rows for cell in row), default=1)
     pad = len(str(placement.num_devices - 1))
     dots = ["..."] if cut else []
-    lines = (
+    return [
         f"{device:>{pad}} | " + " ".join([*(cell.ljust(width) for cell in row), *dots]).rstrip()
         for device, row in enumerate(rows)
-    )
-    return "\n".join(lines)
+    ]

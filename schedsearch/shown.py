@@ -15,8 +15,10 @@ class Tabled:
         return _notebook().frame(self)
 
     def plot(self) -> Any:
-        """Return a matplotlib Figure."""
-        return _notebook().figure(self)
+        """Return a matplotlib Figure, which a notebook shows once."""
+        figure = _notebook().figure(self)
+        figure.show_after_cell()
+        return figure
 
     def _repr_html_(self) -> str:
         """Return the figure as SVG, and the table below where it is short."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from placements import Block, Kind
-from schedsearch.picture import picture
+from schedsearch.picture import picture, shortened
 from schedsearch.schedule import Schedule
 
 _DeviceBlocks = list[tuple[int, int, Block]]
@@ -41,7 +41,8 @@ def validate(schedule: Schedule) -> Schedule:
 
 def _fail(schedule: Schedule, message: str, mark: tuple[str, int] | None = None) -> InvalidScheduleError:
     if len(schedule.blocks) <= 400 and schedule.makespan <= 10_000:
-        message += "\n" + picture(schedule, mark=mark)
+        near = schedule.placement.by_name[mark[0]].devices[0] if mark else 0
+        message = "\n".join([message, *shortened(picture(schedule, mark=mark).splitlines(), near)])
     return InvalidScheduleError(message)
 
 

@@ -43,6 +43,7 @@ OWNERS = {
     "joblib": ["schedsearch/cache.py", "experiments/figures/pool.py"],
     "bokeh": ["experiments/report/drawings.py"],
     "matplotlib": ["schedsearch/figures/"],
+    "IPython": ["schedsearch/figures/"],  # where it runs already
     "pandas": ["schedsearch/notebook.py", "experiments/collect.py"],
     "pynvml": ["runtime/clocks/nvml.py"],
     "safetensors": ["runtime/models/tensor_files.py"],

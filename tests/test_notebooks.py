@@ -6,6 +6,7 @@ from types import CodeType
 from typing import Any
 
 import matplotlib as mpl
+import matplotlib.pyplot as plt
 import pytest
 from matplotlib.figure import Figure
 from places import ROOT
@@ -73,9 +74,12 @@ def test_all_notebooks_are_run() -> None:
 @pytest.mark.parametrize("name", SMALL)
 def test_a_notebook_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    plt.close("all")
+    monkeypatch.setattr(plt, "show", lambda: None)
     with mpl.rc_context({"backend": "Agg"}):
         shown = run(name)
-    figures = [each for each in shown if isinstance(each, Figure)]
+    figures = [each for each in shown if isinstance(each, Figure)] + list(map(plt.figure, plt.get_fignums()))
+    plt.close("all")
     assert figures, "it draws something"
     assert all(axes.has_data() for figure in figures for axes in figure.axes if axes.get_visible())
     tables = [each for each in shown if hasattr(each, "columns")]
@@ -91,3 +95,42 @@ def test_a_notebook_begins_with_its_title_and_parameters(name: str) -> None:
     first, second, *_ = text.split("\n# %%")[1:]
     assert first.startswith(" [markdown]\n# # ")
     assert second.startswith(' tags=["parameters"]\n')
+
+
+SHOWS = """
+import schedsearch
+schedule = schedsearch.one_f_one_b(schedsearch.v_shape(2), 3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("cell", "num_images"),
+    [
+        ("schedule.plot()", 1),
+        ("figure = schedule.plot()", 1),
+        ("schedule.plot()\nprint(1)", 1),
+        ("schedule.plot()\nschedule.plot()", 2),
+        ("figure = schedule.plot()\nfigure.axes[0].set_title('mine')\nfigure", 1),
+        ("display(schedule.plot())", 1),
+        ("schedule.plot()\n1 / 0", 1),
+        ("schedule.to_frame()", 0),
+    ],
+)
+def test_a_figure_is_shown_once(
+    cell: str, num_images: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JupyterLab showed <Figure size 1000x170 with 1 Axes> where pyplot was not imported."""
+    shells = pytest.importorskip("IPython.core.interactiveshell")
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    shell = shells.InteractiveShell.instance()
+    shown: list[dict[str, Any]] = []
+    monkeypatch.setattr(shell.displayhook, "write_format_data", lambda data, _: shown.append(data))
+    monkeypatch.setattr(shell.display_pub, "publish", lambda data, *_, **__: shown.append(data))
+    try:
+        shell.history_manager.enabled = False
+        for each in (SHOWS, cell, "1"):
+            shell.run_cell(each)
+    finally:
+        shell.clear_instance()
+    assert len([data for data in shown if "image/png" in data]) == num_images
+    assert not [data for data in shown if "image/png" not in data and "<Figure" in data["text/plain"]]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
-import shutil
 import sys
+import time
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import ClassVar, NoReturn, Self
 
 from tqdm import tqdm
 
@@ -17,22 +17,32 @@ _PLAIN_S = 10.0
 
 
 class _Lines(io.TextIOBase):
-    """Standard error where it is no terminal: what a bar draws anew in place is a line of its own."""
+    """Standard error where it is no terminal: what a bar draws anew in place is a line of its own, once."""
+
+    _last = ""
 
     def write(self, text: str) -> int:
-        if line := text.strip():
+        line = text.strip()
+        if line and line != self._last:
             sys.stderr.write(f"{line}\n")
             sys.stderr.flush()
+            self._last = line
         return len(text)
 
 
 class _Bar:
-    """A context manager whose bar is made at the first event, so that a wrong argument draws none."""
+    """A context manager whose bar is made at the first event, so that a wrong argument draws none.
+
+    One bar is drawn at a time: the first event of another ends its line.
+    """
+
+    _drawn: ClassVar[_Bar | None] = None
 
     def __init__(self, name: str, form: str) -> None:
         self._name = name
         self._form = form
         self._bar: tqdm[NoReturn] | None = None
+        self._begin = time.time()
 
     def __enter__(self) -> Self:
         return self
@@ -42,6 +52,7 @@ class _Bar:
     ) -> None:
         if self._bar is not None:
             self._bar.close()
+            self._bar = _Bar._drawn = None
 
     def write(self, line: str) -> None:
         """Print a line on standard output, above the bar."""
@@ -50,6 +61,8 @@ class _Bar:
     def _show(self, text: str, done: int, total: int | None) -> None:
         bar = self._bar
         if bar is None:
+            if _Bar._drawn is not None:
+                _Bar._drawn.__exit__(None, None, None)
             is_terminal = sys.stderr.isatty()
             bar = self._bar = tqdm(
                 desc=self._name,
@@ -57,10 +70,12 @@ class _Bar:
                 bar_format=self._form,
                 initial=done,
                 postfix=text,
-                ncols=shutil.get_terminal_size((100, 24)).columns if is_terminal else None,
                 file=None if is_terminal else _Lines(),
+                dynamic_ncols=is_terminal,
                 mininterval=0.1 if is_terminal else _PLAIN_S,
             )
+            bar.start_t = self._begin
+            _Bar._drawn = self
         bar.total = total
         bar.set_postfix_str(text, refresh=False)
         bar.update(done - bar.n)
@@ -70,7 +85,7 @@ class SearchBar(_Bar):
     """A bar that shows what a search has found and proved; called with each `Progress`."""
 
     def __init__(self, tick_ms: float, name: str = "search") -> None:
-        super().__init__(name, "{desc}: {n_fmt} queries, {elapsed}{postfix}")
+        super().__init__(name, "{desc}: {elapsed}{postfix}, {n_fmt} queries")
         self._tick_ms = tick_ms
 
     def __call__(self, progress: Progress) -> None:
@@ -86,7 +101,7 @@ class SearchBar(_Bar):
     def _in_units(self, progress: Progress, value: int) -> str:
         if progress.phase == Objective.MEMORY:
             return f"{value} units"
-        return f"{value * self._tick_ms:.6g} ms"
+        return f"{value * self._tick_ms:,.6g} ms"
 
 
 class IterationBar(_Bar):
@@ -118,8 +133,7 @@ class PlanProgress:
 
     def __init__(self) -> None:
         self._planner = StepBar("plan")
-        self._search: SearchBar | None = None
-        self._name = ""
+        self._searches: dict[str, SearchBar] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -127,19 +141,14 @@ class PlanProgress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for bar in (self._planner, self._search):
-            if bar is not None:
-                bar.__exit__(kind, error, traceback)
+        for bar in (self._planner, *self._searches.values()):
+            bar.__exit__(kind, error, traceback)
 
     def planner(self, done: int, total: int, best_ms: float | None, bound_ms: float) -> None:
         """Show how many numbers of stages, GPUs and micro-batches are done, the best plan and the bound."""
-        best = "none yet" if best_ms is None else f"{best_ms:,.5g} ms"
-        self._planner(f"{best} (bound {bound_ms:,.5g} ms)", done, total)
+        best = "none yet" if best_ms is None else f"{best_ms:,.6g} ms"
+        self._planner(f"{best} (bound {bound_ms:,.6g} ms)", done, total)
 
     def search(self, name: str, tick_ms: float, progress: Progress) -> None:
         """Show one event of the search of a plan's schedule."""
-        if self._search is None or name != self._name:
-            if self._search is not None:
-                self._search.__exit__(None, None, None)
-            self._search, self._name = SearchBar(tick_ms, name), name
-        self._search(progress)
+        self._searches.setdefault(name, SearchBar(tick_ms, name))(progress)

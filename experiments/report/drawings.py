@@ -6,7 +6,7 @@ title, then one of each device.
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
@@ -17,7 +17,6 @@ from bokeh.core.properties import value
 from bokeh.embed import json_item
 from bokeh.layouts import column
 from bokeh.models import ColumnDataSource, FixedTicker, NumeralTickFormatter, Range1d
-from bokeh.models.annotations import Label
 from bokeh.palettes import Cividis256, Plasma256, Viridis256
 from bokeh.plotting import figure
 
@@ -34,14 +33,14 @@ _INK, _SOFT, _LINE, _IDLE = "#1D2329", "#57606A", "#D5DAE0", "#F1F3F5"
 _CAPACITY = "#D55E00"
 _FONT = "system-ui, sans-serif"
 
-_LEFT_PX, _RIGHT_PX, _AXIS_PX = 84, 12, 52
+_LEFT_PX, _RIGHT_PX, _AXIS_PX = 60, 12, 52
 """Room besides the rows."""
 
-_ROW_PX, _ROWS_PX = (11, 30), 560
-"""Height of a row of the timeline at least and at most, and of all of them where that leaves a choice."""
+_ROW_PX, _ROWS_PX, _MAX_ROWS_PX = (16, 30), 560, 2400
+"""Height of a row of the timeline, of all rows where that leaves a choice, and of all at most."""
 
-_MEMORY_ROW_PX, _MEMORY_ROWS_PX = (11, 52), 400
-"""The same of memory."""
+_TEXT_PX = 16
+"""Height of a title, or of the name of a row."""
 
 _MOST_ZOOM = 1e5
 """Times that the whole time axis may be magnified."""
@@ -72,6 +71,8 @@ def drawings(data: PageData, others: Mapping[str, Sequence[FrequencyPlan]] | Non
         "kinds": kinds,
         "palettes": {"micro_batch": Cividis256, "clock": Viridis256, "power": Plasma256},
         "half_row": HALF_ROW,
+        "title_rows": _row_px(list(data.schedules.values()))[1],
+        "axis_px": _AXIS_PX,
     }
     return {"items": items, "looks": looks}
 
@@ -82,12 +83,12 @@ def library() -> str:
     return (scripts / "bokeh.min.js").read_text(encoding="utf-8")
 
 
-def first_rows(schedules: Sequence[Schedule]) -> list[int]:
-    """Return the row of each schedule's title, and last how many rows there are."""
-    rows = [0]
-    for schedule in schedules:
-        rows.append(rows[-1] + 1 + schedule.placement.num_devices)
-    return rows
+def _row_px(schedules: Sequence[Schedule]) -> tuple[float, int]:
+    """Return the height of a row in pixels, and how many rows the title of a schedule takes."""
+    num_rows = len(schedules) + sum(schedule.placement.num_devices for schedule in schedules)
+    least, most = _ROW_PX
+    row_px = min(max(_ROWS_PX / num_rows, least), most, _MAX_ROWS_PX / num_rows)
+    return row_px, math.ceil(_TEXT_PX / row_px)
 
 
 def _timelines(data: PageData) -> Any:
@@ -98,7 +99,7 @@ def _timelines(data: PageData) -> Any:
     times = Range1d(
         start=0.0, end=end_ms, bounds=(0.0, end_ms), min_interval=end_ms / _MOST_ZOOM, name="times"
     )
-    blocks = _rows(data.schedules, times, _height(data.schedules, _ROW_PX, _ROWS_PX), "blocks")
+    blocks = _rows(list(data.schedules.values()), times)
     blocks.image_rgba(source=_source("image", "x", "y", "dw", "dh", name="far"))
     spans = ("left", "right", "top", "bottom", "color")
     blocks.quad(
@@ -122,7 +123,9 @@ def _timelines(data: PageData) -> Any:
         line_color="color",
         line_width=2.4,
     )
-    held = _rows(data.schedules, times, _height(data.schedules, _MEMORY_ROW_PX, _MEMORY_ROWS_PX), "held")
+    held = _row_figure(_AXIS_PX, "held", times, FixedTicker(ticks=[]))
+    held.quad(source=_source("left", "right", "top", "bottom", name="held-rows"), **_IDLE_LOOK)
+    _titles(held, "held-titles")
     held.patches(
         source=_source("xs", "ys", name="held-areas"),
         fill_color=ACCENT,
@@ -143,63 +146,55 @@ def _end_ms(schedule: Schedule) -> float:
     return schedule.makespan * schedule.placement.tick_ms
 
 
-def _height(schedules: Mapping[str, Schedule], row_px: tuple[int, int], rows_px: int) -> int:
-    num_rows = first_rows(list(schedules.values()))[-1]
-    least, most = row_px
-    return _AXIS_PX + num_rows * min(max(rows_px // num_rows, least), most)
-
-
-def _rows(schedules: Mapping[str, Schedule], times: Range1d, height: int, name: str) -> Any:
-    """Return a figure with a labelled row for each device."""
-    firsts = first_rows(list(schedules.values()))
-    plot = _figure(
-        height,
-        name,
-        x_range=times,
-        y_range=Range1d(start=firsts[-1] - 0.5, end=-0.5),
-        tools="xpan,xwheel_zoom",
-    )
-    plot.toolbar.active_drag, plot.toolbar.active_scroll = plot.tools
-    devices = {
-        first + 1 + device: f"device {device}"
-        for first, schedule in zip(firsts, schedules.values(), strict=False)
-        for device in range(schedule.placement.num_devices)
-    }
-    plot.yaxis.ticker = FixedTicker(ticks=list(devices))
-    plot.yaxis.major_label_overrides = devices
-    plot.yaxis.major_tick_line_color = plot.yaxis.axis_line_color = None
-    plot.xaxis.axis_label = "time (ms)"
-    plot.grid.visible = False
-    rows = list(devices)
+def _rows(schedules: Sequence[Schedule], times: Range1d) -> Any:
+    """Return a figure with a row for each device, of which as many have a number as there is room for."""
+    row_px, title_rows = _row_px(schedules)
+    rows: dict[int, int] = {}
+    first = title_rows
+    for schedule in schedules:
+        rows |= {first + device: device for device in range(schedule.placement.num_devices)}
+        first += schedule.placement.num_devices + title_rows
+    num_rows = first - title_rows
+    every = math.ceil(_TEXT_PX / 1.3 / row_px)
+    numbers = FixedTicker(ticks=[row for row, device in rows.items() if device % every == 0])
+    plot = _row_figure(_AXIS_PX + round(num_rows * row_px), "blocks", times, numbers)
+    plot.y_range.start = num_rows - 0.5
+    plot.yaxis.major_label_overrides = {row: str(device) for row, device in rows.items()}
     plot.quad(
         left=[0.0] * len(rows),
         right=[times.end] * len(rows),
         top=[row - HALF_ROW for row in rows],
         bottom=[row + HALF_ROW for row in rows],
-        fill_color=_IDLE,
-        line_color=None,
+        **_IDLE_LOOK,
     )
-    for number, (first, title) in enumerate(zip(firsts, schedules, strict=False)):
-        plot.add_layout(
-            Label(
-                x=0,
-                x_units="screen",
-                y=first + HALF_ROW,
-                text=_plain(title if name == "blocks" or len(schedules) > 1 else "memory held"),
-                text_font=_FONT,
-                text_font_size="12px",
-                text_font_style="bold",
-                text_color=_INK,
-                text_baseline="bottom",
-                name=f"{name}_title_{number}",
-            )
-        )
+    _titles(plot, "titles")
     return plot
 
 
-def _plain(text: str) -> str:
-    """Return a text that is taken for no formula: with an invisible joiner behind what begins one."""
-    return re.sub(r"([$\\])", "\\1\u2060", text)
+_IDLE_LOOK = {"fill_color": _IDLE, "line_color": None}
+
+
+def _row_figure(height: int, name: str, times: Range1d, numbers: FixedTicker) -> Any:
+    """Return a figure whose rows are devices."""
+    y_range = Range1d(start=0.5, end=-0.5)
+    plot = _figure(height, name, x_range=times, y_range=y_range, tools="xpan,xwheel_zoom")
+    plot.toolbar.active_drag, plot.toolbar.active_scroll = plot.tools
+    plot.yaxis.ticker = numbers
+    plot.yaxis.major_tick_line_color = plot.yaxis.axis_line_color = None
+    plot.xaxis.axis_label, plot.yaxis.axis_label = "time (ms)", "device"
+    plot.grid.visible = False
+    return plot
+
+
+def _titles(plot: Any, name: str) -> None:
+    plot.text(
+        source=_source("x", "y", "text", name=name),
+        text_color=_INK,
+        text_font=value(_FONT),
+        text_font_size="12px",
+        text_font_style="bold",
+        text_baseline="bottom",
+    )
 
 
 def _figure(height: int, name: str, **more: Any) -> Any:

@@ -19,7 +19,7 @@ from runtime.profiling.utilisation import UtilisationTable
 from schedsearch.figures.comparison import title_of
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.modulo.result import SearchResult, Status
-from schedsearch.picture import picture
+from schedsearch.picture import picture, shortened
 
 FILES = {
     "placement.yaml": "what runs where, with times and memory",
@@ -382,7 +382,7 @@ def _utilisation_facts(utilisation: UtilisationTable | None) -> tuple[Fact, ...]
 
 
 def _text_picture(found: SearchStepResult) -> str:
-    return picture(found.schedule, max_columns=120)
+    return "\n".join(shortened(picture(found.schedule, max_columns=120).splitlines()))
 
 
 def _ticks(placement: Placement, ticks: float) -> str:

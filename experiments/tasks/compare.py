@@ -54,7 +54,6 @@ def task(config: DictConfig) -> dict[str, float]:
         def show(schedule: str, placement: Placement, progress: Progress) -> None:
             name = f"{schedule}, {placement.name}"
             if name not in shown:
-                bars.close()
                 shown[name] = bars.enter_context(SearchBar(placement.tick_ms, name))
             shown[name](progress)
 

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from placements import Placement
+from schedsearch.picture import shortened
 
 
 def launch_lines(devices_of_nodes: Sequence[int], folder: str) -> list[str]:
@@ -77,9 +78,10 @@ def header(
 
 
 def _picture(picture: str, row: int) -> list[str]:
-    """Return the picture's lines with an arrow at one row, after an empty line."""
+    """Return the picture's lines with an arrow at one row, after an empty line; of many only some."""
     rows = [
-        ("  > " if line.lstrip().startswith(f"{row} |") else "    ") + line for line in picture.splitlines()
+        ("  > " if line.lstrip().startswith(f"{row} |") else "    ") + line
+        for line in shortened(picture.splitlines(), row)
     ]
     return ["", *rows] if rows else []
 

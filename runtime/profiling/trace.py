@@ -181,7 +181,7 @@ class _Drawing:
 
 
 def _name(instance: Instance) -> str:
-    return f"{instance[0]} {instance[1]}"
+    return f"{instance[0]}.{instance[1]}"
 
 
 def _planned_counters(planned: Planned, device: int) -> Iterator[tuple[str, float, float]]:

@@ -13,7 +13,7 @@ Position = tuple[int, int]
 """Where an instruction stands: (device, index in its program)."""
 
 _LEGEND = (
-    "(F1#0 runs F1 of micro-batch 0, F1#0>2 sends its tensor to device 2, 0>F0#0 receives from device 0)"
+    "(F1.0 runs F1 of micro-batch 0, F1.0>2 sends its tensor to device 2, 0>F0.0 receives from device 0)"
 )
 
 
@@ -71,9 +71,9 @@ def grid(programs: Programs, positions: Sequence[Position], around: int = 3) -> 
     >>> from runtime.program.lower import lower
     >>> from schedsearch.baselines import gpipe
     >>> print(grid(lower(gpipe(v_shape(2), 2)), [(0, 1), (1, 0)], around=1))
-    0 | F0#0     [F0#0>1] F0#1     ...
-    1 |          [0>F0#0] F1#0     ...
-    (F1#0 runs F1 of micro-batch 0, F1#0>2 sends its tensor to device 2, 0>F0#0 receives from device 0)
+    0 | F0.0     [F0.0>1] F0.1     ...
+    1 |          [0>F0.0] F1.0     ...
+    (F1.0 runs F1 of micro-batch 0, F1.0>2 sends its tensor to device 2, 0>F0.0 receives from device 0)
     """
     labels = [[_label(instruction) for instruction in program] for program in programs.instructions]
     return f"{excerpt(labels, positions, around)}\n{_LEGEND}"
@@ -122,8 +122,8 @@ def _row(labels: Sequence[str], marked: set[int], around: int) -> tuple[list[str
 
 def _label(instruction: Instruction) -> str:
     if isinstance(instruction, Run):
-        return f"{quoted(instruction.block)}#{instruction.micro_batch}"
-    tensor = f"{quoted(instruction.producer)}#{instruction.micro_batch}"
+        return f"{quoted(instruction.block)}.{instruction.micro_batch}"
+    tensor = f"{quoted(instruction.producer)}.{instruction.micro_batch}"
     if isinstance(instruction, Send):
         return f"{tensor}>{instruction.target}"
     return f"{instruction.source}>{tensor}"

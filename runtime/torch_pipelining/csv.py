@@ -125,7 +125,7 @@ def schedule_of(order: TorchOrder, name: str = "torch_csv") -> Schedule:
     >>> from runtime.torch_pipelining.table import parse_order
     >>> from schedsearch.picture import picture
     >>> print(picture(schedule_of(parse_order("0F0,0F1,0I0,0W0,0B1"))))
-    0 | F0 F1 I0 W0 I1 W1
+    0 | F.0 F.1 I.0 W.0 I.1 W.1
     """
     num_micro_batches = check_computations(order)
     split = {action.stage for _, action in order.actions() if action.op is Op.INPUT}

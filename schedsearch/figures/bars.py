@@ -8,10 +8,9 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from schedsearch.figures.canvas import COLUMN_INCHES, draw_logarithms, is_narrow, legend_below, style
+from schedsearch.figures.canvas import COLUMN_INCHES, Figure, draw_logarithms, is_narrow, legend_below, style
 
 _COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 """Of the series in order, from the palette of Okabe and Ito."""
@@ -56,7 +55,7 @@ def draw_bars(
         same_axis: Whether all panels have the same axis of values.
         width: In inches; by default that of a column of a paper.
     """
-    figure = Figure(figsize=(width, (0.6 + 1.15 * len(panels)) * width / COLUMN_INCHES), layout="constrained")
+    figure = Figure(width, (0.6 + 1.15 * len(panels)) * width / COLUMN_INCHES)
     groups = [values for panel in panels for values in panel.groups.values()]
     series = list(dict.fromkeys(name for values in groups for name in values))
     with mpl.rc_context(style(figure)):

@@ -5,8 +5,10 @@ Works on figures of its own, never on matplotlib's global ones, and the same dat
 
 from __future__ import annotations
 
+import importlib
 import io
 import logging
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.backend_bases import get_registered_canvas_class
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as PlainFigure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
@@ -84,17 +86,52 @@ Drawing = Callable[[Axes | None], Axes]
 """Draws on the axes given, or on those of a new figure, and returns them."""
 
 
-def is_narrow(figure: Figure) -> bool:
+class Figure(PlainFigure):
+    """A figure without overlaps that a notebook shows; matplotlib's own ones are text there without pyplot.
+
+    Args:
+        width: In inches.
+        height: Likewise.
+    """
+
+    def __init__(self, width: float, height: float = 1.0) -> None:
+        super().__init__(figsize=(width, height), layout="constrained")
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        if self in _waiting:
+            show_waiting(until=self)
+        return {"image/png": image(self, "png"), "text/plain": repr(self)}
+
+    def show_after_cell(self) -> None:
+        """Have a notebook show it where the cell that runs ends, if the cell has not shown it until then."""
+        get_shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
+        shell = get_shell()
+        if shell is not None and "image/png" in shell.display_formatter.active_types:
+            shell.events.register("post_execute", show_waiting)
+            _waiting.append(self)
+
+
+_waiting: list[Figure] = []
+"""Figures that the cell which runs has made and not shown, in order."""
+
+
+def show_waiting(until: Figure | None = None) -> None:
+    """Show the figures that wait in a notebook, up to one of them that is shown by itself, or all."""
+    while _waiting and (figure := _waiting.pop(0)) is not until:
+        importlib.import_module("IPython.display").display(figure)
+
+
+def is_narrow(figure: PlainFigure) -> bool:
     """Return whether a figure is for a column of a paper."""
     return bool(figure.get_figwidth() < NARROW_INCHES)
 
 
-def small_points(figure: Figure) -> float:
+def small_points(figure: PlainFigure) -> float:
     """Return the size of text beside the figure's own, no smaller than can be read."""
     return LEAST_POINTS if is_narrow(figure) else 0.8 * float(STYLE["font.size"])
 
 
-def style(figure: Figure) -> dict[Any, Any]:
+def style(figure: PlainFigure) -> dict[Any, Any]:
     """Return the style in which a figure of its width is drawn."""
     return _COLUMN_STYLE if is_narrow(figure) else STYLE
 
@@ -107,18 +144,13 @@ def drawing_on(target: Axes | str | Path | None, inches: tuple[float, float]) ->
             yield target
         return
     with mpl.rc_context(STYLE):
-        axes = Figure(figsize=inches, layout="constrained").add_subplot()
+        axes = Figure(*inches).add_subplot()
         yield axes
     if target is not None:
-        write_bytes(target, png(axes))
+        write_bytes(target, image(axes.figure.figure, "png"))
 
 
-def png(axes: Axes) -> bytes:
-    """Return the figure that the axes belong to as a PNG."""
-    return image(axes.figure.figure, "png")
-
-
-def save(figure: Figure, path: Path) -> None:
+def save(figure: PlainFigure, path: Path) -> None:
     """Write a figure as PNG and SVG, under a path but for its suffix."""
     for form in ("png", "svg"):
         write_bytes(path.with_suffix(f".{form}"), image(figure, form))
@@ -131,13 +163,13 @@ def save_drawing(draw: Drawing, path: Path) -> bytes:
         draw: What draws it; called once for each width.
         path: Of the files, without a suffix.
     """
-    column = Figure(figsize=(COLUMN_INCHES, 0.75 * COLUMN_INCHES), layout="constrained")
+    column = Figure(COLUMN_INCHES, 0.75 * COLUMN_INCHES)
     with mpl.rc_context(style(column)):
         draw(column.add_subplot())
     return save_widths(draw(None).figure.figure, column, path)
 
 
-def save_widths(wide: Figure, column: Figure, path: Path) -> bytes:
+def save_widths(wide: PlainFigure, column: PlainFigure, path: Path) -> bytes:
     """Write a figure as PNG, and the same as wide as a column as PDF and SVG; return the PNG."""
     for form, data in _images(column, "svg", "pdf").items():
         write_bytes(path.with_suffix(f".{form}"), data)
@@ -146,12 +178,12 @@ def save_widths(wide: Figure, column: Figure, path: Path) -> bytes:
     return data
 
 
-def image(figure: Figure, form: str) -> bytes:
+def image(figure: PlainFigure, form: str) -> bytes:
     """Return a figure as ``png``, ``svg`` or ``pdf``, without a date."""
     return _images(figure, form)[form]
 
 
-def _images(figure: Figure, *forms: str) -> dict[str, bytes]:
+def _images(figure: PlainFigure, *forms: str) -> dict[str, bytes]:
     """Return a figure in some forms, laid out once, as the first of them needs it."""
     images = {}
     with mpl.rc_context(style(figure)), _laid_out(figure, forms[0]):
@@ -169,7 +201,7 @@ def _images(figure: Figure, *forms: str) -> dict[str, bytes]:
 
 
 @contextmanager
-def _laid_out(figure: Figure, form: str) -> Iterator[None]:
+def _laid_out(figure: PlainFigure, form: str) -> Iterator[None]:
     """Lay a figure out for a form, and keep it so meanwhile: matplotlib draws it once more for each file."""
     canvas, dpi, engine = figure.canvas, figure.dpi, figure.get_layout_engine()
     if engine is not None:
@@ -264,7 +296,7 @@ def legend_above(axes: Axes, handles: Sequence[Patch | Line2D], title: str) -> N
     )
 
 
-def legend_below(figure: Figure, handles: Sequence[Any], columns: int | None = None) -> None:
+def legend_below(figure: PlainFigure, handles: Sequence[Any], columns: int | None = None) -> None:
     """Put the legend below all axes, in a number of columns; None for what its width has room for."""
     if columns is None:
         columns = 2 if is_narrow(figure) else 3 if figure.get_figwidth() < _WIDE_INCHES else 4

@@ -10,12 +10,11 @@ import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, NullFormatter, PercentFormatter, StrMethodFormatter
 
-from schedsearch.figures.canvas import NARROW_INCHES, is_narrow, legend_below, style
+from schedsearch.figures.canvas import NARROW_INCHES, Figure, is_narrow, legend_below, style
 
 _COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#666666", "#F0E442")
 """Of GPU types and policies in order, from the palette of Okabe and Ito."""
@@ -131,8 +130,7 @@ def draw_allocations(found: AllocatedTime, width: float = _WIDE_INCHES) -> Figur
     """Draw a heat map for each GPU type: jobs by time, coloured by the share of the time that a job has."""
     narrow, number = width < NARROW_INCHES, len(found.shares)
     height = min(max(0.16 * len(found.jobs), 1.6), 7.0)
-    size = (width, 0.9 + (0.45 * height if narrow else height))
-    figure = Figure(figsize=size, layout="constrained")
+    figure = Figure(width, 0.9 + (0.45 * height if narrow else height))
     with mpl.rc_context(style(figure)):
         grid = figure.subplots(1, number, squeeze=False, sharey=True, sharex=True)[0]
         for axes, (gpu_type, shares) in zip(grid, found.shares.items(), strict=True):
@@ -187,7 +185,7 @@ def draw_loads(curves: Mapping[str, Sequence[LoadPoint]], width: float = _WIDE_I
 
 def _empty(width: float, title: str) -> tuple[Figure, Axes]:
     """Return a figure with one set of axes; in a column of a paper its caption is the title."""
-    figure = Figure(figsize=(width, width * (0.75 if width < NARROW_INCHES else 0.5)), layout="constrained")
+    figure = Figure(width, width * (0.75 if width < NARROW_INCHES else 0.5))
     with mpl.rc_context(style(figure)):
         axes = figure.add_subplot()
         axes.grid(color="#E4E4E4", linewidth=0.6)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from schedsearch.figures.bars import BarPanel, draw_bars
+from schedsearch.figures.canvas import Figure
 from schedsearch.figures.panels import Panel, Point, draw_panels
 
 _SHOWN = {"kwh": "energy", "kg_co2": "CO2", "average_jct_h": "completion"}

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
-from matplotlib.figure import Figure
 
 from schedsearch.baselines.structure import pipelines
-from schedsearch.figures.canvas import is_narrow, legend_below, rows_inches, small_points, style
+from schedsearch.figures.canvas import Figure, is_narrow, legend_below, rows_inches, small_points, style
 from schedsearch.figures.timeline import kind_handles, timeline
 from schedsearch.metrics import bubble_rate
 from schedsearch.schedule import Instance, Schedule
@@ -35,7 +34,7 @@ def draw_timelines(
     """
     marked = repetend_ms or {}
     rows = [schedule.placement.num_devices for schedule in schedules.values()]
-    figure = Figure(figsize=(width, 1), layout="constrained")
+    figure = Figure(width, 1)
     inches = _NARROW_INCHES_OF_DEVICE if is_narrow(figure) else _INCHES_OF_DEVICE
     heights = [rows_inches(number, inches) + _INCHES_BESIDES for number in rows]
     legend: dict[str, Any] = {}

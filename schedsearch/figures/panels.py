@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from schedsearch.figures.canvas import (
     NARROW_INCHES,
+    Figure,
     draw_logarithms,
     is_narrow,
     label_grid,
@@ -135,7 +135,7 @@ def _empty(num_panels: int, width: float | None) -> tuple[Figure, int, int]:
     size = (max(7.5, 1.2 + 3.9 * columns), 1.9 + 2.9 * rows)
     if narrow:
         size = (size[0], 0.8 + 1.3 * rows if columns > 1 else 2.2)
-    return Figure(figsize=(width or size[0], size[1]), layout="constrained"), rows, columns
+    return Figure(width or size[0], size[1]), rows, columns
 
 
 def _draw(

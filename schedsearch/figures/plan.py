@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from placements.models.parallel import LayerStrategy
 from placements.planners.hybrid.placing.shared_layers import SharedLayers
 from placements.planners.hybrid.plan import Plan
 from placements.planners.hybrid.plan_options import RatedPlan
-from schedsearch.figures.canvas import ROW_HEIGHT, STYLE, legend_below
+from schedsearch.figures.canvas import ROW_HEIGHT, STYLE, Figure, legend_below
 
 _COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 _CAPACITY_LINE: dict[str, Any] = {"color": "#D55E00", "linewidth": 1.2, "linestyle": "--"}
@@ -46,7 +45,7 @@ def draw_plan(
     colors = {strategy: _COLORS[i % len(_COLORS)] for i, strategy in enumerate(used)}
     stages = [(stage, _kinds(chain.plan, i)) for chain in chains for i, stage in enumerate(chain.plan.stages)]
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(12.0, 1.6 + 0.34 * len(stages)), layout="constrained")
+        figure = Figure(12.0, 1.6 + 0.34 * len(stages))
         layers, memory = figure.subplots(1, 2, sharey=True, width_ratios=(4, 1))
         _draw_layers(layers, _bars(chains, shared), colors)
         _draw_memory(memory, peaks_gib, capacities_gib)

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import matplotlib as mpl
-from matplotlib.figure import Figure
 
 from placements import Placement
-from schedsearch.figures.canvas import legend_below, rows_inches, style
+from schedsearch.figures.canvas import Figure, legend_below, rows_inches, style
 from schedsearch.figures.timeline import kind_handles, timeline
 from schedsearch.schedule import Instance
 
@@ -47,7 +46,7 @@ def draw_power(timelines: Mapping[str, PoweredTimeline], blocking_power_w: float
     """
     rows = [each.placement.num_devices for each in timelines.values()]
     heights = [rows_inches(number, _INCHES_OF_DEVICE) + _INCHES_BESIDES for number in rows]
-    figure = Figure(figsize=(10.0, sum(heights) + _INCHES_OF_LEGEND), layout="constrained")
+    figure = Figure(10.0, sum(heights) + _INCHES_OF_LEGEND)
     most_w = max(power for each in timelines.values() for power in each.power_w.values())
     with mpl.rc_context(style(figure)):
         panels = figure.subplots(len(rows), 1, squeeze=False, height_ratios=heights)[:, 0]

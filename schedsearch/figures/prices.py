@@ -8,11 +8,10 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from schedsearch.figures.canvas import is_narrow, label_grid, legend_below, style
+from schedsearch.figures.canvas import Figure, is_narrow, label_grid, legend_below, style
 
 _COLORS = ("#E69F00", "#0072B2", "#CC79A7", "#009E73", "#D55E00", "#56B4E9", "#000000")
 """Of the lines in order, from the palette of Okabe and Ito."""
@@ -45,7 +44,7 @@ def draw_prices(panels: Sequence[PricePanel], x_label: str, y_label: str, *, wid
     """
     columns = 2 if len(panels) > 1 else 1
     rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(width, (0.24 * rows + 0.2) * width), layout="constrained")
+    figure = Figure(width, (0.24 * rows + 0.2) * width)
     names = sorted({name for panel in panels for name in panel.curves})
     thickness = 0.7 if is_narrow(figure) else 1.2
     looks = {

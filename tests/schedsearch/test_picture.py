@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from placements.shapes import SHAPES, v_shape
+from placements import Block, Kind, Placement
+from placements.shapes import SHAPES, v_shape, wave_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.modulo.search import search
 from schedsearch.picture import fitted, picture
@@ -14,21 +15,22 @@ from schedsearch.picture import fitted, picture
 @pytest.mark.parametrize("width", [40, 80])
 def test_no_line_is_wider_than_the_terminal(shape: str, width: int) -> None:
     schedule = gpipe(SHAPES[shape](), 20)
-    lines = fitted(schedule, width).splitlines()
-    assert max(map(len, lines)) <= width
-    assert all(line.endswith(" ...") for line in lines)
+    *rows, caption = fitted(schedule, width).splitlines()
+    assert max(map(len, [*rows, caption])) <= width
+    assert all(line.endswith(" ...") for line in rows)
+    assert caption.endswith(" ms; .3: micro-batch 3")
 
 
 def test_what_fits_is_whole() -> None:
     schedule = one_f_one_b(v_shape(2), 4)
-    assert fitted(schedule, 200) == picture(schedule)
+    assert fitted(schedule, 200) == picture(schedule) + "\na column: 1 ms; .3: micro-batch 3"
 
 
 def test_a_long_picture_shows_the_repetend() -> None:
     """Each block runs once in a period; its number says how many micro-batches later it is than others."""
     result = search(v_shape(2, backward_time=2).with_memory(2), 30, objectives=["period"])
     assert result.repetend is not None and result.schedule is not None
-    assert fitted(result.schedule, 60, result.repetend).splitlines()[2:] == [
+    assert fitted(result.schedule, 60, result.repetend).splitlines()[2:-1] == [
         "the repetend, once every 3 ms:",
         *_steady(result.repetend.start, result.repetend.modulo_stage),
     ]
@@ -40,6 +42,33 @@ def _steady(start: dict[str, tuple[int, ...]], rounds: dict[str, tuple[int, ...]
         cells = ["."] * 3
         for name, time in ((f"F{device}", 1), (f"B{device}", 2)):
             for tick in range(start[name][0], start[name][0] + time):
-                cells[tick % 3] = f"{name[0]}{rounds[name][0]}"
+                cells[tick % 3] = f"{name[0]}.{rounds[name][0]}"
         rows.append(f"{device} | {' '.join(cells)}")
     return rows
+
+
+def test_a_number_before_the_dot_is_the_block_everywhere() -> None:
+    """F0 was micro-batch 0 in the picture and stage 0 in the files."""
+    wave = picture(gpipe(wave_shape(2), 2)).splitlines()
+    assert wave[0].startswith("0 | F0.0 F0.1 .    ") and "F3.0" in wave[0] and "F2.1" in wave[1]
+    assert picture(gpipe(v_shape(2), 1)).splitlines()[1].startswith("1 | .  F1 B1 B1 B1 .")
+
+
+def test_a_block_much_shorter_than_a_column_is_seen() -> None:
+    """The embedding on all devices, a tick of 62, was drawn over by the block after it."""
+    shape = Placement(
+        "shape", 2, (Block("E", Kind.F, (0, 1), 2), Block("F0", Kind.F, (0,), 30, after=("E",)))
+    )
+    schedule = gpipe(shape, 1)
+    assert schedule.makespan == 32
+    rows = picture(schedule, max_columns=8).splitlines()
+    assert rows == ["0 | E  F0 F0 F0 F0 F0 F0 F0", "1 | E  .  .  .  .  .  .  ."]
+
+
+def test_of_many_devices_the_first_and_the_last_are_drawn() -> None:
+    result = search(v_shape(64), 70, objectives=["period"])
+    assert result.schedule is not None
+    lines = fitted(result.schedule, 80, result.repetend).splitlines()
+    assert len(lines) == 16
+    assert lines.count("... 58 more devices ...") == 2
+    assert [line.split()[0] for line in lines[:7]] == ["0", "1", "2", "3", "4", "...", "63"]

@@ -73,8 +73,8 @@ class Colours {
     return [...found].map(([label, colour]) => [colour, label]).sort((a, b) => place(a[1]) - place(b[1]));
   }
 
-  /** Return the legend as SVG of a width in pixels; the same stands on the page and in exports. */
-  legend() {
+  /** Return the legend as SVG in lines of at most a width in pixels; the same stands on the page and in exports. */
+  legend(most = Infinity) {
     const space = "http" + "://www.w3.org/2000/svg";
     const svg = document.createElementNS(space, "svg");
     const add = (tag, attributes, text = "") => {
@@ -83,13 +83,16 @@ class Colours {
       made.textContent = text;
       return made;
     };
-    const label = (x, text) => add("text", { x, y: 14, fill: "#57606A", "font-size": 12, "font-family": "system-ui, sans-serif" }, text);
-    let x = 0;
+    const label = (x, text, y = 0) => add("text", { x, y: y + 14, fill: "#57606A", "font-size": 12, "font-family": "system-ui, sans-serif" }, text);
+    let [x, y, width] = [0, 0, 0];
     if (this.meaning === "kind") {
-      for (const [fill, text] of this.kinds()) {
-        add("rect", { x, y: 3, width: 14, height: 14, fill, rx: 2 });
-        label(x + 20, text);
-        x += 38 + 6.4 * text.length;
+      for (const [fill, text] of [...this.kinds(), [null, "number: micro-batch"]]) {
+        const wide = (fill ? 38 : 18) + 6.4 * text.length;
+        if (x > 0 && x + wide > most) [x, y] = [0, y + 20];
+        if (fill) add("rect", { x, y: y + 3, width: 14, height: 14, fill, rx: 2 });
+        label(x + (fill ? 20 : 0), text, y);
+        x += wide;
+        width = Math.max(width, Math.ceil(x));
       }
     } else {
       const palette = this.looks.palettes[this.meaning];
@@ -100,12 +103,11 @@ class Colours {
       x = 8 + 6.6 * first.length;
       for (let k = 0; k < 64; k++) add("rect", { x: x + 3 * k, y: 4, width: 4, height: 12, fill: palette[k * 4 + 2] });
       label(x + 200, last);
-      x += 210 + 6.6 * last.length;
+      width = Math.ceil(x + 210 + 6.6 * last.length);
     }
-    const width = Math.ceil(x);
     svg.setAttribute("width", width);
-    svg.setAttribute("height", 20);
-    svg.setAttribute("viewBox", `0 0 ${width} 20`);
+    svg.setAttribute("height", y + 20);
+    svg.setAttribute("viewBox", `0 0 ${width} ${y + 20}`);
     svg.setAttribute("role", "img");
     svg.setAttribute("aria-label", "what the colours mean");
     return svg;

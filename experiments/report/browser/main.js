@@ -3,6 +3,8 @@
 /** What is said of the button that writes SVG. */
 const LARGE_SVG = "a rectangle for each block that is seen: 65 000 take some 15 s and 40 MB; zoom in for less, or take PNG";
 
+const MOST_STRIPS = 10; // rows of memory, with titles, that are all shown at first
+
 /** Return buttons of which one is chosen. */
 function choices(title, options, chosen, onChoice) {
   const group = element("div", { class: "choices", role: "radiogroup", "aria-label": title }, element("span", {}, title));
@@ -41,8 +43,8 @@ function rangesOf({ schedules, plans }) {
 async function showTimelines(panel, data) {
   let row = 0;
   const schedules = data.schedules.map((tree) => {
-    const schedule = new Schedule(tree, row);
-    row += schedule.num_devices + 1;
+    const schedule = new Schedule(tree, row + data.looks.title_rows);
+    row = schedule.rowOf(schedule.num_devices);
     return schedule;
   });
   const colours = new Colours(data.looks, schedules, rangesOf(data));
@@ -53,8 +55,8 @@ async function showTimelines(panel, data) {
   const text = panel.appendChild(element("div", { class: "details", "aria-live": "polite" }));
   const { root, model, viewOf } = await embedded(data.items.timeline, place);
   const views = { blocks: viewOf("blocks"), held: viewOf("held") };
-  const timeline = new Timeline(model, views, schedules, colours);
-  const showLegend = () => legend.replaceChildren(colours.legend());
+  const timeline = new Timeline(model, views, schedules, colours, data.memory_unit);
+  const showLegend = () => legend.replaceChildren(colours.legend(legend.clientWidth));
   const meanings = Object.keys(MEANINGS).filter((name) => name === "kind" || colours.ranges[name]);
   const recolour = (meaning) => {
     colours.meaning = meaning;
@@ -63,6 +65,11 @@ async function showTimelines(panel, data) {
     showLegend();
   };
   controls.append(choices("colour", meanings.map((name) => [name, MEANINGS[name].title]), "kind", recolour));
+  if (row > MOST_STRIPS) {
+    const show = (which) => { timeline.layOutHeld(which === "all"); timeline.draw(); };
+    controls.append(choices("memory of", [["fullest", "fullest device"], ["all", "all devices"]], "fullest", show));
+  }
+  timeline.layOutHeld(row <= MOST_STRIPS);
   controls.append(buttons("view", [
     ["all", () => timeline.showAll()], ["+", () => timeline.zoom(2)], ["−", () => timeline.zoom(0.5)]]));
   controls.append(buttons("save", [
@@ -71,7 +78,7 @@ async function showTimelines(panel, data) {
   const selection = new Selection(place, text, timeline);
   new Readout(place, timeline, data.memory_unit, data.plans?.blocking_power_w ?? null);
   showLegend();
-  new ResizeObserver(() => timeline.draw()).observe(place);
+  new ResizeObserver(() => { timeline.draw(); showLegend(); }).observe(place);
   if (frontier) await showFrontier(frontier, data, schedules[0], timeline, selection);
 }
 
@@ -89,7 +96,7 @@ async function showFrontier(place, data, schedule, timeline, selection) {
   const side = place.appendChild(element("div", { class: "plan" }));
   const { model } = await embedded(data.items.frontier, figure);
   const choice = new PlanChoice(side, data.plans, schedule, model("here"), (title) => {
-    timeline.model("blocks_title_0").text = title;
+    timeline.titles[0] = title;
     timeline.recolour();
     selection.show();
   });

@@ -7,9 +7,7 @@ class Readout {
     this.line = place.appendChild(element("div", { class: "crosshair" }));
     this.clock = place.appendChild(element("div", { class: "reading time" }));
     this.tip = place.appendChild(element("div", { class: "tip", role: "status" }));
-    this.rows = timeline.schedules.flatMap((schedule) => Array.from({ length: schedule.num_devices }, (_, device) => ({
-      schedule, device, reading: place.appendChild(element("div", { class: "reading" })),
-    })));
+    this.readings = [];
     this.hide();
     place.addEventListener("pointermove", (event) => this.show(event));
     place.addEventListener("pointerleave", () => this.hide());
@@ -36,12 +34,18 @@ class Readout {
     this.clock.textContent = `${number(found.ms, 7)} ms`;
     const isRight = x > 0.7 * box.width;
     this.move(this.clock, x, bottom - held.frame.bbox.height - 2, isRight);
-    const rowPx = held.frame.bbox.height / this.timeline.numRows;
-    for (const { schedule, device, reading } of this.rows) {
+    const rowPx = held.frame.bbox.height / this.timeline.numHeldRows;
+    while (this.readings.length < this.timeline.heldRows.length) {
+      this.readings.push(this.place.appendChild(element("div", { class: "reading" })));
+    }
+    this.readings.forEach((reading, i) => {
+      reading.hidden = i >= this.timeline.heldRows.length;
+      if (reading.hidden) return;
+      const { schedule, device, row } = this.timeline.heldRows[i];
       reading.textContent = `${number(schedule.heldAt(device, found.ms))} ${rowPx > 24 ? this.unit : ""}`;
       reading.style.fontSize = `${Math.min(Math.max(rowPx - 2, 8), 11)}px`;
-      this.move(reading, x, topOf(held) + rowPx * (schedule.rowOf(device) + 0.5), isRight);
-    }
+      this.move(reading, x, topOf(held) + rowPx * (row + 0.5), isRight);
+    });
     this.showTip(found, x, y, box);
   }
 

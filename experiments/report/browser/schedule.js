@@ -1,10 +1,10 @@
 // A schedule: where its blocks are, what they wait for, and what its devices hold, at any clocks.
 
 class Schedule {
-  /** Take the data of `page_data.schedule_tree`; `titleRow` is the row of the title. */
-  constructor(tree, titleRow) {
+  /** Take the data of `page_data.schedule_tree` and the row of the first device. */
+  constructor(tree, firstRow) {
     Object.assign(this, tree);
-    this.titleRow = titleRow;
+    this.firstRow = firstRow;
     this.size = this.block.length;
     this.clock_mhz = this.power_w = null;
   }
@@ -24,7 +24,7 @@ class Schedule {
 
   /** Return the row in which a device is drawn. */
   rowOf(device) {
-    return this.titleRow + 1 + device;
+    return this.firstRow + device;
   }
 
   /** Return the places in `rows` of a device's blocks that are seen between two times. */
@@ -46,6 +46,12 @@ class Schedule {
     if (place < this.row_first[device]) return -1;
     const i = this.rows[place];
     return ms < this.end_ms[i] ? i : -1;
+  }
+
+  /** Return the device that comes nearest to its capacity, or holds most where there is none. */
+  get fullest() {
+    const shares = this.peak.map((held, device) => held / (this.capacity?.[device] || 1));
+    return shares.indexOf(Math.max(...shares));
   }
 
   /** Return what a device holds at a time. */

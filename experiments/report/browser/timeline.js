@@ -4,16 +4,17 @@ const MOST_RECTANGLES = 4000; // more than that are drawn as an image, a colour 
 const LINES_PER_ROW = 7; // of the image, the first left empty
 
 class Timeline {
-  /** Take the document with the figures, the two views, the schedules and their colours. */
-  constructor(model, views, schedules, colours) {
-    Object.assign(this, { model, views, schedules, colours });
+  /** Take the document with the figures, the two views, the schedules, their colours and the unit of memory. */
+  constructor(model, views, schedules, colours, unit) {
+    Object.assign(this, { model, views, schedules, colours, unit });
     this.times = model("times");
     this.end_ms = this.times.end;
-    this.numRows = schedules.reduce((sum, schedule) => sum + schedule.num_devices + 1, 0);
+    this.titles = schedules.map((schedule) => schedule.title);
+    const last = schedules.at(-1);
+    this.numRows = last.rowOf(last.num_devices);
     this.top = Math.max(1, ...schedules.flatMap((each) => [...each.peak, ...(each.capacity ?? [])]));
     this.marked = new Map(); // from schedule to a map from block to colour
     this.recolour();
-    this.drawCapacity();
     let isWaiting = false;
     this.times.change.connect(() => {
       if (!isWaiting) requestAnimationFrame(() => { isWaiting = false; this.draw(); });
@@ -23,6 +24,33 @@ class Timeline {
 
   recolour() {
     this.rgb = new Map(this.schedules.map((schedule) => [schedule, this.colours.of(schedule)]));
+  }
+
+  /** Give each schedule its rows of memory: of all devices, or of the one that is fullest. */
+  layOutHeld(isAll) {
+    this.heldRows = [];
+    this.heldTitles = [];
+    let row = 0;
+    for (const schedule of this.schedules) {
+      const { fullest, capacity, peak } = schedule;
+      const name = this.schedules.length > 1 ? schedule.title.split(":")[0] : "memory held";
+      const most = `${number(peak[fullest])} ${capacity ? `of ${number(capacity[fullest])} ` : ""}${this.unit}`;
+      this.heldTitles.push([row++, `${name}: ${most} on device ${fullest}${isAll ? "" : ", the fullest"}`]);
+      for (const device of isAll ? peak.keys() : [fullest]) this.heldRows.push({ schedule, device, row: row++ });
+    }
+    this.numHeldRows = row;
+    const { axis_px, half_row: half } = this.colours.looks;
+    const plot = this.views.held.model;
+    const ticks = this.heldRows.map((each) => each.row);
+    plot.y_range.setv({ start: row - 0.5, end: -0.5 });
+    plot.left[0].ticker.ticks = ticks;
+    plot.left[0].major_label_overrides = new Map(this.heldRows.map((each) => [each.row, `${each.device}`]));
+    plot.height = axis_px + row * (isAll ? Math.min(Math.max(400 / row, 16), 52) : 30);
+    const ends = (value) => ticks.map(() => value);
+    this.model("held-rows").data = {
+      left: ends(0), right: ends(this.end_ms), top: ticks.map((each) => each - half), bottom: ticks.map((each) => each + half),
+    };
+    this.drawCapacity();
   }
 
   /** Show all times from the begin to an end in ms. */
@@ -52,6 +80,17 @@ class Timeline {
     this.drawNear(this.isFar ? [] : seen);
     this.drawFar(this.isFar ? seen : [], from, to);
     this.drawHeld(from, to);
+    this.drawTitles("titles", this.schedules.map((schedule, i) => [schedule.firstRow - 1, this.titles[i]]), from);
+    this.drawTitles("held-titles", this.heldTitles, from);
+  }
+
+  drawTitles(name, titles, from) {
+    const half = this.colours.looks.half_row;
+    this.model(name).data = {
+      x: titles.map(() => from),
+      y: titles.map(([row]) => row + half),
+      text: titles.map(([, text]) => shortened(text, this.views.blocks.frame.bbox.width)),
+    };
   }
 
   /** Draw all that is seen as rectangles while something is done, such as writing a file. */
@@ -136,33 +175,30 @@ class Timeline {
     const [xs, ys] = [[], []];
     const half = this.colours.looks.half_row;
     const most = this.views.held.frame.bbox.width;
-    for (const schedule of this.schedules) {
-      const end_ms = schedule.time_ms;
-      for (let device = 0; device < schedule.num_devices; device++) {
-        const floor = schedule.rowOf(device) + half;
-        const level = (held) => floor - (2 * half * held) / this.top;
-        const first = Math.max(schedule.startedBy(device, from), schedule.row_first[device] - 1);
-        const last = schedule.startedBy(device, to);
-        const several = Math.max(Math.ceil((last - first) / most), 1);
-        const [x, y] = [[from], [floor]];
-        let now = schedule.heldAt(device, from);
-        x.push(from);
-        y.push(level(now));
-        for (let place = first + 1; place <= last; place += several) {
-          const start = schedule.start_ms[schedule.rows[place]];
-          let held = schedule.held[place]; // the most of several
-          for (let k = place; k < Math.min(place + several, last + 1); k++) held = Math.max(held, schedule.held[k]);
-          if (held === now) continue;
-          x.push(start, start);
-          y.push(level(now), level(held));
-          now = held;
-        }
-        const stop = Math.max(Math.min(to, end_ms), from);
-        x.push(stop, stop);
-        y.push(level(now), floor);
-        xs.push(x);
-        ys.push(y);
+    for (const { schedule, device, row } of this.heldRows) {
+      const floor = row + half;
+      const level = (held) => floor - (2 * half * held) / this.top;
+      const first = Math.max(schedule.startedBy(device, from), schedule.row_first[device] - 1);
+      const last = schedule.startedBy(device, to);
+      const several = Math.max(Math.ceil((last - first) / most), 1);
+      const [x, y] = [[from], [floor]];
+      let now = schedule.heldAt(device, from);
+      x.push(from);
+      y.push(level(now));
+      for (let place = first + 1; place <= last; place += several) {
+        const start = schedule.start_ms[schedule.rows[place]];
+        let held = schedule.held[place]; // the most of several
+        for (let k = place; k < Math.min(place + several, last + 1); k++) held = Math.max(held, schedule.held[k]);
+        if (held === now) continue;
+        x.push(start, start);
+        y.push(level(now), level(held));
+        now = held;
       }
+      const stop = Math.max(Math.min(to, schedule.time_ms), from);
+      x.push(stop, stop);
+      y.push(level(now), floor);
+      xs.push(x);
+      ys.push(y);
     }
     this.model("held-areas").data = { xs, ys };
   }
@@ -170,14 +206,12 @@ class Timeline {
   drawCapacity() {
     const lines = { x0: [], y0: [], x1: [], y1: [] };
     const half = this.colours.looks.half_row;
-    for (const schedule of this.schedules) {
-      (schedule.capacity ?? []).forEach((units, device) => {
-        const y = schedule.rowOf(device) + half - (2 * half * units) / this.top;
-        lines.x0.push(0);
-        lines.x1.push(this.end_ms);
-        lines.y0.push(y);
-        lines.y1.push(y);
-      });
+    for (const { schedule, device, row } of this.heldRows.filter((each) => each.schedule.capacity)) {
+      const y = row + half - (2 * half * schedule.capacity[device]) / this.top;
+      lines.x0.push(0);
+      lines.x1.push(this.end_ms);
+      lines.y0.push(y);
+      lines.y1.push(y);
     }
     this.model("capacity").data = lines;
   }
@@ -191,12 +225,28 @@ class Timeline {
       const [x, y] = [event.clientX - box.left - left, event.clientY - box.top - top];
       if (x < 0 || y < 0 || x > width || y > height) continue;
       const ms = this.times.start + (x / width) * (this.times.end - this.times.start);
-      const row = Math.min(Math.floor((y / height) * this.numRows), this.numRows - 1);
-      for (const schedule of this.schedules) {
-        const device = row - schedule.titleRow - 1;
-        if (device >= -1 && device < schedule.num_devices) return { name, schedule, device, ms };
+      const held = name === "held";
+      const row = Math.floor((y / height) * (held ? this.numHeldRows : this.numRows));
+      for (const schedule of held ? [] : this.schedules) {
+        const device = row - schedule.firstRow;
+        if (device >= -this.colours.looks.title_rows && device < schedule.num_devices) return { name, schedule, device, ms };
       }
+      const found = held && this.heldRows.find((each) => each.row === row);
+      return found ? { name, ...found, ms } : { name, schedule: this.schedules[0], device: -1, ms };
     }
     return null;
   }
+}
+
+/** Return a title that is no wider than so many pixels: without what is in brackets, then without its end. */
+function shortened(title, px) {
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.font = "bold 12px system-ui, sans-serif";
+  const bare = title.replace(/ \([^)]*\)/, "");
+  const texts = [title, bare, bare.split(", ")[0], bare.split(" on ")[0]];
+  const fits = texts.find((text) => pen.measureText(text).width <= px);
+  if (fits) return fits;
+  let text = texts.at(-1);
+  while (text && pen.measureText(`${text}…`).width > px) text = text.slice(0, -1);
+  return `${text}…`;
 }

@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from experiments.report.html_report import Fact, Picture, Section, html_report, write_report
-from schedsearch.figures.canvas import png
+from schedsearch.figures.canvas import image
 from schedsearch.figures.frontier import frontier
 
 VOID = {"meta", "img"}
 HOSTILE = "<script>alert('x')</script>\" onload=\"y & z"
-PICTURE = Picture(png(frontier([(10.0, 5.0), (12.0, 4.0)], (10.0, 6.0))), "energy against time", "Frontier.")
+PICTURE = Picture(
+    image(frontier([(10.0, 5.0), (12.0, 4.0)], (10.0, 6.0)).figure, "png"), "energy against time", "Frontier."
+)
 
 SECTIONS = (
     Section(

@@ -307,7 +307,7 @@ def test_ends_that_expect_different_forms_are_a_fault_with_its_place(
     edited(before / "device_1.py", old, new)
     with pytest.raises(UnsafeProgramsError, match=message) as error:
         check_file(before)
-    assert re.search(r"\n1 \|.*\[0>F0#0\]", str(error.value))
+    assert re.search(r"\n1 \|.*\[0>F0\.0\]", str(error.value))
 
 
 def test_forms_that_are_not_forms_make_a_script_unreadable(before: Path) -> None:

@@ -26,7 +26,6 @@ from schedsearch.figures.canvas import (
     LEAST_POINTS,
     Drawing,
     image,
-    png,
     save_drawing,
     style,
 )
@@ -95,7 +94,7 @@ def test_one_clock_for_all_has_a_scale_too() -> None:
     schedule = gpipe(v_shape(2), 2)
     clocks = dict.fromkeys(schedule.start_of, 1410.0)
     axes = timeline(schedule.placement, *times_of(schedule), clock_mhz=clocks)
-    assert png(axes).startswith(PNG_START)
+    assert image(axes.figure, "png").startswith(PNG_START)
     (bar,) = (other for other in axes.figure.axes if other is not axes)
     assert [label.get_text() for label in bar.get_yticklabels()] == [f"{next(iter(clocks.values())):.0f}"]
 
@@ -208,7 +207,7 @@ def test_figures_can_share_a_sheet() -> None:
     schedule = gpipe(v_shape(3), 4)
     assert timeline(schedule.placement, *times_of(schedule), rows[0]) is rows[0]
     assert memory(schedule, rows[1]) is rows[1]
-    assert png(rows[0]).startswith(PNG_START)
+    assert image(rows[0].figure, "png").startswith(PNG_START)
 
 
 def test_a_column_of_a_paper_has_all_of_it_at_its_width(tmp_path: Path) -> None:

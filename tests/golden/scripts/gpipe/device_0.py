@@ -1,9 +1,9 @@
 """Device 0 of 3 of v_shape, GPipe: 4 micro-batches (or any number from 1 on).
 Made with schedsearch 0.1.0, torch 2.13.0.
 
-  > 0 | F0 F1 F2 F3 .  .  .  .  .  .  .  .  B0 B0 B0 B1 B1 B1 B2 B2 B2 B3 B3 B3
-    1 | .  F0 F1 F2 F3 .  .  .  .  B0 B0 B0 B1 B1 B1 B2 B2 B2 B3 B3 B3 .  .  .
-    2 | .  .  F0 F1 F2 F3 B0 B0 B0 B1 B1 B1 B2 B2 B2 B3 B3 B3 .  .  .  .  .  .
+  > 0 | F.0 F.1 F.2 F.3 .   .   .   .   .   .   .   .   B.0 B.0 B.0 B.1 B.1 B.1 B.2 B.2 B.2 B.3 B.3 B.3
+    1 | .   F.0 F.1 F.2 F.3 .   .   .   .   B.0 B.0 B.0 B.1 B.1 B.1 B.2 B.2 B.2 B.3 B.3 B.3 .   .   .
+    2 | .   .   F.0 F.1 F.2 F.3 B.0 B.0 B.0 B.1 B.1 B.1 B.2 B.2 B.2 B.3 B.3 B.3 .   .   .   .   .   .
 
 Start all devices, from the folder above this one, on one node with
     torchrun --nproc-per-node 3 -m runtime.launch gpipe

@@ -1,8 +1,8 @@
 """Device 1 of 2 of m_shape, 1F1B+: 4 micro-batches (or any number from 1 on).
 Made with schedsearch 0.1.0, torch 2.13.0.
 
-    0 | E0  F0  .   E1  F1  .   .   B0  B0  B0  EB0 E2  F2  .   .   B1  B1  B1  EB1 E3  F3  .   .   B2  B2  B2  EB2 .   .   .   B3  B3  B3  EB3
-  > 1 | E0  .   F0  E1  B0  B0  B0  F1  .   .   EB0 E2  B1  B1  B1  F2  .   .   EB1 E3  B2  B2  B2  F3  .   .   EB2 B3  B3  B3  .   .   .   EB3
+    0 | E.0  F.0  .    E.1  F.1  .    .    B.0  B.0  B.0  EB.0 E.2  F.2  .    .    B.1  B.1  B.1  EB.1 E.3  F.3  .    .    B.2  B.2  B.2  EB.2 .    .    .    B.3  B.3  B.3  EB.3
+  > 1 | E.0  .    F.0  E.1  B.0  B.0  B.0  F.1  .    .    EB.0 E.2  B.1  B.1  B.1  F.2  .    .    EB.1 E.3  B.2  B.2  B.2  F.3  .    .    EB.2 B.3  B.3  B.3  .    .    .    EB.3
 
 Start all devices, from the folder above this one, on one node with
     torchrun --nproc-per-node 2 -m runtime.launch m_shape

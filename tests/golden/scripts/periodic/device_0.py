@@ -1,8 +1,8 @@
 """Device 0 of 2 of v_shape, 1F1B: 8 micro-batches (or any number from 2 on).
 Made with schedsearch 0.1.0, torch 2.13.0.
 
-  > 0 | F0 F1 .  .  .  B0 B0 B0 F2 B1 B1 B1 F3 B2 B2 B2 F4 B3 B3 B3 F5 B4 B4 B4 F6 B5 B5 B5 F7 B6 B6 B6 .  B7 B7 B7
-    1 | .  F0 B0 B0 B0 F1 B1 B1 B1 F2 B2 B2 B2 F3 B3 B3 B3 F4 B4 B4 B4 F5 B5 B5 B5 F6 B6 B6 B6 F7 B7 B7 B7 .  .  .
+  > 0 | F.0 F.1 .   .   .   B.0 B.0 B.0 F.2 B.1 B.1 B.1 F.3 B.2 B.2 B.2 F.4 B.3 B.3 B.3 F.5 B.4 B.4 B.4 F.6 B.5 B.5 B.5 F.7 B.6 B.6 B.6 .   B.7 B.7 B.7
+    1 | .   F.0 B.0 B.0 B.0 F.1 B.1 B.1 B.1 F.2 B.2 B.2 B.2 F.3 B.3 B.3 B.3 F.4 B.4 B.4 B.4 F.5 B.5 B.5 B.5 F.6 B.6 B.6 B.6 F.7 B.7 B.7 B.7 .   .   .
 
 Start all devices, from the folder above this one, on one node with
     torchrun --nproc-per-node 2 -m runtime.launch periodic

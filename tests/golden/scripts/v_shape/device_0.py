@@ -1,8 +1,8 @@
 """Device 0 of 2 of v_shape, 1F1B: exactly 4 micro-batches (each has clocks of its own).
 Made with schedsearch 0.1.0, torch 2.13.0.
 
-  > 0 | F0 F1 .  .  .  B0 B0 B0 F2 B1 B1 B1 F3 B2 B2 B2 .  B3 B3 B3
-    1 | .  F0 B0 B0 B0 F1 B1 B1 B1 F2 B2 B2 B2 F3 B3 B3 B3 .  .  .
+  > 0 | F.0 F.1 .   .   .   B.0 B.0 B.0 F.2 B.1 B.1 B.1 F.3 B.2 B.2 B.2 .   B.3 B.3 B.3
+    1 | .   F.0 B.0 B.0 B.0 F.1 B.1 B.1 B.1 F.2 B.2 B.2 B.2 F.3 B.3 B.3 B.3 .   .   .
 
 Start all devices, from the folder above this one, on one node with
     torchrun --nproc-per-node 2 -m runtime.launch v_shape

@@ -1,9 +1,9 @@
 """Device 0 of 3 of v_shape, ZB-H1: 6 micro-batches (or any number from 3 on).
 Made with schedsearch 0.1.0, torch 2.13.0.
 
-  > 0 | F0 F1 F2 .  .  I0 W0 F3 I1 W1 F4 I2 W2 F5 I3 W3 I4 W4 I5 W5
-    1 | .  F0 F1 .  I0 F2 I1 W0 F3 I2 W1 F4 I3 W2 F5 I4 W3 I5 W4 W5
-    2 | .  .  F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 F4 I4 W2 F5 I5 W3 W4 W5
+  > 0 | F.0 F.1 F.2 .   .   I.0 W.0 F.3 I.1 W.1 F.4 I.2 W.2 F.5 I.3 W.3 I.4 W.4 I.5 W.5
+    1 | .   F.0 F.1 .   I.0 F.2 I.1 W.0 F.3 I.2 W.1 F.4 I.3 W.2 F.5 I.4 W.3 I.5 W.4 W.5
+    2 | .   .   F.0 I.0 F.1 I.1 F.2 I.2 W.0 F.3 I.3 W.1 F.4 I.4 W.2 F.5 I.5 W.3 W.4 W.5
 
 Start all devices, from the folder above this one, on one node with
     torchrun --nproc-per-node 3 -m runtime.launch zero_bubble
