@@ -12,7 +12,8 @@ from sphinx.util.docutils import SphinxDirective
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
-from options_table import tables  # noqa: E402 - found by the line above
+import gallery_pages  # noqa: E402 - found by the line above
+from options_table import tables  # noqa: E402
 
 from experiments.config.option_list import CONFIG  # noqa: E402
 
@@ -32,7 +33,7 @@ html_show_copyright = False
 html_static_path = ["site.css"]
 html_css_files = ["site.css"]
 
-myst_enable_extensions = ["deflist"]
+myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 
 apidoc_modules = [
@@ -69,12 +70,28 @@ class Options(SphinxDirective):
         return [nodes.container("", *found, classes=["options"])]
 
 
+class Gallery(SphinxDirective):
+    """A card for each ``notebook: sentence``, and a list of their pages for the menu."""
+
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        """Return the cards."""
+        entries = [line.split(": ", 1) for line in self.content if line]
+        menu = "\n".join(["```{toctree}", ":hidden:", *(f"made/{name}" for name, _ in entries), "```"])
+        cards = [self.parse_text_to_nodes(gallery_pages.card(*entry)) for entry in entries]
+        boxes = [nodes.container("", *card, classes=["card"]) for card in cards]
+        return [nodes.container("", *boxes, classes=["cards"]), *self.parse_text_to_nodes(menu)]
+
+
 def setup(app: Sphinx) -> None:
-    """Make tables of options, downloads of files beside the site, keep lines in docstrings, copy a page."""
+    """Add the two directives, make the gallery, and change what Sphinx would show otherwise."""
     app.add_directive("options", Options)
+    app.add_directive("gallery", Gallery)
+    app.connect("builder-inited", lambda app: gallery_pages.make_pages())
     app.connect("source-read", _as_site)
     app.connect("autodoc-process-docstring", _keep_lines)
-    app.connect("build-finished", _copy_playground)
+    app.connect("build-finished", _copy_live_pages)
 
 
 def _as_site(app: Sphinx, name: str, source: list[str]) -> None:
@@ -91,7 +108,8 @@ def _keep_lines(app: Sphinx, what: str, name: str, obj: object, options: object,
         lines[:] = text.split("\n")
 
 
-def _copy_playground(app: Sphinx, error: Exception | None) -> None:
-    """Copy the playground, a page of its own, beside the site's page on it."""
+def _copy_live_pages(app: Sphinx, error: Exception | None) -> None:
+    """Copy the playground and the report, pages of their own, beside the site's pages on them."""
     if error is None and app.builder.format == "html":
         shutil.copytree(HERE / "playground", Path(app.outdir) / "playground", dirs_exist_ok=True)
+        shutil.copy(gallery_pages.REPORT / "report.html", Path(app.outdir) / "gallery" / "report.html")

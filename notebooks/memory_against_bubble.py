@@ -34,8 +34,8 @@ shapes = {
 }
 
 # %% [markdown]
-# `repetend.bubble_rate` is the share of the steady state in which devices wait. A row `OPTIMAL` is a proof; a
-# row without a number says why there is none: `INFEASIBLE` is proved, `UNKNOWN` is not.
+# `repetend.bubble_rate` is the share of the steady state in which devices wait. The column `proved` says what is
+# proved of each row. A row without a number says why: `infeasible` is proved, `unknown` is not.
 
 # %%
 rows = []
@@ -48,7 +48,7 @@ for name, placement in shapes.items():
             time_limit_s=time_limit_s,
         )
         rate = None if result.repetend is None else 100 * result.repetend.bubble_rate
-        rows.append({"shape": name, "memory": memory, "status": str(result.status), "bubble": rate})
+        rows.append({"shape": name, "memory": memory, "proved": result.proved, "bubble": rate})
 table = pd.DataFrame(rows)
 table.pivot(index="memory", columns="shape", values="bubble").round(1)
 

@@ -49,7 +49,7 @@ stages = schedsearch.stages_of(
 )
 found = schedsearch.compare(stages, schedules, num_micro_batches, time_limit_s=time_limit_s)
 table = found.to_frame()
-table[["schedule", "status", "makespan_ms", "bubble_rate", "peak_memory_mib", "note"]]
+table[["schedule", "proved", "makespan_ms", "bubble_rate", "peak_memory_mib", "note"]]
 
 # %% [markdown]
 # All timelines on one axis:

@@ -22,7 +22,7 @@ sys.path.append(str(ROOT / "docs"))
 from options_table import tables
 
 DOCS = ROOT / "docs"
-PAGES = sorted(DOCS.rglob("*.md"))
+PAGES = sorted(set(DOCS.rglob("*.md")) - set(DOCS.glob("gallery/made/*.md")))
 TEXTS = [*PAGES, *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG"))]
 MOST_LINES = 200
 
