@@ -39,7 +39,7 @@ from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.parallel_plan import PlanError
 from placements.spec import PlacementError
 from schedsearch.figures.canvas import save as save_figure
-from schedsearch.planning.explanation import explain, in_words, table
+from schedsearch.planning.explanation import explain, in_brief, in_words, legend, ranking
 from schedsearch.planning.planner import plan
 from schedsearch.planning.plans import PLAN_COLUMNS, Plans
 from schedsearch.schedule_file import schedule_to_dict
@@ -47,6 +47,13 @@ from schedsearch.schedule_file import schedule_to_dict
 log = logging.getLogger(__name__)
 
 _PLANNERS = ("hybrid", "pipedream")
+
+_WORDS = {
+    PlanStatus.OPTIMAL: "plan proved",
+    PlanStatus.FEASIBLE: "not proved",
+    PlanStatus.INFEASIBLE: "infeasible",
+    PlanStatus.UNKNOWN: "unknown",
+}
 
 _RECOMPUTE = ("none", "selective", "full")
 
@@ -79,6 +86,9 @@ def task(config: DictConfig) -> dict[str, float | str]:
     save(found, directory, costs_in_words)
     log.info("%s on %s", model.name, in_words(cluster))
     log.info("%s", "\n".join(_shown(found)))
+    if found.proposed:
+        log.info("best: %s", in_brief(found.best))
+    log.info("%s", legend(found))
     log.info("%s", "\n".join(_proved(found)))
     log.info("%s", costs_in_words)
     log.info("plan, placement, why and exports in %s", directory)
@@ -124,28 +134,19 @@ def _export(plan: Plan, directory: Path) -> None:
 
 
 def _shown(plans: Plans) -> list[str]:
-    """Return the ranking as a narrow table."""
-    rows = [["plan", "formula", "schedule", "samples/s", "status"]]
-    for row in plans.rows():
-        rows.append(
-            [
-                str(row["name"]),
-                *(
-                    "" if row[name] is None else f"{row[name]:,.5g} ms"
-                    for name in ("formula_ms", "iteration_ms")
-                ),
-                "" if row["samples_per_s"] is None else f"{row['samples_per_s']:.4g}",
-                str(row["status"]),
-            ]
-        )
-    return table(rows)
+    """Return the ranking as columns of text, at most 80 wide."""
+    rows = ranking(plans, is_brief=True)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *(map(str.rjust, row[1:], widths[1:]))]).rstrip() for row in rows
+    ]
 
 
 def _proved(plans: Plans) -> list[str]:
     """Return for each batch what is known of the planner's best plan, by its formula."""
     lines = []
     for batch, found in plans.searches.items():
-        line = f"planner, batch {batch}: {found.status}"
+        line = f"planner, batch {batch}: {_WORDS[found.status]}"
         if found.status == PlanStatus.FEASIBLE:
             bound = f"no iteration is shorter than {found.bound_ms:,.5g} ms ({found.gap_percent:.3g} % less)"
             line += f", {bound if found.bound_ms > 0 else 'nothing is proved yet'}"
@@ -249,6 +250,7 @@ def _plan_options(options: PlanCommandOptions, is_sequence_parallel: bool) -> Pl
         options.stage_method,
         options.pipeline,
         options.idle_gpus,
+        options.uniform,
         options.memory_gib,
         options.reserve_gib,
         options.num_plans,
