@@ -34,8 +34,8 @@ RANKS = ("schedule", "formula", "energy")
 
 
 NEAR_TIE = 0.01
-"""By how much longer, as a share, an iteration of a uniform plan may be to be preferred to a mixed one of the
-same numbers: less than what the formula knows, and a uniform plan is what other systems can run."""
+"""By how much longer, as a share, an iteration of a uniform plan may be to be preferred to a mixed one: it is
+less than what the formula knows, and a uniform plan is what other systems can run."""
 
 
 def plan(
@@ -199,7 +199,11 @@ def _ranked(
         seed=seed,
         on_progress=on_search,
     )
-    return [replace(by_name[each.candidate.name], ranked=each) for each in ranked]
+    found = [replace(by_name[each.candidate.name], ranked=each) for each in ranked]
+    if rank_by == "schedule" and (best := found[0].samples_per_s):
+        near = [each.is_uniform and (each.samples_per_s or 0) * (1 + NEAR_TIE) >= best for each in found]
+        found.insert(0, found.pop(near.index(True) if True in near else 0))
+    return found
 
 
 def _profile(proposed: ProposedPlan) -> Profile:

@@ -73,7 +73,9 @@ def test_gpus_of_several_sizes_have_their_own_memory() -> None:
 def test_one_peak_of_memory() -> None:
     """The planner's and the schedule's peak once stood side by side, 66.1 and 72.4 GiB of one GPU."""
     options = PlanOptions(num_stages=(2,), gpus_per_stage=(2,), num_plans=4)
-    found = plan(MODEL, "a100_4", 16, options=options, search_time_limit_s=1.0, shapes=("v_shape", "wave_shape"))
+    found = plan(
+        MODEL, "a100_4", 16, options=options, search_time_limit_s=1.0, shapes=("v_shape", "wave_shape")
+    )
     for each, row in zip(found.proposed, found.rows(), strict=True):
         assert each.ranked is not None and each.ranked.schedule is not None
         placement = each.candidate.placement
@@ -158,7 +160,7 @@ def test_the_least_memory_is_said_and_fits() -> None:
     message = str(caught.value)
     found = re.fullmatch(
         r"memory_gib: 4\.5 GiB less 4 in reserve are too little for bert_huge_32 on 2 GPUs; at least "
-        r"(\d+\.\d) GiB would do",
+        r"(\d+\.\d) GiB or (\d+) of these GPUs would do",
         message,
     )
     assert found, message
@@ -166,7 +168,7 @@ def test_the_least_memory_is_said_and_fits() -> None:
     assert plan(
         "bert_huge_32", "a100_2", 8, options=PlanOptions(memory_gib=least_gib), rank_by="formula"
     ).best
-    with pytest.raises(PlanError, match=f"at least {least_gib} GiB would do"):
+    with pytest.raises(PlanError, match=f"at least {least_gib} GiB or "):
         plan(
             "bert_huge_32",
             "a100_2",
@@ -174,6 +176,24 @@ def test_the_least_memory_is_said_and_fits() -> None:
             options=PlanOptions(memory_gib=round(least_gib - 0.1, 1)),
             rank_by="formula",
         )
+
+
+@pytest.mark.parametrize(
+    ("model", "cluster", "gpus"), [("gpt3_13b", "a100_1", 3), ("gpt3_6.7b", "v100_2", 4)]
+)
+def test_the_least_number_of_gpus_is_said_and_fits(model: str, cluster: str, gpus: int) -> None:
+    with pytest.raises(PlanError) as caught:
+        plan(model, cluster, 8, rank_by="formula")
+    kind = cluster.partition("_")[0]
+    assert f"or {gpus} of these GPUs would do" in str(caught.value)
+    assert plan(model, f"{kind}_{gpus}", 8, rank_by="formula").best
+
+
+def test_no_number_of_gpus_is_enough() -> None:
+    """One stage on one GPU is asked for, and more of them do not help."""
+    options = PlanOptions(num_stages=(1,), gpus_per_stage=(1,), memory_gib=6.0)
+    with pytest.raises(PlanError, match=r"GiB would do, but no number of these GPUs up to 1024$"):
+        plan("gpt3_1.3b", "a100_2", 8, options=options, rank_by="formula")
 
 
 def test_no_memory_is_enough_below_a_limit() -> None:
