@@ -287,7 +287,7 @@ def ranking(plans: Plans, is_brief: bool = False) -> list[list[str]]:
         rows.append(
             [
                 str(row["name"]),
-                _number(time_ms, ",.5g"),
+                _number(time_ms, ",.0f" if time_ms and time_ms >= 1e5 else ",.5g"),
                 _number(row["samples_per_s"], ",.4g"),
                 _number(row["tokens_per_s_per_gpu"], ",.5g"),
                 _number(row["mfu_percent"], ".1f", " %"),
