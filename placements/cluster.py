@@ -159,6 +159,12 @@ class DeviceGroup:
         """The node of each of its GPUs."""
         return self.cluster.node_of[self.first : self.first + self.count]
 
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """Each of its GPUs."""
+        kinds = [each.gpu for each in self.cluster.nodes for _ in range(each.num_nodes)]
+        return tuple(kinds[node] for node in self.nodes)
+
     @cached_property
     def gpu(self) -> Gpu:
         """The slowest kind of GPU in it, by its half-precision products."""
@@ -172,9 +178,8 @@ class DeviceGroup:
     @cached_property
     def pattern(self) -> tuple[tuple[str, int], ...]:
         """Its GPUs in each of its nodes: the kind and how many. Groups of equal patterns take equal times."""
-        kinds = [each.gpu.name for each in self.cluster.nodes for _ in range(each.num_nodes)]
-        counts = Counter(self.nodes)
-        return tuple((kinds[node], count) for node, count in counts.items())
+        counts = Counter(zip((gpu.name for gpu in self.gpus), self.nodes, strict=True))
+        return tuple((name, count) for (name, _), count in counts.items())
 
     def all_reduce_ms(self, num_bytes: float, degree: int, stride: int = 1) -> float:
         """Return the time of a ring all-reduce.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from placements.spec import Kind
 from schedsearch.schedule import Instance, Schedule, earliest_starts, waits_in_order
 
 
@@ -55,6 +56,21 @@ def peak_memory(schedule: Schedule) -> NDArray[np.int64]:
         held = memory_over_time(schedule, device)[1] + np.array(transient, dtype=np.int64)
         peaks.append(max(held, default=placement.static[device]))
     return np.array(peaks, dtype=np.int64)
+
+
+def in_flight(schedule: Schedule) -> NDArray[np.int64]:
+    """Return how many micro-batches each device has begun and not ended at most; shape ``(num_devices,)``."""
+    most = np.zeros(schedule.placement.num_devices, dtype=np.int64)
+    for device in range(len(most)):
+        order = schedule.order(device)
+        own = [number for name, number in order if schedule.placement.by_name[name].kind is not Kind.O]
+        last = {number: place for place, number in enumerate(own)}
+        held: set[int] = set()
+        for place, number in enumerate(own):
+            held.add(number)
+            most[device] = max(most[device], len(held))
+            held -= {number} if last[number] == place else set()
+    return most
 
 
 def latency(schedule: Schedule) -> NDArray[np.int64]:

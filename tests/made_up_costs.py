@@ -15,7 +15,7 @@ from placements.models.layers import HALF, Layer
 from placements.models.parallel import Cost, LayerStrategy, Pass
 from placements.planners.hybrid.decision_trees import layer_strategies
 from placements.planners.hybrid.pipeline_stages import Kinds
-from placements.planners.hybrid.plan import layers_of_stage, layout_of
+from placements.planners.hybrid.plan import alike, layers_of_stage, layout_of
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.stage_tables import LayerCosts, LayerTable
 from placements.planners.stage_search.stage_problem import Run, StageProblem, weigh
@@ -92,6 +92,7 @@ class EveryPlan:
         self.costs, self.cluster, self.batch, self.options = costs, cluster, batch, options
         self.layers = costs.model.layers
         self._stages: dict[tuple[object, ...], float] = {}
+        self._only: LayerStrategy | None = None
 
     def least_ms(self) -> float:
         """Return the shortest iteration; infinite where nothing fits."""
@@ -105,7 +106,10 @@ class EveryPlan:
                 continue
             for num_stages in range(1, min(total // num_gpus, len(self.layers)) + 1):
                 for m in (m for m in range(1, self.batch + 1) if self.batch % m == 0):
-                    yield from self._divided(num_gpus, num_stages, m)
+                    strategies = layer_strategies(num_gpus, self.options.trees)
+                    for only in strategies if self.options.uniform else (None,):
+                        self._only = only
+                        yield from self._divided(num_gpus, num_stages, m)
 
     def _divided(self, num_gpus: int, num_stages: int, m: int) -> Iterator[float]:
         groups = [self.cluster.group(stage * num_gpus, num_gpus) for stage in range(num_stages)]
@@ -126,7 +130,7 @@ class EveryPlan:
     def _stage_ms(self, group: DeviceGroup, m: int, in_flight: int, first: int, end: int) -> float:
         """Return the least time of a micro-batch and its share of the update, over all strategies."""
         layers = layers_of_stage(self.layers, first, end)
-        key = (group.pattern, m, in_flight, layers)
+        key = (group.pattern, m, in_flight, layers, self._only)
         if key not in self._stages:
             memory = group.memory_gib if self.options.memory_gib is None else self.options.memory_gib
             capacity = (memory - self.options.reserve_gib) * 1024 - 6 * (in_flight + 2)
@@ -145,14 +149,15 @@ class EveryPlan:
         strategies = [
             each
             for each in layer_strategies(group.count, self.options.trees)
-            if (self.batch // m) % each.data_parallel == 0
+            if (self.batch // m) % each.data_parallel == 0 and self._only in (None, each)
         ]
         if not strategies:
             return None
         runs = []
         for layer in layers:
-            costs = [self.costs.cost(layer, each, self.batch // m, m, group) for each in strategies]
-            runs.append(Run(1, LayerTable(tuple(strategies), tuple(costs), ()).options(layouts)))
+            own = [each if self._only is None else alike(each, layer) for each in strategies]
+            costs = [self.costs.cost(layer, each, self.batch // m, m, group) for each in own]
+            runs.append(Run(1, LayerTable(tuple(own), tuple(costs), ()).options(layouts)))
         kinds = Kinds(self.layers).layers
         transitions = {
             (layouts[layout_of(a)], layouts[layout_of(b)]): max(

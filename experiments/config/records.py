@@ -366,6 +366,7 @@ class PlanCommandOptions:
     memory_gib: float | None
     reserve_gib: float
     paradigms: list[Any]
+    uniform: bool
     recompute: list[Any]
     sequence_parallel: bool
     most_tensor_parallel: int | None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -25,21 +26,18 @@ from placements.models.costs import CostOptions, model_error_percent
 from placements.models.zoo import read_model
 from placements.placement_file import placement_to_yaml
 from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
-from placements.planners.hybrid.export import (
-    megatron_text,
-    to_galvatron,
-    to_megatron,
-    to_torchtitan,
-    torchtitan_text,
-)
-from placements.planners.hybrid.plan import Plan
+from placements.planners.hybrid.exports.as_run import Exported, Limits
+from placements.planners.hybrid.exports.galvatron import to_galvatron
+from placements.planners.hybrid.exports.megatron import megatron_text, to_megatron
+from placements.planners.hybrid.exports.torchtitan import to_torchtitan, torchtitan_text
+from placements.planners.hybrid.placing.shared_layers import PartCosts
 from placements.planners.hybrid.plan_file import plan_to_dict
 from placements.planners.hybrid.plan_options import PlanOptions, PlanStatus
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.parallel_plan import PlanError
 from placements.spec import PlacementError
 from schedsearch.figures.canvas import save as save_figure
-from schedsearch.planning.explanation import explain, in_words, table
+from schedsearch.planning.explanation import explain, in_brief, in_words, legend, ranking
 from schedsearch.planning.planner import plan
 from schedsearch.planning.plans import PLAN_COLUMNS, Plans
 from schedsearch.schedule_file import schedule_to_dict
@@ -47,6 +45,13 @@ from schedsearch.schedule_file import schedule_to_dict
 log = logging.getLogger(__name__)
 
 _PLANNERS = ("hybrid", "pipedream")
+
+_WORDS = {
+    PlanStatus.OPTIMAL: "plan proved",
+    PlanStatus.FEASIBLE: "not proved",
+    PlanStatus.INFEASIBLE: "infeasible",
+    PlanStatus.UNKNOWN: "unknown",
+}
 
 _RECOMPUTE = ("none", "selective", "full")
 
@@ -76,12 +81,17 @@ def task(config: DictConfig) -> dict[str, float | str]:
             on_search=show.search,
         )
     directory = output_directory()
-    save(found, directory, costs_in_words)
+    exports = save(found, directory, costs_in_words)
     log.info("%s on %s", model.name, in_words(cluster))
     log.info("%s", "\n".join(_shown(found)))
+    if found.proposed:
+        log.info("best: %s", in_brief(found.best))
+    log.info("%s", legend(found))
     log.info("%s", "\n".join(_proved(found)))
     log.info("%s", costs_in_words)
-    log.info("plan, placement, why and exports in %s", directory)
+    log.info("plan, placement and why: %s", directory)
+    for line in exports:
+        log.info("%s", line)
     if found.interrupted:
         raise Interrupted(f"interrupted; the best plans until then are in {directory}")
     best = found.best
@@ -90,62 +100,77 @@ def task(config: DictConfig) -> dict[str, float | str]:
     return {"plan": best.name, **known, "num_gpus": best.num_gpus}
 
 
-def save(plans: Plans, directory: Path, costs_in_words: str) -> None:
-    """Write the plans, the placement of the best, why it is as it is, and the forms of other systems."""
+def save(plans: Plans, directory: Path, costs_in_words: str) -> list[str]:
+    """Write the plans, the placement of the best, why it is as it is, and the forms of other systems.
+
+    Returns:
+        A line of the systems that it was exported to, and one of each other with the reason.
+    """
     proved = "".join(f"\n{line}.\n" for line in _proved(plans))
     write_text(directory / "plan.md", explain(plans, costs_in_words) + proved)
     write_text(directory / "trials.csv", _csv(_trial_rows(plans)))
     write_text(directory / "plans.csv", _csv([PLAN_COLUMNS, *(list(row.values()) for row in plans.rows())]))
     write_json(directory / "plans.json", plans.to_dict())
     if not plans.proposed:
-        return
+        return []
     best = plans.best
     write_json(directory / "plan.json", plan_to_dict(best.plan))
     write_text(directory / "placement.yaml", placement_to_yaml(best.candidate.placement))
     if best.ranked is not None and best.ranked.schedule is not None:
         write_json(directory / "schedule.json", schedule_to_dict(best.ranked.schedule))
     save_figure(plans.plot(), directory / "plan")
-    if best.candidate.shape == "v_shape":
-        _export(best.rated.plan, directory / "export")
+    return _export(plans, directory / "export")
 
 
-def _export(plan: Plan, directory: Path) -> None:
-    try:
-        galvatron = to_galvatron(plan)
-        write_json(directory / "galvatron_config.json", galvatron.options)
-        write_text(directory / "galvatron_lost.txt", "".join(f"{line}\n" for line in galvatron.lost))
-    except PlanError as error:
-        log.info("not exported to Galvatron: %s", error)
-    try:
-        write_text(directory / "megatron_arguments.txt", megatron_text(to_megatron(plan)))
-        write_text(directory / "torchtitan.toml", torchtitan_text(to_torchtitan(plan)))
-    except PlanError as error:
-        log.info("not exported to Megatron-LM and torchtitan: %s", error)
+def _export(plans: Plans, directory: Path) -> list[str]:
+    """Write the best plan for other systems; return what was written, and for which it was not and why."""
+    best = plans.best
+    if best.candidate.shape != "v_shape":
+        return [f"not exported: other systems have no {best.candidate.shape}"]
+    limits = Limits(PartCosts(best.rated.plan.model, plans.costs), best.capacities_gib(plans.options))
+    lines, written = [], []
+    for system, (export, files) in _SYSTEMS.items():
+        try:
+            exported = export(best.rated, limits)
+        except PlanError as error:
+            lines.append(f"not exported to {system}: {error}")
+            continue
+        written.append(system)
+        for name, text in files(exported).items():
+            write_text(directory / name, text)
+    return [*([f"exported to {', '.join(written)}: {directory}"] if written else []), *lines]
+
+
+def _galvatron_files(exported: Exported) -> dict[str, str]:
+    said = "".join(f"{line}\n" for line in exported.differs)
+    return {
+        "galvatron_config.json": json.dumps(exported.options, indent=2) + "\n",
+        "galvatron_differs.txt": said,
+    }
+
+
+_SYSTEMS = {
+    "Galvatron": (to_galvatron, _galvatron_files),
+    "Megatron-LM": (to_megatron, lambda exported: {"megatron_arguments.txt": megatron_text(exported)}),
+    "torchtitan": (to_torchtitan, lambda exported: {"torchtitan_arguments.txt": torchtitan_text(exported)}),
+}
+"""Of each system: what makes its form of a plan, and what makes the files of that by their names."""
 
 
 def _shown(plans: Plans) -> list[str]:
-    """Return the ranking as a narrow table."""
-    rows = [["plan", "formula", "schedule", "samples/s", "status"]]
-    for row in plans.rows():
-        rows.append(
-            [
-                str(row["name"]),
-                *(
-                    "" if row[name] is None else f"{row[name]:,.5g} ms"
-                    for name in ("formula_ms", "iteration_ms")
-                ),
-                "" if row["samples_per_s"] is None else f"{row['samples_per_s']:.4g}",
-                str(row["status"]),
-            ]
-        )
-    return table(rows)
+    """Return the ranking as columns of text, at most 80 wide."""
+    rows = ranking(plans, is_brief=True)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *(map(str.rjust, row[1:], widths[1:]))]).rstrip() for row in rows
+    ]
 
 
 def _proved(plans: Plans) -> list[str]:
     """Return for each batch what is known of the planner's best plan, by its formula."""
     lines = []
     for batch, found in plans.searches.items():
-        line = f"planner, batch {batch}: {found.status}"
+        line = f"planner, batch {batch}: {_WORDS[found.status]}"
         if found.status == PlanStatus.FEASIBLE:
             bound = f"no iteration is shorter than {found.bound_ms:,.5g} ms ({found.gap_percent:.3g} % less)"
             line += f", {bound if found.bound_ms > 0 else 'nothing is proved yet'}"
@@ -249,6 +274,7 @@ def _plan_options(options: PlanCommandOptions, is_sequence_parallel: bool) -> Pl
         options.stage_method,
         options.pipeline,
         options.idle_gpus,
+        options.uniform,
         options.memory_gib,
         options.reserve_gib,
         options.num_plans,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import chain, repeat
 
+from placements.models.end_layers import EmbeddingLayer
 from placements.models.layers import Layer, Precision
 from placements.spec import PlacementError
 
@@ -58,6 +59,14 @@ class ModelShape:
         """Of all layers and branches; tied tables counted once."""
         own = sum(count * layer.num_parameters for count, layer in self.runs)
         return own + sum(branch.num_parameters for branch in self.branches)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of one sample that its embeddings look up; 0 where there are none, as of images."""
+        own = sum(
+            count * layer.sequence_length for count, layer in self.runs if isinstance(layer, EmbeddingLayer)
+        )
+        return own + sum(branch.num_tokens for branch in self.branches)
 
     @property
     def kept_bytes(self) -> float:

@@ -13,7 +13,9 @@ from placements.models.layers import Layer
 from placements.models.parallel import Cost, LayerStrategy
 from placements.planners.hybrid.plan_options import RatedPlan, Trial
 from placements.planners.hybrid.stage_tables import LayerCosts, layer_table
+from schedsearch.modulo.result import Status
 from schedsearch.planning.plans import Plans, ProposedPlan
+from schedsearch.planning.ranking import RankedPlan
 
 _OTHERS = 3
 """Other strategies of a layer that are shown."""
@@ -31,7 +33,7 @@ def explain(plans: Plans, costs_in_words: str = "") -> str:
         lines += ["No plan was found before the interruption.", ""]
         return "\n".join([*lines, *_trials(plans)])
     best = plans.best
-    lines += [f"Best plan: {best.name}.", "", *_headline(plans, best), ""]
+    lines += [f"Best plan: {best.name}, {in_brief(best)}.", "", *_headline(plans, best), ""]
     lines += [f"{costs_in_words[:1].upper()}{costs_in_words[1:]}.", ""] if costs_in_words else []
     lines += ["## Stages", "", *_stages(best, plans), ""]
     lines += ["## Why the layers are shared so", "", *_layers(best, plans), ""]
@@ -46,6 +48,22 @@ def in_words(cluster: Cluster) -> str:
     if sum(each.num_nodes for each in cluster.nodes) == 1:
         return nodes
     return f"{nodes}, {cluster.node_bandwidth_gb_s:g} GB/s between nodes ({cluster.source})"
+
+
+def in_brief(best: ProposedPlan) -> str:
+    """Return the stages of a plan and how most layers are shared, as in ``PP 4 x TP 4 x DP 8``."""
+    common = best.rated.plan.common
+    degrees = {
+        "PP": best.num_stages,
+        "TP": common.matrix_parallel,
+        "CP": common.token_parallel,
+        "DP": common.data_parallel,
+        "EP": common.expert_parallel,
+    }
+    shown = " x ".join(f"{name} {degree}" for name, degree in degrees.items() if degree > 1) or "one GPU"
+    extra = [f"ZeRO-{common.zero}"] * (common.zero > 0) + ["recomputed"] * (common.recompute != "none")
+    most = "" if best.is_uniform else " of most layers"
+    return ", ".join([shown, *extra]) + most
 
 
 def strategy_in_words(strategy: LayerStrategy) -> str:
@@ -102,10 +120,16 @@ def _headline(plans: Plans, best: ProposedPlan) -> Iterator[str]:
     if ranked is not None and ranked.iteration_ms is not None:
         hand_made = "" if ranked.one_f_one_b_ms is None else f"; 1F1B takes {ranked.one_f_one_b_ms:,.5g} ms"
         yield (
-            f"Its searched schedule takes {ranked.iteration_ms:,.5g} ms ({ranked.status}, bound "
-            f"{ranked.iteration_bound_ms:,.5g} ms{hand_made}), {ranked.samples_per_s:.4g} samples/s."
+            f"Its searched schedule takes {ranked.iteration_ms:,.5g} ms ({_proved(ranked)}{hand_made}), "
+            f"{ranked.samples_per_s:.4g} samples/s."
         )
     yield from _lost_by_favourite(plans, best)
+
+
+def _proved(ranked: RankedPlan) -> str:
+    if ranked.status is Status.OPTIMAL:
+        return "makespan proved"
+    return f"not proved, bound {ranked.iteration_bound_ms:,.5g} ms"
 
 
 def _lost_by_favourite(plans: Plans, best: ProposedPlan) -> Iterator[str]:
@@ -129,27 +153,28 @@ def _lost_by_favourite(plans: Plans, best: ProposedPlan) -> Iterator[str]:
 
 
 def _stages(best: ProposedPlan, plans: Plans) -> Iterator[str]:
-    head = ["stage", "GPUs", "layers", "ms per micro-batch", "update ms", "peak GiB of one GPU", "in flight"]
-    rows = [head]
-    capacities_gib, peaks_mib = best.capacities_gib(plans.options), best.peaks_mib
-    for chain in best.chains:
-        for number, (stage, estimate) in enumerate(zip(chain.plan.stages, chain.stages, strict=True)):
-            runs = [
-                f"{count} {layer.name}: {strategy_in_words(how)}"
-                for layer, how, count in chain.plan.runs(number)
+    rows = [["stage", "GPUs", "layers", "ms", "update ms", "peak GiB", "in flight"]]
+    figures = zip(best.capacities_gib(plans.options), best.peaks_mib, best.in_flight, strict=True)
+    stages = [(chain, number) for chain in best.chains for number in range(chain.plan.num_stages)]
+    for (chain, number), (capacity_gib, peak_mib, in_flight) in zip(stages, figures, strict=True):
+        gpus, estimate = chain.plan.stages[number].gpus, chain.stages[number]
+        runs = [
+            f"{count} {each.name}: {strategy_in_words(how)}" for each, how, count in chain.plan.runs(number)
+        ]
+        rows.append(
+            [
+                str(len(rows) - 1),
+                "-".join(str(gpu) for gpu in dict.fromkeys((gpus.start, gpus.stop - 1))),
+                "; ".join(runs),
+                f"{estimate.time_ms:.4g}",
+                f"{estimate.update_ms:.4g}",
+                f"{peak_mib / 1024:.1f} of {capacity_gib:.1f}",
+                str(in_flight),
             ]
-            row = len(rows) - 1
-            rows.append(
-                [
-                    str(row),
-                    "-".join(str(gpu) for gpu in dict.fromkeys((stage.gpus.start, stage.gpus.stop - 1))),
-                    "; ".join(runs),
-                    f"{estimate.time_ms:.4g}",
-                    f"{estimate.update_ms:.4g}",
-                    f"{peaks_mib[row] / 1024:.1f} of {capacities_gib[row]:.1f}",
-                    str(estimate.in_flight),
-                ]
-            )
+        )
+    yield "ms: of a micro-batch, forward and backward. Peak: of one GPU"
+    yield "with the schedule. In flight: micro-batches begun and not ended."
+    yield ""
     yield from table(rows)
     shared = best.shared
     if shared is not None:
@@ -206,7 +231,7 @@ def _choices(
     chosen: LayerStrategy,
     count: int,
 ) -> Iterator[list[str]]:
-    plan, stage = chain.plan, chain.stages[number]
+    plan, in_flight = chain.plan, best.in_flight[row]
     group, m = plan.group(number), plan.num_micro_batches
     costs: LayerCosts = plans.costs
     options = plans.options.trees
@@ -225,7 +250,7 @@ def _choices(
         cost = own if strategy == chosen else by_strategy[strategy]
         time_ms = cost.forward.time_ms + cost.backward.time_ms
         held = count * (
-            (cost.static_bytes - own.static_bytes) + stage.in_flight * (cost.kept_bytes - own.kept_bytes)
+            (cost.static_bytes - own.static_bytes) + in_flight * (cost.kept_bytes - own.kept_bytes)
         )
         peak_mib = best.peaks_mib[row] + held / 2**20
         verdict = "chosen"
@@ -246,34 +271,56 @@ def _choices(
         ]
 
 
-def _ranking(plans: Plans) -> Iterator[str]:
-    """Yield the plans in order, by the formula and by their schedules."""
-    head = ["plan", "formula ms", "schedule ms", "bound ms", "1F1B ms", "peak GiB", "samples/s", "status"]
-    rows = [head]
-    for each in plans.proposed:
-        ranked = each.ranked
-        formula = each.candidate.formula_ms
-        rate = each.samples_per_s
+def ranking(plans: Plans, is_brief: bool = False) -> list[list[str]]:
+    """Return the plans in order as rows of text; the first is the head.
+
+    Args:
+        plans: What was found.
+        is_brief: Without the formula, bounds and 1F1B, to fit in 80 columns.
+    """
+    others = {"formula ms": "formula_ms", "bound ms": "iteration_bound_ms", "1F1B ms": "one_f_one_b_ms"}
+    rows = [
+        ["plan", "ms", "samples/s", "tokens/s/GPU", "MFU", "GiB", "proved", *({} if is_brief else others)]
+    ]
+    for row in plans.rows():
+        time_ms = row["formula_ms"] if row["iteration_ms"] is None else row["iteration_ms"]
         rows.append(
             [
-                each.name,
-                "" if formula is None else f"{formula:,.5g}",
-                *(
-                    "" if value is None else f"{value:,.5g}"
-                    for value in (
-                        (ranked.iteration_ms, ranked.iteration_bound_ms, ranked.one_f_one_b_ms)
-                        if ranked
-                        else (None, None, None)
-                    )
-                ),
-                f"{ranked.peak_mib / 1024:.1f}" if ranked and ranked.peak_mib is not None else "",
-                "" if rate is None else f"{rate:.4g}",
-                (f"{ranked.status}" + (f": {ranked.note}" if ranked.note else ""))
-                if ranked
-                else "by the formula",
+                str(row["name"]),
+                _number(time_ms, ",.0f" if time_ms and time_ms >= 1e5 else ",.5g"),
+                _number(row["samples_per_s"], ",.4g"),
+                _number(row["tokens_per_s_per_gpu"], ",.5g"),
+                _number(row["mfu_percent"], ".1f", " %"),
+                _number(row["peak_memory_mib"] / 1024, ".1f"),
+                str(row["proved"] or "formula")
+                + (f": {row['note']}" if row["note"] and not is_brief else ""),
+                *([] if is_brief else [_number(row[name], ",.5g") for name in others.values()]),
             ]
         )
-    yield from table(rows)
+    return rows
+
+
+def legend(plans: Plans) -> str:
+    """Return what the columns of a ranking are."""
+    precision = plans.model.precision
+    peaks = {each.gpu.name: precision.peak_tflops(each.gpu) for each in plans.cluster.nodes}
+    of_peak = " and ".join(f"{peak:g} TFLOP/s of {name}" for name, peak in peaks.items())
+    return (
+        "plan: shape, stages x GPUs of each, micro-batches x samples of each. GiB: peak of one GPU. "
+        "proved: makespan where no schedule of the plan is shorter. MFU: three times the operations of a "
+        f"forward over the peak in {precision.name} precision, {of_peak} (dense, data sheet)"
+    )
+
+
+def _number(value: float | None, form: str, unit: str = "") -> str:
+    return "" if value is None else f"{value:{form}}{unit}"
+
+
+def _ranking(plans: Plans) -> Iterator[str]:
+    """Yield the plans in order, by the formula and by their schedules."""
+    yield from table(ranking(plans))
+    yield ""
+    yield f"{legend(plans)}."
     for line in plans.left_out:
         yield ""
         yield f"Left out: {line}."

@@ -16,7 +16,7 @@ from placements.models.costs import CostOptions
 from placements.models.zoo import read_model
 from placements.planners.hybrid.placing.planned_placement import CHUNKED
 from placements.planners.hybrid.placing.shared_layers import PartCosts
-from placements.planners.hybrid.plan_options import PlanOptions, PlanSearchResult
+from placements.planners.hybrid.plan_options import PlanOptions, PlanSearchResult, RatedPlan
 from placements.planners.hybrid.plan_search import Report as PlannerReport
 from placements.planners.hybrid.plan_search import search_plans
 from placements.planners.hybrid.rules_of_thumb import rules_of_thumb
@@ -31,6 +31,11 @@ from schedsearch.planning.short_memory import why_no_plan
 
 RANKS = ("schedule", "formula", "energy")
 """What plans are ranked by: the searched schedule, the planner's formula, the energy at a deadline."""
+
+
+NEAR_TIE = 0.01
+"""By how much longer, as a share, an iteration of a uniform plan may be to be preferred to a mixed one: it is
+less than what the formula knows, and a uniform plan is what other systems can run."""
 
 
 def plan(
@@ -145,7 +150,8 @@ def _proposed(
 ) -> tuple[list[ProposedPlan], bool]:
     """Return the plans of all shapes, and whether that was interrupted; then no more are searched."""
     chains = sorted(
-        (each for found in searches.values() for each in found.plans), key=lambda each: -each.samples_per_s
+        (_simple(making, each) for found in searches.values() for each in found.plans),
+        key=lambda each: -each.samples_per_s,
     )[: making.options.num_plans]
     proposed: list[ProposedPlan] = []
     try:
@@ -155,6 +161,25 @@ def _proposed(
     except KeyboardInterrupt:
         return proposed, True
     return proposed, False
+
+
+def _simple(making: ShapePlans, rated: RatedPlan) -> RatedPlan:
+    """Return the best uniform plan with the numbers of another, where it is at most a near tie longer."""
+    plan, options = rated.plan, making.options
+    if options.method != "exact" or plan.is_uniform:
+        return rated
+    same = replace(
+        options,
+        uniform=True,
+        num_stages=(plan.num_stages,),
+        gpus_per_stage=(len(plan.stages[0].gpus),),
+        num_micro_batches=(plan.num_micro_batches,),
+        num_plans=1,
+    )
+    costs = PartCosts(plan.model, making.costs)
+    found = search_plans(costs, making.cluster, plan.global_batch_size, same).plans
+    is_near = bool(found) and found[0].time_ms <= (1 + NEAR_TIE) * rated.time_ms
+    return found[0] if is_near else rated
 
 
 def _ranked(
@@ -174,7 +199,11 @@ def _ranked(
         seed=seed,
         on_progress=on_search,
     )
-    return [replace(by_name[each.candidate.name], ranked=each) for each in ranked]
+    found = [replace(by_name[each.candidate.name], ranked=each) for each in ranked]
+    if rank_by == "schedule" and (best := found[0].samples_per_s):
+        near = [each.is_uniform and (each.samples_per_s or 0) * (1 + NEAR_TIE) >= best for each in found]
+        found.insert(0, found.pop(near.index(True) if True in near else 0))
+    return found
 
 
 def _profile(proposed: ProposedPlan) -> Profile:

@@ -19,6 +19,7 @@ from placements.planners.hybrid.plan_file import plan_to_dict
 from placements.planners.hybrid.plan_options import PlanOptions, PlanSearchResult, RatedPlan, Trial
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.parallel_plan import PlanError
+from schedsearch.metrics import in_flight
 from schedsearch.planning.ranking import Candidate, RankedPlan
 from schedsearch.shown import Shown
 
@@ -95,10 +96,46 @@ class ProposedPlan:
         return self.formula_samples_per_s if self.ranked is None else self.ranked.samples_per_s
 
     @property
+    def is_uniform(self) -> bool:
+        """All layers of its chains are shared alike."""
+        return all(chain.plan.is_uniform for chain in self.chains)
+
+    @property
     def peaks_mib(self) -> tuple[float, ...]:
-        """The most memory of a GPU of each stage, by the planner, with what is on all GPUs."""
+        """The most memory of a GPU of each stage: with its schedule, or by the planner where it has none."""
+        if self.ranked is not None and self.ranked.peaks_mib is not None:
+            return self.ranked.peaks_mib
         held_mib = 0.0 if self.shared is None else self.shared.held_mib
         return tuple(stage.peak_mib + held_mib for chain in self.chains for stage in chain.stages)
+
+    @property
+    def in_flight(self) -> tuple[int, ...]:
+        """Micro-batches that each stage holds at most: with its schedule, or by the planner."""
+        if self.ranked is not None and self.ranked.schedule is not None:
+            return tuple(in_flight(self.ranked.schedule).tolist())
+        return tuple(stage.in_flight for chain in self.chains for stage in chain.stages)
+
+    def tokens_per_s_per_gpu(self, model: ModelShape) -> float | None:
+        """Return the throughput in tokens of each GPU that is used; None of a model without tokens."""
+        rate = self.samples_per_s
+        return rate * model.num_tokens / self.num_gpus if rate and model.num_tokens else None
+
+    def mfu_percent(self, model: ModelShape) -> float | None:
+        """Return the model FLOPs utilisation in percent; None where operations are not known.
+
+        That is what the model's products need, three times those of a forward and nothing that is computed
+        again (Chowdhery et al., 2022, App. B), over the peak of the GPUs that are used, in the model's
+        precision, dense, as in `placements.hardware`.
+
+        Args:
+            model: The whole one.
+        """
+        groups = [chain.plan.group(i) for chain in self.chains for i in range(chain.plan.num_stages)]
+        peak_tflops = sum(model.precision.peak_tflops(gpu) for group in groups for gpu in group.gpus)
+        rate = self.samples_per_s
+        return (
+            300 * model.forward_flops * rate / (peak_tflops * 1e12) if rate and model.forward_flops else None
+        )
 
     def capacities_gib(self, options: PlanOptions) -> tuple[float, ...]:
         """Return the GiB that each GPU of a stage has for states and activations, by stage."""
@@ -155,7 +192,7 @@ class Plans(Shown):
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the figures of each plan by `PLAN_COLUMNS`; None where one does not apply."""
-        return [_row(each) for each in self.proposed]
+        return [_row(each, self.model) for each in self.proposed]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plans and their figures as plain data; each plan in its file form.
@@ -175,8 +212,8 @@ class Plans(Shown):
 
 PLAN_COLUMNS = (
     *("name", "shape", "stages", "gpus_per_stage", "micro_batches", "batch", "formula_ms", "iteration_ms"),
-    *("iteration_bound_ms", "one_f_one_b_ms", "status", "samples_per_s", "peak_memory_mib", "energy_j"),
-    *("search_seconds", "note"),
+    *("iteration_bound_ms", "one_f_one_b_ms", "proved", "samples_per_s", "tokens_per_s_per_gpu"),
+    *("mfu_percent", "peak_memory_mib", "energy_j", "search_seconds", "note"),
 )
 """Of the table of plans, in order."""
 
@@ -188,7 +225,7 @@ def capacities_of(rated: RatedPlan, options: PlanOptions) -> tuple[float, ...]:
     return tuple(each - options.reserve_gib for each in given_gib)
 
 
-def _row(proposed: ProposedPlan) -> dict[str, Any]:
+def _row(proposed: ProposedPlan, model: ModelShape) -> dict[str, Any]:
     candidate, ranked = proposed.candidate, proposed.ranked
     return {
         "name": proposed.name,
@@ -201,11 +238,11 @@ def _row(proposed: ProposedPlan) -> dict[str, Any]:
         "iteration_ms": ranked and ranked.iteration_ms,
         "iteration_bound_ms": ranked and ranked.iteration_bound_ms,
         "one_f_one_b_ms": ranked and ranked.one_f_one_b_ms,
-        "status": str(ranked.status) if ranked else "",
+        "proved": ranked.proved if ranked else "",
         "samples_per_s": proposed.samples_per_s,
-        "peak_memory_mib": ranked.peak_mib
-        if ranked and ranked.peak_mib is not None
-        else max(proposed.peaks_mib),
+        "tokens_per_s_per_gpu": proposed.tokens_per_s_per_gpu(model),
+        "mfu_percent": proposed.mfu_percent(model),
+        "peak_memory_mib": max(proposed.peaks_mib),
         "energy_j": ranked and ranked.energy_j,
         "search_seconds": ranked and ranked.search_seconds,
         "note": ranked.note if ranked else "",

@@ -54,7 +54,7 @@ class RankedPlan:
         iteration_ms: Makespan of the schedule, updates included; None where there is none.
         iteration_bound_ms: No schedule of this placement is shorter; None likewise.
         one_f_one_b_ms: The same of 1F1B on this placement; None where it is not defined or does not fit.
-        peak_mib: The most that a device holds.
+        peaks_mib: The most that a GPU of each device holds with the schedule; None likewise.
         energy_j: At the deadline that was asked for; None where none was, or it cannot be kept.
         search_seconds: Wall-clock time.
         note: Why there is no schedule, or what was cut.
@@ -66,11 +66,17 @@ class RankedPlan:
     iteration_ms: float | None = None
     iteration_bound_ms: float | None = None
     one_f_one_b_ms: float | None = None
-    peak_mib: float | None = None
+    peaks_mib: tuple[float, ...] | None = None
     energy_j: float | None = None
     search_seconds: float = 0.0
     note: str = ""
     schedule: Schedule | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def proved(self) -> str:
+        """What is proved of the schedule, or why there is none, in words."""
+        words = {Status.OPTIMAL: "makespan", Status.FEASIBLE: "no"}
+        return words.get(self.status, str(self.status).lower())
 
     @property
     def samples_per_s(self) -> float | None:
@@ -150,7 +156,7 @@ def _of_result(candidate: Candidate, result: SearchResult) -> RankedPlan:
         placement.ms(schedule.makespan),
         placement.ms(result.makespan_bound),
         _one_f_one_b_ms(candidate),
-        placement.mib(int(peak_memory(schedule).max())),
+        tuple(placement.mib(peak) or 0.0 for peak in peak_memory(schedule).tolist()),
         search_seconds=result.seconds,
         schedule=schedule,
     )

@@ -98,9 +98,8 @@ class ShapePlans:
         """Return a plan with its placement; where that cannot be, say why."""
         plan = chains_of(found)[0].plan
         num_stages = sum(chain.plan.num_stages for chain in chains_of(found))
-        stages, gpus = _counted(num_stages, "stage"), _counted(len(plan.stages[0].gpus), "GPU")
-        batches = _counted(plan.num_micro_batches, "micro-batch", "micro-batches")
-        name = f"{shape}, {stages} x {gpus}, {batches} of {plan.micro_batch_size}"
+        numbers = f"{num_stages}x{len(plan.stages[0].gpus)}, {plan.num_micro_batches}x{plan.micro_batch_size}"
+        name = f"{shape} {numbers}"
         if shape in CHUNKED and num_stages == 1:
             self.left_out.append(f"{shape}: of one stage there is no other shape than v_shape")
             return None
@@ -125,7 +124,3 @@ class ShapePlans:
         if shape == "v_shape":
             return planned_placement(plan, self.costs, capacities_gib)
         return chunked_placement(plan, self.costs, shape, self.num_chunks, capacities_gib)
-
-
-def _counted(number: int, one: str, several: str = "") -> str:
-    return f"{number} {one if number == 1 else several or f'{one}s'}"

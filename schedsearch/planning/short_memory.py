@@ -1,4 +1,4 @@
-"""Why no plan fits, and the least memory of a GPU with which one would.
+"""Why no plan fits, and the least memory of a GPU, or number of GPUs, with which one would.
 
 The module knows plans of all layers in a chain alone.
 """
@@ -6,7 +6,7 @@ The module knows plans of all layers in a chain alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from placements.cluster import Cluster
@@ -31,17 +31,70 @@ def why_no_plan(
     short = [trial.reason for trial in trials if trial.reason.startswith("out of memory")]
     if not short:
         return f"{name}: nothing can be planned: {trials[0].reason if trials else 'nothing was tried'}"
-    least_gib = least_memory_gib(costs, cluster, sizes, options)
-    remedy = (
-        "recomputation, a smaller batch or more GPUs"
-        if least_gib is None
-        else f"at least {least_gib:.1f} GiB"
+    least_gib, gpus = (
+        least_memory_gib(costs, cluster, sizes, options),
+        min_gpus(costs, cluster, sizes, options),
     )
+    ways = [] if least_gib is None else [f"at least {least_gib:.1f} GiB"]
+    ways += [] if gpus is None else [f"{gpus} of these GPUs"]
+    remedy = " or ".join(ways) or "recomputation or a smaller batch"
+    none = "" if gpus else f", but no number of these GPUs up to {_MAX_GPUS}"
     own_gib = cluster.group(0, 1).memory_gib if options.memory_gib is None else options.memory_gib
     return (
         f"memory_gib: {own_gib:g} GiB less {options.reserve_gib:g} in reserve are too little for "
-        f"{name} on {cluster.num_gpus} GPUs; {remedy} would do"
+        f"{name} on {cluster.num_gpus} GPUs; {remedy} would do{none}"
     )
+
+
+_MAX_GPUS = 1024
+"""GPUs with which a plan is looked for at most."""
+
+
+def min_gpus(costs: LayerCosts, cluster: Cluster, sizes: Sequence[int], options: PlanOptions) -> int | None:
+    """Return with how many such GPUs some plan fits, in more equal nodes; None where not with `_MAX_GPUS`.
+
+    Of several kinds of nodes there are as many times more of each.
+
+    Args:
+        costs: Of the layers in a chain.
+        cluster: With whose GPUs none fits.
+        sizes: Samples of an iteration, one of which is to fit.
+        options: What is allowed.
+    """
+    step = 1 if len(cluster.nodes) > 1 else cluster.nodes[0].num_nodes
+
+    def grown(steps: int) -> Cluster:
+        nodes = (replace(each, num_nodes=each.num_nodes * steps // step) for each in cluster.nodes)
+        return replace(cluster, nodes=tuple(nodes))
+
+    def fits(steps: int) -> bool:
+        return _fits(costs, grown(steps), sizes, options)
+
+    low = high = step
+    while not fits(high := 2 * high):
+        low = high
+        if grown(2 * high).num_gpus > _MAX_GPUS:
+            return None
+    return grown(_first(fits, low, high)).num_gpus
+
+
+def _first(holds: Callable[[int], bool], low: int, high: int) -> int:
+    """Return the first number after low from which on something holds, as it does for high."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def _fits(costs: LayerCosts, cluster: Cluster, sizes: Sequence[int], options: PlanOptions) -> bool:
+    """Return whether there is a plan: a search ends with its first one."""
+
+    def stop(_: int, __: int, least_ms: float | None, ___: float) -> None:
+        if least_ms is not None:
+            raise KeyboardInterrupt
+
+    tried = replace(options, num_plans=1)
+    return any(search_plans(costs, cluster, size, tried, stop).plans for size in sizes)
 
 
 def least_memory_gib(
@@ -58,8 +111,7 @@ def least_memory_gib(
     """
 
     def fits(tenths: int) -> bool:
-        tried = replace(options, memory_gib=tenths / 10, num_plans=1)
-        return any(search_plans(costs, cluster, size, tried).plans for size in sizes)
+        return _fits(costs, cluster, sizes, replace(options, memory_gib=tenths / 10))
 
     low = math.floor(options.reserve_gib * 10)
     high = max(2 * low, low + 10)
@@ -67,7 +119,4 @@ def least_memory_gib(
         low, high = high, 2 * high
         if high > most_gib * 10:
             return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return high / 10
+    return _first(fits, low, high) / 10

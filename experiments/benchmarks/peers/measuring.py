@@ -26,6 +26,7 @@ from experiments.benchmarks.timing import CpuClock
 from placements import Placement
 from placements.cluster import read_cluster
 from placements.models.zoo import read_model
+from placements.planners.hybrid.decision_trees import PAPER, TreeOptions
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
@@ -190,7 +191,12 @@ def against_galvatron(num_layers: int, *, rounds: int, title: str) -> CaseResult
         read_cluster("galvatron_titan_8"),
     )
     options = PlanOptions(
-        num_stages=(1, 2, 4, 8), idle_gpus=False, memory_gib=12.0, reserve_gib=1.0, num_plans=1
+        TreeOptions(PAPER),
+        num_stages=(1, 2, 4, 8),
+        idle_gpus=False,
+        memory_gib=12.0,
+        reserve_gib=1.0,
+        num_plans=1,
     )
     paper = replace(options, method="base", stage_method="paper")
     ours_s, theirs_s = list[float](), list[float]()

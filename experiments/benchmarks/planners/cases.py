@@ -28,6 +28,7 @@ from experiments.benchmarks.timing import load_solvers
 from experiments.reproductions.measured.measured_iterations import MeasuredIteration, read_measured_iterations
 from placements.models.transformer import GptConfig
 from placements.models.vision import VISION_MODELS
+from placements.planners.hybrid.decision_trees import PAPER, TreeOptions
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.pipedream.computed_profile import computed_profile
 from placements.planners.pipedream.profile_graph import ProfileGraph, read_profile_graph
@@ -216,7 +217,7 @@ def plan_search() -> Iterator[Case]:
                 model,
                 cluster,
                 batch,
-                PlanOptions(memory_gib=memory_gib, reserve_gib=1.0, num_plans=1),
+                PlanOptions(TreeOptions(PAPER), memory_gib=memory_gib, reserve_gib=1.0, num_plans=1),
                 cpu_s=cpu_s,
             ),
             is_quick=model == "llama2_7b",
@@ -231,7 +232,7 @@ def plan_search() -> Iterator[Case]:
                 "t5_large_48",
                 "galvatron_titan_16",
                 256,
-                PlanOptions(memory_gib=16.0, reserve_gib=1.0, num_plans=1),
+                PlanOptions(TreeOptions(PAPER), memory_gib=16.0, reserve_gib=1.0, num_plans=1),
                 cpu_s=10.0,
                 num_layers=num_layers,
             ),

@@ -8,6 +8,7 @@ from experiments.benchmarks.results import CaseResult, true_of
 from experiments.benchmarks.timing import CpuClock
 from placements.cluster import read_cluster
 from placements.models.zoo import read_model
+from placements.planners.hybrid.decision_trees import PAPER, TreeOptions
 from placements.planners.hybrid.plan_options import PlanOptions, PlanSearchResult
 from placements.planners.hybrid.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
@@ -52,7 +53,12 @@ def beside_others(model: str, cluster: str, batch: int, memory_gib: float) -> Ca
     costs, gpus = ShapeCosts(read_model(model)), read_cluster(cluster)
     stages = tuple(2**i for i in range(gpus.num_gpus.bit_length()))
     common = PlanOptions(
-        num_stages=stages, idle_gpus=False, memory_gib=memory_gib, reserve_gib=1.0, num_plans=1
+        TreeOptions(PAPER),
+        num_stages=stages,
+        idle_gpus=False,
+        memory_gib=memory_gib,
+        reserve_gib=1.0,
+        num_plans=1,
     )
     times_ms, seconds = {}, {}
     for name, method, stage_method in (

@@ -33,7 +33,7 @@ def _of(*paradigms: Paradigm) -> TreeOptions:
 
 _PLAIN = _of(*PAPER)
 _BI_OBJECTIVE = PlanOptions(trees=_PLAIN, method="bmw", idle_gpus=False, num_plans=1)
-_BASE = replace(_BI_OBJECTIVE, trees=TreeOptions(), method="base", pipeline="gpipe")
+_BASE = replace(_BI_OBJECTIVE, trees=TreeOptions(PAPER), method="base", pipeline="gpipe")
 _WITHOUT_PIPELINE = replace(_BASE, num_stages=(1,))
 _AT_ONCE = replace(_WITHOUT_PIPELINE, num_micro_batches=(1,))
 
@@ -48,7 +48,7 @@ METHODS = {
     "1F1B+Time": replace(_BI_OBJECTIVE, method="base"),
     "1F1B+Bi-obj": _BI_OBJECTIVE,
     "Galvatron-Base": _BASE,
-    "Galvatron-BMW": replace(_BI_OBJECTIVE, trees=TreeOptions(), method="exact"),
+    "Galvatron-BMW": replace(_BI_OBJECTIVE, trees=TreeOptions(PAPER), method="exact"),
 }
 """What each row of the tables may choose (Galvatron-BMW, Sec. VII-A), by its name.
 

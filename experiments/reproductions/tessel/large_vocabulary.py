@@ -16,6 +16,7 @@ from placements import Placement
 from placements.cluster import CLUSTERS, Cluster, read_cluster
 from placements.models.chain import ModelShape
 from placements.models.zoo import read_model
+from placements.planners.hybrid.decision_trees import PAPER, TreeOptions
 from placements.planners.hybrid.placing.planned_placement import (
     planned_placement,
     shared_vocabulary_placement,
@@ -133,7 +134,7 @@ def compare_shapes(
         cluster: Its GPUs, all of which are used.
         shape: A key of `placements.planners.hybrid.placing.planned_placement.SHARED_VOCABULARY`.
         global_batch_size: Samples of an iteration.
-        options: What plans may be.
+        options: What plans may be; by default without ZeRO-1, as in the paper.
         time_limit_s: For the search of each schedule.
 
     Returns:
@@ -143,7 +144,7 @@ def compare_shapes(
         PlanError: The model has not such a vocabulary.
         KeyboardInterrupt: From the keyboard.
     """
-    options = replace(options or PlanOptions(num_plans=3), idle_gpus=False)
+    options = replace(options or PlanOptions(TreeOptions(PAPER), num_plans=3), idle_gpus=False)
     search = _Shapes(ShapeCosts(model), cluster, global_batch_size, shape, options)
     ordinary = list(search.ordinary(options))
     shared = list(search.shared(options))
@@ -246,7 +247,7 @@ class _Shapes:
         hand_made = applicable(placement, best.candidate.num_micro_batches).values()
         return replace(
             row,
-            peak_mib=best.peak_mib,
+            peak_mib=best.peaks_mib and max(best.peaks_mib),
             iteration_ms=best.iteration_ms,
             iteration_bound_ms=best.iteration_bound_ms,
             hand_made_ms=min((placement.ms(each.makespan) for each in hand_made), default=None),

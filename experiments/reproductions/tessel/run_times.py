@@ -20,7 +20,7 @@ from experiments.reproductions.tessel.published import (
     WAIT_OVERHEAD,
 )
 from placements import Block, Kind, Placement
-from placements.planners.hybrid.decision_trees import TreeOptions
+from placements.planners.hybrid.decision_trees import PAPER, TreeOptions
 from placements.planners.hybrid.placing.planned_placement import (
     planned_placement,
     shared_vocabulary_placement,
@@ -40,8 +40,8 @@ from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
 from schedsearch.validate import InvalidScheduleError, validate
 
-_OPTIONS = PlanOptions(trees=TreeOptions(recompute=("full",)), num_plans=1, idle_gpus=False)
-"""Every layer is computed again in its backward, as in the paper (Sec. VI-A)."""
+_OPTIONS = PlanOptions(trees=TreeOptions(PAPER, ("full",)), num_plans=1, idle_gpus=False)
+"""Every layer is computed again in its backward, as in the paper (Sec. VI-A), and without ZeRO-1."""
 
 _RECEIVE_AHEAD = 2
 """Blocks of its device that a receive is posted ahead of."""

@@ -10,5 +10,5 @@
 - `plan_search`: stages, micro-batches and strategies with the shortest iteration
 - `rules_of_thumb`: Megatron's, to compare with
 - `placing`: plans as placements of several shapes
-- `plan_file`: a plan as a file; `export`: in other systems' terms
+- `plan_file`: a plan as a file; `exports`: in other systems' terms
 """

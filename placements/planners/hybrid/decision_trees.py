@@ -17,10 +17,11 @@ from placements.planners.parallel_plan import PlanError
 
 
 class Paradigm(StrEnum):
-    """What the GPUs of a level do (Galvatron-BMW, Sec. III-A; the others on by name alone).
+    """What the GPUs of a level do (Galvatron-BMW, Sec. III-A, and ZERO1; the others on by name alone).
 
-    DP data parallel, SDP sharded data parallel (ZeRO-3), TP tensor parallel; ZERO1 and ZERO2 data parallel
-    with sharded optimizer states, and gradients; ULYSSES the sequence by all-to-all; CP context parallel.
+    DP data parallel, ZERO1 with sharded optimizer states, SDP with all states sharded (ZeRO-3), TP tensor
+    parallel; ZERO2 with sharded optimizer states and gradients; ULYSSES the sequence by all-to-all; CP
+    context parallel.
     """
 
     DP = "dp"
@@ -34,6 +35,9 @@ class Paradigm(StrEnum):
 
 PAPER = (Paradigm.DP, Paradigm.SDP, Paradigm.TP)
 """The paradigms of Galvatron-BMW within a stage."""
+
+USUAL = (Paradigm.DP, Paradigm.ZERO1, Paradigm.SDP, Paradigm.TP)
+"""The same with ZeRO-1, as most train: Megatron-LM calls it the distributed optimizer."""
 
 _ZERO = {Paradigm.DP: 0, Paradigm.ZERO1: 1, Paradigm.ZERO2: 2, Paradigm.SDP: 3}
 """ZeRO's stage of each paradigm that shares the samples."""
@@ -115,7 +119,7 @@ class TreeOptions:
         PlanError: There is no paradigm or no recomputation, or a degree is below 1.
     """
 
-    paradigms: tuple[Paradigm, ...] = PAPER
+    paradigms: tuple[Paradigm, ...] = USUAL
     recompute: tuple[Recompute, ...] = ("none", "full")
     sequence_parallel: bool = False
     most_tensor_parallel: int | None = None

@@ -32,7 +32,7 @@ from placements.planners.stage_search.division import Division, StageCost, memor
 from placements.planners.stage_search.exact import least_memory
 from placements.planners.stage_search.exact_division import exact_partition
 from placements.planners.stage_search.paper_division import bi_objective_partition
-from placements.planners.stage_search.stage_problem import StageSolution
+from placements.planners.stage_search.stage_problem import StageSolution, grouped
 
 _PROVED = 1e-9
 """Of a cost, relative: what the proof that it is the least may leave open for rounding."""
@@ -154,12 +154,20 @@ class PipelineStages:
         """Return the strategies of layers as a stage; None where they do not fit."""
         kinds = self._problem.kinds.of_stage(first, end)
         in_flight, capacity = self.in_flight(stage), self.capacity_mib(stage)
-        key = (self.groups[stage].pattern, self.num_micro_batches, in_flight, kinds)
-        solved = self._problem.solved
+        table, solved = self.tables[stage], self._problem.solved
+        key = (table, in_flight, kinds)
         if key not in solved:
-            problem = self.tables[stage].problem(kinds, in_flight, capacity)
+            problem = table.problem(kinds, in_flight, capacity)
             solved[key] = STAGE_METHODS[self._problem.options.stage_method](problem, self._problem.check)
         return solved[key]
+
+    def grouped_solution(self, stage: int, first: int, end: int) -> StageSolution:
+        """Return the strategies of layers as a stage that fits, equal ones together where that is as good."""
+        solution, kinds = self.solution(stage, first, end), self._problem.kinds.of_stage(first, end)
+        assert solution is not None, "stages that do not fit are not chosen"
+        return grouped(
+            self.tables[stage].problem(kinds, self.in_flight(stage), self.capacity_mib(stage)), solution
+        )
 
     def why_memory_is_short(self) -> str:
         """Return a line if all GPUs together lack the memory for the model, whatever its strategies."""

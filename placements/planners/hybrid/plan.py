@@ -6,8 +6,9 @@ Whoever decides it, for any model and cluster. The module does not know what a l
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -130,6 +131,20 @@ class Plan:
             for layer in layers_of_stage(self.model.layers, stage.layers.start, stage.layers.stop)
         )
 
+    @property
+    def common(self) -> LayerStrategy:
+        """The strategy of most layers with experts, or where there are none of most between the ends."""
+        pairs = list(zip(self.model.layers, self.strategies, strict=True))
+        routed = [how for layer, how in pairs if getattr(layer, "num_experts", 1) > 1]
+        inner = [how for layer, how in pairs if not _is_vocabulary(layer)]
+        return Counter(routed or inner or self.strategies).most_common(1)[0][0]
+
+    @property
+    def is_uniform(self) -> bool:
+        """All layers of all stages are shared alike; see `alike`."""
+        pairs = zip(self.model.layers, self.strategies, strict=True)
+        return all(strategy == alike(self.common, layer) for layer, strategy in pairs)
+
     def group(self, stage: int) -> DeviceGroup:
         """Return the GPUs of a stage."""
         gpus = self.stages[stage].gpus
@@ -150,6 +165,16 @@ class Plan:
         pairs = zip((self.layers[i] for i in chosen.layers), chosen.strategies, strict=True)
         for (layer, strategy), equal in itertools.groupby(pairs):
             yield layer, strategy, len(list(equal))
+
+
+def alike(strategy: LayerStrategy, layer: Layer) -> LayerStrategy:
+    """Return how a layer is shared where all layers of a model are shared alike.
+
+    Embeddings and output layers are not recomputed, and only layers with experts share these.
+    """
+    if _is_vocabulary(layer):
+        strategy = replace(strategy, recompute="none")
+    return strategy if getattr(layer, "num_experts", 1) > 1 else replace(strategy, expert_parallel=1)
 
 
 def layers_of_stage(layers: Sequence[Layer], first: int, end: int) -> tuple[Layer, ...]:
@@ -187,6 +212,10 @@ def pieces_of(model: Sequence[Layer], strategies: Sequence[LayerStrategy], layer
             pieces[-2:] = [pieces[-2] + pieces[-1]]
     for piece in pieces:
         yield range(piece[0], piece[-1] + 1)
+
+
+def _is_vocabulary(layer: Layer) -> bool:
+    return _is_end(layer, EmbeddingLayer, "embedding") or _is_end(layer, OutputLayer, "head")
 
 
 def _is_end(layer: Layer, kind: type[Layer], role: Role) -> bool:

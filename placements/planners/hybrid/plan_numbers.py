@@ -9,7 +9,10 @@ import math
 from typing import NamedTuple
 
 from placements.cluster import Cluster
+from placements.models.parallel import LayerStrategy
+from placements.planners.hybrid.decision_trees import TreeOptions, layer_strategies
 from placements.planners.hybrid.plan_options import PlanOptions, Trial
+from placements.planners.parallel_plan import PlanError
 
 
 class Numbers(NamedTuple):
@@ -21,6 +24,8 @@ class Numbers(NamedTuple):
         num_gpus: Of each stage.
         num_micro_batches: Of an iteration.
         num_bounds: Of those that there are for it, each tighter than the one before, how many are counted.
+        strategy: Index of the one strategy of all layers, among those of so many GPUs; -1 where each layer
+            has its own.
     """
 
     bound_ms: float
@@ -28,6 +33,7 @@ class Numbers(NamedTuple):
     num_gpus: int
     num_micro_batches: int
     num_bounds: int = 0
+    strategy: int = -1
 
     @property
     def which(self) -> tuple[int, int, int]:
@@ -55,7 +61,18 @@ def numbers_to_try(cluster: Cluster, num_layers: int, batch: int, options: PlanO
         for num_stages in _allowed(list(range(1, most + 1)), options.num_stages):
             if _is_wanted(num_stages, num_stages * num_gpus == cluster.num_gpus, options):
                 found += [Numbers(0.0, num_stages, num_gpus, m) for m in counts]
-    return found
+    if not options.uniform:
+        return found
+    sizes = {each.num_gpus: range(len(uniform_strategies(each.num_gpus, options.trees))) for each in found}
+    return [each._replace(strategy=i) for each in found for i in sizes[each.num_gpus]]
+
+
+def uniform_strategies(num_gpus: int, trees: TreeOptions) -> tuple[LayerStrategy, ...]:
+    """Return the strategies that all layers of a model may have; none where the trees have none."""
+    try:
+        return layer_strategies(num_gpus, trees, math.lcm(*trees.expert_parallel))
+    except PlanError:
+        return ()
 
 
 def likely_to_fit(numbers: list[Numbers], cluster: Cluster) -> list[Numbers]:

@@ -44,6 +44,7 @@ class PlanOptions:
         stage_method: A key of `STAGE_METHODS`.
         pipeline: One of `PIPELINES`.
         idle_gpus: GPUs may stay idle.
+        uniform: All layers of all stages are shared alike; see `placements.planners.hybrid.plan.alike`.
         memory_gib: Of each GPU; None for its own.
         reserve_gib: Memory that neither states nor activations may use.
         num_plans: How many plans are wanted; they differ in their numbers of stages, GPUs or micro-batches.
@@ -61,6 +62,7 @@ class PlanOptions:
     stage_method: str = "exact"
     pipeline: str = "1f1b"
     idle_gpus: bool = True
+    uniform: bool = False
     memory_gib: float | None = None
     reserve_gib: float = RESERVE_GIB
     num_plans: int = 5

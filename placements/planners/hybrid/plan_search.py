@@ -16,7 +16,7 @@ from __future__ import annotations
 import heapq
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from placements.cluster import Cluster, DeviceGroup
 from placements.planners.hybrid.pipeline_stages import Kinds, PipelineStages, Problem, stages_of
 from placements.planners.hybrid.plan import Plan, StagePlan
-from placements.planners.hybrid.plan_numbers import Numbers, likely_to_fit, numbers_to_try
+from placements.planners.hybrid.plan_numbers import Numbers, likely_to_fit, numbers_to_try, uniform_strategies
 from placements.planners.hybrid.plan_options import (
     PlanOptions,
     PlanSearchResult,
@@ -90,9 +90,9 @@ class _Search:
         self.costs, self.cluster, self.batch, self.options, self.check = costs, cluster, batch, options, check
         self.kinds = Kinds(costs.model.layers)
         self.problem = Problem(costs, self.kinds, batch, options, check)
-        self.tables: dict[tuple[object, int], StageTable | str] = {}
-        self.least: dict[tuple[int, int], NDArray[np.float64] | str] = {}
-        self.found: dict[tuple[int, int, int], RatedPlan] = {}
+        self.tables: dict[tuple[object, int, int], StageTable | str] = {}
+        self.least: dict[tuple[int, int, int], NDArray[np.float64] | str] = {}
+        self.found: dict[tuple[int, ...], RatedPlan] = {}
         self.trials: list[Trial] = []
         self.least_done_ms, self.proved_share = math.inf, 1.0
         self.queue = numbers_to_try(cluster, self.kinds.num_layers, batch, options)
@@ -125,7 +125,7 @@ class _Search:
             interrupted = True
         return PlanSearchResult(
             tuple(self.plans),
-            tuple(self.trials),
+            tuple(self._trials_by_numbers()),
             self._bound_ms(),
             len(self.problem.solved),
             interrupted,
@@ -182,6 +182,17 @@ class _Search:
         self.trials.append(numbers.trial(None if known is None else known.time_ms, reason))
         self.least_done_ms = min(self.least_done_ms, numbers.bound_ms)
 
+    def _trials_by_numbers(self) -> Iterator[Trial]:
+        """Yield what came of each numbers, of several strategies for all layers in one."""
+        by_numbers: dict[tuple[int, ...], Trial] = {}
+        for trial in self.trials:
+            known = by_numbers.setdefault(trial[:3], trial)
+            if trial.bound_ms < known.bound_ms:
+                by_numbers[trial[:3]] = trial
+        for numbers, trial in by_numbers.items():
+            found = self.found.get(numbers)
+            yield trial if found is None else trial._replace(time_ms=found.time_ms, reason="")
+
     def _least_found_ms(self) -> float | None:
         return min((each.time_ms for each in self.found.values()), default=None)
 
@@ -200,11 +211,12 @@ class _Search:
 
     def _bound(self, numbers: Numbers) -> float | str:
         """Return a time that no iteration is below, memory aside, or why there is none: see the module."""
-        _, num_stages, num_gpus, m, _ = numbers
-        if (num_gpus, m) not in self.least:
+        _, num_stages, num_gpus, m, _, strategy = numbers
+        key = num_gpus, m, strategy
+        if key not in self.least:
             most = min(self.cluster.num_gpus // num_gpus, self.kinds.num_layers)
-            self.least[num_gpus, m] = self._least_ms(num_gpus, most, m)
-        least = self.least[num_gpus, m]
+            self.least[key] = self._least_ms(most, *key)
+        least = self.least[key]
         if isinstance(least, str):
             return least
         total = float(self.kinds.counts @ least)
@@ -218,23 +230,25 @@ class _Search:
         bottleneck_ms = stages.least_bottleneck_ms
         return (numbers.num_micro_batches - 1) * bottleneck_ms + max(stages.least_sum_ms, bottleneck_ms)
 
-    def _least_ms(self, num_gpus: int, num_stages: int, m: int) -> NDArray[np.float64] | str:
+    def _least_ms(self, num_stages: int, num_gpus: int, m: int, strategy: int) -> NDArray[np.float64] | str:
         """Return the least time of each kind of layer on any group, or why there is none."""
         groups = {group.pattern: group for group in self._groups(num_stages, num_gpus)}
-        tables = [self._table(group, m) for group in groups.values()]
+        tables = [self._table(group, m, strategy) for group in groups.values()]
         known = [table.least_ms for table in tables if not isinstance(table, str)]
         return np.min(known, axis=0) if known else str(tables[0])
 
     def _groups(self, num_stages: int, num_gpus: int) -> list[DeviceGroup]:
         return [self.cluster.group(stage * num_gpus, num_gpus) for stage in range(num_stages)]
 
-    def _table(self, group: DeviceGroup, m: int) -> StageTable | str:
+    def _table(self, group: DeviceGroup, m: int, strategy: int) -> StageTable | str:
         """Return the costs of all layers on a group; text where a layer cannot be shared among its GPUs."""
-        key = (group.pattern, m)
+        key = (group.pattern, m, strategy)
         if key not in self.tables:
+            trees = self.options.trees
+            of_all = None if strategy < 0 else uniform_strategies(group.count, trees)[strategy]
             try:
                 self.tables[key] = make_table(
-                    self.costs, self.kinds.layers, self.options.trees, self.batch // m, m, group
+                    self.costs, self.kinds.layers, trees, self.batch // m, m, group, of_all
                 )
             except PlanError as error:
                 self.tables[key] = str(error)
@@ -245,7 +259,7 @@ class _Search:
         groups = self._groups(numbers.num_stages, numbers.num_gpus)
         tables = []
         for group in groups:
-            if isinstance(table := self._table(group, numbers.num_micro_batches), str):
+            if isinstance(table := self._table(group, numbers.num_micro_batches, numbers.strategy), str):
                 return table
             tables.append(table)
         return PipelineStages(self.problem, groups, tables, numbers.num_micro_batches)
@@ -265,7 +279,9 @@ class _Search:
         )
 
         def keep(ends: tuple[int, ...]) -> None:
-            self.found[numbers.which] = self._rated(numbers, stages, ends)
+            rated, known = self._rated(numbers, stages, ends), self.found.get(numbers.which)
+            if known is None or rated.time_ms <= known.time_ms:
+                self.found[numbers.which] = rated
 
         divided = stages.divided(limit_ms, keep)
         if divided is None:
@@ -277,8 +293,7 @@ class _Search:
         """Return the plan whose stages end before these layers."""
         plans, estimates = [], []
         for i, first, end in stages_of(divided):
-            solution, table = stages.solution(i, first, end), stages.tables[i]
-            assert solution is not None, "stages that do not fit are not chosen"
+            solution, table = stages.grouped_solution(i, first, end), stages.tables[i]
             kinds = self.kinds.of_stage(first, end)
             strategies = tuple(
                 table.kinds[kind].strategies[chosen]

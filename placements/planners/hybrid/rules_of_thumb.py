@@ -24,6 +24,7 @@ def rules_of_thumb(
     Layers are shared inside a node first, and stages put on several (Takeaway 1). The first numbers with
     which the model fits are taken, and all other GPUs are replicas (2). The micro-batch has the size of the
     least time (3, Eq. 4.1). All layers are shared alike but for recomputation, and divided evenly in time.
+    Optimizer states are sharded (ZeRO-1) where the options allow it.
 
     Args:
         costs: Of the model's layers.
@@ -42,7 +43,8 @@ def rules_of_thumb(
     for t, p in _degrees(cluster):
         if options.num_stages is not None and p not in options.num_stages:
             continue
-        trees = replace(options.trees, paradigms=(Paradigm.DP, Paradigm.TP), tensor_parallel=(t,))
+        data = Paradigm.ZERO1 if Paradigm.ZERO1 in options.trees.paradigms else Paradigm.DP
+        trees = replace(options.trees, paradigms=(data, Paradigm.TP), tensor_parallel=(t,))
         numbers = replace(rules, trees=trees, num_stages=(p,), gpus_per_stage=(cluster.num_gpus // p,))
         found = search_plans(costs, cluster, global_batch_size, numbers)
         trials = (*(tried.trials if tried else ()), *found.trials)

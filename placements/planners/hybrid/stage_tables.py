@@ -21,7 +21,7 @@ from placements.models.chain import ModelShape
 from placements.models.layers import Layer, TransformerLayer
 from placements.models.parallel import Cost, LayerStrategy
 from placements.planners.hybrid.decision_trees import TreeOptions, layer_strategies
-from placements.planners.hybrid.plan import layout_of
+from placements.planners.hybrid.plan import alike, layout_of
 from placements.planners.parallel_plan import PlanError
 from placements.planners.stage_search.stage_problem import Options, Run, StageProblem
 from placements.spec import PlacementError
@@ -90,7 +90,7 @@ class LayerTable:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StageTable:
     """All kinds of layers on one group of GPUs, for one micro-batch.
 
@@ -134,15 +134,26 @@ def make_table(
     samples: int,
     num_micro_batches: int,
     group: DeviceGroup,
+    strategy: LayerStrategy | None = None,
 ) -> StageTable:
-    """Return the costs of all strategies of each kind of layer.
+    """Return the costs of all strategies of each kind of layer, or of one that all layers have.
 
     Strategies that are in nothing better than another one of the same layout are left out.
 
     Raises:
         PlanError: A kind of layer cannot be shared among the GPUs at all.
     """
-    tables = [layer_table(costs, layer, trees, samples, num_micro_batches, group) for layer in kinds]
+    if strategy is None:
+        tables = [layer_table(costs, layer, trees, samples, num_micro_batches, group) for layer in kinds]
+    else:
+        shared = [(layer, alike(strategy, layer)) for layer in kinds]
+        try:
+            tables = [
+                LayerTable((how,), (costs.cost(layer, how, samples, num_micro_batches, group),), ())
+                for layer, how in shared
+            ]
+        except (PlacementError, CalibrationError) as error:
+            raise PlanError(str(error)) from None
     layouts: dict[object, int] = {}
     options = tuple(table.options(layouts) for table in tables)
     by_layout = {layouts[layout_of(strategy)]: strategy for table in tables for strategy in table.strategies}

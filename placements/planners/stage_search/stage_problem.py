@@ -238,6 +238,24 @@ def weigh(problem: StageProblem, choice: Sequence[int], least_cost: float = -mat
     )
 
 
+def grouped(problem: StageProblem, solution: StageSolution) -> StageSolution:
+    """Return a solution with layers of one option together in each run, where it fits and costs as much.
+
+    Args:
+        problem: The stage.
+        solution: An option for each layer.
+    """
+    for is_recomputed_last in (False, True):
+        choice: list[int] = []
+        for run in problem.runs:
+            own = solution.choice[len(choice) : len(choice) + run.num_layers]
+            choice += sorted(own, key=lambda i: (run.options.recomputed[i] != is_recomputed_last, i))
+        found = weigh(problem, choice, solution.least_cost)
+        if problem.fits(found.peak_mib) and found.cost <= solution.cost * (1 + ROUNDING):
+            return found
+    return solution
+
+
 def peak_mib(problem: StageProblem, choice: Sequence[int]) -> float:
     """Return the most that a stage holds at any one time.
 

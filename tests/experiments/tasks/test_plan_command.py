@@ -34,7 +34,7 @@ def test_plans_are_ranked_explained_and_written(command, tmp_path: Path) -> None
     assert {row["shape"] for row in plans} == {"v_shape", "wave_shape"}
     rates = [float(row["samples_per_s"]) for row in plans]
     assert rates == sorted(rates, reverse=True)
-    assert all(row["status"] in ("OPTIMAL", "FEASIBLE") for row in plans)
+    assert all(row["proved"] in ("makespan", "no") for row in plans)
     schedule = validate(read_schedule(out / "schedule.json"))
     assert schedule.placement.ms(schedule.makespan) == pytest.approx(float(plans[0]["iteration_ms"]))
     placement = read_placement(out / "placement.yaml")
@@ -43,7 +43,7 @@ def test_plans_are_ranked_explained_and_written(command, tmp_path: Path) -> None
     plan = read_plan_file(out / "plan.json")
     assert (plan.num_stages, plan.global_batch_size) == (2, 16)
     said = (out / "plan.md").read_text()
-    assert f"Best plan: {plans[0]['name']}." in said
+    assert f"Best plan: {plans[0]['name']}, PP 2 x " in said
     assert "## Why the layers are shared so" in said
     result = json.loads((out / "result.json").read_text())
     assert result["figures"]["samples_per_s"] == pytest.approx(rates[0])
@@ -57,7 +57,30 @@ def test_a_plan_is_exported(command, tmp_path: Path) -> None:
     assert (galvatron.num_stages, galvatron.num_gpus) == (2, 2)
     assert galvatron.num_micro_batches == plan.num_micro_batches
     assert "--num-layers 12" in (export / "megatron_arguments.txt").read_text()
-    assert "pipeline_parallel_degree = 2" in (export / "torchtitan.toml").read_text()
+    torchtitan = (export / "torchtitan_arguments.txt").read_text()
+    assert "--parallelism.pipeline_parallel_degree 2" in torchtitan
+
+
+def test_exports_are_named_only_where_there_are_some(command, tmp_path: Path) -> None:
+    """A loop once ended with "exports in" a folder that was not there."""
+    shaped = ["shapes=[loop_shape]", "rank=formula", "num_micro_batches=[4]", "num_plans=1"]
+    done = command("plan", *SMALL, *shaped)
+    assert done.returncode == 0, done.stderr
+    assert "not exported: other systems have no loop_shape" in done.stdout
+    assert "exported to" not in done.stdout
+    assert not (tmp_path / "out/export").exists()
+    done = command("plan", *SMALL, "rank=formula", "num_micro_batches=[4]", "num_plans=1")
+    assert f"exported to Galvatron, Megatron-LM, torchtitan: {tmp_path / 'out/export'}" in done.stdout
+
+
+def test_the_table_fits_in_80_columns(command) -> None:
+    """It was 92 wide. Also of the longest name of a shape, and with many GPUs."""
+    done = command("plan", "model=gpt3_1.3b", "cluster=a100_16", "batch=1024", "rank=formula", "num_plans=2")
+    lines = done.stdout.splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("plan  "))
+    assert all(0 < len(line) <= 80 for line in lines[first : first + 4])
+    assert lines[first].split() == ["plan", "ms", "samples/s", "tokens/s/GPU", "MFU", "GiB", "proved"]
+    assert lines[first + 3].startswith("best: ")
 
 
 def test_the_best_plan_is_searched_and_run(command, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from placements.models.parallel import LayerStrategy
 from placements.planners.hybrid.decision_trees import (
+    PAPER,
     Paradigm,
     TreeOptions,
     decision_trees,
@@ -15,7 +16,7 @@ from placements.planners.hybrid.decision_trees import (
 )
 from placements.planners.parallel_plan import PlanError
 
-PLAIN = TreeOptions(recompute=("none",))
+PLAIN = TreeOptions(PAPER, ("none",))
 
 
 def count_strategies(num_gpus: int, options: TreeOptions, *, mixed: bool = False) -> int:
@@ -27,7 +28,7 @@ def count_strategies(num_gpus: int, options: TreeOptions, *, mixed: bool = False
 
 def test_counts_are_those_of_the_paper() -> None:
     """Galvatron-BMW, Sec. III-B: 68 strategies for 8 GPUs, 44 without DP beside SDP, 22 of the tree alone."""
-    both = TreeOptions()
+    both = TreeOptions(PAPER)
     assert count_strategies(8, both, mixed=True) == 68
     assert count_strategies(8, both) == 44
     assert [count_strategies(gpus, PLAIN) for gpus in (8, 16, 32, 64)] == [22, 37, 56, 79]
@@ -73,7 +74,7 @@ def test_strategies_of_the_paper_by_hand() -> None:
     }
     plain = layer_strategies(4, PLAIN)
     assert set(plain) == expected
-    both = layer_strategies(4, TreeOptions())
+    both = layer_strategies(4, TreeOptions(PAPER))
     assert both == (*plain, *(replace(each, recompute="full") for each in plain))
 
 

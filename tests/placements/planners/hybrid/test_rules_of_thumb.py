@@ -6,7 +6,7 @@ import pytest
 
 from placements.cluster import read_cluster
 from placements.models.zoo import read_model
-from placements.planners.hybrid.decision_trees import TreeOptions
+from placements.planners.hybrid.decision_trees import PAPER, TreeOptions
 from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
 from placements.planners.hybrid.plan_search import search_plans
 from placements.planners.hybrid.rules_of_thumb import rules_of_thumb
@@ -21,7 +21,7 @@ def decided(model: str, cluster: str, options: PlanOptions) -> RatedPlan | None:
 @pytest.mark.parametrize("memory_gib", [80.0, 40.0, 20.0])
 def test_no_smaller_product_of_both_degrees_fits(memory_gib: float) -> None:
     """Takeaways 1 and 2: t up to the node before stages, and neither larger than needed."""
-    options = PlanOptions(memory_gib=memory_gib, reserve_gib=1.0)
+    options = PlanOptions(TreeOptions(PAPER), memory_gib=memory_gib, reserve_gib=1.0)
     rated = decided("gpt3_6.7b", "a100_32", options)
     assert rated is not None
     plan = rated.plan
@@ -41,7 +41,7 @@ def test_less_memory_needs_more_sharing() -> None:
     sharing = []
     for memory_gib in (80.0, 24.0, 10.0):
         options = PlanOptions(
-            TreeOptions(recompute=("none",)), memory_gib=memory_gib, reserve_gib=1.0, num_plans=1
+            TreeOptions(PAPER, ("none",)), memory_gib=memory_gib, reserve_gib=1.0, num_plans=1
         )
         rated = decided("gpt3_2.7b", "a100_32", options)
         assert rated is not None
@@ -63,3 +63,9 @@ def test_nothing_fits() -> None:
     found = rules_of_thumb(ShapeCosts(read_model("gpt3_175b")), read_cluster("a100_8"), 8, PlanOptions())
     assert not found.plans
     assert any("out of memory" in trial.reason for trial in found.trials)
+
+
+def test_optimizer_states_are_sharded_where_that_is_allowed() -> None:
+    rated = decided("gpt3_6.7b", "a100_32", PlanOptions(memory_gib=40.0, reserve_gib=1.0))
+    assert rated is not None
+    assert {strategy.zero for strategy in rated.plan.strategies} == {1}

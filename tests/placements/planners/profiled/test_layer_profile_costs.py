@@ -18,7 +18,9 @@ from placements.measured.profile_folder import read_profiled_model
 from placements.models.layers import HALF
 from placements.models.parallel import Cost, LayerStrategy, Recompute
 from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
-from placements.planners.hybrid.export import to_galvatron, to_megatron
+from placements.planners.hybrid.exports.as_run import Limits
+from placements.planners.hybrid.exports.galvatron import to_galvatron
+from placements.planners.hybrid.exports.megatron import to_megatron
 from placements.planners.hybrid.placing.planned_placement import planned_placement
 from placements.planners.hybrid.plan import Plan, StagePlan
 from placements.planners.hybrid.plan_file import plan_from_dict, plan_to_dict
@@ -241,9 +243,10 @@ def test_a_plan_is_written_read_placed_and_exported(folder: Path) -> None:
     assert plan_from_dict(plan_to_dict(found.plan)) == found.plan
     placement = planned_placement(found.plan, costs, [36.0, 36.0])
     assert placement.num_devices == 2
-    assert to_galvatron(found.plan).options["pp_deg"] == 2
-    with pytest.raises(PlanError, match="has no transformer layer"):
-        to_megatron(found.plan)
+    limits = Limits(costs, [36.0, 36.0])
+    assert to_galvatron(found, limits).options["pp_deg"] == 2
+    with pytest.raises(PlanError, match="is not an embedding, equal transformer layers and an output layer"):
+        to_megatron(found, limits)
     data = plan_to_dict(found.plan)
     data["model"]["runs"][0]["role"] = "tail"
     with pytest.raises(PlanError, match="tail.*use one of embedding, block, head"):

@@ -1,10 +1,8 @@
-"""Plans in the terms of other systems: read back where we can, golden text where not, and what is lost."""
+"""Plans in Galvatron's form: read back, and what differs of what it runs."""
 
 from __future__ import annotations
 
-import shlex
-import tomllib
-from collections.abc import Callable
+import math
 from dataclasses import replace
 
 import pytest
@@ -13,14 +11,9 @@ from placements.cluster import read_cluster
 from placements.models.parallel import LayerStrategy
 from placements.models.zoo import read_model
 from placements.planners.galvatron_file import galvatron_from_dict
-from placements.planners.hybrid.export import (
-    megatron_text,
-    parallel_plan,
-    to_galvatron,
-    to_megatron,
-    to_torchtitan,
-    torchtitan_text,
-)
+from placements.planners.hybrid.decision_trees import TreeOptions
+from placements.planners.hybrid.exports.as_run import Exported, Limits, rate
+from placements.planners.hybrid.exports.galvatron import parallel_plan, to_galvatron
 from placements.planners.hybrid.plan import Plan, StagePlan
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.plan_search import search_plans
@@ -28,6 +21,12 @@ from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.parallel_plan import PlanError
 
 USUAL = LayerStrategy(2, 2)
+
+
+def exported(plan: Plan) -> Exported:
+    """Return a plan in Galvatron's form, whatever memory it needs."""
+    costs = ShapeCosts(plan.model)
+    return to_galvatron(rate(plan, costs), Limits(costs, [math.inf] * plan.num_stages))
 
 
 def some_plan(*strategies: LayerStrategy, model: str = "gpt3_1.3b", cluster: str = "a100_8") -> Plan:
@@ -45,30 +44,33 @@ def some_plan(*strategies: LayerStrategy, model: str = "gpt3_1.3b", cluster: str
 @pytest.mark.parametrize("memory_gib", [8.0, 24.0])
 def test_searched_plans_are_read_back_from_galvatrons_form(model: str, memory_gib: float) -> None:
     found = search_plans(
-        ShapeCosts(read_model(model)), read_cluster("a100_8"), 32, PlanOptions(memory_gib=memory_gib)
+        ShapeCosts(read_model(model)),
+        read_cluster("a100_8"),
+        32,
+        PlanOptions(memory_gib=memory_gib, num_micro_batches=(8,), num_plans=3),
     )
     assert found.plans
     for rated in found.plans:
         plan = rated.plan
         inner = [s.tensor_innermost or 1 in (s.tensor_parallel, s.data_parallel) for s in plan.strategies]
         try:
-            expected = parallel_plan(plan)
+            written = exported(plan)
         except PlanError as error:
             assert str(error).startswith("pp_division")
             continue
-        exported = to_galvatron(plan)
         if not all(inner):
             continue
-        read = galvatron_from_dict(exported.options)
-        assert read == replace(
+        expected = parallel_plan(written.run.plan)
+        assert galvatron_from_dict(written.options) == replace(
             expected, layers=tuple(replace(s, tensor_innermost=True) for s in expected.layers)
         )
 
 
 def test_galvatrons_form_by_hand() -> None:
     plan = some_plan(USUAL, LayerStrategy(1, 4, 3, "full"), LayerStrategy(4, 1))
-    options, lost = to_galvatron(plan)
-    assert lost == ()
+    found = exported(plan)
+    assert found.differs == ()
+    options = found.options
     assert options == {
         "pp_deg": 2,
         "tp_sizes_enc": "1,4,2,2,2,2,2,2",
@@ -98,14 +100,14 @@ def test_galvatrons_form_by_hand() -> None:
     ],
 )
 def test_what_galvatron_loses_is_said(strategy: LayerStrategy, lost: str) -> None:
-    assert any(line.startswith(lost) for line in to_galvatron(some_plan(strategy)).lost)
+    assert any(line.startswith(lost) for line in exported(some_plan(strategy)).differs)
 
 
 def test_what_galvatron_cannot_have_is_refused() -> None:
     with pytest.raises(PlanError, match=r"^context_parallel: is above 1, .*; export another plan$"):
-        to_galvatron(some_plan(LayerStrategy(2, 1, context_parallel=2)))
+        exported(some_plan(LayerStrategy(2, 1, context_parallel=2)))
     with pytest.raises(PlanError, match=r"^model: wide_resnet50_8 has no transformer layer; "):
-        to_megatron(of_one_stage("wide_resnet50_8"))
+        exported(of_one_stage("wide_resnet50_8"))
 
 
 def of_one_stage(name: str) -> Plan:
@@ -115,51 +117,15 @@ def of_one_stage(name: str) -> Plan:
     return Plan(model, read_cluster("a100_8"), (stage,), 4, 2)
 
 
-def test_golden_text(golden: Callable[[str, str], None]) -> None:
-    plan = some_plan(*[LayerStrategy(2, 2, 3)] * 3)
-    golden("export/megatron.txt", megatron_text(to_megatron(plan)))
-    golden("export/torchtitan.toml", torchtitan_text(to_torchtitan(plan)))
-
-
-@pytest.mark.parametrize("model", ["gpt3_1.3b", "llama2_70b", "mixtral_8x7b"])
-def test_texts_can_be_read(model: str) -> None:
-    """A shell splits Megatron's arguments as they are meant; torchtitan's text is TOML."""
-    plan = some_plan(model=model)
-    words = shlex.split(megatron_text(to_megatron(plan)), comments=True)
-    expected = [(name, value) for name, value in to_megatron(plan).options.items()]
-    assert words == [str(each) for pair in expected for each in pair if each is not None]
-    assert words[words.index("--pipeline-model-parallel-layout") + 1] == "Et*4|t*4L"
-    options = tomllib.loads(torchtitan_text(to_torchtitan(plan)))
-    parts = options["parallelism"]["module_fqns_per_model_part"]
-    assert parts[0] == ["tok_embeddings", *(f"layers.{i}" for i in range(4))]
-    assert parts[1] == [*(f"layers.{i}" for i in range(4, 8)), "norm", "output"]
-
-
-def test_degrees_multiply_to_the_gpus() -> None:
-    for strategy in (USUAL, LayerStrategy(4), LayerStrategy(2, 2, 3), LayerStrategy(4, sequence="ulysses")):
-        plan = some_plan(*[strategy] * 10)
-        megatron, titan = to_megatron(plan).options, to_torchtitan(plan).options
-        model_parallel = 1
-        for name in ("tensor-model", "pipeline-model", "context"):
-            size = megatron[f"--{name}-parallel-size"]
-            assert isinstance(size, int)
-            model_parallel *= size
-        assert model_parallel * strategy.data_parallel == 8
-        degrees = [value for name, value in titan.items() if name.endswith("_degree")]
-        product = 1
-        for degree in degrees:
-            assert isinstance(degree, int)
-            product *= degree
-        assert product == 8
-
-
-def test_what_mixed_plans_lose_is_said() -> None:
-    plan = some_plan(*[LayerStrategy(4)] * 3, cluster="a100_16")
-    for lost in (to_megatron(plan).lost, to_torchtitan(plan).lost):
-        assert lost == (
-            "2 of 8 layers are shared otherwise; all are given the strategy of most",
-            "embedding or output layer are shared otherwise than the layers; they are given the same",
-            "8 of 16 GPUs are used; start a process for each of these",
-        )
-    assert "ZeRO-2" in to_megatron(some_plan(*[LayerStrategy(2, 2, 2)] * 10)).lost[0]
-    assert "ZeRO-1" in to_torchtitan(some_plan(*[LayerStrategy(2, 2, 1)] * 10)).lost[0]
+def test_what_does_not_fit_as_galvatron_runs_it_is_refused() -> None:
+    """It has no expert parallelism, so that each GPU would hold all experts."""
+    costs = ShapeCosts(read_model("mixtral_8x7b", num_layers=8))
+    options = PlanOptions(
+        TreeOptions(expert_parallel=(8,), recompute=("none",)), num_stages=(1,), num_plans=1
+    )
+    rated = search_plans(costs, read_cluster("h100_8"), 8, options).plans[0]
+    assert rated.plan.common.expert_parallel == 8
+    with pytest.raises(
+        PlanError, match=r"^memory: as Galvatron shares the layers, stage 0 needs .* GiB of 24.0; "
+    ):
+        to_galvatron(rated, Limits(costs, (24.0,)))

@@ -1,0 +1,348 @@
+"""Plans as arguments of Megatron-LM and torchtitan: parsed as these do, and checked by what they run."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from export_facts import TORCHTITAN_CHECKPOINTS, megatron_parser, torchtitan_parser
+
+from placements.cluster import read_cluster
+from placements.models.costs import CostOptions
+from placements.models.layers import TransformerLayer
+from placements.models.parallel import LayerStrategy
+from placements.models.zoo import MODELS, read_model
+from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
+from placements.planners.hybrid.exports.as_run import Exported, Limits, rate
+from placements.planners.hybrid.exports.megatron import megatron_text, to_megatron
+from placements.planners.hybrid.exports.torchtitan import to_torchtitan, torchtitan_text
+from placements.planners.hybrid.plan import Plan, StagePlan
+from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
+from placements.planners.hybrid.plan_search import search_plans
+from placements.planners.hybrid.shape_costs import ShapeCosts
+from placements.planners.parallel_plan import PlanError
+
+USUAL = LayerStrategy(2, 2, 1)
+
+
+def some_plan(*strategies: LayerStrategy, model: str = "gpt3_1.3b", cluster: str = "a100_8") -> Plan:
+    """Return two stages of four GPUs with five layers each; the strategies are of the first layers."""
+    all_of_them = (*strategies, *[USUAL] * (10 - len(strategies)))
+    shape = read_model(model, num_layers=8)
+    stages = tuple(
+        StagePlan(range(4 * i, 4 * i + 4), range(5 * i, 5 * i + 5), all_of_them[5 * i : 5 * i + 5])
+        for i in range(2)
+    )
+    return Plan(shape, read_cluster(cluster), stages, 32, 8)
+
+
+def costs_of(plan: Plan) -> ShapeCosts:
+    return ShapeCosts(plan.model, CostOptions(overlap_gradients=True))
+
+
+def to(export: Callable[[RatedPlan, Limits], Exported], plan: Plan, gib: float = math.inf) -> Exported:
+    """Return a plan in a system's form, in so many GiB of each GPU."""
+    costs = costs_of(plan)
+    return export(rate(plan, costs), Limits(costs, [gib] * plan.num_stages))
+
+
+@cache
+def searched(model: str, cluster: str, uniform: bool) -> tuple[RatedPlan, ...]:
+    """Return the best plans of a model with few numbers to try, and experts shared where it has any."""
+    experts = (1, 2, 4, 8) if "mixtral" in model else (1,)
+    options = PlanOptions(
+        TreeOptions(expert_parallel=experts),
+        num_stages=(1, 2, 4) if uniform else (2,),
+        num_micro_batches=(2, 8) if uniform else (8,),
+        uniform=uniform,
+        idle_gpus=False,
+        num_plans=3,
+    )
+    costs = ShapeCosts(read_model(model).chained, CostOptions(overlap_gradients=True))
+    return search_plans(costs, read_cluster(cluster), 64, options).plans
+
+
+def capacities_gib(plan: Plan) -> Sequence[float]:
+    return [plan.group(stage).memory_gib - 4.0 for stage in range(plan.num_stages)]
+
+
+def parsed_megatron(exported: Exported) -> argparse.Namespace:
+    return megatron_parser().parse_args(shlex.split(megatron_text(exported), comments=True))
+
+
+def parsed_torchtitan(exported: Exported) -> dict[str, object]:
+    *words, checkpoint = shlex.split(torchtitan_text(exported), comments=True)
+    assert checkpoint in TORCHTITAN_CHECKPOINTS
+    return vars(torchtitan_parser().parse_args(words)) | {"checkpoint": checkpoint}
+
+
+def check_megatron(exported: Exported, num_gpus: int, capacity_gib: Sequence[float]) -> None:
+    """Assert what Megatron-LM asserts of its arguments, and that they are of what was counted."""
+    options, run = parsed_megatron(exported), exported.run
+    t, p, c, e = (
+        options.tensor_model_parallel_size,
+        options.pipeline_model_parallel_size,
+        options.context_parallel_size,
+        options.expert_model_parallel_size,
+    )
+    data_parallel, rest = divmod(num_gpus, t * p * c)
+    assert rest == 0
+    assert num_gpus % (t * e * p) == 0
+    assert options.global_batch_size % (options.micro_batch_size * data_parallel) == 0
+    assert (
+        options.global_batch_size // options.micro_batch_size // data_parallel == run.plan.num_micro_batches
+    )
+    assert options.num_attention_heads % t == 0
+    groups = options.num_query_groups or options.num_attention_heads
+    assert groups % t == 0 or t % groups == 0
+    assert options.max_position_embeddings >= options.seq_length
+    assert (options.num_experts or 1) % e == 0
+    assert e == 1 or options.num_experts is not None
+    assert options.num_experts is None or t == 1 or options.sequence_parallel
+    layout = options.pipeline_model_parallel_layout or "E" + "t" * options.num_layers + "L"
+    unrolled = re.sub(r"(.)\*(\d+)", lambda found: found[1] * int(found[2]), layout)
+    assert unrolled.count("t") == options.num_layers
+    assert len(unrolled.split("|")) == p
+    recomputed = [[how.recompute == "full" for how in stage.strategies] for stage in run.plan.stages]
+    assert (options.recompute_num_layers or 0) == max(map(sum, recomputed))
+    assert options.bf16 == options.grad_reduce_in_bf16 == (run.plan.model.precision.name == "half")
+    assert options.use_distributed_optimizer == (run.plan.common.zero in (1, 3))
+    common = run.plan.common
+    assert (t, c, e, data_parallel) == (
+        common.matrix_parallel,
+        common.token_parallel,
+        common.expert_parallel,
+        common.data_parallel,
+    )
+    check_memory(run, capacity_gib)
+
+
+def check_torchtitan(exported: Exported, num_gpus: int, capacity_gib: Sequence[float]) -> None:
+    options, run = parsed_torchtitan(exported), exported.run
+
+    def number(name: str) -> int:
+        value = options[name]
+        assert isinstance(value, int), name
+        return value
+
+    t, p, c, e, shard, replicate = (
+        number(f"parallelism.{name}_degree")
+        for name in (
+            "tensor_parallel",
+            "pipeline_parallel",
+            "context_parallel",
+            "expert_parallel",
+            "data_parallel_shard",
+            "data_parallel_replicate",
+        )
+    )
+    assert t * p * c * shard * replicate == num_gpus
+    assert shard * c * t % e == 0
+    local, whole = number("training.local_batch_size"), number("training.global_batch_size")
+    assert whole % (local * shard * replicate) == 0
+    steps = whole // (local * shard * replicate)
+    if p > 1:
+        assert steps == 1
+        micro = number("parallelism.pipeline_parallel_microbatch_size")
+        assert local // micro == run.plan.num_micro_batches
+        assert local % micro == 0
+        parts = options["parallelism.module_fqns_per_model_part"]
+        assert isinstance(parts, list)
+        assert len(parts) == p
+        modules = ",".join(parts).split(",")
+        inner = [f"layers.{i}" for i in range(len(run.plan.model.layers) - 2)]
+        assert modules == ["tok_embeddings", *inner, "norm", "lm_head"]
+    else:
+        assert steps == run.plan.num_micro_batches
+    assert options["training.disable_cuda_graphs"] == (p > 1 or e > 1)
+    full = {how.recompute for how in run.plan.strategies[1:-1]}
+    assert full == {str(options["checkpoint"]).partition(":")[2]}
+    check_memory(run, capacity_gib)
+
+
+def check_memory(run: RatedPlan, capacity_gib: Sequence[float]) -> None:
+    again = rate(run.plan, costs_of(run.plan))
+    for stage, counted, gib in zip(run.stages, again.stages, capacity_gib, strict=True):
+        assert stage.peak_mib == pytest.approx(counted.peak_mib)
+        assert stage.peak_mib <= gib * 1024
+
+
+MIXED = ("gpt3_13b", "llama2_13b", "llama3_8b", "mixtral_8x7b", "bloom_7b", "bert_xhuge")
+
+
+@pytest.mark.parametrize(
+    ("model", "cluster", "uniform"),
+    [
+        *((model, cluster, True) for model in MODELS for cluster in ("a100_8", "h100_16")),
+        *((model, "h100_16", False) for model in MIXED),
+    ],
+)
+def test_every_export_of_every_model_is_of_what_fits(model: str, cluster: str, uniform: bool) -> None:
+    for rated in searched(model, cluster, uniform):
+        limits = Limits(costs_of(rated.plan), capacities_gib(rated.plan))
+        for export, check in ((to_megatron, check_megatron), (to_torchtitan, check_torchtitan)):
+            try:
+                exported = export(rated, limits)
+            except PlanError as error:
+                assert re.match(r"^(model|memory|num_kv_heads): ", str(error))
+                assert not (uniform and export is to_megatron and str(error).startswith("memory"))
+                continue
+            check(exported, rated.plan.num_gpus, limits.capacities_gib)
+            assert all("\n" not in line for line in exported.differs)
+            if uniform and export is to_megatron and rated.plan.common.tensor_innermost:
+                layer = rated.plan.model.layers[1]
+                assert isinstance(layer, TransformerLayer)
+                is_planned = layer.num_experts == 1 or rated.plan.common.tensor_parallel == 1
+                assert not is_planned or exported.run.plan == rated.plan
+
+
+@pytest.mark.parametrize("uniform", [False, True])
+@pytest.mark.parametrize("model", ["gpt3_1.3b", "llama2_7b", "bert_huge_32", "t5_large"])
+def test_a_plan_is_rated_as_it_was_searched(model: str, uniform: bool) -> None:
+    for rated in searched(model, "a100_8", uniform):
+        again = rate(rated.plan, costs_of(rated.plan))
+        assert again.time_ms == pytest.approx(rated.time_ms)
+        assert [stage.peak_mib for stage in again.stages] == pytest.approx(
+            [stage.peak_mib for stage in rated.stages]
+        )
+
+
+@pytest.mark.parametrize(
+    ("model", "cluster", "batch"), [("mixtral_8x7b", "h100_64", 512), ("llama3_70b", "h100_128", 1024)]
+)
+def test_what_did_not_fit_is_run_otherwise_or_refused(model: str, cluster: str, batch: int) -> None:
+    """All were given the strategy of most: 105.2 GiB and 92.0 GiB of 76.0 by the tool's own count."""
+    experts = (1, 8) if model == "mixtral_8x7b" else (1,)
+    paper = (Paradigm.DP, Paradigm.SDP, Paradigm.TP)
+    for paradigms in (paper, TreeOptions().paradigms):
+        trees = TreeOptions(paradigms, expert_parallel=experts)
+        options = PlanOptions(trees, num_stages=(4,), num_micro_batches=(batch // 8,), num_plans=1)
+        costs = ShapeCosts(read_model(model), CostOptions(overlap_gradients=True))
+        rated = search_plans(costs, read_cluster(cluster), batch, options).plans[0]
+        limits = Limits(costs, capacities_gib(rated.plan))
+        exported = to_megatron(rated, limits)
+        check_megatron(exported, rated.plan.num_gpus, limits.capacities_gib)
+        assert re.match(
+            r"\d+ of \d+ layers are shared otherwise than planned: an iteration takes ", exported.differs[0]
+        )
+        check_torchtitan(to_torchtitan(rated, limits), rated.plan.num_gpus, limits.capacities_gib)
+
+
+def test_memory_that_no_way_of_sharing_fits_is_refused() -> None:
+    plan = some_plan(*[LayerStrategy(4), LayerStrategy(4)])
+    needs = max(stage.peak_mib for stage in rate(plan, costs_of(plan)).stages) / 1024
+    for export, system in ((to_megatron, "Megatron-LM"), (to_torchtitan, "torchtitan")):
+        with pytest.raises(
+            PlanError, match=rf"^memory: as {system} shares the layers, stage 0 needs .* uniform"
+        ):
+            to(export, plan, 0.2 * needs)
+
+
+def test_experts_have_a_router() -> None:
+    plan = some_plan(*[replace(USUAL, expert_parallel=2)] * 10, model="mixtral_8x7b")
+    plan = replace(
+        plan,
+        stages=tuple(
+            replace(
+                stage,
+                strategies=tuple(
+                    replace(how, expert_parallel=1 + (0 < i < 9))
+                    for i, how in zip(stage.layers, stage.strategies, strict=True)
+                ),
+            )
+            for stage in plan.stages
+        ),
+    )
+    options = parsed_megatron(to(to_megatron, plan))
+    assert (options.num_experts, options.moe_router_topk, options.moe_ffn_hidden_size) == (8, 2, 14336)
+    assert options.expert_model_parallel_size == 2
+    assert options.sequence_parallel, "Megatron wants it where experts are shared by tensor-parallel GPUs"
+    shared = parsed_torchtitan(to(to_torchtitan, plan))
+    assert shared["parallelism.data_parallel_shard_degree"] == 2, "experts are of those that shard"
+
+
+def test_zero_of_each_system() -> None:
+    for zero, is_optimizer, is_sharded in (
+        (0, False, False),
+        (1, True, False),
+        (2, True, False),
+        (3, True, True),
+    ):
+        plan = some_plan(*[LayerStrategy(2, 2, zero)] * 10)
+        megatron, titan = to(to_megatron, plan), to(to_torchtitan, plan)
+        options = parsed_megatron(megatron)
+        assert (options.use_distributed_optimizer, options.use_megatron_fsdp) == (is_optimizer, is_sharded)
+        degree = parsed_torchtitan(titan)["parallelism.data_parallel_shard_degree"]
+        assert degree == (2 if zero else 1)
+        assert bool(titan.differs[0].startswith("10 of 10 layers")) == (zero in (1, 2))
+
+
+def test_sequences_that_are_shared() -> None:
+    megatron = some_plan(*[LayerStrategy(2, 2, 1, sequence="megatron")] * 10)
+    assert parsed_megatron(to(to_megatron, megatron)).sequence_parallel
+    assert not parsed_torchtitan(to(to_torchtitan, megatron))["parallelism.no_enable_sequence_parallel"]
+    assert parsed_torchtitan(to(to_torchtitan, some_plan()))["parallelism.no_enable_sequence_parallel"]
+    ulysses = to(to_megatron, some_plan(*[LayerStrategy(2, 2, 1, sequence="ulysses")] * 10))
+    options = parsed_megatron(ulysses)
+    assert (options.context_parallel_size, options.cp_comm_type) == (2, "a2a")
+    ring = to(to_torchtitan, some_plan(*[LayerStrategy(2, 2, 0, sequence="ulysses")] * 10))
+    assert parsed_torchtitan(ring)["parallelism.context_parallel_degree"] == 2
+    assert ring.run.plan.common == LayerStrategy(1, 2, context_parallel=2)
+
+
+@pytest.mark.parametrize("model", ["t5_large", "vit_huge_32", "swin_huge_32", "opt_350m", "wide_resnet50_8"])
+def test_models_that_are_no_decoder_are_refused(model: str) -> None:
+    """Once a T5 had the sizes of its encoder's layers alone."""
+    shape = read_model(model).chained
+    count = len(shape.layers)
+    stage = StagePlan(range(2), range(count), (LayerStrategy(1, 2),) * count)
+    plan = Plan(shape, read_cluster("a100_8"), (stage,), 4, 2)
+    for export in (to_megatron, to_torchtitan):
+        with pytest.raises(PlanError, match=f"^model: {model} is not an embedding, equal transformer layers"):
+            to(export, plan)
+
+
+def test_heads_that_do_not_divide_are_refused() -> None:
+    plan = some_plan(*[LayerStrategy(4, 1)] * 10, model="llama2_70b")
+    layer = plan.model.layers[1]
+    assert isinstance(layer, TransformerLayer)
+    few = replace(layer, num_heads=24, num_kv_heads=6, hidden_size=24 * 128)
+    runs = tuple(
+        (count, few if isinstance(each, TransformerLayer) else replace(each, hidden_size=24 * 128))
+        for count, each in plan.model.runs
+    )
+    plan = replace(plan, model=replace(plan.model, runs=runs))
+    with pytest.raises(
+        PlanError, match="^num_kv_heads: 6 and 4 tensor-parallel GPUs do not divide one another$"
+    ):
+        to(to_megatron, plan)
+    with pytest.raises(PlanError, match="^num_kv_heads: 4 tensor-parallel GPUs do not divide the 6$"):
+        to(to_torchtitan, plan)
+
+
+def test_a_model_of_torchtitans_own_is_named() -> None:
+    rated = searched("llama3_8b", "h100_16", True)[0]
+    exported = to_torchtitan(rated, Limits(costs_of(rated.plan), capacities_gib(rated.plan)))
+    options = parsed_torchtitan(exported)
+    assert (options["module"], options["config"]) == ("llama3", "llama3_8b")
+    other = to(to_torchtitan, some_plan(*[LayerStrategy(2, 2, 3)] * 10))
+    assert parsed_torchtitan(other)["config"] is None
+    assert other.differs == ("torchtitan 0.3.0 has no gpt3_1.3b: give --module and --config of your own",)
+
+
+def test_idle_gpus_are_said() -> None:
+    plan = some_plan(cluster="a100_16")
+    for exported in (to(to_megatron, plan), to(to_torchtitan, plan)):
+        assert "8 of 16 GPUs are used; start a process for each of these" in exported.differs
+
+
+def test_golden_text(golden: Callable[[str, str], None]) -> None:
+    plan = some_plan(*[LayerStrategy(2, 2, 3)] * 3, model="llama3_8b", cluster="h100_8")
+    golden("export/megatron.txt", megatron_text(to(to_megatron, plan, 76.0)))
+    golden("export/torchtitan.txt", torchtitan_text(to(to_torchtitan, plan, 76.0)))
