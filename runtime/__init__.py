@@ -33,12 +33,18 @@ What scripts, users' files and documented command lines name stands beside the r
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from runtime.execution.pipeline import Pipeline
 
 __all__ = ["Pipeline"]
+
+if "RANK" in os.environ:  # one of several processes
+    from runtime.transport.error_lines import print_errors_in_one_line
+
+    print_errors_in_one_line()
 
 
 def __getattr__(name: str) -> Any:

@@ -1,8 +1,8 @@
 """Batches of a training loop of one's own: cut into micro-batches, and read ahead from a DataLoader.
 
-A batch is a pair of inputs and targets, each a tensor, a tuple of tensors, or a mapping of block to these
-where blocks read different ones; or it is a list with a tuple (inputs, targets) for each micro-batch. Only
-processes with a block that reads need one. What the blocks compute is not known here.
+A batch is a pair of inputs and targets, in the forms of `runtime.models.user.reading`; or it is a list with
+a tuple (inputs, targets) for each micro-batch. Only processes with a block that reads need one. What the
+blocks compute is not known here.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from placements import Kind, Placement
+from runtime.models.user.reading import INPUTS, TARGETS, Reading, ReadNames, Sample, put
 from runtime.models.user.seeds import digest
-from runtime.models.user.user_file import Sample, as_read, put, several
-from runtime.program.tensor_flow import computes_loss, forward_graphs, forward_inputs
 
 READ_AHEAD = 2
 """Batches that a thread reads ahead."""
@@ -77,6 +76,7 @@ class BatchData:
         device: Where tensors are put.
         weighs: Whether losses have weights: then a process with a loss reads the targets of all losses, of
             which its own is a part.
+        names: Of the arguments of all blocks' modules, as far as `cut` knows them.
     """
 
     def __init__(
@@ -87,17 +87,19 @@ class BatchData:
         dtype: torch.dtype,
         device: torch.device,
         weighs: bool = False,
+        names: ReadNames | None = None,
     ) -> None:
         """Find the blocks that read; nothing is taken yet."""
-        graphs = forward_graphs(placement)
-        self._graph_of = {block: i for i, graph in enumerate(graphs) for block in graph}
-        self.num_graphs = len(graphs)
-        own = [block.name for block in placement.on(device_index) if block.kind is Kind.F]
-        self._begins = [block for block in own if not forward_inputs(placement, block)]
-        self._ends = [block for block in own if computes_loss(placement, block)]
-        all_ends = [block for graph in graphs for block in graph if computes_loss(placement, block)]
-        self._weighed = all_ends if weighs and self._ends else self._ends
-        self._seed, self._dtype, self._device = seed, dtype, device
+        self._reading = Reading(
+            placement, names or {}, dtype, device, lambda reason: BatchError(f"batch: {reason}")
+        )
+        self.num_graphs = self._reading.num_graphs
+        own = {block.name for block in placement.on(device_index) if block.kind is Kind.F}
+        self._begins, self._ends = (
+            [block for block in readers if block in own] for readers in self._reading.blocks.values()
+        )
+        self._weighed = self._reading.blocks[TARGETS] if weighs and self._ends else self._ends
+        self._seed = seed
         self._first: dict[tuple[str, str], list[tuple[int, ...]]] = {}
         self._read: dict[tuple[str, int], Sample] = {}
 
@@ -116,6 +118,17 @@ class BatchData:
         """Whether any does."""
         return self.is_first or self.is_last
 
+    def check(self, batch: Any) -> None:
+        """Ensure that some block, of this process or of another, reads each name in a batch.
+
+        Raises:
+            BatchError: No block does.
+        """
+        for pair in batch if _has_pairs(batch) else [batch]:
+            if isinstance(pair, (tuple, list)) and len(pair) == 2:
+                for what, found in zip(self._reading.blocks, pair, strict=True):
+                    self._reading.check(found, what)
+
     def take(self, batch: Any, num_micro_batches: int | None) -> int:
         """Let the blocks read from this batch; return how many micro-batches it has for each of them.
 
@@ -124,8 +137,8 @@ class BatchData:
             num_micro_batches: That it must have; None for as many as there are samples for.
 
         Raises:
-            BatchError: It cannot be cut so, lacks what a block reads, or its tensors have other shapes than
-                those of the first batch.
+            BatchError: It cannot be cut so, lacks what a block reads, has what no block reads, or its tensors
+                have other shapes than those of the first batch.
         """
         count = None if num_micro_batches is None else num_micro_batches * self.num_graphs
         pairs = micro_batches(batch, count, self._num_samples())
@@ -138,10 +151,10 @@ class BatchData:
         self._read = {}
         for block in dict.fromkeys((*self._begins, *self._weighed)):
             for n in range(number):
-                inputs, targets = pairs[n * self.num_graphs + self._graph_of[block]]
+                inputs, targets = pairs[n * self.num_graphs + self._reading.graph_of[block]]
                 self._read[block, n] = Sample(
-                    self._tensors(inputs, block, "inputs") if block in self._begins else (),
-                    self._tensors(targets, block, "targets") if block in self._weighed else (),
+                    self._tensors(inputs, block, INPUTS) if block in self._begins else (),
+                    self._tensors(targets, block, TARGETS) if block in self._weighed else (),
                     0,
                 )
         return number
@@ -157,16 +170,7 @@ class BatchData:
         return found[0] if found else None
 
     def _tensors(self, found: Any, block: str, what: str) -> tuple[Tensor, ...]:
-        if isinstance(found, Mapping):
-            if block not in found:
-                raise BatchError(
-                    f"batch: has {what} for {', '.join(map(str, found))}, none for {block}; add them"
-                )
-            found = found[block]
-        values = several(found)
-        for value in values:
-            if not isinstance(value, Tensor):
-                raise BatchError(f"batch: the {what} of {block} hold a {type(value).__name__}; give tensors")
+        values = self._reading.tensors(found, block, what)
         shapes = [tuple(value.shape) for value in values]
         first = self._first.setdefault((block, what), shapes)
         if shapes != first:
@@ -174,7 +178,7 @@ class BatchData:
                 f"batch: the {what} of a micro-batch of {block} are of shapes {shapes}, and were {first} in "
                 "the first step, as its messages are; pad or cut them to these"
             )
-        return tuple(as_read(value, self._dtype, self._device) for value in values)
+        return values
 
 
 def micro_batches(batch: Any, count: int | None, num_samples: int | None = None) -> list[Pair]:
@@ -194,11 +198,7 @@ def micro_batches(batch: Any, count: int | None, num_samples: int | None = None)
     """
     if isinstance(batch, FailedBatch):
         raise BatchError(batch.reason)
-    if (
-        isinstance(batch, list)
-        and batch
-        and all(isinstance(each, tuple) and len(each) == 2 for each in batch)
-    ):
+    if _has_pairs(batch):
         if count is not None and len(batch) != count:
             raise BatchError(
                 f"batch: is a list of {len(batch)} micro-batches instead of {count}; give {count}"
@@ -228,6 +228,12 @@ def micro_batches(batch: Any, count: int | None, num_samples: int | None = None)
         )
     each = sizes[0] // count
     return [(_part(batch[0], n * each, each), _part(batch[1], n * each, each)) for n in range(count)]
+
+
+def _has_pairs(batch: Any) -> bool:
+    """Tell whether a batch is a list with a tuple (inputs, targets) for each micro-batch."""
+    is_list = isinstance(batch, list) and bool(batch)
+    return is_list and all(isinstance(each, tuple) and len(each) == 2 for each in batch)
 
 
 def _tensors_in(value: Any) -> Iterator[Tensor]:

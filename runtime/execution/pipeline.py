@@ -99,7 +99,7 @@ class Pipeline:
         exact: Whether sums over devices, of copies, shards and the norm, are made in the order of the
             devices, so that they have the bits of the model in one piece; otherwise the library adds up.
         compile: Backend of `torch.compile` for the own blocks' modules: ``inductor``, ``aot_eager`` or
-            ``eager``; None to leave them as they are. Without `modules` the job's own is used.
+            ``eager``; None for the job's own. The four options of modules need `modules`.
 
     Raises:
         ScriptError: The job cannot be read, or is not for as many processes.
@@ -123,6 +123,7 @@ class Pipeline:
         options = replace(_options(timeout_s), exact=exact)
         script = read_script_of(job, options.device)
         check_script(script, options.device, options.num_devices)
+        of_modules = {"loss": loss, "precision": precision, "loss_weight": loss_weight, "compile": compile}
         with ExitStack() as stack:
             transport = stack.enter_context(connected(script, options))
             body = None
@@ -130,8 +131,9 @@ class Pipeline:
                 given = Given(modules, loss, loss_weight, precision, compile or script.model.compile)
                 body, model = _joined(given, script, options, transport)
                 script = replace(script, model_data=model.to_dict())
-                weighs = body.weight_of_loss is not None
-                body.read_from(_batch_data(script, options, transport, weighs))
+                body.read_from(_batch_data(script, options, transport, body))
+            elif unused := [name for name, value in of_modules.items() if value is not None]:
+                raise ScriptError(f"{unused[0]}: is for modules, and there are none; leave it out")
             elif script.model.weight_versions != WeightMode.FLUSH:
                 raise ScriptError(
                     f"{job}: updates weights without a flush ({script.model.weight_versions}), but in a loop "
@@ -480,6 +482,7 @@ class Pipeline:
             if batch is not None:
                 raise BatchError("batch: the job's own model reads its own text; leave the batch out")
             return self._script.num_micro_batches
+        self._data.check(batch)
         if not self._data.reads:
             return None
         if batch is None:
@@ -575,10 +578,13 @@ def _options(timeout_s: float) -> RunOptions:
         ) from None
 
 
-def _batch_data(script: Script, options: RunOptions, transport: Transport, weighs: bool = False) -> BatchData:
+def _batch_data(
+    script: Script, options: RunOptions, transport: Transport, body: GivenModules | None = None
+) -> BatchData:
     model = script.model
     dtype: torch.dtype = getattr(torch, model.dtype)
-    return BatchData(script.placement, options.device, model.seed, dtype, transport.device, weighs)
+    weighs, names = (False, {}) if body is None else (body.weight_of_loss is not None, body.read_names)
+    return BatchData(script.placement, options.device, model.seed, dtype, transport.device, weighs, names)
 
 
 class Given(NamedTuple):

@@ -137,7 +137,8 @@ class DeviceProfiler(BlockProfiler):
             for clock_mhz in self._waiting_clocks()
             if (power_w := self._blocking_w(clock_mhz)) is not None
         ]
-        return DeviceProfile(tuple(self.profiler.costs), tuple(waits), self.description)
+        description = "; ".join(filter(None, [self.description, self.profiler.limit]))
+        return DeviceProfile(tuple(self.profiler.costs), tuple(waits), description)
 
     def close(self) -> None:
         """Give the clock back."""
@@ -223,6 +224,7 @@ def _of_gpu(
         sweep,
         clock,
         clocks,
+        gpu.clock_mhz,
         settle=lambda: time.sleep(5 * longest_s),
         synchronize=_synchronize,
         align=align,

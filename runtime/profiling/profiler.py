@@ -3,16 +3,21 @@
 Every iteration runs at one clock. A clock's figures are means over all micro-batches of its iterations. An
 energy counter that moves only every ten milliseconds or so is waited for before and after each block, and
 what the device uses in those waits is taken off again: repetition alone would not do, because the counter is
-always late, never early. The module does not know torch, NVML or what a block is.
+always late, never early. A driver may grant less than the clock that was asked for, as under a power limit:
+figures are of the clock at which a block ran. The module does not know torch, NVML or what a block is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from statistics import median_low
 from typing import Any, NamedTuple, Protocol
 
 from runtime.clocks.clock import Clock
+
+CLOCK_STEP_MHZ = 15
+"""What lies between two clocks of NVIDIA's GPUs; clocks that are nearer are taken for one."""
 
 
 class Meter(Protocol):
@@ -96,15 +101,21 @@ class _Started(NamedTuple):
 
 @dataclass
 class _Sum:
-    """The runs of a block at the present clock."""
+    """The runs of a block at one clock, and the clocks read after each."""
 
     count: int = 0
     time_ms: float = 0.0
     energy_mj: float = 0.0
+    clocks_mhz: list[int] = field(default_factory=list)
 
     @property
     def mean_mj(self) -> float:
         return self.energy_mj / self.count
+
+    def add(self, other: _Sum) -> None:
+        self.count += other.count
+        self.time_ms += other.time_ms
+        self.energy_mj += other.energy_mj
 
 
 @dataclass
@@ -137,13 +148,14 @@ class Profiler:
         sweep: How much to measure.
         clock: Takes the clocks; None to measure at the device's own only.
         clocks_mhz: To go through, in any order; ignored without `clock`.
-        current_mhz: Returns the clock at which the device runs, for the case without `clock`.
+        current_mhz: Returns the clock at which the device runs; None where nothing tells.
         settle: Called after a clock was asked for; returns when it is in force.
         synchronize: Returns when what was computed so far is done.
         align: Returns when the energy counter has just moved; None if it moves all the time.
         meet: Returns when all devices of a block are there; else their waiting would count as the block's.
         is_done: Whether the sweep has ended.
         costs: At the clocks that are done, the highest first.
+        limit: One line if the device did not go as high as asked, else empty.
     """
 
     meter: Meter
@@ -157,6 +169,7 @@ class Profiler:
     meet: Callable[[str], None] = lambda kind: None
     is_done: bool = field(default=False, init=False)
     costs: list[Cost] = field(default_factory=list, init=False)
+    limit: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
         """Begin at the highest clock, with an iteration that is not counted."""
@@ -164,6 +177,7 @@ class Profiler:
         self._at: int | None = None
         self._iterations = -1
         self._sums: dict[str, _Sum] = {}
+        self._kept: dict[tuple[str, int | None], _Sum] = {}
         self._rises: dict[str, _Rises] = {}
         self._started: _Started | None = None
 
@@ -188,6 +202,7 @@ class Profiler:
         """Add what was measured since `begin`, once the block is done."""
         self.synchronize()
         end_ms = self.meter.now_ms()
+        clock_mhz = None if self._at is None else self.current_mhz()
         started, self._started = self._started, None
         assert started is not None and started.kind == kind, f"{kind} ends but did not begin"
         if self.is_done or self._iterations < 0:
@@ -196,6 +211,7 @@ class Profiler:
         added.count += 1
         added.time_ms += end_ms - started.begin_ms
         added.energy_mj += self._energy_mj(started, end_ms)
+        added.clocks_mhz += [] if clock_mhz is None else [clock_mhz]
 
     def end_iteration(self) -> None:
         """Take the clock down if all was measured enough, or end the sweep."""
@@ -251,12 +267,32 @@ class Profiler:
         return self.meter.energy_mj() is not None
 
     def _keep(self) -> None:
-        clock_mhz = self.current_mhz() if self._at is None else self._at
+        """Add what was measured to the figures of the clocks at which the blocks ran."""
+        current_mhz = self.current_mhz() if self._at is None else self._at
+        ran_at = {kind: self._ran_at_mhz(added.clocks_mhz, current_mhz) for kind, added in self._sums.items()}
         for kind, added in self._sums.items():
-            energy_mj = added.mean_mj if self.measures_energy else None
-            self.costs.append(Cost(kind, clock_mhz, added.time_ms / added.count, energy_mj))
-            if energy_mj is not None:
-                self._rises.setdefault(kind, _Rises()).add(energy_mj, self.sweep.rises)
+            is_new = (kind, ran_at[kind]) not in self._kept
+            self._kept.setdefault((kind, ran_at[kind]), _Sum()).add(added)
+            if self.measures_energy and is_new:
+                self._rises.setdefault(kind, _Rises()).add(added.mean_mj, self.sweep.rises)
+        self.costs = [
+            Cost(kind, clock_mhz, each.time_ms / each.count, each.mean_mj if self.measures_energy else None)
+            for (kind, clock_mhz), each in self._kept.items()
+        ]
+        highest_mhz = max((mhz for mhz in ran_at.values() if mhz is not None), default=None)
+        if self._at is not None and highest_mhz is not None and highest_mhz < self._at:
+            self._left = [
+                mhz for mhz in self._left if mhz < highest_mhz
+            ]  # the others would do the same again
+            self.limit = self.limit or f"ran at {highest_mhz} MHz where {self._at} MHz were asked for"
+
+    def _ran_at_mhz(self, read_mhz: Sequence[int], asked_mhz: int | None) -> int | None:
+        """Return the clock at which a block ran: of the sweep if one is near, what was asked if unread."""
+        if not read_mhz or asked_mhz is None:
+            return asked_mhz
+        median = median_low(read_mhz)
+        nearest = min((asked_mhz, *self._left), key=lambda mhz: abs(mhz - median))
+        return nearest if abs(nearest - median) < CLOCK_STEP_MHZ else median
 
 
 def blocking_by_clock(profiles: Iterable[DeviceProfile]) -> dict[int | None, float]:

@@ -5,5 +5,6 @@ needs. `shards` has the collectives between the devices of one block, under auto
 between devices that hold the same parameters, which go on beside the blocks. `protocol` says what a device
 can ask of the others. `process_groups` joins processes by `torch.distributed`; `turns` and `in_memory` join
 threads of one process, of which one runs at a time, for tests and for the reference that repeats a run.
-`agreement` lets processes go on together or not at all; `contact` knows why one no longer answers.
+`agreement` lets processes go on together or not at all; `contact` knows why one no longer answers, and
+`error_lines` prints the error that ends one.
 """

@@ -19,10 +19,10 @@ from runtime.models.core.compiling import check_compile
 from runtime.models.core.layers import Parameter
 from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.user.packing import Forms, packed_shape
+from runtime.models.user.reading import ReadNames, Sample
 from runtime.models.user.seeds import seeded
 from runtime.models.user.tracing import try_block
 from runtime.models.user.user import UserModules
-from runtime.models.user.user_file import Sample
 from runtime.program.tensor_flow import forward_inputs
 
 Modules = (
@@ -32,6 +32,9 @@ Modules = (
 
 Loss = Callable[..., Any]
 """Returns the scalar loss of a last block's outputs and the targets."""
+
+Description = tuple[Mapping[str, Mapping[str, Parameter]], ReadNames]
+"""By block, the parameters and the names of what is read."""
 
 LossWeight = Callable[..., float]
 """Returns what a loss counts, as the number of tokens that are no padding, from the targets."""
@@ -51,7 +54,7 @@ def own_modules(modules: Modules, placement: Placement, own: Sequence[str]) -> d
     forward = [block.name for block in placement.topological_order if block.kind is Kind.F]
     found: dict[str, Any]
     if isinstance(modules, (Mapping, nn.ModuleDict)):
-        found = {name: modules[name] for name in forward if name in modules}
+        found = dict(modules.items())
     elif is_list(modules):
         modules = list(modules)
         if len(modules) != len(forward) or any(len(forward_inputs(placement, name)) > 1 for name in forward):
@@ -169,22 +172,24 @@ class GivenModules(UserModules):
         self._keeps_names = keeps_names and self._keep_names()
         self.modules = {name: source.given[name] for name in self.names if name in own}
         self._parameters = {name: self._parameters[name] for name in self.modules}
+        self.read_names = {name: self.read_names[name] for name in self.modules}
         self._check_modules()
 
     @property
-    def described(self) -> dict[str, dict[str, Parameter]]:
-        """What other processes must know of the own blocks' parameters."""
-        return self._parameters
+    def described(self) -> Description:
+        """What other processes must know of the own blocks."""
+        return self._parameters, self.read_names
 
     @property
     def has_shapes(self) -> bool:
         """Whether the shapes between all blocks are known."""
         return len(self.forms) == len(self.names)
 
-    def know(self, described: Sequence[Mapping[str, Mapping[str, Parameter]]]) -> None:
+    def know(self, described: Sequence[Description]) -> None:
         """Take over what each process has `described`."""
-        for each in described:
-            self._parameters |= {block: dict(named) for block, named in each.items()}
+        for parameters, read_names in described:
+            self._parameters |= {block: dict(named) for block, named in parameters.items()}
+            self.read_names |= read_names
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the parameters of the modules themselves, by their names in the model."""

@@ -18,9 +18,9 @@ from placements.plain_data import Field
 from runtime.models.core.layers import Parameter
 from runtime.models.core.options import ModelError
 from runtime.models.user.packing import Forms, forms_of, have_samples, packed
+from runtime.models.user.reading import Sample, UserData
 from runtime.models.user.seeds import seeded
 from runtime.models.user.sources import ModuleSource
-from runtime.models.user.user_file import Sample, UserData
 from runtime.models.user.user_shares import check_shares
 from runtime.program.tensor_flow import computes_loss, forward_inputs
 from runtime.program.tensor_spec import TensorSpec

@@ -49,10 +49,11 @@ from runtime.models.core.precision import compute_type
 from runtime.models.user.calling import Call, CalledModule, call
 from runtime.models.user.cut import INPUT_NAMES, TARGET_NAMES, names_in_model
 from runtime.models.user.packing import Forms, forms_of, packed, packed_shape, unpacked
+from runtime.models.user.reading import INPUTS, TARGETS, Reading, Sample, UserData, several
 from runtime.models.user.seeds import digest, seeded
 from runtime.models.user.sources import ModuleSource
 from runtime.models.user.tracing import changes_buffer, check_tensors, forms_from_plain, trace
-from runtime.models.user.user_file import Sample, UserData, UserFile, several
+from runtime.models.user.user_file import UserFile
 from runtime.program.tensor_flow import computes_loss, forward_graphs, forward_inputs, pair_backward
 from runtime.program.tensor_spec import TensorSpec
 from runtime.transport.shards import Shards, share_shape
@@ -67,6 +68,7 @@ class UserModules:
         names: The forward blocks, in topological order.
         source: Where the modules come from.
         dtype: Of all floats.
+        read_names: The names of what the modules of some blocks read, which `cut` knows.
 
     Args:
         options: Path, type and seed, and what the blocks hand over, if that is known.
@@ -114,7 +116,16 @@ class UserModules:
         self._carried_dtype = compute_type(options.precision, options.dtype)
         self.names = [block.name for block in placement.topological_order if block.kind is Kind.F]
         self._check_devices()
+        if unknown := [str(name) for name in modules if name not in self.names]:
+            raise ModelError(
+                f"modules: {source.name} has one for {', '.join(unknown)}, which are no forward blocks of "
+                f"{placement.name}; give those of {', '.join(self.names)} alone"
+            )
         self.modules = {name: modules[name] for name in self.names if name in modules}
+        self.read_names: dict[str, Mapping[str, tuple[str, ...]]] = {
+            block: {INPUTS: getattr(module, INPUT_NAMES, ()), TARGETS: getattr(module, TARGET_NAMES, ())}
+            for block, module in self.modules.items()
+        }
         self._graphs = forward_graphs(placement)
         self._parameters: dict[str, dict[str, Parameter]] = {}
         self._tensor_of: dict[str, Tensor] = {}
@@ -177,11 +188,15 @@ class UserModules:
 
     def data(self, num_micro_batches: int, device: torch.device | str) -> UserData:
         """Return what the blocks read."""
-        names = {
-            block: (tuple(getattr(module, INPUT_NAMES, ())), tuple(getattr(module, TARGET_NAMES, ())))
-            for block, module in self.modules.items()
-        }
-        return UserData(self.source, self.placement, self.dtype, device, names)
+        of_data = f"model.path: data of {self.source.name}"
+        reading = Reading(
+            self.placement,
+            self.read_names,
+            self.dtype,
+            device,
+            lambda reason: ModelError(f"{of_data} {reason}"),
+        )
+        return UserData(self.source, reading)
 
     def forward(
         self, block: str, inputs: Sequence[Tensor], sample: Any, weights: Weights, shards: Shards
@@ -244,7 +259,7 @@ class UserModules:
         ]
         arguments += sample.inputs
         ends, loss = computes_loss(self.placement, block), self.source.loss
-        takes_targets = loss is None or bool(getattr(self.modules[block], TARGET_NAMES, ()))
+        takes_targets = loss is None or bool(self.read_names[block][TARGETS])
         if ends and takes_targets:
             arguments += sample.targets
         versions = {name: value._version for name, value in buffers.items()}

@@ -8,52 +8,19 @@ from __future__ import annotations
 import itertools
 import runpy
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from placements import Placement
 from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.user.late_values import build_late, fill_attributes
 from runtime.models.user.seeds import digest, seeded
-from runtime.models.user.sources import ModuleSource
-from runtime.program.tensor_flow import computes_loss, forward_graphs, forward_inputs
-from runtime.transport.shards import share_of
-
-
-class Sample(NamedTuple):
-    """What a block reads of a micro-batch.
-
-    Attributes:
-        inputs: For a block without inputs of its own; else empty.
-        targets: For a block that computes a loss; else empty.
-        seed: Of the block's random numbers.
-        num_shares: How many of these would be all samples.
-    """
-
-    inputs: tuple[Tensor, ...]
-    targets: tuple[Tensor, ...]
-    seed: int
-    num_shares: int = 1
-
-    def share(self, index: int, count: int) -> Sample:
-        """Return one of several equal shares of the samples, which are dimension 0 of every tensor."""
-        inputs, targets = (
-            tuple(share_of(value, index, count) for value in values) for values in (self.inputs, self.targets)
-        )
-        return Sample(inputs, targets, self.seed, count)
-
-    def copied(self) -> Sample:
-        """Return a copy, for a block that is only tried: it may change what it reads in place."""
-        inputs, targets = (tuple(value.clone() for value in values) for values in (self.inputs, self.targets))
-        return self._replace(inputs=inputs, targets=targets)
-
 
 _numbers = itertools.count()
 """Of files that were run to be compiled."""
@@ -97,10 +64,11 @@ class UserFile:
         with self._seeded("file"):
             self._defined = _run(self.path, options.compile is not None)
         self.loss = self._function("loss")
-        if self._function("data") is None or not (self._function("build") or self._function("blocks")):
+        num_builders = sum(self._function(name) is not None for name in ("build", "blocks"))
+        if self._function("data") is None or num_builders != 1:
             raise ModelError(
-                f"model.path: {self.path} must define data(iteration, micro_batch), and build(block) or "
-                "blocks()"
+                f"model.path: {self.path} must define data(iteration, micro_batch), and either build(block) "
+                "or blocks()"
             )
 
     @property
@@ -208,78 +176,3 @@ class UserFile:
 
 def _build_one(build: Callable[[str], Any], name: str) -> dict[str, Any]:
     return {name: build(name)}
-
-
-class UserData(NamedTuple):
-    """What the blocks read.
-
-    Attributes:
-        file: Has the data.
-        placement: Says which blocks read.
-        dtype: Of all floats.
-        device: Where the tensors are put.
-        names: For each block the names of its inputs and its targets, in order, if `cut` knows them.
-    """
-
-    file: ModuleSource
-    placement: Placement
-    dtype: torch.dtype
-    device: torch.device | str
-    names: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]
-
-    def read(self, block: str, iteration: int, micro_batch: int) -> Sample:
-        """Return what a block reads of a micro-batch.
-
-        Raises:
-            ModelError: The file's data is not for this block.
-        """
-        seed = digest(self.file.seed, block, iteration, micro_batch)
-        begins, ends = not forward_inputs(self.placement, block), computes_loss(self.placement, block)
-        if not begins and not ends:
-            return Sample((), (), seed)
-        graphs = forward_graphs(self.placement)
-        graph = next(i for i, names in enumerate(graphs) if block in names)
-        inputs, targets = self.file.data(iteration, micro_batch * len(graphs) + graph)
-        of_inputs, of_targets = self.names.get(block, ((), ()))
-        read = self._tensors(inputs, block, "inputs", of_inputs) if begins else ()
-        return Sample(read, self._tensors(targets, block, "targets", of_targets) if ends else (), seed)
-
-    def _tensors(self, found: Any, block: str, what: str, names: Sequence[str]) -> tuple[Tensor, ...]:
-        if isinstance(found, Mapping) and names and block not in found:
-            if missing := [name for name in names if name not in found]:
-                raise ModelError(
-                    f"model.path: data of {self.file.name} has {what} {', '.join(map(str, found))}, not "
-                    f"{', '.join(missing)}, which {block} takes; add them"
-                )
-            found = tuple(found[name] for name in names)
-        if isinstance(found, Mapping):
-            if block not in found:
-                raise ModelError(
-                    f"model.path: data of {self.file.name} has {what} for {', '.join(map(str, found))}, none "
-                    f"for {block}; add them"
-                )
-            found = found[block]
-        for value in several(found):
-            if not isinstance(value, Tensor):
-                raise ModelError(
-                    f"model.path: data of {self.file.name} has a {type(value).__name__} among the {what} of "
-                    f"{block}; return tensors"
-                )
-        return tuple(as_read(value, self.dtype, torch.device(self.device)) for value in several(found))
-
-
-def as_read(value: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return a tensor as blocks read it: floats of one type, on a device."""
-    return put(value.to(dtype) if value.is_floating_point() else value, device)
-
-
-def put(value: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor on a device, without waiting for what a GPU was given to do before."""
-    if device.type == "cuda" and value.device.type == "cpu":
-        value = value.pin_memory()
-    return value.to(device, non_blocking=True)
-
-
-def several(values: Any) -> tuple[Any, ...]:
-    """Return one or several values as a tuple."""
-    return tuple(values) if isinstance(values, (tuple, list)) else (values,)

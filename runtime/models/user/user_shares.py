@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from runtime.models.core.options import ModelError
-from runtime.models.user.user_file import Sample
+from runtime.models.user.reading import Sample
 from runtime.transport.shards import share_of, sum_in_order
 
 

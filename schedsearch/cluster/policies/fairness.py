@@ -41,11 +41,13 @@ class MaxMinFairness(LeastFirst):
 class IsolatedSplit:
     """Gives each of n jobs 1/n of the GPUs of each type, as it would have in a cluster of its own.
 
-    The objective is that of max-min fairness, which is never below it.
+    It reads no throughputs, so it takes all types for equal. The objective is that of max-min fairness, which
+    is never below it.
     """
 
-    name: str = "isolated"
-    shares_space: bool = False
+    name: ClassVar[str] = "isolated"
+    shares_space: ClassVar[bool] = False
+    is_agnostic: ClassVar[bool] = True
 
     def allocate(self, demand: Demand) -> Allocation:
         """Return the split."""

@@ -147,7 +147,7 @@ class Simulation:
 
     def _decide_if_due(self) -> None:
         elapsed_s = self.now_s - self.decided_s
-        is_due = self.is_stale and (elapsed_s >= self.options.reset_s or self.decided_s == 0)
+        is_due = self.is_stale and (self.now_s >= self._due_s or self.decided_s == 0)
         if is_due or self.now_s >= self.valid_until_s:
             demand = self._demand()
             allocation = None if demand is None else self.policy.allocate(demand)
@@ -158,6 +158,11 @@ class Simulation:
             self.history.decide(self.now_s, len(self.table.index))
             self.decided_s, self.is_stale = self.now_s, False
             self.valid_until_s = math.inf if allocation is None else allocation.valid_until_s
+
+    @property
+    def _due_s(self) -> float:
+        """When the policy may decide again."""
+        return self.decided_s + self.options.reset_s
 
     def _demand(self) -> Demand | None:
         """Return what the policy is asked: about jobs that can run on the GPUs that are not away."""
@@ -242,7 +247,8 @@ class Simulation:
 
     def _wait(self) -> bool:
         """Go on to the next event when nothing runs; return whether there is one."""
-        event_s = min(self.failures.next_repair_s(), self.valid_until_s)
+        due_s = self._due_s if self.is_stale else math.inf
+        event_s = min(self.failures.next_repair_s(), self.valid_until_s, due_s)
         if self.arrivals.next is not None:
             self.now_s = max(self.now_s, min(self.arrivals.next.arrival_s, event_s))
         elif self.is_stale:

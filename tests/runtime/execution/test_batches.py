@@ -187,13 +187,19 @@ def test_blocks_read_their_own_part() -> None:
     assert data.read("J", 0, 1).seed != data.read("J", 1, 1).seed
     with pytest.raises(BatchError, match="batch: has inputs for F1, none for F0; add them"):
         data.take(({"F1": torch.ones(4, 5)}, torch.arange(4)), 2)
-    with pytest.raises(BatchError, match="batch: the targets of J hold a NoneType; give tensors"):
+    with pytest.raises(BatchError, match="batch: has a NoneType among the targets of J; give tensors"):
         data.take((torch.ones(4, 3), None), 2)
     with pytest.raises(
         BatchError, match="batch: 5 samples make no whole micro-batches of 2; give a multiple"
     ):
         data.take((torch.ones(5, 3), torch.arange(5)), None)
     assert data.take((torch.ones(6, 3), torch.arange(6)), None) == 3
+
+    middle = BatchData(v_shape(3), 1, 0, torch.float32, CPU)
+    middle.check(({"F0": torch.ones(4)}, {"F2": torch.ones(4)}))
+    for batch in (({"F1": torch.ones(4)}, None), [(None, {"F1": torch.ones(1)})]):
+        with pytest.raises(BatchError, match="for F1, which no block reads"):
+            middle.check(batch)
 
     last = BatchData(v_shape(2), 1, 0, torch.float32, CPU)
     assert (last.is_first, last.is_last) == (False, True)

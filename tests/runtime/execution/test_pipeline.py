@@ -360,6 +360,8 @@ def test_a_jobs_own_model_and_a_users_file_can_be_trained(tmp_path: Path) -> Non
 
     def train(rank: int) -> tuple[list[float], float]:
         dist.init_process_group("gloo", f"file://{tmp_path / 'own'}", rank=rank, world_size=2)
+        with pytest.raises(ValueError, match="^loss: is for modules, and there are none; leave it out"):
+            runtime.Pipeline(None, gpt, loss=cross_entropy)
         with runtime.Pipeline(None, gpt) as pipeline:
             optimizer = torch.optim.AdamW(pipeline.parameters(), lr=0.01)
             losses = []
@@ -374,6 +376,53 @@ def test_a_jobs_own_model_and_a_users_file_can_be_trained(tmp_path: Path) -> Non
     assert other == (losses, loss)
     assert losses[-1] < losses[0]
     assert loss > 0
+
+
+class Named(nn.Module):
+    """Takes two inputs by name, and returns what a loss takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 6), nn.Linear(6, 3)
+
+    def forward(self, left: Tensor, right: Tensor) -> Tensor:
+        found: Tensor = self.last(self.first(left) * right)
+        return found
+
+
+def test_inputs_are_given_by_position_or_by_the_names_of_arguments(tmp_path: Path) -> None:
+    """All that is named is read: a loop and a model's file take the same forms."""
+    folder = job(v_shape(2), tmp_path / "job")
+    left, targets = SAMPLES[:8]
+    right = left.flip(0)
+    torch.manual_seed(0)
+    modules = cut(Named().double(), ["last"], example={"left": left[:2], "right": right[:2]})
+    forms: list[Any] = [
+        (left, right),
+        {"right": right, "left": left},
+        {"F0": (left, right)},
+        {"F0": {"left": left, "right": right}},
+    ]
+    wrong: list[tuple[Any, str]] = [
+        ({"left": left, "right": right, "third": left}, "has inputs for third, which no block reads; give"),
+        ({"left": left}, "has inputs for left, none for right; add them"),
+        (
+            {"F0": {"left": left, "right": right, "third": left}},
+            "has inputs of F0 for left, right, third; give",
+        ),
+    ]
+
+    def train(rank: int) -> list[float]:
+        with runtime.Pipeline(modules, folder, loss=cross_entropy) as pipeline:
+            losses = [pipeline.step((inputs, targets)) for inputs in forms]
+            for inputs, reason in wrong:
+                with pytest.raises(ValueError, match=f"^device 0: batch: {reason}"):
+                    pipeline.step((inputs, targets))
+            return losses
+
+    losses, others = join(2, train, tmp_path)
+    assert losses == others
+    assert losses == losses[:1] * len(forms)
 
 
 def failing(
@@ -498,6 +547,13 @@ ON_ALL = {
         "device 0: batch: 9 samples make no 4 equal micro-batches; give a multiple of 4",
     ),
     "later": (fails_later, "device 1: F1 of micro-batch 0: RuntimeError: lost its way"),
+    "inputs of a later block": (
+        lambda pipeline: [
+            pipeline.step(batch)
+            for batch in (SAMPLES[:8], ({"F0": SAMPLES[:8][0], "F1": SAMPLES[:8][0]}, SAMPLES[:8][1]))
+        ],
+        "device 0: batch: has inputs for F1, which no block reads; give those of F0 alone, and let blocks",
+    ),
     "evaluation": (fails_in_evaluation, "device 1: F1 of micro-batch 0: RuntimeError: lost its way"),
     "nan": (
         endless,

@@ -224,6 +224,7 @@ def changed(before: str, after: str, text: str = MLP) -> str:
     return text.replace(before, after)
 
 
+TARGETS = "values.sum(1, keepdim=True).expand(2, 6)"
 NORM = "nn.Sequential(first, nn.BatchNorm1d(6))"
 OWN_NORM = "OwnNorm(first)"
 SEQUENTIAL = "nn.Sequential(first, nn.Dropout(0.2), nn.Tanh())"
@@ -263,7 +264,37 @@ SEQUENTIAL = "nn.Sequential(first, nn.Dropout(0.2), nn.Tanh())"
         ),
         (changed("return nn", "raise SystemExit(0) #"), v_shape(2), "model.py fails with SystemExit: 0"),
         (changed('"F0": nn.L', '"F9": nn.L', BRANCHES), join_on_one_device(), "no torch module for block F0"),
-        (changed('{"F0": t', '{"F7": t', BRANCHES), join_on_one_device(), "inputs for F7, F1, none for F0"),
+        (
+            changed('{"F0": t', '{"F7": t', BRANCHES),
+            join_on_one_device(),
+            "inputs for F7, which no",
+        ),
+        (
+            changed("return values, ", 'return {"F0": values, "F1": values}, '),
+            v_shape(2),
+            "has inputs for F1, which no block reads; give those of F0 alone, and let blocks hand on",
+        ),
+        (
+            changed("return values, ", 'return {"F0": values, "positions": values}, '),
+            v_shape(2),
+            "has inputs for positions, which no block reads",
+        ),
+        (
+            changed("return values, ", 'return {"F0": {"x": values}}, '),
+            v_shape(2),
+            "has inputs for x, none for F0",
+        ),
+        (
+            changed(TARGETS, '{"F1": values, "F0": values}'),
+            v_shape(2),
+            "has targets for F0, which no block reads; give those of F1 alone",
+        ),
+        (
+            changed('{"F0": nn.', '{"F8": nn.Tanh(), "F0": nn.', BRANCHES),
+            join_on_one_device(),
+            "one for F8, wh",
+        ),
+        (MLP + "\n\ndef blocks(): return {}", v_shape(2), r"either build\(block\) or blocks\(\)"),
         (
             changed(", torch.randn(2, 3)\n", ", 3\n", BRANCHES),
             join_on_one_device(),

@@ -92,6 +92,62 @@ def test_the_sweep_finds_the_power_model_and_ends_past_the_best_clock(gpu: FakeG
     assert min(by_clock(profiler, "F0")) > 345 + 15, "it did not go to the end"
 
 
+class Limited:
+    """A GPU that takes every request, and runs a block no faster than a limit of the block's own."""
+
+    def __init__(self, limits_mhz: Mapping[str, int], reads_more_mhz: int = 0) -> None:
+        self.limits_mhz, self.reads_more_mhz = limits_mhz, reads_more_mhz
+        self.asked_mhz = self.reads_mhz = 1980
+        self.asked: list[int] = []
+        self.time_ms = 0.0
+
+    def set(self, clock_mhz: int) -> None:
+        self.asked_mhz = clock_mhz
+        self.asked.append(clock_mhz)
+
+    def now_ms(self) -> float:
+        return self.time_ms
+
+    def energy_mj(self) -> float:
+        return self.time_ms * 300
+
+    def run(self, kind: str) -> None:
+        clock_mhz = min(self.asked_mhz, self.limits_mhz[kind])
+        self.reads_mhz = clock_mhz + self.reads_more_mhz
+        self.time_ms += time_ms(kind, clock_mhz)
+
+    def profiled(self, clocks_mhz: list[int]) -> Profiler:
+        profiler = Profiler(self, Sweep(iterations=2), self, clocks_mhz, lambda: self.reads_mhz)  # type: ignore[arg-type]
+        while not profiler.is_done:
+            profiler.begin_iteration()
+            for kind in CYCLES:
+                profiler.begin(kind)
+                self.run(kind)
+                profiler.end(kind)
+            profiler.end_iteration()
+        return profiler
+
+
+@pytest.mark.parametrize("reads_more_mhz", [0, 7, -7])
+def test_costs_are_of_the_clock_that_a_block_ran_at(reads_more_mhz: int) -> None:
+    """A driver grants less than was asked for; blocks may be limited at different clocks."""
+    gpu = Limited({"F0": 1500, "B0": 1410}, reads_more_mhz)
+    profiler = gpu.profiled([1200, 1410, 1500, 1800, 1980])
+    assert gpu.asked == [1980, 1410, 1200], "what would run as before is not asked for again"
+    assert list(by_clock(profiler, "F0")) == [1500, 1410, 1200]
+    assert list(by_clock(profiler, "B0")) == [1410, 1200], "measured twice at 1410, and one row"
+    for cost in profiler.costs:
+        assert cost.clock_mhz is not None
+        assert cost.time_ms == pytest.approx(time_ms(cost.kind, cost.clock_mhz))
+    assert profiler.limit == "ran at 1500 MHz where 1980 MHz were asked for"
+
+
+def test_a_clock_that_is_reached_has_no_limit() -> None:
+    profiler = Limited({"F0": 1980, "B0": 1980}).profiled([1200, 1980])
+    assert list(by_clock(profiler, "F0")) == [1980, 1200]
+    assert profiler.limit == ""
+
+
 class Scripted:
     """A meter whose energies are given: of each block, by clock; every block takes 10 ms."""
 

@@ -104,6 +104,60 @@ def test_an_arrival_waits_for_the_next_round_and_the_next_decision() -> None:
     assert early.jobs[2].first_start_s == 720
 
 
+@pytest.mark.parametrize("policy", ["las", "isolated", "fifo", "finish_time_fairness", "water_filling"])
+@pytest.mark.parametrize("next_s", [60_000.0, 900_000.0])
+def test_a_job_in_an_idle_cluster_waits_for_the_next_decision_not_for_the_next_arrival(
+    policy: str, next_s: float
+) -> None:
+    """Job 1 needs both V100s and cannot run on the K80; it came a second after the decision at 50 000 s."""
+    rates = {"small": {"v100": 10.0, "k80": 2.0}, "big": {"v100": 16.0, "k80": 0.0}}
+    throughputs = throughputs_of(rates, (1, 2))
+    jobs = [
+        Job("0", "small", 3600.0, arrival_s=50_000.0),
+        Job("1", "big", 7200.0, 2, arrival_s=50_001.0),
+        Job("2", "small", 100.0, arrival_s=next_s),
+    ]
+    outcome = simulate(jobs, GpuCluster({"v100": 2, "k80": 1}), throughputs, policy_of(policy), KEPT)
+    check_outcome(outcome, throughputs, KEPT)
+    assert outcome.jobs[1].first_start_s == 50_000 + KEPT.reset_s
+
+
+def test_the_isolated_split_takes_the_types_in_gavels_order() -> None:
+    """Its own simulator ends the jobs at these times: as no throughput counts, it draws the types' order."""
+    throughputs = throughputs_of(
+        {
+            "lm": {"v100": 40.0, "p100": 33.0, "k80": 12.5},
+            "resnet": {"v100": 24.0, "p100": 15.5, "k80": 7.0},
+            "rec": {"v100": 9.0, "p100": 2.5, "k80": 1.25},
+        }
+    )
+    types = "lm lm resnet rec lm rec lm rec rec resnet lm rec"
+    steps = (314889, 175815, 51627, 51815, 125942, 53364, 348158, 54545, 10175, 135283, 172018, 23063)
+    arrivals_s = (
+        0.0,
+        2332.744,
+        4650.348,
+        5511.051,
+        5758.261,
+        5872.318,
+        6958.254,
+        8231.565,
+        9402.586,
+        9446.151,
+    )
+    jobs = [
+        Job(str(number), job_type, float(count), arrival_s=arrival_s)
+        for number, (job_type, count, arrival_s) in enumerate(
+            zip(types.split(), steps, (*arrivals_s, 9446.151, 11252.831, 13470.272), strict=True)
+        )
+    ]
+    cluster = GpuCluster({"v100": 2, "p100": 1, "k80": 2})
+    outcome = simulate(jobs, cluster, throughputs, policy_of("isolated"), SimulationOptions())
+    ends_s = (13714.32, 10335.0, 9463.62, 22767.22, 12855.05, 22679.33, 25560.95, 24660.56, 14820.56)
+    expected_s = [*ends_s, 23224.29, 22124.95, 22122.56]
+    assert [one.finish_s for one in outcome.jobs] == pytest.approx(expected_s, abs=0.011)
+
+
 def test_a_round_ends_with_its_last_job_and_idle_time_is_skipped() -> None:
     outcome = on_first(jobs_of((0.0, 100.0), (5000.0, 50.0), (5001.0, 20.0)), GpuCluster({"v100": 2}))
     assert [one.finish_s for one in outcome.jobs] == [100.0, 5050.0, 5070.0]

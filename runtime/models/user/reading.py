@@ -1,0 +1,177 @@
+"""What blocks read of a micro-batch, picked from the inputs and targets that a file or a loop gives.
+
+Inputs are a tensor, several, or a mapping of block to these where blocks read different ones; or they are a
+mapping by the names of the module's arguments, which `runtime.models.user.cut` knows. So are targets. A name
+that nobody reads is a mistake. It does not know where the tensors come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from placements import Placement
+from runtime.models.user.seeds import digest
+from runtime.models.user.sources import ModuleSource
+from runtime.program.tensor_flow import computes_loss, forward_graphs, forward_inputs
+from runtime.transport.shards import share_of
+
+INPUTS, TARGETS = "inputs", "targets"
+
+ReadNames = Mapping[str, Mapping[str, tuple[str, ...]]]
+"""For blocks that are known, the names of their inputs and targets in order; empty where they have none."""
+
+
+class Sample(NamedTuple):
+    """What a block reads of a micro-batch.
+
+    Attributes:
+        inputs: For a block without inputs of its own; else empty.
+        targets: For a block that computes a loss; else empty.
+        seed: Of the block's random numbers.
+        num_shares: How many of these would be all samples.
+    """
+
+    inputs: tuple[Tensor, ...]
+    targets: tuple[Tensor, ...]
+    seed: int
+    num_shares: int = 1
+
+    def share(self, index: int, count: int) -> Sample:
+        """Return one of several equal shares of the samples, which are dimension 0 of every tensor."""
+        inputs, targets = (
+            tuple(share_of(value, index, count) for value in values) for values in (self.inputs, self.targets)
+        )
+        return Sample(inputs, targets, self.seed, count)
+
+    def copied(self) -> Sample:
+        """Return a copy, for a block that is only tried: it may change what it reads in place."""
+        inputs, targets = (tuple(value.clone() for value in values) for values in (self.inputs, self.targets))
+        return self._replace(inputs=inputs, targets=targets)
+
+
+class Reading:
+    """Which blocks read, and what they read of given inputs and targets.
+
+    Attributes:
+        num_graphs: How many separate graphs the forward blocks make.
+        graph_of: The number of the separate graph that each forward block is part of.
+        blocks: The blocks that read inputs, and those that read targets.
+
+    Args:
+        placement: What runs where.
+        names: Of arguments.
+        dtype: Type of all floats.
+        device: Where tensors are put.
+        error: Makes an error of a reason.
+    """
+
+    def __init__(
+        self,
+        placement: Placement,
+        names: ReadNames,
+        dtype: torch.dtype,
+        device: torch.device | str,
+        error: Callable[[str], ValueError],
+    ) -> None:
+        """Find the blocks that read."""
+        graphs = forward_graphs(placement)
+        self.num_graphs = len(graphs)
+        self.graph_of = {block: i for i, graph in enumerate(graphs) for block in graph}
+        self.blocks = {
+            INPUTS: tuple(name for name in self.graph_of if not forward_inputs(placement, name)),
+            TARGETS: tuple(name for name in self.graph_of if computes_loss(placement, name)),
+        }
+        self._names, self._error = names, error
+        self._dtype, self._device = dtype, torch.device(device)
+
+    def check(self, found: Any, what: str) -> None:
+        """Ensure that some block reads each name of inputs, or of targets.
+
+        Raises:
+            ValueError: No block does.
+        """
+        if not isinstance(found, Mapping):
+            return
+        readers = self.blocks[what]
+        known = {*readers}
+        if not known.union(self.graph_of).intersection(found):
+            if any(block not in self._names for block in readers):
+                return  # of another process, which checks it
+            known = {name for block in readers for name in self._names[block][what]} or known
+        if unread := [str(name) for name in found if name not in known]:
+            raise self._error(
+                f"has {what} for {', '.join(unread)}, which no block reads; give those of "
+                f"{', '.join(sorted(known))} alone, and let blocks hand on what later ones need"
+            )
+
+    def tensors(self, found: Any, block: str, what: str) -> tuple[Tensor, ...]:
+        """Return what a block reads of inputs, or of targets.
+
+        Raises:
+            ValueError: There is nothing for it, something that nobody reads, or no tensors.
+        """
+        self.check(found, what)
+        is_own = isinstance(found, Mapping) and block in found
+        if is_own:
+            found = found[block]
+        if isinstance(found, Mapping):
+            names = self._names.get(block, {}).get(what) or (block,)
+            given = ", ".join(map(str, found))
+            if missing := [name for name in names if name not in found]:
+                raise self._error(f"has {what} for {given}, none for {', '.join(missing)}; add them")
+            if is_own and len(found) > len(names):
+                raise self._error(f"has {what} of {block} for {given}; give {', '.join(names)} alone")
+            found = tuple(found[name] for name in names)
+        for value in several(found):
+            if not isinstance(value, Tensor):
+                raise self._error(f"has a {type(value).__name__} among the {what} of {block}; give tensors")
+        return tuple(as_read(value, self._dtype, self._device) for value in several(found))
+
+
+class UserData:
+    """What the blocks read of what a source makes.
+
+    Args:
+        source: Makes inputs and targets.
+        reading: Picks those of a block.
+    """
+
+    def __init__(self, source: ModuleSource, reading: Reading) -> None:
+        """Read nothing yet."""
+        self._source, self._reading = source, reading
+
+    def read(self, block: str, iteration: int, micro_batch: int) -> Sample:
+        """Return what a block reads of a micro-batch.
+
+        Raises:
+            ModelError: The source's data is not for this block, or holds something that nobody reads.
+        """
+        reading, seed = self._reading, digest(self._source.seed, block, iteration, micro_batch)
+        whats = [what for what, readers in reading.blocks.items() if block in readers]
+        if not whats:
+            return Sample((), (), seed)
+        number = micro_batch * reading.num_graphs + reading.graph_of[block]
+        data = dict(zip(reading.blocks, self._source.data(iteration, number), strict=True))
+        found = {what: reading.tensors(data[what], block, what) for what in whats}
+        return Sample(found.get(INPUTS, ()), found.get(TARGETS, ()), seed)
+
+
+def as_read(value: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return a tensor as blocks read it: floats of one type, on a device."""
+    return put(value.to(dtype) if value.is_floating_point() else value, device)
+
+
+def put(value: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor on a device, without waiting for what a GPU was given to do before."""
+    if device.type == "cuda" and value.device.type == "cpu":
+        value = value.pin_memory()
+    return value.to(device, non_blocking=True)
+
+
+def several(values: Any) -> tuple[Any, ...]:
+    """Return one or several values as a tuple."""
+    return tuple(values) if isinstance(values, (tuple, list)) else (values,)
