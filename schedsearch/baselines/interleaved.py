@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from placements import Placement
@@ -20,59 +20,66 @@ def interleaved_one_f_one_b(
 ) -> Schedule:
     """Return interleaved 1F1B, for v chunks on each of p devices (dissertation, Sec. 4.2.2, Fig. 4.4).
 
-    A device takes g = p micro-batches through its first chunk, then the same ones through its second, and so
-    on, then the next g; backward likewise from its last chunk. Device d first runs 2(p - d - 1) + (v - 1)g
+    A device takes g micro-batches through its first chunk, then the same ones through its second, and so on,
+    then the next group; backward likewise from its last chunk. Device d first runs 2(p - d - 1) + (v - 1)g
     forward blocks, then one forward and one backward in turn, then the remaining backward blocks.
 
     Args:
         placement: A loop.
-        num_micro_batches: A multiple of g, or p or more above one.
+        num_micro_batches: p or more; with a group of one's own, a multiple of it, or p or more above one.
         group: g, from p on (Megatron-LM's micro-batch group size); with more, a chunk's output is needed
-            later, and a device holds more. By default p.
+            later, and a device holds more. By default p; where that does not divide the micro-batches, there
+            are as many groups of p or more as can be, and they differ by one micro-batch at most.
 
     Raises:
         UnsuitablePlacementError: The placement is not a loop, the group is smaller than p, or the number of
             micro-batches does not go with it.
     """
     _, num_devices = loop_stages(placement, "interleaved 1F1B")
-    group = num_devices if group is None else group
-    if group < num_devices:
+    if group is None:
+        if num_micro_batches < num_devices:
+            raise UnsuitablePlacementError(
+                f"schedule: interleaved 1F1B needs at least {num_devices} micro-batches, not "
+                f"{num_micro_batches}; change search.num_micro_batches or use schedule=breadth_first"
+            )
+        sizes = _even(num_micro_batches, num_devices)
+    elif group < num_devices:
         raise UnsuitablePlacementError(
             f"schedule: interleaved 1F1B needs groups of at least {num_devices} micro-batches, not {group}"
         )
-    if 0 < num_micro_batches % group < num_devices and group > num_devices:
+    else:
+        sizes = _in_groups(num_micro_batches, group)
+    if min(sizes, default=num_devices) < num_devices:
         raise UnsuitablePlacementError(
-            f"schedule: interleaved 1F1B in groups of {group} leaves a last one of "
-            f"{num_micro_batches % group} of {num_micro_batches} micro-batches, fewer than the {num_devices} "
-            "devices; change either"
+            f"schedule: interleaved 1F1B in groups of {group} leaves a last one of {sizes[-1]} of "
+            f"{num_micro_batches} micro-batches, fewer than the {num_devices} devices; change either"
         )
-    if group == num_devices and num_micro_batches % group:
-        raise UnsuitablePlacementError(
-            f"schedule: interleaved 1F1B needs a multiple of {num_devices} micro-batches, not "
-            f"{num_micro_batches}; change search.num_micro_batches or use schedule=breadth_first"
-        )
-    orders = dict(_orders(placement, num_micro_batches, group, Fraction(2)))
-    return _schedule(placement, num_micro_batches, orders)
+    return _schedule(placement, num_micro_batches, dict(_orders(placement, sizes, Fraction(2))))
 
 
 def interleavings(placement: Placement, num_micro_batches: int) -> Iterator[Schedule]:
     """Yield interleaved 1F1B made to fit the placement's memory, for any number of micro-batches.
 
-    With groups of fewer than p micro-batches, a chunk's next group comes sooner, and with fewer forward
-    blocks ahead of the first backward a device holds less. For each of some numbers ahead the largest group
-    that fits is taken.
+    Larger groups hide transfers. With groups of fewer than p micro-batches, a chunk's next group comes
+    sooner, and with fewer forward blocks ahead of the first backward a device holds less. For each of some
+    numbers ahead the groups closest to p that fit are taken.
 
     Raises:
         UnsuitablePlacementError: The placement is not a loop.
     """
     _, num_devices = loop_stages(placement, "interleaved 1F1B")
-    for ahead in _AHEAD:
-        for group in range(num_devices, num_devices // 3, -1):
+    usual = _even(num_micro_batches, num_devices)
+    smaller = [_in_groups(num_micro_batches, group) for group in range(num_devices - 1, num_devices // 3, -1)]
+    choices = [(ahead, [usual, *smaller]) for ahead in _AHEAD]
+    if placement.transfer:
+        larger = [3 * num_devices // 2, *(num_devices << i for i in range(1, num_micro_batches.bit_length()))]
+        choices += [
+            (_AHEAD[0], [_even(num_micro_batches, size)]) for size in larger if size <= num_micro_batches
+        ]
+    for ahead, groups in choices:
+        for sizes in groups:
             orders = dict(
-                itertools.takewhile(
-                    lambda each: _fits(placement, *each),
-                    _orders(placement, num_micro_batches, group, ahead),
-                )
+                itertools.takewhile(lambda each: _fits(placement, *each), _orders(placement, sizes, ahead))
             )
             if len(orders) == num_devices:
                 with contextlib.suppress(DeadlockError):
@@ -80,26 +87,36 @@ def interleavings(placement: Placement, num_micro_batches: int) -> Iterator[Sche
                 break
 
 
+def _even(num_micro_batches: int, at_least: int) -> list[int]:
+    """Return the sizes of as many groups of so many or more as can be, or of one; larger ones come first."""
+    number = max(num_micro_batches // at_least, 1)
+    size, more = divmod(num_micro_batches, number)
+    return [size + 1] * more + [size] * (number - more)
+
+
+def _in_groups(num_micro_batches: int, group: int) -> list[int]:
+    """Return the sizes of groups of so many, of which the last may be smaller."""
+    return [min(group, num_micro_batches - first) for first in range(0, num_micro_batches, group)]
+
+
 def _orders(
-    placement: Placement, num_micro_batches: int, group: int, ahead: Fraction
+    placement: Placement, sizes: Sequence[int], ahead: Fraction
 ) -> Iterator[tuple[int, list[Instance]]]:
     """Yield each device that has stages, and its order.
 
     Args:
         placement: A loop.
-        num_micro_batches: How many to run.
-        group: Micro-batches that a device takes through a chunk before the next chunk.
+        sizes: Micro-batches of each group, which a device takes through a chunk before the next chunk; the
+            largest come first.
         ahead: Forward blocks before the first backward for each device that follows, besides whole groups.
     """
     stages, num_devices = loop_stages(placement, "interleaved 1F1B")
-    groups = [
-        range(first, min(first + group, num_micro_batches)) for first in range(0, num_micro_batches, group)
-    ]
+    groups = [range(end - size, end) for size, end in zip(sizes, itertools.accumulate(sizes), strict=True)]
     for device in range(num_devices):
         chunks = stages[device::num_devices]
         forward = [(chunk.forward, n) for numbers in groups for chunk in chunks for n in numbers]
         backward = [(chunk.backward, n) for numbers in groups for chunk in chunks[::-1] for n in numbers]
-        warmup = min(round(ahead * (num_devices - device - 1)) + (len(chunks) - 1) * group, len(forward))
+        warmup = min(round(ahead * (num_devices - device - 1)) + (len(chunks) - 1) * sizes[0], len(forward))
         order = forward[:warmup]
         for i, block in enumerate(backward):
             order += [*forward[warmup + i : warmup + i + 1], block]

@@ -9,6 +9,7 @@ import math
 from fractions import Fraction
 
 from placements import Placement
+from schedsearch.bounds.conflicts import conflicts
 from schedsearch.bounds.memory_occupancy import memory_occupancy_bound
 from schedsearch.bounds.timeline import Timeline
 
@@ -22,8 +23,10 @@ def load_bound(placement: Placement) -> int:
 
 
 def period_bound(placement: Placement) -> Fraction:
-    """Return the greater of the bounds by load and by memory occupancy, in ticks per micro-batch."""
-    return max(Fraction(load_bound(placement)), memory_occupancy_bound(placement))
+    """Return the greatest of the bounds by load, conflicts and memory occupancy, in ticks per micro-batch."""
+    proof = conflicts(placement)
+    shared = Fraction(0) if proof is None else proof.bound(placement)
+    return max(Fraction(load_bound(placement)), shared, memory_occupancy_bound(placement))
 
 
 def least_period(placement: Placement, micro_batches: int) -> int:

@@ -6,6 +6,7 @@ import math
 from fractions import Fraction
 
 from placements import Placement
+from schedsearch.bounds.conflicts import conflicts
 from schedsearch.bounds.ends import ends_bound
 from schedsearch.bounds.memory_occupancy import memory_occupancy_on
 from schedsearch.bounds.timeline import Timeline, timelines
@@ -14,15 +15,22 @@ from schedsearch.bounds.timeline import Timeline, timelines
 def makespan_bound(placement: Placement, num_micro_batches: int) -> int:
     """Return a lower bound on the ticks of a schedule of so many micro-batches.
 
-    It is the greatest of two bounds, over all timelines of `schedsearch.bounds.timeline`: each device's work
-    and what it is idle at both ends (`ends_bound`), and memory occupancy over the whole makespan.
+    It is the greatest of three bounds: over all timelines of `schedsearch.bounds.timeline` each device's work
+    and what it is idle at both ends (`ends_bound`), and memory occupancy over the whole makespan; and what
+    cannot run at once (`Conflicts.bound`), which begins at the least head of its blocks and leaves the least
+    tail.
 
-    Proof of the second. Little's law holds for the whole of a schedule as it does for its steady state (see
-    `memory_occupancy_bound`), and what memory a device leaves unused at the ends adds to what is in use:
+    Proof of memory occupancy. Little's law holds for the whole of a schedule as it does for its steady state
+    (see `memory_occupancy_bound`), and what memory a device leaves unused at the ends adds to what is in use:
     both fit in its capacity times the makespan. A makespan below the bound so far need not be looked at, so
     `_unused_memory` may rely on that many ticks.
     """
     bound = max(ends_bound(timeline, num_micro_batches) for timeline in timelines(placement))
+    if (shared := conflicts(placement)) is not None:
+        whole = Timeline(placement, frozenset())
+        names = [block.name for block in placement.per_micro_batch.blocks if shared.weight_of(block)]
+        ends = min(whole.heads[name] for name in names) + min(whole.tails[name] for name in names)
+        bound = max(bound, math.ceil(num_micro_batches * shared.bound(placement)) + ends)
     for timeline in timelines(placement.per_micro_batch):
         left = bound - num_micro_batches * timeline.shared_time
         unused = [

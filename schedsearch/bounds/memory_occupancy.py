@@ -252,7 +252,7 @@ class _Program:
             return None
         price = np.maximum(-answer.ineqlin.marginals, 0)
         of_groups = [row for rows in self.group_rows for row in rows]
-        whole = _in_whole_numbers(price[[*range(self.placement.num_devices), *of_groups]])
+        whole = in_whole_numbers(price[[*range(self.placement.num_devices), *of_groups]])
         if not whole.any():
             return None
         amount = dict(zip(of_groups, whole[self.placement.num_devices :].tolist(), strict=True))
@@ -338,7 +338,7 @@ def _held_limit(states: DeviceStates, amounts: Iterable[int]) -> HeldLimit:
     )
 
 
-def _in_whole_numbers(weights: NDArray[np.float64]) -> NDArray[np.int64]:
+def in_whole_numbers(weights: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return the smallest whole numbers in the ratios of some weights, or about so."""
     greatest = weights.max(initial=0.0)
     if greatest <= 0:

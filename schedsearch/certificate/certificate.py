@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from placements import Placement
+from schedsearch.bounds.conflicts import Conflicts, conflicts
 from schedsearch.bounds.memory_occupancy import MemoryOccupancy, memory_occupancy
 from schedsearch.repetend import Repetend
 
@@ -71,8 +72,11 @@ class MinCycleRatio:
     cut_out: tuple[str, ...] = ()
 
 
-Reason = Load | MemoryOccupancy | MinCycleRatio | Refutation
-"""Why a period is too short: for any number of micro-batches per repetend, or (`Refutation`) for one."""
+Universal = Load | Conflicts | MemoryOccupancy | MinCycleRatio
+"""Why a period is too short for any number of micro-batches per repetend."""
+
+Reason = Universal | Refutation
+"""Likewise, or for one number of micro-batches per repetend."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +160,7 @@ class Certificate:
         """
         return max((b for _, b in self.universal_bounds()), default=Fraction(0))
 
-    def universal_bounds(self) -> Iterator[tuple[Load | MemoryOccupancy | MinCycleRatio, Fraction]]:
+    def universal_bounds(self) -> Iterator[tuple[Universal, Fraction]]:
         """Yield each reason for any number of micro-batches per repetend, with what it proves.
 
         Of a minimum cycle ratio, it is what that is said to be.
@@ -169,6 +173,8 @@ class Certificate:
                 if not 0 <= reason.device < self.placement.num_devices:
                     raise CertificateError(f"load: there is no device {reason.device}")
                 yield reason, reason.bound(self.placement)
+            elif isinstance(reason, Conflicts):
+                yield reason, _conflicts_bound(reason, self.placement)
             elif isinstance(reason, MemoryOccupancy):
                 yield reason, _memory_occupancy_bound(reason, self.placement.per_micro_batch)
             elif isinstance(reason, MinCycleRatio):
@@ -187,6 +193,14 @@ class Certificate:
         while period in refuted:
             period += 1
         return period
+
+
+def _conflicts_bound(reason: Conflicts, placement: Placement) -> Fraction:
+    if reason.at_once < 1 or min(reason.weight.values(), default=0) < 0:
+        raise CertificateError(
+            "conflicts: weights are not all 0 or more, or what fits at once is not 1 or more"
+        )
+    return reason.bound(placement)
 
 
 def _memory_occupancy_bound(reason: MemoryOccupancy, placement: Placement) -> Fraction:
@@ -232,13 +246,14 @@ def certificate_of(placement: Placement, result: SearchResult) -> Certificate:
     return Certificate(placement, result.sizes, repetend, bound, (*reasons, *refutations), limits)
 
 
-def _universal_reasons(
-    placement: Placement, result: SearchResult
-) -> Iterator[Load | MemoryOccupancy | MinCycleRatio]:
-    """Yield the busiest device, and memory occupancy and minimum cycle ratio where each proves more."""
+def _universal_reasons(placement: Placement, result: SearchResult) -> Iterator[Universal]:
+    """Yield the busiest device, and conflicts, memory occupancy and minimum cycle ratio that prove more."""
     load = max((Load(device) for device in range(placement.num_devices)), key=lambda x: x.bound(placement))
     yield load
-    bound, proof = load.bound(placement), memory_occupancy(placement)
+    bound, shared, proof = load.bound(placement), conflicts(placement), memory_occupancy(placement)
+    if shared is not None:
+        bound = shared.bound(placement)
+        yield shared
     if proof is not None and proof.bound(placement.per_micro_batch) > bound:
         bound = proof.bound(placement.per_micro_batch)
         yield proof

@@ -1,7 +1,7 @@
 """Checks a certificate claim by claim: the repetend by the rules, bounds by adding up, refutations by Z3.
 
-Minimum cycle ratios, and what devices hold, are shown state by state. Shares with the search only the words
-in which a question is put (`Query`) and the proof of `MemoryOccupancy`.
+Minimum cycle ratios, what devices hold and what runs at once are shown state by state. Shares with the search
+only the words in which a question is put (`Query`) and the proofs of `MemoryOccupancy` and `Conflicts`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ import time
 from dataclasses import dataclass
 
 from placements import Placement
+from schedsearch.bounds.conflicts import Conflicts
 from schedsearch.bounds.memory_need import CapacityError, require_capacity
 from schedsearch.bounds.memory_occupancy import MemoryOccupancy
 from schedsearch.certificate.certificate import Certificate, CertificateError, MinCycleRatio, Refutation
+from schedsearch.certificate.recheck_conflicts import weighs_at_most
 from schedsearch.certificate.recheck_held import held_within_limit
 from schedsearch.certificate.recheck_states import no_shorter_period
 from schedsearch.certificate.recheck_z3 import find_starts
@@ -84,6 +86,8 @@ def check(certificate: Certificate, *, time_limit_s: float = 60.0) -> CheckRepor
         least = f"no period is below {certificate.in_ms(bound)} per micro-batch"
         if isinstance(universal, MinCycleRatio):
             claims.append(_check_cycles(certificate, universal, f"cycles of states: {least}", left_s))
+        elif isinstance(universal, Conflicts):
+            claims.append(_check_conflicts(universal, f"conflicts: {least}", left_s))
         elif isinstance(universal, MemoryOccupancy):
             holds = _check_held(certificate, universal, left_s)
             claims.append(Claim(f"memory occupancy: {least}", holds))
@@ -190,6 +194,13 @@ def _check_held(certificate: Certificate, occupancy: MemoryOccupancy, time_limit
         if shown[-1] is False:
             raise CertificateError(f"residence: device {claim.device} can hold more than is claimed")
     return all(shown)
+
+
+def _check_conflicts(conflicts: Conflicts, text: str, time_limit_s: float) -> Claim:
+    shown = weighs_at_most(conflicts.weight, conflicts.at_once, time_limit_s)
+    if shown is False:
+        raise CertificateError("conflicts: more can run at once than is claimed")
+    return Claim(text, holds=shown is True)
 
 
 def _check_cycles(certificate: Certificate, cycles: MinCycleRatio, text: str, time_limit_s: float) -> Claim:

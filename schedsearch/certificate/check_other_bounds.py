@@ -5,11 +5,13 @@ Where adding up does not show one, it is shown once more without the search, or 
 
 from __future__ import annotations
 
+from schedsearch.bounds.conflicts import conflicts
 from schedsearch.bounds.ends import device_span_bound
 from schedsearch.bounds.load_and_path import critical_path
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.certificate.certificate import Certificate, CertificateError, Limits
 from schedsearch.certificate.check import Claim, ask_again
+from schedsearch.certificate.recheck_conflicts import weighs_at_most
 from schedsearch.certificate.recheck_makespan import no_shorter_schedule
 from schedsearch.device_span import device_spans
 from schedsearch.schedule import Schedule
@@ -36,6 +38,9 @@ def check_makespan_bound(schedule: Schedule, bound: int, time_limit_s: float) ->
         f"makespan_bound: no schedule of as many micro-batches takes less than {placement.ms(bound):.10g} ms"
     )
     added_up = makespan_bound(placement, number)
+    shared = conflicts(placement)
+    if shared is not None and not weighs_at_most(shared.weight, shared.at_once, time_limit_s):
+        return Claim(text, holds=False)
     if bound <= added_up:
         return Claim(f"{text}; by adding up")
     shown = no_shorter_schedule(placement, number, bound, time_limit_s) if time_limit_s > 0 else None

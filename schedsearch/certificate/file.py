@@ -11,6 +11,7 @@ from typing import Any
 
 from placements import Placement
 from placements.plain_data import Field
+from schedsearch.bounds.conflicts import Conflicts
 from schedsearch.bounds.memory_occupancy import HeldLimit, MemoryOccupancy
 from schedsearch.certificate.certificate import (
     Certificate,
@@ -39,6 +40,9 @@ def certificate_to_dict(certificate: Certificate) -> dict[str, Any]:
 def _reason_to_dict(reason: Reason) -> dict[str, Any]:
     if isinstance(reason, Load):
         return {"reason": "load", "device": reason.device}
+    if isinstance(reason, Conflicts):
+        weight = [[list(devices), amount] for devices, amount in reason.weight.items()]
+        return {"reason": "conflicts", "weight": weight, "at_once": reason.at_once}
     if isinstance(reason, MemoryOccupancy):
         flow = [[a, b, amount] for (a, b), amount in reason.flow.items()]
         weights, shared = list(reason.device_weight), list(reason.shared)
@@ -86,6 +90,17 @@ def _read_load(field: Field) -> Load:
     return Load(field.only(("reason", "device"))["device"].whole())
 
 
+def _read_conflicts(field: Field) -> Conflicts:
+    field.only(("reason", "weight", "at_once"))
+    weight: dict[tuple[int, ...], int] = {}
+    for row in field["weight"].items():
+        if len(row.items()) != 2:
+            raise row.wrong("[devices, weight]", "give a list of devices and a whole weight")
+        devices, amount = row.items()
+        weight[whole_numbers(devices)] = amount.whole()
+    return Conflicts(weight, field["at_once"].whole())
+
+
 def _read_memory_occupancy(field: Field) -> MemoryOccupancy:
     field.only(("reason", "device_weight", "flow", "shared"), ("held",))
     flow: dict[tuple[str, str], int] = {}
@@ -125,6 +140,7 @@ def _read_refutation(field: Field) -> Refutation:
 
 _READERS: dict[str, Callable[[Field], Reason]] = {
     "load": _read_load,
+    "conflicts": _read_conflicts,
     "residence": _read_memory_occupancy,
     "cycles": _read_cycles,
     "refutation": _read_refutation,

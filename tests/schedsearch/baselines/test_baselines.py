@@ -21,6 +21,7 @@ from schedsearch.baselines import (
     one_f_one_b,
 )
 from schedsearch.baselines.structure import pipelines
+from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.metrics import bubble_rate, latency, peak_memory
 from schedsearch.modulo.result import Status
 from schedsearch.modulo.search import search
@@ -412,9 +413,21 @@ def test_an_odd_x_shape_has_no_chimera() -> None:
         HAND_MADE["chimera"](x_shape(3), 4)
 
 
-def test_interleaved_needs_a_multiple_of_the_devices() -> None:
-    with pytest.raises(UnsuitablePlacementError, match="a multiple of 4 micro-batches, not 6; change"):
-        HAND_MADE["interleaved_one_f_one_b"](LOOP(4), 6)
+def test_interleaved_needs_as_many_micro_batches_as_devices() -> None:
+    with pytest.raises(UnsuitablePlacementError, match="at least 4 micro-batches, not 3; change"):
+        HAND_MADE["interleaved_one_f_one_b"](LOOP(4), 3)
+
+
+@pytest.mark.parametrize(
+    ("num_devices", "num_chunks", "number", "makespan"),
+    [(4, 2, 10, 69), (8, 2, 12, 93), (8, 2, 18, 129), (8, 4, 20, 261), (16, 2, 40, 285), (4, 2, 13, 87)],
+)
+def test_interleaved_meets_the_bound_where_the_devices_do_not_divide_the_micro_batches(
+    num_devices: int, num_chunks: int, number: int, makespan: int
+) -> None:
+    placement = loop_shape(num_devices, num_chunks, 1, 2)
+    schedule = validate(interleaved_one_f_one_b(placement, number))
+    assert schedule.makespan == makespan_bound(placement, number) == makespan
 
 
 def test_dual_pipe_needs_as_many_micro_batches_as_devices() -> None:
@@ -501,5 +514,6 @@ def test_applicable_is_what_fits() -> None:
     assert set(applicable(wave.with_memory(8), 8)) == {"zb_v", "v_half", "v_min"}
     assert set(applicable(wave.with_memory(4), 8)) == {"v_min"}
     assert applicable(wave.with_memory(3), 8) == {}
-    assert set(applicable(LOOP(4), 6)) == {"gpipe", "breadth_first"}
+    assert set(applicable(LOOP(4), 6)) == {"gpipe", "interleaved_one_f_one_b", "breadth_first"}
+    assert set(applicable(LOOP(4), 3)) == {"gpipe", "breadth_first"}
     assert set(applicable(SHAPES["k_shape"](), 6)) == {"gpipe"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -14,7 +15,9 @@ from strategies import placements as random_placements
 from placements import Placement
 from placements.shapes import loop_shape, v_shape, wave_shape
 from schedsearch.baselines import gpipe, interleaved_one_f_one_b, one_f_one_b, zb_v
+from schedsearch.baselines.interleaved import interleavings
 from schedsearch.bounds.load_and_path import load_bound
+from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.metrics import peak_memory
 from schedsearch.modulo.result import Status
@@ -151,6 +154,30 @@ def test_interleavings_fit_less_memory_than_interleaved_one_f_one_b() -> None:
         except InvalidScheduleError:
             continue
     assert min(fitting) < 1.1 * usual.makespan
+
+
+def test_larger_groups_of_interleaved_1f1b_hide_transfers() -> None:
+    loop = loop_shape(4, 2, 4, 8)
+    transfer = tuple(
+        (source, block.name, 2)
+        for block in loop.blocks
+        for source in block.after
+        if loop.by_name[source].devices != block.devices
+    )
+    loop = replace(loop, transfer=transfer)
+    best = min(validate(schedule).makespan for schedule in interleavings(loop, 18))
+    assert best == makespan_bound(loop, 18) == 480
+    assert interleaved_one_f_one_b(loop, 18).makespan == 492
+
+
+@pytest.mark.parametrize(("num_devices", "number"), [(4, 10), (8, 12)])
+def test_a_search_of_a_loop_begins_with_groups_that_the_micro_batches_fill(
+    num_devices: int, number: int
+) -> None:
+    loop = loop_shape(num_devices, 2, 1, 2).with_memory(3 * num_devices + number)
+    result = search(loop, number, time_limit_s=60)
+    assert result.status is Status.OPTIMAL
+    assert result.schedule.makespan == result.makespan_bound
 
 
 def test_no_hand_made_schedule_has_a_lesser_period() -> None:
