@@ -8,7 +8,7 @@ from pathlib import Path
 
 from experiments.report.html_report import Fact, Picture, Section, write_report
 from experiments.report.page_data import PageData, Plans
-from experiments.steps.beside import BesideRow, beside_table, in_words
+from experiments.run_steps.beside import BesideRow, beside_table, in_words
 from experiments.steps.energy_baselines import TITLES, baseline_facts
 from experiments.steps.results import EnergyResult, SearchStepResult
 from experiments.steps.schedule_selection import describe_selection

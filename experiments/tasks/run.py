@@ -17,7 +17,7 @@ from experiments.run_steps.resumed import KeptOptions, options_of, resumed_direc
 from experiments.run_steps.scripts import generate_scripts, planned_scripts
 from experiments.run_steps.simulated_run import check_simulated_on, simulate_scripts
 from experiments.run_steps.traces import save_trace
-from experiments.steps.beside import describe_beside, rows_beside
+from experiments.run_steps.beside import describe_beside, rows_beside
 from experiments.steps.clock_latency import switching_limits
 from experiments.steps.placement_building import build_placement
 from experiments.steps.profile_reading import read_profile
