@@ -12,12 +12,12 @@ from experiments.config.options import OptionError, planned_by, read_options
 from experiments.config.records import RunCommandOptions
 from experiments.config.run_options import NO_LAUNCHER, check_device_of, check_runtime_options, choose_model
 from experiments.report.report import save_report, save_report_of_run
+from experiments.run_steps.beside import describe_beside, rows_beside
 from experiments.run_steps.measured_run import run_and_save
 from experiments.run_steps.resumed import KeptOptions, options_of, resumed_directory
 from experiments.run_steps.scripts import generate_scripts, planned_scripts
 from experiments.run_steps.simulated_run import check_simulated_on, simulate_scripts
 from experiments.run_steps.traces import save_trace
-from experiments.run_steps.beside import describe_beside, rows_beside
 from experiments.steps.clock_latency import switching_limits
 from experiments.steps.placement_building import build_placement
 from experiments.steps.profile_reading import read_profile
