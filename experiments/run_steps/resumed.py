@@ -24,28 +24,6 @@ CHANGEABLE = (
 )
 """Options of the `runtime` group that may be others when a run goes on; all else is in its scripts."""
 
-NEWER: dict[str, object] = {
-    "momentum": 0.0,
-    "weight_versions": "flush",
-    "micro_batches_per_update": 1,
-    "checkpoint_async": True,
-    "verify": "all",
-    "exact": None,
-    "load_weights": None,
-    "save_weights": None,
-    "communicators": "auto",
-    "nodes": 1,
-    "precision": None,
-    "clip_grad_norm": None,
-    "optimizer_options": None,
-    "parameter_groups": [],
-    "lr_schedule": None,
-    "lr_schedule_options": None,
-    "zero": 0,
-    "compile": None,
-}
-"""Options that a ``runtime.json`` may lack, because it is older than they are, and what it ran with."""
-
 CLOCK_LATENCY = "profile.clock_latency"
 """An option of another group that scripts are run with; it may be another too."""
 
@@ -119,7 +97,7 @@ def _read(path: Path) -> KeptOptions:
         table = kept.get("clock_latency")
         if table.value is not None:
             table.text("a path", f"give {CLOCK_LATENCY}=FILE")
-        runtime = NEWER | kept["runtime"].mapping("the options of the group runtime")
+        runtime = kept["runtime"].mapping("the options of the group runtime")
         return KeptOptions(read_fields(runtime, RuntimeOptions, "runtime"), table.value)
 
 

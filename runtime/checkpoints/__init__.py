@@ -5,6 +5,5 @@ devices, cut otherwise. It knows neither schedules nor iterations.
 
 Read `training_state` (what is kept, and where each part of it belongs), `optimizer_states` (optimizers as
 states by parameter), `manifest` (which folders are whole checkpoints, and of what run), `shards` (what is
-written and read, in the words of `torch.distributed.checkpoint`), `older` (checkpoints of before), `saving`,
-`loading`.
+written and read, in the words of `torch.distributed.checkpoint`), `saving`, `loading`.
 """

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from runtime.checkpoints.manifest import (
-    FIRST_VERSION,
     Manifest,
     changes,
     manifests,
@@ -33,6 +32,9 @@ from runtime.checkpoints.training_state import (
 )
 from runtime.program.calls import ScriptError
 from runtime.transport.protocol import Transport
+
+if TYPE_CHECKING:
+    from runtime.checkpoints.shards import ShardReader
 
 
 @dataclass(frozen=True)
@@ -147,28 +149,17 @@ def read_parameters(folder: Path) -> dict[str, Tensor]:
     reader, found, wanted = _reader(manifest), {}, []
     for key, each in reader.contents().items():
         kind, _, name = key.partition("/")
-        if kind == PARAMETERS:
+        if kind == PARAMETERS and each is not None:
             found[name] = torch.empty(each.size, dtype=each.dtype)
             wanted.append(Wanted(key, Place((0,) * len(each.size), each.size), found[name]))
     reader.read(wanted, [])
     return found
 
 
-class _Reader(Protocol):
-    """A checkpoint that is read; see `runtime.checkpoints.shards.ShardReader`."""
-
-    def contents(self) -> dict[str, Any]: ...
-
-    def read(self, tensors: Any, plain: Any) -> dict[str, Any]: ...
-
-
-def _reader(manifest: Manifest) -> _Reader:
+def _reader(manifest: Manifest) -> ShardReader:
     # PyTorch's module takes half a second to import, which a run that does not resume need not wait for.
-    from runtime.checkpoints.older import OlderReader
     from runtime.checkpoints.shards import ShardReader
 
-    if manifest.version == FIRST_VERSION:
-        return OlderReader(manifest.folder, manifest.num_devices, manifest.facts["model"].get("optimizer"))
     return ShardReader(manifest.folder)
 
 

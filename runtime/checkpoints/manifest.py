@@ -22,32 +22,19 @@ from runtime.codegen.script import Script
 from runtime.models.core.options import RARE, ModelOptions
 from runtime.program.calls import ScriptError
 
-SCHEMA_VERSION = 2
-"""Version of the manifest's form that is written."""
+SCHEMA_VERSION = 1
+"""Version of the manifest's form."""
 
 METADATA = ".metadata"
 """The file in which `torch.distributed.checkpoint` says where it put what."""
 
-FIRST_VERSION = 1
-"""Version of the manifest of a checkpoint with a file for each device; see `runtime.checkpoints.older`."""
-
 _FIELDS = {
-    SCHEMA_VERSION: {
-        "iterations": int,
-        "num_devices": int,
-        "placement": dict,
-        "model": dict,
-        "num_micro_batches": int,
-        "files": dict,
-    },
-    FIRST_VERSION: {
-        "iterations": int,
-        "placement": dict,
-        "model": dict,
-        "num_micro_batches": int,
-        "shards": list,
-        "orders": list,
-    },
+    "iterations": int,
+    "num_devices": int,
+    "placement": dict,
+    "model": dict,
+    "num_micro_batches": int,
+    "files": dict,
 }
 """What a manifest has besides, and of which type."""
 
@@ -64,7 +51,6 @@ class Manifest:
 
     Attributes:
         folder: Of the checkpoint.
-        version: Of its form.
         iterations: That went into it.
         num_devices: Of the run.
         facts: What was run; see `facts_of`.
@@ -72,7 +58,6 @@ class Manifest:
     """
 
     folder: Path
-    version: int
     iterations: int
     num_devices: int
     facts: Mapping[str, Any]
@@ -237,20 +222,11 @@ def _read(folder: Path) -> Manifest | None:
         data = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
-    version = data.get("schema_version") if isinstance(data, dict) else None
-    if type(version) is not int or version not in _FIELDS:
+    if not isinstance(data, dict) or data.get("schema_version") != SCHEMA_VERSION:
         return None
-    if not all(type(data.get(name)) is kind for name, kind in _FIELDS[version].items()):
+    if (
+        not all(type(data.get(name)) is kind for name, kind in _FIELDS.items())
+        or METADATA not in data["files"]
+    ):
         return None
-    if version == FIRST_VERSION and len(data["shards"]) != len(data["orders"]):
-        return None
-    if version == SCHEMA_VERSION and METADATA not in data["files"]:
-        return None
-    files = data["files"] if version == SCHEMA_VERSION else _files(data["shards"])
-    num_devices = data["num_devices"] if version == SCHEMA_VERSION else len(files)
-    return Manifest(folder, version, data["iterations"], num_devices, data, files)
-
-
-def _files(shards: list[str]) -> dict[str, str]:
-    """Return the files of a checkpoint of the first form, with their digests."""
-    return {f"device_{device}.pt": digest for device, digest in enumerate(shards)}
+    return Manifest(folder, data["iterations"], data["num_devices"], data, data["files"])

@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placements import Placement
-from placements.placement_file import placement_from_dict
 from placements.plain_data import Field
 from runtime.codegen.job import JOB_FILE, Clocks, Job, clock_of, read_job
 from runtime.codegen.time_limit import TooLongError, time_limit
 from runtime.program.calls import ACTIONS, Calls, ScriptError, Transfer
 from runtime.program.instructions import Programs
 from runtime.program.program_file import for_single_gpus
-from runtime.program.tensor_spec import TensorSpec, TensorSpecs, specs_from_plain
+from runtime.program.tensor_spec import TensorSpec, TensorSpecs
 
 if TYPE_CHECKING:
     from runtime.models import ModelOptions
@@ -138,30 +137,6 @@ def script_of_job(iteration: Callable[[Any, int], None], job: Job, wanted: str, 
     )
 
 
-def script_of_constants(
-    iteration: Callable[[Any, int], None],
-    *,
-    model: Mapping[str, Any],
-    placement: Mapping[str, Any],
-    num_micro_batches: int,
-    channels: Sequence[tuple[int, int]],
-    forms: Sequence[Mapping[str, Any]] | None = None,
-    least_micro_batches: int | None = None,
-    micro_batches_per_round: int = 1,
-) -> Script:
-    """Return a script that holds its data itself, as scripts did before there was a ``job.json``."""
-    return Script(
-        iteration,
-        model,
-        placement_from_dict(placement),
-        num_micro_batches,
-        tuple((source, target) for source, target in channels),
-        least_micro_batches,
-        micro_batches_per_round,
-        None if forms is None else specs_from_plain(forms, "FORMS"),
-    )
-
-
 def read_script(path: Path) -> Script:
     """Return a script without running it: its definitions are executed, nothing else.
 
@@ -181,15 +156,10 @@ def _read(path: Path, job_in: Callable[[Path], Job]) -> Script:
                 "iteration or train"
             )
     exec(compile(tree, str(path), "exec"), names)
-    needed = ("iteration", *(() if "JOB" in names else _CONSTANTS))
-    for name in needed:
+    for name in ("iteration", "JOB"):
         if name not in names:
-            lacks = f"no {name}" if "JOB" in names else f"neither JOB nor {name}"
-            raise ScriptError(f"{path}: has {lacks}; generate the scripts again")
-    if "JOB" in names:
-        return script_of_job(names["iteration"], job_in(path.with_name(JOB_FILE)), names["JOB"], path)
-    given = (*_CONSTANTS, *(name for name in _MORE_CONSTANTS if name in names))
-    return script_of_constants(names["iteration"], **{name.lower(): names[name] for name in given})
+            raise ScriptError(f"{path}: has no {name}; generate the scripts again")
+    return script_of_job(names["iteration"], job_in(path.with_name(JOB_FILE)), names["JOB"], path)
 
 
 def _only_defines(node: ast.stmt) -> bool:
@@ -201,11 +171,6 @@ def _only_defines(node: ast.stmt) -> bool:
     return isinstance(
         node, (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.FunctionDef, ast.ClassDef)
     )
-
-
-_CONSTANTS = ("MODEL", "PLACEMENT", "NUM_MICRO_BATCHES", "CHANNELS")
-_MORE_CONSTANTS = ("FORMS", "LEAST_MICRO_BATCHES", "MICRO_BATCHES_PER_ROUND")
-"""What a script from before there was a ``job.json`` holds."""
 
 
 def _device_of(path: Path) -> int | None:

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from runtime.clocks.periodic_clocks import PeriodicClocks
 from runtime.codegen.job import JOB_FILE, read_job
-from runtime.codegen.script import script_of_constants, script_of_job
+from runtime.codegen.script import script_of_job
 from runtime.execution.device import Device
 from runtime.execution.device_context import connected
 from runtime.execution.run_options import RunOptions
@@ -20,7 +19,7 @@ from runtime.execution.train import run_device
 from runtime.plans.plan_client import PlanSource
 from runtime.transport.protocol import TransferError
 
-__all__ = ["Device", "PeriodicClocks", "TransferError", "main", "run"]
+__all__ = ["Device", "TransferError", "run"]
 
 
 def run(
@@ -49,26 +48,3 @@ def run(
     path = Path(script)
     read = script_of_job(iteration, read_job(path.with_name(JOB_FILE)), job, path)
     run_device(read, options or RunOptions.from_environment(), connected, plans)
-
-
-def main(
-    iteration: Callable[[Any, int], None],
-    *,
-    options: RunOptions | None = None,
-    plans: PlanSource | None = None,
-    **constants: Any,
-) -> None:
-    """Train as one process of a run, with a script from before there was a ``job.json``.
-
-    Args:
-        iteration: The script's calls.
-        options: See `run`.
-        plans: See `run`.
-        constants: See `runtime.codegen.script.script_of_constants`.
-
-    Raises:
-        ScriptError: See `run`.
-        TransferError: See `run`.
-    """
-    script = script_of_constants(iteration, **constants)
-    run_device(script, options or RunOptions.from_environment(), connected, plans)

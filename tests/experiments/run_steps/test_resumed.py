@@ -15,7 +15,6 @@ from experiments.config.option_list import CONFIG
 from experiments.config.options import OptionError, read_options
 from experiments.config.records import RunCommandOptions
 from experiments.run_steps.resumed import (
-    NEWER,
     KeptOptions,
     options_of,
     resume_command,
@@ -54,16 +53,6 @@ def test_a_run_keeps_its_options_but_those_given_anew(options: RunCommandOptions
     assert kept.runtime == changed(options, iterations=50, seed=7, recompute=["F0"], verify="all").runtime
     more = options_of(died, given, [f"runtime.resume={died}", "runtime.iterations=60"])
     assert more == replace(kept, runtime=replace(kept.runtime, iterations=60))
-
-
-def test_a_record_that_is_older_than_an_option_is_read(options: RunCommandOptions, died: Path) -> None:
-    path = died / "runtime.json"
-    data = json.loads(path.read_text())
-    for name, usual in NEWER.items():
-        assert data["runtime"].pop(name) == usual, "what it ran with"
-    path.write_text(json.dumps(data))
-    kept = options_of(died, changed(options, resume=str(died)), [f"runtime.resume={died}"])
-    assert kept.runtime == changed(options, iterations=50, seed=7, recompute=["F0"], verify="all").runtime
 
 
 def test_a_run_keeps_what_changes_of_clock_take(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 from dataclasses import replace
@@ -10,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from places import ROOT
 
 from placements.shapes import m_shape, v_shape, x_shape
 from runtime.checkpoints.loading import read_parameters
@@ -126,15 +124,3 @@ def test_another_model_is_refused_in_one_line(model: dict[str, object], message:
     with pytest.raises((ValueError, LaunchError)) as caught:
         run(tmp_path, M2, 4, "in_process", model=model, resume=tmp_path / "all")
     assert f"was made with another model ({message}" in str(caught.value).splitlines()[0]
-
-
-@pytest.mark.parametrize("schedule", [gpipe(m_shape(2), 2), gpipe(v_shape(2), 2)], ids=["same", "other"])
-def test_checkpoints_of_before_are_read(schedule: Schedule, tmp_path: Path) -> None:
-    """They were written by the first version, with shards of a vocabulary on two devices."""
-    model = {"hidden_size": 2, "num_layers": 2, "micro_batch_size": 1, "vocab_size": 256}
-    whole = run(tmp_path / "whole", schedule, 4, "in_process", model=model)
-    resumed = run(tmp_path, schedule, 4, "in_process", model=model, resume=ROOT / "tests/golden/checkpoint_1")
-    assert resumed.first_iteration == 2
-    near, expected = (torch.tensor(each, dtype=torch.float64) for each in (resumed.losses, whole.losses[2:]))
-    assert torch.allclose(near, expected, rtol=1e-9, atol=0)
-    assert json.loads((tmp_path / "all/iteration_4/manifest.json").read_text())["schema_version"] == 2

@@ -49,8 +49,6 @@ CASES = {
     "m_shape": Golden(one_f_one_b_plus(m_shape(2), 4), {}, "m_shape, 1F1B+"),
     "zero_bubble": Golden(zb_h1(v_shape(3, split_backward=True), 6), {}, "v_shape, ZB-H1"),
 }
-BEFORE = ("v_shape", "periodic", "m_shape")
-"""Those of them that are also kept as they were before there was a job.json."""
 
 
 def files(case: Golden, folder: Path) -> list[Path]:
@@ -73,7 +71,7 @@ def test_text_of_scripts_and_job(name: str, golden: Callable[[str, str], None], 
         golden(f"scripts/{name}/{path.name}", path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("folder", [*(f"scripts/{name}" for name in CASES), *(f"before/{b}" for b in BEFORE)])
+@pytest.mark.parametrize("folder", [f"scripts/{name}" for name in CASES])
 def test_golden_scripts_are_safe_and_train_as_the_plain_model(folder: str) -> None:
     case = CASES[Path(folder).name]
     assert programs_of(read_scripts(GOLDEN / folder)).placement == case.schedule.placement
@@ -84,18 +82,8 @@ def test_golden_scripts_are_safe_and_train_as_the_plain_model(folder: str) -> No
     assert comparison_of(run).bitwise_equal
 
 
-@pytest.mark.parametrize("name", BEFORE)
-def test_scripts_of_before_say_the_same(name: str) -> None:
-    before, now = (read_scripts(GOLDEN / kind / name) for kind in ("before", "scripts"))
-    assert programs_of(before) == programs_of(now)
-    for number in (None, 12) if now[0].least_micro_batches else (None,):
-        runs = ([script.at(number).calls.runs for script in scripts] for scripts in (before, now))
-        assert next(runs) == next(runs)
-
-
-@pytest.mark.parametrize("kind", ["before", "scripts"])
-def test_a_launch_of_another_number_and_the_same_clocks(kind: str) -> None:
-    run = launch(GOLDEN / kind / "periodic", 2, 1, 60, launcher="in_process", num_micro_batches=5)
+def test_a_launch_of_another_number_and_the_same_clocks() -> None:
+    run = launch(GOLDEN / "scripts/periodic", 2, 1, 60, launcher="in_process", num_micro_batches=5)
     assert comparison_of(run).is_equal
     requests = [[PERIODIC.at(b, n, 5) for b, n in order] for order in one_f_one_b_orders(5)]
     for device, asked in run.clock_requests.items():
