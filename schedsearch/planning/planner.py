@@ -5,11 +5,9 @@ The planner proposes by a formula, the schedule decides. The module does not kno
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from placements import Profile
 from placements.cluster import Cluster, read_cluster
 from placements.models.chain import ModelShape
 from placements.models.costs import CostOptions
@@ -194,7 +192,9 @@ def _ranked(
     ranked = rank(
         [each.candidate for each in by_name.values()],
         time_limit_s,
-        profiles=[_profile(each) for each in by_name.values()] if rank_by == "energy" else None,
+        profiles=[mixed_profile(each.candidate.placement, each.plan.stage_gpus) for each in by_name.values()]
+        if rank_by == "energy"
+        else None,
         deadline_ms=deadline_ms if rank_by == "energy" else None,
         seed=seed,
         on_progress=on_search,
@@ -204,15 +204,3 @@ def _ranked(
         near = [each.is_uniform and (each.samples_per_s or 0) * (1 + NEAR_TIE) >= best for each in found]
         found.insert(0, found.pop(near.index(True) if True in near else 0))
     return found
-
-
-def _profile(proposed: ProposedPlan) -> Profile:
-    """Return the modelled profile of a plan's placement, each device on its own GPUs."""
-    kinds = [
-        nodes.gpu
-        for nodes in proposed.rated.plan.cluster.nodes
-        for _ in range(nodes.num_nodes * nodes.gpus_per_node)
-    ]
-    stages = [stage for chain in proposed.chains for stage in chain.plan.stages]
-    gpus = [Counter(kinds[gpu] for gpu in stage.gpus) for stage in stages]
-    return mixed_profile(proposed.candidate.placement, gpus)
