@@ -32,8 +32,8 @@ RANKS = ("schedule", "formula", "energy")
 
 
 NEAR_TIE = 0.01
-"""By how much longer, as a share, an iteration of a uniform plan may be to be preferred to a mixed one: it is
-less than what the formula knows, and a uniform plan is what other systems can run."""
+"""Share by which an iteration of a uniform V-shape may be longer and it is still preferred to another plan. The
+formula is no more exact than that, and a uniform V-shape is what other systems can run."""
 
 
 def plan(
@@ -201,6 +201,8 @@ def _ranked(
     )
     found = [replace(by_name[each.candidate.name], ranked=each) for each in ranked]
     if rank_by == "schedule" and (best := found[0].samples_per_s):
-        near = [each.is_uniform and (each.samples_per_s or 0) * (1 + NEAR_TIE) >= best for each in found]
+        simple = [each.is_uniform and each.candidate.shape == "v_shape" for each in found]
+        near = [(each.samples_per_s or 0.0) * (1 + NEAR_TIE) >= best for each in found]
+        near = [is_near and is_simple for is_near, is_simple in zip(near, simple, strict=True)]
         found.insert(0, found.pop(near.index(True) if True in near else 0))
     return found

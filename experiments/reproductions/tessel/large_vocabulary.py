@@ -247,7 +247,7 @@ class _Shapes:
         hand_made = applicable(placement, best.candidate.num_micro_batches).values()
         return replace(
             row,
-            peak_mib=best.peaks_mib and max(best.peaks_mib),
+            peak_mib=max(best.peaks_mib) if best.peaks_mib else None,
             iteration_ms=best.iteration_ms,
             iteration_bound_ms=best.iteration_bound_ms,
             hand_made_ms=min((placement.ms(each.makespan) for each in hand_made), default=None),
