@@ -32,8 +32,8 @@ RANKS = ("schedule", "formula", "energy")
 
 
 NEAR_TIE = 0.01
-"""Share by which an iteration of a uniform V-shape may be longer and it is still preferred to another plan. The
-formula is no more exact than that, and a uniform V-shape is what other systems can run."""
+"""Share by which an iteration of a uniform V-shape may be longer and it is still preferred to another plan.
+The formula is no more exact than that, and a uniform V-shape is what other systems can run."""
 
 
 def plan(
