@@ -47,4 +47,5 @@ plans.plot()
 
 # %%
 best = plans.best
-print(best.name, f"{best.samples_per_s:.1f} samples/s")
+row = plans.rows()[0]
+print(best.name, f"{best.samples_per_s:.1f} samples/s, {row['tokens_per_s_per_gpu']:.0f} tokens/s/GPU")

@@ -6,6 +6,7 @@ import difflib
 import re
 import types
 import typing
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -61,6 +62,9 @@ def read_options(config: DictConfig, record: type[AnyOptions]) -> AnyOptions:
     _fill_in(data)
     return read_fields(data, record, "")
 
+
+_USUAL_GPU = "a100"
+"""What a GPU is where nothing says it."""
 
 KINDS = (*SHAPES, *PLANNERS, "gpt", "stages", "file", "profiled", "planned")
 """Of placements: each config of the group says which it is."""
@@ -119,6 +123,8 @@ def _fill_in(data: dict[Any, Any]) -> None:
     """Put what the plan says, if there is one, in the place of nulls."""
     number, size, recompute = NUM_MICRO_BATCHES, MICRO_BATCH_SIZE, list[str]()
     placement, profile = data.get("placement"), data.get("profile")
+    if isinstance(profile, dict) and profile.get("gpu", "") is None:
+        profile["gpu"] = _gpu_of(placement)
     if isinstance(placement, dict) and kind_of(placement) == "planned":
         _fill_in_runtime(data, read_fields(placement, FilePlacementOptions, "placement"))
         return
@@ -135,6 +141,27 @@ def _fill_in(data: dict[Any, Any]) -> None:
         options = data.get(group)
         if isinstance(options, dict) and options.get(name, value) is None:
             options[name] = value
+
+
+def planned_gpus(placement: Any) -> list[Counter[Gpu]] | None:
+    """Return the GPUs of each device that a plan of experiments.plan is for; None of another placement.
+
+    Raises:
+        PlanError: The plan cannot be read, or is wrong.
+    """
+    if not isinstance(placement, dict) or kind_of(placement) != "planned":
+        return None
+    path = Path(require_path("placement.path", placement.get("path")))
+    return read_plan_file(path / PLAN_FILES.plan).stage_gpus
+
+
+def _gpu_of(placement: Any) -> str:
+    """Return the name of the GPU that a plan is for, of several kinds the slowest; else the usual one."""
+    gpus = planned_gpus(placement)
+    if gpus is None:
+        return _USUAL_GPU
+    slowest = min((gpu for each in gpus for gpu in each), key=lambda gpu: gpu.peak_tflops)
+    return next(name for name, gpu in GPUS.items() if gpu == slowest)
 
 
 def _fill_in_runtime(data: dict[Any, Any], chosen: FilePlacementOptions) -> None:

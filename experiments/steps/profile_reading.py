@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -14,21 +15,24 @@ from experiments.config.options import (
     OptionError,
     kind_of,
     planned_by,
+    planned_gpus,
     read_fields,
     read_gpu,
     require,
     require_path,
 )
-from experiments.config.plans import rates_of
+from experiments.config.plans import PLAN_FILES, rates_of
 from experiments.config.records import GptPlacementOptions, Options
 from placements import BlockingPower, Placement, Profile
-from placements.hardware import modelled_profile
+from placements.hardware import Gpu, modelled_profile
 from placements.models.gpt import GptConfig, gpt_compute_shares
 from placements.placement_file import read_times_source
 from placements.planners.galvatron import plan_compute_shares
+from placements.planners.hybrid.plan_file import read_plan_file
 from placements.profile import checked_blocking_power
 from placements.shapes import SHAPES
 from placements.stages import DevicePower
+from schedsearch.planning.power import mixed_profile
 
 log = logging.getLogger(__name__)
 
@@ -157,13 +161,15 @@ def cost_source(options: Options) -> CostSource:
     chosen, gpu = options.profile, read_gpu(options.profile.gpu)
     path, power = profile_path(options), blocking_power(options)
     times, placeholder = _times(options)
-    energies = f"power model of {gpu.name}, {gpu.power_source}"
+    planned = sum(planned_gpus(options.placement) or [], Counter())
+    kinds = planned if gpu in planned else [gpu]
+    energies = " and ".join(f"power model of {each.name}, {each.power_source}" for each in kinds)
     if path is not None:
         scales = (("times", chosen.time_scale), ("energies", chosen.energy_scale))
         factors = "".join(f", {name} times {scale:g}" for name, scale in scales if scale != 1)
         times, energies, placeholder = f"profile {path}{factors}", f"profile {path}", False
     if power is None:
-        waiting = f"default of {gpu.name}, {gpu.blocking_power_w:g} W"
+        waiting = " and ".join(f"default of {each.name}, {each.blocking_power_w:g} W" for each in kinds)
     elif chosen.blocking_power_w is not None:
         waiting = "profile.blocking_power_w"
     else:
@@ -190,8 +196,10 @@ def complete_profile(options: Options, placement: Placement, profile: Profile | 
     """Return the measured profile, or where there is none, one from the GPU's power model."""
     if profile is not None:
         return profile
-    gpu = read_gpu(options.profile.gpu)
-    if planned := planned_by(options):
+    gpu, gpus = read_gpu(options.profile.gpu), planned_gpus(options.placement)
+    if gpus is not None and gpu in sum(gpus, Counter()):
+        modelled = mixed_profile(placement, gpus)
+    elif planned := planned_by(options):
         modelled = modelled_profile(placement, gpu, plan_compute_shares(planned.plan, planned.work))
     elif kind_of(options.placement) != "gpt":
         modelled = modelled_profile(placement, gpu)
@@ -217,10 +225,20 @@ def _times(options: Options) -> tuple[str, bool]:
         case "profiled":
             return f"measured by experiments.profile, {placement['path']}", False
         case "planned":
-            return f"cost model of experiments.plan, for the plan in {placement['path']}", False
+            return _times_of_plan(Path(placement["path"]), gpu), False
         case shape if shape in SHAPES:
             return f"placeholders, the ticks of {shape}", True
     return f"cost model of a GPT on {gpu.name}, for the plan {placement['path']}", False
+
+
+def _times_of_plan(path: Path, gpu: Gpu) -> str:
+    """Return of which model and GPUs a plan's times are; warn where another GPU is asked for."""
+    plan = read_plan_file(path / PLAN_FILES.plan)
+    kinds = sum(plan.stage_gpus, Counter[Gpu]())
+    if gpu not in kinds:
+        log.warning("warning: profile.gpu is %s, but the plan in %s is for another GPU", gpu.name, path)
+    names = " and ".join(f"{number} {each.name}" for each, number in kinds.items())
+    return f"cost model of experiments.plan, {plan.model.name} on {names}, for the plan in {path}"
 
 
 def _measured(options: Options) -> Path | None:

@@ -5,11 +5,9 @@ The planner proposes by a formula, the schedule decides. The module does not kno
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from placements import Profile
 from placements.cluster import Cluster, read_cluster
 from placements.models.chain import ModelShape
 from placements.models.costs import CostOptions
@@ -34,8 +32,8 @@ RANKS = ("schedule", "formula", "energy")
 
 
 NEAR_TIE = 0.01
-"""By how much longer, as a share, an iteration of a uniform plan may be to be preferred to a mixed one: it is
-less than what the formula knows, and a uniform plan is what other systems can run."""
+"""Share by which an iteration of a uniform V-shape may be longer and it is still preferred to another plan.
+The formula is no more exact than that, and a uniform V-shape is what other systems can run."""
 
 
 def plan(
@@ -194,25 +192,17 @@ def _ranked(
     ranked = rank(
         [each.candidate for each in by_name.values()],
         time_limit_s,
-        profiles=[_profile(each) for each in by_name.values()] if rank_by == "energy" else None,
+        profiles=[mixed_profile(each.candidate.placement, each.plan.stage_gpus) for each in by_name.values()]
+        if rank_by == "energy"
+        else None,
         deadline_ms=deadline_ms if rank_by == "energy" else None,
         seed=seed,
         on_progress=on_search,
     )
     found = [replace(by_name[each.candidate.name], ranked=each) for each in ranked]
     if rank_by == "schedule" and (best := found[0].samples_per_s):
-        near = [each.is_uniform and (each.samples_per_s or 0) * (1 + NEAR_TIE) >= best for each in found]
+        simple = [each.is_uniform and each.candidate.shape == "v_shape" for each in found]
+        near = [(each.samples_per_s or 0.0) * (1 + NEAR_TIE) >= best for each in found]
+        near = [is_near and is_simple for is_near, is_simple in zip(near, simple, strict=True)]
         found.insert(0, found.pop(near.index(True) if True in near else 0))
     return found
-
-
-def _profile(proposed: ProposedPlan) -> Profile:
-    """Return the modelled profile of a plan's placement, each device on its own GPUs."""
-    kinds = [
-        nodes.gpu
-        for nodes in proposed.rated.plan.cluster.nodes
-        for _ in range(nodes.num_nodes * nodes.gpus_per_node)
-    ]
-    stages = [stage for chain in proposed.chains for stage in chain.plan.stages]
-    gpus = [Counter(kinds[gpu] for gpu in stage.gpus) for stage in stages]
-    return mixed_profile(proposed.candidate.placement, gpus)

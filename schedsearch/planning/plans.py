@@ -130,8 +130,8 @@ class ProposedPlan:
         Args:
             model: The whole one.
         """
-        groups = [chain.plan.group(i) for chain in self.chains for i in range(chain.plan.num_stages)]
-        peak_tflops = sum(model.precision.peak_tflops(gpu) for group in groups for gpu in group.gpus)
+        gpus = [kind for chain in self.chains for stage in chain.plan.stage_gpus for kind in stage.items()]
+        peak_tflops = sum(number * model.precision.peak_tflops(gpu) for gpu, number in gpus)
         rate = self.samples_per_s
         return (
             300 * model.forward_flops * rate / (peak_tflops * 1e12) if rate and model.forward_flops else None

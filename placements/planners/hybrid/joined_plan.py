@@ -5,9 +5,11 @@ That is Tessel's K-shape (Fig. 8g). The module does not know what a layer costs.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from placements.cluster import Cluster
+from placements.hardware import Gpu
 from placements.models.chain import ModelShape
 from placements.models.parallel import LayerStrategy
 from placements.planners.hybrid.plan import Plan
@@ -62,6 +64,11 @@ class JoinedPlan:
     def cluster(self) -> Cluster:
         """Its GPUs."""
         return self.branches[0].cluster
+
+    @property
+    def stage_gpus(self) -> list[Counter[Gpu]]:
+        """Of each stage of each branch: how many GPUs of each kind it has."""
+        return [gpus for plan in self.branches for gpus in plan.stage_gpus]
 
     @property
     def num_stages(self) -> int:

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from placements.cluster import Cluster, DeviceGroup
+from placements.hardware import Gpu
 from placements.models.chain import ModelShape
 from placements.models.end_layers import EmbeddingLayer, OutputLayer
 from placements.models.layers import Layer
@@ -149,6 +150,11 @@ class Plan:
         """Return the GPUs of a stage."""
         gpus = self.stages[stage].gpus
         return self.cluster.group(gpus.start, len(gpus))
+
+    @property
+    def stage_gpus(self) -> list[Counter[Gpu]]:
+        """Of each stage: how many GPUs of each kind it has."""
+        return [Counter(self.group(stage).gpus) for stage in range(self.num_stages)]
 
     @cached_property
     def pieces(self) -> tuple[LayerPiece, ...]:

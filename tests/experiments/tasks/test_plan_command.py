@@ -138,6 +138,43 @@ def test_wrong_input(command, wrong: list[str], said: str) -> None:
     assert said in line
 
 
+@pytest.mark.parametrize(
+    ("cluster", "clocks", "gpus"),
+    [
+        ("h100_2", {(345, 1980)}, ["NVIDIA H100-SXM5-80GB"]),
+        ("v100_2", {(135, 1530)}, ["NVIDIA V100-SXM2-32GB"]),
+        ("h100_1+v100_1", {(345, 1980), (135, 1530)}, ["NVIDIA H100-SXM5-80GB", "NVIDIA V100-SXM2-32GB"]),
+    ],
+)
+def test_the_gpu_of_a_plan_goes_with_it(
+    command, tmp_path: Path, cluster: str, clocks: set[tuple[int, int]], gpus: list[str]
+) -> None:
+    """Clocks, power and latency were once those of an A100, whatever the plan was for."""
+    small = ["num_stages=[2]", "gpus_per_stage=[1]", "num_micro_batches=[4]", "rank=formula"]
+    done = command("plan", "model=gpt3_125m", f"cluster={cluster}", "batch=8", *small, *SLOW_LINK)
+    assert done.returncode == 0, done.stderr
+    planned = tmp_path / "planned"
+    (tmp_path / "out").rename(planned)
+    chosen = ["placement=planned", f"placement.path={planned}", "search.time_limit_s=2"]
+    done = command("frontier", *chosen, "energy.baselines=[]", "energy.num_plans=3")
+    assert done.returncode == 0, done.stderr
+    points = rows(tmp_path / "out/profile.csv")
+    by_block: dict[str, list[int]] = {}
+    for row in points:
+        by_block.setdefault(row["block"], []).append(int(row["frequency"]))
+    found = {(min(own), max(own)) for name, own in by_block.items()}
+    assert found == clocks
+    for gpu in gpus:
+        assert f"power model of {gpu}" in done.stdout
+        assert f"gpt3_125m on 1 {gpus[0]}" in done.stdout or f"gpt3_125m on 2 {gpu}" in done.stdout
+    assert "NVIDIA A100" not in done.stdout
+    done = command("frontier", *chosen, "energy.baselines=[]", "energy.num_plans=3", "profile.gpu=a40")
+    assert "warning: profile.gpu is NVIDIA A40, but the plan in" in done.stdout + done.stderr
+
+
+SLOW_LINK = ("node_bandwidth_gb_s=50",)
+
+
 def test_nothing_fits(command) -> None:
     """After the search; the least memory that would do is said."""
     done = command("plan", *SMALL, "memory_gib=4.2")

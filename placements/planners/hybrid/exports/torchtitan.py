@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from placements.models.layers import TransformerLayer
-from placements.models.parallel import LayerStrategy
+from placements.models.parallel import LayerStrategy, Recompute
 from placements.models.zoo import read_model
 from placements.planners.hybrid.exports.as_run import (
     Exported,
@@ -69,7 +69,7 @@ def _strategy(common: LayerStrategy) -> LayerStrategy:
         degree = common.token_parallel
         common = replace(common, tensor_parallel=1, context_parallel=degree, sequence="none")
     is_sharded = common.zero > 0 or common.expert_parallel > 1
-    recompute = "full" if common.recompute == "full" else "none"
+    recompute: Recompute = "full" if common.recompute == "full" else "none"
     return replace(common, zero=3 if is_sharded else 0, recompute=recompute, tensor_innermost=True)
 
 
