@@ -62,6 +62,7 @@ OWNERS = {
     "tqdm": ["experiments/config/progress.py"],
     "yaml": ["placements/placement_file.py", "experiments/config/option_list.py"],
     "scipy": [
+        "schedsearch/bounds/conflicts.py",
         "schedsearch/bounds/memory_occupancy.py",
         "schedsearch/cluster/linear_program.py",
         "schedsearch/cluster/policies/allox.py",

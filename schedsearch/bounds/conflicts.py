@@ -1,8 +1,8 @@
 """What cannot run at once: blocks that share a device, also where no device is in all of them.
 
 Of five blocks on the pairs of neighbours in a ring of five devices, two run at once at most: each device
-works for two of them, but all five take two and a half. A linear program finds which blocks to weigh, the dual
-of a fractional colouring.
+works for two of them, but all five take two and a half. A linear program finds which blocks to weigh, the
+dual of a fractional colouring.
 """
 
 from __future__ import annotations
