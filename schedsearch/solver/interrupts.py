@@ -41,8 +41,8 @@ class Interrupts:
 
     In the middle of making a query's many thousand terms the exception would be lost in a destructor, or
     become a ctypes error. So whoever is about to wait for a solver looks here, and so does `search` between
-    queries. Each thread watches on its own, and a Ctrl-C is for all that watch when it comes. It is seen while
-    the main thread watches, which alone gets signals. A second one is passed on at once.
+    queries. Each thread watches on its own, and a Ctrl-C is for all that watch when it comes. It is seen
+    while the main thread watches, which alone gets signals. A second one is passed on at once.
     """
 
     def __init__(self) -> None:
