@@ -198,7 +198,8 @@ def compare(
     Each hand-made schedule is put on the shape that it needs (see `NEEDS`): the V, a loop or wave of
     `num_chunks` pieces on each device, or the X, on which each device holds the weights of two stages and
     every pair of micro-batches runs in both directions. ``searched`` is the best that is found on the shapes
-    of all others; ``searched@v_shape`` and the like search one shape.
+    of all others; ``searched@v_shape`` and the like search one shape. A search begins with the best schedule
+    of the list that is made by hand for its shape and fits: none of them is shorter than what it finds.
 
     Args:
         stages: The model.
@@ -221,7 +222,8 @@ def compare(
     for name in schedules:
         if name not in rows:
             shape = name.partition("@")[2]
-            rows[name] = running.searched(name, running.variants(shape) if shape else variants)
+            of_shape = [*running.variants(shape), *(each for each in variants if each[0] == shape)]
+            rows[name] = running.searched(name, list(dict.fromkeys(of_shape)) if shape else variants)
     proved = running.bound_ms
     judged = (_judged(rows[name], proved.get(NEEDS.get(name, ("", False)), 0.0)) for name in schedules)
     powered = (replace(row, energy_j=_energy_j(row.found, stages.power_w)) for row in judged)
@@ -291,6 +293,7 @@ class _Comparing:
 
     Attributes:
         bound_ms: What searches proved of each variant.
+        made: The shortest schedule made by hand for each variant, of those that fit.
         interrupted: By Ctrl-C; then nothing more is searched.
     """
 
@@ -301,6 +304,7 @@ class _Comparing:
     options: Mapping[str, Any]
     report: Report
     bound_ms: dict[Variant, float] = field(default_factory=dict)
+    made: dict[Variant, Schedule] = field(default_factory=dict)
     interrupted: bool = False
 
     def hand_made(self, name: str) -> ComparedRow:
@@ -316,13 +320,15 @@ class _Comparing:
         if missing := _missing_memory(placed, peak_memory(schedule).tolist()):
             return ComparedRow(name, shape, DOES_NOT_FIT, note="; ".join([missing, *placed.notes]))
         row = _row(name, placed, validate(schedule), "; ".join(placed.notes))
+        best = self.made.setdefault(NEEDS[name], schedule)
+        self.made[NEEDS[name]] = min(best, schedule, key=lambda each: each.makespan)
         bound = placed.placement.ms(makespan_bound(placed.placement, number))
         return replace(row, makespan_bound_ms=bound, period_ms=_growth_ms(HAND_MADE[name], placed, number))
 
     def variants(self, shape: str) -> list[Variant]:
         """Return a shape with whole backward blocks, and split where the stages tell the halves."""
         known = all(piece.input_gradient_ms is not None for piece in self.stages.pieces)
-        return [(shape, False)] + [(shape, True)] * (known and shape != "loop_shape")
+        return [(shape, False)] + [(shape, True)] * known
 
     def searched(self, name: str, variants: Sequence[Variant]) -> ComparedRow:
         """Return the row of the best that is found on some shapes; those of the least bound come first."""
@@ -340,18 +346,23 @@ class _Comparing:
         for variant, each in sorted(tried.items(), key=lambda item: item[1].bound_ms):
             if self.interrupted or min(other.makespan_ms for other in tried.values()) <= each.bound_ms:
                 break  # nothing shorter is possible on the others
-            result = each.result = self._search(name, each)
+            result = each.result = self._search(name, each, self.made.get(variant))
             each.bound_ms = max(each.bound_ms, each.placed.placement.ms(result.makespan_bound))
             self.bound_ms[variant] = each.bound_ms
             self.interrupted = result.interrupted
-        is_ours = self.options.get("method", "modulo") == "modulo"  # others also end where their method does
-        cut = "cut by a time limit" if is_ours else "ended before its proof"
+        cut = "cut by a time limit" if self._is_ours else "ended before its proof"
         row = _best_row(name, list(tried.values()), reasons, cut)
         return replace(row, search_seconds=time.monotonic() - began)
 
-    def _search(self, name: str, tried: _Tried) -> SearchResult:
+    @property
+    def _is_ours(self) -> bool:
+        """Whether our own method searches; others begin with nothing, and end where their method does."""
+        return self.options.get("method", "modulo") == "modulo"
+
+    def _search(self, name: str, tried: _Tried, made: Schedule | None) -> SearchResult:
         placement = tried.placed.placement
-        request = SearchRequest(placement, tried.number, **self.options)
+        begin_with = {"begin_with": made} if self._is_ours else {}
+        request = SearchRequest(placement, tried.number, **begin_with | dict(self.options))
         return self.answer(request, lambda progress: self.report(name, placement, progress))
 
     def _placed(self, variant: Variant) -> tuple[PlacedStages, int]:
