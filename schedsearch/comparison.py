@@ -16,6 +16,7 @@ from placements.plain_data import Field, in_file
 from placements.shapes_in_ms import SHAPES_OF_STAGES, PlacedStages, place
 from placements.stages import DevicePower, StageChain, StagesError
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
+from schedsearch.baselines.structure import TooFewMicroBatchesError
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.device_span import device_spans, with_least_device_span
@@ -314,8 +315,13 @@ class _Comparing:
         shape, _ = NEEDS[name]
         try:
             placed, number = self._placed(NEEDS[name])
+        except _UnplacedError as error:
+            return ComparedRow(name, shape, note=str(error))
+        try:
             schedule = HAND_MADE[name](placed.placement, number)
-        except (_UnplacedError, UnsuitablePlacementError) as error:
+        except TooFewMicroBatchesError as error:
+            return ComparedRow(name, shape, note=error.in_samples(placed.num_samples))
+        except UnsuitablePlacementError as error:
             return ComparedRow(name, shape, note=str(error).partition("; use schedule=")[0])
         if missing := _missing_memory(placed, peak_memory(schedule).tolist()):
             return ComparedRow(name, shape, DOES_NOT_FIT, note="; ".join([missing, *placed.notes]))
@@ -451,7 +457,8 @@ def _require_room(placed: PlacedStages) -> None:
     placement = placed.placement
     needed = [minimum_memory(placement, d) + placement.static[d] for d in range(placement.num_devices)]
     if missing := _missing_memory(placed, needed):
-        raise _UnplacedError(f"even one micro-batch {missing}")
+        one = "one micro-batch" if placed.num_samples == 1 else "one pair of micro-batches"
+        raise _UnplacedError(f"even {one} {missing}")
 
 
 def _energy_j(schedule: Schedule | None, power_w: DevicePower | None) -> float | None:

@@ -134,6 +134,17 @@ def test_a_loop_is_searched_with_split_backward_too() -> None:
     assert rows["interleaved_one_f_one_b"].makespan_ms == 27
 
 
+def test_a_message_counts_micro_batches_as_they_were_asked_for() -> None:
+    """An X-shape runs pairs: DualPipe on four devices needs four pairs, which are eight micro-batches."""
+    found = by_name(compare(chain(memory_mib=199), ["dual_pipe", "interleaved_one_f_one_b"], 2))
+    assert found["dual_pipe"].note == (
+        "schedule: DualPipe needs at least 8 micro-batches, not 2; raise search.num_micro_batches"
+    )
+    assert "at least 4 micro-batches, not 2" in found["interleaved_one_f_one_b"].note
+    (row,) = compare(chain(memory_mib=199), ["searched@x_shape"], 4).rows
+    assert "even one pair of micro-batches needs" in row.note
+
+
 def test_what_does_not_fit_or_apply_is_a_row_that_says_why() -> None:
     names = ["gpipe", "dual_pipe", "one_f_one_b_plus", "searched", "searched@x_shape"]
     rows = by_name(compare(chain(memory_mib=149), names, 5, **QUICK))
