@@ -16,6 +16,7 @@ from placements.plain_data import Field, in_file
 from placements.shapes_in_ms import SHAPES_OF_STAGES, PlacedStages, place
 from placements.stages import DevicePower, StageChain, StagesError
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
+from schedsearch.baselines.structure import TooFewMicroBatchesError
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.device_span import device_spans, with_least_device_span
@@ -198,7 +199,8 @@ def compare(
     Each hand-made schedule is put on the shape that it needs (see `NEEDS`): the V, a loop or wave of
     `num_chunks` pieces on each device, or the X, on which each device holds the weights of two stages and
     every pair of micro-batches runs in both directions. ``searched`` is the best that is found on the shapes
-    of all others; ``searched@v_shape`` and the like search one shape.
+    of all others; ``searched@v_shape`` and the like search one shape. A search begins with the best schedule
+    of the list that is made by hand for its shape and fits: none of them is shorter than what it finds.
 
     Args:
         stages: The model.
@@ -221,7 +223,8 @@ def compare(
     for name in schedules:
         if name not in rows:
             shape = name.partition("@")[2]
-            rows[name] = running.searched(name, running.variants(shape) if shape else variants)
+            of_shape = [*running.variants(shape), *(each for each in variants if each[0] == shape)]
+            rows[name] = running.searched(name, list(dict.fromkeys(of_shape)) if shape else variants)
     proved = running.bound_ms
     judged = (_judged(rows[name], proved.get(NEEDS.get(name, ("", False)), 0.0)) for name in schedules)
     powered = (replace(row, energy_j=_energy_j(row.found, stages.power_w)) for row in judged)
@@ -291,6 +294,7 @@ class _Comparing:
 
     Attributes:
         bound_ms: What searches proved of each variant.
+        made: The shortest schedule made by hand for each variant, of those that fit.
         interrupted: By Ctrl-C; then nothing more is searched.
     """
 
@@ -301,6 +305,7 @@ class _Comparing:
     options: Mapping[str, Any]
     report: Report
     bound_ms: dict[Variant, float] = field(default_factory=dict)
+    made: dict[Variant, Schedule] = field(default_factory=dict)
     interrupted: bool = False
 
     def hand_made(self, name: str) -> ComparedRow:
@@ -310,12 +315,19 @@ class _Comparing:
         shape, _ = NEEDS[name]
         try:
             placed, number = self._placed(NEEDS[name])
+        except _UnplacedError as error:
+            return ComparedRow(name, shape, note=str(error))
+        try:
             schedule = HAND_MADE[name](placed.placement, number)
-        except (_UnplacedError, UnsuitablePlacementError) as error:
+        except TooFewMicroBatchesError as error:
+            return ComparedRow(name, shape, note=error.in_samples(placed.num_samples))
+        except UnsuitablePlacementError as error:
             return ComparedRow(name, shape, note=str(error).partition("; use schedule=")[0])
         if missing := _missing_memory(placed, peak_memory(schedule).tolist()):
             return ComparedRow(name, shape, DOES_NOT_FIT, note="; ".join([missing, *placed.notes]))
         row = _row(name, placed, validate(schedule), "; ".join(placed.notes))
+        best = self.made.setdefault(NEEDS[name], schedule)
+        self.made[NEEDS[name]] = min(best, schedule, key=lambda each: each.makespan)
         bound = placed.placement.ms(makespan_bound(placed.placement, number))
         return replace(row, makespan_bound_ms=bound, period_ms=_growth_ms(HAND_MADE[name], placed, number))
 
@@ -339,18 +351,23 @@ class _Comparing:
         for variant, each in sorted(tried.items(), key=lambda item: item[1].bound_ms):
             if self.interrupted or min(other.makespan_ms for other in tried.values()) <= each.bound_ms:
                 break  # nothing shorter is possible on the others
-            result = each.result = self._search(name, each)
+            result = each.result = self._search(name, each, self.made.get(variant))
             each.bound_ms = max(each.bound_ms, each.placed.placement.ms(result.makespan_bound))
             self.bound_ms[variant] = each.bound_ms
             self.interrupted = result.interrupted
-        is_ours = self.options.get("method", "modulo") == "modulo"  # others also end where their method does
-        cut = "cut by a time limit" if is_ours else "ended before its proof"
+        cut = "cut by a time limit" if self._is_ours else "ended before its proof"
         row = _best_row(name, list(tried.values()), reasons, cut)
         return replace(row, search_seconds=time.monotonic() - began)
 
-    def _search(self, name: str, tried: _Tried) -> SearchResult:
+    @property
+    def _is_ours(self) -> bool:
+        """Whether our own method searches; others begin with nothing, and end where their method does."""
+        return self.options.get("method", "modulo") == "modulo"
+
+    def _search(self, name: str, tried: _Tried, made: Schedule | None) -> SearchResult:
         placement = tried.placed.placement
-        request = SearchRequest(placement, tried.number, **self.options)
+        begin_with = {"begin_with": made} if self._is_ours else {}
+        request = SearchRequest(placement, tried.number, **begin_with | dict(self.options))
         return self.answer(request, lambda progress: self.report(name, placement, progress))
 
     def _placed(self, variant: Variant) -> tuple[PlacedStages, int]:
@@ -439,7 +456,8 @@ def _require_room(placed: PlacedStages) -> None:
     placement = placed.placement
     needed = [minimum_memory(placement, d) + placement.static[d] for d in range(placement.num_devices)]
     if missing := _missing_memory(placed, needed):
-        raise _UnplacedError(f"even one micro-batch {missing}")
+        one = "one micro-batch" if placed.num_samples == 1 else "one pair of micro-batches"
+        raise _UnplacedError(f"even {one} {missing}")
 
 
 def _energy_j(schedule: Schedule | None, power_w: DevicePower | None) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placements import Block, Placement
+from placements import Block, Kind, Placement
 
 
 def least_period(placement: Placement, longest: int, rounds: int = 4) -> int | None:
@@ -112,7 +112,9 @@ def least_makespan(placement: Placement, num_micro_batches: int) -> int | None:
         placement: With `num_micro_batches` times its blocks about ten at most.
         num_micro_batches: Of any order; nothing is assumed of their symmetry.
     """
-    names = [(block.name, n) for block in placement.blocks for n in range(num_micro_batches)]
+    every = range(num_micro_batches)
+    runs = {b.name: every[-1:] if b.kind is Kind.O else every for b in placement.blocks}
+    names = [(block.name, n) for block in placement.blocks for n in runs[block.name]]
     best: list[int] = []
 
     def extend(ends: dict[tuple[str, int], int], idle: list[int], held: list[int]) -> None:
@@ -121,7 +123,8 @@ def least_makespan(placement: Placement, num_micro_batches: int) -> int | None:
             return
         for name, n in names:
             block = placement.by_name[name]
-            if (name, n) in ends or any((a, n) not in ends for a in block.after):
+            inputs = [(a, k) for a in block.after for k in (runs[a] if block.kind is Kind.O else (n,))]
+            if (name, n) in ends or any(each not in ends for each in inputs):
                 continue
             holds = [h + (_units(block, d) if d in block.devices else 0) for d, h in enumerate(held)]
             if placement.memory is not None and any(
@@ -129,7 +132,7 @@ def least_makespan(placement: Placement, num_micro_batches: int) -> int | None:
             ):
                 continue
             ready = [idle[d] for d in block.devices]
-            ready += [ends[a, n] + placement.transfer_time(a, name) for a in block.after]
+            ready += [ends[a, k] + placement.transfer_time(a, name) for a, k in inputs]
             end = max(ready) + block.time
             if not best or end < min(best):
                 later = [end if d in block.devices else t for d, t in enumerate(idle)]

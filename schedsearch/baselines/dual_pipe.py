@@ -7,7 +7,7 @@ devices would do to a second pipeline, the devices do to the second half of the 
 from __future__ import annotations
 
 from placements import Placement
-from schedsearch.baselines.structure import Stage, UnsuitablePlacementError, wave_stages, x_shape_pipelines
+from schedsearch.baselines.structure import Stage, TooFewMicroBatchesError, wave_stages, x_shape_pipelines
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 
 
@@ -54,12 +54,9 @@ def dual_pipe_v(placement: Placement, num_micro_batches: int) -> Schedule:
     return as_soon_as_possible(placement, num_micro_batches, orders)
 
 
-def _check_number(schedule: str, least: int, num_micro_batches: int) -> None:
-    if num_micro_batches < least:
-        raise UnsuitablePlacementError(
-            f"schedule: {schedule} needs at least {least} micro-batches, not {num_micro_batches}; "
-            "raise search.num_micro_batches or use schedule=searched"
-        )
+def _check_number(schedule: str, minimum: int, num_micro_batches: int) -> None:
+    if num_micro_batches < minimum:
+        raise TooFewMicroBatchesError(schedule, minimum, num_micro_batches)
 
 
 class _Device:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from placements import Placement
-from schedsearch.baselines.structure import UnsuitablePlacementError, loop_stages
+from schedsearch.baselines.structure import TooFewMicroBatchesError, UnsuitablePlacementError, loop_stages
 from schedsearch.schedule import DeadlockError, Instance, Schedule, as_soon_as_possible, memory_needed
 
 _AHEAD = (Fraction(2), Fraction(3, 2), Fraction(5, 4), Fraction(1))
@@ -38,10 +38,7 @@ def interleaved_one_f_one_b(
     _, num_devices = loop_stages(placement, "interleaved 1F1B")
     if group is None:
         if num_micro_batches < num_devices:
-            raise UnsuitablePlacementError(
-                f"schedule: interleaved 1F1B needs at least {num_devices} micro-batches, not "
-                f"{num_micro_batches}; change search.num_micro_batches or use schedule=breadth_first"
-            )
+            raise TooFewMicroBatchesError("interleaved 1F1B", num_devices, num_micro_batches)
         sizes = _even(num_micro_batches, num_devices)
     elif group < num_devices:
         raise UnsuitablePlacementError(

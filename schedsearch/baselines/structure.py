@@ -17,6 +17,24 @@ class UnsuitablePlacementError(ValueError):
     """The hand-made schedule is not defined for this placement or number of micro-batches."""
 
 
+class TooFewMicroBatchesError(UnsuitablePlacementError):
+    """A hand-made schedule needs more micro-batches than it is asked for."""
+
+    def __init__(self, schedule: str, minimum: int, number: int) -> None:
+        super().__init__(schedule, minimum, number)
+        self._schedule, self._minimum, self._number = schedule, minimum, number
+
+    def __str__(self) -> str:
+        return f"{self.in_samples(1)}, or use schedule=searched"
+
+    def in_samples(self, num_samples: int) -> str:
+        """Return the message where each micro-batch of the placement stands for some of those asked for."""
+        return (
+            f"schedule: {self._schedule} needs at least {self._minimum * num_samples} micro-batches, not "
+            f"{self._number * num_samples}; raise search.num_micro_batches"
+        )
+
+
 @dataclass(frozen=True)
 class Stage:
     """One stage of a pipeline.

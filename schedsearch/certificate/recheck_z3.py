@@ -57,11 +57,13 @@ class _Encoding:
         """Begin with the digits; the first instance starts at 0, since a repetend may be moved in time."""
         self.query = query
         self.by_name = query.placement.by_name
-        self.solver = z3.SolverFor("QF_LIA")
+        context = z3.Context()  # of its own, as a search may run in another thread
+        self.solver = z3.SolverFor("QF_LIA", context)
         self.start: dict[Instance, Digits] = {}
         for name in self.by_name:
             for micro_batch in range(query.micro_batches):
-                digits = z3.Int(f"round of {name} {micro_batch}"), z3.Int(f"tick of {name} {micro_batch}")
+                number, tick = f"round of {name} {micro_batch}", f"tick of {name} {micro_batch}"
+                digits = z3.Int(number, context), z3.Int(tick, context)
                 self.start[name, micro_batch] = digits
                 self.solver.add(digits[1] >= 0, digits[1] < query.period)
         self.solver.add([digit == 0 for digit in next(iter(self.start.values()))])

@@ -10,11 +10,16 @@ import contextlib
 import ctypes
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 _STDOUT = 1
 """File descriptor of standard output, in C as in Python."""
+
+
+_LOCK = threading.Lock()
+_inside: list[int] = []  # for each thread that is inside, where standard output led when the first came
 
 
 @contextlib.contextmanager
@@ -23,22 +28,26 @@ def quiet_stdout() -> Iterator[None]:
 
     Does nothing where there is no standard output, and outside POSIX.
     """
+    with _LOCK:
+        try:
+            kept = _inside[0] if _inside else os.dup(_STDOUT) if os.name == "posix" else None
+        except OSError:
+            kept = None
+        if kept is not None:
+            _flush()
+            _inside.append(kept)
+            with Path(os.devnull).open("wb") as nowhere:
+                os.dup2(nowhere.fileno(), _STDOUT)
     try:
-        kept = os.dup(_STDOUT) if os.name == "posix" else None
-    except OSError:
-        kept = None
-    if kept is None:
-        yield
-        return
-    _flush()
-    try:
-        with Path(os.devnull).open("wb") as nowhere:
-            os.dup2(nowhere.fileno(), _STDOUT)
         yield
     finally:
-        _flush()
-        os.dup2(kept, _STDOUT)
-        os.close(kept)
+        with _LOCK:
+            if kept is not None:
+                _inside.pop()
+                if not _inside:  # the last to leave
+                    _flush()
+                    os.dup2(kept, _STDOUT)
+                    os.close(kept)
 
 
 def _flush() -> None:

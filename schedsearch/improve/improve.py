@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from schedsearch.improve import neighbourhood
 from schedsearch.improve.neighbourhood import Neighbourhood
 from schedsearch.improve.objective import MAKESPAN, FiniteObjective
-from schedsearch.schedule import Instance, Schedule, with_optimizer
+from schedsearch.schedule import Instance, Schedule
 from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.effort import Effort, OutOfTimeError
 from schedsearch.solver.interrupts import INTERRUPTS
@@ -221,9 +221,10 @@ class Improvement:
             yield from self.solve_neighbourhoods(size, more)
 
     def search_states(self, more: float) -> None:
-        """Search the states, which may find the least makespan, or raise the bound."""
+        """Search the states, which may find the least makespan, or raise the bound; they know no updates."""
         if (
             not self.objective.one_clock
+            or self.best.placement.optimizer_blocks
             or len(self.best.placement.blocks) > self.first_round.blocks_with_states
         ):
             return
@@ -242,7 +243,7 @@ class Improvement:
             self.effort.spend(found.states * _WORK_OF_STATE)
             self.raise_bound(min(found.bound, self.value))
             if found.schedule is not None:
-                self.keep(with_optimizer(self.best.placement, found.schedule))
+                self.keep(found.schedule)
 
     def raise_bound(self, bound: int) -> None:
         """Take note of a lower bound."""

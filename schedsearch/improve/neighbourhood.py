@@ -6,6 +6,7 @@ runs after a tail, so that a gain inside is a gain of the whole. Knows no solver
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -49,15 +50,18 @@ def one_after_another(placement: Placement, blocks: Iterable[str]) -> Schedule:
     Args:
         placement: What runs where.
         blocks: Names, each as often as there are micro-batches; the k-th time a name stands for
-            micro-batch k.
+            micro-batch k. Optimizer blocks come once, as of the last.
     """
     orders: list[list[Instance]] = [[] for _ in range(placement.num_devices)]
-    count = {block.name: 0 for block in placement.blocks}
-    for name in blocks:
+    names = list(blocks)
+    number = max(Counter(names).values())
+    once = {block.name for block in placement.optimizer_blocks}
+    count = {block.name: number - 1 if block.name in once else 0 for block in placement.blocks}
+    for name in names:
         for device in placement.by_name[name].devices:
             orders[device].append((name, count[name]))
         count[name] += 1
-    return as_soon_as_possible(placement, max(count.values()), orders)
+    return as_soon_as_possible(placement, number, orders)
 
 
 def in_order(schedule: Schedule) -> Schedule:
@@ -73,13 +77,13 @@ def gathered(schedule: Schedule) -> Schedule:
     its devices wait for each other. It may be longer or shorter.
     """
     placement = schedule.placement
-    shared = [block for block in placement.blocks if len(block.devices) > 1 and block.memory == 0]
-    first = {block.name for block in shared if not block.after}
-    last = {block.name for block in shared if not placement.successors[block.name]} - first
+    successors = placement.per_micro_batch.successors
+    shared = [b for b in placement.per_micro_batch.blocks if len(b.devices) > 1 and b.memory == 0]
+    rank = {block.name: 3 for block in placement.optimizer_blocks}
+    rank |= {block.name: 2 for block in shared if not successors[block.name]}
+    rank |= {block.name: 0 for block in shared if not block.after}
     names = [block.block for block in schedule.blocks]
-    return one_after_another(
-        placement, sorted(names, key=lambda name: 0 if name in first else 2 if name in last else 1)
-    )
+    return one_after_another(placement, sorted(names, key=lambda name: rank.get(name, 1)))
 
 
 def with_starts(schedule: Schedule, starts: Mapping[Instance, int]) -> Schedule:

@@ -190,23 +190,21 @@ class _Candidates:
         assert self.result.schedule is not None
         if schedule.makespan > self.result.schedule.makespan and may_reorder(self.limit):
             improved = improve(
-                schedule.per_micro_batch,
+                schedule,
                 time_limit_s=(self.deadline - time.monotonic()) * _SHARE_TO_SHORTEN,
                 bound=self.result.schedule.makespan,
                 seed=self.seed,
             )
             if improved.interrupted:
                 raise KeyboardInterrupt
-            shortened = validate(with_optimizer(schedule.placement, improved.schedule))
-            yield from self._with_gathered(Candidate(shortened, repetend, "shortened"))
+            yield from self._with_gathered(Candidate(improved.schedule, repetend, "shortened"))
 
     def _with_gathered(self, candidate: Candidate) -> Iterator[Candidate]:
         """Yield a candidate, and the same with its shared blocks at the ends where that is valid."""
         yield candidate
         if may_reorder(self.limit):
             with contextlib.suppress(InvalidScheduleError):
-                gathered = neighbourhood.gathered(candidate.schedule.per_micro_batch)
-                schedule = validate(with_optimizer(candidate.schedule.placement, gathered))
+                schedule = validate(neighbourhood.gathered(candidate.schedule))
                 yield replace(candidate, schedule=schedule, origin="gathered")
 
     def _unrolled(self, repetend: Repetend) -> Schedule:

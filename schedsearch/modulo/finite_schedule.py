@@ -226,22 +226,28 @@ class FiniteSchedule:
             self._improvement.go_on(until)
         finally:
             self._shortened = self._improvement.best
-            if self._within == self.placement.per_micro_batch:
+            if self._within == self.placement:
                 self.bound = max(self.bound, self._improvement.bound)
 
     def _keep_within(self, known: Known) -> None:
         """Begin anew where the repetend has come to hold less memory, since the schedule may hold no more."""
-        within = known.limited_placement()
+        within = self._limited(known)
         if within == self._within:
             return
         self._within, self._offered, self._shortened, self._improvement = within, None, None, None
-        made = itertools.chain(self._given_within(known), self._made(within))
-        self._starts = [made, simulated(within, self.num_micro_batches, self.effort)]
+        each = within.per_micro_batch
+        made = itertools.chain(self._given_within(known), self._made(each))
+        self._starts = [made, simulated(each, self.num_micro_batches, self.effort)]
+
+    def _limited(self, known: Known) -> Placement:
+        """Return the whole placement with no more memory than a repetend came to hold."""
+        memory = known.limited_placement().memory
+        return self.placement if memory is None else self.placement.with_memory(memory)
 
     def _offer(self, name: str, schedule: Schedule) -> None:
         """Take a schedule to begin with where it is shorter than the best."""
         assert self._within is not None
-        settled = self._goal.settled(schedule.under(self._within))
+        settled = self._goal.settled(with_optimizer(self._within, schedule))
         if self._shortened is None or self._goal.value(settled) < self._goal.value(self._shortened):
             self._shortened = settled
             self._report(self._goal.value(settled), self.bound, name)
@@ -280,7 +286,7 @@ class FiniteSchedule:
         found = [self._unroll(known.repetend)]
         if self._shortened is not None:
             with contextlib.suppress(InvalidScheduleError):  # the repetend has come to hold less memory
-                found.append(validate(self._shortened.under(known.limited_placement())))
+                found.append(validate(self._shortened.under(self._limited(known))))
         found += [schedule for _, schedule in self._given_within(known)]
         settled = [self._goal.settled(with_optimizer(self.placement, schedule)) for schedule in found]
         return validate(min(settled, key=self._goal.value))

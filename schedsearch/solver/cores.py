@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
+
+from schedsearch.solver.interrupts import INTERRUPTS
 
 Result = TypeVar("Result")
 
@@ -20,5 +21,5 @@ def together(calls: Sequence[Callable[[], Result]]) -> list[Result]:
 
     They gain only where most of their time is spent outside Python, in compiled code.
     """
-    with ThreadPoolExecutor(min(usable_cores(), len(calls))) as executor:
+    with INTERRUPTS.threads(min(usable_cores(), len(calls))) as executor:
         return list(executor.map(lambda call: call(), calls))

@@ -25,39 +25,29 @@ class Ending:
     interrupted: bool = False
 
 
+@dataclass(eq=False)
+class _Watch:
+    """What one thread waits for, with those that work for it.
+
+    Attributes:
+        seen: Whether there was a Ctrl-C.
+    """
+
+    seen: bool = False
+
+
 class Interrupts:
     """Remembers Ctrl-C instead of raising KeyboardInterrupt wherever Python happens to be.
 
     In the middle of making a query's many thousand terms the exception would be lost in a destructor, or
     become a ctypes error. So whoever is about to wait for a solver looks here, and so does `search` between
-    queries. A second Ctrl-C is passed on at once.
+    queries. Each thread watches on its own, and a Ctrl-C is for all that watch when it comes. It is seen
+    while the main thread watches, which alone gets signals. A second one is passed on at once.
     """
 
     def __init__(self) -> None:
-        self._seen = False
-        self._handler: Any = None
-        self._watchers = 0
-
-    def _watch(self) -> None:
-        """Begin, if nobody else has; does nothing outside the main thread, which alone gets signals."""
-        self._watchers += 1
-        if self._watchers > 1:
-            return
-        self._seen = False
-        if threading.current_thread() is threading.main_thread():
-            self._handler = signal.getsignal(signal.SIGINT)
-            if callable(self._handler):
-                signal.signal(signal.SIGINT, self._note)
-
-    def _unwatch(self) -> None:
-        """End; the last to do so gives the signal back to whoever had it, and what was seen is past."""
-        self._watchers -= 1
-        if self._watchers > 0:
-            return
-        if callable(self._handler):
-            signal.signal(signal.SIGINT, self._handler)
-        self._handler = None
-        self._seen = False
+        self._watches: list[_Watch] = []
+        self._thread = threading.local()
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -66,12 +56,44 @@ class Interrupts:
         Raises:
             KeyboardInterrupt: There was one.
         """
-        self._watch()
+        if self.watch is not None:
+            yield
+            self.raise_if_seen()
+            return
+        watch = self._thread.watch = _Watch()
+        self._watches.append(watch)
+        is_main = threading.current_thread() is threading.main_thread()
+        handler: Any = signal.getsignal(signal.SIGINT) if is_main else None
+
+        def note(number: int, frame: FrameType | None) -> None:
+            if watch.seen:
+                handler(number, frame)
+            for each in self._watches:
+                each.seen = True
+
+        if callable(handler):
+            signal.signal(signal.SIGINT, note)
         try:
             yield
             self.raise_if_seen()
         finally:
-            self._unwatch()
+            if callable(handler):
+                signal.signal(signal.SIGINT, handler)
+            self._watches.remove(watch)
+            self._thread.watch = None
+
+    @property
+    def watch(self) -> _Watch | None:
+        """What this thread waits for; None where it watches nothing."""
+        watch: _Watch | None = getattr(self._thread, "watch", None)
+        return watch
+
+    def threads(self, number: int) -> ThreadPoolExecutor:
+        """Return threads that work for this one: what it waits for, they do."""
+        return ThreadPoolExecutor(number, initializer=self._join, initargs=(self.watch,))
+
+    def _join(self, watch: _Watch | None) -> None:
+        self._thread.watch = watch
 
     @contextmanager
     def answered(self) -> Iterator[Ending]:
@@ -85,18 +107,13 @@ class Interrupts:
 
     @property
     def seen(self) -> bool:
-        """Whether there was one while this is watched."""
-        return self._seen
+        """Whether there was one while this thread watches."""
+        return self.watch is not None and self.watch.seen
 
     def raise_if_seen(self) -> None:
-        """Raise KeyboardInterrupt if there was one while this is watched."""
-        if self._seen:
+        """Raise KeyboardInterrupt if there was one while this thread watches."""
+        if self.seen:
             raise KeyboardInterrupt
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if self._seen:
-            self._handler(number, frame)
-        self._seen = True
 
 
 INTERRUPTS = Interrupts()
@@ -124,7 +141,7 @@ def interruptible(
     Raises:
         KeyboardInterrupt: There was a Ctrl-C.
     """
-    with ThreadPoolExecutor(1) as executor:
+    with INTERRUPTS.threads(1) as executor:
         solving = executor.submit(solve)
         try:
             while not wait([solving], timeout=_LOOK_S).done:

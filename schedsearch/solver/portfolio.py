@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import partial
 from threading import Event
 from typing import Any
@@ -19,6 +19,7 @@ from schedsearch.repetend import Repetend
 from schedsearch.solver import smt
 from schedsearch.solver.cores import usable_cores
 from schedsearch.solver.effort import Effort
+from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.solver.query import Answer, LimitedSolver, Query, Solver, Spend, memory_turn, uncounted
 
 MANY_INSTANCES = 160
@@ -104,7 +105,7 @@ def _at_once(asked: Sequence[_Ask], deadline: float, each_work: float) -> tuple[
     if usable_cores() == 1:
         return _in_turn(asked, deadline, each_work, math.inf, Effort())
     unwanted = Event()
-    with ThreadPoolExecutor(len(asked)) as executor:
+    with INTERRUPTS.threads(len(asked)) as executor:
         left_s = max(deadline - time.monotonic(), 0.01)
         asking = [executor.submit(ask, timeout_s=left_s, work=each_work, unwanted=unwanted) for ask in asked]
         try:

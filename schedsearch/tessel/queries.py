@@ -61,9 +61,10 @@ class Query(ABC):
     def __init__(self, placement: Placement, instances: Iterable[Instance], budget: Budget) -> None:
         self.placement = placement
         self.budget = budget
-        self.solver = z3.SolverFor("QF_LIA")
-        self.objective = z3.Int("objective")
-        self.start = {instance: z3.Int(f"start {instance}") for instance in instances}
+        context = z3.Context()  # of its own, as searches may run in several threads
+        self.solver = z3.SolverFor("QF_LIA", context)
+        self.objective = z3.Int("objective", context)
+        self.start = {instance: z3.Int(f"start {instance}", context) for instance in instances}
         self.horizon = self._all_in_a_row()
         for instance, start in self.start.items():
             self.solver.add(start >= 0, start <= self.horizon - self._time(instance))

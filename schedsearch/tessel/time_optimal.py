@@ -47,20 +47,23 @@ def time_optimal(
     began = time.monotonic()
     budget = Budget(began + min(time_limit_s, LONGEST_S), seed)
     low = max(num_micro_batches * load_bound(placement), critical_path(placement))
+    known = makespan_bound(whole, num_micro_batches)
     least = Least(None, 0, low, decided=False)
 
     def note(found: Least) -> None:
         nonlocal least
         least = found
         if on_progress is not None:
-            best = found.value if found.starts is not None else None
+            so_far = _schedule(whole, num_micro_batches, found)
+            best = None if so_far is None else so_far.makespan
             elapsed_s = time.monotonic() - began
-            on_progress(Progress(Objective.MAKESPAN.value, best, found.bound, budget.calls, elapsed_s))
+            bound = max(found.bound, known)
+            on_progress(Progress(Objective.MAKESPAN.value, best, bound, budget.calls, elapsed_s))
 
     with INTERRUPTS.answered() as ending:
         _minimise(placement, num_micro_batches, low, budget, note)
     schedule = _schedule(whole, num_micro_batches, least)
-    bound = max(least.bound, makespan_bound(whole, num_micro_batches))
+    bound = max(least.bound, known)
     status, reason = _verdict(least, schedule, bound, ending.interrupted)
     return SearchResult(
         status=status,

@@ -100,6 +100,51 @@ def test_one_shape_can_be_asked_for() -> None:
     assert {block.kind for block in row.found.placement.blocks} == {"F", "I", "W"}
 
 
+@pytest.mark.parametrize(
+    ("searched", "made"),
+    [
+        ("searched@v_shape", ["one_f_one_b", "zb_h1", "zb_h2", "gpipe"]),
+        ("searched@loop_shape", ["interleaved_one_f_one_b", "breadth_first"]),
+        ("searched@wave_shape", ["zb_v", "v_half", "hanayo"]),
+        ("searched@x_shape", ["chimera", "dual_pipe"]),
+        ("searched", ["zb_h1", "interleaved_one_f_one_b", "dual_pipe"]),
+    ],
+)
+def test_no_schedule_made_by_hand_is_shorter_than_what_is_searched_even_without_time(
+    searched: str, made: list[str]
+) -> None:
+    rows = by_name(compare(chain(memory_mib=950), [searched, *made], 8, time_limit_s=0.01))
+    assert all(rows[name].found is not None for name in made)
+    assert rows[searched].makespan_ms <= min(rows[name].makespan_ms for name in made)
+
+
+def test_a_loop_is_searched_with_split_backward_too() -> None:
+    halves = {"forward_ms": 2, "input_gradient_ms": 2, "weight_gradient_ms": 2, "activation_mib": 1}
+    rows = by_name(
+        compare(
+            stages_from_dict({"stages": [halves] * 2}),
+            ["searched@loop_shape", "interleaved_one_f_one_b"],
+            4,
+            time_limit_s=60,
+        )
+    )
+    searched = rows["searched@loop_shape"]
+    assert {block.kind for block in searched.found.placement.blocks} == {"F", "I", "W"}
+    assert searched.makespan_ms == searched.makespan_bound_ms == 25  # 24 ms of work behind half a forward
+    assert rows["interleaved_one_f_one_b"].makespan_ms == 27
+
+
+def test_a_message_counts_micro_batches_as_they_were_asked_for() -> None:
+    """An X-shape runs pairs: DualPipe on four devices needs four pairs, which are eight micro-batches."""
+    found = by_name(compare(chain(memory_mib=199), ["dual_pipe", "interleaved_one_f_one_b"], 2))
+    assert found["dual_pipe"].note == (
+        "schedule: DualPipe needs at least 8 micro-batches, not 2; raise search.num_micro_batches"
+    )
+    assert "at least 4 micro-batches, not 2" in found["interleaved_one_f_one_b"].note
+    (row,) = compare(chain(memory_mib=199), ["searched@x_shape"], 4).rows
+    assert "even one pair of micro-batches needs" in row.note
+
+
 def test_what_does_not_fit_or_apply_is_a_row_that_says_why() -> None:
     names = ["gpipe", "dual_pipe", "one_f_one_b_plus", "searched", "searched@x_shape"]
     rows = by_name(compare(chain(memory_mib=149), names, 5, **QUICK))

@@ -414,7 +414,7 @@ def test_an_odd_x_shape_has_no_chimera() -> None:
 
 
 def test_interleaved_needs_as_many_micro_batches_as_devices() -> None:
-    with pytest.raises(UnsuitablePlacementError, match="at least 4 micro-batches, not 3; change"):
+    with pytest.raises(UnsuitablePlacementError, match="at least 4 micro-batches, not 3; raise"):
         HAND_MADE["interleaved_one_f_one_b"](LOOP(4), 3)
 
 

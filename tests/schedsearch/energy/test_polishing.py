@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from itertools import pairwise
 
 import numpy as np
@@ -163,6 +164,20 @@ def test_quiet_stdout_drops_what_c_prints_and_nothing_else(capfd: pytest.Capture
         raise KeyError
     sys.stdout.write("still there\n")
     assert capfd.readouterr().out == "still there\n"
+
+
+def test_quiet_stdout_in_two_threads_leads_back_to_standard_output(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """The second to come was the last to leave, and led all output to where the first had it led."""
+    first, second = ExitStack(), ExitStack()
+    first.enter_context(quiet_stdout())
+    second.enter_context(quiet_stdout())
+    first.close()
+    os.write(1, b"dropped")
+    second.close()
+    os.write(1, b"kept")
+    assert capfd.readouterr().out == "kept"
 
 
 def test_quiet_stdout_works_without_one() -> None:

@@ -60,6 +60,33 @@ def test_never_worse_and_valid(placement: Placement, n: int, spare: int, seed: i
     assert not better.interrupted
 
 
+def with_updates(placement: Placement, times: list[int]) -> Placement:
+    """Each device's update waits for the blocks on it that nothing waits for, or for all such blocks."""
+    ends = [block for block in placement.blocks if not placement.successors[block.name]]
+    updates = (
+        Block(f"O{d}", Kind.O, (d,), time, 0, tuple(b.name for b in ends if d in b.devices or time % 2))
+        for d, time in enumerate(times[: placement.num_devices])
+    )
+    return replace(placement, blocks=(*placement.blocks, *updates))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    random_placements(max_devices=2, max_forward=2, max_time=3),
+    st.integers(1, 3),
+    st.lists(st.integers(1, 9), min_size=2, max_size=2),
+)
+def test_updates_count_in_value_and_bound(placement: Placement, n: int, times: list[int]) -> None:
+    placement = with_updates(tight(placement, 1), times)
+    schedule = one_by_one(placement, n)
+    assume(schedule is not None and len(schedule.blocks) <= 10)
+    seen: list[tuple[int, int]] = []
+    better = improve(schedule, time_limit_s=60, on_progress=lambda *now: seen.append(now[:2]))
+    assert validate(better.schedule).makespan == better.bound == seen[-1][0]
+    assert all(bound <= value for value, bound in seen)
+    assert better.bound == least_makespan(placement, n)
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     random_placements(max_devices=2, max_forward=2, max_time=3)

@@ -18,7 +18,7 @@ from schedsearch.modulo.annealing import annealed
 from schedsearch.modulo.search import search
 from schedsearch.repetend import Repetend
 from schedsearch.solver.effort import Effort
-from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.solver.interrupts import Interrupts
 from schedsearch.starts.serial import serial_repetend
 from schedsearch.validate import validate
 
@@ -92,6 +92,6 @@ def test_nothing_is_annealed_after_the_deadline() -> None:
 
 
 def test_a_ctrl_c_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(INTERRUPTS, "_seen", True)
+    monkeypatch.setattr(Interrupts, "seen", True)
     with pytest.raises(KeyboardInterrupt):
         all_annealed(v_shape(4).with_memory(4))

@@ -1,6 +1,7 @@
 """Other objectives than the period, and what real placements have: each against brute force."""
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 
@@ -17,10 +18,11 @@ from schedsearch.bounds.load_and_path import critical_path
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import CapacityError, minimum_memory
 from schedsearch.metrics import latency, peak_memory
-from schedsearch.modulo.result import SearchError, Status
+from schedsearch.modulo.result import Progress, SearchError, SearchResult, Status
 from schedsearch.modulo.search import search
 from schedsearch.solver import cpsat, smt
 from schedsearch.solver.query import Answer, Query
+from schedsearch.tessel import time_optimal
 from schedsearch.validate import InvalidScheduleError, validate
 
 
@@ -143,6 +145,19 @@ def with_optimizer_blocks(placement: Placement) -> Placement:
     blocks = [Block("R", Kind.O, (0,), 2, 0, last)]
     blocks += [Block(f"O{d}", Kind.O, (d,), 3, 0, ("R",), transient=1) for d in range(placement.num_devices)]
     return replace(placement, blocks=placement.blocks + tuple(blocks), transfer=(("R", "O1", 5),))
+
+
+@pytest.mark.parametrize("find", [search, time_optimal])
+def test_progress_counts_updates_in_the_makespan_and_in_its_bound(find: Callable[..., SearchResult]) -> None:
+    """The makespan was told without updates, below its bound with them."""
+    plain = v_shape(2, 1, 2)
+    updates = (Block(f"O{d}", Kind.O, (d,), 7, 0, (f"B{d}",)) for d in range(2))
+    placement = replace(plain, blocks=(*plain.blocks, *updates))
+    seen: list[Progress] = []
+    result = find(placement, 4, time_limit_s=60, on_progress=seen.append)
+    told = [(each.best, each.bound) for each in seen if each.phase == "makespan" and each.best is not None]
+    assert told and all(value >= bound for value, bound in told)
+    assert told[-1] == (result.schedule.makespan, result.makespan_bound) == (22, 22)
 
 
 def test_optimizer_blocks_run_once_after_the_last_micro_batch() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from placements.shapes import v_shape, x_shape
 from schedsearch.solver.effort import Effort, OutOfTimeError
-from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.solver.interrupts import Interrupts
 from schedsearch.solver.portfolio import SOLVERS
 from schedsearch.solver.query import Answer, Query
 
@@ -40,7 +40,7 @@ def test_time_ends_it_and_leaves_some_for_the_answer() -> None:
 
 
 def test_a_ctrl_c_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(INTERRUPTS, "_seen", True)
+    monkeypatch.setattr(Interrupts, "seen", True)
     with pytest.raises(KeyboardInterrupt):
         Effort().require_s()
 

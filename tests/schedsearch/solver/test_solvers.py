@@ -1,6 +1,8 @@
 """Z3 and CP-SAT answer the same questions in the same way."""
 
 import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 
 import pytest
@@ -19,7 +21,7 @@ from schedsearch.metrics import peak_memory
 from schedsearch.modulo.result import Status
 from schedsearch.modulo.search import search
 from schedsearch.solver import cpsat, smt
-from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.solver.interrupts import INTERRUPTS, Ending
 from schedsearch.solver.query import Answer, Query
 from schedsearch.validate import validate
 
@@ -104,6 +106,43 @@ def test_ctrl_c_ends_a_wait(solver: ModuleType, monkeypatch: pytest.MonkeyPatch)
     hard = nn_shape().with_memory(3)
     with pytest.raises(KeyboardInterrupt), INTERRUPTS.watched():
         solver.decide(Query(hard, 3, 31), timeout_s=100)
+
+
+def test_a_search_outside_the_main_thread_ends_after_one_inside() -> None:
+    """It lost its answer when it gave the signal back, which only the main thread may."""
+    begun, ended = threading.Event(), threading.Event()
+
+    def background() -> Ending:
+        with INTERRUPTS.answered() as ending:
+            begun.set()
+            assert ended.wait(60)
+        return ending
+
+    with ThreadPoolExecutor(1) as executor:
+        with INTERRUPTS.watched():
+            answer = executor.submit(background)
+            assert begun.wait(60)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        ended.set()
+        assert not answer.result(timeout=60).interrupted
+
+
+def test_ctrl_c_ends_what_all_threads_and_those_that_work_for_them_wait_for() -> None:
+    def seen() -> bool:
+        with INTERRUPTS.answered() as ending, INTERRUPTS.threads(1) as helpers:
+            begun.set()
+            assert ended.wait(60)
+            assert helpers.submit(lambda: INTERRUPTS.seen).result(timeout=60)
+        return ending.interrupted
+
+    begun, ended = threading.Event(), threading.Event()
+    with ThreadPoolExecutor(1) as executor, INTERRUPTS.answered() as ending:
+        answer = executor.submit(seen)
+        assert begun.wait(60)
+        signal.raise_signal(signal.SIGINT)
+        ended.set()
+        assert answer.result(timeout=60)
+    assert ending.interrupted
 
 
 def test_ctrl_c_after_the_last_question_is_not_lost() -> None:

@@ -27,7 +27,7 @@ from schedsearch.modulo.result import Progress
 from schedsearch.modulo.search import search
 from schedsearch.repetend import Repetend
 from schedsearch.solver.effort import Effort, OutOfTimeError
-from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.solver.interrupts import Interrupts
 from schedsearch.validate import validate
 
 BLOCKS = Blocks(
@@ -269,7 +269,7 @@ def test_it_ends_at_its_deadline_and_at_ctrl_c(monkeypatch: pytest.MonkeyPatch) 
         next(beams.shorter(Fraction(76), Fraction(78), Effort(1e9)))
     assert not list(beams.shorter(Fraction(76), Fraction(78), Effort(), until=0.0))
     monkeypatch.undo()
-    monkeypatch.setattr(INTERRUPTS, "_seen", True)
+    monkeypatch.setattr(Interrupts, "seen", True)
     with pytest.raises(KeyboardInterrupt):
         found_for(placement, Fraction(78))
 

@@ -24,7 +24,7 @@ from schedsearch.modulo.search import search
 from schedsearch.repetend import Repetend
 from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.effort import Effort
-from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.solver.interrupts import Interrupts
 from schedsearch.starts.steady_state import steady_state
 from schedsearch.validate import validate
 
@@ -115,7 +115,7 @@ def test_the_same_seed_gives_the_same_repetends() -> None:
 def test_it_ends_in_time_and_by_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
     placement = instance("loop4_32x96_gpt_14b_three_quarters")
     assert patterns(placement, work=0.0) == []
-    monkeypatch.setattr(INTERRUPTS, "_seen", True)
+    monkeypatch.setattr(Interrupts, "seen", True)
     with pytest.raises(KeyboardInterrupt):
         patterns(placement)
 

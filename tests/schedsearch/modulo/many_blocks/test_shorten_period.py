@@ -20,7 +20,7 @@ from schedsearch.modulo.many_blocks.segments import Segment, Segments
 from schedsearch.modulo.many_blocks.shorten_period import shorten_period
 from schedsearch.repetend import Repetend
 from schedsearch.solver.effort import Effort
-from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.solver.interrupts import Interrupts
 from schedsearch.starts.first_repetends import simulated_repetends
 from schedsearch.starts.serial import serial_repetend
 from schedsearch.starts.steady_state import steady_state
@@ -94,7 +94,7 @@ def test_nothing_is_shorter_than_the_bound() -> None:
 def test_a_ctrl_c_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     first = serial_repetend(v_shape(4).with_memory(4))
     assert first is not None
-    monkeypatch.setattr(INTERRUPTS, "_seen", True)
+    monkeypatch.setattr(Interrupts, "seen", True)
     with pytest.raises(KeyboardInterrupt):
         shortened(first)
 
