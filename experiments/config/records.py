@@ -275,7 +275,7 @@ class SweepOptions:
     shapes: list[Any]
     num_devices: int
     most_in_flight: int | None
-    tessel_time_limit_s: float
+    tessel_time_limit_s: float | None
     time_limit_s: float
     solver: str
     seed: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +25,9 @@ TESSEL = "Tessel"
 MOST_MICRO_BATCHES = 3
 """Micro-batches per repetend of the third curve, where those in flight are counted over all time."""
 
+TESSEL_S = 90.0
+"""Time limit of Tessel's search, for each shape."""
+
 MORE_THAN_DEVICES = 3
 """Micro-batches in flight that are tried beyond the number of devices: Tessel's placements need up to two."""
 
@@ -32,24 +36,27 @@ def task(config: DictConfig) -> None:
     """Search, and save as CSV, PNG and SVG."""
     options = read_record(config, SweepOptions)
     check_sweep_options(options)
+    if options.tessel_time_limit_s is None and options.stages is None:
+        options = replace(options, tessel_time_limit_s=TESSEL_S)
     num_devices = placement_of(options.shapes[0], options).num_devices
     most = options.most_in_flight or num_devices + MORE_THAN_DEVICES
     cache = cache_directory(options.cache_dir)
     cases = [Case(NAME, shape, most, options) for shape in options.shapes]
-    curves = (tessel_search, own_search, several_search)
+    curves = (tessel_search, own_search, several_search)[options.tessel_time_limit_s is None :]
     draw_sweep(
         NAME,
         [partial(curve, case, cache) for curve in curves for case in cases],
         options,
         "in_flight",
         "micro-batches in flight (Tessel's N_R)",
-        f"Bubble by micro-batches in flight, {num_devices} devices, any memory (Tessel, Fig. 11)",
+        "Bubble by micro-batches in flight with any memory",
+        "Tessel, Fig. 11",
     )
 
 
 def tessel_search(case: Case, cache: Path | None) -> Found[Row]:
     """Return Tessel's curve of a placement."""
-    limit_s = case.options.tessel_time_limit_s
+    limit_s = case.options.tessel_time_limit_s or 0.0
     return remembered_rows(cache, case, TESSEL, limit_s, partial(_by_tessel, case))
 
 

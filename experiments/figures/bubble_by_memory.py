@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +24,9 @@ NAME = "bubble_by_memory"
 TESSEL_BY_MEMORY = "Tessel, N_R up to the memory (Alg. 1)"
 """The first curve: as many micro-batches in its repetend as Tessel would try with so much memory."""
 
+TESSEL_S = 35.0
+"""Time limit of Tessel's search, for each shape and memory."""
+
 MORE_THAN_DEVICES = 2
 """Micro-batches in flight beyond the number of devices that Tessel's placements need for no bubble at all."""
 
@@ -31,6 +35,8 @@ def task(config: DictConfig) -> None:
     """Search, and save as CSV, PNG and SVG."""
     options = read_record(config, MemorySweepOptions)
     check_sweep_options(options)
+    if options.tessel_time_limit_s is None and options.stages is None:
+        options = replace(options, tessel_time_limit_s=TESSEL_S)
     several = options.most_micro_batches_per_repetend
     require_least("most_micro_batches_per_repetend", several, 1)
     cache = cache_directory(options.cache_dir)
@@ -41,7 +47,8 @@ def task(config: DictConfig) -> None:
         for shape in options.shapes
         for memory in memories(shape, options)
     ]
-    searches: list[partial[Found[Row]]] = [partial(tessel_search, case, cache) for case in reversed(cases)]
+    tessel_cases = [] if options.tessel_time_limit_s is None else cases[::-1]
+    searches: list[partial[Found[Row]]] = [partial(tessel_search, case, cache) for case in tessel_cases]
     searches += [
         partial(own_search, case, cache, number) for number in sorted({1, several}) for case in cases
     ]
@@ -51,7 +58,8 @@ def task(config: DictConfig) -> None:
         options,
         "memory",
         f"memory per device ({'activations of a stage' if options.stages is None else 'MiB'})",
-        f"Bubble by memory, {num_devices} devices (Tessel, Fig. 12)",
+        "Bubble by memory",
+        "Tessel, Fig. 12",
     )
 
 
@@ -84,7 +92,7 @@ def tessel_in_full(most: int) -> str:
 
 def tessel_search(case: Case, cache: Path | None) -> Found[Row]:
     """Return Tessel's two rows, which are one search: repetends of fewer micro-batches come first."""
-    limit_s = case.options.tessel_time_limit_s
+    limit_s = case.options.tessel_time_limit_s or 0.0
     return remembered_rows(cache, case, "tessel", limit_s, partial(_by_tessel, case))
 
 

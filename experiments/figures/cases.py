@@ -97,8 +97,10 @@ class Case:
 
     def by_tessel(self) -> SearchResult:
         """Return what Tessel's search finds: one for all numbers in flight, as each comes after the last."""
-        most, limit_s = self.most_in_flight, self.options.tessel_time_limit_s
-        return tessel(self.placement, most, most_in_flight=most, time_limit_s=limit_s, seed=self.options.seed)
+        most, options = self.most_in_flight, self.options
+        limit_s = options.tessel_time_limit_s
+        assert limit_s is not None, "it is asked for"
+        return tessel(self.placement, most, most_in_flight=most, time_limit_s=limit_s, seed=options.seed)
 
     def by_us(self, placement: Placement, most_micro_batches: int, share: float = 1.0) -> SearchResult:
         """Return what our search finds for repetends of so many micro-batches, in a share of the time."""

@@ -7,6 +7,7 @@ import io
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, fields
+from pathlib import Path
 
 from experiments.config.options import OptionError, require, require_known, require_least, require_once
 from experiments.config.records import SweepOptions, TransferSweepOptions
@@ -46,7 +47,7 @@ def check_sweep_options(options: SweepOptions) -> None:
     require_least("most_in_flight", options.most_in_flight, 1)
     check_search_options(options)
     limit_s = options.tessel_time_limit_s
-    require(limit_s > 0, "tessel_time_limit_s", limit_s, "a positive number of seconds")
+    require(limit_s is None or limit_s > 0, "tessel_time_limit_s", limit_s, "a positive number of seconds")
 
 
 def check_search_options(options: SweepOptions | TransferSweepOptions) -> None:
@@ -68,6 +69,7 @@ def draw_sweep(
     column: str,
     x_label: str,
     title: str,
+    source: str,
 ) -> None:
     """Run the searches of a figure, and save its rows as CSV and its curves as PNG and SVG.
 
@@ -77,7 +79,8 @@ def draw_sweep(
         options: How many processes to use, and the order of the shapes.
         column: Against which the bubble rate is drawn.
         x_label: What that is.
-        title: Shown above.
+        title: Shown above, with the number of devices behind it.
+        source: The figure of a paper that it draws again; of stages their file is named instead.
     """
     path = output_directory() / f"{figure}.csv"
 
@@ -87,7 +90,9 @@ def draw_sweep(
     rows = collect(figure, searches, options.num_processes, path, to_csv, place, _in_short)
     log.info("%s", to_table(rows, column))
     y_label = "bubble rate of the steady state"
-    save(draw_shares(_panels(rows, column), x_label, y_label, title), path)
+    devices = f"{placement_of(options.shapes[0], options).num_devices} devices"
+    of_what = f"({source})" if options.stages is None else f"of {Path(options.stages).name}"
+    save(draw_shares(_panels(rows, column), x_label, y_label, f"{title}, {devices} {of_what}"), path)
     log.info("figure in %s, rows in %s", path.with_suffix(".png"), path)
 
 
@@ -121,10 +126,7 @@ def _in_text(name: str, value: object) -> str:
 
 
 def to_table(rows: Sequence[Row], column: str) -> str:
-    """Return bubble rates as text: a line per shape and search, a column for each value of one field.
-
-    What is open is marked with ``?``; ``-`` stands for no repetend.
-    """
+    """Return bubble rates as text: a line per shape and search, a column for each value of one field."""
     values = sorted({getattr(row, column) for row in rows})
     lines: dict[tuple[str, str], dict[float, str]] = {}
     for row in rows:
@@ -133,23 +135,31 @@ def to_table(rows: Sequence[Row], column: str) -> str:
         line[getattr(row, column)] = rate + ("" if row.decided else "?")
     width = max(len(searched_by) for _, searched_by in lines)
     head = f"{'bubble in %':<11} {column + ' =':>{width}} " + "".join(f"{value:>7.10g}" for value in values)
+    marks = "?: not proved the least in the time; -: no repetend fits; -?: none found in the time"
     return "\n".join(
         [head]
         + [
             f"{shape:<11} {searched_by:<{width}} " + "".join(f"{line.get(value, ''):>7}" for value in values)
             for (shape, searched_by), line in lines.items()
         ]
+        + (
+            [marks]
+            if any(cell.endswith(("?", "-")) for line in lines.values() for cell in line.values())
+            else []
+        )
     )
 
 
 def _panels(rows: Sequence[Row], column: str) -> list[Panel]:
-    """Return a panel per shape, with a curve per search."""
+    """Return a panel per shape, with a curve per search; the name of an empty one says so."""
     curves: dict[str, dict[str, list[Point]]] = {row.shape: {} for row in rows}
+    found = {row.searched_by for row in rows if row.bubble_rate is not None}
     for row in rows:
+        name = row.searched_by + ("" if row.searched_by in found else ": none found")
+        curve = curves[row.shape].setdefault(name, [])
         if row.bubble_rate is not None:
             least = None if row.decided else row.least_bubble_rate
-            point = Point(getattr(row, column), row.bubble_rate, least)
-            curves[row.shape].setdefault(row.searched_by, []).append(point)
+            curve.append(Point(getattr(row, column), row.bubble_rate, least))
     return [Panel(shape_title(shape), of_shape) for shape, of_shape in curves.items()]
 
 

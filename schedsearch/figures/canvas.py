@@ -228,6 +228,18 @@ _METADATA: dict[str, dict[str, Any]] = {
 """Of a figure's file, by its form: nothing that differs from run to run."""
 
 
+def draw_as_image(axes: Axes, num_shapes: int) -> None:
+    """Make what lies below labels and ticks an image in SVG and PDF, where it is of very many shapes."""
+    if num_shapes > _MAX_SHAPES:
+        axes.set_rasterization_zorder(_BELOW_TICKS)
+
+
+_MAX_SHAPES = 3_000
+"""Drawn one by one in a vector graphic; each takes some 200 bytes."""
+
+_BELOW_TICKS = 1.2
+
+
 def draw_logarithms(axes: Axes) -> None:
     """Draw values that are there already by their logarithms, labelled as plain numbers."""
     axes.set_yscale("log")

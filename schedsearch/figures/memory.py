@@ -14,17 +14,19 @@ from matplotlib.patches import Patch
 from placements import Placement
 from schedsearch.figures.canvas import (
     ROW_HEIGHT,
+    draw_as_image,
     drawing_on,
     label_rows,
     label_time,
     legend_above,
+    rows_inches,
     small_points,
 )
 from schedsearch.metrics import memory_over_time, peak_memory
 from schedsearch.schedule import Instance, Schedule
 
 _HELD = "#0072B2"
-_CAPACITY_LINE: dict[str, Any] = {"color": "#D55E00", "linewidth": 1.2, "linestyle": "--"}
+_CAPACITY_LINE: dict[str, Any] = {"color": "#D55E00", "linewidth": 1.2, "linestyle": "--", "zorder": 1.15}
 
 
 def memory(
@@ -52,12 +54,15 @@ def memory(
         What was drawn on.
     """
     placement = schedule.placement
-    with drawing_on(target, (17.0, 1.5 + 0.8 * placement.num_devices)) as axes:
+    with drawing_on(target, (17.0, 1.5 + rows_inches(placement.num_devices, 0.8))) as axes:
         starts = start_ms if start_ms is not None else _starts_ms(schedule)
         end_ms = schedule.makespan * placement.tick_ms if end_ms is None else end_ms
         axes.set_xlim(0.0, end_ms)
         peaks = peak_memory(schedule).tolist()
         top = max(1, *peaks, *(placement.memory or ()))
+        draw_as_image(
+            axes, 2 * sum(len(block.devices) for block in placement.blocks) * schedule.num_micro_batches
+        )
         for device, peak in enumerate(peaks):
             _draw_memory(axes, schedule, device, peak, starts, end_ms, unit, top)
         axes.set_ylabel(f"memory, each row\n0 to {top:,} {unit or 'units'}")
@@ -90,7 +95,7 @@ def _draw_memory(
     floor = device + ROW_HEIGHT / 2
     levels = floor - ROW_HEIGHT * np.array([static, *held, held[-1] if len(held) else static]) / top
     axes.fill_between(times, levels, floor, step="post", color=_HELD, alpha=0.35, linewidth=0)
-    axes.step(times, levels, where="post", color=_HELD, linewidth=1.2)
+    axes.step(times, levels, where="post", color=_HELD, linewidth=1.2, zorder=1.1)
     text = f"peak {peak:,} {unit}".rstrip()
     if capacity is not None:
         axes.axhline(floor - ROW_HEIGHT * capacity / top, **_CAPACITY_LINE)

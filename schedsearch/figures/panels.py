@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator, PercentFormatter, StrMethodFormatter
 
 from schedsearch.figures.canvas import (
     NARROW_INCHES,
@@ -89,10 +89,13 @@ def draw_shares(
     `draw_panels`.
     """
     figure = _draw(panels, (x_label, y_label, title), _APART, _PROOFS, width)
+    points = [point for panel in panels for curve in panel.curves.values() for point in curve]
+    is_long = max((point.place for point in points), default=0.0) >= 1000
+    most = 9 if not is_long else 3 if is_narrow(figure) else 5
     for axes in figure.axes:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    points = [point for panel in panels for curve in panel.curves.values() for point in curve]
+        axes.xaxis.set_major_locator(MaxNLocator(most, integer=True))
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
     figure.axes[0].set_ylim(-0.04, 1.0 if any(point.value > 0.85 for point in points) else 0.9)
     return figure
 

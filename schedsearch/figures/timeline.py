@@ -17,6 +17,7 @@ from placements import Block, Kind, Placement
 from schedsearch.figures.canvas import (
     LEAST_POINTS,
     ROW_HEIGHT,
+    draw_as_image,
     drawing_on,
     is_narrow,
     label_rows,
@@ -69,8 +70,8 @@ def timeline(
     The colour is the block's power (as in Perseus, Fig. 1 and 10) or clock where either is given, and a strip
     above it the kind; else the colour is the kind, paler for odd micro-batches.
 
-    In SVG and PDF, blocks too thin to be seen apart are an image: the SVG of 320 devices and 640
-    micro-batches had 171 MB else.
+    In SVG and PDF, blocks and their labels are an image where they are very many: the SVG of 320 devices and
+    640 micro-batches had 171 MB else.
 
     Args:
         placement: The devices of the blocks.
@@ -93,10 +94,10 @@ def timeline(
         end_ms = max((start_ms[instance] + duration_ms[instance] for instance in start_ms), default=1.0)
         axes.set_xlim(0.0, end_ms)
         shade, scale, idle = _shades(axes, clock_mhz, power_w, power_range_w)
-        for device, here in enumerate(_by_device(placement, start_ms)):
+        rows = _by_device(placement, start_ms)
+        draw_as_image(axes, sum(map(len, rows)))
+        for device, here in enumerate(rows):
             _draw_row(axes, placement, device, here, start_ms, duration_ms, shade, scale, idle)
-        if _is_dense(axes, placement.num_devices, len(start_ms)):
-            axes.set_rasterization_zorder(_ABOVE_BLOCKS)
         for boundary in repetend_ms:
             axes.axvline(boundary, **_BOUNDARY)
         label_rows(axes, placement.num_devices)
@@ -160,19 +161,8 @@ def _draw_row(
             axes.text(start + duration / 2, middle, str(n), **label)
 
 
-def _is_dense(axes: Axes, num_rows: int, num_blocks: int) -> bool:
-    """Whether blocks are thinner than can be seen apart, on average."""
-    low, high = axes.get_xlim()
-    return num_blocks / max(num_rows, 1) * _LEAST_WIDTH_POINTS * _ms_per_point(axes) > high - low
-
-
-_LEAST_WIDTH_POINTS = 0.3
-
-_ABOVE_BLOCKS = 1.2
-"""Between blocks and rows, and the axes' labels and all that is drawn above."""
-
 _IDLE = "#F0F0F0"
-_LABEL: dict[str, Any] = {"ha": "center", "va": "center", "clip_on": True}
+_LABEL: dict[str, Any] = {"ha": "center", "va": "center", "clip_on": True, "zorder": 1.1}
 _LABEL_POINTS = 8
 
 

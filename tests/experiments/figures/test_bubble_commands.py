@@ -19,7 +19,8 @@ from places import ROOT
 
 from experiments.figures.cases import Row
 from experiments.figures.pool import Found, collect
-from experiments.figures.sweep import COLUMNS, to_csv, to_table
+from experiments.figures.sweep import COLUMNS, _panels, to_csv, to_table
+from schedsearch.figures.panels import draw_shares
 
 A_THIRD, TWO_THIRDS = (pytest.approx(n / 3, abs=1e-6) for n in (1, 2))
 
@@ -99,10 +100,12 @@ def test_the_bubble_of_ones_own_stages(command, tmp_path: Path) -> None:
     stage = {"forward_ms": 10.5, "backward_ms": 21, "activation_mib": 100, "weight_mib": 50}
     (tmp_path / "stages.yaml").write_text(yaml.safe_dump({"stages": [stage] * 2, "memory_mib": 999}))
     options = [f"stages={tmp_path / 'stages.yaml'}", "shapes=[v_shape]", "num_processes=1"]
-    limits = ["tessel_time_limit_s=5", "time_limit_s=5", "most_micro_batches_per_repetend=1"]
-    done = command("bubble_by_memory", *options, *limits)
+    done = command("bubble_by_memory", *options, "time_limit_s=5", "most_micro_batches_per_repetend=1")
     assert done.returncode == 0, done.stderr
     rows = rows_of(tmp_path / "out/bubble_by_memory.csv")
+    assert {row["searched_by"] for row in rows} == {"ours, 1 micro-batch per repetend"}, (
+        "not Tessel's, unasked"
+    )
     assert {(row["num_devices"], row["memory"]) for row in rows} == {("2", m) for m in ("150", "250", "350")}
     assert rates(rows, "ours", "memory") == {150: 0.5, 250: 0.0, 350: 0.0}
     assert {row["period"] for row in rows if row["memory"] == "150"} == {"63"}
@@ -207,6 +210,16 @@ def test_rows_as_text() -> None:
         "v_shape,4,4,,ours,1,4,0.000000,0.000000,yes,0.50",
         "v_shape,4,3,4,Tessel,,,,1.000000,yes,0.00",
     ]
-    _, ours, tessel = to_table(ROWS, "memory").splitlines()
+    _, ours, tessel, marks = to_table(ROWS, "memory").splitlines()
+    assert marks.startswith("?: not proved")
+    assert len(to_table(ROWS[1:2], "memory").splitlines()) == 2, "nothing to explain"
     assert ours.split() == ["v_shape", "ours", "33.3?", "0.0"]
     assert tessel.split() == ["v_shape", "Tessel", "-"]
+
+
+def test_a_search_that_finds_nothing_says_so_in_the_figure() -> None:
+    nothing = [Row("v_shape", 4, memory, 4, "Tessel", None, None, None, 0.1, False, 9.0) for memory in (3, 4)]
+    (panel,) = _panels([*ROWS[:2], *nothing], "memory")
+    assert list(panel.curves) == ["ours", "Tessel: none found"]
+    figure = draw_shares([panel], "memory (MiB)", "share", "Bubble")
+    assert {text.get_text() for text in figure.legends[0].get_texts()} >= {"ours", "Tessel: none found"}
