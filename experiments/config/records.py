@@ -162,7 +162,7 @@ class RuntimeOptions:
     micro_batch_size: int
     vocab_size: int
     dtype: str
-    learning_rate: float
+    learning_rate: float | None
     seed: int
     text: str | None
     path: str | None

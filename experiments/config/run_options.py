@@ -25,6 +25,8 @@ from runtime.models import (
     suitable_model,
     traced,
 )
+from runtime.models.core.options import SGD_RATE
+from runtime.models.optimizer import usual_learning_rate
 from runtime.models.state_dict import StateDictError, check_save_path, check_state_dict_file
 from runtime.program.calls import ScriptError
 from runtime.program.tensor_flow import pair_backward
@@ -180,6 +182,11 @@ def choose_model(
         model = traced(model, placement)
         body = body_of(model, placement)
         body.data(num_micro_batches, "cpu")
+        if options.learning_rate is None:
+            forward = (block.name for block in placement.blocks if block.kind is Kind.F)
+            sizes = {each.name: each.numel for name in forward for each in body.parameters(name)}
+            rate = usual_learning_rate(model.optimizer, sum(sizes.values()))
+            model = dataclasses.replace(model, learning_rate=rate)
         check_parameters(model, placement, body)
         if options.load_weights is not None:
             check_state_dict_file(options.load_weights, model, placement)
@@ -204,6 +211,8 @@ def _model_options(options: RuntimeOptions, name: str, placement: Placement | No
     for field_name in ("optimizer_options", "lr_schedule_options"):
         given[field_name] = given[field_name] or {}
     given["handed_over"] = None
+    if options.learning_rate is None:
+        given["learning_rate"] = SGD_RATE
     if options.num_layers is None and options.layers_per_block is None:
         stages = sum(block.kind is Kind.F for block in placement.blocks) if placement else 0
         given["num_layers"] = max(NUM_LAYERS, stages)

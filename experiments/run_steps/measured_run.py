@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.config.command import Failed
@@ -14,11 +15,15 @@ from experiments.run_steps.resumed import KeptOptions, resume_command, save_opti
 from placements import Placement
 from placements.files import write_json
 from runtime.execution.measurement import Measurement
+from runtime.execution.results import Progress
 from runtime.launching.launch import LaunchError, launch
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import UnsafeProgramsError
 
 log = logging.getLogger(__name__)
+
+RISE = 10
+"""Factor on the first loss from which on a training is said to diverge."""
 
 
 def run_and_save(
@@ -41,7 +46,13 @@ def run_and_save(
     log.info("run: starting %s with %s", devices_in_words(placement), options.launcher)
     if options.checkpoint_every:
         log.info("if the run dies, resume it: %s", resume_command(directory))
-    bar = StepBar("run")
+    bar, losses = StepBar("run"), list[float]()
+
+    def show(done: Progress) -> None:
+        bar(str(done), done.iteration + 1, options.iterations)
+        losses.append(done.loss)
+        warn_of_rise(losses)
+
     with bar:
         try:
             measurement = launch(
@@ -49,7 +60,7 @@ def run_and_save(
                 sum(placement.gpus),
                 checkpoints=directory / "checkpoints",
                 resume=checkpoints,
-                progress=lambda done: bar(str(done), done.iteration + 1, options.iterations),
+                progress=show,
                 clock_latency=kept.clock_latency,
                 **launch_options(options),
             )
@@ -63,6 +74,18 @@ def run_and_save(
     write_json(directory / "measurement.json", measurement.to_dict())
     log.info("%s", describe(measurement))
     return measurement
+
+
+def warn_of_rise(losses: Sequence[float]) -> None:
+    """Log a line if the last loss is the first one that is far above that of the first iteration."""
+    limit = RISE * abs(losses[0])
+    if losses[-1] > limit >= max(losses[:-1], default=math.inf):
+        log.warning(
+            "the loss rose from %.4g to %.4g in iteration %d; lower runtime.learning_rate",
+            losses[0],
+            losses[-1],
+            len(losses) - 1,
+        )
 
 
 def check_finite(measurement: Measurement) -> None:

@@ -106,9 +106,16 @@ def check_energy_on(options: FrontierCommandOptions, placement: Placement, profi
 
 
 def search_and_tune(
-    options: FrontierCommandOptions, placement: Placement, profile: Profile | None, directory: Path
+    options: FrontierCommandOptions,
+    placement: Placement,
+    profile: Profile | None,
+    directory: Path,
+    *,
+    for_run: bool = False,
 ) -> tuple[SearchStepResult, EnergyResult]:
     """Search a schedule, select one by its energy, tune its clocks; write all, and the pictures.
+
+    Before a run the tables of placeholder costs are left out: they say nothing of what is run.
 
     Raises:
         OptionError: An option cannot be met, such as the deadline.
@@ -126,11 +133,13 @@ def search_and_tune(
     )
     save_frontier(options.energy, found, tuned, polished, directory)
     save_constrained_plans(tuned, constrained, directory)
-    for line in (
-        *describe_savings(tuned),
-        *describe_baselines(found.schedule, tuned),
-        *describe_constrained_plans(tuned),
-    ):
+    if for_run and tuned.costs.placeholder:
+        tables = [
+            "energy is of placeholder costs, see savings.csv and baselines.csv; give a profile for real ones"
+        ]
+    else:
+        tables = [*describe_savings(tuned), *describe_baselines(found.schedule, tuned)]
+    for line in (*tables, *describe_constrained_plans(tuned)):
         log.info("%s", line)
     draw_pictures(found, tuned, directory)
     log.info("frontier in %s", directory / "frontier.json")

@@ -66,7 +66,7 @@ def begin(options: RunCommandOptions) -> dict[str, float | str]:
         )
     for manifest in manifests(resume)[:1] if resume else ():
         ensure_same_model(manifest, model)
-    found, tuned = search_and_tune(options, placement, profile, directory)
+    found, tuned = search_and_tune(options, placement, profile, directory, for_run=True)
     generate_scripts(options.runtime, found, tuned, model, directory / "scripts")
     if options.runtime.simulated_gpus:
         planned, latency_ms = planned_scripts(found, tuned), switching_limits(options).latency_ms

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
 
-from runtime.models.core.options import ModelError, ModelOptions
+from runtime.models.core.options import SGD_RATE, ModelError, ModelOptions
 from runtime.models.core.precision import LossScale
 from runtime.models.core.torch_optimizers import (
     TorchOptionError,
@@ -32,6 +32,29 @@ BETAS = (0.9, 0.999)
 
 EPSILON = 1e-8
 """Of AdamW: added to the root of the mean square; PyTorch's default."""
+
+
+ADAMW_RATE = 0.001
+"""Learning rate of AdamW for small models: PyTorch's default."""
+
+
+def usual_learning_rate(optimizer: str, num_parameters: int) -> float:
+    """Return a learning rate with which a language model of this size trains from its first step on.
+
+    That of AdamW and its like falls with the size as those of GPT-3 do: 6e-4 for 125 million parameters, 2e-4
+    for 1.3 billion, 1e-4 for 13 billion (Brown et al. 2020, Table 2.1). Of the table's rows up to there the
+    power law misses none by more than a third.
+
+    Args:
+        optimizer: As in `ModelOptions`.
+        num_parameters: Of the whole model.
+
+    >>> [usual_learning_rate("adamw", round(size * 1e6)) for size in (1, 125, 1300, 13000)]
+    [0.001, 0.0006, 0.00024, 9.4e-05]
+    """
+    if optimizer.lower() == "sgd":
+        return SGD_RATE
+    return min(ADAMW_RATE, float(f"{6e-4 * (1.25e8 / max(num_parameters, 1)) ** 0.4:.2g}"))
 
 
 _NAMES = {"sgd": ("momentum_buffer",), "adamw": ("step", "exp_avg", "exp_avg_sq")}

@@ -34,6 +34,9 @@ USER_MODEL = "module"
 GIVEN_MODEL = "given"
 """The name of a model whose modules a script of the user's own gives to `runtime.Pipeline`."""
 
+SGD_RATE = 0.1
+"""Learning rate of plain gradient descent where none is given, as in PyTorch's ImageNet example."""
+
 _OF_USER = (USER_MODEL, GIVEN_MODEL)
 """The models whose sizes only the user's modules know."""
 
@@ -132,7 +135,7 @@ class ModelOptions:
     vocab_size: int = NUM_BYTES
     dtype: str = "float64"
     seed: int = 0
-    learning_rate: float = 0.1
+    learning_rate: float = SGD_RATE
     text: str | None = None
     path: str | None = None
     optimizer: str = "sgd"
@@ -245,6 +248,8 @@ class ModelOptions:
         object.__setattr__(self, "parameter_groups", _groups(self.parameter_groups))
         for name in ("optimizer_options", "lr_schedule_options"):
             _check_options(name, getattr(self, name))
+        if self.momentum and self.optimizer == "adamw":
+            raise ModelError(f"model.momentum: {self.momentum} is of sgd, not of adamw; use optimizer=sgd")
         if "lr" in self.optimizer_options:
             raise ModelError("model.optimizer_options: has an 'lr'; give it as learning_rate")
         if self.lr_schedule_options and self.lr_schedule is None:

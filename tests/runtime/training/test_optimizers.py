@@ -102,6 +102,7 @@ WRONG = {
     "option": ({"optimizer_options": {"x": 1}}, "optimizer_options: SGD has no option 'x'"),
     "value": ({"optimizer": "Adam", "optimizer_options": {"betas": "a"}}, "optimizer_options: Adam fails"),
     "rate": ({"optimizer_options": {"lr": 1}}, "optimizer_options: has an 'lr'; give it as learning_rate"),
+    "momentum": ({"optimizer": "adamw", "momentum": 0.9}, "momentum: 0.9 is of sgd, not of adamw; use"),
     "group": ({"parameter_groups": [3]}, r"parameter_groups\[0\]: 3 is not a mapping of 'match'"),
     "no_list": ({"parameter_groups": {}}, "parameter_groups: {} is not a list of groups"),
     "pattern": ({"parameter_groups": [{"match": "("}]}, "'.' is no regular expression"),
