@@ -67,7 +67,7 @@ def check_experiment(command: str) -> None:
         name, _, value = given.partition("=")
         if name == "experiment" and value in kinds_of(REPRODUCE, name) and value not in presets:
             known = ", ".join(presets)
-            raise OptionError(f"{given}: is an item of experiments.{REPRODUCE}; the options are {known}")
+            raise OptionError(f"{given}: is an item of schedsearch {REPRODUCE}; the options are {known}")
 
 
 def sweep_past_points_that_are_wrong() -> None:
@@ -176,7 +176,7 @@ def config_error(error: Exception, command: str) -> str:
     misspelt = re.match(r"(?:In '[^']*': )?Could not override '([^']+)'", lines[0])
     if misspelt:
         key = misspelt.group(1)
-        names, where = names_of(command), f"is not an option of experiments.{command}"
+        names, where = names_of(command), f"is not an option of schedsearch {command}"
         if own := [name for name in sorted(names) if name.endswith(f".{key}")]:
             return f"{key}: {where}; did you mean {own[0]}?"
         others = [o for o in COMMANDS if any(f"{name}.".startswith(f"{key}.") for name in names_of(o))]

@@ -19,8 +19,11 @@ PRESETS = CONFIG / "presets"
 OWN_GROUPS = CONFIG / "groups"
 """The groups that only one command has, in a folder of its name: others may have options of these names."""
 
-COMMANDS = tuple(sorted({path.stem for path in CONFIG.glob("*.yaml")} - {"common", "output"}))
-"""The commands that Hydra runs."""
+COMMANDS = (
+    *("search", "compare", "plan", "frontier", "run", "profile", "check", "cluster", "prices", "predict"),
+    *("cluster_study", "bubble_by_memory", "bubble_by_in_flight", "time_by_transfer", "reproduce"),
+)
+"""The commands that Hydra runs, those that most people want first."""
 
 REPRODUCE = "reproduce"
 """The command of which ``experiment`` chooses an item to reproduce, with the item's own options."""
@@ -116,13 +119,13 @@ def help_text(command: str, *, _root_: Mapping[str, Mapping[str, Mapping[str, Ma
     lines = [
         purpose_of(command),
         "",
-        f"python -m experiments.{command} [NAME=VALUE ...] [hydra.run.dir=DIRECTORY]",
-        f"python -m experiments.{command} -m [NAME=VALUE,VALUE ...] [hydra.sweep.dir=DIRECTORY]",
+        f"schedsearch {command} [NAME=VALUE ...] [hydra.run.dir=DIRECTORY]",
+        f"schedsearch {command} -m [NAME=VALUE,VALUE ...] [hydra.sweep.dir=DIRECTORY]",
         "",
         *(f"  {f'{name}={default}':<{width}}  {meaning}".rstrip() for name, default, meaning in options),
         "",
         f"-m runs all combinations; what is done in hydra.sweep.dir is not run again.{minimized}",
-        "Launchers, sweepers and more: --hydra-help. One table of all runs: python -m experiments.collect.",
+        "Launchers, sweepers and more: --hydra-help. One table of all runs: schedsearch collect.",
     ]
     return "\n".join(lines).replace("$", "$$")
 

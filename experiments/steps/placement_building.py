@@ -135,7 +135,7 @@ def _from_file(chosen: FilePlacementOptions) -> Placement:
     elif path.is_dir():
         raise OptionError(
             f"placement.path: {path} is a directory; give a file, or choose placement=profiled for what "
-            "experiments.profile has measured, placement=planned for what experiments.plan has planned"
+            "schedsearch profile has measured, placement=planned for what schedsearch plan has planned"
         )
     return with_data_parallel(read_placement(path), chosen.data_parallel)
 

@@ -213,9 +213,9 @@ def _times(options: Options) -> tuple[str, bool]:
         case "file":
             return read_times_source(Path(placement["path"]))
         case "profiled":
-            return f"measured by experiments.profile, {placement['path']}", False
+            return f"measured by schedsearch profile, {placement['path']}", False
         case "planned":
-            return f"cost model of experiments.plan, for the plan in {placement['path']}", False
+            return f"cost model of schedsearch plan, for the plan in {placement['path']}", False
         case shape if shape in SHAPES:
             return f"placeholders, the ticks of {shape}", True
     return f"cost model of a GPT on {gpu.name}, for the plan {placement['path']}", False
@@ -243,7 +243,7 @@ def _facts(directory: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError):
         pass
     raise OptionError(
-        f"placement.path: {directory} has no {path.name} of experiments.profile; give its output directory"
+        f"placement.path: {directory} has no {path.name} of schedsearch profile; give its output directory"
     )
 
 

@@ -68,7 +68,7 @@ WRONG = [
     (
         "search",
         [V_SHAPE, "-m", "search.memori=3,4"],
-        "search.memori: is not an option of experiments.search; did",
+        "search.memori: is not an option of schedsearch search; did",
     ),
     (
         "search",
