@@ -31,6 +31,9 @@ REPRODUCE = "reproduce"
 OBJECTIVES = {"search": "makespan_ms", "frontier": "energy_j", "run": "energy_j"}
 """Which figure of its ``result.json`` a command returns, for sweepers that optimize."""
 
+REFUSED = {"compare": ("search.begin_with", "search.export")}
+"""Options that a command does not take, though a group that it shares with others has them."""
+
 FILE = "file"
 """The choice of a group that reads a file, with the option ``path``."""
 
@@ -78,7 +81,8 @@ def options_of(command: str, choices: Mapping[str, str | None] | None = None) ->
     for group, choice in groups.items():
         path = folder_of(command, group) / f"{choice}.yaml"
         if path.exists() and (group != "experiment" or command == REPRODUCE):  # it may be in a --config-dir
-            yield from _options_in(path, "" if group == "experiment" else f"{group}.")
+            found = _options_in(path, "" if group == "experiment" else f"{group}.")
+            yield from (option for option in found if option.name not in REFUSED.get(command, ()))
 
 
 def kinds_of(command: str, group: str) -> list[str]:

@@ -156,7 +156,7 @@ def cost_source(options: Options) -> CostSource:
     """Return where the costs that the options name come from."""
     chosen, gpu = options.profile, read_gpu(options.profile.gpu)
     path, power = profile_path(options), blocking_power(options)
-    times, placeholder = _times(options)
+    times, placeholder = times_source(options)
     energies = f"power model of {gpu.name}, {gpu.power_source}"
     if path is not None:
         scales = (("times", chosen.time_scale), ("energies", chosen.energy_scale))
@@ -204,7 +204,7 @@ def complete_profile(options: Options, placement: Placement, profile: Profile | 
     return modelled if power is None else replace(modelled, blocking_power_w=power)
 
 
-def _times(options: Options) -> tuple[str, bool]:
+def times_source(options: Options) -> tuple[str, bool]:
     """Return where times come from if not from a profile, and whether they are placeholders."""
     placement, gpu = options.placement, read_gpu(options.profile.gpu)
     match kind_of(placement):
