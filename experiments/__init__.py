@@ -26,4 +26,8 @@ Each command has a file here that hands its task to Hydra:
 One more makes a table of what they left:
 
     collect
+
+All of them by one name, ``schedsearch COMMAND``:
+
+    __main__
 """

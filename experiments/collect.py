@@ -64,7 +64,7 @@ def _by_number(path: Path) -> list[tuple[int, str]]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table and write it as CSV."""
     parser = argparse.ArgumentParser(
-        prog="python -m experiments.collect",
+        prog="schedsearch collect",
         description="Make one table of many runs: a row for each, with the options of its command line, how "
         "it ended and its figures. In Python: experiments.collect.collect(DIRECTORY), a pandas DataFrame.",
     )

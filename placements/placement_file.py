@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from placements.plain_data import Field, in_file
+from placements.plain_data import Field, in_file, in_mib
 from placements.spec import Block, Kind, Placement, PlacementError, check_num_devices
 
 SCHEMA_VERSION = 1
@@ -112,6 +112,8 @@ def placement_from_dict(data: object) -> Placement:
     """
     top = Field(data, "placement", PlacementError, is_root=True).only(_TOP_REQUIRED, _TOP_OPTIONAL)
     top.version(SCHEMA_VERSION, SCHEMA_VERSION)
+    unit = replace(top.get("memory_unit_mib"), value=in_mib(top.get("memory_unit_mib").value))
+    unit_mib = None if unit.value is None else unit.number("a number of MiB above 0")
     num_devices = _integer(top["num_devices"])
     check_num_devices(num_devices)
     tick_ms = _number(top["tick_ms"])
@@ -119,20 +121,22 @@ def placement_from_dict(data: object) -> Placement:
     times = [_read_time(entry, tick_ms) for entry in entries]
     transfer = [_read_transfer(entry) for entry in _list(_optional(top, "transfer", []))]
     ticks = _Ticks.fine_enough(tick_ms, times + [time for _, _, time in transfer])
-    unit = top.get("memory_unit_mib")
-    static = read_capacity(top.get("static_memory").value, "static_memory", num_devices, math.ceil)
+    static = read_capacity(
+        top.get("static_memory").value, "static_memory", num_devices, math.ceil, unit_mib=unit_mib
+    )
     return Placement(
         name=_name(top["name"]),
         num_devices=num_devices,
         blocks=tuple(
-            _read_block(entry, ticks.whole(time)) for entry, time in zip(entries, times, strict=True)
+            _read_block(entry, ticks.whole(time), unit_mib)
+            for entry, time in zip(entries, times, strict=True)
         ),
         tick_ms=ticks.tick_ms,
         transfer=tuple((source, target, ticks.whole(time)) for source, target, time in transfer),
-        memory=read_capacity(top.get("memory").value, "memory", num_devices),
+        memory=read_capacity(top.get("memory").value, "memory", num_devices, unit_mib=unit_mib),
         static_memory=static or (),
         num_gpus=read_num_gpus(top.get("num_gpus").value, "num_gpus", num_devices),
-        memory_unit_mib=None if unit.value is None else unit.number("a number of MiB above 0"),
+        memory_unit_mib=unit_mib,
         nodes=read_nodes(top.get("nodes").value, "nodes"),
     )
 
@@ -229,7 +233,12 @@ _TRANSFER = ("from", "to", "time")
 
 
 def read_capacity(
-    value: object, where: str, num_devices: int, rounded: Callable[[float], int] = math.floor
+    value: object,
+    where: str,
+    num_devices: int,
+    rounded: Callable[[float], int] = math.floor,
+    *,
+    unit_mib: float | None = None,
 ) -> tuple[int, ...] | None:
     """Return whole units per device from one number, a list, or None for no limit.
 
@@ -238,11 +247,12 @@ def read_capacity(
         where: Its name in messages.
         num_devices: How many are needed.
         rounded: What makes a fraction whole: down for what there is, up for what is taken.
+        unit_mib: MiB of a unit, for values such as ``24GiB``; None where only the user knows it.
 
     Raises:
         PlacementError: It is none of these, or the list has the wrong length.
     """
-    field = Field(value, where, PlacementError)
+    field = _in_units(Field(value, where, PlacementError), unit_mib)
     return (
         None if value is None else _by_device(field, num_devices, lambda each: rounded(_not_negative(each)))
     )
@@ -300,7 +310,32 @@ def _block_entry(field: Field) -> Field:
     return replace(field, where=f"{field.where} ({name})")
 
 
-def _read_block(entry: Field, time: int) -> Block:
+def _in_units(field: Field, unit_mib: float | None) -> Field:
+    """Return memory in units, also where it is given with a unit of its own, as 24GiB.
+
+    Raises:
+        PlacementError: It has one, but how much a unit is nobody said.
+    """
+    if isinstance(field.value, list):
+        return replace(field, value=[_in_units(each, unit_mib).value for each in field.items()])
+    if isinstance(field.value, dict):
+        inside = {
+            key: _in_units(field.inside(key, each), unit_mib).value for key, each in field.value.items()
+        }
+        return replace(field, value=inside)
+    mib = in_mib(field.value)
+    if mib is field.value:
+        return field
+    if unit_mib is None:
+        raise PlacementError(
+            f"{field.where}: {field.value!r} has a unit, but the memory of the blocks has none; give a "
+            "number in what they hold, or 'memory_unit_mib' in a placement file"
+        )
+    assert isinstance(mib, float)
+    return replace(field, value=mib / unit_mib)
+
+
+def _read_block(entry: Field, time: int, unit_mib: float | None) -> Block:
     kind = entry["kind"]
     if kind.value not in list(Kind):
         raise kind.wrong("a kind", "use F, B, I, W or O")
@@ -311,9 +346,9 @@ def _read_block(entry: Field, time: int) -> Block:
         kind=Kind(kind.value),
         devices=devices,
         time=time,
-        memory=_read_memory(entry.get("memory", 0), devices),
+        memory=_read_memory(_in_units(entry.get("memory", 0), unit_mib), devices),
         after=tuple(_name(name) for name in _list(_optional(entry, "after", []))),
-        transient=_integer(entry.get("transient", 0)),
+        transient=_integer(_in_units(entry.get("transient", 0), unit_mib)),
         data_parallel=_integer(entry.get("data_parallel", 1)),
     )
 

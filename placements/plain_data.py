@@ -6,6 +6,7 @@ It does not know what the fields mean, nor where the data comes from.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,23 @@ from typing import Any
 
 _LONGEST = 60
 """Characters of a value that a message shows."""
+
+
+_WITH_UNIT = re.compile(r"(\d+\.?\d*|\.\d+)\s*(?:([kmgt])(i?b)?|b)", re.IGNORECASE)
+
+
+def in_mib(value: object) -> object:
+    """Return memory with a unit in MiB, and any other value as it is; a letter alone stands for KiB to TiB.
+
+    >>> in_mib("24GiB"), in_mib("24 GB"), in_mib("1.5g"), in_mib(24), in_mib("24")
+    (24576.0, 22888.18359375, 1536.0, 24, '24')
+    """
+    written = _WITH_UNIT.fullmatch(value.strip()) if isinstance(value, str) else None
+    if written is None:
+        return value
+    number, prefix, rest = written.groups()
+    base = 1000 if (rest or "").lower() == "b" else 1024
+    return float(number) * base ** (1 + "kmgt".index(prefix.lower()) if prefix else 0) / 2**20
 
 
 @contextmanager

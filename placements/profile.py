@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -17,6 +18,10 @@ from placements.spec import Block, Placement
 
 BlockingPower = float | tuple[tuple[int, float], ...]
 """Power in W of a GPU that waits: one number, or (MHz, W) points by clock."""
+
+
+DOUBTFUL = 100.0
+"""Times of a profile and of a placement that differ by such a factor are likely in different units."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +83,30 @@ class Profile:
     def require(self, placement: Placement) -> None:
         """Check that the profile has all blocks of a placement; it may have others besides.
 
+        Warns where the times of the two seem to be in different units; see `doubtful_times`.
+
         Raises:
             ProfileError: It lacks one.
         """
+        self._require_blocks(placement)
+        if hint := self.doubtful_times(placement):
+            warnings.warn(f"profile: {hint}", stacklevel=3)
+
+    def doubtful_times(self, placement: Placement) -> str:
+        """Return a hint where its times and those of a placement are `DOUBTFUL` times apart; else nothing."""
+        own_ms = sum(self.fastest(block.name).time_ms for block in placement.blocks)
+        other_ms = sum(block.time for block in placement.blocks) * placement.tick_ms
+        if 1 / DOUBTFUL < own_ms / other_ms < DOUBTFUL:
+            return ""
+        cause = "its times are read as seconds; if they are milliseconds, set time_scale=0.001"
+        if own_ms < other_ms:
+            cause = "correct the times or tick_ms of the placement, or set time_scale"
+        return (
+            f"its blocks take {own_ms:.6g} ms at their highest clocks, those of {placement.name} "
+            f"{other_ms:.6g} ms; {cause}"
+        )
+
+    def _require_blocks(self, placement: Placement) -> None:
         missing = [block.name for block in placement.blocks if block.name not in self.points]
         if missing:
             raise ProfileError(
@@ -99,7 +125,7 @@ class Profile:
         Raises:
             ProfileError: The profile lacks a block, or the tick is too long for one.
         """
-        self.require(placement)
+        self._require_blocks(placement)
         if tick_ms is None:
             tick_ms = _fine_tick(min(self.fastest(block.name).time_ms for block in placement.blocks))
         if not 0 < tick_ms < math.inf:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, SupportsFloat, SupportsIndex, TypeGuard
 
 from placements.placement_file import read_yaml
-from placements.plain_data import Field, in_file
+from placements.plain_data import Field, in_file, in_mib
 from placements.stages import DevicePower, Number, Stage, StageChain, StagesError, exact
 
 _LARGEST = 1e9
@@ -85,7 +86,7 @@ def _read_stage(field: Field) -> Stage:
     else:
         first = _time(field[halves[0]])
         whole = exact(first) + exact(_time(field[halves[1]]))
-    activation, weight = (_figure(field.get(name, 0.0)) for name in ("activation_mib", "weight_mib"))
+    activation, weight = (_mib(field.get(name, 0.0)) for name in ("activation_mib", "weight_mib"))
     return Stage(_time(field["forward_ms"]), whole, first, activation, weight)
 
 
@@ -99,22 +100,44 @@ def _figure(field: Field) -> float:
     return float(field.number("a number of 0 or more", least=0.0, most=_LARGEST))
 
 
+def _mib(field: Field) -> float:
+    return float(
+        replace(field, value=in_mib(field.value)).number(
+            "a number of 0 or more", "give MiB, or a number with its unit as in 24GiB", 0.0, _LARGEST
+        )
+    )
+
+
+def with_memory(stages: StageChain, memory: object, where: str) -> StageChain:
+    """Return the model on devices with other memory.
+
+    Args:
+        stages: The model.
+        memory: One value or a list, as ``memory_mib`` of a file.
+        where: Its name in messages.
+
+    Raises:
+        StagesError: It is wrong.
+    """
+    return replace(stages, memory_mib=_read_memory(Field(memory, where, StagesError), stages.num_devices))
+
+
 def _read_memory(field: Field, num_devices: int) -> tuple[float, ...] | None:
     if field.value is None:
         return None
     if not isinstance(field.value, list):
-        return (_figure(field),) * num_devices
+        return (_mib(field),) * num_devices
     if len(field.value) != num_devices:
         raise StagesError(
             f"{field.where}: has {len(field.value)} numbers for {num_devices} devices; give one each, or one"
         )
-    return tuple(map(_figure, field.items()))
+    return tuple(map(_mib, field.items()))
 
 
 def stages_of(
     num_stages: int | None = None,
     *,
-    memory_mib: float | Sequence[float] | None = None,
+    memory_mib: float | str | Sequence[float | str] | None = None,
     transfer_ms: float = 0.0,
     num_devices: int | None = None,
     input_gradient_share: float = 0.5,
@@ -125,7 +148,7 @@ def stages_of(
 
     Args:
         num_stages: Needed where no column is a list.
-        memory_mib: Of each device, or of all.
+        memory_mib: Of each device, or of all; with another unit as text, such as ``24GiB``.
         transfer_ms: See `StageChain`, as for the rest.
         num_devices: Default: as many as stages.
         input_gradient_share: Likewise.

@@ -43,9 +43,16 @@ What a notebook needs is here by name, and loaded when it is first used:
 from __future__ import annotations
 
 import importlib
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
+__version__ = "0.1.0"
+
 _HOME = {
+    "runtime": ("Pipeline",),  # the one name of a later layer, so that a training loop needs one import
     "schedsearch.modulo.search": ("search",),
     "schedsearch.comparison": ("Comparison", "compare"),
     "schedsearch.energy": ("Frontier", "frontier"),
@@ -75,12 +82,66 @@ __all__ = list(_HOME_OF)
 
 
 def __getattr__(name: str) -> Any:
-    """Return what a notebook needs, from where it is at home."""
+    """Return what a notebook needs, from where it is at home.
+
+    Raises:
+        ImportError: A folder of the user's is found in the place of a package of ours, or torch is missing.
+    """
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME_OF[name]), _ALIASES.get(name, name))
+    try:
+        return getattr(importlib.import_module(_HOME_OF[name]), _ALIASES.get(name, name))
+    except (ImportError, AttributeError) as error:
+        if (reason := _reason(error)) is None:
+            raise
+        raise ImportError(f"schedsearch.{name}: {reason}") from None
 
 
 def __dir__() -> list[str]:
     """Return the names that can be used."""
     return sorted({*globals(), *_HOME_OF})
+
+
+_ROOT = Path(__file__).resolve().parents[1]
+"""Where the four packages are."""
+
+
+def put_first() -> None:
+    """Let the commands and all processes that they start find our packages before folders of those names.
+
+    What is in the working directory can still be imported, after all else.
+    """
+    if any(_others(package) for package in ("placements", "runtime", "experiments")):
+        sys.path.insert(0, str(_ROOT))
+        os.environ |= import_paths()
+    if not {"", str(Path.cwd())} & set(sys.path):
+        sys.path.append(str(Path.cwd()))
+
+
+def import_paths() -> dict[str, str]:
+    """Return the environment in which a process of Python finds our packages first."""
+    paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")]), str(Path.cwd())]
+    return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "PYTHONSAFEPATH": "1"}
+
+
+def _others(package: str) -> str | None:
+    """Return the folder that is found in the place of a package of ours; None if ours is found."""
+    if package in sys.modules:
+        found = [*getattr(sys.modules[package], "__path__", [])]
+    else:
+        spec = find_spec(package)
+        found = [] if spec is None else [*(spec.submodule_search_locations or [str(spec.origin)])]
+    return found[0] if found and Path(found[0]).resolve().parent != _ROOT else None
+
+
+def _reason(error: Exception) -> str | None:
+    """Return why a package of ours cannot be imported, in a line; None where it is another error."""
+    for package in ("placements", "runtime"):
+        if folder := _others(package):
+            return (
+                f"{folder} has the name of a package of schedsearch and is found before it; "
+                "rename it, or take its folder out of sys.path"
+            )
+    if getattr(error, "name", None) == "torch":
+        return "torch is not installed; pip install 'schedsearch[runtime]'"
+    return None

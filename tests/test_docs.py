@@ -70,12 +70,13 @@ def test_every_page_is_in_a_toctree() -> None:
 
 
 def commands(page: Path) -> list[list[str]]:
-    """Return what the shell blocks and the tables of a page call with ``-m``, as words from the module on."""
+    """Return what the shell blocks and the tables of a page call, as words from the command or module on."""
     text = page.read_text(encoding="utf-8")
     blocks = [body for kind, body in FENCE.findall(text) if kind == "sh"]
-    cells = re.findall(r"`((?:python|torchrun) [^`]*)`", FENCE.sub("", text))
+    cells = re.findall(r"`((?:python|torchrun|schedsearch) [^`]*)`", FENCE.sub("", text))
     lines = "\n".join([*blocks, *cells]).replace("\\\n", " ").splitlines()
-    found = re.findall(r"-m ((?:experiments|runtime)\..*)", "\n".join(lines))
+    called = r"(?:-m (?=experiments\.|runtime\.)|(?:^|/| -m |\bexec )schedsearch (?=[a-z]))(.*)"
+    found = re.findall(called, "\n".join(lines), re.MULTILINE)
     # A line within the quotes of another one ends with a quote of its own.
     whole = [line.rsplit("'", 1)[0] if line.count("'") % 2 else line for line in found]
     return [shlex.split(line, comments=True) for line in whole]
@@ -98,9 +99,10 @@ def composed(command: str, overrides: list[str]) -> DictConfig:
 
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
 def test_commands_exist_and_have_the_options(words: list[str]) -> None:
-    module, *overrides = words
+    command = words[0].removeprefix("experiments.")
+    module = words[0] if "." in words[0] else f"experiments.{command}"
     assert find_spec(module) is not None, f"there is no {module}"
-    command = module.removeprefix("experiments.")
+    overrides = words[1:]
     if command in OF_HYDRA:
         composed(command, overrides)
 

@@ -18,6 +18,8 @@ from functools import cache
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
+from schedsearch import put_first
+
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
@@ -124,11 +126,15 @@ def command(name: str, task: str) -> Callable[[], None]:
     """
 
     def main() -> None:
+        put_first()
         try:
             with _CTRL_C.remembered():
                 _run_in_hydra(name, task)
         except KeyboardInterrupt:
             _exit(f"{name}: interrupted; what is written is whole", INTERRUPTED)
+        except BrokenPipeError:  # whoever reads the output has gone, as head does
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            sys.exit(FAILED)
         except Exception as error:
             if (line := _users_error(error, name)) is None:
                 raise

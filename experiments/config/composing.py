@@ -48,12 +48,39 @@ def check_flags(command: str) -> None:
         OptionError: One is not known, or there are options on both sides of one.
     """
     sys.argv.sort(key=lambda given: given in ("-m", "--multirun"))
+    check_assignments(command, sys.argv[1:])
     parser = get_args_parser()
     for given in parser.parse_known_args()[1]:
         if given.startswith("-"):
             flags = [flag for action in parser._actions for flag in action.option_strings]
+            near = difflib.get_close_matches(f"--{given.strip('-').partition('=')[0]}", _dashed(command), n=1)
+            if near and not difflib.get_close_matches(given, flags, n=1, cutoff=0.8):
+                raise OptionError(f"{given}: is not a flag of {command}; did you mean {near[0][2:]}=VALUE?")
             raise OptionError(f"{given}: is not a flag of {command}; {did_you_mean(given, flags)}")
         raise OptionError(f"{given}: stands apart from others; give flags such as --cfg after all options")
+
+
+def _dashed(command: str) -> list[str]:
+    return [f"--{name}" for name in names_of(command)]
+
+
+def check_assignments(command: str, given: Sequence[str]) -> None:
+    """Reject an option that is not written NAME=VALUE, such as ``--placement v_shape``, and write it so.
+
+    Raises:
+        OptionError: One is.
+    """
+    for number, word in enumerate(given):
+        written = re.fullmatch(r"-*([\w.]+)[ =:]*(.*)", word)
+        if written is None or given[number - 1 : number] in (["--config-dir"], ["-cd"]):
+            continue
+        name, value = written.groups()
+        later = next((each for each in given[number + 1 :] if each != "="), "")
+        if not value and not re.match(r"-|[\w.]+[=:]", later):
+            value = later.lstrip("=:")
+        right = word == f"{name}={value}" or (word == f"{name}=" and not value)
+        if not right and name in names_of(command):
+            raise OptionError(f"{word}: is not NAME=VALUE; write {name}={value or 'VALUE'}")
 
 
 def check_experiment(command: str) -> None:
@@ -67,7 +94,7 @@ def check_experiment(command: str) -> None:
         name, _, value = given.partition("=")
         if name == "experiment" and value in kinds_of(REPRODUCE, name) and value not in presets:
             known = ", ".join(presets)
-            raise OptionError(f"{given}: is an item of experiments.{REPRODUCE}; the options are {known}")
+            raise OptionError(f"{given}: is an item of schedsearch {REPRODUCE}; the options are {known}")
 
 
 def sweep_past_points_that_are_wrong() -> None:
@@ -176,7 +203,7 @@ def config_error(error: Exception, command: str) -> str:
     misspelt = re.match(r"(?:In '[^']*': )?Could not override '([^']+)'", lines[0])
     if misspelt:
         key = misspelt.group(1)
-        names, where = names_of(command), f"is not an option of experiments.{command}"
+        names, where = names_of(command), f"is not an option of schedsearch {command}"
         if own := [name for name in sorted(names) if name.endswith(f".{key}")]:
             return f"{key}: {where}; did you mean {own[0]}?"
         others = [o for o in COMMANDS if any(f"{name}.".startswith(f"{key}.") for name in names_of(o))]

@@ -19,14 +19,20 @@ PRESETS = CONFIG / "presets"
 OWN_GROUPS = CONFIG / "groups"
 """The groups that only one command has, in a folder of its name: others may have options of these names."""
 
-COMMANDS = tuple(sorted({path.stem for path in CONFIG.glob("*.yaml")} - {"common", "output"}))
-"""The commands that Hydra runs."""
+COMMANDS = (
+    *("search", "compare", "plan", "frontier", "run", "profile", "check", "cluster", "prices", "predict"),
+    *("cluster_study", "bubble_by_memory", "bubble_by_in_flight", "time_by_transfer", "reproduce"),
+)
+"""The commands that Hydra runs, those that most people want first."""
 
 REPRODUCE = "reproduce"
 """The command of which ``experiment`` chooses an item to reproduce, with the item's own options."""
 
 OBJECTIVES = {"search": "makespan_ms", "frontier": "energy_j", "run": "energy_j"}
 """Which figure of its ``result.json`` a command returns, for sweepers that optimize."""
+
+REFUSED = {"compare": ("search.begin_with", "search.export")}
+"""Options that a command does not take, though a group that it shares with others has them."""
 
 FILE = "file"
 """The choice of a group that reads a file, with the option ``path``."""
@@ -75,7 +81,8 @@ def options_of(command: str, choices: Mapping[str, str | None] | None = None) ->
     for group, choice in groups.items():
         path = folder_of(command, group) / f"{choice}.yaml"
         if path.exists() and (group != "experiment" or command == REPRODUCE):  # it may be in a --config-dir
-            yield from _options_in(path, "" if group == "experiment" else f"{group}.")
+            found = _options_in(path, "" if group == "experiment" else f"{group}.")
+            yield from (option for option in found if option.name not in REFUSED.get(command, ()))
 
 
 def kinds_of(command: str, group: str) -> list[str]:
@@ -116,13 +123,13 @@ def help_text(command: str, *, _root_: Mapping[str, Mapping[str, Mapping[str, Ma
     lines = [
         purpose_of(command),
         "",
-        f"python -m experiments.{command} [NAME=VALUE ...] [hydra.run.dir=DIRECTORY]",
-        f"python -m experiments.{command} -m [NAME=VALUE,VALUE ...] [hydra.sweep.dir=DIRECTORY]",
+        f"schedsearch {command} [NAME=VALUE ...] [hydra.run.dir=DIRECTORY]",
+        f"schedsearch {command} -m [NAME=VALUE,VALUE ...] [hydra.sweep.dir=DIRECTORY]",
         "",
         *(f"  {f'{name}={default}':<{width}}  {meaning}".rstrip() for name, default, meaning in options),
         "",
         f"-m runs all combinations; what is done in hydra.sweep.dir is not run again.{minimized}",
-        "Launchers, sweepers and more: --hydra-help. One table of all runs: python -m experiments.collect.",
+        "Launchers, sweepers and more: --hydra-help. One table of all runs: schedsearch collect.",
     ]
     return "\n".join(lines).replace("$", "$$")
 

@@ -25,6 +25,7 @@ from experiments.config.records import (
 )
 from placements.hardware import GPUS, Gpu
 from placements.placement_file import read_placement
+from placements.plain_data import in_mib
 from placements.planners.galvatron import recomputed_blocks
 from placements.planners.hybrid.plan_file import read_plan_file
 from placements.shapes import SHAPES
@@ -279,6 +280,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def _read_value(value: Any, wanted: Any, where: str) -> Any:
+    if (mib := in_mib(value)) is not value and (unit_mib := _unit_mib(where)):
+        assert isinstance(mib, float)
+        value = mib / unit_mib if float in get_args(wanted) or wanted is float else round(mib / unit_mib)
     kinds = get_args(wanted) if get_origin(wanted) in (types.UnionType, typing.Union) else (wanted,)
     plain = [get_origin(kind) or kind for kind in kinds]
     if isinstance(wanted, type) and hasattr(wanted, "__dataclass_fields__"):
@@ -296,6 +300,12 @@ def _read_value(value: Any, wanted: Any, where: str) -> Any:
         if kind is not types.NoneType and isinstance(value, kind):
             return value
     raise OptionError(f"{where}: {value!r} is not {_in_words(plain)}{_remedy(value, plain)}")
+
+
+def _unit_mib(where: str) -> float | None:
+    """Return in which unit an option is memory; None where it is none, or in units of a placement."""
+    units = {"gib": 1024.0, "mib": 1.0, "memory": 2.0**-20 if where == "runtime.receive_memory" else None}
+    return units.get(where.rpartition("_")[2])
 
 
 def _remedy(value: Any, kinds: list[Any]) -> str:

@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -19,6 +18,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+import schedsearch
 from placements.files import read_json, write_json
 from placements.plain_data import Field, in_file
 
@@ -42,7 +42,7 @@ class RunRecord:
 
     Attributes:
         command: That ran, without ``experiments.``.
-        version: Of this project; empty where it is not installed.
+        version: Of this project.
         overrides: Of the command line, such as ``search.memory=3``.
         inputs: A hash of all options, the defaults too, and of the files that they name.
         started: When the command began; the same for all points of a sweep.
@@ -64,10 +64,7 @@ class RunRecord:
     def of_this_run(cls, command: str, config: DictConfig) -> RunRecord:
         """Return the record of the run of a config that Hydra has begun; rejected where there is none."""
         hydra = HydraConfig.get()
-        try:
-            version = metadata.version("schedsearch")
-        except metadata.PackageNotFoundError:
-            version = ""
+        version = schedsearch.__version__
         sweep = hydra.callbacks["sweep"]
         started = str(sweep["started"])
         if sweep["refused"] is not None:  # the config is then that of no option

@@ -10,10 +10,10 @@ import io
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import schedsearch
 from experiments.config.machine import machine
 from experiments.reproductions.item import Row
 from experiments.reproductions.kept_cases import PROJECT, plain_options
@@ -79,7 +79,7 @@ def manifest(made: MadeItem, size: str) -> dict[str, Any]:
         "inputs_sha256": made.of["inputs"],
         "code_sha256": made.of["code"],
         "commit": commit(),
-        "version": _version(),
+        "version": schedsearch.__version__,
         "machine": machine(),
         "cpu_s": round(made.cpu_s, 2),
         "cases": [{"name": case.name, "cpu_s": round(case.cpu_s, 2)} for case in made.cases],
@@ -162,10 +162,3 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 def _plain(value: float | None) -> str:
     return "" if value is None else f"{value:.12g}"
-
-
-def _version() -> str:
-    try:
-        return metadata.version("schedsearch")
-    except metadata.PackageNotFoundError:
-        return ""

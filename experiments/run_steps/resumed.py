@@ -90,7 +90,7 @@ def options_of(directory: Path, options: RunCommandOptions, overrides: Sequence[
 
 
 def _read(path: Path) -> KeptOptions:
-    data = read_json(path, "the output directory of experiments.run", OptionError)
+    data = read_json(path, "the output directory of schedsearch run", OptionError)
     with in_file(path, OptionError):
         kept = Field(data, "", OptionError)
         kept.version(SCHEMA_VERSION)
@@ -109,11 +109,11 @@ def resume_command(directory: Path) -> str:
     """Return the line that goes on with a run, for a shell.
 
     >>> print(resume_command(Path("/data/run 1")))
-    python -m experiments.run 'runtime.resume="/data/run 1"'
+    schedsearch run 'runtime.resume="/data/run 1"'
     """
     text = str(directory)
     if not re.fullmatch(r"[\w./-]+", text, re.ASCII):
         # In quotes a backslash means itself to Hydra, unless it stands before a quote.
         text = re.sub(r'(\\*)"', r'\1\1\\"', text)
         text = '"' + re.sub(r"(\\+)$", r"\1\1", text) + '"'
-    return f"python -m experiments.run {shlex.quote(f'runtime.resume={text}')}"
+    return f"schedsearch run {shlex.quote(f'runtime.resume={text}')}"

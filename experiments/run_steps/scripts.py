@@ -10,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import schedsearch
 from experiments.config.records import RuntimeOptions
 from experiments.config.run_options import blocks_ahead, in_options
 from experiments.run_steps.traces import planned_run
@@ -68,7 +69,7 @@ def generate_scripts(
         shift=repetend.micro_batches if repetend else None,
         title=found.placement.name,
         picture=picture(whole, max_columns=100),
-        versions={name: metadata.version(name) for name in ("schedsearch", "torch")},
+        versions={"schedsearch": schedsearch.__version__, "torch": metadata.version("torch")},
         rows=device_of if whole.placement.num_gpus else None,
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, fields, replace
@@ -31,7 +30,7 @@ from experiments.config.records import (
     Options,
     StagesPlacementOptions,
 )
-from experiments.steps.profile_reading import PROFILE_FILES
+from experiments.steps.profile_reading import PROFILE_FILES, profile_path, times_source
 from placements import Placement, PlacementError, Profile, ProfileError
 from placements.hardware import Gpu
 from placements.models.gpt import GptConfig, gpt_m_shape, gpt_v_shape
@@ -52,10 +51,12 @@ def build_placement(options: Options, profile: Profile | None) -> Placement:
     """Return the placement that the options choose, with their memory, and block times of the profile."""
     placement = _chosen_placement(options, profile)
     if options.search.memory is not None:
-        given = _without_unit(options.search.memory, placement.name, _unit_mib(options, placement))
-        capacity = read_capacity(given, "search.memory", placement.num_devices)
+        given, unit_mib = options.search.memory, _unit_mib(options, placement)
+        capacity = read_capacity(given, "search.memory", placement.num_devices, unit_mib=unit_mib)
         placement = replace(placement, memory=capacity)
     if profile is not None:
+        if not times_source(options)[1] and (hint := profile.doubtful_times(placement)):
+            log.warning("warning: %s: %s", profile_path(options), hint.replace("time_s", "profile.time_s"))
         try:
             placement = profile.times_for(placement)
         except ProfileError as error:
@@ -77,26 +78,6 @@ def memory_unit(options: Options, placement: Placement) -> str:
 
 def _unit_mib(options: Options, placement: Placement) -> float | None:
     return 1.0 if kind_of(options.placement) in ("gpt", *PLANNERS) else placement.memory_unit_mib
-
-
-def _without_unit(value: Any, name: str, unit_mib: float | None) -> Any:
-    """Return a capacity, or a list of them, in the placement's unit, also of one given as 4GB or 3.5 GiB.
-
-    Raises:
-        OptionError: It has a unit, and the placement's memory is in units of its own.
-    """
-    if isinstance(value, list):
-        return [_without_unit(each, name, unit_mib) for each in value]
-    written = re.fullmatch(r"([\d.]+)\s*([KMGT])(i?)B", value) if isinstance(value, str) else None
-    if written is None:
-        return value
-    if unit_mib is None:
-        raise OptionError(
-            f"search.memory: {value!r} has a unit, but the memory of {name} has none; give a number in what "
-            "its blocks hold"
-        )
-    number, prefix, binary = written.groups()
-    return float(number) * (1024 if binary else 1000) ** (1 + "KMGT".index(prefix)) / (unit_mib * 2**20)
 
 
 MIXED_UNITS = 1000
@@ -153,7 +134,7 @@ def _from_file(chosen: FilePlacementOptions) -> Placement:
     elif path.is_dir():
         raise OptionError(
             f"placement.path: {path} is a directory; give a file, or choose placement=profiled for what "
-            "experiments.profile has measured, placement=planned for what experiments.plan has planned"
+            "schedsearch profile has measured, placement=planned for what schedsearch plan has planned"
         )
     return with_data_parallel(read_placement(path), chosen.data_parallel)
 

@@ -160,7 +160,7 @@ def cost_source(options: Options) -> CostSource:
     """Return where the costs that the options name come from."""
     chosen, gpu = options.profile, read_gpu(options.profile.gpu)
     path, power = profile_path(options), blocking_power(options)
-    times, placeholder = _times(options)
+    times, placeholder = times_source(options)
     planned = sum(planned_gpus(options.placement) or [], Counter())
     kinds = planned if gpu in planned else [gpu]
     energies = " and ".join(f"power model of {each.name}, {each.power_source}" for each in kinds)
@@ -212,7 +212,7 @@ def complete_profile(options: Options, placement: Placement, profile: Profile | 
     return modelled if power is None else replace(modelled, blocking_power_w=power)
 
 
-def _times(options: Options) -> tuple[str, bool]:
+def times_source(options: Options) -> tuple[str, bool]:
     """Return where times come from if not from a profile, and whether they are placeholders."""
     placement, gpu = options.placement, read_gpu(options.profile.gpu)
     match kind_of(placement):
@@ -223,7 +223,7 @@ def _times(options: Options) -> tuple[str, bool]:
         case "file":
             return read_times_source(Path(placement["path"]))
         case "profiled":
-            return f"measured by experiments.profile, {placement['path']}", False
+            return f"measured by schedsearch profile, {placement['path']}", False
         case "planned":
             return _times_of_plan(Path(placement["path"]), gpu), False
         case shape if shape in SHAPES:
@@ -263,7 +263,7 @@ def _facts(directory: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError):
         pass
     raise OptionError(
-        f"placement.path: {directory} has no {path.name} of experiments.profile; give its output directory"
+        f"placement.path: {directory} has no {path.name} of schedsearch profile; give its output directory"
     )
 
 

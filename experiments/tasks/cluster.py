@@ -144,4 +144,4 @@ def _given() -> list[str]:
 def _command_line() -> str:
     overrides = OmegaConf.to_container(HydraConfig.get().overrides.task)
     assert isinstance(overrides, list)
-    return shlex.join(["python", "-m", "experiments.cluster", *map(str, overrides)])
+    return shlex.join(["schedsearch", "cluster", *map(str, overrides)])

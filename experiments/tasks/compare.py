@@ -13,7 +13,8 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from experiments.config.command import Interrupted
-from experiments.config.options import read_options, require, require_path
+from experiments.config.option_list import REFUSED
+from experiments.config.options import OptionError, read_options, require, require_path
 from experiments.config.progress import SearchBar
 from experiments.config.records import CompareOptions
 from experiments.report.comparison_report import save_comparison_report
@@ -22,7 +23,7 @@ from experiments.steps.schedule_finding import cache_directory, search_limits
 from experiments.steps.search_step import output_directory
 from placements import Placement
 from placements.files import write_json, write_text
-from placements.stage_file import read_stages
+from placements.stage_file import read_stages, with_memory
 from schedsearch.cache import cached_search
 from schedsearch.comparison import COLUMNS, ComparedRow, Comparison, compare
 from schedsearch.figures.canvas import COLUMN_INCHES, save_widths
@@ -40,13 +41,11 @@ def task(config: DictConfig) -> dict[str, float]:
     costs = stages_cost_source(options.stages, stages.power_w)
     are_names = all(isinstance(name, str) for name in options.schedules)
     require(are_names, "schedules", options.schedules, "a list of names")
-    for name, remedy in (
-        ("memory", "give memory_mib in the stages' file"),
-        ("export", "leave it out"),
-        ("begin_with", "leave it out"),
-    ):
-        given = getattr(options.search, name)
-        require(given is None, f"search.{name}", given, "for a comparison", remedy)
+    if options.search.memory is not None:
+        stages = with_memory(stages, options.search.memory, "search.memory")
+    for name in REFUSED["compare"]:
+        given = getattr(options.search, name.removeprefix("search."))
+        require(given is None, name, given, "for a comparison", "leave it out")
     cache = cache_directory(options.search.cache_dir, "search.cache_dir")
     with ExitStack() as bars:
         shown: dict[str, SearchBar] = {}
@@ -72,6 +71,8 @@ def task(config: DictConfig) -> dict[str, float]:
     log.info("table, figure, report and schedules: %s", directory)
     if found.interrupted:
         raise Interrupted(f"interrupted; what was found until then is in {directory}")
+    if all(row.found is None for row in found.rows):
+        raise OptionError(f"schedules: none fits; why is in {directory / 'compare.csv'} and above")
     return {
         f"{row.schedule}_makespan_ms": row.makespan_ms for row in found.rows if row.makespan_ms is not None
     }

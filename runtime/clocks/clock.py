@@ -17,10 +17,10 @@ import os
 import select
 import subprocess
 import sys
-from pathlib import Path
 from typing import Protocol
 
 from runtime.clocks.controller import CLOCK, READY, REPAIR
+from schedsearch import import_paths
 
 _LOG = logging.getLogger(__name__)
 
@@ -86,15 +86,12 @@ class NvmlClock:
         """Start the controller and wait until it says that it can lock clocks."""
         self.requests: list[int] = []
         self.description = f"clocks of GPU {gpu} are locked through NVML; if one stays locked, run: {REPAIR}"
-        environment = dict(os.environ)
-        root = str(Path(__file__).resolve().parents[2])
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
         self._controller = subprocess.Popen(
             [sys.executable, "-m", "runtime.clocks.controller", gpu, str(os.getpid()), str(dwell_ms)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
-            env=environment,
+            env=os.environ | import_paths(),
         )
         assert self._controller.stdin is not None
         os.set_blocking(self._controller.stdin.fileno(), False)

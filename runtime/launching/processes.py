@@ -30,6 +30,7 @@ from runtime.launching.lines import torchrun_arguments
 from runtime.models.blocks import warm_up
 from runtime.program.calls import ScriptError
 from runtime.transport.contact import is_alive
+from schedsearch import import_paths
 
 _LAUNCH_PID = "SCHEDSEARCH_LAUNCH_PID"
 POLL_S = 0.02
@@ -309,11 +310,9 @@ def _free_port() -> int:
 
 
 def _environment(options: RunOptions) -> dict[str, str]:
-    """Return the environment of a device's process, in which this project can be imported."""
-    root = str(Path(__file__).resolve().parents[2])
-    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": path, _LAUNCH_PID: str(os.getpid())}
-    return _ALLOCATOR | os.environ | options.to_environment() | own
+    """Return the environment of a device's process."""
+    own = {"OMP_NUM_THREADS": "1", _LAUNCH_PID: str(os.getpid())}
+    return _ALLOCATOR | os.environ | options.to_environment() | import_paths() | own
 
 
 def die_with_parent() -> None:

@@ -48,7 +48,7 @@ def read_programs(path: str | Path) -> Programs:
 def _programs(data: Field) -> Programs:
     fields = data.mapping("a mapping", "give a programs.json")
     if "programs" not in fields and "blocks" in fields:
-        raise ProgramFileError("is a schedule; check it with python -m experiments.check schedule=PATH")
+        raise ProgramFileError("is a schedule; check it with schedsearch check schedule=PATH")
     version = data.version(SCHEMA_VERSION)
     placement = for_single_gpus(placement_from_dict(data["placement"].value))
     programs = _of_each_device(data["programs"], placement)

@@ -166,7 +166,7 @@ def _blocks(order: TorchOrder, split: set[int]) -> tuple[Block, ...]:
 def _no_form(placement: Placement, reason: str) -> NoTorchFormError:
     return NoTorchFormError(
         f"{placement.name} has no form in torch, because {reason}; "
-        "run it with experiments.run, or use a chain such as placement=v_shape"
+        "run it with schedsearch run, or use a chain such as placement=v_shape"
     )
 
 

@@ -124,7 +124,7 @@ def test_reads_files(tmp_path: Path) -> None:
             {"stages": [STAGE], "memory": 3},
             "has an unknown field 'memory'; the fields are stages, memory_mib",
         ),
-        ({"stages": [STAGE], "memory_mib": "4GB"}, "memory_mib: '4GB' is not a number of 0 or more"),
+        ({"stages": [STAGE], "memory_mib": "4GX"}, "memory_mib: '4GX' is not a number of 0 or more"),
         ({"stages": [STAGE], "memory_mib": [1, 2]}, "memory_mib: has 2 numbers for 1 devices; give one each"),
         ({"stages": [STAGE], "num_devices": 0}, "num_devices: 0 is not a whole number from 1 on"),
         ({"stages": [STAGE], "input_gradient_share": 1}, "input_gradient_share: 1 is not a share between"),

@@ -68,7 +68,7 @@ def read_plan_file(path: str | Path) -> Plan | JoinedPlan:
     Raises:
         PlanError: The file cannot be read or is wrong; the message begins with its path.
     """
-    data = read_json(path, "a plan.json of experiments.plan", PlanError)
+    data = read_json(path, "a plan.json of schedsearch plan", PlanError)
     with in_file(path, PlanError):
         return plan_from_dict(data)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import json
 import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from experiments.config.option_list import REFUSED, options_of
 
 V_SHAPE = "placement=v_shape"
 
@@ -47,7 +50,7 @@ WRONG = [
     (
         "search",
         ["search.memory"],
-        "search.memory: is not NAME=VALUE, or its quotes or brackets are not closed",
+        "search.memory: is not NAME=VALUE; write search.memory=VALUE",
     ),
     (
         "search",
@@ -59,6 +62,19 @@ WRONG = [
         ["placement.num_devices=${none}"],
         "placement.num_devices: Interpolation key 'none' not found; give",
     ),
+    ("search", ["--placement", "v_shape"], "--placement: is not NAME=VALUE; write placement=v_shape"),
+    ("search", ["--search.memory=4"], "--search.memory=4: is not NAME=VALUE; write search.memory=4"),
+    ("search", ["-placement", "v_shape"], "-placement: is not NAME=VALUE; write placement=v_shape"),
+    ("search", ["placement", "v_shape"], "placement: is not NAME=VALUE; write placement=v_shape"),
+    ("search", ["placement:v_shape"], "placement:v_shape: is not NAME=VALUE; write placement=v_shape"),
+    ("search", ["placement=", "v_shape"], "placement=: is not NAME=VALUE; write placement=v_shape"),
+    ("search", ["placement= v_shape"], "placement= v_shape: is not NAME=VALUE; write placement=v_shape"),
+    ("search", ["placement", "=", "v_shape"], "placement: is not NAME=VALUE; write placement=v_shape"),
+    (
+        "search",
+        ["--placemnt", "v_shape"],
+        "--placemnt: is not a flag of search; did you mean placement=",
+    ),
     ("search", ["--multirunn"], "--multirunn: is not a flag of search; did you mean --multirun?"),
     (
         "search",
@@ -68,7 +84,7 @@ WRONG = [
     (
         "search",
         [V_SHAPE, "-m", "search.memori=3,4"],
-        "search.memori: is not an option of experiments.search; did",
+        "search.memori: is not an option of schedsearch search; did",
     ),
     (
         "search",
@@ -156,6 +172,33 @@ def test_a_wrong_command_line_is_one_line(
     assert message in printed.err
     assert printed.err.count("\n") == 1
     assert not list(out.rglob("*.json"))
+
+
+def test_every_point_of_a_comparison_may_have_its_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """`search.memory` is in the help of compare; where nothing fits in it, the exit code says so."""
+    path = tmp_path / "stages.yaml"
+    path.write_text(FILES["compare"].replace("2}", "2, activation_mib: 100}"))
+    given = [f"stages={path}", "schedules=[one_f_one_b]", "search.num_micro_batches=3"]
+    sweep = ["-m", "search.memory=24MiB,1GiB", f"hydra.sweep.dir={tmp_path}"]
+    monkeypatch.setattr(sys, "argv", ["compare", *given, *sweep])
+    with pytest.raises(SystemExit) as end:
+        importlib.import_module("experiments.compare").main()
+    assert end.value.code == 1
+    records = [json.loads((tmp_path / point / "result.json").read_text()) for point in "01"]
+    assert [record["status"] for record in records] == ["rejected", "done"]
+    monkeypatch.setattr(sys, "argv", ["compare", *given, "search.memory=24MiB", f"hydra.run.dir={tmp_path}"])
+    capfd.readouterr()
+    with pytest.raises(SystemExit) as end:
+        importlib.import_module("experiments.compare").main()
+    assert end.value.code == 2
+    assert capfd.readouterr().err.startswith("compare: error: schedules: none fits; ")
+
+
+def test_help_shows_no_option_that_is_refused() -> None:
+    for command, names in REFUSED.items():
+        assert not set(names) & {option.name for option in options_of(command)}
 
 
 @pytest.mark.parametrize("line", [["-m", V_SHAPE], [V_SHAPE, "-m"]])

@@ -135,7 +135,7 @@ def test_the_m_shape_needs_no_bubble_with_memory_5(command, tmp_path: Path) -> N
         (
             "bubble_by_memory",
             "memorys=[3]",
-            "is not an option of experiments.bubble_by_memory; did you mean",
+            "is not an option of schedsearch bubble_by_memory; did you mean",
         ),
         (
             "bubble_by_memory",

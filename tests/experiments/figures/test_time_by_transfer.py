@@ -106,7 +106,7 @@ def test_a_placement_that_cannot_be_is_named(name: str) -> None:
     ("override", "message"),
     [
         ("num_devices=0", "gpt: num_devices: "),
-        ("transfer=[1]", "is not an option of experiments.time_by_transfer; did you mean transfers?"),
+        ("transfer=[1]", "is not an option of schedsearch time_by_transfer; did you mean transfers?"),
     ],
 )
 def test_wrong_input(override: str, message: str, command, tmp_path: Path) -> None:

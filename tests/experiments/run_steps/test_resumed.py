@@ -88,7 +88,7 @@ def test_what_is_in_the_scripts_cannot_be_changed(
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (None, "runtime.json: cannot be read .*; give the output directory of experiments.run"),
+        (None, "runtime.json: cannot be read .*; give the output directory of schedsearch run"),
         ([], r"runtime.json: \[\] is not a mapping"),
         ({"schema_version": 9}, "runtime.json: schema_version: 9 is not known; write 1"),
         ({"schema_version": 1}, "runtime.json: lacks the field 'runtime'"),
@@ -117,7 +117,7 @@ def test_the_record_is_plain_data(options: RunCommandOptions, died: Path) -> Non
 )
 def test_the_command_that_is_printed_names_the_directory_to_shell_and_hydra(name: str) -> None:
     words = shlex.split(resume_command(Path("/data") / name))
-    assert words[:3] == ["python", "-m", "experiments.run"]
-    (override,) = OverridesParser.create().parse_overrides(words[3:])
+    assert words[:2] == ["schedsearch", "run"]
+    (override,) = OverridesParser.create().parse_overrides(words[2:])
     assert override.key_or_group == "runtime.resume"
     assert override.value() == f"/data/{name}"

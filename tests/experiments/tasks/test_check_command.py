@@ -116,7 +116,7 @@ def test_false_claims_are_errors_in_one_line(
         ([], "schedule: has no value; give one, as in schedule=VALUE"),
         (["schedule=none.json"], "none.json: cannot be read"),
         (["schedule=x", "time_limit_s=0"], "time_limit_s: 0 is not a positive number of seconds; give one"),
-        (["schedul=x"], "schedul: is not an option of experiments.check; did you mean schedule?"),
+        (["schedul=x"], "schedul: is not an option of schedsearch check; did you mean schedule?"),
     ],
 )
 def test_wrong_options(overrides: list[str], message: str, command: Command) -> None:

@@ -69,7 +69,7 @@ def test_a_trace_of_ones_own(command, data: str, trace: str, tmp_path: Path) -> 
     assert found["dollars"] == pytest.approx(sum(float(row["dollars"]) for row in jobs.values()))
     assert found["kwh"] == pytest.approx(sum(float(row["kwh"]) for row in jobs.values()))
     assert found["slo"] == {"jobs": 1, "violations": 1, "violation_share": 1.0}  # b has 2000 s of work
-    assert found["command"].startswith("python -m experiments.cluster")
+    assert found["command"].startswith("schedsearch cluster ")
     assert found["options"]["policy"] == "las"
     busy = [int(row["busy_v100"]) for row in rows_of(out / "series.csv")]
     assert max(busy) == 2

@@ -143,7 +143,7 @@ WRONG = [
     ("profile", ["runtime.model=gpt", "placement=k_shape"], "use runtime.model=synthetic"),
     ("profile", ["runtime.device=tpu"], "runtime.device: 'tpu' is not known; use cpu or cuda"),
     ("search", ["placement=profiled"], "placement.path: has no value"),
-    ("search", ["placement=profiled", "placement.path=tests"], "has no profile.json of experiments.profile"),
+    ("search", ["placement=profiled", "placement.path=tests"], "has no profile.json of schedsearch profile"),
 ]
 
 

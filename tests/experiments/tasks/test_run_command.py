@@ -386,12 +386,12 @@ def test_a_run_that_died_is_resumed_by_the_command_that_it_prints(command, tmp_p
     assert [path.name for path in (out / "checkpoints").iterdir()] == ["iteration_2"]
     assert not (out / "measurement.json").exists()
     line = done.stderr.splitlines()[-1]
-    assert line == f"resume it: python -m experiments.run runtime.resume={out}"
+    assert line == f"resume it: schedsearch run runtime.resume={out}"
     assert line.removeprefix("resume it: ") in done.stdout, "for a run that cannot say so any more"
     before = {path: path.read_bytes() for path in (out / "scripts").iterdir()}
 
-    _, _, module, *overrides = shlex.split(line.removeprefix("resume it: "))
-    done = command(module.removeprefix("experiments."), *overrides, f"hydra.run.dir={tmp_path / 'log'}")
+    _, name, *overrides = shlex.split(line.removeprefix("resume it: "))
+    done = command(name, *overrides, f"hydra.run.dir={tmp_path / 'log'}")
     assert done.returncode == 0, done.stderr
     assert {path: path.read_bytes() for path in (out / "scripts").iterdir()} == before
     data = json.loads((out / "measurement.json").read_text())

@@ -156,18 +156,18 @@ def test_a_sweep(command, tmp_path: Path) -> None:
 
 
 WRONG = [
-    (["search.memry=4"], "search.memry: is not an option of experiments.search; did you mean search.memory?"),
+    (["search.memry=4"], "search.memry: is not an option of schedsearch search; did you mean search.memory?"),
     (
         ["runtime.dtype=x"],
-        "runtime.dtype: is not an option of experiments.search, but of profile, run; leave",
+        "runtime.dtype: is not an option of schedsearch search, but of profile, run; leave",
     ),
     (
         ["energy=default"],
-        "energy: is not an option of experiments.search, but of frontier, run; leave it out",
+        "energy: is not an option of schedsearch search, but of frontier, run; leave it out",
     ),
-    (["num_devices=3"], "is not an option of experiments.search; did you mean placement.num_devices?"),
+    (["num_devices=3"], "is not an option of schedsearch search; did you mean placement.num_devices?"),
     (["experiment=one"], "experiment=one: is not there; the options are zero_bubble"),
-    (["experiment=tessel_table2"], "is an item of experiments.reproduce; the options are zero_bubble"),
+    (["experiment=tessel_table2"], "is an item of schedsearch reproduce; the options are zero_bubble"),
     (["+search.memry=4"], "search.memry: is not an option; did you mean memory?"),
     (["placement=w_shape"], "placement=w_shape: is not there; did you mean "),
     (
@@ -181,7 +181,7 @@ WRONG = [
     ),
     (
         ["placement=v_shape", "search.memory=4GB"],
-        "search.memory: '4GB' has a unit, but the memory of v_shape",
+        "search.memory: '4GB' has a unit, but the memory of the blocks has none",
     ),
     (["search.memory=4parsecs"], "search.memory: '4parsecs' is not a number"),
     (["search.time_limit_s=10s"], "search.time_limit_s: '10s' is not a number; give the number alone, 10"),

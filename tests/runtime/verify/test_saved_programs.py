@@ -263,7 +263,7 @@ ROW = {"dtype": "float64", "shape": [2], "edges": [["F0", "F1"]]}
             DATA | {"placement": placement_to_dict(replace(PROGRAMS.placement, num_gpus=(2, 2)))},
             "placement.num_gpus: is [2, 2], but a program is that of one GPU; give each GPU as a device",
         ),
-        (schedule_to_dict(gpipe(v_shape(2), 2)), "is a schedule; check it with python -m experiments.check"),
+        (schedule_to_dict(gpipe(v_shape(2), 2)), "is a schedule; check it with schedsearch check"),
     ],
 )
 def test_a_wrong_field_is_named_with_the_remedy(data: object, message: str, tmp_path: Path) -> None:

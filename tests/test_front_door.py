@@ -1,0 +1,159 @@
+"""``schedsearch COMMAND``: the commands by one name, whatever folders the user has beside it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from places import ROOT
+
+from experiments.config.option_list import COMMANDS, CONFIG
+
+PACKAGES = ("placements", "runtime", "experiments")
+
+
+def python(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run Python where this project is found as an installed one is: after the working directory."""
+    site = cwd.parent / "site"
+    site.mkdir(exist_ok=True)
+    (site / "sitecustomize.py").write_text(f"import sys; sys.path.append({str(ROOT)!r})\n")
+    paths = os.pathsep.join([*filter(None, [environment.pop("PYTHONPATH", "")]), str(site)])
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env=os.environ | {"PYTHONPATH": paths, "COLUMNS": "80"} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
+    )
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Path:
+    """The working directory of a user who has folders of our names."""
+    for name in PACKAGES:
+        folder = tmp_path / "mine" / name
+        folder.mkdir(parents=True)
+        (folder / "mine.py").write_text("")
+    return tmp_path / "mine"
+
+
+@pytest.fixture
+def packages(folders: Path) -> Path:
+    """The same where they are packages, which Python takes before ours."""
+    for name in PACKAGES:
+        (folders / name / "__init__.py").write_text("raise SystemExit('a package of the user')\n")
+    return folders
+
+
+def test_help_lists_all_commands_in_80_columns(tmp_path: Path) -> None:
+    done = python("-m", "schedsearch", "--help", cwd=tmp_path)
+    assert done.returncode == 0
+    listed = [line.split()[0] for line in done.stdout.splitlines() if line.startswith("  ")]
+    assert listed[: len(COMMANDS) + 1] == [*COMMANDS, "collect"]
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_the_list_of_commands_is_whole() -> None:
+    """A config, a module and a place in the list for each."""
+    assert set(COMMANDS) == {path.stem for path in CONFIG.glob("*.yaml")} - {"common", "output"}
+    modules = {path.stem for path in (ROOT / "experiments").glob("*.py")}
+    assert {*COMMANDS, "collect"} == modules - {"__init__", "__main__"}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("serch", "serch: is not a command; did you mean search?"),
+        ("placement=v_shape", "placement=v_shape: needs a command before it, as in schedsearch search"),
+        ("--placement", "--placement: needs a command before it, as in schedsearch search"),
+    ],
+)
+def test_what_is_no_command_is_one_line(given: str, message: str, tmp_path: Path) -> None:
+    done = python("-m", "schedsearch", given, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"schedsearch: error: {message}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_exit_codes_are_those_of_the_command(tmp_path: Path) -> None:
+    done = python("-m", "schedsearch", "search", "nonsense=1", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith("search: error: nonsense: is not an option of schedsearch search")
+
+
+def test_the_shell_completes_commands_and_options(tmp_path: Path) -> None:
+    def completed(line: str) -> list[str]:
+        point = {"COMP_LINE": line, "COMP_POINT": str(len(line))}
+        return python("-m", "schedsearch", "-sc", "query=bash", cwd=tmp_path, **point).stdout.split()
+
+    assert completed("schedsearch pr") == ["profile", "prices", "predict"]
+    assert "placement=v_shape" in completed("schedsearch search placement=v")
+
+
+SMALL = ("placement=v_shape", "placement.num_devices=2", "search.num_micro_batches=3", "hydra.run.dir=out")
+
+
+@pytest.mark.parametrize("kind", ["folders", "packages"])
+def test_folders_of_the_users_break_no_search(kind: str, request: pytest.FixtureRequest) -> None:
+    crowded = request.getfixturevalue(kind)
+    done = python("-m", "schedsearch", "search", *SMALL, cwd=crowded)
+    assert done.returncode == 0, done.stderr
+    assert (crowded / "out/schedule.json").is_file()
+
+
+def test_nor_the_processes_of_a_run(packages: Path) -> None:
+    small = ("runtime.model=synthetic", "runtime.iterations=1", "energy.num_plans=3")
+    done = python("-m", "schedsearch", "run", *SMALL, *small, "runtime.launcher=torchrun", cwd=packages)
+    assert done.returncode == 0, done.stderr
+
+
+def test_nor_the_processes_of_a_sweep(packages: Path) -> None:
+    line = ["-m", *SMALL[:-1], "search.memory=2,3", "hydra/launcher=joblib", "hydra.sweep.dir=swept"]
+    done = python("-m", "schedsearch", "search", *line, cwd=packages)
+    assert done.returncode == 0, done.stderr
+    assert len([*packages.glob("swept/*/schedule.json")]) == 2
+
+
+def test_nor_does_pythonpath(packages: Path) -> None:
+    """The console script has no working directory on its path, but many users have PYTHONPATH=. there."""
+    script = "from schedsearch.__main__ import main; main()"
+    done = python("-P", "-c", script, "search", *SMALL, cwd=packages, PYTHONPATH=".")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_model_beside_the_command_is_still_found(packages: Path) -> None:
+    """A user's file may import another one of the working directory, as in a command of `experiments`."""
+    (packages / "layers_of_mine.py").write_text("from torch.nn import Linear\n")
+    (packages / "model.py").write_text(
+        "import torch\nfrom layers_of_mine import Linear\n"
+        "def build(block): return Linear(4, 4)\n"
+        "def data(iteration, micro_batch): return torch.ones(2, 4), torch.ones(2, 4)\n"
+        "def loss(outputs, targets): return ((outputs - targets) ** 2).mean()\n"
+    )
+    given = ["runtime.model=module", "runtime.path=model.py", "runtime.launcher=fork"]
+    given += ["runtime.iterations=1", "energy.num_plans=3"]
+    script = "from schedsearch.__main__ import main; main()"
+    done = python("-P", "-c", script, "run", *SMALL, *given, cwd=packages)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("name", "package"), [("Pipeline", "runtime"), ("search", "placements")])
+def test_an_import_says_which_folder_is_in_the_way(name: str, package: str, tmp_path: Path) -> None:
+    folder = tmp_path / "mine" / package
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("")
+    done = python("-c", f"from schedsearch import {name}", cwd=tmp_path / "mine")
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"ImportError: schedsearch.{name}: {folder} has the name of a package of ")
+    assert last.endswith("rename it, or take its folder out of sys.path")
+
+
+def test_the_package_has_its_version_and_the_pipeline() -> None:
+    code = "import schedsearch as s, sys; assert 'torch' not in sys.modules; print(s.__version__, s.Pipeline)"
+    done = python("-c", code, cwd=ROOT)
+    assert done.stdout == "0.1.0 <class 'runtime.execution.pipeline.Pipeline'>\n"
