@@ -18,7 +18,7 @@ TABLE = "runs.csv"
 """The table's file, in the first of the directories."""
 
 _MOST_CHARACTERS = 50
-"""Of a message that is printed; the file has all of it."""
+"""Characters of a message that are printed; the file has all of it."""
 
 
 def collect(*directories: str | Path) -> pd.DataFrame:

@@ -91,7 +91,7 @@ class Cluster:
 
     @property
     def num_gpus(self) -> int:
-        """Of all nodes together."""
+        """Number of GPUs of all nodes together."""
         return sum(each.num_nodes * each.gpus_per_node for each in self.nodes)
 
     @cached_property
@@ -133,7 +133,7 @@ class DeviceGroup:
     inside a node have what is really theirs; the slowest ring counts for all.
 
     Attributes:
-        cluster: That they are of.
+        cluster: Cluster that the GPUs belong to.
         first: Index of the first, from 0.
         count: How many.
 

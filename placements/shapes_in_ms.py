@@ -106,7 +106,7 @@ _LETTERS: Sequence[Mapping[Kind, str]] = (
     {Kind.F: "F", Kind.B: "B", Kind.I: "I", Kind.W: "W"},
     {Kind.F: "G", Kind.B: "C", Kind.I: "J", Kind.W: "X"},
 )
-"""Of the names of blocks, as in `placements.shapes`."""
+"""Letters that names of blocks begin with, as in `placements.shapes`."""
 
 
 def _down(num_devices: int, _num_chunks: int) -> list[list[int]]:

@@ -123,7 +123,7 @@ class ComparedRow:
 
 
 COLUMNS = tuple(each.name for each in fields(ComparedRow) if each.name != "found")
-"""Of the table, in order."""
+"""Columns of the table, in order."""
 
 
 @dataclass(frozen=True)
@@ -282,7 +282,7 @@ class _Tried:
 
     @property
     def makespan_ms(self) -> float:
-        """Of the best schedule found, infinite where there is none."""
+        """Makespan of the best schedule found, infinite where there is none."""
         if self.result is None or self.result.schedule is None:
             return math.inf
         return self.placed.placement.ms(self.result.schedule.makespan)

@@ -33,7 +33,7 @@ _LONGEST_TABLE = 30
 """Rows that are shown below a figure."""
 
 _LEAST_INCHES, _INCHES_FOR_EACH = 6.0, 1.0
-"""Of a figure of bars: its width, and that of each schedule."""
+"""Minimum width of a figure of bars, and width for each schedule."""
 
 
 def _unknown(result: object) -> TypeError:

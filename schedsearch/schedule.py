@@ -111,7 +111,7 @@ class DeadlockError(ValueError):
 
 Node = TypeVar("Node", bound=Hashable)
 Waits = Mapping[Node, Sequence[tuple[Node, int]]]
-"""For each node those that it waits for, and the least ticks from their starts to its own."""
+"""For each node the nodes that it waits for, and the minimum ticks from their starts to its own."""
 
 
 def earliest_starts(waits: Waits[Node]) -> dict[Node, int]:

@@ -36,13 +36,13 @@ class OptionError(ValueError):
 
 
 NUM_MICRO_BATCHES = 16
-"""Of an iteration, where neither the options nor a plan say it."""
+"""Micro-batches of an iteration, where neither the options nor a plan say it."""
 
 MICRO_BATCH_SIZE = 2
-"""Samples of a micro-batch of a run, likewise."""
+"""Samples of a micro-batch of a run, where neither the options nor a plan say it."""
 
 NUM_LAYERS = 8
-"""Of the model of a run, likewise."""
+"""Layers of the model of a run, where neither the options nor a plan say it."""
 
 
 AnyOptions = TypeVar("AnyOptions", bound=Options | CompareOptions)

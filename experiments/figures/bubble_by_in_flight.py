@@ -17,7 +17,7 @@ from experiments.steps.schedule_finding import cache_directory
 from schedsearch.modulo.period_by_in_flight import in_flight_as_memory, period_by_in_flight
 
 NAME = "bubble_by_in_flight"
-"""Of the command, its config and its files."""
+"""Name of the command, its config and its files."""
 
 TESSEL = "Tessel"
 """The first curve; the others are `ours` with 1 and with `MOST_MICRO_BATCHES`."""

@@ -19,7 +19,7 @@ from schedsearch.modulo.result import Status
 from schedsearch.tessel.candidates import most_in_flight
 
 NAME = "bubble_by_memory"
-"""Of the command, its config and its files."""
+"""Name of the command, its config and its files."""
 
 TESSEL_BY_MEMORY = "Tessel, N_R up to the memory (Alg. 1)"
 """The first curve: as many micro-batches in its repetend as Tessel would try with so much memory."""

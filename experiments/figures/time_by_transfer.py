@@ -48,7 +48,7 @@ from schedsearch.schedule import Schedule
 log = logging.getLogger(__name__)
 
 NAME = "time_by_transfer"
-"""Of the command, its config and its files."""
+"""Name of the command, its config and its files."""
 
 GPT = "gpt"
 """The placement whose times are from a cost model."""

@@ -36,7 +36,7 @@ _COLUMNS = (
     *("name", "configuration", "stages", "workers", "batch", "time_ms", "samples_per_s", "bottleneck"),
     *("bottleneck_stage", "peak_memory_mib", "note"),
 )
-"""Of the table of plans."""
+"""Columns of the table of plans."""
 
 
 def plan_profile(options: PlanCommandOptions) -> dict[str, float | str]:

@@ -17,10 +17,10 @@ from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.schedule import Schedule
 
 NUM_MICRO_BATCHES = {2: (8,), 4: (8, 16), 8: (16,)}
-"""By the number of devices."""
+"""Numbers of micro-batches by the number of devices."""
 
 TIME_LIMIT_S = 4.0
-"""Of each search."""
+"""Time limit of each search, in s."""
 
 
 @dataclass(frozen=True)

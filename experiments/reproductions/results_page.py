@@ -15,7 +15,7 @@ from experiments.reproductions.recorded import FOLDER, Recorded, read_recorded
 PAGE = PROJECT / "docs" / "results.md"
 
 MOST_ROWS = 60
-"""Of a table on the page; a longer one is a file."""
+"""Most rows of a table on the page; a longer one is a file."""
 
 CLAIMS = {
     Claim.EXACT: "every value as printed",
@@ -23,13 +23,13 @@ CLAIMS = {
     Claim.TREND: "what the paper concludes",
     Claim.NOT_HERE: "not here",
 }
-"""In words."""
+"""Claims in words."""
 
 _INTRODUCTION = """# Results
 
-Tables and figures of papers that [`experiments.reproduce`](commands/reproduce.md) makes again. This page is made from the files in `experiments/reproductions/results` by `experiments.reproduce record=true`; a test holds the two together, and another one makes each item's small version again.
+Tables and figures of papers, made again by [`experiments.reproduce`](commands/reproduce.md) and compared with the printed values. A test holds this page and the kept results together.
 
-What is claimed of an item is one of four: that every value is as printed (exact), that every value is within a tolerance, that what the paper concludes is so here too (trend), or that it is not here, and why. A trend that does not hold is in the tables like any other.
+Each item has one claim. **Exact**: every value is as printed. **Within**: every value is within a tolerance. **Trend**: what the paper concludes is so here too. **Not here**: it cannot be made here, and the item says why. What does not hold stays in the tables.
 """  # noqa: E501 - a paragraph is a line
 
 
@@ -44,7 +44,7 @@ def results_page(items: Iterable[Item], folder: Path = FOLDER) -> str:
         RecordedError: A kept result is wrong.
     """
     kept = [(item, read_recorded(item.name, "full", folder)) for item in items]
-    parts = [_INTRODUCTION, "\n".join(_overview(kept))]
+    parts = [_INTRODUCTION, "\n".join(_summary(kept)), "## All items", "\n".join(_overview(kept))]
     for paper, group in itertools.groupby(kept, key=lambda each: _paper(each[0])):
         parts.append(f"## {paper}")
         parts += ["\n\n".join(_section(item, found)) for item, found in group]
@@ -53,6 +53,34 @@ def results_page(items: Iterable[Item], folder: Path = FOLDER) -> str:
 
 def _paper(item: Item) -> str:
     return item.source.partition(",")[0]
+
+
+def _summary(kept: Iterable[tuple[Item, Recorded | None]]) -> Iterator[str]:
+    """Yield a row for each paper: how much of it is as claimed, and which items are not."""
+    yield "| paper | items | not here | rows as claimed | trends that hold | where it differs |"
+    yield "|---|---|---|---|---|---|"
+    for paper, group in itertools.groupby(kept, key=lambda each: _paper(each[0])):
+        items = [(item, found.manifest if found else {}) for item, found in group]
+        rows = [(each.get("rows_as_claimed", 0), each.get("rows_compared", 0)) for _, each in items]
+        trends = [[trend["holds"] for trend in each.get("trends", [])] for _, each in items]
+        differing = [
+            f"`{item.name}`"
+            for (item, _), (good, compared), holds in zip(items, rows, trends, strict=True)
+            if good < compared or not all(holds)
+        ]
+        cells = (
+            paper,
+            len(items),
+            sum(item.claim is Claim.NOT_HERE for item, _ in items) or "",
+            _share(sum(good for good, _ in rows), sum(compared for _, compared in rows)),
+            _share(sum(sum(holds) for holds in trends), sum(len(holds) for holds in trends)),
+            ", ".join(differing),
+        )
+        yield "| " + " | ".join(map(str, cells)) + " |"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part} of {whole}" if whole else ""
 
 
 def _overview(kept: Iterable[tuple[Item, Recorded | None]]) -> Iterator[str]:
@@ -66,8 +94,8 @@ def _overview(kept: Iterable[tuple[Item, Recorded | None]]) -> Iterator[str]:
             f"`{item.name}`",
             item.source,
             _claim(item),
-            f"{manifest['rows_as_claimed']} of {compared}" if compared else "",
-            f"{sum(each['holds'] for each in trends)} of {len(trends)}" if trends else "",
+            _share(manifest.get("rows_as_claimed", 0), compared),
+            _share(sum(each["holds"] for each in trends), len(trends)),
             _duration(manifest["cpu_s"]) if manifest.get("rows") else "",
         )
         yield "| " + " | ".join(cells) + " |"

@@ -2,6 +2,6 @@
 
 It knows neither how the schedule was found nor what a report says. Read `scripts` (generated and proved),
 `measured_run` (started, followed, compared with the unpipelined model), `simulated_run` (in virtual time),
-`traces` (a run beside its plan), `beside` (what people use, with the same costs) and `resumed` (a run that
-died, gone on with).
+`traces` (a run beside its plan), `beside` (what people use, at the same costs) and `resumed` (going on with a
+run that stopped).
 """

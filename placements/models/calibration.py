@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 COLUMNS = ("layer", "tensor_parallel", "samples", "forward_ms", "backward_ms")
-"""Of the file."""
+"""Version of the file form."""
 
 _LARGEST = 10**9
 """Milliseconds, GPUs or samples beyond which a figure is a mistake."""
@@ -84,7 +84,7 @@ class Calibration:
         Args:
             layer: Its name.
             tensor_parallel: GPUs that share its matrices.
-            samples: That they compute.
+            samples: Samples that the GPUs compute.
 
         Returns:
             None where the layer was not measured at all.

@@ -26,7 +26,7 @@ from placements.models.rates import (
 from placements.spec import PlacementError
 
 OVERLAP_SLOWDOWN = 1.3
-"""By how much computing and transfers slow each other down while both run (Galvatron-BMW, Sec. V)."""
+"""Factor by which computing and transfers slow each other down while both run (Galvatron-BMW, Sec. V)."""
 
 STATIC_BYTES = 16
 """Bytes per parameter: in mixed precision 16-bit weight and gradient (2 + 2), and in 32 bits the master
@@ -226,7 +226,7 @@ def transition_ms(
         after: Of the next one.
         samples: Of a micro-batch, of all groups together.
         group: The GPUs of both.
-        options: Of which the precision counts.
+        options: Options of the cost model; only the precision counts here.
     """
     if _layout(before) == _layout(after):
         return 0.0

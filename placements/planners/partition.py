@@ -15,7 +15,7 @@ import numpy as np
 from placements.planners.parallel_plan import PlanError
 
 _ROUNDING = 1e-12
-"""Of a ratio of two times."""
+"""Rounding tolerance of a ratio of two times."""
 
 
 def least_largest(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]:

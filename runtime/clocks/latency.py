@@ -27,7 +27,7 @@ IN_A_ROW = 5
 """So many answers near the last ones say that the clock is in force."""
 
 _NEAR = 0.25
-"""By which share of the difference an answer may be off."""
+"""Relative tolerance of an answer, as a share of the difference."""
 
 _LEAST_ANSWERS = 4 * IN_A_ROW
 """In a window, however slowly they come."""

@@ -39,7 +39,7 @@ POLL_S = 0.02
 _STOP_S = 5.0
 
 _KEPT_LINES = 400
-"""Of what a torchrun prints: its table of devices that failed is the last of that."""
+"""Lines kept of torchrun's output, which ends with its table of devices that failed."""
 
 _RANK = re.compile(r"^\s*rank\s*:\s*(\d+) \(local_rank: \d+\)")
 _EXIT_CODE = re.compile(r"^\s*exitcode\s*:\s*-(\d+) \(pid: (\d+)\)")

@@ -20,10 +20,10 @@ class DeviceShares:
     """Shares of an iteration's length on one device.
 
     Attributes:
-        planned: In which it runs blocks by the plan; None without a plan.
+        planned: Share of the time in which the device runs blocks by the plan; None without a plan.
         zero_comm: Likewise with the measured block times and transfers that take no time.
-        measured: In which it ran blocks.
-        waiting: In which it waited for what a block takes; the rest is neither.
+        measured: Share of the time in which it ran blocks.
+        waiting: Share of the time in which it waited for what a block takes; the rest is neither.
         peak_held_bytes: Its peak activation memory; None if that was not measured.
     """
 

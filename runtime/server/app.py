@@ -41,7 +41,7 @@ _SWITCH_S = 5e-4
 """For how long one thread may keep Python from others; its default of 5 ms is what a straggler may take."""
 
 _GRACE_S = 10
-"""For how long requests that are being answered at the end may take."""
+"""Longest time for requests that are still being answered at the end."""
 
 
 async def _body(request: Request) -> Any:

@@ -31,7 +31,7 @@ SYNC_S = 1.0
 """Seconds from a note until it is written to disk, at most, where the disk keeps up."""
 
 _MOST_PAGES = 4096
-"""Of the write-ahead log; a longer one is cut while nobody writes."""
+"""Largest size of the write-ahead log; a longer one is cut while nobody writes."""
 
 _BUSY_MS = 30_000
 

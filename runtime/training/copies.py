@@ -26,7 +26,7 @@ class _Sum(NamedTuple):
     """A sum that this device takes part in.
 
     Attributes:
-        bucket: Of which parameters.
+        bucket: Parameters of which the gradients are summed.
         blocks: Those of this device that have them.
         order: The place of each group's device in the team, by group.
         copies: The team.

@@ -42,7 +42,7 @@ _MEETING = 1
 """Tag of what devices send each other when they meet, in a group that may carry messages too."""
 
 NCCL_EXTRA_S = 600.0
-"""By how much longer NCCL waits than a device, which counts from later on and says where it stands."""
+"""Extra time that NCCL waits beyond a device, which counts from later on and says where it stands."""
 
 
 @dataclass(frozen=True)

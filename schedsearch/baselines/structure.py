@@ -74,7 +74,7 @@ def v_shape_stages(placement: Placement, schedule: str, split: bool = False) -> 
     """Return the stages of a V-shape: one pipeline, each stage alone on one device.
 
     Raises:
-        UnsuitablePlacementError: It is none; the message begins with what `schedule` is called.
+        UnsuitablePlacementError: The placement is none; the message begins with the name of the schedule.
     """
     found = pipelines(placement)
     if len(found) == 1 and _is_v(found[0]) and _is_split(found[0]) == split:
@@ -89,7 +89,7 @@ def replicated_chains(placement: Placement, schedule: str) -> list[list[Stage]]:
     One chain is a V-shape; several are the inputs of a pipeline with replicated stages.
 
     Raises:
-        UnsuitablePlacementError: It is none; the message begins with what `schedule` is called.
+        UnsuitablePlacementError: The placement is none; the message begins with the name of the schedule.
     """
     found = pipelines(placement)
     if found and all(_is_v(chain) and not _is_split(chain) for chain in found):
@@ -107,7 +107,7 @@ def x_shape_pipelines(
     """Return the two pipelines of an X-shape: V-shapes in opposite order on the same devices, an even number.
 
     Raises:
-        UnsuitablePlacementError: It is none; the message begins with what `schedule` is called.
+        UnsuitablePlacementError: The placement is none; the message begins with the name of the schedule.
     """
     found = pipelines(placement)
     if len(found) == 2 and all(_is_v(stages) and _is_split(stages) == split for stages in found):
@@ -123,7 +123,7 @@ def wave_stages(placement: Placement, schedule: str, split: bool = False) -> lis
     """Return the 2p stages of a wave of two chunks: stages d and 2p - 1 - d stand on one device.
 
     Raises:
-        UnsuitablePlacementError: It is none; the message begins with what `schedule` is called.
+        UnsuitablePlacementError: The placement is none; the message begins with the name of the schedule.
     """
     found = pipelines(placement)
     if len(found) == 1 and _is_split(found[0]) == split:
@@ -139,7 +139,7 @@ def whole_waves(placement: Placement, schedule: str) -> list[Stage]:
     """Return the stages of a wave of any even number of chunks on each device, with whole backward.
 
     Raises:
-        UnsuitablePlacementError: It is none; the message begins with what `schedule` is called.
+        UnsuitablePlacementError: The placement is none; the message begins with the name of the schedule.
     """
     found = pipelines(placement)
     if len(found) == 1 and not _is_split(found[0]):
@@ -158,7 +158,7 @@ def loop_stages(placement: Placement, schedule: str) -> tuple[list[Stage], int]:
     """Return the stages of a loop, and on how many devices they stand: at least two rounds in one order.
 
     Raises:
-        UnsuitablePlacementError: It is none; the message begins with what `schedule` is called.
+        UnsuitablePlacementError: The placement is none; the message begins with the name of the schedule.
     """
     found = pipelines(placement)
     if len(found) == 1 and not _is_split(found[0]):
@@ -176,7 +176,7 @@ def embedded_stages(placement: Placement, schedule: str) -> list[Stage]:
     """Return the stages of a V-shape with stages on all its devices in between, as in M- and NN-shapes.
 
     Raises:
-        UnsuitablePlacementError: It is none; the message begins with what `schedule` is called.
+        UnsuitablePlacementError: The placement is none; the message begins with the name of the schedule.
     """
     found = pipelines(placement)
     if len(found) == 1 and not _is_split(found[0]):

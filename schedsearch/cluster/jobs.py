@@ -20,7 +20,7 @@ class Job:
         weight: Of its share in fair policies: twice the weight, twice the throughput. Above 0.
         arrival_s: When it is submitted, in seconds.
         slo_s: Seconds after its arrival in which it should be done; infinite for none.
-        entity: Whom it belongs to in hierarchical policies; "" for nobody.
+        entity: Owner of the job in hierarchical policies; "" for nobody.
         other_scale_factors: Further numbers of GPUs that it may run on instead; a step stays the same work.
 
     Raises:

@@ -13,16 +13,16 @@ from matplotlib.patches import Patch
 from schedsearch.figures.canvas import COLUMN_INCHES, Figure, draw_logarithms, is_narrow, legend_below, style
 
 _COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
-"""Of the series in order, from the palette of Okabe and Ito."""
+"""Colours of the series in order, from the palette of Okabe and Ito."""
 
 _HATCHES = ("", "///", "...", "xxx", "---", "ooo")
-"""Of the series in order, for who sees no colours."""
+"""Hatches of the series in order, for readers who see no colours."""
 
 _CROSS = "\N{MULTIPLICATION SIGN}"
 """Stands where there is no value."""
 
 _WIDTH = 0.8
-"""Of all bars of a group; groups are 1 apart."""
+"""Width of all bars of a group; groups are 1 apart."""
 
 
 @dataclass(frozen=True)

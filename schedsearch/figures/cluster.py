@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator, NullFormatter, PercentFormatter, StrM
 from schedsearch.figures.canvas import NARROW_INCHES, Figure, is_narrow, legend_below, style
 
 _COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#666666", "#F0E442")
-"""Of GPU types and policies in order, from the palette of Okabe and Ito."""
+"""Colours of GPU types and policies in order, from the palette of Okabe and Ito."""
 
 _MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _DASHES: Sequence[Any] = ("-", (0, (5, 2)), (0, (1, 1)), (0, (5, 1, 1, 1)))

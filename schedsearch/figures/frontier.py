@@ -165,7 +165,7 @@ def _energy_axes(axes: Axes, time_label: str, title: str) -> None:
 
 
 _NARROW_HEIGHT = 3.2
-"""Of a column's figure, in inches."""
+"""Size of a column's figure, in inches."""
 
 
 def _saving_in_words(

@@ -108,7 +108,7 @@ _LOOKS: Sequence[dict[str, Any]] = (
     {"color": "#D55E00", "marker": "v", "linestyle": "-"},
     {"color": "#56B4E9", "marker": "P", "linestyle": (0, (4, 2))},
 )
-"""Of the curves in order: colours that colour-blind people tell apart, and marks for those who see none."""
+"""Styles of the curves in order: colours that colour-blind people tell apart, and marks for all others."""
 
 _SIZES: dict[str, Any] = {"ms": 5.0, "lw": 1.2}
 

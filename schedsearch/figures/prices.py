@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from schedsearch.figures.canvas import Figure, is_narrow, label_grid, legend_below, style
 
 _COLORS = ("#E69F00", "#0072B2", "#CC79A7", "#009E73", "#D55E00", "#56B4E9", "#000000")
-"""Of the lines in order, from the palette of Okabe and Ito."""
+"""Colours of the lines in order, from the palette of Okabe and Ito."""
 
 _DASHES: Sequence[Any] = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (6, 1, 1, 1)))
-"""Of the lines in order, for who sees no colours."""
+"""Marks of the lines in order, for readers who see no colours."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ Color = tuple[float, float, float]
 """Red, green and blue; 0 to 1."""
 
 KIND_COLOR = {Kind.F: "#0072B2", Kind.B: "#E69F00", Kind.I: "#D55E00", Kind.W: "#F0E442", Kind.O: "#BBBBBB"}
-"""Of blocks on one device: the palette of Okabe and Ito, safe for the colour-blind and apart in grey."""
+"""Colours of blocks on one device: the palette of Okabe and Ito, safe for the colour-blind and in grey."""
 
 SHARED_COLOR = {Kind.F: "#009E73", Kind.B: "#CC79A7", Kind.I: "#CC79A7", Kind.W: "#CC79A7", Kind.O: "#444444"}
 """Colours of blocks on several devices."""

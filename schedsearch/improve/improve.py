@@ -35,7 +35,7 @@ _ENDS = 0.35
 """Share of a schedule, from each end, that counts as near it."""
 
 _GROWTH = 1.03
-"""By how much a band grows after one that was solved to the optimum."""
+"""Factor by which a band grows after one that was solved to the optimum."""
 
 _WORK_OF_BLOCK = 1e-5
 """Units of work that a step takes beside the solver's, for each block of the schedule."""

@@ -21,17 +21,17 @@ from schedsearch.solver.effort import Effort
 from schedsearch.solver.interrupts import INTERRUPTS
 
 _HEAT = (0.1, 0.002)
-"""By which share of the period it may well grow with a step, at first and at last."""
+"""Share of the period by which a step may well lengthen it, at first and at last."""
 
 _ROUNDS = ((0.0, 0.2), (0.2, 0.0))
 """Of each round in turn, the chance that a step is not on the critical cycle, for what goes on from the best
 so far and for what begins anew: some orders are only left so, and others more rarely."""
 
 _EXCHANGES = 8
-"""Of a step at most, as a multiple of what devices run in a period."""
+"""Most exchanges of a step, as a multiple of the blocks that devices run in a period."""
 
 _STEPS = 400
-"""Of a cooling, between two looks at the clock."""
+"""Steps of a cooling between two looks at the clock."""
 
 _WORK_OF_EDGE = 1.5e-8
 """Units of work that a step takes for each edge between blocks, or along a device."""

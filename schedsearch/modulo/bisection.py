@@ -16,7 +16,7 @@ from schedsearch.solver.query import Answer, Query, Solver
 from schedsearch.starts.serial import serial_period, serial_repetend
 
 _LEAST_WORK = 0.01
-"""Of a query, in units of about a second."""
+"""Work of a query, in units of about a second."""
 
 _FIRST_SLICE = (0.8, 2.0)
 """Work that a query gets at first, at least and at most; what stays open gets four times as much then."""
@@ -89,7 +89,7 @@ class ModuloSearch:
 
     Attributes:
         known: What is known so far.
-        asking: Whom to ask.
+        asking: Solvers to call, in order.
         until: Work after which to stop, as `Effort.spent` counts it.
         seconds: Time spent on the period.
         given: Work that each question without an answer has had.

@@ -11,7 +11,7 @@ from schedsearch.solver.query import Answer, Query
 from schedsearch.starts.serial import serial_period
 
 _WORK = 8.0
-"""Of each question what memory would do, in units of about a second."""
+"""Work of each question on how much memory would do, in units of about a second."""
 
 
 def why_infeasible(placement: Placement, asking: Asking) -> str:
@@ -19,7 +19,7 @@ def why_infeasible(placement: Placement, asking: Asking) -> str:
 
     Args:
         placement: Without optimizer blocks, with capacities; one micro-batch alone does not fit these.
-        asking: Whom to ask what memory would do.
+        asking: Solvers to call, in order.
     """
     try:
         needs = list(_needs(placement, asking))

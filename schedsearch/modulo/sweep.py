@@ -77,7 +77,7 @@ One of many micro-batches that meets the bound is then enough.
 _NOT_FOUND = "no schedule was found in the time given; raise search.time_limit_s"
 
 _SEEDS_OF_ROUND = 1009
-"""By how much the seeds of two rounds that follow differ."""
+"""Difference between the seeds of two consecutive rounds."""
 
 _WORK_OF_STATE = 4e-6
 """Units of work to look at a state, for the least period."""
@@ -113,7 +113,7 @@ class Sweep:
         Args:
             placement: What runs where.
             before: Objectives before the period.
-            asking: Whom to ask.
+            asking: Solvers to call, in order.
             given: A repetend that the caller begins with, of any number of micro-batches.
         """
         self.placement = placement.per_micro_batch

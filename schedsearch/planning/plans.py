@@ -215,7 +215,7 @@ PLAN_COLUMNS = (
     *("iteration_bound_ms", "one_f_one_b_ms", "proved", "samples_per_s", "tokens_per_s_per_gpu"),
     *("mfu_percent", "peak_memory_mib", "energy_j", "search_seconds", "note"),
 )
-"""Of the table of plans, in order."""
+"""Columns of the table of plans, in order."""
 
 
 def capacities_of(rated: RatedPlan, options: PlanOptions) -> tuple[float, ...]:

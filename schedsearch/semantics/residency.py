@@ -25,7 +25,7 @@ def held_versions(placement: Placement, orders: Orders, versions: WeightVersions
 
     Args:
         placement: What runs where.
-        orders: From which the versions were found.
+        orders: Orders from which the versions were found.
         versions: Those.
         device: Which one.
 
@@ -64,7 +64,7 @@ def peak_memory_with_versions(
 
     Args:
         placement: What runs where.
-        orders: From which the versions were found.
+        orders: Orders from which the versions were found.
         versions: Those.
         weight_memory: For each stage, by name, one version of its weights on each of its devices.
 

@@ -12,7 +12,7 @@ from schedsearch.simulation.conditions import Conditions, ConditionsError
 from schedsearch.simulation.iterations import SimulatedIterations, simulate
 
 JITTER, SLOW_DEVICE, SLOW_PAIR = 0.1, 1.2, 4.0
-"""Of `usual_conditions`."""
+"""Factors of `usual_conditions`: jitter, a slow device and a slow pair of devices."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class Degraded:
 
     @property
     def longer(self) -> float:
-        """By how much the mean iteration is longer, as a part of the undisturbed one."""
+        """Share by which the mean iteration is longer than the undisturbed one."""
         return self.iterations.mean_ms / self.undisturbed_ms - 1
 
 

@@ -117,7 +117,7 @@ class Interrupts:
 
 
 INTERRUPTS = Interrupts()
-"""Of this process; signals are the process's too."""
+"""State of this process; signals belong to the process too."""
 
 
 _LOOK_S = 0.02

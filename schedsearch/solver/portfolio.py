@@ -84,7 +84,7 @@ def _in_turn(
     """Ask one after the other until one knows; what time and work there is, they share equally.
 
     Args:
-        asked: Whom.
+        asked: Solvers to call, in order.
         deadline: When to stop, in seconds of `time.monotonic`.
         each_work: Work of each at most.
         work: Of all.

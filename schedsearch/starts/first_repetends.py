@@ -22,10 +22,10 @@ _WORK_OF_BLOCK = 1e-5
 """Units of work for a block of a hand-made schedule and of its steady state."""
 
 _WORK_OF_SIMULATED_BLOCK = 1.5e-5
-"""Likewise of one that is simulated, and folded."""
+"""Work of one simulated schedule and of making a repetend of it."""
 
 _WORK_OF_GREEDY_BLOCK = 1.5e-4
-"""Likewise for a block of one greedy repetend."""
+"""Work of a block of one greedy repetend."""
 
 
 class Start(NamedTuple):

@@ -19,7 +19,7 @@ from schedsearch.starts.serial import serial_period
 from schedsearch.starts.steady_state import fits
 
 _STEP = 1 / 128
-"""By which share of a period the next that is tried is longer."""
+"""Share by which the next period that is tried is longer."""
 
 
 def greedy_repetends(placement: Placement, bound: Fraction) -> Iterator[Repetend | None]:

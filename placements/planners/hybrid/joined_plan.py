@@ -82,7 +82,7 @@ class JoinedPlan:
 
     @property
     def num_micro_batches(self) -> int:
-        """Of an iteration."""
+        """Micro-batches of an iteration."""
         return self.branches[0].num_micro_batches
 
     @property

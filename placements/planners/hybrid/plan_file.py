@@ -25,7 +25,7 @@ from placements.planners.hybrid.plan import Plan, StagePlan
 from placements.planners.parallel_plan import PlanError
 
 SCHEMA_VERSION = 1
-"""Of the file form."""
+"""Version of the file form."""
 
 _LAYERS: dict[str, type[Layer]] = {
     "transformer": TransformerLayer,

@@ -20,7 +20,7 @@ from placements.planners.pipedream.topology import Level
 _MIB = 2**20
 
 _ROUNDING = 1e-12
-"""Of a time that is summed in another order."""
+"""Rounding tolerance of a time that is summed in another order."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ _GAPS = 3e-4, 1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2
 
 
 _ENORMOUS = 1e300
-"""Of a cost, where there is no option."""
+"""Cost where there is no option."""
 
 
 class TooManyError(Exception):

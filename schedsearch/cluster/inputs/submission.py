@@ -22,7 +22,7 @@ class Submission:
         weight: Of its share in fair policies.
         slo_s: Seconds after its arrival in which it should be done.
         slo_factor: The same as a multiple of its duration where it runs fastest.
-        entity: Whom it belongs to.
+        entity: Owner of the job.
     """
 
     line: int

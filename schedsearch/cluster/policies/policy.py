@@ -70,7 +70,7 @@ class SingleLevel(DecidesByPrograms, ABC):
 
     Attributes:
         shares_space: Two jobs may run on the same GPUs.
-        is_agnostic: It takes all types for equal.
+        is_agnostic: Whether the policy takes all GPU types as equal.
     """
 
     shares_space: bool = False

@@ -19,7 +19,7 @@ from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import Job
 
 PERCENTILES = (50, 90, 95, 99)
-"""Of job completion times, in percent."""
+"""Percentiles of job completion times that are reported."""
 
 
 @dataclass(frozen=True)

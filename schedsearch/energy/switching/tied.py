@@ -32,7 +32,7 @@ MOST_ATTEMPTS = 6
 """Times that the limits are made stricter where the whole schedule does not confirm a plan."""
 
 STRICTER = 1.15
-"""By what the dwell grows then."""
+"""Dwell factor after a failed confirmation."""
 
 
 @dataclass(frozen=True)

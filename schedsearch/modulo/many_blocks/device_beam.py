@@ -32,7 +32,7 @@ from schedsearch.solver.effort import Effort
 Result = TypeVar("Result")
 
 _MOST_BLOCKS = 40
-"""Of a device in a period; of more there are too many orders."""
+"""Most blocks of a device in a period; more of them have too many orders."""
 
 _MOST_GAPS = 3
 """Units of idle time per micro-batch; with more, patterns of a few devices do as well."""
@@ -72,7 +72,7 @@ _FIRST_DEVICES = 10
 """Devices after which random orders of one micro-batch are as good as they get."""
 
 _USUAL_DEVICES, _UNUSUAL = 7, 4
-"""Over which is measured how long messages usually wait, and how many of the devices are not counted."""
+"""Devices sampled to estimate how long messages usually wait; the second number of them are burn-in."""
 
 _GUIDED = 0.625
 """Share of a ring's devices, its last ones, for which it counts which messages come in time."""

@@ -40,7 +40,7 @@ class Segments:
     """A repetend and the segments of it that are free.
 
     Attributes:
-        repetend: It.
+        repetend: Repetend being improved.
         free: Each device's segment; devices without one keep their order.
     """
 

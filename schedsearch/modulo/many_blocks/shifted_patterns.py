@@ -26,10 +26,10 @@ _FINENESS = 0.002
 """Share of the bound below which a shorter period is no longer sought."""
 
 _STEP = (1 / 32, 1 / 8, 1 / 2)
-"""By which share of what is not refuted an answer is to be shorter: the least, at first, and the most."""
+"""Share of what is not refuted by which an answer must be shorter: smallest, first and largest."""
 
 _WORK = 0.5
-"""Of the first questions, in CP-SAT's deterministic time of about a second."""
+"""Work of the first questions, in CP-SAT's deterministic time of about a second."""
 
 _MORE_WORK = 1.25
 """How many times that a pattern's next question gets, after one without an answer."""

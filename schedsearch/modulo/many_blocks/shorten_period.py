@@ -19,13 +19,13 @@ from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.effort import Effort
 
 _BLOCKS = (6.0, 12.0, 200.0)
-"""Of a neighbourhood: the fewest, those of the first, and the most."""
+"""Blocks of a neighbourhood: the fewest, those of the first, and the most."""
 
 _STEP = (1e-4, 1e-3, 0.5)
-"""By which share of the period an answer is to be shorter: the least, at first, and the most."""
+"""Share of the period by which an answer must be shorter: the smallest, the first, and the largest."""
 
 _WORK = 1.0
-"""Of one query, in CP-SAT's deterministic time of about a second."""
+"""Work of one query, in CP-SAT's deterministic time of about a second."""
 
 _WORK_OF_BLOCK = 1e-4
 """Units of work that it takes to choose a neighbourhood, for each block of the repetend."""

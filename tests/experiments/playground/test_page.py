@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,15 @@ def test_the_page_is_used_by_keys_and_by_pointer(tmp_path: Path) -> None:
 )
 def test_a_link_is_a_state(state: str, words: str) -> None:
     assert words in text_of(browsed(PAGE + state), "#status")
+
+
+def test_it_opens_where_the_search_wins() -> None:
+    page = browsed(PAGE)
+    words = text_of(page, "#status")
+    assert "Proved shortest." in words and "the search saves 15.6 %" in words
+    rows = re.findall(r"([\d.]+) ms", text_of(page, "#schedules"))
+    searched, *by_hand = (float(each) for each in rows)
+    assert by_hand and searched < min(by_hand)
 
 
 @pytest.mark.parametrize(

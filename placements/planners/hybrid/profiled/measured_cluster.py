@@ -15,7 +15,7 @@ from placements.measured.link_fit import Links
 from placements.measured.profile_folder import ProfiledModel
 
 _TOLERANCE = 0.1
-"""By how much, relative, the memory of a GPU may differ from the number in its name."""
+"""Relative tolerance between the memory of a GPU and the number in its name."""
 
 _NAMED = re.compile(r"([A-Za-z]+[0-9]*)[-_]([0-9]{1,4})(?:[Gg][Bb])?")
 
