@@ -362,7 +362,7 @@ class _Comparing:
     @property
     def _is_ours(self) -> bool:
         """Whether our own method searches; others begin with nothing, and end where their method does."""
-        return self.options.get("method", "modulo") == "modulo"
+        return bool(self.options.get("method", "modulo") == "modulo")
 
     def _search(self, name: str, tried: _Tried, made: Schedule | None) -> SearchResult:
         placement = tried.placed.placement

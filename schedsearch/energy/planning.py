@@ -16,7 +16,6 @@ from schedsearch.energy.diving import Dive
 from schedsearch.energy.exponential import planning_curves
 from schedsearch.energy.frontier import TIME_TOLERANCE, Frontier
 from schedsearch.energy.graph import EnergyError, Floats, InstanceGraph, Ints, device_orders, instance_graph
-from schedsearch.energy.hurrying import hurried
 from schedsearch.energy.relaxation import Breakpoint, breakpoints
 from schedsearch.energy.rounding import OptionTable, option_table, rounded
 from schedsearch.energy.simulation import all_maximum_clocks, simulate, simulated_plan
@@ -101,8 +100,6 @@ def compute_frontier(
         dive = Dive(graph, table, planning, orders, float(deadlines[0]))
         candidates.add_all(dive.planned(relaxed.planned_ms[:, 0], relaxed.price_w[:, 0], most_held=1))
     _join_all(candidates, deadlines, on_progress)
-    if asked:
-        candidates.add_all(hurried(graph, table, candidates.envelope(), np.unique(asked)))
     if len(asked) <= MOST_ASKED and graph.size <= MOST_DIVED:
         for deadline in asked:
             i = int(np.searchsorted(deadlines, deadline))

@@ -1,4 +1,4 @@
-"""What a GPU does with streams that share work queues, beside `runtime.simulate.streams`."""
+"""What a GPU does with streams that share work queues, beside `stream_model`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import sys
 from collections.abc import Callable
 
 import pytest
-
-from runtime.simulate.streams import Event, Gpus, Host, Operation
+from stream_model import Event, Gpus, Host, Operation
 
 pytestmark = pytest.mark.gpu
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nccl_model import Rules, play_on_nccl
 from strategies import any_schedules
 
 from placements import Block, Kind, Placement
@@ -18,7 +19,6 @@ from runtime.program.deadlock import UnsafeProgramsError
 from runtime.program.instructions import Programs, Receive, Run, Send
 from runtime.program.lower import Message, lower
 from runtime.program.prefetch import prefetch_receives
-from runtime.simulate.nccl import Rules, play_on_nccl
 from runtime.simulate.network import Communication, Copy, play
 from schedsearch.baselines import HAND_MADE, gpipe, one_f_one_b
 from schedsearch.schedule import Schedule
@@ -204,3 +204,15 @@ def test_rules_that_do_not_fit_are_refused() -> None:
         Rules(Communication.BLOCKING)
     with pytest.raises(ValueError, match="communicators=device"):
         Rules(in_groups=True)
+
+
+def test_what_a_rule_costs() -> None:
+    """The table of docs/concepts/runtime.md."""
+    programs = prefetch_receives(lower(HAND_MADE["chimera"](x_shape(4), 8)), 1)
+    rules = [Rules(), Rules(own_receive_stream=False), Rules(PAIR), Rules(DEVICE)]
+    rules += [Rules(num_queues=1), Rules(waits_at_once=True)]
+    short, long = (
+        [play_on_nccl(programs, each, transfer_time=lambda *_, time=time: time).time for each in rules]
+        for time in (0.5, 2.0)
+    )
+    assert short == [91.5, 91.5, 96, 149, 214.5, 212.5] and long == [120, 126, 164, 273, 357, 352]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-
-from runtime.simulate.streams import Event, Gpus, Host, Meeting, Operation, StuckError
+from stream_model import Event, Gpus, Host, Meeting, Operation, StuckError
 
 
 def kernel(gpus: Gpus, stream: int, duration: float, what: str = "a kernel", device: int = 0) -> Event:

@@ -33,11 +33,12 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from stream_model import Event, Gpus, Host, Meeting, Operation, StuckError
+
 from runtime.program.deadlock import UnsafeProgramsError
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
 from runtime.program.lower import Message
 from runtime.simulate.network import Communication, Copy, Playback
-from runtime.simulate.streams import Event, Gpus, Host, Meeting, Operation, StuckError
 from schedsearch.schedule import Instance
 
 Channel = tuple[int, int]
