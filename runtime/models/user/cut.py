@@ -41,9 +41,9 @@ def cut(
             `torch.fx` captured; any other module is captured by `torch.fx.symbolic_trace`, or with an
             `example` by `torch.export.export`.
         at: Names of the submodules that begin a block, as in `named_modules`, in the order in which they run.
-        example: Arguments of the module in order, or by name, as of modules of HuggingFace: the tensors of a micro-batch,
-            of which only types and sizes count, and constants such as ``use_cache=False``. A module that
-            returns a mapping or a dataclass then returns its tensors, in order.
+        example: Arguments of the module in order, or by name, as of modules of HuggingFace: the tensors of a
+            micro-batch, of which only types and sizes count, and constants such as ``use_cache=False``. A
+            module that returns a mapping or a dataclass then returns its tensors, in order.
         targets: Those of the tensors that the last block takes, after what the one before it returns, rather
             than the first: ``("labels",)`` of a module that computes its loss.
 
@@ -58,16 +58,17 @@ def cut(
     >>> [[name for name, _ in block.named_children()] for block in cut(model, at=["last"])]
     [['first', 'act'], ['last']]
     """
-    if isinstance(model, nn.Sequential) and all("." not in name for name in at):
-        return _with_names(_cut_sequential(model, at), model)
-    if isinstance(example, (tuple, list)):
-        names = [each for each in inspect.signature(model.forward).parameters]
-        example = dict(zip(names, example, strict=False))
+    if isinstance(example, (tuple, list)) and isinstance(model, nn.Module):
+        example = dict(zip(inspect.signature(model.forward).parameters, example, strict=False))
     if not isinstance(example, (Mapping, NoneType)) or isinstance(at, str) or isinstance(targets, str):
         raise ModelError(
-            "cut: at and targets are lists of names, and example the arguments by name or in their order, not "
-            f"{type(at).__name__}, {type(targets).__name__} and {type(example).__name__}; give these"
+            "cut: at and targets are lists of names, and example the arguments by name or in order; not "
+            f"{type(at).__name__}, {type(targets).__name__} and {type(example).__name__}"
         )
+    if not isinstance(model, (nn.Module, torch.export.ExportedProgram)):
+        raise ModelError(f"cut: the model is a {type(model).__name__}; give a torch module")
+    if isinstance(model, nn.Sequential) and all("." not in name for name in at):
+        return _with_names(_cut_sequential(model, at), model)
     original = model
     if isinstance(model, torch.export.ExportedProgram):
         model = model.module()
