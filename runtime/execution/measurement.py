@@ -28,8 +28,9 @@ class Comparison(NamedTuple):
         max_loss_error: Largest relative difference of two losses.
         max_gradient_error: Largest difference between a gradient and that of the unsharded model, over
             the largest absolute value of that gradient tensor; the worst tensor of all iterations, and 0
-            for placements without backward blocks. Both add up micro-batches in the order of the devices.
-        max_parameter_error: The same for the parameters after the last step.
+            for placements without backward blocks. Infinite where only one of the two has a gradient. Both
+            add up micro-batches in the order of the devices.
+        max_parameter_error: The same for the parameters, and buffers, after the last step.
         bitwise_equal: Whether every loss, gradient and final parameter equals, bit for bit, a replay of
             the devices' orders in one process.
         tolerance: Relative error up to which they count as equal.

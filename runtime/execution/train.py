@@ -103,7 +103,7 @@ def _train(context: DeviceContext, asked: Termination) -> None:
             _keep(options, f"gradients_{index}", model.gradients())
         pipeline.update.step()
         if options.verify == "first" and options.verifies(index):
-            _keep(options, "parameters", model.parameters)
+            _keep(options, "parameters", model.state())
         is_asked, all_losses = _share_progress(context, index, times_ms[-1], losses[-1], asked.is_asked)
         _check_finite(context, index, all_losses)
         checkpoints.after_iteration(index + 1, _state(model), is_asked and index + 1 < options.iterations)
@@ -111,7 +111,7 @@ def _train(context: DeviceContext, asked: Termination) -> None:
             break
     checkpoints.wait()
     if options.verify == "all":
-        _keep(options, "parameters", model.parameters)
+        _keep(options, "parameters", model.state())
     if options.save_weights is not None:
         save_state_dict_file(model, options.save_weights, transport.collect, options.device == 0)
     if options.trace:
@@ -123,7 +123,7 @@ def _train(context: DeviceContext, asked: Termination) -> None:
 
 def _state(model: Model) -> TrainingState:
     """Return what a checkpoint keeps of a model."""
-    return TrainingState(model.parameters, model.optimizer, {"optimizer": model.optimizer.shared_state()})
+    return TrainingState(model.state(), model.optimizer, {"optimizer": model.optimizer.shared_state()})
 
 
 def _follow_plan(pipeline: Pipeline, options: RunOptions, iteration: int) -> None:

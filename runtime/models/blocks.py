@@ -3,7 +3,10 @@
 Each block is differentiated by itself: its inputs are cut off from the graph that made them, and what
 arrives and leaves are plain tensors. So blocks can run in any order that their inputs allow, and the same
 code runs them on devices and in the reference's replay. A block that is recomputed keeps only its inputs,
-and runs forward once more before its backward.
+and runs forward once more before its backward, with the random numbers and the buffers of the first time.
+
+Where torch has no gradient, a tensor of negative zeros is handed over (`absent_as`), and the block that it
+comes to does nothing. So a parameter that nothing depends on has no gradient, rather than one of zeros.
 
 A block in data-parallel groups is computed for the group of this device. What it takes is cut into shares of
 the samples, and what the groups make is put together again, here, outside of autograd: the gradient of the
@@ -26,6 +29,7 @@ from runtime.models.core.options import ModelError
 from runtime.models.loss_shares import LossShares
 from runtime.models.model import Model
 from runtime.models.split_backward import SplitBackward, WeightHalf
+from runtime.models.user.packing import absent_as, is_absent
 from runtime.models.weight_versions import ReadVersions, WeightStore
 from runtime.program.data_parallel import in_shares
 from runtime.program.tensor_flow import computes_loss, forward_inputs, pair_backward, tensor_inputs
@@ -112,7 +116,7 @@ class Blocks:
         self.losses: dict[Instance, Tensor] = {}
         self._placement = placement
         self._pairs = pair_backward(placement)
-        self._trains = bool(self._pairs)
+        self._trained = set(self._pairs.values())
         self._forward_inputs = {name: forward_inputs(placement, name) for name in model.groups}
         self._computes_loss = {name for name in model.groups if computes_loss(placement, name)}
         self._model = model
@@ -125,7 +129,8 @@ class Blocks:
         self.failure: Exception | None = None
         self._iteration = 0
         self._saved: dict[Instance, tuple[list[Tensor], Tensor]] = {}
-        self._recomputed: dict[Instance, tuple[list[Tensor], _RandomState]] = {}
+        self._recomputed: dict[Instance, tuple[list[Tensor], _State]] = {}
+        self._have_gradient: set[str] = set()
         self._halfway: dict[Instance, WeightHalf] = {}
         self._splits = defaultdict[str, SplitBackward](SplitBackward)
 
@@ -137,6 +142,7 @@ class Blocks:
         assert not left, "a forward block of the last iteration had no backward"
         self._iteration = iteration
         self.losses = {}
+        self._have_gradient = set()
         self.store.begin()
         if self._loss_shares is not None:
             self._loss_shares.begin(iteration)
@@ -233,22 +239,36 @@ class Blocks:
         inputs, output = self._graph(forward, micro_batch)
         own = self._own_shares(block, forward, arrived)
         gradient = sum_in_order(own) if own else self._gradient_of_loss(output, forward, micro_batch)
+        found: list[Tensor | None] = [None for _ in inputs]
+        half = WeightHalf()
+        if output.requires_grad and self._has_gradient(block, gradient):
+            if kind is Kind.B:
+                torch.autograd.backward(output, gradient)
+                found = [value.grad for value in inputs]
+            else:
+                found, half = self._splits[forward].input_half(output, gradient, inputs)
         if kind is Kind.B:
-            torch.autograd.backward(output, gradient)
             self.store.complete(forward, micro_batch)
-            return _Made(self._to_consumers(block, forward, [value.grad for value in inputs]))
-        found, self._halfway[forward, micro_batch] = self._splits[forward].input_half(
-            output, gradient, inputs
-        )
-        return _Made(self._to_consumers(block, forward, found))
+        else:
+            self._halfway[forward, micro_batch] = half
+        return _Made(self._to_consumers(block, forward, inputs, found))
+
+    def _has_gradient(self, block: str, gradient: Tensor) -> bool:
+        """Tell whether torch has a gradient; a GPU is asked, and waited for, until one has come."""
+        if block in self._have_gradient and gradient.is_cuda:
+            return True
+        found = not self.inputs[block] or not is_absent(gradient)
+        if found:
+            self._have_gradient.add(block)
+        return found
 
     def _forward(self, block: str, micro_batch: int, arrived: Sequence[Tensor]) -> _Made:
-        trains = self._trains
+        trains = block in self._trained
         own = self._own_shares(block, block, arrived)
         inputs = [value.detach().requires_grad_(trains) for value in own]
         again = trains and self._model.recomputes(block)
         if again:
-            self._recomputed[block, micro_batch] = inputs, _RandomState(self._model.device)
+            self._recomputed[block, micro_batch] = inputs, _State(self._model, block)
         with torch.set_grad_enabled(trains and not again):
             output = self._computed(block, micro_batch, inputs)
         if trains and not again:
@@ -267,8 +287,8 @@ class Blocks:
         """Return what a forward block took and made, the latter with its graph; computed again if need be."""
         if (forward, micro_batch) in self._saved:
             return self._saved.pop((forward, micro_batch))
-        inputs, random = self._recomputed.pop((forward, micro_batch))
-        with random.as_then(), torch.enable_grad():
+        inputs, state = self._recomputed.pop((forward, micro_batch))
+        with state.as_then(), torch.enable_grad():
             return inputs, self._computed(forward, micro_batch, inputs)
 
     def _computed(self, block: str, micro_batch: int, inputs: Sequence[Tensor]) -> Tensor:
@@ -306,16 +326,15 @@ class Blocks:
         self.store.complete(forward, micro_batch)
 
     def _to_consumers(
-        self, block: str, forward: str, of_inputs: Sequence[Tensor | None]
+        self, block: str, forward: str, inputs: Sequence[Tensor], of_inputs: Sequence[Tensor | None]
     ) -> list[tuple[Tensor, Sequence[str]]]:
         """Return for each backward block that takes a gradient that of its own forward block's output."""
-        gradient_of = dict(zip(self._forward_inputs[forward], of_inputs, strict=True))
-        found: list[tuple[Tensor, Sequence[str]]] = []
-        for consumer in self.consumers[block]:
-            gradient = gradient_of[self._pairs[consumer]]
-            assert gradient is not None, f"{forward} does not use {self._pairs[consumer]}"
-            found.append((gradient, [consumer]))
-        return found
+        gradients = [
+            absent_as(value) if gradient is None else gradient
+            for value, gradient in zip(inputs, of_inputs, strict=True)
+        ]
+        gradient_of = dict(zip(self._forward_inputs[forward], gradients, strict=True))
+        return [(gradient_of[self._pairs[consumer]], [consumer]) for consumer in self.consumers[block]]
 
     def _own_shares(self, block: str, forward: str, arrived: Sequence[Tensor]) -> list[Tensor]:
         """Return this device's group's share of what arrived."""
@@ -341,27 +360,35 @@ class Blocks:
         return found
 
 
-class _RandomState:
-    """The states of the random generators at one moment, so that dropout falls the same way again.
+class _State:
+    """What a block finds beside its inputs at one moment: random generators and buffers.
 
     Args:
-        device: Whose generator counts besides the CPU's.
+        model: Has the block's buffers; its device's generator counts besides the CPU's.
+        block: A forward block.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, model: Model, block: str) -> None:
         """Keep them."""
-        self._cuda = [device] if device.type == "cuda" else []
+        self._body, self._block = model.body, block
+        self._buffers = self._body.held_buffers(block, model.device)
+        self._cuda = [model.device] if model.device.type == "cuda" else []
         self._state = torch.get_rng_state()
         self._cuda_states = [torch.cuda.get_rng_state(device) for device in self._cuda]
 
     @contextmanager
     def as_then(self) -> Iterator[None]:
-        """Draw what was drawn then; afterwards go on as if nothing had been drawn."""
+        """Draw what was drawn then, from buffers as they were; afterwards go on as if nothing had been."""
         with torch.random.fork_rng(self._cuda):
             torch.set_rng_state(self._state)
             for device, state in zip(self._cuda, self._cuda_states, strict=True):
                 torch.cuda.set_rng_state(state, device)
-            yield
+            now = self._body.held_buffers(self._block)
+            self._body.hold_buffers(self._block, self._buffers)
+            try:
+                yield
+            finally:
+                self._body.hold_buffers(self._block, now)
 
 
 def warm_up(device: torch.device) -> None:

@@ -18,7 +18,7 @@ from runtime.models.core.options import GIVEN_MODEL, USER_MODEL, ModelError, Mod
 from runtime.models.core.tokens import Text, Tokens
 from runtime.models.optimizer import Optimizer
 from runtime.models.user.tracing import forms_to_plain
-from runtime.models.user.user import UserModules
+from runtime.models.user.user import UserModules, check_trained
 from runtime.program.tensor_flow import forward_graphs
 from runtime.transport.shards import Shards
 from schedsearch.semantics.versions import WeightMode
@@ -81,6 +81,12 @@ class Body(Protocol):
     def load_buffer(self, key: str, values: Tensor) -> None:
         """Give a buffer other values, by its key."""
 
+    def held_buffers(self, block: str, device: torch.device | str = "cpu") -> dict[str, Tensor]:
+        """Return the buffers that the next call of a block finds, by the module's names, on a device."""
+
+    def hold_buffers(self, block: str, buffers: dict[str, Tensor]) -> None:
+        """Let the next call of a block find these buffers."""
+
 
 def body_of(options: ModelOptions, placement: Placement, own: Collection[str] | None = None) -> Body:
     """Return what the model computes.
@@ -105,6 +111,7 @@ def body_of(options: ModelOptions, placement: Placement, own: Collection[str] | 
         body = UserModules(options, placement, own)
     else:
         body = LayeredBody(options, placement)
+        check_trained(placement, body.parameters)
     _check_separate(options, placement, body)
     return body
 
@@ -240,6 +247,13 @@ class LayeredBody:
     def load_buffer(self, key: str, values: Tensor) -> None:
         """Take nothing: there is no buffer."""
         raise KeyError(key)
+
+    def held_buffers(self, block: str, device: torch.device | str = "cpu") -> dict[str, Tensor]:
+        """Return nothing: there is no buffer."""
+        return {}
+
+    def hold_buffers(self, block: str, buffers: dict[str, Tensor]) -> None:
+        """Take nothing: there is no buffer."""
 
 
 def _parameters(layers: Sequence[Layer]) -> tuple[Parameter, ...]:

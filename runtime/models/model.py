@@ -39,7 +39,7 @@ class ParameterShard(NamedTuple):
 
     def of(self, full: Tensor) -> Tensor:
         """Return this part of a full tensor."""
-        return torch.tensor_split(full, self.num_shards, self.dim)[self.shard]
+        return full if self.num_shards == 1 else full.tensor_split(self.num_shards, self.dim)[self.shard]
 
 
 def replicated_parameters(body: Body, placement: Placement) -> dict[ReplicaGroups, list[str]]:
@@ -263,8 +263,16 @@ class Model:
         return self.options.recompute == "all" or block in self.options.recompute
 
     def gradients(self) -> dict[ParameterShard, Tensor]:
-        """Return the accumulated gradient of every parameter, zeros where there is none."""
-        return {shard: _gradient(weight) for shard, weight in self.parameters.items()}
+        """Return the accumulated gradient of every parameter that has one, dense."""
+        return {s: _gradient(weight) for s, weight in self.parameters.items() if weight.grad is not None}
+
+    def state(self) -> dict[ParameterShard, Tensor]:
+        """Return the parameters, and what a state dict has of buffers, by names that begin with the block."""
+        return self.parameters | {
+            ParameterShard(key, 0, 1, 0): self.body.held_buffers(block, self.device)[key[len(block) + 1 :]]
+            for block in self.shards
+            for key, _ in self.body.state_buffers(block).values()
+        }
 
     def _by_team(self) -> list[str]:
         """Return the blocks, those of one team together: so checkpoints number the parameters."""
@@ -308,4 +316,4 @@ def team_of(groups: ReplicaGroups, shard: int) -> Team:
 
 
 def _gradient(weight: Tensor) -> Tensor:
-    return torch.zeros_like(weight) if weight.grad is None else weight.grad
+    return torch.zeros_like(weight) if weight.grad is None else weight.grad.to_dense()

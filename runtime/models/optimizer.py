@@ -120,6 +120,9 @@ class Optimizer:
             for index, weight in enumerate(self._parameters)
             if weight.grad is not None and (chosen is None or id(weight) in chosen)
         ]
+        for _, weight in moved:
+            assert weight.grad is not None
+            weight.grad = weight.grad.to_dense()  # of an embedding with sparse=True
         if self._torch is not None:
             self._step_torch([weight for _, weight in moved])
         else:

@@ -93,7 +93,7 @@ class _Plan(NamedTuple):
 
 
 class WeightHalf(NamedTuple):
-    """The second half of a backward, yet to be run; it can be run once.
+    """The second half of a backward, yet to be run; it can be run once. By default there is nothing to do.
 
     Attributes:
         gradients: Those that the first half kept.
@@ -101,9 +101,9 @@ class WeightHalf(NamedTuple):
         owner: Keeps the graph alive.
     """
 
-    gradients: tuple[Tensor, ...]
-    parts: tuple[tuple[list[GradientEdge], list[Tensor], list[Tensor] | None], ...]
-    owner: object
+    gradients: tuple[Tensor, ...] = ()
+    parts: tuple[tuple[list[GradientEdge], list[Tensor], list[Tensor] | None], ...] = ()
+    owner: object = None
 
     @property
     def held(self) -> list[Tensor]:
@@ -174,9 +174,8 @@ def _as_before(root: Node, graph: _Graph, inputs: Sequence[Tensor]) -> list[Node
         for (after, number), (expected, expected_number) in zip(nexts, edges, strict=True):
             if expected == len(nodes) and after is not None:
                 nodes.append(after)
-            elif (nodes[expected] if expected >= 0 else None) is not after:
-                return None
-            if number != expected_number:
+            known = nodes[expected] if 0 <= expected < len(nodes) else None
+            if known is not after or (after is None) != (expected == _NONE) or number != expected_number:
                 return None
     of_inputs = {id(value) for value in inputs}
     for step, leaf in graph.leaves:

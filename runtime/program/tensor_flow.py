@@ -27,11 +27,11 @@ def pair_backward(placement: Placement) -> Mapping[str, str]:
 
     Returns:
         Name of each B, I and W block -> name of its forward block, in topological order; empty for
-        inference.
+        inference. A forward block without one is not trained, nor are those before it.
 
     Raises:
         UnrunnablePlacementError: A backward block has no such partner or misses a gradient, or has not as
-            many data-parallel groups; a forward block has no backward while others do, or an I block no W.
+            many data-parallel groups; or an I block has no W.
 
     >>> from placements.shapes import k_shape
     >>> dict(pair_backward(k_shape(2)))
@@ -43,7 +43,6 @@ def pair_backward(placement: Placement) -> Mapping[str, str]:
             pairs[block.name] = _partner_of_weight_half(placement, block, pairs)
         elif block.kind is not Kind.F:
             pairs[block.name] = _partner(placement, block, pairs)
-    _check_every_forward_has_backward(placement, pairs)
     _check_every_input_half_has_weight_half(placement, pairs)
     _check_groups(placement, pairs)
     return pairs
@@ -180,16 +179,6 @@ def _partner_of_weight_half(placement: Placement, block: Block, pairs: Mapping[s
             "add its I block to its 'after'"
         )
     return pairs[min(halves, key=lambda name: _number(name) != _number(block.name))]
-
-
-def _check_every_forward_has_backward(placement: Placement, pairs: Mapping[str, str]) -> None:
-    differentiated = set(pairs.values())
-    for block in placement.blocks:
-        if pairs and block.kind is Kind.F and block.name not in differentiated:
-            raise UnrunnablePlacementError(
-                f"{block.name}: has no backward block, so it would not be trained; "
-                f"add one on {_devices(block)}, or leave out all backward blocks for inference"
-            )
 
 
 def _check_every_input_half_has_weight_half(placement: Placement, pairs: Mapping[str, str]) -> None:

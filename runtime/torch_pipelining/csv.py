@@ -47,9 +47,9 @@ def stage_of(placement: Placement) -> dict[str, int]:
         pairs, inputs = pair_backward(placement), tensor_inputs(placement)
     except UnrunnablePlacementError as error:
         raise NoTorchFormError(f"{placement.name} has no form in torch: {error}") from None
-    if not pairs:
-        raise _no_form(placement, "it has no backward blocks, and torch runs no table without them")
     forward = [block for block in placement.topological_order if block.kind is Kind.F]
+    if lacking := [block.name for block in forward if block.name not in pairs.values()]:
+        raise _no_form(placement, f"torch differentiates all stages, and {lacking[0]} has no backward block")
     expected: tuple[str, ...] = ()
     for block in forward:
         if inputs[block.name] != expected:

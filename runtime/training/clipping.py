@@ -70,7 +70,9 @@ def clip_grad_norm_(
     else:
         names = {shard.name for shard in model.parameters} if counted is None else set(counted)
         own = [weight.grad for shard, weight in model.parameters.items() if shard.name in names]
-        norm_here = float(torch.nn.utils.get_total_norm([grad for grad in own if grad is not None]))
+        norm_here = float(
+            torch.nn.utils.get_total_norm([grad.to_dense() for grad in own if grad is not None])
+        )
         norm = math.hypot(*transport.collect(norm_here))
     scale_by_norm(model.parameters.values(), norm, max_norm)
     return norm
@@ -90,7 +92,7 @@ def squares(model: Model) -> dict[str, list[Square]]:
 
 def square_of(gradient: Tensor) -> Tensor:
     """Return the sum of a gradient's squares, in float64 and always in the same order."""
-    return gradient.detach().double().flatten().square().sum()
+    return gradient.detach().to_dense().double().flatten().square().sum()
 
 
 def total_norm(by_device: Sequence[Squares], placement: Placement) -> float:

@@ -37,5 +37,5 @@ def unscale(weights: Iterable[Tensor], scale: LossScale, any_device: Callable[[b
 
 def are_finite(gradients: Iterable[Tensor]) -> bool:
     """Tell whether no element is infinite or not a number; a GPU is asked once."""
-    found = [torch.isfinite(gradient).all() for gradient in gradients]
+    found = [torch.isfinite(gradient.to_dense()).all() for gradient in gradients]
     return bool(torch.stack(found).all()) if found else True

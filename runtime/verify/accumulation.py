@@ -60,7 +60,7 @@ class Accumulation:
             while left and left[-1] in self._waiting:
                 for name, addend in self._waiting.pop(left.pop()).items():
                     total = self._sums[device].get(name)
-                    self._sums[device][name] = addend if total is None else total + addend
+                    self._sums[device][name] = addend if total is None else _sum(total, addend)
 
     def totals(self) -> dict[str, Tensor]:
         """Return the sum of each parameter that has a gradient, over the devices in their order."""
@@ -68,5 +68,10 @@ class Accumulation:
         totals: dict[str, Tensor] = {}
         for device in sorted(self._sums):
             for name, addend in self._sums[device].items():
-                totals[name] = totals[name] + addend if name in totals else addend
+                totals[name] = _sum(totals[name], addend) if name in totals else addend
         return totals
+
+
+def _sum(one: Tensor, other: Tensor) -> Tensor:
+    """Return a sum; torch adds a sparse tensor to a dense one, but not the other way round."""
+    return other + one if one.is_sparse else one + other

@@ -47,6 +47,8 @@ from runtime.transport.turns import DeadlockError
 from runtime.verify.accumulation import Accumulation, backward_orders
 from schedsearch.semantics.versions import WeightMode
 
+_Tensors = Mapping[ParameterShard, Tensor]
+
 
 class ReplayError(ValueError):
     """The devices' orders wait for each other in a cycle, so no single process can replay them."""
@@ -98,8 +100,8 @@ class Step(NamedTuple):
 
     Attributes:
         losses: Of each micro-batch, summed over its loss-computing blocks.
-        gradients: Before the step.
-        parameters: After the step.
+        gradients: Before the step, of parameters that have one.
+        parameters: After the step, and buffers.
     """
 
     losses: tuple[float, ...]
@@ -144,7 +146,7 @@ def plain(case: Case, orders: Sequence[Sequence[Instance]] | None = None) -> Ite
                 losses |= {(block, n): loss for block, loss in found.items()}
             gradients = _step(case, models, sums.totals())
             history.add(update.stop)
-        parameters = {shard: value for model in models.values() for shard, value in model.parameters.items()}
+        parameters = {shard: value for model in models.values() for shard, value in model.state().items()}
         yield Step(_sum_over_sinks(case, losses), gradients, parameters)
 
 
@@ -254,9 +256,9 @@ def _differentiated(
     shares: LossShares | None,
 ) -> dict[str, float]:
     """Run a micro-batch through the whole model and back; return the losses."""
-    trains = bool(pair_backward(case.placement))
+    by_block: dict[str, dict[str, Tensor]] = {block: {} for block in pair_backward(case.placement).values()}
     outputs: dict[str, Tensor] = {}
-    with torch.set_grad_enabled(trains):
+    with torch.set_grad_enabled(bool(by_block)):
         for block in case.forward_blocks:
             # Views, so that what a block adds to the gradient of its input is summed before it meets others'.
             before = [outputs[name] for name in forward_inputs(case.placement, block)]
@@ -269,7 +271,7 @@ def _differentiated(
     counts: dict[str, float] | None = None
     if shares is not None:
         counts = {block: shares.share(block, micro_batch, WHOLE) for block in losses}
-    if trains:
+    if any(loss.requires_grad for loss in losses.values()):
         if counts is None:
             total = torch.stack(list(losses.values())).sum() / mean_over
         else:
@@ -280,12 +282,11 @@ def _differentiated(
             (b, name): weight for b in outputs for name, weight in weights[b].items() if weight.requires_grad
         }
         found = torch.autograd.grad(total, list(named.values()), allow_unused=True)
-        by_block: dict[str, dict[str, Tensor]] = {block: {} for block in outputs}
         for (block, name), gradient in zip(named, found, strict=True):
             if gradient is not None:
                 by_block[block][name] = gradient
-        for block, gradients in by_block.items():
-            sums.add(block, micro_batch, gradients)
+    for block, gradients in by_block.items():
+        sums.add(block, micro_batch, gradients)
     if counts is not None:
         losses = {block: loss * (counts[block] * mean_over) for block, loss in losses.items()}
     return {block: float(loss.detach()) for block, loss in losses.items()}
@@ -317,7 +318,7 @@ def replay(case: Case, orders: Sequence[Sequence[Instance]]) -> Iterator[Step]:
             raise ReplayError(f"the devices wait for each other at {[each.at for each in devices]}") from None
         losses = {instance: loss for device in devices for instance, loss in device.losses().items()}
         gradients = {shard: gradient for step in steps for shard, gradient in step.items()}
-        parameters = {shard: value for each in devices for shard, value in each.model.parameters.items()}
+        parameters = {shard: value for each in devices for shard, value in each.model.state().items()}
         yield Step(_sum_over_sinks(case, losses), gradients, parameters)
 
 
@@ -423,6 +424,7 @@ def compare(results: Path, case: Case) -> Comparison:
     orders = [[(block, n) for block, n in summary["order"]] for summary in summaries]
     first = summaries[0]["first_iteration"]
     losses = tuple(losses_of_run(case, summaries, index) for index in range(case.iterations - first))
+    held = [read_tensors(results, device, "parameters") for device in devices]
     reference_losses = []
     gradient_error = parameter_error = 0.0
     equal = True
@@ -438,12 +440,11 @@ def compare(results: Path, case: Case) -> Comparison:
             equal = equal and again.losses == losses[iteration - first]
             for device in devices:
                 found = read_tensors(results, device, f"gradients_{iteration}")
-                gradient_error = max(gradient_error, _largest_error(found, whole.gradients))
-                equal = equal and _same_bits(found, again.gradients)
-        for device in devices:
-            found = read_tensors(results, device, "parameters")
-            parameter_error = max(parameter_error, _largest_error(found, whole.parameters))
-            equal = equal and _same_bits(found, again.parameters)
+                gradient_error = max(gradient_error, _largest_error(found, whole.gradients, held[device]))
+                equal = equal and _same_bits(found, again.gradients, held[device])
+        for found in held:
+            parameter_error = max(parameter_error, _largest_error(found, whole.parameters, found))
+            equal = equal and _same_bits(found, again.parameters, found)
     finally:
         torch.set_num_threads(threads)
     loss_error = max(
@@ -461,14 +462,20 @@ def _sum_over_sinks(case: Case, losses: Mapping[Instance, float]) -> tuple[float
     return tuple(sum(losses[block, n] for block in sinks) for n in range(case.num_micro_batches))
 
 
-def _largest_error(found: Mapping[ParameterShard, Tensor], whole: Mapping[ParameterShard, Tensor]) -> float:
-    """Return the largest error of any tensor, relative to the largest value of its reference."""
+def _largest_error(found: _Tensors, whole: _Tensors, held: _Tensors) -> float:
+    """Return the largest error of any tensor, relative to the largest value of its reference.
+
+    Where one of the two has no tensor, of those that a device holds, the error is infinite.
+    """
     full = {shard.name: tensor for shard, tensor in whole.items()}
+    if any((shard in found) != (shard.name in full) for shard in held):
+        return float("inf")
     errors = [0.0]
     for shard, tensor in found.items():
         expected = shard.of(full[shard.name]).detach().cpu()
-        difference = float((tensor - expected).abs().max())
-        errors.append(_relative(difference, float(full[shard.name].detach().abs().max())))
+        if not torch.equal(tensor, expected):
+            difference = float((tensor.to(torch.complex128) - expected).abs().max())
+            errors.append(_relative(difference, float(full[shard.name].detach().abs().max())))
     return max(errors)
 
 
@@ -479,5 +486,7 @@ def _relative(difference: float, scale: float) -> float:
     return difference / scale if difference == difference and scale > 0 else float("inf")
 
 
-def _same_bits(found: Mapping[ParameterShard, Tensor], expected: Mapping[ParameterShard, Tensor]) -> bool:
-    return all(torch.equal(tensor, expected[shard].detach().cpu()) for shard, tensor in found.items())
+def _same_bits(found: _Tensors, expected: _Tensors, held: _Tensors) -> bool:
+    return found.keys() == expected.keys() & held.keys() and all(
+        torch.equal(tensor, expected[shard].detach().cpu()) for shard, tensor in found.items()
+    )

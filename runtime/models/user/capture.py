@@ -6,7 +6,9 @@ types of the floats that the module makes: capture it in the type that is run. I
 
 from __future__ import annotations
 
+import copy
 import functools
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -16,6 +18,9 @@ from torch import Tensor, fx, nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from runtime.models.core.options import ModelError
+
+_ONE_AT_A_TIME = threading.Lock()
+"""torch.export keeps what it does in variables that all threads share."""
 
 
 def captured(model: nn.Module, example: Mapping[str, Any]) -> fx.GraphModule:
@@ -35,7 +40,7 @@ def captured(model: nn.Module, example: Mapping[str, Any]) -> fx.GraphModule:
     before = vars(model).get("forward")
     vars(model)["forward"] = _plain(model.forward, constants)
     try:
-        with _disable_current_modes():
+        with _ONE_AT_A_TIME, _disable_current_modes():
             program = torch.export.export(model, (), given, strict=False)
             graph = program.module()
     except ModelError:
@@ -98,11 +103,60 @@ def without_none(returned: Any) -> Any:
     return returned
 
 
-def on_any_device(node: fx.Node) -> fx.Node:
-    """Let an operator that was captured on one device make its tensors where the block is computed."""
-    if node.op == "call_function" and isinstance(node.kwargs.get("device"), torch.device):
-        node.kwargs = {name: value for name, value in node.kwargs.items() if name != "device"}
-    if node.target is torch.ops.aten.to.device:
-        value, _, *more = node.args
-        node.target, node.args = torch.ops.aten.to.dtype, (value, *more)
-    return node
+def is_device(node: fx.Node) -> bool:
+    """Tell whether a node is the device of another one's tensor."""
+    return node.op == "call_function" and node.target is getattr and node.args[1] == "device"
+
+
+def inner_graphs(model: nn.Module, node: fx.Node) -> dict[str, fx.GraphModule]:
+    """Return the graphs that a node runs, by name: regions without gradients, with autocast, branches."""
+    names = [str(used.target) for used in node.all_input_nodes if used.op == "get_attr"]
+    found = {name: getattr(model, name, None) for name in names}
+    return {name: inner for name, inner in found.items() if isinstance(inner, fx.GraphModule)}
+
+
+def _autocast_type(device: torch.device) -> str:
+    return device.type if torch.amp.is_autocast_available(device.type) else "cpu"
+
+
+def on_any_device(model: fx.GraphModule, more: bool = False) -> fx.GraphModule:
+    """Let a graph, and those within it, make tensors on the device of its first input.
+
+    Checks of the device and the types with which it was captured are left out.
+
+    Args:
+        model: Is changed; the graphs within it are replaced.
+        more: Whether a further input, whose device alone counts, is added.
+    """
+    graph = model.graph
+    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    with graph.inserting_after(inputs[-1]) if inputs else graph.inserting_before():
+        inputs += [graph.placeholder("like")] if more else []
+    with graph.inserting_after(inputs[-1]):
+        device = graph.call_function(getattr, (inputs[0], "device"))
+    with graph.inserting_after(device):
+        kind = graph.call_function(_autocast_type, (device,))
+    for node in list(graph.nodes):
+        if node.target is torch.ops.aten._assert_tensor_metadata.default:
+            graph.erase_node(node)
+            continue
+        wanted = node.kwargs.get("device")
+        if isinstance(wanted, (str, torch.device)):
+            node.kwargs = {**node.kwargs, "device": device}
+        is_moved = node.op == "call_method" and node.target == "to" and isinstance(node.args[1], str)
+        node.args = tuple(
+            device if isinstance(each, torch.device) or (is_moved and index == 1) else each
+            for index, each in enumerate(node.args)
+        )
+        if node.target is torch.ops.higher_order.wrap_with_autocast:
+            node.args = (kind, *node.args[1:])
+        for name, inner in inner_graphs(model, node).items():
+            is_wrapped = str(node.target).startswith("wrap_with_")
+            again = fx.GraphModule(inner, copy.deepcopy(inner.graph))
+            setattr(model, name, on_any_device(again, is_wrapped))
+            node.args = (*node.args, *([inputs[0]] if is_wrapped else []))
+    for each in (kind, device):
+        if not each.users:
+            graph.erase_node(each)
+    model.recompile()
+    return model

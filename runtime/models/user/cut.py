@@ -7,16 +7,18 @@ blocks use are the same object in both.
 
 from __future__ import annotations
 
+import inspect
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from types import NoneType
 from typing import Any
 
 import torch
 from torch import fx, nn
 
 from runtime.models.core.options import ModelError
-from runtime.models.user.capture import captured, on_any_device, without_none
+from runtime.models.user.capture import captured, is_device, on_any_device, without_none
 
 INPUT_NAMES, TARGET_NAMES = "input_names", "target_names"
 """Attributes of the first and the last block: the names of what they take of a micro-batch, in order."""
@@ -29,7 +31,7 @@ def cut(
     model: nn.Module | torch.export.ExportedProgram,
     at: Sequence[str],
     *,
-    example: Mapping[str, Any] | None = None,
+    example: Mapping[str, Any] | Sequence[Any] | None = None,
     targets: Sequence[str] = (),
 ) -> list[nn.Module]:
     """Cut a model into blocks.
@@ -39,9 +41,9 @@ def cut(
             `torch.fx` captured; any other module is captured by `torch.fx.symbolic_trace`, or with an
             `example` by `torch.export.export`.
         at: Names of the submodules that begin a block, as in `named_modules`, in the order in which they run.
-        example: Arguments of the module by name, as of modules of HuggingFace: the tensors of a micro-batch,
-            of which only types and sizes count, and constants such as ``use_cache=False``. A module that
-            returns a mapping or a dataclass then returns its tensors, in order.
+        example: Arguments of the module in order, or by name, as of modules of HuggingFace: the tensors of a
+            micro-batch, of which only types and sizes count, and constants such as ``use_cache=False``. A
+            module that returns a mapping or a dataclass then returns its tensors, in order.
         targets: Those of the tensors that the last block takes, after what the one before it returns, rather
             than the first: ``("labels",)`` of a module that computes its loss.
 
@@ -56,6 +58,15 @@ def cut(
     >>> [[name for name, _ in block.named_children()] for block in cut(model, at=["last"])]
     [['first', 'act'], ['last']]
     """
+    if isinstance(example, (tuple, list)) and isinstance(model, nn.Module):
+        example = dict(zip(inspect.signature(model.forward).parameters, example, strict=False))
+    if not isinstance(example, (Mapping, NoneType)) or isinstance(at, str) or isinstance(targets, str):
+        raise ModelError(
+            "cut: at and targets are lists of names, and example the arguments by name or in order; not "
+            f"{type(at).__name__}, {type(targets).__name__} and {type(example).__name__}"
+        )
+    if not isinstance(model, (nn.Module, torch.export.ExportedProgram)):
+        raise ModelError(f"cut: the model is a {type(model).__name__}; give a torch module")
     if isinstance(model, nn.Sequential) and all("." not in name for name in at):
         return _with_names(_cut_sequential(model, at), model)
     original = model
@@ -140,7 +151,7 @@ def _cut_graph(model: fx.GraphModule, at: Sequence[str], targets: Sequence[str])
             for node in (*block_of, end)
             if block_of.get(node, len(at)) > block
             for used in node.all_input_nodes
-            if used in block_of
+            if used in block_of and not is_device(used)
         }
         handed.append([node for node in block_of if block_of[node] <= block and node in needed])
     blocks: list[nn.Module] = []
@@ -208,16 +219,18 @@ def _block(
     copies = {node: graph.placeholder(node.name) for node in taken}
 
     def copy_of(node: fx.Node) -> fx.Node:
+        if node not in copies and is_device(node):
+            copies[node] = graph.call_function(getattr, (copies[taken[0]], "device"))
         if node not in copies:
             assert node.op == "get_attr", f"{node} is computed in no block"
             copies[node] = graph.node_copy(node)
         return copies[node]
 
     for node in nodes:
-        copies[node] = on_any_device(graph.node_copy(node, copy_of))
+        copies[node] = graph.node_copy(node, copy_of)
     if returned is None:
         graph.output(fx.map_arg(without_none(end.args[0]), copy_of))
     else:
         found = tuple(copy_of(node) for node in returned)
         graph.output(found[0] if len(found) == 1 else found)
-    return fx.GraphModule(model, graph)
+    return on_any_device(fx.GraphModule(model, graph))

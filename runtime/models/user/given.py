@@ -281,7 +281,14 @@ class GivenModules(UserModules):
 
     def forget_buffers(self) -> None:
         """Read the modules' buffers again, which somebody has changed."""
-        self._buffers_on = {}
+        self._held = {}
+
+    def hold_buffers(self, block: str, buffers: dict[str, Tensor]) -> None:
+        """Let the next call of a block find these buffers, and the module have their values."""
+        super().hold_buffers(block, buffers)
+        for name, own in self.modules[block].named_buffers():
+            if self._changes_buffers.get(block):
+                own.copy_(buffers[name])
 
     def _keep_names(self) -> bool:
         """Name every parameter as its module does, if no two have one name; tell whether it is so."""

@@ -1,18 +1,25 @@
 """Several tensors as one of the model's type, because a block hands over one tensor to another.
 
 Where all have as many samples, which are dimension 0, so has the one: it can be cut into shares of them.
-Whole numbers and truth values (masks, positions) travel as they are in memory: their bytes are read as if
-they were numbers of the model's type, filled up with zeros, and read back at the other end.
+Floats and complex numbers of no more digits than the model's type travel as such numbers, and their gradients
+come back. Whole numbers, truth values (masks, positions) and floats of more digits travel as they are in
+memory: their bytes are read as if they were numbers of the model's type, filled up with zeros, and read back
+at the other end.
+
+One of several tensors may have no gradient. Then negative zeros stand for it: they change no sum, and stay
+what they are when they are added up, cut or put together.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from runtime.models.core.options import ModelError
 from runtime.program.tensor_spec import TensorSpec
 
 Forms = tuple[TensorSpec, ...]
@@ -29,7 +36,8 @@ def packed(tensors: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
     if len(tensors) == 1 and tensors[0].dtype == dtype:
         return tensors[0]
     num_rows = len(tensors[0]) if have_samples(forms_of(tensors)) else 1
-    rows = torch.cat([_as_numbers(tensor.reshape(num_rows, -1), dtype) for tensor in tensors], 1)
+    apply: Any = _Joined.apply
+    rows: Tensor = apply(*(_as_numbers(tensor, num_rows, dtype) for tensor in tensors))
     return rows if have_samples(forms_of(tensors)) else rows.flatten()
 
 
@@ -58,7 +66,8 @@ def unpacked(value: Tensor, forms: Forms) -> list[Tensor]:
     if len(forms) == 1 and _dtype(forms[0]) == value.dtype:
         return [value]
     num_rows = len(value) if have_samples(forms) else 1
-    parts = torch.split(value.reshape(num_rows, -1), _widths(forms, value.dtype), 1)
+    apply: Any = _Parted.apply
+    parts = apply(value.reshape(num_rows, -1), _widths(forms, value.dtype))
     return [_as_before(part, form, have_samples(forms)) for part, form in zip(parts, forms, strict=True)]
 
 
@@ -72,20 +81,33 @@ def _dtype(form: TensorSpec) -> torch.dtype:
     return dtype
 
 
+def _numbers(form: TensorSpec, dtype: torch.dtype) -> int:
+    """Return how many numbers of a type an element takes if it travels as numbers; 0 if as bytes."""
+    own = _dtype(form)
+    fits = own.is_floating_point or own.is_complex
+    return (1 + own.is_complex) * (fits and torch.promote_types(own.to_real(), dtype) == dtype)
+
+
 def _widths(forms: Forms, dtype: torch.dtype) -> list[int]:
     """Return how many numbers of a type the tensors take in each row."""
     first = 1 if have_samples(forms) else 0
     sizes = [math.prod(form.shape[first:]) for form in forms]
     return [
-        size if _dtype(form) == dtype else -(-size * _dtype(form).itemsize // dtype.itemsize)
+        size * (_numbers(form, dtype) or 0) or -(-size * _dtype(form).itemsize // dtype.itemsize)
         for form, size in zip(forms, sizes, strict=True)
     ]
 
 
-def _as_numbers(rows: Tensor, dtype: torch.dtype) -> Tensor:
-    if rows.dtype == dtype:
-        return rows
-    data = rows.contiguous().view(torch.uint8)
+def _as_numbers(tensor: Tensor, num_rows: int, dtype: torch.dtype) -> Tensor:
+    if _numbers(TensorSpec.of(tensor.dtype, ()), dtype):
+        tensor = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+        return tensor.reshape(num_rows, -1).to(dtype)
+    if tensor.requires_grad:
+        raise ModelError(
+            f"module: a gradient of {tensor.dtype} cannot be handed over in {dtype}; hand the tensor over "
+            "without one (detach it), or compute it again in the block that needs it"
+        )
+    data = tensor.reshape(num_rows, -1).resolve_conj().contiguous().view(torch.uint8)
     missing = -data.shape[1] % dtype.itemsize
     return torch.nn.functional.pad(data, (0, missing)).view(dtype)
 
@@ -93,7 +115,58 @@ def _as_numbers(rows: Tensor, dtype: torch.dtype) -> Tensor:
 def _as_before(part: Tensor, form: TensorSpec, has_samples: bool) -> Tensor:
     shape = (len(part), *form.shape[1:]) if has_samples else form.shape
     dtype = _dtype(form)
-    if part.dtype != dtype:
+    if not _numbers(form, part.dtype):
         num_bytes = math.prod(shape) // max(len(part), 1) * dtype.itemsize
         part = part.detach().contiguous().view(torch.uint8)[:, :num_bytes].contiguous().view(dtype)
-    return part.reshape(shape)
+    elif dtype.is_complex:
+        part = torch.view_as_complex(part.to(dtype.to_real()).reshape(*shape, 2).contiguous())
+    return part.to(dtype).reshape(shape)
+
+
+def absent_as(tensor: Tensor) -> Tensor:
+    """Return what stands for no gradient of a tensor."""
+    return torch.full_like(tensor, -0.0, memory_format=torch.contiguous_format)
+
+
+def is_absent(gradient: Tensor) -> bool:
+    """Tell whether a gradient stands for none; the host waits for a GPU that computes it.
+
+    >>> is_absent(absent_as(torch.ones(2))), is_absent(torch.zeros(2))
+    (True, False)
+    """
+    first = gradient[(0,) * gradient.dim()] if gradient.numel() else None
+    if first is None or float(first) != 0 or not bool(torch.signbit(first)):
+        return False
+    return bool((torch.signbit(gradient) & (gradient == 0)).all())
+
+
+class _Joined(torch.autograd.Function):
+    """Rows beside each other; what stands for no gradient ends here."""
+
+    @staticmethod
+    def forward(context: Any, *rows: Tensor) -> Tensor:
+        context.widths = [row.shape[1] for row in rows]
+        return torch.cat(rows, 1)
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        parts = torch.split(gradient, context.widths, 1)
+        return tuple(None if not part.is_cuda and is_absent(part) else part for part in parts)
+
+
+class _Parted(torch.autograd.Function):
+    """Rows cut into those that were joined; parts without a gradient get what stands for none."""
+
+    @staticmethod
+    def forward(context: Any, rows: Tensor, widths: Sequence[int]) -> tuple[Tensor, ...]:
+        context.set_materialize_grads(False)
+        parts = torch.split(rows, list(widths), 1)
+        context.absent = [absent_as(part.new_empty(1, 1)).expand_as(part) for part in parts]
+        return parts
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor | None) -> tuple[Tensor | None, None]:
+        if all(gradient is None for gradient in gradients):
+            return None, None
+        pairs = zip(gradients, context.absent, strict=True)
+        return torch.cat([absent if gradient is None else gradient for gradient, absent in pairs], 1), None

@@ -28,8 +28,6 @@ from runtime.program.tensor_spec import TensorSpec
 RUN_MIB = 64
 """Size of the parameters of a model up to which the micro-batch is run for real, in MiB."""
 
-_WHOLE_NUMBERS = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-
 
 class Traced(Protocol):
     """The modules that are traced: see `runtime.models.user.user.UserModules`.
@@ -72,7 +70,7 @@ class Traced(Protocol):
         inputs: Sequence[Tensor],
         sample: Sample,
         parameters: Mapping[str, Tensor],
-        buffers: Mapping[str, Tensor],
+        buffers: dict[str, Tensor],
     ) -> tuple[Tensor, ...]:
         """Return what the module, or the loss after it, returns."""
 
@@ -114,8 +112,8 @@ def trace(body: Traced) -> None:
     """Find the forms of what every block hands over, into its `forms`.
 
     Raises:
-        ModelError: A module fails, changes a buffer, returns what cannot be handed over, or does more than
-            compute sample by sample where it is data parallel.
+        ModelError: A module fails, returns what cannot be handed over, or does more than compute sample by
+            sample where it is data parallel.
     """
     sizes = {each.name: each.numel for name in body.names for each in body.parameters(name)}
     in_groups = any(body.placement.by_name[name].data_parallel > 1 for name in body.names)
@@ -152,7 +150,7 @@ def try_block(
     inputs: Sequence[Tensor],
     sample: Sample,
     parameters: Mapping[str, Tensor],
-    buffers: Mapping[str, Tensor],
+    buffers: dict[str, Tensor],
 ) -> tuple[Tensor, ...]:
     """Run a block forward once, keep the forms of what it hands over, and return its outputs.
 
@@ -166,14 +164,12 @@ def try_block(
             f"module: {block} changes in place what the block before it hands over, as an activation with "
             "inplace=True does; use inplace=False there, or cut behind it"
         )
-    if all(value.device.type != "meta" for value in (*parameters.values(), *buffers.values())):
-        for name, value in buffers.items():
-            if not torch.equal(value, body.buffers(block, value.device)[name]):
-                raise changes_buffer(block, name)  # not all operators count the versions
     check_tensors(body.placement, block, outputs)
-    _check_types(body, block, outputs)
     body.forms[block] = forms_of(outputs)
     if (count := body.placement.by_name[block].data_parallel) > 1:
+        for name, value in body.buffers(block, "cpu").items():
+            if not torch.equal(value, buffers[name].cpu()):
+                raise changes_buffer(block, name, f"its {count} data-parallel groups would each have another")
         _check_samples(body, block, sample, count)
         run = partial(_try, body, block, parameters=parameters, buffers=buffers)
         check_shares(block, count, run, inputs, sample, outputs, body.weight_of_loss)
@@ -197,7 +193,7 @@ def _try(
     inputs: Sequence[Tensor],
     sample: Sample,
     parameters: Mapping[str, Tensor],
-    buffers: Mapping[str, Tensor],
+    buffers: dict[str, Tensor],
 ) -> tuple[Tensor, ...]:
     """Return what the module, or the loss after it, returns; the user's errors in one line."""
     try:
@@ -246,6 +242,11 @@ def check_tensors(placement: Placement, block: str, outputs: Sequence[Any]) -> N
                 "only tensors can be handed over: cut elsewhere, return tensors at every call, or cut the "
                 "graph of torch.export, in which sizes are numbers"
             )
+        if output.layout is not torch.strided or output.is_quantized:
+            raise ModelError(
+                f"module: {block}'s output {i + 1} of {len(outputs)} is {output.layout} of {output.dtype}; "
+                "only dense tensors can be handed over: let it return output.to_dense(), or cut elsewhere"
+            )
     if computes_loss(placement, block) and (len(outputs) != 1 or outputs[0].shape != ()):
         raise ModelError(
             f"module: {block} feeds no other block, so it must return one scalar loss, not "
@@ -253,20 +254,9 @@ def check_tensors(placement: Placement, block: str, outputs: Sequence[Any]) -> N
         )
 
 
-def _check_types(body: Traced, block: str, outputs: Sequence[Tensor]) -> None:
-    for i, output in enumerate(outputs):
-        if output.dtype not in (body.dtype, *_WHOLE_NUMBERS):
-            raise ModelError(
-                f"module: {block}'s output {i + 1} of {len(outputs)} is of {output.dtype}, but only tensors "
-                f"of the model's {body.dtype}, whole numbers and truth values can be handed over; cut "
-                "elsewhere, compute it again in the block that needs it, build the model in this type, or "
-                "say precision (bf16, fp16) for autocast"
-            )
-
-
-def changes_buffer(block: str, name: str) -> ModelError:
-    """Return the error of a module that changes a buffer."""
+def changes_buffer(block: str, name: str, reason: str) -> ModelError:
+    """Return the error of a module that changes a buffer which cannot be changed."""
     return ModelError(
-        f"module: {block} changes its buffer {name}, so results depend on the order of micro-batches; for "
-        "BatchNorm use track_running_stats=False, GroupNorm or LayerNorm"
+        f"module: {block} changes its buffer {name}, but {reason}; for BatchNorm use "
+        "track_running_stats=False, GroupNorm or LayerNorm"
     )

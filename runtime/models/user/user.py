@@ -131,14 +131,16 @@ class UserModules:
         self._tensor_of: dict[str, Tensor] = {}
         self._aliases: dict[str, dict[str, None]] = {}
         self._name_parameters()
-        self._buffers_on: dict[tuple[str, torch.device], dict[str, Tensor]] = {}
+        self._held: dict[str, dict[str, Tensor]] = {}
+        self._changes_buffers: dict[str, bool] = {}
         self.loaded: dict[str, Tensor] = {}
         self.forms: dict[str, Forms] = {}
 
     def _check_modules(self) -> None:
-        """Ensure that there is something to train, and that the modules can be called."""
-        self._trains = bool(pair_backward(self.placement))
-        self._check_trained()
+        """Ensure that what is to be trained is, and that the modules can be called."""
+        check_trained(self.placement, self.parameters)
+        for module in () if pair_backward(self.placement) else self.modules.values():
+            module.eval()
         self._called = {block: CalledModule(module) for block, module in self.modules.items()}
         self._how = {block: compiled(call, block, self.options.compile) for block in self.modules}
 
@@ -204,21 +206,31 @@ class UserModules:
         """Run the block's module; several outputs are packed into one tensor.
 
         Raises:
-            ModelError: The module fails, changes a buffer, or returns no tensor or others than at first.
+            ModelError: The module fails, changes a buffer that it must not, or returns no tensor or others
+                than at first.
         """
         parameters = {local: weights[each.name] for local, each in self._parameters[block].items()}
         device = next(value.device for value in (*inputs, *sample.inputs, *parameters.values()))
-        first = (block, device) not in self._buffers_on
-        if first:
-            self._buffers_on[block, device] = self.buffers(block, device)
-        buffers = self._buffers_on[block, device]
+        held = self.held_buffers(block, device)
+        first, buffers = block not in self._changes_buffers, dict(held)
+        if self._changes_buffers.get(block, True):  # what earlier ones read, their backward may need
+            buffers = {name: value.clone() for name, value in held.items()}
+        before = {name: (value, value._version) for name, value in buffers.items()}
         # What a captured graph makes, it makes on the default device.
         with seeded(sample.seed, device), device if device.type == "cuda" else nullcontext():
             outputs = self.call(block, inputs, sample, parameters, buffers, self._how[block])
-        if first:
-            for name, value in self.buffers(block, device).items():
-                if not torch.equal(buffers[name], value):  # not all operators count the versions
-                    raise changes_buffer(block, name)
+        changed = {
+            name: value
+            for name, value in buffers.items()
+            if before[name][0] is not value
+            or before[name][1] != value._version
+            or (first and not torch.equal(held[name], value))  # not all operators count the versions
+        }
+        if first or changed:
+            self._changes_buffers[block] = bool(changed)
+            self._check_changed(block, held, changed)
+        if self._changes_buffers[block]:
+            self.hold_buffers(block, {name: value.detach() for name, value in buffers.items()})
         check_tensors(self.placement, block, outputs)
         if computes_loss(self.placement, block):
             return outputs[0] / len(self._graphs)
@@ -243,13 +255,12 @@ class UserModules:
         inputs: Sequence[Tensor],
         sample: Sample,
         parameters: Mapping[str, Tensor],
-        buffers: Mapping[str, Tensor],
+        buffers: dict[str, Tensor],
         how: Call = call,
     ) -> tuple[Tensor, ...]:
         """Return what the module, or the loss after it, returns; the module is called in a given way.
 
-        Raises:
-            ModelError: It changes a buffer.
+        Buffers that the module replaces are replaced.
         """
         producers = forward_inputs(self.placement, block)
         arguments = [
@@ -262,12 +273,9 @@ class UserModules:
         takes_targets = loss is None or bool(self.read_names[block][TARGETS])
         if ends and takes_targets:
             arguments += sample.targets
-        versions = {name: value._version for name, value in buffers.items()}
         given = {**parameters, **buffers}
         outputs = several(self._called[block](given, tuple(arguments), how))
-        for name, value in buffers.items():
-            if given[name] is not value or value._version != versions[name]:
-                raise changes_buffer(block, name)
+        buffers.update({name: given[name] for name in buffers})
         if not ends or loss is None:
             return outputs
         return several(loss(*outputs) if takes_targets else loss(*outputs, *sample.targets))
@@ -284,6 +292,32 @@ class UserModules:
             )
             for name, value in self.modules[block].named_buffers()
         }
+
+    def held_buffers(self, block: str, device: torch.device | str = "cpu") -> dict[str, Tensor]:
+        """Return the buffers that the next call of a block finds, on a device; they are not to be changed."""
+        if block not in self._held:
+            self._held[block] = self.buffers(block, device)
+        return self._held[block]
+
+    def hold_buffers(self, block: str, buffers: dict[str, Tensor]) -> None:
+        """Let the next call of a block find these buffers."""
+        self._held[block] = buffers
+
+    def _check_changed(self, block: str, held: Mapping[str, Tensor], changed: Mapping[str, Tensor]) -> None:
+        """Ensure that buffers can be changed, so that their last values are those of the model in one piece.
+
+        Raises:
+            ModelError: They cannot.
+        """
+        for name, value in changed.items():
+            own, others = self.modules[block].get_buffer(name), {**self.modules}
+            del others[block]
+            if self.placement.by_name[block].data_parallel > 1:
+                raise changes_buffer(block, name, "its data-parallel groups would each have another")
+            if any(own is each for module in others.values() for each in module.buffers()):
+                raise changes_buffer(block, name, "other blocks have the same buffer")
+            if forms_of([value]) != forms_of([held[name]]):
+                raise changes_buffer(block, name, f"into one of {forms_of([value])[0]}")
 
     def initial_of(self, block: str) -> dict[str, Tensor]:
         """Return new initial parameters of the block's module, by the module's names."""
@@ -305,12 +339,15 @@ class UserModules:
     def buffer_values(self, key: str) -> Tensor:
         """Return the values of a buffer, in its own type."""
         block, _, name = key.partition(".")
-        return self._buffer(block, name, self.modules[block].get_buffer(name))
+        own = self.modules[block].get_buffer(name)
+        return (
+            self._held[block][name].to(own.dtype) if block in self._held else self._buffer(block, name, own)
+        )
 
     def load_buffer(self, key: str, values: Tensor) -> None:
         """Give a buffer other values."""
         self.loaded[key] = values
-        self._buffers_on.clear()
+        self._held.pop(key.partition(".")[0], None)
 
     def _buffer(self, block: str, name: str, value: Tensor) -> Tensor:
         key = f"{block}.{name}"
@@ -342,16 +379,26 @@ class UserModules:
                 aliases = self._aliases.setdefault(name_of[id(value)], {})
                 aliases.update(dict.fromkeys(in_whole.get(local, ())))
 
-    def _check_trained(self) -> None:
-        for name, module in self.modules.items():
-            if not self._trains:
-                module.eval()
-            trained = any(parameter.trains for parameter in self._parameters[name].values())
-            if self._trains and not trained and not forward_inputs(self.placement, name):
-                raise ModelError(
-                    f"module: {name} has nothing to train and no block before it, so its backward block has "
-                    "nothing to do; join it with the block after it"
-                )
+
+def check_trained(placement: Placement, parameters: Callable[[str], Sequence[Parameter]]) -> None:
+    """Ensure that only blocks with nothing to train have no backward block, unless none has one.
+
+    Args:
+        placement: What runs where.
+        parameters: Returns those of a forward block.
+
+    Raises:
+        ModelError: Another one has none.
+    """
+    trained = set(pair_backward(placement).values())
+    for block in placement.blocks:
+        if not trained or block.kind is not Kind.F or block.name in trained:
+            continue
+        if names := [each.name for each in parameters(block.name) if each.trains]:
+            raise ModelError(
+                f"model: {block.name} has no backward block, so {names[0]} would not be trained; add one on "
+                f"device {', '.join(map(str, block.devices))}, or freeze it by requires_grad_(False)"
+            )
 
 
 def _names_in_whole(block: str, module: nn.Module) -> Mapping[str, tuple[str, ...]]:

@@ -108,3 +108,57 @@ class Branching(nn.Module):
 def test_a_cut_that_cannot_be_made_is_refused(model: nn.Module, at: list[str], message: str) -> None:
     with pytest.raises(ModelError, match=message):
         cut(model, at)
+
+
+class WithoutGradient(nn.Module):
+    """Makes tensors in regions without gradients, one in another, and in a branch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = (nn.Linear(4, 4) for _ in range(3))
+        self.register_buffer("rates", 1.0 / torch.arange(1.0, 5.0), persistent=False)
+
+    @torch.no_grad()
+    def turned(self, values: Tensor) -> Tensor:
+        with torch.autocast("cpu", enabled=False):
+            ramp = torch.arange(4, dtype=torch.float32, device=values.device) * self.rates
+        return torch.cos(ramp).to(values.dtype)
+
+    def forward(self, values: Tensor) -> dict[str, Tensor]:
+        with torch.no_grad():
+            ramp = torch.arange(4, dtype=values.dtype, device=values.device) / 4
+        mean = values.detach().float().mean(0).to(values.dtype)
+        values = self.second(self.first(values) + ramp).tanh() * self.turned(values)
+        return {"values": self.third(values * ramp + mean + torch.zeros(4, device=values.device))}
+
+
+def test_tensors_made_without_gradient_are_on_the_device_of_the_inputs() -> None:
+    model = WithoutGradient()
+    blocks = cut(model, at=["second", "third"], example=(VALUES,))
+    assert torch.equal(chained(blocks, VALUES), model(VALUES)["values"])
+    moved = chained([block.to("meta") for block in blocks], VALUES.to("meta"))
+    assert moved.device.type == "meta"
+
+
+def test_devices_that_a_trace_reads_are_not_handed_over() -> None:
+    class Late(WithoutGradient):
+        def forward(self, values: Tensor) -> Tensor:  # type: ignore[override]
+            second = self.second(self.first(values))
+            result: Tensor = self.third(second + torch.ones(4, device=values.device)) + torch.zeros(
+                4, device="cpu"
+            )
+            return result
+
+    model = Late()
+    blocks = cut(model, at=["third"])
+    assert torch.equal(chained(blocks, VALUES), model(VALUES))
+    assert chained([block.to("meta") for block in blocks], VALUES.to("meta")).device.type == "meta"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"at": "second"}, {"example": VALUES}, {"targets": "labels"}, {"model": 3}]
+)
+def test_arguments_of_a_wrong_type_are_refused_in_a_line(wrong: dict[str, object]) -> None:
+    given: dict[str, object] = {"model": Skipping(), "at": ["second"]} | wrong
+    with pytest.raises(ModelError, match=r"^cut: (at and targets are lists|the model is a int)[^\n]*$"):
+        cut(**given)  # type: ignore[arg-type]

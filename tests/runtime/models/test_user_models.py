@@ -235,12 +235,6 @@ SEQUENTIAL = "nn.Sequential(first, nn.Dropout(0.2), nn.Tanh())"
     [
         (MLP, k_shape(2), "F0 fails|J stands on devices 0, 1, but a user's module runs on one"),
         (MLP, m_shape(2), "module: E stands on devices 0, 1, but a user's module runs on one; put it on one"),
-        (changed(SEQUENTIAL, NORM), v_shape(2), "F0 changes its buffer 1.num_batches_tracked, .* GroupNorm"),
-        (
-            changed(SEQUENTIAL, OWN_NORM),
-            v_shape(2),
-            "F0 changes its buffer mean, so results depend on the order",
-        ),
         (changed("return nn", "return 3 #"), v_shape(2), "makes no torch module for block F0, but int"),
         (changed('("F0",)', "()"), v_shape(2), r"F0 fails with tensors of shapes \[\(2, 3\)\]: RuntimeError"),
         (changed("def data", "def date"), v_shape(2), r"must define data\(iteration, micro_batch\), and"),
@@ -255,7 +249,6 @@ SEQUENTIAL = "nn.Sequential(first, nn.Dropout(0.2), nn.Tanh())"
             v_shape(2),
             "it must return one scalar loss",
         ),
-        (changed(SEQUENTIAL, "nn.Flatten()"), v_shape(2), "F0 has nothing to train and no block before it"),
         (changed("import torch", "import torhc"), v_shape(2), "model.py fails with ModuleNotFoundError"),
         (
             changed("import torch", "raise SystemExit(3)", MLP),
@@ -335,7 +328,7 @@ loss = nn.functional.cross_entropy
 @pytest.mark.parametrize(
     ("later", "message"),
     [
-        ("half", "F0's output 1 of 2 is of torch.float16, but only tensors of the model's"),
+        ("part", "F0's output 1 of 2 is torch.sparse_coo of .*; only dense tensors can be handed over"),
         (
             "tokens.size(0)",
             "F0's output 1 of 2 is of type int; only tensors can be handed over: cut elsewhere",
@@ -350,7 +343,8 @@ def test_what_cannot_be_handed_over_is_named(
         text = text.replace("return self.last", "number = tokens.size(0)\n        return self.last")
         text = text.replace("+ tokens.size(0)", "+ number")
     else:
-        text = text.replace("return self.last", "half = tokens.unsqueeze(1).half()\n        return self.last")
+        part = "part = tokens.unsqueeze(1).to_sparse()\n        return self.last"
+        text = text.replace("return self.last", part)
     with pytest.raises(ModelError, match=message):
         body_of(options(text), v_shape(2))
 
@@ -365,7 +359,8 @@ def test_shapes_that_change_are_refused(options: Callable[..., ModelOptions]) ->
 def test_tokens_and_masks_travel_beside_hidden_values(
     options: Callable[..., ModelOptions], tmp_path: Path
 ) -> None:
-    text = HANDS_OVER_TOKENS.replace("{later}", "tokens.unsqueeze(1) * (tokens > 1).unsqueeze(1)")
+    later = "tokens.unsqueeze(1) * (tokens > 1).unsqueeze(1) * (tokens.half() / 3).unsqueeze(1)"
+    text = HANDS_OVER_TOKENS.replace("{later}", later)
     for dtype in ("float64", "float32", "bfloat16"):
         found = run(lower(one_f_one_b(v_shape(2), 3)), options(text, dtype=dtype), tmp_path)
         assert found.bitwise_equal

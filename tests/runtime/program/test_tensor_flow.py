@@ -104,6 +104,12 @@ def test_only_sinks_compute_a_loss() -> None:
     assert [block.name for block in shape.blocks if computes_loss(shape, block.name)] == ["F2"]
 
 
+def test_blocks_before_those_that_are_trained_may_have_no_backward() -> None:
+    shape = placement(forward("F0", 0), forward("F1", 1, "F0"), backward("B1", 1, "F1"))
+    assert pair_backward(shape) == {"B1": "F1"}
+    assert tensor_inputs(shape) == {"F0": (), "F1": ("F0",), "B1": ()}
+
+
 @pytest.mark.parametrize(
     ("blocks", "message"),
     [
@@ -116,7 +122,10 @@ def test_only_sinks_compute_a_loss() -> None:
             [forward("F0", 0), forward("F1", 1, "F0"), backward("B0", 0, "F0"), backward("B1", 1, "F1")],
             "B0: is the backward of F0 but gets no gradient from the backward of F1, ",
         ),
-        ([forward("F0", 0), forward("F1", 0, "F0"), backward("B1", 0, "F1")], "F0: has no backward block, "),
+        (
+            [forward("F0", 0), forward("F1", 1, "F0"), backward("B0", 0, "F0")],
+            "B0: is the backward of F0 but gets no gradient from the backward of F1, ",
+        ),
         ([forward("F0", 0), backward("I0", 0, "F0", kind=Kind.I)], "I0: has no W block, "),
         ([forward("F0", 0), backward("W0", 0, "F0", kind=Kind.W)], "W0: is after no I block on device 0 "),
     ],

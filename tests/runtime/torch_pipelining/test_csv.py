@@ -114,7 +114,7 @@ REFUSED = {
         ),
         "its stages are no chain: F2 takes the output of F0 and F1",
     ),
-    "inference": (v_shape(2, inference=True), "it has no backward blocks"),
+    "inference": (v_shape(2, inference=True), "F0 has no backward block"),
     "idle device": (
         Placement("idle", 2, (Block("F0", Kind.F, (0,), 1), Block("B0", Kind.B, (0,), 1, 0, ("F0",)))),
         "device 1 runs no block, and each rank of torch runs a stage",
