@@ -72,7 +72,7 @@ def test_gavels_published_completion_times(row: dict[str, str]) -> None:
         GpuCluster({"v100": int(row["v100"]), "p100": int(row["p100"]), "k80": int(row["k80"])}),
         throughputs,
         policy_of(row["policy"]),
-        SimulationOptions(window=(4000, 5000)),
+        SimulationOptions(window=(4000, 5000), skips_to_arrivals=True),
     )
     assert f"{outcome.average_jct_s:.6f}" == row["average_jct_s"]
     assert outcome.utilisation == pytest.approx(float(row["utilization"]), abs=2e-5)
@@ -120,6 +120,9 @@ def test_a_job_in_an_idle_cluster_waits_for_the_next_decision_not_for_the_next_a
     outcome = simulate(jobs, GpuCluster({"v100": 2, "k80": 1}), throughputs, policy_of(policy), KEPT)
     check_outcome(outcome, throughputs, KEPT)
     assert outcome.jobs[1].first_start_s == 50_000 + KEPT.reset_s
+    as_gavel = replace(KEPT, skips_to_arrivals=True)
+    outcome = simulate(jobs, GpuCluster({"v100": 2, "k80": 1}), throughputs, policy_of(policy), as_gavel)
+    assert outcome.jobs[1].first_start_s >= next_s
 
 
 def test_the_isolated_split_takes_the_types_in_gavels_order() -> None:
