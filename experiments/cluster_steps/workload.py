@@ -210,6 +210,7 @@ def simulation_options(
         seed=seed if options.seed is None else options.seed,
         types_in_turn=is_gavels,
         fills_idle_gpus=None if is_gavels else False,
+        skips_to_arrivals=options.rounds == GAVEL,
         window=window_of(options),
         stop_at_s=math.inf if options.stop_at_h is None else 3600 * options.stop_at_h,
         checkpoint_s=options.checkpoint_s,

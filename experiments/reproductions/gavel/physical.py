@@ -61,7 +61,7 @@ def _rows(options: SeedOptions, case: str) -> Iterator[Row]:
     jobs = read_trace(_file_of(options, trace), throughputs).jobs
     found = {}
     for name, published in PUBLISHED[workload].items():
-        simulation = SimulationOptions(seed=int(number))
+        simulation = SimulationOptions(seed=int(number), skips_to_arrivals=True)
         outcome = simulate(jobs, CLUSTER, throughputs, _policy(name, int(number)), simulation)
         found[name] = METRICS[metric](outcome)
         yield Row(case, name, metric, found[name], published, digits=1, note=MEASURED[workload])

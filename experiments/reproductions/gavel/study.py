@@ -224,7 +224,7 @@ def measured(
     window = (jobs - jobs // 5, jobs) if workload.is_steady else (0, jobs)
     if way.round_s == 0:
         return {JCT: ideal_average_jct_s(trace, cluster, throughputs, policy, window) / _HOUR_S}
-    simulation = SimulationOptions(round_s=way.round_s, seed=seed, window=window)
+    simulation = SimulationOptions(round_s=way.round_s, seed=seed, skips_to_arrivals=True, window=window)
     outcome = simulate(trace, cluster, throughputs, policy, simulation)
     return {metric: METRICS[metric](outcome) for metric in metrics}
 

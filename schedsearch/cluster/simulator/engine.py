@@ -247,7 +247,7 @@ class Simulation:
 
     def _wait(self) -> bool:
         """Go on to the next event when nothing runs; return whether there is one."""
-        due_s = self._due_s if self.is_stale else math.inf
+        due_s = self._due_s if self.is_stale and not self.options.skips_to_arrivals else math.inf
         event_s = min(self.failures.next_repair_s(), self.valid_until_s, due_s)
         if self.arrivals.next is not None:
             self.now_s = max(self.now_s, min(self.arrivals.next.arrival_s, event_s))

@@ -49,6 +49,8 @@ class SimulationOptions:
             some elsewhere or none at all; with types in turn before a later type can. Where nothing is
             given as Gavel's simulator does: unless the policy has an attribute ``fills_idle_gpus`` that is
             false, as first in first out should, and policies that spare money.
+        skips_to_arrivals: Where nothing runs, time goes on to the next arrival, as in Gavel's simulator;
+            otherwise a job that waits there runs from the next decision on.
         window: First and last job, counted in the order of arrival, whose numbers are averaged; the last
             is not included. The run ends when these are done. All jobs where none is given.
         stop_at_s: Simulated time after which no round starts.
@@ -69,6 +71,7 @@ class SimulationOptions:
     types_in_turn: bool = True
     shuffles_types: bool | None = None
     fills_idle_gpus: bool | None = None
+    skips_to_arrivals: bool = False
     window: tuple[int, int] | None = None
     stop_at_s: float = math.inf
     checkpoint_s: float = 0.0

@@ -225,8 +225,6 @@ def changed(before: str, after: str, text: str = MLP) -> str:
 
 
 TARGETS = "values.sum(1, keepdim=True).expand(2, 6)"
-NORM = "nn.Sequential(first, nn.BatchNorm1d(6))"
-OWN_NORM = "OwnNorm(first)"
 SEQUENTIAL = "nn.Sequential(first, nn.Dropout(0.2), nn.Tanh())"
 
 
