@@ -166,5 +166,7 @@ def _peaks(schedule: Schedule, unit: str) -> str:
 
 
 def _listed(units: Sequence[int]) -> str:
-    """Return one number where all devices have the same, else all."""
+    """Return one number where all devices have the same, else all, or of many devices the range."""
+    if len(units) > 16 and len(set(units)) > 1:
+        return f"{min(units):,} to {max(units):,}"
     return ", ".join(f"{each:,}" for each in (units[:1] if len(set(units)) == 1 else units))
