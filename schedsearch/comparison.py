@@ -355,13 +355,12 @@ class _Comparing:
             each.bound_ms = max(each.bound_ms, each.placed.placement.ms(result.makespan_bound))
             self.bound_ms[variant] = each.bound_ms
             self.interrupted = result.interrupted
-        cut = "cut by a time limit" if self._is_ours else "ended before its proof"
-        row = _best_row(name, list(tried.values()), reasons, cut)
+        row = _best_row(name, list(tried.values()), reasons)
         return replace(row, search_seconds=time.monotonic() - began)
 
     @property
     def _is_ours(self) -> bool:
-        """Whether our own method searches; others begin with nothing, and end where their method does."""
+        """Whether our own method searches; others begin with nothing."""
         return bool(self.options.get("method", "modulo") == "modulo")
 
     def _search(self, name: str, tried: _Tried, made: Schedule | None) -> SearchResult:
@@ -385,14 +384,13 @@ class _Comparing:
         return placed, number
 
 
-def _best_row(name: str, tried: Sequence[_Tried], reasons: Sequence[str], cut: str) -> ComparedRow:
+def _best_row(name: str, tried: Sequence[_Tried], reasons: Sequence[str]) -> ComparedRow:
     """Return the row of the best schedule on any of the shapes that were tried, or why there is none.
 
     Args:
         name: Of the row.
         tried: The shapes.
         reasons: Why others could not be tried.
-        cut: What ended a search that proved nothing, in words.
     """
     best = min(tried, key=lambda each: each.makespan_ms, default=None)
     if best is None:
@@ -406,8 +404,8 @@ def _best_row(name: str, tried: Sequence[_Tried], reasons: Sequence[str], cut: s
     notes = [f"best on {placed.placement.name}", *placed.notes, *reasons]
     if best.result.interrupted:
         notes.append("interrupted")
-    elif any(each.makespan_ms > each.bound_ms for each in tried if each.result is not None):
-        notes.append(f"{cut}; another run may find another")
+    elif any(each.result.is_cut for each in tried if each.result is not None):
+        notes.append("cut by a time limit; another run may find another")
     row = _row(name, placed, best.result.schedule, "; ".join(notes))
     period_ms = None
     if repetend is not None:

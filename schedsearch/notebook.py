@@ -78,7 +78,8 @@ def _(result: SearchResult) -> pd.DataFrame:
         row["device_span_bound_ms"] = placement.ms(result.device_span_bound)
         row["bubble_rate"] = bubble_rate(schedule)
         row["peak_memory_mib"] = placement.mib(int(peak_memory(schedule).max()))
-    return pd.DataFrame([row | {"search_seconds": result.seconds, "reason": result.reason}])
+    row |= {"search_seconds": result.seconds, "ended_by": result.ended_by.value, "reason": result.reason}
+    return pd.DataFrame([row])
 
 
 @frame.register

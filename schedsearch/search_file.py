@@ -9,7 +9,7 @@ from typing import Any
 from placements import Placement
 from placements.plain_data import Field
 from schedsearch.certificate.file import fraction, whole_numbers
-from schedsearch.modulo.result import InFlightPeriod, Objective, SearchResult, Status, Tried
+from schedsearch.modulo.result import EndedBy, InFlightPeriod, Objective, SearchResult, Status, Tried
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
 from schedsearch.state_space import LeastPeriod
@@ -33,7 +33,7 @@ def search_to_dict(result: SearchResult) -> dict[str, Any]:
     """Return what a result tells besides its schedule, its repetend and their bounds."""
     return {
         "queries": result.queries,
-        "interrupted": result.interrupted,
+        "ended_by": result.ended_by.value,
         "reason": result.reason,
         "solver": result.solver,
         "sizes": list(result.sizes),
@@ -70,7 +70,7 @@ def search_from_dict(
         queries=search["queries"].whole(),
         seconds=data["search_seconds"].number(),
         tried=tuple(map(_read_tried, search["tried"].items())),
-        interrupted=search["interrupted"].value is True,
+        ended_by=EndedBy(search["ended_by"].choice(tuple(EndedBy))),
         reason=str(search["reason"].value),
         sizes=whole_numbers(search["sizes"]),
         limits={each: limits[each].whole() for each in Objective if each in limits.mapping()},

@@ -232,7 +232,7 @@ def _schedule_facts(found: SearchStepResult) -> tuple[Fact, ...]:
         "Makespan bound", _ticks(placement, result.makespan_bound), "of any schedule, periodic or not"
     )
     proved = Fact("Proved", result.proved, f"{result.queries} queries in {result.seconds:.2f} s")
-    if found.is_cut:
+    if result.is_cut:
         proved = replace(proved, note=f"{proved.note}; cut by a time limit, another run may differ")
     if result.repetend is None:
         return (proved, *facts, least)

@@ -48,7 +48,6 @@ class SearchStepResult:
         costs: Where costs come from.
         memory_unit: Of the placement's memory, where it is known.
         selection: What the schedule was chosen from by its energy; None where that was not asked for.
-        is_cut: A time limit ended the search; another run may end with another schedule.
         progress: What the search told on its way; empty where the result was at hand.
     """
 
@@ -59,7 +58,6 @@ class SearchStepResult:
     costs: CostSource
     memory_unit: str = ""
     selection: SelectionResult | None = None
-    is_cut: bool = False
     progress: tuple[Progress, ...] = ()
 
     @property

@@ -59,9 +59,8 @@ def search_and_save(
     log.info("schedule in %s", directory / "schedule.json")
     if result is not None and result.interrupted:
         raise Interrupted(f"interrupted; the best schedule found so far is in {directory / 'schedule.json'}")
-    cut = result is not None and is_cut(options, schedule, result)
     unit = memory_unit(options, placement)
-    return SearchStepResult(placement, profile, schedule, result, costs, unit, is_cut=cut, progress=progress)
+    return SearchStepResult(placement, profile, schedule, result, costs, unit, progress=progress)
 
 
 def check_search_export(options: Options, placement: Placement) -> None:
@@ -82,8 +81,6 @@ def check_search_export(options: Options, placement: Placement) -> None:
 def save_schedule(options: Options, schedule: Schedule, result: SearchResult | None, directory: Path) -> None:
     """Write ``schedule.json``, and ``schedule.csv`` if torch's form is asked for too."""
     data = schedule_to_dict(schedule, result) | cost_source(options).to_dict()
-    if result is not None:
-        data["cut_by_time_limit"] = is_cut(options, schedule, result)
     write_json(directory / "schedule.json", data)
     if options.search.export == "torch":
         write_text(directory / "schedule.csv", str(torch_order(schedule)))
@@ -134,25 +131,8 @@ def figures(options: Options, schedule: Schedule, result: SearchResult | None) -
     yield "peak memory", _peaks(schedule, memory_unit(options, schedule.placement))
     if result is not None:
         yield "search", f"{result.seconds:.2f} s"
-    if result is not None and is_cut(options, schedule, result):
+    if result is not None and result.is_cut:
         yield "cut", "by a time limit: another run may end with another schedule"
-
-
-def is_cut(options: Options, schedule: Schedule, result: SearchResult) -> bool:
-    """Return whether a time limit ended a search that could have found or proved more.
-
-    Ours goes on until both bounds are met or its time is over. A baseline also ends where its method does.
-    """
-    chosen = options.search
-    is_open = result.repetend is not None and result.status is not Status.OPTIMAL
-    if chosen.method != "modulo" or "latency" in chosen.objectives:
-        return result.seconds >= chosen.time_limit_s
-    open_ends = {
-        "makespan": schedule.makespan > result.makespan_bound,
-        "device_span": device_spans(schedule).max() > result.device_span_bound,
-    }
-    is_open |= any(open_ends.get(name, False) for name in chosen.objectives)
-    return not result.interrupted and is_open
 
 
 def in_ms(placement: Placement, ticks: float) -> str:
@@ -186,5 +166,7 @@ def _peaks(schedule: Schedule, unit: str) -> str:
 
 
 def _listed(units: Sequence[int]) -> str:
-    """Return one number where all devices have the same, else all."""
+    """Return one number where all devices have the same, else all, or of many devices the range."""
+    if len(units) > 16 and len(set(units)) > 1:
+        return f"{min(units):,} to {max(units):,}"
     return ", ".join(f"{each:,}" for each in (units[:1] if len(set(units)) == 1 else units))

@@ -29,6 +29,9 @@ _PATIENCE = 12
 _MOST_INSTANCES = 600
 """Blocks times micro-batches of the largest repetend that is sampled; with more, a question takes long."""
 
+_MOST_UNROLLED = 100_000
+"""Blocks of the longest schedule for which repetends are sampled: each sample is unrolled."""
+
 _ANSWER = 3
 """How many times as long as unrolling the repetend is kept for choosing, checking and bounding the answer."""
 
@@ -153,7 +156,8 @@ class FiniteSchedule:
         """
         samples = self._samples
         instances = len(search.known.placement.blocks) * search.known.micro_batches
-        samples.ended = instances > _MOST_INSTANCES
+        unrolled = len(self.placement.blocks) * self.num_micro_batches
+        samples.ended = instances > _MOST_INSTANCES or unrolled > _MOST_UNROLLED
         if samples.ended or search.left <= 0:
             return
         if Objective.SPAN not in search.known.limit and not samples.number:
@@ -259,7 +263,8 @@ class FiniteSchedule:
 
     def _made(self, placement: Placement) -> Iterator[tuple[str, Schedule]]:
         """Yield schedules made by hand and micro-batches in turns, with names."""
-        for name, schedule in hand_made(self.placement.per_micro_batch, self.num_micro_batches):
+        each = self.placement.per_micro_batch
+        for name, schedule in hand_made(each, self.num_micro_batches, self.effort):
             self.effort.spend(len(schedule.blocks) * _WORK_OF_BLOCK)
             with contextlib.suppress(InvalidScheduleError):  # it needs more memory
                 yield name, validate(schedule.under(placement))
@@ -284,7 +289,9 @@ class FiniteSchedule:
         """
         assert known.repetend is not None
         found = [self._unroll(known.repetend)]
-        if self._shortened is not None:
+        if self._shortened is not None and self._limited(known) == self._within:
+            found.append(self._shortened)
+        elif self._shortened is not None:
             with contextlib.suppress(InvalidScheduleError):  # the repetend has come to hold less memory
                 found.append(validate(self._shortened.under(self._limited(known))))
         found += [schedule for _, schedule in self._given_within(known)]

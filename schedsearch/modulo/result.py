@@ -88,6 +88,22 @@ class Status(StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
+class EndedBy(StrEnum):
+    """What ended a search. Another run of one that the clock ended may end with another schedule."""
+
+    PROOF = "proof"
+    NOTHING_LEFT = "nothing left to try"
+    TIME_LIMIT = "time limit"
+    INTERRUPT = "interrupt"
+
+    @classmethod
+    def of(cls, *, interrupted: bool, proved: bool, out_of_time: bool) -> EndedBy:
+        """Return what ended a search that all this is true of."""
+        if interrupted:
+            return cls.INTERRUPT
+        return cls.PROOF if proved else cls.TIME_LIMIT if out_of_time else cls.NOTHING_LEFT
+
+
 def proved_text(*subjects: str) -> str:
     """Return the words for what is proved, which people read instead of a bare status.
 
@@ -150,7 +166,7 @@ class SearchResult(Shown):
         queries: Questions put to the solver.
         seconds: Wall-clock time of the search.
         tried: Each number of micro-batches per repetend that was asked for, in ascending order.
-        interrupted: Whether it was interrupted from the keyboard.
+        ended_by: What ended the search.
         reason: Why there is no schedule; empty when there is one.
         sizes: Numbers of micro-batches per repetend that were asked for, whether or not they were tried.
         limits: What objectives before the period reached, which is what every repetend was held to.
@@ -172,7 +188,7 @@ class SearchResult(Shown):
     queries: int
     seconds: float
     tried: tuple[Tried, ...] = ()
-    interrupted: bool = False
+    ended_by: EndedBy = EndedBy.PROOF
     reason: str = ""
     sizes: tuple[int, ...] = (1,)
     limits: Mapping[Objective, int] = field(default_factory=dict)
@@ -181,6 +197,16 @@ class SearchResult(Shown):
     universal_bound: float = 0.0
     by_in_flight: tuple[InFlightPeriod, ...] = ()
     device_span_bound: int = 0
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it was interrupted from the keyboard."""
+        return self.ended_by is EndedBy.INTERRUPT
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the time limit ended it, so that another run may end with another schedule."""
+        return self.ended_by is EndedBy.TIME_LIMIT
 
     @property
     def proved(self) -> str:

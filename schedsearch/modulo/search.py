@@ -17,7 +17,15 @@ from schedsearch.bounds.memory_need import require_capacity
 from schedsearch.modulo.bisection import Asking
 from schedsearch.modulo.finite_schedule import FiniteSchedule
 from schedsearch.modulo.given import BeginWith, Given, given_on
-from schedsearch.modulo.result import FINITE, Objective, Progress, SearchError, SearchResult, Status
+from schedsearch.modulo.result import (
+    FINITE,
+    EndedBy,
+    Objective,
+    Progress,
+    SearchError,
+    SearchResult,
+    Status,
+)
 from schedsearch.modulo.sweep import Sweep
 from schedsearch.solver.effort import Effort, OutOfTimeError
 from schedsearch.solver.interrupts import INTERRUPTS
@@ -115,12 +123,33 @@ def search(
     go_on = partial(sweep.up_to, most_micro_batches_per_repetend)
     if micro_batches_per_repetend is not None:
         go_on = partial(sweep.exactly, micro_batches_per_repetend)
-    with INTERRUPTS.answered() as ending, contextlib.suppress(OutOfTimeError):
-        _in_rounds(sweep, go_on if Objective.PERIOD in wanted else None, finite, after)
+    out_of_time = False
+    with INTERRUPTS.answered() as ending:
+        try:
+            _in_rounds(sweep, go_on if Objective.PERIOD in wanted else None, finite, after)
+        except OutOfTimeError:
+            out_of_time = True
     with contextlib.suppress(OutOfTimeError):
         sweep.end(micro_batches_per_repetend)
     result = replace(_result(sweep, finite, ending.interrupted), solver=solver)
-    return result if Objective.PERIOD in wanted else _without_period(result, finite)
+    if Objective.PERIOD not in wanted:
+        result = _without_period(result, finite, ending.interrupted)
+    proved = _is_proved(result, wanted, out_of_time)
+    ended_by = EndedBy.of(interrupted=ending.interrupted, proved=proved, out_of_time=out_of_time)
+    return replace(result, ended_by=ended_by)
+
+
+def _is_proved(result: SearchResult, wanted: Sequence[Objective], out_of_time: bool) -> bool:
+    """Return whether all that was to be made least is proved; of a repetend's other figures time may tell."""
+    if result.schedule is None:
+        return result.status is Status.INFEASIBLE
+    bounds = {Objective.MAKESPAN: result.makespan_bound, Objective.DEVICE_SPAN: result.device_span_bound}
+    others = set(wanted) - {Objective.PERIOD, *bounds}
+    return (
+        result.status is Status.OPTIMAL
+        and not (out_of_time and others)
+        and all(FINITE[each].value(result.schedule) <= bounds[each] for each in bounds if each in wanted)
+    )
 
 
 def _in_rounds(
@@ -250,7 +279,6 @@ def _result(sweep: Sweep, finite: FiniteSchedule, interrupted: bool) -> SearchRe
         queries=sweep.asking.queries,
         seconds=time.monotonic() - sweep.asking.began,
         tried=sweep.tried,
-        interrupted=interrupted,
         reason=reason,
         sizes=tuple(sweep.sizes),
         limits=sweep.limits,
@@ -259,10 +287,10 @@ def _result(sweep: Sweep, finite: FiniteSchedule, interrupted: bool) -> SearchRe
     )
 
 
-def _without_period(result: SearchResult, finite: FiniteSchedule) -> SearchResult:
+def _without_period(result: SearchResult, finite: FiniteSchedule, interrupted: bool) -> SearchResult:
     """Return the answer where only a whole schedule was asked for: its status, and no repetend."""
     status = result.status
     if result.schedule is not None:
-        is_least = FINITE[finite.objective].value(result.schedule) <= finite.bound and not result.interrupted
+        is_least = FINITE[finite.objective].value(result.schedule) <= finite.bound and not interrupted
         status = Status.OPTIMAL if is_least else Status.FEASIBLE
     return replace(result, status=status, repetend=None, tried=(), least_period=None)

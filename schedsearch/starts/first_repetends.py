@@ -28,6 +28,10 @@ _WORK_OF_GREEDY_BLOCK = 1.5e-4
 """Work of a block of one greedy repetend."""
 
 
+_SECONDS_OF_BLOCK = 2.5e-5
+"""Seconds that a block of a hand-made schedule takes on a slow machine: none is begun that would end late."""
+
+
 class Start(NamedTuple):
     """A repetend to begin with, and the name of what made it."""
 
@@ -35,14 +39,20 @@ class Start(NamedTuple):
     made_by: str
 
 
-def hand_made(placement: Placement, num_micro_batches: int) -> Iterator[tuple[str, Schedule]]:
+def hand_made(placement: Placement, num_micro_batches: int, effort: Effort) -> Iterator[tuple[str, Schedule]]:
     """Yield each hand-made schedule that is defined for a placement, with its name, whatever it holds.
 
-    GPipe is the last.
+    GPipe is the last. None is begun that would end after the time limit.
     """
     for name, make in _makers():
+        if not _has_time(placement, num_micro_batches, effort):
+            return
         for schedule in make(placement, num_micro_batches):
             yield name, schedule
+
+
+def _has_time(placement: Placement, num_micro_batches: int, effort: Effort) -> bool:
+    return len(placement.blocks) * num_micro_batches * _SECONDS_OF_BLOCK < effort.left_s
 
 
 def _makers() -> Iterator[tuple[str, Callable[[Placement, int], Iterator[Schedule]]]]:
@@ -94,6 +104,9 @@ def hand_made_repetends(placement: Placement, enough: Fraction, effort: Effort) 
     for name, make in _makers():
         repeats = False
         for times in (4, 6):  # some repeat only after a long warmup
+            effort.require_s()
+            if not _has_time(placement, times * depth, effort):
+                return
             for schedule in () if repeats else make(placement, times * depth):
                 effort.require_s()
                 effort.spend(len(schedule.blocks) * _WORK_OF_BLOCK)

@@ -17,7 +17,7 @@ from placements import Placement
 from schedsearch.bounds.ends import device_span_bound
 from schedsearch.bounds.load_and_path import critical_path, load_bound, period_bound
 from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.modulo.result import InFlightPeriod, Progress, SearchResult, Status
+from schedsearch.modulo.result import EndedBy, InFlightPeriod, Progress, SearchResult, Status
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance, Schedule, with_optimizer
 from schedsearch.solver.interrupts import INTERRUPTS
@@ -252,7 +252,11 @@ class _Search:
             device_span_bound=device_span_bound(self.whole, self.num_micro_batches),
             queries=self.budget.calls,
             seconds=time.monotonic() - self.began,
-            interrupted=interrupted,
+            ended_by=EndedBy.of(
+                interrupted=interrupted,
+                proved=self.infeasible or (best is not None and best.period <= bound),
+                out_of_time=self.budget.left_s <= 0,
+            ),
             reason=self.reason(),
             by_in_flight=tuple(self.by_in_flight),
         )

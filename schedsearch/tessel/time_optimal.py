@@ -9,7 +9,7 @@ from placements import Placement
 from schedsearch.bounds.ends import device_span_bound
 from schedsearch.bounds.load_and_path import critical_path, load_bound, period_bound
 from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.modulo.result import Objective, Progress, SearchResult, Status
+from schedsearch.modulo.result import EndedBy, Objective, Progress, SearchResult, Status
 from schedsearch.schedule import Schedule, ScheduledBlock, with_optimizer
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.tessel.arguments import DOES_NOT_FIT, LONGEST_S, OUT_OF_TIME, check_arguments
@@ -75,7 +75,11 @@ def time_optimal(
         device_span_bound=device_span_bound(whole, num_micro_batches),
         queries=budget.calls,
         seconds=time.monotonic() - began,
-        interrupted=ending.interrupted,
+        ended_by=EndedBy.of(
+            interrupted=ending.interrupted,
+            proved=status in (Status.OPTIMAL, Status.INFEASIBLE),
+            out_of_time=budget.left_s <= 0,
+        ),
         reason=reason,
     )
 

@@ -20,7 +20,7 @@ from schedsearch import cache
 from schedsearch.baselines import HAND_MADE
 from schedsearch.cache import cached_search, remembered
 from schedsearch.methods import SearchRequest
-from schedsearch.modulo.result import SearchResult, Status
+from schedsearch.modulo.result import EndedBy, SearchResult, Status
 from schedsearch.schedule import Schedule
 
 REQUEST = SearchRequest(v_shape(2).with_memory(2), 3, objectives=("period",), time_limit_s=5.0)
@@ -141,7 +141,8 @@ def test_a_broken_entry_is_computed_again(tmp_path: Path, caplog: pytest.LogCapt
 
 
 @pytest.mark.parametrize(
-    "change", [{"interrupted": True}, {"status": Status.UNKNOWN, "schedule": None, "repetend": None}]
+    "change",
+    [{"ended_by": EndedBy.INTERRUPT}, {"status": Status.UNKNOWN, "schedule": None, "repetend": None}],
 )
 def test_what_is_no_answer_is_not_kept(
     change: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

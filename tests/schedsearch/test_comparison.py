@@ -12,7 +12,7 @@ from placements.stage_file import stages_from_dict
 from placements.stages import StageChain
 from schedsearch.comparison import DOES_NOT_FIT, NEEDS, NOT_APPLICABLE, Comparison, compare
 from schedsearch.methods import SearchRequest, find
-from schedsearch.modulo.result import SearchError, SearchResult
+from schedsearch.modulo.result import EndedBy, SearchError, SearchResult
 from schedsearch.validate import validate
 
 QUICK = {"time_limit_s": 4}
@@ -81,7 +81,7 @@ def test_a_search_that_a_time_limit_cut_says_so() -> None:
         found = find(request, report)
         assert found.schedule is not None
         late = tuple(block._replace(start=block.start + 7) for block in found.schedule.blocks)
-        return replace(found, schedule=replace(found.schedule, blocks=late))
+        return replace(found, schedule=replace(found.schedule, blocks=late), ended_by=EndedBy.TIME_LIMIT)
 
     (row,) = compare(chain(2), ["searched@v_shape"], 4, answer=cut, **QUICK).rows
     assert row.note == "best on v_shape; cut by a time limit; another run may find another"
@@ -179,7 +179,7 @@ def test_ctrl_c_ends_the_searches_and_keeps_the_rows() -> None:
 
     def interrupted(request: SearchRequest, report: Any) -> SearchResult:
         asked.append(request.placement.name)
-        return replace(find(request, report), interrupted=True, makespan_bound=1)
+        return replace(find(request, report), ended_by=EndedBy.INTERRUPT, makespan_bound=1)
 
     names = ["searched@v_shape", "gpipe", "searched@x_shape"]
     found = compare(chain(2), names, 4, answer=interrupted, **QUICK)

@@ -19,6 +19,7 @@ from schedsearch.device_span import device_spans, with_least_device_span
 from schedsearch.modulo.result import SearchResult, Status
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
+from schedsearch.solver.effort import Effort
 from schedsearch.starts.event_simulation import Rule, simulate
 from schedsearch.starts.first_repetends import hand_made
 from schedsearch.starts.steady_state import steady_state
@@ -125,7 +126,7 @@ def _by_hand(instance: Instance, time_limit_s: float) -> CaseResult:
     spans, more_s = _searched(instance, ("device_span",), time_limit_s / 2)
     assert result.schedule is not None and result.repetend is not None and spans.schedule is not None
     made = list(applicable(placement, number).values())
-    schedules = [schedule for _, schedule in hand_made(placement, 6 * placement.num_devices)]
+    schedules = [schedule for _, schedule in hand_made(placement, 6 * placement.num_devices, Effort())]
     steady = [found for found in map(_steady, schedules) if found]
     figures = {
         "period": (

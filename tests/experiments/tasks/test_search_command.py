@@ -108,7 +108,7 @@ def test_what_is_proved_is_named(command, tmp_path: Path) -> None:
     done = command("search", *options)
     data = json.loads((tmp_path / "out/schedule.json").read_text())
     assert (data["search_status"], data["proved"]) == ("OPTIMAL", "period proved")
-    assert data["cut_by_time_limit"]
+    assert data["search"]["ended_by"] == "time limit"
     lines = done.stdout.splitlines()
     assert "x_shape, 16 pairs of micro-batches" in lines
     period = "80 ms per pair of micro-batches: proved (bound 80 ms), steady bubble 0.0%"
@@ -121,7 +121,7 @@ def test_what_is_proved_is_named(command, tmp_path: Path) -> None:
     assert found_by
     done = command("search", *options, "search.num_micro_batches=2", "search.time_limit_s=6")
     data = json.loads((tmp_path / "out/schedule.json").read_text())
-    assert (data["proved"], data["cut_by_time_limit"]) == ("period and makespan proved", False)
+    assert (data["proved"], data["search"]["ended_by"]) == ("period and makespan proved", "proof")
     assert "another run" not in done.stdout
 
 

@@ -18,7 +18,7 @@ from schedsearch.bounds.load_and_path import critical_path
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import CapacityError, minimum_memory
 from schedsearch.metrics import latency, peak_memory
-from schedsearch.modulo.result import Progress, SearchError, SearchResult, Status
+from schedsearch.modulo.result import EndedBy, Progress, SearchError, SearchResult, Status
 from schedsearch.modulo.search import search
 from schedsearch.solver import cpsat, smt
 from schedsearch.solver.query import Answer, Query
@@ -175,6 +175,28 @@ def test_optimizer_blocks_run_once_after_the_last_micro_batch() -> None:
         validate(replace(result.schedule, blocks=moved))
     with pytest.raises(InvalidScheduleError, match="O1 of micro-batch 0 is not of this placement"):
         validate(replace(result.schedule, blocks=(*result.schedule.blocks, (0, 0, "O1"))))
+
+
+@pytest.mark.parametrize("find", [search, time_optimal])
+def test_a_result_says_what_ended_it(find: Callable[..., SearchResult]) -> None:
+    """A busy machine changes answers where the clock ends a search, and nowhere else."""
+    proved = find(v_shape(2), 3, time_limit_s=60)
+    assert (proved.ended_by, proved.is_cut, proved.interrupted) == (EndedBy.PROOF, False, False)
+    cut = find(m_shape().with_memory(4), 12, time_limit_s=1e-3)
+    assert (cut.ended_by, cut.is_cut) == (EndedBy.TIME_LIMIT, True)
+    if cut.schedule is not None:
+        assert proved.to_frame()["ended_by"].tolist() + cut.to_frame()["ended_by"].tolist() == [
+            "proof",
+            "time limit",
+        ]
+
+
+def test_a_search_that_has_tried_all_it_can_says_so() -> None:
+    """The latency is kept, so no other order is tried, and the makespan stays above its bound."""
+    tight = v_shape(4, 1, 2).with_memory(2)
+    result = search(tight, 4, objectives=["latency", "period", "makespan"], time_limit_s=60)
+    assert result.schedule.makespan > result.makespan_bound
+    assert result.ended_by is EndedBy.NOTHING_LEFT
 
 
 def test_static_memory_is_in_the_peak_and_in_the_message() -> None:

@@ -148,7 +148,7 @@ def test_interleavings_fit_less_memory_than_interleaved_one_f_one_b() -> None:
     usual = interleaved_one_f_one_b(placement, 32)
     less = placement.with_memory(int(max(peak_memory(usual)) * 0.75))
     fitting = []
-    for _, schedule in hand_made(less, 32):
+    for _, schedule in hand_made(less, 32, Effort()):
         try:
             fitting.append(validate(schedule).makespan)
         except InvalidScheduleError:
@@ -178,6 +178,14 @@ def test_a_search_of_a_loop_begins_with_groups_that_the_micro_batches_fill(
     result = search(loop, number, time_limit_s=60)
     assert result.status is Status.OPTIMAL
     assert result.schedule.makespan == result.makespan_bound
+
+
+def test_no_hand_made_schedule_is_begun_that_would_end_after_the_time_limit() -> None:
+    """On 512 devices the steady state of 1F1B takes a schedule of two million blocks."""
+    effort = Effort(time.monotonic() + 20)
+    assert list(hand_made_repetends(v_shape(512), Fraction(4), effort)) == []
+    assert next(hand_made(v_shape(4), 10**6, effort), None) is None
+    assert effort.spent == 0
 
 
 def test_no_hand_made_schedule_has_a_lesser_period() -> None:
