@@ -166,9 +166,9 @@ def read_yaml(path: str | Path, error: type[ValueError]) -> object:
     try:
         return yaml.load(text, Loader=_Loader)
     except (RecursionError, ValueError):
-        raise error(f"{path}: is nested too deep, or has a number too long; see docs/files.md") from None
+        raise error(f"{path}: is nested too deep, or has a number too long; write it shorter") from None
     except yaml.YAMLError as cause:
-        raise error(f"{path}: is not YAML ({_one_line(cause)}); see docs/files.md") from None
+        raise error(f"{path}: is not YAML ({_one_line(cause)}); correct it there") from None
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
+import schedsearch
 from experiments.config.option_list import COMMANDS, CONFIG
 
 PACKAGES = ("placements", "runtime", "experiments")
@@ -157,3 +159,18 @@ def test_the_package_has_its_version_and_the_pipeline() -> None:
     code = "import schedsearch as s, sys; assert 'torch' not in sys.modules; print(s.__version__, s.Pipeline)"
     done = python("-c", code, cwd=ROOT)
     assert done.stdout == "0.1.0 <class 'runtime.execution.pipeline.Pipeline'>\n"
+
+
+def test_no_message_or_help_sends_to_a_page_that_a_wheel_lacks() -> None:
+    """Docstrings may; what a user of the wheel reads has to say it itself."""
+    texts = [path for path in (ROOT / "experiments/conf").rglob("*.yaml") if "docs/" in path.read_text()]
+    sources = (path for layer in (*PACKAGES, "schedsearch") for path in (ROOT / layer).rglob("*.py"))
+    says = [path for path in sources if re.search(r"see docs/\S+\"", path.read_text(encoding="utf-8"))]
+    assert not texts + [path for path in says if "benchmarks" not in path.parts]
+
+
+def test_the_version_has_one_source() -> None:
+    """What `importlib.metadata` says is not there in a checkout that is not installed."""
+    assert f"version: {schedsearch.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    sources = (path for layer in (*PACKAGES, "schedsearch") for path in (ROOT / layer).rglob("*.py"))
+    assert not [path for path in sources if 'version("schedsearch")' in path.read_text(encoding="utf-8")]

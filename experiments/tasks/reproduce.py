@@ -52,7 +52,7 @@ def task(config: DictConfig) -> Mapping[str, float]:
     common = _common_options(config)
     require_known("size", common.size, SIZES)
     require_least("num_processes", common.num_processes, 1)
-    wanted = "possible without a checkout of the project, where docs/results.md is"
+    wanted = "possible without a checkout, whose page of results it writes"
     require(not common.record or PAGE.parent.exists(), "record", common.record, wanted, "leave it out")
     if name == ALL:
         return _make_all(common, read_record(config, ReproduceAllOptions, _COMMON))
