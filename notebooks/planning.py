@@ -15,9 +15,9 @@
 # that is really found for each plan decides.
 
 # %% tags=["parameters"]
-model = "llama2_13b"
-cluster = "a100_32"
-batch = 512
+model = "llama2_70b"
+cluster = "h100_128"
+batch = 1024
 search_time_limit_s = 5
 
 # %%
@@ -41,7 +41,7 @@ plans.plot()
 # The best plan's placement is an ordinary one. The same on the command line:
 #
 # ```sh
-# python -m experiments.plan model=llama2_13b cluster=a100_32 batch=512 hydra.run.dir=planned
+# python -m experiments.plan model=llama2_70b cluster=h100_128 batch=1024 hydra.run.dir=planned
 # python -m experiments.search placement=planned placement.path=planned
 # ```
 
