@@ -41,8 +41,8 @@ plans.plot()
 # The best plan's placement is an ordinary one. The same on the command line:
 #
 # ```sh
-# python -m experiments.plan model=llama2_70b cluster=h100_128 batch=1024 hydra.run.dir=planned
-# python -m experiments.search placement=planned placement.path=planned
+# schedsearch plan model=llama2_70b cluster=h100_128 batch=1024 hydra.run.dir=planned
+# schedsearch search placement=planned placement.path=planned
 # ```
 
 # %%

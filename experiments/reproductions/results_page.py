@@ -27,7 +27,7 @@ CLAIMS = {
 
 _INTRODUCTION = """# Results
 
-Tables and figures of papers, made again by [`experiments.reproduce`](commands/reproduce.md) and compared with the printed values. A test holds this page and the kept results together.
+Tables and figures of papers, made again by [`schedsearch reproduce`](commands/reproduce.md) and compared with the printed values. A test holds this page and the kept results together.
 
 Each item has one claim. **Exact**: every value is as printed. **Within**: every value is within a tolerance. **Trend**: what the paper concludes is so here too. **Not here**: it cannot be made here, and the item says why. What does not hold stays in the tables.
 """  # noqa: E501 - a paragraph is a line

@@ -77,7 +77,7 @@ def test_pages_show_the_example_as_it_is(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     code = EXAMPLE.read_text(encoding="utf-8").partition('"""\n\n')[2]
     assert f"```python\n{code}```" in text
-    assert f"python -m experiments.run {' '.join(JOB)} hydra.run.dir=job" in text
+    assert f"schedsearch run {' '.join(JOB)} hydra.run.dir=job" in text
 
 
 @pytest.mark.parametrize(
