@@ -181,5 +181,11 @@ def _peaks(schedule: Schedule, unit: str) -> str:
 
 
 def _listed(units: Sequence[int]) -> str:
-    """Return one number where all devices have the same, else all."""
+    """Return one number where all devices have the same, else all, or of many the range."""
+    if len(set(units)) > 1 and len(units) > _MAX_LISTED:
+        return f"{min(units):,} to {max(units):,}"
     return ", ".join(f"{each:,}" for each in (units[:1] if len(set(units)) == 1 else units))
+
+
+_MAX_LISTED = 16
+"""Devices whose memory is listed one by one."""
