@@ -133,21 +133,16 @@ def to_table(rows: Sequence[Row], column: str) -> str:
         rate = "-" if row.bubble_rate is None else f"{100 * row.bubble_rate:.1f}"
         line = lines.setdefault((row.shape, row.searched_by), {})
         line[getattr(row, column)] = rate + ("" if row.decided else "?")
-    width = max(len(searched_by) for _, searched_by in lines)
-    head = f"{'bubble in %':<11} {column + ' =':>{width}} " + "".join(f"{value:>7.10g}" for value in values)
-    marks = "?: not proved the least in the time; -: no repetend fits; -?: none found in the time"
-    return "\n".join(
-        [head]
-        + [
-            f"{shape:<11} {searched_by:<{width}} " + "".join(f"{line.get(value, ''):>7}" for value in values)
-            for (shape, searched_by), line in lines.items()
-        ]
-        + (
-            [marks]
-            if any(cell.endswith(("?", "-")) for line in lines.values() for cell in line.values())
-            else []
-        )
-    )
+    cells = [["bubble in %", f"{column} =", *(f"{value:.10g}" for value in values)]]
+    cells += [[*key, *(line.get(value, "") for value in values)] for key, line in lines.items()]
+    widths = [max(map(len, each)) for each in zip(*cells, strict=True)]
+    table = [
+        " ".join([row[0].ljust(widths[0]), row[1].ljust(widths[1]), *map(str.rjust, row[2:], widths[2:])])
+        for row in cells
+    ]
+    is_marked = any(cell.endswith(("?", "-")) for row in cells[1:] for cell in row[2:])
+    marks = "?: not proved the least in the time; -: no repetend fits; -?: none found"
+    return "\n".join([*table, *([marks] if is_marked else [])])
 
 
 def _panels(rows: Sequence[Row], column: str) -> list[Panel]:

@@ -67,3 +67,13 @@ def test_a_gpu_of_a_device_marks_the_row_of_that() -> None:
     text = header(v_shape(2), 1, 0, "x", "f", "0 | F\n1 | G", {})
     assert text.startswith('"""Device 1 of 2, a GPU of the schedule\'s device 0, of x.')
     assert "  > 0 | F" in text
+
+
+def test_of_many_devices_the_own_row_and_its_neighbours_are_shown() -> None:
+    """Each of 512 scripts had 512 rows."""
+    schedule = one_f_one_b(v_shape(40), 2)
+    text = header(schedule.placement, 20, None, "x", "f", picture(schedule), {})
+    rows = [line for line in str(ast.literal_eval(text)).splitlines() if "|" in line]
+    assert len(rows) == 11
+    assert [line.strip(" >").split()[0] for line in rows] == [*"01234", "18", "19", "20", "21", "22", "39"]
+    assert [line[:6] for line in rows if line.startswith("  > ")] == ["  > 20"]
