@@ -92,7 +92,9 @@ def _check_summary(claims: Claims, report: CheckReport | None) -> None:
                 "certificate: is missing, but the file claims a bound on the period; search again"
             )
         if optimal and not claims.meets_a_bound:
-            raise CertificateError("search_status: OPTIMAL, but neither makespan nor device span meets its bound")
+            raise CertificateError(
+                "search_status: OPTIMAL, but neither makespan nor device span meets its bound"
+            )
         return
     if claims.period_bound is None or not claims.period_bound <= float(certificate.period_bound):
         raise CertificateError(
