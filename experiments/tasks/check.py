@@ -104,8 +104,8 @@ def _check_summary(claims: Claims, report: CheckReport | None) -> None:
     if optimal and not report.meets_bound:
         raise CertificateError(
             f"search_status: OPTIMAL, but the repetend's {certificate.in_ms(certificate.period)} per "
-            f"micro-batch do not meet the bound of {certificate.in_ms(certificate.period_bound)} for its sizes "
-            "and limits"
+            f"micro-batch do not meet the bound of {certificate.in_ms(certificate.period_bound)} for its "
+            "sizes and limits"
         )
 
 
