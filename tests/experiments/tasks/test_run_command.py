@@ -75,7 +75,7 @@ def check_traces(out: Path) -> None:
         rows = list(csv.DictReader((out / f"{name}.csv").read_text().splitlines()))
         for device in range(schedule.placement.num_devices):
             planned, measured = (thread_of(events, device, row) for row in ("planned", "measured"))
-            order = [f"{block} {n}" for block, n in schedule.order(device)]
+            order = [f"{block}.{n}" for block, n in schedule.order(device)]
             assert [event["name"] for event in planned] == order
             assert [event["name"] for event in measured] == order * iterations
             if name == "simulated_trace":
