@@ -65,7 +65,7 @@ def read_options(config: DictConfig, record: type[AnyOptions]) -> AnyOptions:
 
 
 _USUAL_GPU = "a100"
-"""What a GPU is where nothing says it."""
+"""GPU that is taken where nothing names one."""
 
 KINDS = (*SHAPES, *PLANNERS, "gpt", "stages", "file", "profiled", "planned")
 """Of placements: each config of the group says which it is."""

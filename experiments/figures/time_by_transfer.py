@@ -79,7 +79,7 @@ class Row:
         placement: Its name among the options.
         num_devices: Of it.
         num_micro_batches: Of the iteration.
-        proved: What the search proved of the plan; see `SearchResult.proved`.
+        proved: Proof of the search for the plan, in words; see `SearchResult.proved`.
         transfer: Time of one transfer as a share of the first stage's forward.
         communication: What a transfer holds up.
         receives: ``early`` or ``late``: posted ahead of other blocks, or where the message is due.

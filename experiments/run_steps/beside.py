@@ -31,7 +31,7 @@ class BesideRow:
     """One schedule of the table.
 
     Attributes:
-        title: What it is called.
+        title: Name of the schedule.
         schedule: None where it cannot be run; then `note` says why.
         note: Why there is no schedule.
         until_ms: End of the slowest iteration of the table.
