@@ -158,10 +158,18 @@ def in_words(rows: Sequence[BesideRow], proved: str) -> str:
     """Return how much faster the found schedule is, how much energy it saves, and what is proved."""
     *others, found = rows
     ran = [row for row in others if row.schedule is not None]
-    times = " and ".join(f"{1 - found.time_ms / row.time_ms:.1%} less than {row.title}" for row in ran)
+    times = " and ".join(_compared(found, row) for row in ran)
     text = f"The searched schedule takes {found.time_ms:,.6g} ms, {times} ({proved})."
     if found.best_clocks_j is None or ran[0].max_clocks_j is None:
         return text
     saved = 1 - found.best_clocks_j / ran[0].max_clocks_j
     in_time = f"In the {found.until_ms:,.6g} ms of the slowest it needs {saved:.1%} less energy than"
     return f"{text} {in_time} {ran[0].title.partition(',')[0]} at maximum clocks."
+
+
+def _compared(found: BesideRow, other: BesideRow) -> str:
+    change = found.time_ms / other.time_ms - 1
+    if change <= 0:
+        return f"{-change:.1%} less than {other.title}"
+    assert other.schedule is not None
+    return f"{change:.1%} more than {other.title}, which runs on {other.schedule.placement.name}"

@@ -14,7 +14,8 @@ from runtime.codegen.codegen import generate
 from runtime.launching.launch import launch
 from runtime.models import WHOLE, Model, ModelError, ModelOptions, ParameterShard, body_of
 from runtime.models.user.packing import forms_of, packed, unpacked
-from runtime.models.user.user_file import UserFile, several
+from runtime.models.user.reading import several
+from runtime.models.user.user_file import UserFile
 from runtime.program.lower import lower
 from runtime.verify.reference import Case, Step, plain, replay
 from schedsearch.baselines import gpipe
@@ -243,6 +244,7 @@ def test_buffers_of_data_parallel_groups_do_not_change(tmp_path: Path) -> None:
     placement = Placement("groups", 2, blocks)
     options = options_of("changing buffers", tmp_path)
     text = Path(str(options.path)).read_text().replace("torch.randn(5, 6)", "torch.randn(4, 6)")
+    text += '\nall_blocks = blocks\ndef blocks():\n    return {"F0": all_blocks()["F0"]}\n'
     Path(str(options.path)).write_text(text)
     with pytest.raises(
         ModelError, match="F0 changes its buffer tokens, but .* groups .* another; for BatchN"
