@@ -18,6 +18,7 @@ Rooms and files in the order in which to read them; each imports only those abov
     starts          repetends and schedules without a solver, to begin a search with
     improve         large-neighbourhood search of a finite schedule
     modulo          the search for a repetend, and for the schedule around it
+    progress        bars on standard error that show how far a search is
     tessel          Tessel's own search, beside ours
     methods         the searches by name, with one question and one answer
     cache           results kept on disk
@@ -76,6 +77,7 @@ _HOME = {
     "placements.stage_file": ("read_stages", "stages_of"),
 }
 _ALIASES = {"frontier": "compute_frontier"}
+_WITH_BAR = ("search", "compare", "frontier", "plan")
 _HOME_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = list(_HOME_OF)
@@ -90,11 +92,14 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        return getattr(importlib.import_module(_HOME_OF[name]), _ALIASES.get(name, name))
+        found = getattr(importlib.import_module(_HOME_OF[name]), _ALIASES.get(name, name))
     except (ImportError, AttributeError) as error:
         if (reason := _reason(error)) is None:
             raise
         raise ImportError(f"schedsearch.{name}: {reason}") from None
+    return (
+        importlib.import_module("schedsearch.progress").with_bar(name, found) if name in _WITH_BAR else found
+    )
 
 
 def __dir__() -> list[str]:

@@ -13,7 +13,6 @@ from omegaconf import DictConfig
 
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, read_record, require, require_known, require_least
-from experiments.config.progress import PlanProgress
 from experiments.config.records import PlanCommandOptions
 from experiments.plan_steps.pipedream_plan import plan_profile
 from experiments.plan_steps.profiled_inputs import PlanInputs, profiled_inputs, refuse_given, required_model
@@ -40,6 +39,7 @@ from schedsearch.figures.canvas import save as save_figure
 from schedsearch.planning.explanation import explain, in_brief, in_words, legend, ranking
 from schedsearch.planning.planner import plan
 from schedsearch.planning.plans import PLAN_COLUMNS, Plans
+from schedsearch.progress import PlanProgress
 from schedsearch.schedule_file import schedule_to_dict
 
 log = logging.getLogger(__name__)
