@@ -238,7 +238,7 @@ def _times_of_plan(path: Path, gpu: Gpu) -> str:
     if gpu not in kinds:
         log.warning("warning: profile.gpu is %s, but the plan in %s is for another GPU", gpu.name, path)
     names = " and ".join(f"{number} {each.name}" for each, number in kinds.items())
-    return f"cost model of experiments.plan, {plan.model.name} on {names}, for the plan in {path}"
+    return f"cost model of schedsearch plan, {plan.model.name} on {names}, for the plan in {path}"
 
 
 def _measured(options: Options) -> Path | None:

@@ -92,7 +92,9 @@ def _check_summary(claims: Claims, report: CheckReport | None) -> None:
                 "certificate: is missing, but the file claims a bound on the period; search again"
             )
         if optimal and not claims.meets_a_bound:
-            raise CertificateError("status: OPTIMAL, but neither makespan nor device span meets its bound")
+            raise CertificateError(
+                "search_status: OPTIMAL, but neither makespan nor device span meets its bound"
+            )
         return
     if claims.period_bound is None or not claims.period_bound <= float(certificate.period_bound):
         raise CertificateError(
@@ -101,8 +103,9 @@ def _check_summary(claims: Claims, report: CheckReport | None) -> None:
         )
     if optimal and not report.meets_bound:
         raise CertificateError(
-            f"status: OPTIMAL, but the repetend's {certificate.in_ms(certificate.period)} per micro-batch "
-            f"do not meet the bound of {certificate.in_ms(certificate.period_bound)} for its sizes and limits"
+            f"search_status: OPTIMAL, but the repetend's {certificate.in_ms(certificate.period)} per "
+            f"micro-batch do not meet the bound of {certificate.in_ms(certificate.period_bound)} for its "
+            "sizes and limits"
         )
 
 
@@ -113,7 +116,7 @@ def _verdict(claims: Claims, report: CheckReport | None) -> str:
     figures = (certificate.period, certificate.period_bound)
     period, bound = (certificate.in_ms(each) for each in figures)
     if report.optimal:
-        return f"{Status.OPTIMAL}: the period of {period} per micro-batch is proved to be the least"
+        return f"period proved: {period} per micro-batch is the least"
     if report.meets_bound:
         return f"the period of {period} per micro-batch is the least if what is not rechecked is true"
-    return f"{Status.FEASIBLE}: the period of {period} per micro-batch is above the bound of {bound}"
+    return f"period not proved: {period} per micro-batch is above the bound of {bound}"

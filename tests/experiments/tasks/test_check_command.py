@@ -48,7 +48,7 @@ def test_a_proved_file_holds_claim_by_claim(checked: Command, proved: dict[str, 
         )
     ]
     assert all(line.startswith("holds: ") for line in lines[:-1])
-    assert lines[-1] == "OPTIMAL: the period of 8 ms per micro-batch is proved to be the least"
+    assert lines[-1] == "period proved: 8 ms per micro-batch is the least"
     assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {"schedule.json"}
 
 
@@ -84,7 +84,7 @@ def test_a_bound_that_is_not_met_is_feasible(checked: Command, proved: dict[str,
     data = proved | {"certificate": weaker, "period_bound": 7.5}
     done = checked(data | {"search_status": "FEASIBLE"})
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1].startswith("FEASIBLE: the period of 8 ms per micro-batch is above")
+    assert done.stdout.splitlines()[-1].startswith("period not proved: 8 ms per micro-batch is above")
     assert "search_status: OPTIMAL, but the repetend's 8 ms" in one_line_error(checked(data))
 
 

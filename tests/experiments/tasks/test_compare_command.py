@@ -70,7 +70,10 @@ def test_a_table_a_figure_and_the_schedules(command, stages: Path, tmp_path: Pat
         ("schedules=[zb_w]", "schedules: 'zb_w' is not a schedule; did you mean zb_v?"),
         ("schedules=[3]", "schedules: [3] is not a list of names"),
         ("num_chunks=0", "num_chunks: 0 is not at least 1"),
-        ("search.memory=3", "search.memory: 3 is not for a comparison; give memory_mib in"),
+        (
+            "search.memory=lots",
+            "search.memory: 'lots' is not a number of 0 or more; give MiB, or a number with",
+        ),
         ("search.begin_with=a.json", "search.begin_with: 'a.json' is not for a comparison; leave it out"),
         ("search.solver=cplex", "search.solver: 'cplex' is not a solver"),
     ],

@@ -75,7 +75,7 @@ def check_traces(out: Path) -> None:
         rows = list(csv.DictReader((out / f"{name}.csv").read_text().splitlines()))
         for device in range(schedule.placement.num_devices):
             planned, measured = (thread_of(events, device, row) for row in ("planned", "measured"))
-            order = [f"{block} {n}" for block, n in schedule.order(device)]
+            order = [f"{block}.{n}" for block, n in schedule.order(device)]
             assert [event["name"] for event in planned] == order
             assert [event["name"] for event in measured] == order * iterations
             if name == "simulated_trace":
@@ -123,7 +123,7 @@ def test_it_ends_beside_what_people_use(command, tmp_path: Path) -> None:
     first, best, searched = table[1:4]
     assert first.startswith("1F1B ") and "best by hand" in best and searched.startswith("searched ")
     times = [float(re.search(r"([\d.]+) ms", row)[1]) for row in (first, best, searched)]
-    assert times[0] == 32 and times[0] > times[1] >= times[2] >= 28
+    assert times[0] == 34 and times[0] > times[1] >= times[2] >= 28
     joules = [float(re.search(r"([\d,]+) J", row)[1].replace(",", "")) for row in (first, best, searched)]
     assert joules[0] >= joules[1] >= joules[2] > 0
     assert all(len(line) <= 80 for line in table)
