@@ -489,7 +489,7 @@ def test_a_schedule_file_has_its_certificate(result: SearchResult, tmp_path: Pat
         (
             "reasons",
             [{"reason": None}],
-            r"reasons\[0\].reason: None is not known; use one of load, conflicts, residence, cycles, refutation",
+            r"reasons\[0\].reason: None is not known; use one of load, conflicts, residence, cycles, refut",
         ),
         ("reasons", [{"reason": "load"}], r"certificate.reasons\[0\]: lacks the field 'device'; add it"),
         (
