@@ -112,29 +112,28 @@ def compared(stderr: io.StringIO, **options: Any) -> str:
     return stderr.getvalue()
 
 
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+def put_in_place(stderr: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """Take it for standard error; not in a fixture, after which pytest puts its own there."""
     monkeypatch.setattr(progress, "_TICK_S", 0.001)
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    return sys.stderr  # type: ignore[return-value]
+    monkeypatch.setattr(sys, "stderr", stderr)
+    return stderr
 
 
-def test_a_comparison_draws_one_bar_in_a_terminal(terminal: Terminal) -> None:
+def test_a_comparison_draws_one_bar_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was silent for 40 s."""
-    lines = compared(terminal).replace("\r", "\n").splitlines()
+    lines = compared(put_in_place(Terminal(), monkeypatch)).replace("\r", "\n").splitlines()
     assert all(line.startswith("compare: 00:0") for line in lines if line)
     assert "searched, v_shape: " in lines[-1] and "150 ms (bound 150 ms)" in lines[-1]
 
 
 def test_and_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "_TICK_S", 0.001)
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
     shell = SimpleNamespace(kernel=None)
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
-    assert "\rcompare: 00:0" in compared(sys.stderr)  # type: ignore[arg-type]
+    assert "\rcompare: 00:0" in compared(put_in_place(io.StringIO(), monkeypatch))
 
 
-def test_who_is_told_sees_no_bar(terminal: Terminal) -> None:
+def test_who_is_told_sees_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = put_in_place(Terminal(), monkeypatch)
     told: list[Any] = []
     assert compared(terminal, on_progress=lambda *event: told.append(event)) == ""
     assert [event[0] for event in told] == ["searched"] * len(told) and told
@@ -148,7 +147,8 @@ def test_a_pipe_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
         assert schedsearch.search(schedsearch.v_shape(2), 2).makespan_bound == 12
 
 
-def test_a_wrong_argument_draws_none(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_argument_draws_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = put_in_place(Terminal(), monkeypatch)
     monkeypatch.setattr(progress, "_TICK_S", 60.0)
     with pytest.raises(SearchError, match="placement: a str is not a placement"):
         schedsearch.search("v_shape", 4)
