@@ -18,7 +18,6 @@ Rooms and files in the order in which to read them; each imports only those abov
     starts          repetends and schedules without a solver, to begin a search with
     improve         large-neighbourhood search of a finite schedule
     modulo          the search for a repetend, and for the schedule around it
-    progress        bars on standard error that show how far a search is
     tessel          Tessel's own search, beside ours
     methods         the searches by name, with one question and one answer
     cache           results kept on disk
@@ -98,7 +97,9 @@ def __getattr__(name: str) -> Any:
             raise
         raise ImportError(f"schedsearch.{name}: {reason}") from None
     return (
-        importlib.import_module("schedsearch.progress").with_bar(name, found) if name in _WITH_BAR else found
+        importlib.import_module("schedsearch.modulo.progress").with_bar(name, found)
+        if name in _WITH_BAR
+        else found
     )
 
 

@@ -24,7 +24,7 @@ from schedsearch.cluster.policies.policy import Policy
 from schedsearch.cluster.simulator.job_table import Progress
 from schedsearch.cluster.simulator.outcome import Outcome
 from schedsearch.cluster.simulator.simulation import FROM_KEYBOARD, simulate
-from schedsearch.progress import StepBar
+from schedsearch.modulo.progress import StepBar
 from schedsearch.solver.interrupts import INTERRUPTS
 
 STATE = "state.json"

@@ -20,7 +20,7 @@ from joblib.externals.loky import ProcessPoolExecutor
 
 from experiments.config.command import Interrupted
 from placements.files import write_text
-from schedsearch.progress import StepBar
+from schedsearch.modulo.progress import StepBar
 from schedsearch.solver.interrupts import INTERRUPTS
 
 Answer = TypeVar("Answer")

@@ -18,7 +18,7 @@ from runtime.execution.results import Progress
 from runtime.launching.launch import LaunchError, launch
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import UnsafeProgramsError
-from schedsearch.progress import StepBar
+from schedsearch.modulo.progress import StepBar
 
 log = logging.getLogger(__name__)
 

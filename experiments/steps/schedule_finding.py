@@ -14,8 +14,8 @@ from placements import Placement
 from schedsearch.baselines import HAND_MADE
 from schedsearch.cache import cached_search
 from schedsearch.methods import SearchRequest
+from schedsearch.modulo.progress import SearchBar
 from schedsearch.modulo.result import Progress, SearchResult, Status
-from schedsearch.progress import SearchBar
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import read_found
 from schedsearch.validate import InvalidScheduleError, validate

@@ -24,7 +24,7 @@ from schedsearch.modulo.alternatives import (
     reached,
     schedules_of_equal_period,
 )
-from schedsearch.progress import StepBar
+from schedsearch.modulo.progress import StepBar
 from schedsearch.schedule import Schedule
 
 log = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ from schedsearch.cache import cached_search
 from schedsearch.comparison import COLUMNS, ComparedRow, Comparison, compare
 from schedsearch.figures.canvas import COLUMN_INCHES, save_widths
 from schedsearch.figures.comparison import draw_timelines
-from schedsearch.progress import PlanProgress
+from schedsearch.modulo.progress import PlanProgress
 from schedsearch.schedule_file import schedule_to_dict
 
 log = logging.getLogger(__name__)

@@ -44,7 +44,7 @@ from schedsearch.energy import EnergyError, simulate
 from schedsearch.energy.baselines import compute_baselines
 from schedsearch.energy.interchange import zeus_stages
 from schedsearch.energy.polishing import Polished
-from schedsearch.progress import StepBar
+from schedsearch.modulo.progress import StepBar
 
 log = logging.getLogger(__name__)
 

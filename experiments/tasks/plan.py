@@ -36,10 +36,10 @@ from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.parallel_plan import PlanError
 from placements.spec import PlacementError
 from schedsearch.figures.canvas import save as save_figure
+from schedsearch.modulo.progress import PlanProgress
 from schedsearch.planning.explanation import explain, in_brief, in_words, legend, ranking
 from schedsearch.planning.planner import plan
 from schedsearch.planning.plans import PLAN_COLUMNS, Plans
-from schedsearch.progress import PlanProgress
 from schedsearch.schedule_file import schedule_to_dict
 
 log = logging.getLogger(__name__)

@@ -37,7 +37,7 @@ from runtime.profiling.profiler import Cost, Sweep, blocking_by_clock, merged
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
 from schedsearch.baselines import gpipe
-from schedsearch.progress import IterationBar
+from schedsearch.modulo.progress import IterationBar
 from schedsearch.schedule import Schedule
 
 log = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ from experiments.reproductions.results_page import PAGE, results_page
 from experiments.reproductions.run_item import MadeItem, run_item
 from experiments.steps.search_step import output_directory
 from placements.files import write_text
-from schedsearch.progress import StepBar
+from schedsearch.modulo.progress import StepBar
 
 log = logging.getLogger(__name__)
 

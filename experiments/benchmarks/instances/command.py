@@ -20,7 +20,7 @@ from experiments.config.command import INTERRUPTED
 from experiments.config.machine import machine
 from placements.files import read_json, write_json, write_text
 from placements.plain_data import Field, in_file
-from schedsearch.progress import StepBar
+from schedsearch.modulo.progress import StepBar
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import ScheduleFileError, read_schedule
 
