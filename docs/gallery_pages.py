@@ -66,6 +66,9 @@ def _make_page(path: Path, changed: float) -> None:
     notebook = jupytext.read(path)
     with TemporaryDirectory() as folder:
         NotebookClient(notebook, timeout=None, resources={"metadata": {"path": folder}}).execute()
+    for cell in notebook.cells:
+        if "outputs" in cell:
+            cell.outputs = [each for each in cell.outputs if each.get("name") != "stderr"]  # no progress bars
     place = {"output_files_dir": path.stem, "unique_key": path.stem}
     text, resources = MarkdownExporter().from_notebook_node(notebook, place)
     shutil.rmtree(MADE / path.stem, ignore_errors=True)

@@ -76,6 +76,7 @@ _HOME = {
     "placements.stage_file": ("read_stages", "stages_of"),
 }
 _ALIASES = {"frontier": "compute_frontier"}
+_WITH_BAR = ("search", "compare", "frontier", "plan")
 _HOME_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = list(_HOME_OF)
@@ -90,11 +91,16 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        return getattr(importlib.import_module(_HOME_OF[name]), _ALIASES.get(name, name))
+        found = getattr(importlib.import_module(_HOME_OF[name]), _ALIASES.get(name, name))
     except (ImportError, AttributeError) as error:
         if (reason := _reason(error)) is None:
             raise
         raise ImportError(f"schedsearch.{name}: {reason}") from None
+    return (
+        importlib.import_module("schedsearch.modulo.progress").with_bar(name, found)
+        if name in _WITH_BAR
+        else found
+    )
 
 
 def __dir__() -> list[str]:

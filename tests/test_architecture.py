@@ -67,7 +67,7 @@ OWNERS = {
     ],
     "hydra": ["experiments/"],
     "omegaconf": ["experiments/"],
-    "tqdm": ["experiments/config/progress.py"],
+    "tqdm": ["schedsearch/modulo/progress.py"],
     "yaml": ["placements/placement_file.py", "experiments/config/option_list.py"],
     "scipy": [
         "schedsearch/bounds/conflicts.py",

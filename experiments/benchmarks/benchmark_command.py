@@ -11,7 +11,7 @@ from pathlib import Path
 from experiments.benchmarks.results import COLUMNS, COMPARED, Case, Row, summary, write_results
 from experiments.config.command import INTERRUPTED
 from experiments.config.machine import machine
-from experiments.config.progress import StepBar
+from schedsearch.modulo.progress import StepBar
 
 
 @dataclass(frozen=True)

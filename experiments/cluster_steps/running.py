@@ -14,7 +14,6 @@ from experiments.cluster_steps.chosen_policies import chosen_policy, names_of
 from experiments.cluster_steps.outcome_files import CLUSTER, JOBS, save_outcome
 from experiments.cluster_steps.workload import Data, Trace, at_load, rounds_of, simulation_options, work_of
 from experiments.config.options import OptionError, require, require_once
-from experiments.config.progress import StepBar
 from experiments.config.records import ClusterCommandOptions, FileTraceOptions
 from placements.files import read_json
 from schedsearch.cluster.allocation import InfeasibleError
@@ -25,6 +24,7 @@ from schedsearch.cluster.policies.policy import Policy
 from schedsearch.cluster.simulator.job_table import Progress
 from schedsearch.cluster.simulator.outcome import Outcome
 from schedsearch.cluster.simulator.simulation import FROM_KEYBOARD, simulate
+from schedsearch.modulo.progress import StepBar
 from schedsearch.solver.interrupts import INTERRUPTS
 
 STATE = "state.json"

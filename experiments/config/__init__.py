@@ -6,5 +6,5 @@
 - `options`: the checked options of a config; `plans`, `data_parallel`: those that describe a placement
 - `run_options`, `planned_model`: those of a run, and the model of a plan
 - `machine`: what a measurement depends on
-- `progress`: bars on standard error; `wrapped`: the log as wide as the terminal
+- `wrapped`: the log as wide as the terminal
 """

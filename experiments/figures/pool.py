@@ -19,8 +19,8 @@ import joblib
 from joblib.externals.loky import ProcessPoolExecutor
 
 from experiments.config.command import Interrupted
-from experiments.config.progress import StepBar
 from placements.files import write_text
+from schedsearch.modulo.progress import StepBar
 from schedsearch.solver.interrupts import INTERRUPTS
 
 Answer = TypeVar("Answer")

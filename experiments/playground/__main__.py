@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.config.command import INTERRUPTED
-from experiments.config.progress import StepBar
 from experiments.playground.page_data import page_data, problem_to_dict, write_page_data
 from experiments.playground.problems import problems
+from schedsearch.modulo.progress import StepBar
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from experiments.config.command import Failed
 from experiments.config.options import OptionError
-from experiments.config.progress import StepBar
 from experiments.config.run_options import devices_in_words, launch_options
 from experiments.run_steps.resumed import KeptOptions, resume_command, save_options
 from placements import Placement
@@ -19,6 +18,7 @@ from runtime.execution.results import Progress
 from runtime.launching.launch import LaunchError, launch
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import UnsafeProgramsError
+from schedsearch.modulo.progress import StepBar
 
 log = logging.getLogger(__name__)
 

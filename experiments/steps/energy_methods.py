@@ -76,7 +76,7 @@ def make_frontier(
     """
     if options.method == "exact":
         frontier = compute_frontier(
-            schedule, profile, options.num_plans, deadline_ms, on_progress, options.curve
+            schedule, profile, options.num_plans, deadline_ms, on_progress=on_progress, curve=options.curve
         )
         for note in frontier.notes:
             log.info("%s", note)

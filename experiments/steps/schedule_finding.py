@@ -9,12 +9,12 @@ from typing import Any
 
 from experiments.config.command import Failed, Interrupted
 from experiments.config.options import OptionError, require_known, require_least, require_path
-from experiments.config.progress import SearchBar
 from experiments.config.records import Options, SearchOptions
 from placements import Placement
 from schedsearch.baselines import HAND_MADE
 from schedsearch.cache import cached_search
 from schedsearch.methods import SearchRequest
+from schedsearch.modulo.progress import SearchBar
 from schedsearch.modulo.result import Progress, SearchResult, Status
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import read_found

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require
-from experiments.config.progress import StepBar
 from experiments.config.records import EnergyOptions, FrontierCommandOptions
 from experiments.steps.profile_reading import complete_profile
 from experiments.steps.results import SearchStepResult, SelectionResult
@@ -25,6 +24,7 @@ from schedsearch.modulo.alternatives import (
     reached,
     schedules_of_equal_period,
 )
+from schedsearch.modulo.progress import StepBar
 from schedsearch.schedule import Schedule
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,6 @@ import io
 import logging
 import textwrap
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -15,20 +14,18 @@ from omegaconf import DictConfig
 from experiments.config.command import Interrupted
 from experiments.config.option_list import REFUSED
 from experiments.config.options import OptionError, read_options, require, require_path
-from experiments.config.progress import SearchBar
 from experiments.config.records import CompareOptions
 from experiments.report.comparison_report import save_comparison_report
 from experiments.steps.profile_reading import CostSource, stages_cost_source
 from experiments.steps.schedule_finding import cache_directory, search_limits
 from experiments.steps.search_step import output_directory
-from placements import Placement
 from placements.files import write_json, write_text
 from placements.stage_file import read_stages, with_memory
 from schedsearch.cache import cached_search
 from schedsearch.comparison import COLUMNS, ComparedRow, Comparison, compare
 from schedsearch.figures.canvas import COLUMN_INCHES, save_widths
 from schedsearch.figures.comparison import draw_timelines
-from schedsearch.modulo.result import Progress
+from schedsearch.modulo.progress import PlanProgress
 from schedsearch.schedule_file import schedule_to_dict
 
 log = logging.getLogger(__name__)
@@ -47,21 +44,13 @@ def task(config: DictConfig) -> dict[str, float]:
         given = getattr(options.search, name.removeprefix("search."))
         require(given is None, name, given, "for a comparison", "leave it out")
     cache = cache_directory(options.search.cache_dir, "search.cache_dir")
-    with ExitStack() as bars:
-        shown: dict[str, SearchBar] = {}
-
-        def show(schedule: str, placement: Placement, progress: Progress) -> None:
-            name = f"{schedule}, {placement.name}"
-            if name not in shown:
-                shown[name] = bars.enter_context(SearchBar(placement.tick_ms, name))
-            shown[name](progress)
-
+    with PlanProgress() as show:
         found = compare(
             stages,
             options.schedules,
             options.search.num_micro_batches,
             num_chunks=options.num_chunks,
-            on_progress=show,
+            on_progress=lambda row, on, event: show.search(f"{row}, {on.name}", on.tick_ms, event),
             answer=lambda request, report: cached_search(cache, request, report)[0],
             **search_limits(options.search),
         )

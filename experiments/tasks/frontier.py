@@ -11,7 +11,6 @@ from omegaconf import DictConfig
 
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, read_options, require
-from experiments.config.progress import StepBar
 from experiments.config.records import EnergyOptions, FrontierCommandOptions
 from experiments.report.pictures import draw_pictures
 from experiments.report.report import save_frontier_report
@@ -45,6 +44,7 @@ from schedsearch.energy import EnergyError, simulate
 from schedsearch.energy.baselines import compute_baselines
 from schedsearch.energy.interchange import zeus_stages
 from schedsearch.energy.polishing import Polished
+from schedsearch.modulo.progress import StepBar
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,6 @@ from omegaconf import DictConfig
 
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, read_record, require, require_known, require_least
-from experiments.config.progress import PlanProgress
 from experiments.config.records import PlanCommandOptions
 from experiments.plan_steps.pipedream_plan import plan_profile
 from experiments.plan_steps.profiled_inputs import PlanInputs, profiled_inputs, refuse_given, required_model
@@ -37,6 +36,7 @@ from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.parallel_plan import PlanError
 from placements.spec import PlacementError
 from schedsearch.figures.canvas import save as save_figure
+from schedsearch.modulo.progress import PlanProgress
 from schedsearch.planning.explanation import explain, in_brief, in_words, legend, ranking
 from schedsearch.planning.planner import plan
 from schedsearch.planning.plans import PLAN_COLUMNS, Plans

@@ -13,7 +13,6 @@ from omegaconf import DictConfig
 
 from experiments.config.command import Failed
 from experiments.config.options import planned_by, read_options, require, require_least, require_path
-from experiments.config.progress import IterationBar
 from experiments.config.records import ProfileCommandOptions
 from experiments.config.run_options import (
     check_device_of,
@@ -38,6 +37,7 @@ from runtime.profiling.profiler import Cost, Sweep, blocking_by_clock, merged
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
 from schedsearch.baselines import gpipe
+from schedsearch.modulo.progress import IterationBar
 from schedsearch.schedule import Schedule
 
 log = logging.getLogger(__name__)

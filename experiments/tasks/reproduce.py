@@ -16,7 +16,6 @@ from omegaconf import DictConfig, OmegaConf
 from experiments.config.command import Interrupted
 from experiments.config.option_list import REPRODUCE, kinds_of
 from experiments.config.options import OptionError, read_record, require, require_known, require_least
-from experiments.config.progress import StepBar
 from experiments.config.records import ReproduceAllOptions, ReproduceOptions
 from experiments.reproductions.catalogue import ITEMS
 from experiments.reproductions.item import Claim, Item
@@ -26,6 +25,7 @@ from experiments.reproductions.results_page import PAGE, results_page
 from experiments.reproductions.run_item import MadeItem, run_item
 from experiments.steps.search_step import output_directory
 from placements.files import write_text
+from schedsearch.modulo.progress import StepBar
 
 log = logging.getLogger(__name__)
 

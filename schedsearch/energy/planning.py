@@ -41,6 +41,7 @@ def compute_frontier(
     profile: Profile,
     num_plans: int = 200,
     deadline_ms: float | Sequence[float] | None = None,
+    *,
     on_progress: OnProgress | None = None,
     curve: str = "hull",
 ) -> Frontier:

@@ -4,6 +4,7 @@ Knows solvers only as functions that answer a query, and neither methods nor cac
 read:
 
 - `result`: what a search is asked to make least, tells and answers.
+- `progress`: bars on standard error that show how far a search is.
 - `known`: what is known of the repetends of one size, and the next query.
 - `bisection`: one objective made least for one size.
 - `infeasible`: why there is no schedule.

@@ -18,9 +18,9 @@ from experiments.benchmarks.instances.tables import gaps, history, markdown
 from experiments.benchmarks.timing import load_solvers
 from experiments.config.command import INTERRUPTED
 from experiments.config.machine import machine
-from experiments.config.progress import StepBar
 from placements.files import read_json, write_json, write_text
 from placements.plain_data import Field, in_file
+from schedsearch.modulo.progress import StepBar
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import ScheduleFileError, read_schedule
 
