@@ -1,4 +1,4 @@
-"""Files that are whole or absent: written under a temporary name, then renamed."""
+"""Files that are whole or absent, written under a temporary name, then renamed; and rows as CSV text."""
 
 from __future__ import annotations
 
