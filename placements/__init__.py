@@ -2,7 +2,7 @@
 
 Rooms and files in the order in which to read them; each imports only those above it:
 
-    files             files that are whole or absent
+    files             files that are whole or absent, and rows as CSV text
     plain_data        plain data read field by field, with errors in one line
     spec              the blocks of one micro-batch, the devices they run on, and what they need
     operating_point   what a block costs at one clock

@@ -1,10 +1,13 @@
-"""Files that are whole or absent: written under a temporary name, then renamed."""
+"""Files that are whole or absent, written under a temporary name, then renamed; and rows as CSV text."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -53,6 +56,13 @@ def write_text(path: str | Path, text: str) -> Path:
 def write_json(path: str | Path, data: object) -> Path:
     """Write plain data as JSON; return its path."""
     return write_text(path, to_json(data) + "\n")
+
+
+def csv_text(header: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
+    """Return comma-separated text; None leaves a cell empty."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([header, *rows])
+    return text.getvalue()
 
 
 def read_json(path: str | Path, wanted: str, error: type[ValueError]) -> object:

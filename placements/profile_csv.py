@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from placements.files import write_text
+from placements.files import csv_text, write_text
 from placements.operating_point import OperatingPoint, ProfileError
 
 BLOCK_COLUMNS = ("block", "frequency", "time", "energy")
@@ -45,7 +45,6 @@ def write_profile_rows(path: Path, rows: Iterable[tuple[str, int | None, float, 
     Raises:
         ProfileError: The file cannot be written.
     """
-    text = io.StringIO()
     lines = [
         (
             block,
@@ -55,9 +54,8 @@ def write_profile_rows(path: Path, rows: Iterable[tuple[str, int | None, float, 
         )
         for block, clock_mhz, time_ms, energy_mj in rows
     ]
-    csv.writer(text, lineterminator="\n").writerows([BLOCK_COLUMNS, *lines])
     try:
-        write_text(path, text.getvalue())
+        write_text(path, csv_text(BLOCK_COLUMNS, lines))
     except OSError as error:
         raise ProfileError(f"{path}: cannot be written ({error.strerror}); give another path") from None
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from placements.spec import Block, Kind, Placement, PlacementError
+from placements.spec import Block, Kind, Placement, PlacementError, in_chain
 
 
 def v_shape(
@@ -250,8 +250,8 @@ def k_shape(
         raise PlacementError(f"num_devices: a K-shape needs at least 2 devices, not {num_devices}")
     half = num_devices // 2
     branches = [
-        _chain(_stages("F", range(half), forward_time, 1)),
-        _chain(_stages("F", range(half, num_devices), forward_time, 1)),
+        in_chain(_stages("F", range(half), forward_time, 1)),
+        in_chain(_stages("F", range(half, num_devices), forward_time, 1)),
     ]
     everywhere = tuple(range(num_devices))
     ends = tuple(branch[-1].name for branch in branches)
@@ -260,7 +260,7 @@ def k_shape(
     backward = [
         block
         for branch in branches
-        for block in _chain(_backwards(branch, Kind.B, backward_time), first_after=("JB",))
+        for block in in_chain(_backwards(branch, Kind.B, backward_time), first_after=("JB",))
     ]
     return _placement("k_shape", num_devices, [*branches[0], *branches[1], join, back, *backward], inference)
 
@@ -353,18 +353,12 @@ def _backwards(
     ]
 
 
-def _chain(blocks: list[Block], first_after: tuple[str, ...] = ()) -> list[Block]:
-    """Return the blocks, each after the one before it."""
-    afters = [first_after] + [(block.name,) for block in blocks]
-    return [replace(block, after=after) for block, after in zip(blocks, afters, strict=False)]
-
-
 def _there_and_back(
     forward: list[Block], backward: _Backward, times: dict[str, int] | None = None
 ) -> list[Block]:
     """Return the chain of the forward blocks and their backward; `times` are those of single blocks."""
     if not backward.split:
-        return _chain(forward + _backwards(forward, Kind.B, backward.time, times))
+        return in_chain(forward + _backwards(forward, Kind.B, backward.time, times))
     held = min((block.memory_on(device) for block in forward for device in block.devices), default=0)
     if not 0 <= backward.input_release <= held:
         raise PlacementError(
@@ -382,7 +376,7 @@ def _there_and_back(
         )
         for block, half in zip(_backwards(forward, Kind.W, backward.weight_time), inputs, strict=True)
     ]
-    return _chain(forward + inputs) + weights
+    return in_chain(forward + inputs) + weights
 
 
 def _placement(name: str, num_devices: int, blocks: list[Block], inference: bool) -> Placement:

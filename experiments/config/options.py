@@ -134,6 +134,10 @@ def _fill_in(data: dict[Any, Any]) -> None:
         plan = read_plan(chosen, read_gpu(read_fields(profile, ProfileOptions, "profile").gpu)).plan
         number, size = plan.num_micro_batches, plan.micro_batch_size
         recompute = list(recomputed_blocks(plan))
+    _replace_nulls(data, number, size, recompute)
+
+
+def _replace_nulls(data: dict[Any, Any], number: int, size: int, recompute: list[str]) -> None:
     for group, name, value in (
         ("search", "num_micro_batches", number),
         ("runtime", "micro_batch_size", size),
@@ -173,14 +177,7 @@ def _fill_in_runtime(data: dict[Any, Any], chosen: FilePlacementOptions) -> None
     """
     folder = Path(require_path("placement.path", chosen.path))
     found = of_plan(read_plan_file(folder / PLAN_FILES.plan), read_placement(folder / PLAN_FILES.placement))
-    for group, name, value in (
-        ("search", "num_micro_batches", found.num_micro_batches),
-        ("runtime", "micro_batch_size", found.micro_batch_size),
-        ("runtime", "recompute", list(found.recompute)),
-    ):
-        options = data.get(group)
-        if isinstance(options, dict) and options.get(name, value) is None:
-            options[name] = value
+    _replace_nulls(data, found.num_micro_batches, found.micro_batch_size, list(found.recompute))
     runtime = data.get("runtime")
     if isinstance(runtime, dict) and runtime.get("layers_per_block") is None:
         runtime["layers_per_block"] = found.shared_layers(runtime.get("num_layers"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, fields
@@ -15,6 +13,7 @@ from experiments.figures.cases import Row, placement_of
 from experiments.figures.pool import Found, collect
 from experiments.steps.search_step import output_directory
 from placements import PlacementError
+from placements.files import csv_text
 from placements.shapes import SHAPES
 from placements.shapes_in_ms import SHAPES_OF_STAGES
 from schedsearch.figures.canvas import save
@@ -102,15 +101,7 @@ def _in_short(row: Row) -> str:
 
 def to_csv(rows: Iterable[Row]) -> str:
     """Return rows as CSV; what is not there is empty, shares have six digits and seconds two."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in rows:
-        writer.writerow(_in_text(name, value) for name, value in asdict(row).items())
-    return text.getvalue()
-
-
-_FORM = {"seconds": ".2f", "bubble_rate": ".6f", "least_bubble_rate": ".6f"}
+    return csv_text(COLUMNS, ([_in_text(*cell) for cell in asdict(row).items()] for row in rows))
 
 
 def _in_text(name: str, value: object) -> str:

@@ -8,8 +8,6 @@ unrolled, so that the same options give the same rows.
 
 from __future__ import annotations
 
-import csv
-import io
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,6 +29,7 @@ from experiments.figures.pool import Found, collect
 from experiments.figures.sweep import check_search_options, shape_title
 from experiments.steps.search_step import output_directory
 from placements import Placement, PlacementError
+from placements.files import csv_text
 from placements.hardware import GPUS
 from placements.models.gpt import GPT_11B, gpt_m_shape
 from placements.models.transformer import hidden_bytes
@@ -225,12 +224,10 @@ def _always(ticks: float) -> Callable[[str, str], float]:
 
 def to_csv(rows: Iterable[Row]) -> str:
     """Return rows as CSV; numbers have six digits."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in rows:
-        writer.writerow(f"{value:.6g}" if isinstance(value, float) else value for value in astuple(row))
-    return text.getvalue()
+    cells = (
+        [f"{value:.6g}" if isinstance(value, float) else value for value in astuple(row)] for row in rows
+    )
+    return csv_text(COLUMNS, cells)
 
 
 def to_table(rows: Sequence[Row]) -> str:

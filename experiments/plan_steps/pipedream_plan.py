@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +12,7 @@ from experiments.config.records import PlanCommandOptions
 from experiments.plan_steps.profiled_inputs import refuse_given
 from experiments.steps.search_step import output_directory
 from placements.cluster import Cluster, read_cluster
-from placements.files import write_text
+from placements.files import csv_text, write_text
 from placements.placement_file import placement_to_yaml
 from placements.planners.parallel_plan import PlanError
 from placements.planners.pipedream.plan import PipelinePlan
@@ -60,7 +58,7 @@ def plan_profile(options: PlanCommandOptions) -> dict[str, float | str]:
     rows = _rows(graph, levels, best, memory_mib, batch)
     directory = output_directory()
     write_text(directory / "plan.md", explain_pipeline(best, graph, Path(path).name, rows))
-    write_text(directory / "plans.csv", _csv(rows))
+    write_text(directory / "plans.csv", csv_text(_COLUMNS, (row.values() for row in rows)))
     write_text(directory / "placement.yaml", placement_to_yaml(plan_placement(best, memory_mib)))
     for row in rows:
         shown = (
@@ -186,11 +184,3 @@ def _shown(row: Mapping[str, object]) -> list[str]:
     ]
     names = [str(row[name] or "") for name in ("name", "configuration", "bottleneck", "note")]
     return [names[0], names[1], figures[0], figures[1], names[2], figures[2], names[3]]
-
-
-def _csv(rows: list[Mapping[str, object]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()

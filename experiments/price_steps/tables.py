@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -11,6 +9,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from experiments.price_steps.disturbances import Disturbed
+from placements.files import csv_text
 from schedsearch.cluster.prices.market import Market
 from schedsearch.cluster.prices.reductions import Reduction
 
@@ -31,7 +30,7 @@ _HOUR_S = 3600.0
 
 def reductions_csv(found: Iterable[Reduction]) -> str:
     """Return what each strategy saves, as a factor."""
-    return _csv(COLUMNS, ([*_case(each), f"{each.reduction:.6f}"] for each in found))
+    return csv_text(COLUMNS, ([*_case(each), f"{each.reduction:.6f}"] for each in found))
 
 
 def costs_csv(found: Iterable[Reduction]) -> str:
@@ -43,7 +42,7 @@ def costs_csv(found: Iterable[Reduction]) -> str:
         ]
         for each in found
     )
-    return _csv(_COST_COLUMNS, rows)
+    return csv_text(_COST_COLUMNS, rows)
 
 
 def disturbances_csv(found: Iterable[Disturbed]) -> str:
@@ -56,7 +55,7 @@ def disturbances_csv(found: Iterable[Disturbed]) -> str:
         ]
         for each in found
     )
-    return _csv(_DISTURBED_COLUMNS, rows)
+    return csv_text(_DISTURBED_COLUMNS, rows)
 
 
 def hourly_prices_csv(market: Market) -> str:
@@ -70,7 +69,7 @@ def hourly_prices_csv(market: Market) -> str:
         for gpu in sorted(prices)
         for time_s, dollars in zip(times_s, prices[gpu], strict=True)
     )
-    return _csv(_PRICE_COLUMNS, rows)
+    return csv_text(_PRICE_COLUMNS, rows)
 
 
 def to_table(found: Sequence[Reduction]) -> str:
@@ -106,11 +105,3 @@ def _case(found: Reduction) -> list[str]:
 
 def _figure(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.6g}"
-
-
-def _csv(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
-    return text.getvalue()

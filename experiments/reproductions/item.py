@@ -132,6 +132,22 @@ class Item:
         return abs(row.ours - row.published) <= max(self.tolerance * abs(row.published), self.margin)
 
 
+@dataclass(frozen=True)
+class CaseOptions:
+    """Options of an item that has no others.
+
+    Attributes:
+        only: Cases to make; empty for all.
+    """
+
+    only: tuple[str, ...] = ()
+
+
+def cases_in(rows: Sequence[Row]) -> list[str]:
+    """Return the cases of rows, in their order."""
+    return list(dict.fromkeys(row.case for row in rows))
+
+
 def chosen_cases(known: Sequence[str], only: Sequence[str]) -> list[str]:
     """Return the cases that an option ``only`` names, in the item's order; all of them where it names none.
 

@@ -5,8 +5,6 @@ The module makes no rows.
 
 from __future__ import annotations
 
-import csv
-import io
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -18,7 +16,7 @@ from experiments.config.machine import machine
 from experiments.reproductions.item import Row
 from experiments.reproductions.kept_cases import PROJECT, plain_options
 from experiments.reproductions.run_item import MadeItem
-from placements.files import write_bytes, write_json, write_text
+from placements.files import csv_text, write_bytes, write_json, write_text
 from schedsearch.figures.canvas import image
 
 COLUMNS = ("case", "label", "metric", "ours", "published", "difference", "read_off", "claim", "note")
@@ -51,15 +49,12 @@ def write_item(made: MadeItem, size: str, folder: Path) -> list[Path]:
 
 def rows_to_csv(rows: Iterable[Row]) -> str:
     """Return rows as CSV with `COLUMNS`; what is not there is empty."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    lines = []
     for row in rows:
-        ours, difference = _plain(row.ours), _plain(row.difference)
+        values = map(_plain, (row.ours, row.published, row.difference))
         read_off, claim = str(row.read_off).lower(), row.claim or ""
-        values = (ours, _plain(row.published), difference, read_off, claim)
-        writer.writerow((row.case, row.label, row.metric, *values, row.note))
-    return text.getvalue()
+        lines.append((row.case, row.label, row.metric, *values, read_off, claim, row.note))
+    return csv_text(COLUMNS, lines)
 
 
 def manifest(made: MadeItem, size: str) -> dict[str, Any]:

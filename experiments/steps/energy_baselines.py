@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterator
 
 from experiments.config.options import require, require_known
 from experiments.config.records import EnergyOptions
 from experiments.steps.results import EnergyResult
+from placements.files import csv_text
 from schedsearch.energy import FrequencyPlan, changes_per_iteration, num_clock_changes
 from schedsearch.energy.baselines import BASELINES
 from schedsearch.schedule import Schedule
@@ -71,11 +70,7 @@ def baselines_to_dict(schedule: Schedule, tuned: EnergyResult) -> dict[str, obje
 
 def baselines_to_csv(schedule: Schedule, tuned: EnergyResult) -> str:
     """Return a row for each plan of each baseline; a ``gap`` is empty if no lower bound is above 0."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows(row for row, _ in _rows(schedule, tuned))
-    return text.getvalue()
+    return csv_text(COLUMNS, (row for row, _ in _rows(schedule, tuned)))
 
 
 def describe_baselines(schedule: Schedule, tuned: EnergyResult) -> list[str]:

@@ -5,12 +5,11 @@ All is over an equal time, the straggler's, against all clocks at maximum (Perse
 
 from __future__ import annotations
 
-import csv
-import io
 import shutil
 from collections.abc import Iterator
 
 from experiments.steps.results import EnergyResult
+from placements.files import csv_text
 from schedsearch.energy import FrequencyPlan
 from schedsearch.energy.frontier import TIME_TOLERANCE
 
@@ -40,11 +39,8 @@ def columns(tuned: EnergyResult) -> list[str]:
 
 def savings_csv(tuned: EnergyResult) -> str:
     """Return the table as CSV."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["saved_against", *columns(tuned)])
-    writer.writerows(["all_maximum", *row] for row in savings_rows(tuned))
-    return text.getvalue()
+    rows = (["all_maximum", *row] for row in savings_rows(tuned))
+    return csv_text(["saved_against", *columns(tuned)], rows)
 
 
 def describe_savings(tuned: EnergyResult) -> list[str]:

@@ -31,8 +31,7 @@ from experiments.report.cluster_report import (
     save_loads_report,
 )
 from experiments.steps.search_step import output_directory
-from placements.files import write_text
-from schedsearch.cluster.inputs.table import csv_text
+from placements.files import csv_text, write_text
 
 log = logging.getLogger(__name__)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +13,7 @@ from experiments.config.command import Interrupted
 from experiments.config.options import read_record, require, require_known, require_once
 from experiments.config.records import ClusterStudyOptions
 from experiments.steps.search_step import output_directory
-from placements.files import write_json, write_text
+from placements.files import csv_text, write_json, write_text
 from placements.hardware import GPUS
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.planned_jobs.drawn_jobs import DrawOptions, drawn_jobs
@@ -139,9 +137,7 @@ def _table(options: ClusterStudyOptions, cluster: GpuCluster, directory: Path) -
 def _save(found: StudyResult, directory: Path) -> None:
     rows = found.rows()
     write_json(directory / "cluster_study.json", {"end_h": found.end_s / 3600, "runs": rows})
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([list(rows[0]), *(list(row.values()) for row in rows)])
-    write_text(directory / "cluster_study.csv", text.getvalue())
+    write_text(directory / "cluster_study.csv", csv_text(rows[0], (row.values() for row in rows)))
     write_text(directory / "cluster_study.md", "".join(f"{line}\n" for line in _shown(found)))
     save_figure(draw_savings(rows), directory / "savings")
     save_figure(draw_power_by_hour(found.kw_by_hour()), directory / "power_by_hour")

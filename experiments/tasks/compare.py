@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import logging
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -19,7 +17,7 @@ from experiments.report.comparison_report import save_comparison_report
 from experiments.steps.profile_reading import CostSource, stages_cost_source
 from experiments.steps.schedule_finding import cache_directory, search_limits
 from experiments.steps.search_step import output_directory
-from placements.files import write_json, write_text
+from placements.files import csv_text, write_json, write_text
 from placements.stage_file import read_stages, with_memory
 from schedsearch.cache import cached_search
 from schedsearch.comparison import COLUMNS, ComparedRow, Comparison, compare
@@ -82,11 +80,7 @@ def save(found: Comparison, stages: Path, directory: Path, costs: CostSource) ->
 
 def to_csv(rows: Sequence[ComparedRow]) -> str:
     """Return the table as CSV; empty where a figure does not apply."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(row.to_dict() for row in rows)
-    return text.getvalue()
+    return csv_text(COLUMNS, (row.to_dict().values() for row in rows))
 
 
 _SHOWN: Mapping[str, tuple[str, str]] = {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import logging
 from pathlib import Path
@@ -18,7 +16,7 @@ from experiments.plan_steps.pipedream_plan import plan_profile
 from experiments.plan_steps.profiled_inputs import PlanInputs, profiled_inputs, refuse_given, required_model
 from experiments.steps.search_step import output_directory
 from placements.cluster import Cluster, ClusterError, read_cluster
-from placements.files import write_json, write_text
+from placements.files import csv_text, write_json, write_text
 from placements.models.calibration import Calibration
 from placements.models.chain import ModelShape
 from placements.models.costs import CostOptions, model_error_percent
@@ -52,6 +50,8 @@ _WORDS = {
     PlanStatus.INFEASIBLE: "infeasible",
     PlanStatus.UNKNOWN: "unknown",
 }
+
+_TRIAL_COLUMNS = ("batch", "stages", "gpus_per_stage", "micro_batches", "bound_ms", "time_ms", "reason")
 
 _RECOMPUTE = ("none", "selective", "full")
 
@@ -108,8 +108,9 @@ def save(plans: Plans, directory: Path, costs_in_words: str) -> list[str]:
     """
     proved = "".join(f"\n{line}.\n" for line in _proved(plans))
     write_text(directory / "plan.md", explain(plans, costs_in_words) + proved)
-    write_text(directory / "trials.csv", _csv(_trial_rows(plans)))
-    write_text(directory / "plans.csv", _csv([PLAN_COLUMNS, *(list(row.values()) for row in plans.rows())]))
+    trials = ([batch, *trial] for batch, trial in plans.trials)
+    write_text(directory / "trials.csv", csv_text(_TRIAL_COLUMNS, trials))
+    write_text(directory / "plans.csv", csv_text(PLAN_COLUMNS, (row.values() for row in plans.rows())))
     write_json(directory / "plans.json", plans.to_dict())
     if not plans.proposed:
         return []
@@ -179,17 +180,6 @@ def _proved(plans: Plans) -> list[str]:
             line += f"; {why} with {found.num_left} numbers left"
         lines.append(line)
     return lines
-
-
-def _trial_rows(plans: Plans) -> list[list[Any]]:
-    head = ["batch", "stages", "gpus_per_stage", "micro_batches", "bound_ms", "time_ms", "reason"]
-    return [head, *([batch, *trial] for batch, trial in plans.trials)]
-
-
-def _csv(rows: Any) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
 
 
 def _inputs(options: PlanCommandOptions) -> PlanInputs:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import logging
 from collections.abc import Sequence
 
@@ -15,7 +13,7 @@ from experiments.predictions.errors import Errors, counted, rankings
 from experiments.predictions.measured_folder import read_measured_folder
 from experiments.predictions.prediction import Prediction, predict
 from experiments.steps.search_step import output_directory
-from placements.files import write_text
+from placements.files import csv_text, write_text
 
 log = logging.getLogger(__name__)
 
@@ -54,15 +52,13 @@ def task(config: DictConfig) -> dict[str, float]:
 
 def to_csv(predictions: Sequence[Prediction]) -> str:
     """Return the table as CSV; empty where a figure was not measured or cannot be predicted."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    rows = []
     for each in predictions:
         measured = each.measured
         times, memory = (measured.measured_s, each.predicted_s), (measured.measured_gib, each.predicted_gib)
         figures = [*(_shown(value, 5) for value in times), *(_shown(value, 3) for value in memory)]
-        writer.writerow([measured.name, *figures, each.note])
-    return text.getvalue()
+        rows.append([measured.name, *figures, each.note])
+    return csv_text(COLUMNS, rows)
 
 
 def _shown(value: float | None, places: int) -> str:

@@ -18,7 +18,7 @@ from itertools import pairwise
 from placements.measured.layer_profile import FLOAT_BYTES, LayerProfile, NotProfiledError
 from placements.measured.link_fit import GpuGroup, Links
 from placements.measured.plan_file import ReplicatedPlan, ReplicatedStage
-from placements.spec import Block, Kind, Placement
+from placements.spec import Block, Kind, Placement, in_chain
 
 STATIC_BYTES = 20
 """Per weight in 32 bits: weight, gradient, two moments of Adam, and the flat copy of gradients that is summed
@@ -71,10 +71,13 @@ def place_measured(plan: ReplicatedPlan, known: Measurements) -> Placement:
     """
     costs = [_stage_cost(plan, stage, known) for stage in plan.stages]
     hops = [_hop(plan, a, b, known) for a, b in pairwise(plan.stages)]
+    updates = [
+        Block(f"O{i}", Kind.O, (i,), _ticks(cost.update_ms), after=("B0",)) for i, cost in enumerate(costs)
+    ]
     return Placement(
         "measured_plan",
         len(costs),
-        tuple(_blocks(costs, hops)),
+        (*in_chain(_blocks(costs, hops)), *updates),
         tick_ms=_TICK_MS,
         static_memory=tuple(cost.static_mib for cost in costs),
         num_gpus=tuple(sum(group.size for group in stage.replicas) for stage in plan.stages),
@@ -162,25 +165,18 @@ def _pairs(before: tuple[GpuGroup, ...], after: tuple[GpuGroup, ...]) -> Iterato
 
 
 def _blocks(costs: list[_StageCost], hops: list[_Hop]) -> Iterator[Block]:
-    """Yield forward down the stages, backward up again, and the updates once the first stage is through."""
-    after: tuple[str, ...] = ()
+    """Yield forward down the stages and backward up again."""
     for i, cost in enumerate(costs):
         gather_ms = hops[i - 1].gather_activation_ms if i else 0.0
-        yield Block(f"F{i}", Kind.F, (i,), _ticks(gather_ms + cost.forward_ms), cost.kept_mib, after)
-        after = (f"F{i}",)
+        yield Block(f"F{i}", Kind.F, (i,), _ticks(gather_ms + cost.forward_ms), cost.kept_mib)
         if i < len(hops):
-            yield Block(f"A{i}", Kind.F, (i, i + 1), _ticks(hops[i].activation_ms), 0, after)
-            after = (f"A{i}",)
+            yield Block(f"A{i}", Kind.F, (i, i + 1), _ticks(hops[i].activation_ms))
     for i, cost in reversed(list(enumerate(costs))):
         gather_ms = hops[i].gather_gradient_ms if i < len(hops) else 0.0
         if i < len(hops):
-            yield Block(f"G{i}", Kind.B, (i, i + 1), _ticks(hops[i].gradient_ms), 0, after)
-            after = (f"G{i}",)
+            yield Block(f"G{i}", Kind.B, (i, i + 1), _ticks(hops[i].gradient_ms))
         ticks, working = _ticks(gather_ms + cost.backward_ms), cost.kept_mib + cost.working_mib
-        yield Block(f"B{i}", Kind.B, (i,), ticks, -cost.kept_mib, after, transient=working)
-        after = (f"B{i}",)
-    for i, cost in enumerate(costs):
-        yield Block(f"O{i}", Kind.O, (i,), _ticks(cost.update_ms), after=("B0",))
+        yield Block(f"B{i}", Kind.B, (i,), ticks, -cost.kept_mib, transient=working)
 
 
 def _ticks(ms: float) -> int:

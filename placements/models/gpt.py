@@ -11,7 +11,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from placements.cluster import LINK_EFFICIENCY
 from placements.hardware import Gpu
 from placements.models.gpt_costs import (
     BlockPair,
@@ -21,15 +20,7 @@ from placements.models.gpt_costs import (
     least_largest_shares,
     stage_pairs,
 )
-from placements.models.rates import (
-    COPY_COMPUTE_SHARE,
-    MEMORY_EFFICIENCY,
-    MODEL_FLOPS_UTILISATION,
-    OUTPUT_LAYER_UTILISATION,
-    RESERVE_GIB,
-    Rates,
-    tick_for,
-)
+from placements.models.rates import COPY_COMPUTE_SHARE, Rates, tick_for
 from placements.models.transformer import (
     HALF_BYTES,
     GptConfig,
@@ -37,7 +28,7 @@ from placements.models.transformer import (
     position_parameters,
     table_parameters,
 )
-from placements.spec import Block, Kind, Placement, PlacementError
+from placements.spec import Block, Kind, Placement, PlacementError, in_chain
 
 __all__ = ["GPT_11B", "GptConfig", "gpt_compute_shares", "gpt_m_shape", "gpt_v_shape"]
 
@@ -60,12 +51,8 @@ def gpt_m_shape(
     *,
     num_gpus: int = 1,
     data_parallel: int = 1,
-    model_flops_utilisation: float = MODEL_FLOPS_UTILISATION,
-    output_layer_utilisation: float = OUTPUT_LAYER_UTILISATION,
-    memory_efficiency: float = MEMORY_EFFICIENCY,
-    link_efficiency: float = LINK_EFFICIENCY,
-    reserve_gib: float = RESERVE_GIB,
     tick_ms: float | None = None,
+    **rates: float,
 ) -> Placement:
     """Return a GPT whose vocabulary stands on all devices and whose layers stand in stages (Tessel, Fig. 8a).
 
@@ -90,13 +77,9 @@ def gpt_m_shape(
         num_devices: Stages of layers, and shards of the vocabulary.
         num_gpus: That each device stands for.
         data_parallel: 1: groups of a block on all devices would not be those of a stage.
-        model_flops_utilisation: Share of the peak that layers reach; above 0, at most 1.
-        output_layer_utilisation: Likewise, of the output layer.
-        memory_efficiency: Share of the memory bandwidth that is reached; above 0, at most 1.
-        link_efficiency: Likewise, of the link bandwidth.
-        reserve_gib: Memory that neither parameters nor activations may use.
         tick_ms: Length of a tick; by default the longest power of ten of which the shortest block has at
             least 100.
+        rates: What the GPU reaches, by the names of `placements.models.rates.Rates`.
 
     Returns:
         Memory in MiB, rounded up; the capacity is what weights, gradients, optimizer and reserve leave.
@@ -104,20 +87,12 @@ def gpt_m_shape(
     Raises:
         PlacementError: An argument is out of its range, or one micro-batch does not fit.
     """
-    rates = Rates(
-        gpu,
-        model_flops_utilisation,
-        output_layer_utilisation,
-        memory_efficiency,
-        link_efficiency,
-        reserve_gib,
-    )
     if data_parallel != 1:
         raise PlacementError(
             f"data_parallel: {data_parallel} is not 1, and arrangement m_shape is not costed with groups "
             "that share the samples; use arrangement=v_shape, or give 1"
         )
-    shared = SharedGpt.of(config, rates, num_devices, num_gpus, data_parallel)
+    shared = SharedGpt.of(config, Rates(gpu, **rates), num_devices, num_gpus, data_parallel)
     shards = num_devices * num_gpus
     rows = math.ceil(config.vocab_size / shards)
     everywhere = tuple(range(num_devices))
@@ -145,12 +120,8 @@ def gpt_v_shape(
     *,
     num_gpus: int = 1,
     data_parallel: int = 1,
-    model_flops_utilisation: float = MODEL_FLOPS_UTILISATION,
-    output_layer_utilisation: float = OUTPUT_LAYER_UTILISATION,
-    memory_efficiency: float = MEMORY_EFFICIENCY,
-    link_efficiency: float = LINK_EFFICIENCY,
-    reserve_gib: float = RESERVE_GIB,
     tick_ms: float | None = None,
+    **rates: float,
 ) -> Placement:
     """Return a GPT in one stage per device, embedding in the first, output layer and loss in the last.
 
@@ -168,12 +139,8 @@ def gpt_v_shape(
         num_devices: Stages.
         num_gpus: That each device stands for.
         data_parallel: Groups of so many; a divisor.
-        model_flops_utilisation: See `gpt_m_shape`, as for those that follow.
-        output_layer_utilisation: Share of the peak.
-        memory_efficiency: Share of the memory bandwidth.
-        link_efficiency: Share of the link bandwidth.
-        reserve_gib: Memory that neither parameters nor activations may use.
         tick_ms: Length of a tick.
+        rates: See `gpt_m_shape`.
 
     Returns:
         Memory in MiB, as in `gpt_m_shape`.
@@ -181,15 +148,7 @@ def gpt_v_shape(
     Raises:
         PlacementError: An argument is out of its range, or one micro-batch does not fit.
     """
-    rates = Rates(
-        gpu,
-        model_flops_utilisation,
-        output_layer_utilisation,
-        memory_efficiency,
-        link_efficiency,
-        reserve_gib,
-    )
-    shared = SharedGpt.of(config, rates, num_devices, num_gpus, data_parallel)
+    shared = SharedGpt.of(config, Rates(gpu, **rates), num_devices, num_gpus, data_parallel)
     config, shards, last = shared.config, shared.strategy.tensor_parallel, num_devices - 1
     rows, (looked_up, out) = math.ceil(config.vocab_size / shards), shared.ends(shards)
     forward, backward, kept = ([0.0] * num_devices for _ in range(3))
@@ -259,7 +218,15 @@ def _placement(
     shortest_ms = min(min(pair.forward_ms, pair.backward_ms) for pair in pairs)
     tick_ms = tick_for(shortest_ms, tick_ms)
     groups = shared.strategy.data_parallel
-    blocks = [replace(block, data_parallel=groups) for block in _chain(pairs, tick_ms)]
+    whole = [
+        Block(pair.forward, Kind.F, pair.devices, round(pair.forward_ms / tick_ms), pair.kept_mib)
+        for pair in pairs
+    ]
+    whole += [
+        Block(pair.backward, Kind.B, pair.devices, round(pair.backward_ms / tick_ms), -pair.kept_mib)
+        for pair in reversed(pairs)
+    ]
+    blocks = [replace(block, data_parallel=groups) for block in in_chain(whole)]
     transfer_ticks = math.ceil(shared.rates.transfer_ms(hidden_bytes(shared.config)) / tick_ms)
     return Placement(
         name,
@@ -284,15 +251,4 @@ def _exchanges(shared: SharedGpt, parameters: Sequence[float], tick_ms: float) -
     return [
         Block(f"O{stage}", Kind.O, (stage,), max(1, round(time_ms / tick_ms)), after=(f"B{stage}",))
         for stage, time_ms in enumerate(times_ms)
-    ]
-
-
-def _chain(pairs: Sequence[BlockPair], tick_ms: float) -> list[Block]:
-    """Return the blocks, each after the one before it."""
-    whole = [(pair.forward, Kind.F, pair, pair.forward_ms, pair.kept_mib) for pair in pairs]
-    whole += [(pair.backward, Kind.B, pair, pair.backward_ms, -pair.kept_mib) for pair in reversed(pairs)]
-    afters: list[tuple[str, ...]] = [(), *((name,) for name, *_ in whole)]
-    return [
-        Block(name, kind, pair.devices, round(time_ms / tick_ms), memory, after)
-        for (name, kind, pair, time_ms, memory), after in zip(whole, afters, strict=False)
     ]

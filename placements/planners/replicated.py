@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from placements.spec import Block, Kind, Placement, PlacementError
+from placements.spec import Block, Kind, Placement, PlacementError, in_chain
 
 
 def replicated_stages(
@@ -45,14 +45,11 @@ def replicated_stages(
             f"{len(backward_time)}; give one entry for each stage"
         )
     first = [0, *itertools.accumulate(replicas)]
-    blocks = []
+    blocks: list[Block] = []
     for i in range(math.lcm(*replicas)):
-        before: tuple[str, ...] = ()
         devices = [(first[s] + i % count,) for s, count in enumerate(replicas)]
-        for s, on in enumerate(devices):
-            blocks.append(Block(f"F{s}_{i}", Kind.F, on, forward_time[s], stage_memory, before))
-            before = (f"F{s}_{i}",)
-        for s, on in reversed(list(enumerate(devices))):
-            blocks.append(Block(f"B{s}_{i}", Kind.B, on, backward_time[s], -stage_memory, before))
-            before = (f"B{s}_{i}",)
+        stages = list(enumerate(devices))
+        down = [Block(f"F{s}_{i}", Kind.F, on, forward_time[s], stage_memory) for s, on in stages]
+        up = [Block(f"B{s}_{i}", Kind.B, on, backward_time[s], -stage_memory) for s, on in stages[::-1]]
+        blocks += in_chain(down + up)
     return Placement("-".join(map(str, replicas)), first[-1], tuple(blocks))

@@ -1,8 +1,7 @@
 """Scripts, read: their calls and their job, for any number of micro-batches that their loops allow.
 
 It is the only reader of scripts. It knows neither processes nor transfers, and does not load torch itself.
-What is read here can be checked before anything is started. A script from before there was a ``job.json``
-holds its data as constants, and is read as well.
+What is read here can be checked before anything is started.
 """
 
 from __future__ import annotations

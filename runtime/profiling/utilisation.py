@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from placements import Placement
-from placements.files import write_text
+from placements.files import csv_text, write_text
 from runtime.plans.planned import Planned
 from runtime.profiling.records import Record, aligned
 from runtime.profiling.zero_comm import zero_comm_spans
@@ -71,18 +69,15 @@ class UtilisationTable:
 
     def write_csv(self, path: str | Path) -> Path:
         """Write a row for each device; return the path."""
-        text = io.StringIO()
-        rows = csv.writer(text, lineterminator="\n")
-        rows.writerow(
-            ["device", "planned_ms", "free_transfers_ms", "measured_ms"]
-            + ["planned_busy", "free_transfers_busy", "measured_busy", "waiting", "peak_held_bytes"]
-        )
+        header = ["device", "planned_ms", "free_transfers_ms", "measured_ms"]
+        header += ["planned_busy", "free_transfers_busy", "measured_busy", "waiting", "peak_held_bytes"]
+        rows = []
         times = [self.planned_ms, self.zero_comm_ms, self.measured_ms]
         for device, shares in enumerate(self.devices):
             of_device = [shares.planned, shares.zero_comm, shares.measured, shares.waiting]
             cells = ["" if value is None else f"{value:.6g}" for value in (*times, *of_device)]
-            rows.writerow([device, *cells, "" if shares.peak_held_bytes is None else shares.peak_held_bytes])
-        return write_text(path, text.getvalue())
+            rows.append([device, *cells, shares.peak_held_bytes])
+        return write_text(path, csv_text(header, rows))
 
 
 def utilisation_table(

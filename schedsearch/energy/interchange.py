@@ -7,11 +7,10 @@ other kinds of blocks, nor for a block on several devices.
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 
 from placements import Kind, Placement, Profile
+from placements.files import csv_text
 from schedsearch.energy.bound import LowerBound
 from schedsearch.energy.frontier import FrequencyPlan, Frontier
 from schedsearch.energy.graph import EnergyError
@@ -52,7 +51,7 @@ def frequencies_csv(schedule: Schedule, profile: Profile, plan: FrequencyPlan) -
     """
     points = operating_points(schedule, profile, plan.clock_mhz)
     start_ms = simulate(schedule, profile, plan.clock_mhz).start_ms
-    return _csv(
+    return csv_text(
         FREQUENCY_COLUMNS,
         (
             (
@@ -80,7 +79,7 @@ def frontier_csv(schedule: Schedule, frontier: Frontier) -> str:
         straggler and so is not on the frontier.
     """
     alone = {id(plan) for plan in frontier.without_straggler}
-    return _csv(
+    return csv_text(
         FRONTIER_COLUMNS,
         (
             (
@@ -171,11 +170,3 @@ def _instructions(schedule: Schedule, plan: FrequencyPlan, device: int) -> list[
         (_INSTRUCTION[by_name[name].kind], plan.clock_mhz[name][micro_batch])
         for name, micro_batch in schedule.order(device)
     ]
-
-
-def _csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
-    return text.getvalue()

@@ -19,7 +19,7 @@ from typing import Any
 
 from experiments.benchmarks.instances.instance_file import FOLDER, Instance
 from placements import Placement
-from placements.files import write_bytes, write_text
+from placements.files import csv_text, write_bytes, write_text
 from schedsearch.bounds.ends import device_span_bound
 from schedsearch.bounds.load_and_path import load_bound
 from schedsearch.device_span import device_spans, first_starts, with_least_device_span
@@ -341,13 +341,8 @@ class Library:
             stored[name] = answers
         text = json.dumps(stored, separators=(",", ":"))
         write_bytes(self._path(group), gzip.compress(text.encode(), mtime=0))
-        table = io.StringIO()
-        rows = csv.writer(table, lineterminator="\n")
-        rows.writerow(COLUMNS)
-        for _, known in sorted(self.best.items()):
-            values: Sequence[Any] = [getattr(known, name) for name in COLUMNS]
-            rows.writerow(["" if value is None else value for value in values])
-        write_text(self._folder / "best_known.csv", table.getvalue())
+        rows = ([getattr(known, name) for name in COLUMNS] for _, known in sorted(self.best.items()))
+        write_text(self._folder / "best_known.csv", csv_text(COLUMNS, rows))
 
 
 def _status(known: BestKnown, is_infeasible: bool) -> str:

@@ -10,8 +10,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from experiments.reproductions.dissertation.parameters_and_days import TableOptions
-from experiments.reproductions.item import Claim, Item, Row, Trend, chosen_cases
+from experiments.reproductions.item import CaseOptions, Claim, Item, Row, Trend, cases_in, chosen_cases
 from placements import Placement
 from placements.shapes import loop_shape, v_shape
 from schedsearch.baselines import gpipe, interleaved_one_f_one_b, one_f_one_b
@@ -49,11 +48,11 @@ def _powers_of_two(most: int) -> list[int]:
     return [2**i for i in range(most.bit_length()) if 2**i <= most]
 
 
-def _figure_4_6_cases(options: TableOptions) -> list[str]:
+def _figure_4_6_cases(options: CaseOptions) -> list[str]:
     return chosen_cases(list(_CURVES), options.only)
 
 
-def _figure_4_6_rows(_: TableOptions, case: str) -> list[Row]:
+def _figure_4_6_rows(_: CaseOptions, case: str) -> list[Row]:
     """Return a row for each data-parallel size d: p = n / d stages run b' / d micro-batches."""
     n, batch = _CURVES[case]
     rows = []
@@ -64,7 +63,7 @@ def _figure_4_6_rows(_: TableOptions, case: str) -> list[Row]:
 
 
 def _figure_4_6_trends(rows: Sequence[Row]) -> list[Trend]:
-    curves = [[row.ours or 0.0 for row in rows if row.case == case] for case in _cases_in(rows)]
+    curves = [[row.ours or 0.0 for row in rows if row.case == case] for case in cases_in(rows)]
     falling = [all(b < a for a, b in itertools.pairwise(curve)) for curve in curves]
     return [
         Trend("the bubble shrinks with more data parallelism", all(falling), f"on all {len(falling)} curves")
@@ -76,22 +75,18 @@ def _draw_figure_4_6(rows: Sequence[Row]) -> Any:
         "n = {}, b' = {}".format(*_CURVES[case]): [
             Point(float(row.label[2:]), row.ours or 0.0) for row in rows if row.case == case
         ]
-        for case in _cases_in(rows)
+        for case in cases_in(rows)
     }
     return draw_panels(
         [Panel("1F1B", curves)], "data-parallel size d", "idle time / computing", "Size of the bubble"
     )
 
 
-def _cases_in(rows: Sequence[Row]) -> list[str]:
-    return list(dict.fromkeys(row.case for row in rows))
-
-
-def _tensor_cases(options: TableOptions) -> list[str]:
+def _tensor_cases(options: CaseOptions) -> list[str]:
     return chosen_cases([f"t{t}" for t in _powers_of_two(TENSOR_GPUS)], options.only)
 
 
-def _tensor_rows(_: TableOptions, case: str) -> list[Row]:
+def _tensor_rows(_: CaseOptions, case: str) -> list[Row]:
     t = int(case[1:])
     schedule = one_f_one_b(v_shape(TENSOR_GPUS // t), TENSOR_MICRO_BATCHES)
     published = (TENSOR_GPUS / t - 1) / TENSOR_MICRO_BATCHES
@@ -105,11 +100,11 @@ _MAKERS: dict[str, tuple[Callable[[Placement, int], Schedule], int]] = {
 }
 
 
-def _scheme_cases(options: TableOptions) -> list[str]:
+def _scheme_cases(options: CaseOptions) -> list[str]:
     return chosen_cases(list(_MAKERS), options.only)
 
 
-def _scheme_rows(_: TableOptions, case: str) -> list[Row]:
+def _scheme_rows(_: CaseOptions, case: str) -> list[Row]:
     make, chunks = _MAKERS[case]
     rows = []
     for p, m in SCHEMES:
@@ -155,8 +150,8 @@ FIGURE_4_6_ITEM = Item(
     "Narayanan's dissertation, Fig. 4.6",
     "Bubble by data-parallel size",
     Claim.EXACT,
-    TableOptions,
-    TableOptions(only=("n32_b32",)),
+    CaseOptions,
+    CaseOptions(only=("n32_b32",)),
     _figure_4_6_cases,
     _figure_4_6_rows,
     _figure_4_6_trends,
@@ -169,8 +164,8 @@ TENSOR_ITEM = Item(
     "Narayanan's dissertation, Sec. 4.3.2",
     "Bubble by tensor-parallel size",
     Claim.EXACT,
-    TableOptions,
-    TableOptions(only=("t8",)),
+    CaseOptions,
+    CaseOptions(only=("t8",)),
     _tensor_cases,
     _tensor_rows,
     because="The text has no values; published are its formula, (n / t - 1) / m.",
@@ -181,8 +176,8 @@ TABLE_7_1_ITEM = Item(
     "Narayanan's dissertation, Tables 1.1 and 7.1",
     "Bubbles and activations of pipelining schemes",
     Claim.EXACT,
-    TableOptions,
-    TableOptions(),
+    CaseOptions,
+    CaseOptions(),
     _scheme_cases,
     _scheme_rows,
     _scheme_trends,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiments.reproductions.dissertation.parameters_and_days import TableOptions
 from experiments.reproductions.dissertation.published import BATCH_SIZES_2, TABLE_2_2
-from experiments.reproductions.item import Claim, Item, Row, Trend, chosen_cases
+from experiments.reproductions.item import CaseOptions, Claim, Item, Row, Trend, chosen_cases
 from placements.models.vision import VISION_MODELS
 from placements.planners.pipedream.computed_profile import computed_profile
 from placements.planners.pipedream.planner import best_plan, data_parallel_plan
@@ -22,11 +21,11 @@ _SPEED_UPS = {"vgg16": 5.3, "alexnet": 5.0, "resnet50": 1.0}
 SPEED_UP = "speed_up"
 
 
-def _cases(options: TableOptions) -> list[str]:
+def _cases(options: CaseOptions) -> list[str]:
     return chosen_cases(list(TABLE_2_2), options.only)
 
 
-def _rows(_: TableOptions, case: str) -> list[Row]:
+def _rows(_: CaseOptions, case: str) -> list[Row]:
     profile = computed_profile(VISION_MODELS[case](), BATCH_SIZES_2[case], TFLOPS)
     plan, together = best_plan(profile, WORKERS), data_parallel_plan(profile, WORKERS)
     published = TABLE_2_2[case]
@@ -64,8 +63,8 @@ TABLE_2_2_ITEM = Item(
     "Narayanan's dissertation, Table 2.2",
     "PipeDream's configurations for 16 workers",
     Claim.EXACT,
-    TableOptions,
-    TableOptions(),
+    CaseOptions,
+    CaseOptions(),
     _cases,
     _rows,
     _trends,

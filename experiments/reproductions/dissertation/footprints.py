@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiments.reproductions.dissertation.configurations import TFLOPS
-from experiments.reproductions.dissertation.parameters_and_days import TableOptions
 from experiments.reproductions.dissertation.published import BATCH_SIZES_2
-from experiments.reproductions.item import Claim, Item, Row, Trend, chosen_cases
+from experiments.reproductions.item import CaseOptions, Claim, Item, Row, Trend, cases_in, chosen_cases
 from placements.models.vision import VISION_MODELS
 from placements.planners.pipedream.computed_profile import computed_profile
 from placements.planners.pipedream.plan import PipelinePlan
@@ -42,11 +41,11 @@ def _profile(model: str) -> ProfileGraph:
     return computed_profile(VISION_MODELS[model](), BATCH_SIZES_2[model], TFLOPS)
 
 
-def _cases(options: TableOptions) -> list[str]:
+def _cases(options: CaseOptions) -> list[str]:
     return chosen_cases(list(BATCH_SIZES_2), options.only)
 
 
-def _memory_rows(_: TableOptions, case: str) -> list[Row]:
+def _memory_rows(_: CaseOptions, case: str) -> list[Row]:
     profile = _profile(case)
     (together,) = data_parallel_plan(profile, WORKERS).stages
     stages = straight_plan(profile, WORKERS).stages
@@ -57,7 +56,7 @@ def _memory_rows(_: TableOptions, case: str) -> list[Row]:
 
 def _memory_trends(rows: Sequence[Row]) -> list[Trend]:
     ratios = {}
-    for case in dict.fromkeys(row.case for row in rows):
+    for case in cases_in(rows):
         held = {row.label: row.ours or 0.0 for row in rows if row.case == case}
         ratios[case] = max(mib for label, mib in held.items() if label != TOGETHER) / held[TOGETHER]
     shown = ", ".join(f"{case} {ratio:.2f} times" for case, ratio in ratios.items())
@@ -65,7 +64,7 @@ def _memory_trends(rows: Sequence[Row]) -> list[Trend]:
     return [Trend(says, all(ratio <= 1.25 for ratio in ratios.values()), shown)]
 
 
-def _traffic_rows(_: TableOptions, case: str) -> list[Row]:
+def _traffic_rows(_: CaseOptions, case: str) -> list[Row]:
     profile, samples = _profile(case), BATCH_SIZES_2[case]
     plans = [straight_plan(profile, WORKERS), best_plan(profile, WORKERS)]
     pipeline = min((plan for plan in plans if len(plan.stages) > 1), key=lambda plan: plan.time_ms)
@@ -78,7 +77,7 @@ def _traffic_rows(_: TableOptions, case: str) -> list[Row]:
 
 def _traffic_trends(rows: Sequence[Row]) -> list[Trend]:
     sent = {(row.case, row.label): row.ours or 0.0 for row in rows}
-    cases = dict.fromkeys(row.case for row in rows)
+    cases = cases_in(rows)
     ratios = {case: sent[case, "pipeline"] / sent[case, TOGETHER] for case in cases}
     shown = ", ".join(f"{case} {ratio:.2f} times" for case, ratio in ratios.items())
     far_less = all(ratio < 0.5 for case, ratio in ratios.items() if case != "resnet50")
@@ -106,8 +105,8 @@ FOOTPRINT_ITEMS = (
         "Narayanan's dissertation, Fig. 2.15",
         "Memory of straight pipelines on four workers",
         Claim.TREND,
-        TableOptions,
-        TableOptions(),
+        CaseOptions,
+        CaseOptions(),
         _cases,
         _memory_rows,
         _memory_trends,
@@ -121,8 +120,8 @@ FOOTPRINT_ITEMS = (
         "Narayanan's dissertation, Fig. 2.16",
         "Bytes sent for a sample by pipelines and data parallelism on four workers",
         Claim.TREND,
-        TableOptions,
-        TableOptions(),
+        CaseOptions,
+        CaseOptions(),
         _cases,
         _traffic_rows,
         _traffic_trends,

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from experiments.reproductions.dissertation.parameters_and_days import TableOptions
-from experiments.reproductions.item import Claim, Item, Row, Trend, chosen_cases
+from experiments.reproductions.item import CaseOptions, Claim, Item, Row, Trend, cases_in, chosen_cases
 from placements.models.zoo import decoder
 from placements.planners.pipedream.two_bw import BlockProfile, memory_bytes
 from schedsearch.figures.bars import BarPanel, draw_bars
@@ -40,11 +39,11 @@ def _profile() -> BlockProfile:
     )
 
 
-def _cases(options: TableOptions) -> list[str]:
+def _cases(options: CaseOptions) -> list[str]:
     return chosen_cases([f"batch_{size}" for size in BATCH_SIZES], options.only)
 
 
-def _rows(_: TableOptions, case: str) -> list[Row]:
+def _rows(_: CaseOptions, case: str) -> list[Row]:
     profile, batch_size = _profile(), int(case.removeprefix("batch_"))
     rows = []
     for recompute in (False, True):
@@ -64,7 +63,7 @@ def _rows(_: TableOptions, case: str) -> list[Row]:
 
 def _trends(rows: Sequence[Row]) -> list[Trend]:
     held = {(row.case, row.label): row.ours or 0.0 for row in rows}
-    cases = list(dict.fromkeys(row.case for row in rows))
+    cases = cases_in(rows)
     trends = []
     for how in ("kept", "recomputed"):
         flush, double, gpipe = ([held[case, f"{name}, {how}"] for case in cases] for name in SCHEMES)
@@ -91,7 +90,7 @@ def _draw(rows: Sequence[Row]) -> Any:
                 name: next(row.ours for row in rows if (row.case, row.label) == (case, f"{name}, {how}"))
                 for name in SCHEMES
             }
-            for case in dict.fromkeys(row.case for row in rows)
+            for case in cases_in(rows)
         }
         panels.append(BarPanel(f"activations {how}", groups))
     return draw_bars(panels, "memory (GB)", width=7.0)
@@ -102,8 +101,8 @@ FIGURE_3_7_ITEM = Item(
     "Narayanan's dissertation, Fig. 3.7",
     "Worst-case memory of a GPT of 2.2 billion in eight stages",
     Claim.TREND,
-    TableOptions,
-    TableOptions(),
+    CaseOptions,
+    CaseOptions(),
     _cases,
     _rows,
     _trends,

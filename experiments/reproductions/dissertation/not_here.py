@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiments.reproductions.dissertation.parameters_and_days import TableOptions
-from experiments.reproductions.item import Claim, Item, Row, chosen_cases
+from experiments.reproductions.item import CaseOptions, Claim, Item, Row, chosen_cases
 
 _TRAINING = "Accuracies by epoch or hour need the data sets, and days on the GPUs of 2018"
 _STALLS = "Stalls of PyTorch 1.1 in the clouds of 2018, whose machines and network cannot be had"
@@ -45,11 +44,11 @@ FIGURES: dict[str, tuple[str, str]] = {
 """Title and reason by number."""
 
 
-def _no_cases(options: TableOptions) -> Sequence[str]:
+def _no_cases(options: CaseOptions) -> Sequence[str]:
     return chosen_cases([], options.only)
 
 
-def _no_rows(_: TableOptions, __: str) -> Sequence[Row]:
+def _no_rows(_: CaseOptions, __: str) -> Sequence[Row]:
     return []
 
 
@@ -59,8 +58,8 @@ NOT_HERE_ITEMS = tuple(
         f"Narayanan's dissertation, Fig. {number}",
         title,
         Claim.NOT_HERE,
-        TableOptions,
-        TableOptions(),
+        CaseOptions,
+        CaseOptions(),
         _no_cases,
         _no_rows,
         because=because,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from experiments.reproductions.dissertation.published import (
     EXAMPLES,
@@ -14,25 +13,14 @@ from experiments.reproductions.dissertation.published import (
     TABLE_4_2,
     TOKENS_B,
     VOCABULARY,
-    WeakScaling,
 )
-from experiments.reproductions.item import Claim, Item, Row, chosen_cases
+from experiments.reproductions.item import CaseOptions, Claim, Item, Row, chosen_cases
+from placements.models.chain import ModelShape
 from placements.models.zoo import decoder
 
 _SECONDS_OF_DAY = 86_400
 
 _SCHEMES = {"zero3": "ZeRO-3", "ptd_p": "PTD-P"}
-
-
-@dataclass(frozen=True)
-class TableOptions:
-    """Options of an item.
-
-    Attributes:
-        only: Cases to make; empty for all.
-    """
-
-    only: tuple[str, ...] = ()
 
 
 def parameters(num_layers: int, hidden_size: int) -> float:
@@ -43,6 +31,18 @@ def parameters(num_layers: int, hidden_size: int) -> float:
     """
     h, layers = hidden_size, num_layers
     return 12 * layers * h**2 * (1 + 13 / (12 * h) + (VOCABULARY + SEQUENCE_LENGTH) / (12 * layers * h))
+
+
+def gpt(num_layers: int, hidden_size: int, num_heads: int) -> ModelShape:
+    """Return the shape of a model of chapter 4."""
+    return decoder(
+        "gpt",
+        num_layers=num_layers,
+        hidden_size=hidden_size,
+        num_heads=num_heads,
+        vocab_size=VOCABULARY,
+        sequence_length=SEQUENCE_LENGTH,
+    )
 
 
 def iteration_flops(num_layers: int, hidden_size: int, batch_size: int) -> float:
@@ -64,11 +64,11 @@ def days_by_parameters(num_parameters: float, tokens: float, flops_per_s: float)
     return 8 * tokens * num_parameters / flops_per_s / _SECONDS_OF_DAY
 
 
-def _table_4_1_cases(options: TableOptions) -> list[str]:
+def _table_4_1_cases(options: CaseOptions) -> list[str]:
     return chosen_cases(list(TABLE_4_1), options.only)
 
 
-def _table_4_1_rows(_: TableOptions, case: str) -> list[Row]:
+def _table_4_1_rows(_: CaseOptions, case: str) -> list[Row]:
     row = TABLE_4_1[case]
     return [
         Row(
@@ -83,7 +83,7 @@ def _table_4_1_rows(_: TableOptions, case: str) -> list[Row]:
             case,
             f"{row.parameters_b:g} billion, our model's count",
             "parameters_b",
-            _model_parameters(row) / 1e9,
+            gpt(row.num_layers, row.hidden_size, row.num_heads).num_parameters / 1e9,
             row.parameters_b,
             1,
             note="as in eq. 4.3, with the last norm's",
@@ -118,22 +118,11 @@ def _table_4_1_rows(_: TableOptions, case: str) -> list[Row]:
     ]
 
 
-def _model_parameters(row: WeakScaling) -> int:
-    return decoder(
-        "table 4.1",
-        num_layers=row.num_layers,
-        hidden_size=row.hidden_size,
-        num_heads=row.num_heads,
-        vocab_size=VOCABULARY,
-        sequence_length=SEQUENCE_LENGTH,
-    ).num_parameters
-
-
-def _table_4_2_cases(options: TableOptions) -> list[str]:
+def _table_4_2_cases(options: CaseOptions) -> list[str]:
     return chosen_cases([*_SCHEMES, *EXAMPLES], options.only)
 
 
-def _table_4_2_rows(_: TableOptions, case: str) -> list[Row]:
+def _table_4_2_rows(_: CaseOptions, case: str) -> list[Row]:
     if case in EXAMPLES:
         billions, tokens_b, num_gpus, tflops, days = EXAMPLES[case]
         ours = days_by_parameters(billions * 1e9, tokens_b * 1e9, num_gpus * tflops * 1e12)
@@ -173,8 +162,8 @@ TABLE_4_1_ITEM = Item(
     "Narayanan's dissertation, Table 4.1",
     "Parameters, share of the peak and throughput of ten GPTs",
     Claim.EXACT,
-    TableOptions,
-    TableOptions(only=("1.7b", "145.6b")),
+    CaseOptions,
+    CaseOptions(only=("1.7b", "145.6b")),
     _table_4_1_cases,
     _table_4_1_rows,
     _no_trends,
@@ -190,8 +179,8 @@ TABLE_4_2_ITEM = Item(
     "Narayanan's dissertation, Table 4.2",
     "Days of training with PTD-P and ZeRO-3",
     Claim.WITHIN,
-    TableOptions,
-    TableOptions(only=("ptd_p",)),
+    CaseOptions,
+    CaseOptions(only=("ptd_p",)),
     _table_4_2_cases,
     _table_4_2_rows,
     _no_trends,

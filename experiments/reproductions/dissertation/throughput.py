@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from experiments.reproductions.dissertation.parameters_and_days import TableOptions, iteration_flops
-from experiments.reproductions.dissertation.published import SEQUENCE_LENGTH, VOCABULARY
-from experiments.reproductions.item import Claim, Item, Row, Trend, chosen_cases
+from experiments.reproductions.dissertation.parameters_and_days import gpt, iteration_flops
+from experiments.reproductions.item import CaseOptions, Claim, Item, Row, Trend, cases_in, chosen_cases
 from placements.cluster import read_cluster
 from placements.models.costs import layer_cost
 from placements.models.parallel import LayerStrategy
-from placements.models.zoo import decoder
 from schedsearch.figures.panels import Panel, Point, draw_panels
 
 TFLOPS = "tflops_per_gpu"
@@ -75,14 +73,7 @@ def tflops_per_gpu(model: Gpt, how: Configuration, batch_size: int, micro_batch_
         batch_size: Sequences, B; a multiple of d b.
         micro_batch_size: Sequences of one pipeline, b.
     """
-    shape = decoder(
-        "gpt",
-        num_layers=model.num_layers,
-        hidden_size=model.hidden_size,
-        num_heads=model.num_heads,
-        vocab_size=VOCABULARY,
-        sequence_length=SEQUENCE_LENGTH,
-    )
+    shape = gpt(model.num_layers, model.hidden_size, model.num_heads)
     num_micro_batches = batch_size // (how.data_parallel * micro_batch_size)
     cluster = read_cluster(f"a100_{how.num_gpus}")
     group = cluster.group(0, how.tensor_parallel * how.data_parallel)
@@ -193,11 +184,11 @@ SWEEPS = (
 )
 
 
-def _sweep_cases(sweep: Sweep, options: TableOptions) -> list[str]:
+def _sweep_cases(sweep: Sweep, options: CaseOptions) -> list[str]:
     return chosen_cases([f"{_BATCH}{size}" for size in sweep.batch_sizes], options.only)
 
 
-def _sweep_rows(sweep: Sweep, _: TableOptions, case: str) -> list[Row]:
+def _sweep_rows(sweep: Sweep, _: CaseOptions, case: str) -> list[Row]:
     batch_size = int(case.removeprefix(_BATCH))
     return [
         Row(case, str(how), TFLOPS, tflops_per_gpu(model, how, batch_size), digits=1)
@@ -227,8 +218,8 @@ def _sweep_item(sweep: Sweep) -> Item:
         f"Narayanan's dissertation, Fig. {sweep.number}",
         sweep.title,
         Claim.TREND,
-        TableOptions,
-        TableOptions(only=(f"{_BATCH}{sweep.batch_sizes[-1]}",)),
+        CaseOptions,
+        CaseOptions(only=(f"{_BATCH}{sweep.batch_sizes[-1]}",)),
         partial(_sweep_cases, sweep),
         partial(_sweep_rows, sweep),
         lambda rows: sweep.trends(_curves(rows)),
@@ -258,11 +249,11 @@ def normalised_throughput(batch_size: int, micro_batch_size: int) -> float:
     return batch_size / ((batch_size / micro_batch_size + NUM_STAGES_4_8 - 1) * per_micro_batch)
 
 
-def _figure_4_8_cases(options: TableOptions) -> list[str]:
+def _figure_4_8_cases(options: CaseOptions) -> list[str]:
     return chosen_cases([f"{_BATCH}{size}" for size in BATCH_SIZES_4_8], options.only)
 
 
-def _figure_4_8_rows(_: TableOptions, case: str) -> list[Row]:
+def _figure_4_8_rows(_: CaseOptions, case: str) -> list[Row]:
     batch_size = int(case.removeprefix(_BATCH))
     values = {b: normalised_throughput(batch_size, b) for b in MICRO_BATCH_SIZES}
     best = max(values, key=values.__getitem__)
@@ -284,7 +275,7 @@ def _draw_figure_4_8(rows: Sequence[Row]) -> Any:
             for row in rows
             if (row.case, row.metric) == (case, NORMALISED)
         ]
-        for case in dict.fromkeys(row.case for row in rows)
+        for case in cases_in(rows)
     }
     return draw_panels(
         [Panel("(t, p) = (8, 8)", curves)], "micro-batch size b", "normalised throughput", "Micro-batch size"
@@ -296,8 +287,8 @@ FIGURE_4_8_ITEM = Item(
     "Narayanan's dissertation, Fig. 4.8",
     "Estimated throughput by micro-batch size",
     Claim.TREND,
-    TableOptions,
-    TableOptions(),
+    CaseOptions,
+    CaseOptions(),
     _figure_4_8_cases,
     _figure_4_8_rows,
     _figure_4_8_trends,

@@ -7,8 +7,7 @@ from functools import partial
 from typing import Any
 
 from experiments.reproductions.dissertation.bubbles import bubble_over_ideal
-from experiments.reproductions.dissertation.parameters_and_days import TableOptions
-from experiments.reproductions.item import Claim, Item, Row, Trend, chosen_cases
+from experiments.reproductions.item import CaseOptions, Claim, Item, Row, Trend, cases_in, chosen_cases
 from placements.shapes import loop_shape, v_shape
 from schedsearch.baselines import gpipe, interleaved_one_f_one_b, one_f_one_b
 from schedsearch.figures.comparison import draw_timelines
@@ -52,7 +51,7 @@ _FIGURES: Mapping[str, Mapping[str, tuple[Callable[[], Schedule], int, int, int]
 """For each figure its schedules, with devices, micro-batches and chunks of each device."""
 
 
-def _rows(number: str, _: TableOptions, case: str) -> list[Row]:
+def _rows(number: str, _: CaseOptions, case: str) -> list[Row]:
     make, p, m, chunks = _FIGURES[number][case]
     schedule = make()
     ideal = 3 * CHUNKS * m
@@ -66,14 +65,14 @@ def _rows(number: str, _: TableOptions, case: str) -> list[Row]:
     ]
 
 
-def _cases(number: str, options: TableOptions) -> list[str]:
+def _cases(number: str, options: CaseOptions) -> list[str]:
     return chosen_cases(list(_FIGURES[number]), options.only)
 
 
 def _trends(rows: Sequence[Row]) -> list[Trend]:
     """Return what the figures show beside each other, where there are two schedules."""
     found = {(row.case, row.metric): row.ours or 0.0 for row in rows}
-    cases = list(dict.fromkeys(row.case for row in rows))
+    cases = cases_in(rows)
     if len(cases) < 2:
         return []
     first, second = cases
@@ -96,7 +95,7 @@ def _trends(rows: Sequence[Row]) -> list[Trend]:
 
 
 def _draw(number: str, rows: Sequence[Row]) -> Any:
-    drawn = dict.fromkeys(row.case for row in rows)
+    drawn = cases_in(rows)
     return draw_timelines({_TITLES[name]: _FIGURES[number][name][0]() for name in drawn})
 
 
@@ -106,8 +105,8 @@ def _item(number: str, title: str) -> Item:
         f"Narayanan's dissertation, Fig. {number}",
         title,
         Claim.EXACT,
-        TableOptions,
-        TableOptions(),
+        CaseOptions,
+        CaseOptions(),
         partial(_cases, number),
         partial(_rows, number),
         _trends,

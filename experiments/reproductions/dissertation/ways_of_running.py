@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from experiments.reproductions.dissertation.parameters_and_days import TableOptions, iteration_flops
-from experiments.reproductions.dissertation.published import SEQUENCE_LENGTH, SHAPES, TABLE_4_2, VOCABULARY
+from experiments.reproductions.dissertation.parameters_and_days import gpt, iteration_flops
+from experiments.reproductions.dissertation.published import SEQUENCE_LENGTH, SHAPES, TABLE_4_2
 from experiments.reproductions.dissertation.throughput import (
     GAIN_OF_LARGE,
     TFLOPS,
@@ -20,11 +20,10 @@ from experiments.reproductions.dissertation.throughput import (
     Gpt,
     tflops_per_gpu,
 )
-from experiments.reproductions.item import Claim, Item, Row, Trend, chosen_cases
+from experiments.reproductions.item import CaseOptions, Claim, Item, Row, Trend, cases_in, chosen_cases
 from placements.cluster import read_cluster
 from placements.models.costs import layer_cost
 from placements.models.parallel import Cost, LayerStrategy, Recompute
-from placements.models.zoo import decoder
 from schedsearch.figures.panels import Panel, Point, draw_panels
 
 SEQUENCES, BEST = "sequences_per_s", "best_micro_batch_size"
@@ -100,23 +99,12 @@ def iteration(model: Gpt, how: Configuration, batch_size: int, way: Way) -> Iter
 
 def _stage_cost(model: Gpt, how: Configuration, num_micro_batches: int, way: Way) -> Cost:
     """Return the cost of a stage's layers; all stages have as many."""
-    shape = _shape(model)
+    shape = gpt(model.num_layers, model.hidden_size, model.num_heads)
     group = read_cluster(f"a100_{how.num_gpus}").group(0, how.tensor_parallel * how.data_parallel)
     again: Recompute = "full" if way.recomputes else "none"
     strategy = LayerStrategy(how.tensor_parallel, how.data_parallel, recompute=again)
     layer = layer_cost(shape.layers[1], strategy, how.data_parallel, num_micro_batches, group)
     return sum((layer for _ in range(model.num_layers // how.num_stages)), Cost())
-
-
-def _shape(model: Gpt) -> Any:
-    return decoder(
-        "gpt",
-        num_layers=model.num_layers,
-        hidden_size=model.hidden_size,
-        num_heads=model.num_heads,
-        vocab_size=VOCABULARY,
-        sequence_length=SEQUENCE_LENGTH,
-    )
 
 
 def zero_3_tflops(model: Gpt, num_gpus: int, micro_batch_size: int, batch_size: int) -> float:
@@ -128,7 +116,7 @@ def zero_3_tflops(model: Gpt, num_gpus: int, micro_batch_size: int, batch_size: 
         micro_batch_size: Sequences of each GPU.
         batch_size: Sequences; a multiple of the product of both.
     """
-    shape = _shape(model)
+    shape = gpt(model.num_layers, model.hidden_size, model.num_heads)
     group = read_cluster(f"a100_{num_gpus}").group(0, num_gpus)
     strategy = LayerStrategy(1, num_gpus, zero=3, recompute="full")
     number = batch_size // (num_gpus * micro_batch_size)
@@ -152,11 +140,11 @@ _SIDES = {174.6: (8, 12), 529.6: (8, 35)}
 assert all(SHAPES[size] == (model.num_layers, model.hidden_size) for size, model in _MODELS.items())
 
 
-def _zero_cases(options: TableOptions) -> list[str]:
+def _zero_cases(options: CaseOptions) -> list[str]:
     return chosen_cases([f"{size:g}b" for size in _MODELS], options.only)
 
 
-def _zero_rows(_: TableOptions, case: str) -> list[Row]:
+def _zero_rows(_: CaseOptions, case: str) -> list[Row]:
     size = float(case.removesuffix("b"))
     model, (t, p) = _MODELS[size], _SIDES[size]
     rows = []
@@ -174,7 +162,7 @@ def _zero_rows(_: TableOptions, case: str) -> list[Row]:
 
 def _zero_trends(rows: Sequence[Row]) -> list[Trend]:
     kept, most = {}, {}
-    for case in _cases_of(rows):
+    for case in cases_in(rows):
         curves = {
             scheme: [row.ours or 0.0 for row in rows if row.case == case and row.label.startswith(scheme)]
             for scheme in ("PTD-P", "ZeRO-3")
@@ -209,11 +197,11 @@ _BATCHES_96 = (12, 24, 36, 48, 60)
 _ON_96 = Configuration(8, 12, 1)
 
 
-def _way_cases(ways: dict[str, Way], options: TableOptions) -> list[str]:
+def _way_cases(ways: dict[str, Way], options: CaseOptions) -> list[str]:
     return chosen_cases(list(ways), options.only)
 
 
-def _way_rows(ways: dict[str, Way], _: TableOptions, case: str) -> list[Row]:
+def _way_rows(ways: dict[str, Way], _: CaseOptions, case: str) -> list[Row]:
     rows = []
     for batch_size in _BATCHES_96:
         found = iteration(GPT_3, _ON_96, batch_size, ways[case])
@@ -225,7 +213,7 @@ def _way_rows(ways: dict[str, Way], _: TableOptions, case: str) -> list[Row]:
 
 def _ratios(rows: Sequence[Row]) -> list[float]:
     """Return the values of the first case over those of the second; none where there is one case."""
-    curves = [[row.ours or 0.0 for row in rows if row.case == case] for case in _cases_of(rows)]
+    curves = [[row.ours or 0.0 for row in rows if row.case == case] for case in cases_in(rows)]
     return [a / b for a, b in zip(*curves, strict=True)] if len(curves) == 2 else []
 
 
@@ -250,11 +238,11 @@ _GPT_91B = Gpt(48, 12_288, 96)
 _SIZES_4_16 = (1, 2, 4, 8)
 
 
-def _micro_cases(options: TableOptions) -> list[str]:
+def _micro_cases(options: CaseOptions) -> list[str]:
     return chosen_cases(["batch_128", "batch_512"], options.only)
 
 
-def _micro_rows(_: TableOptions, case: str) -> list[Row]:
+def _micro_rows(_: CaseOptions, case: str) -> list[Row]:
     batch_size = int(case.removeprefix("batch_"))
     tflops = {b: _with_fixed_part(batch_size, b) for b in _SIZES_4_16}
     best = max(tflops, key=tflops.__getitem__)
@@ -285,7 +273,7 @@ _BATCHES_4_17 = tuple(2**i for i in range(9))
 DOES_NOT_FIT = "does not fit"
 
 
-def _again_rows(_: TableOptions, case: str) -> list[Row]:
+def _again_rows(_: CaseOptions, case: str) -> list[Row]:
     rows = []
     for batch_size in _BATCHES_4_17:
         found = iteration(_GPT_145B, _ON_128, batch_size, _WAYS_4_17[case])
@@ -317,10 +305,6 @@ def _again_trends(rows: Sequence[Row]) -> list[Trend]:
     ]
 
 
-def _cases_of(rows: Sequence[Row]) -> list[str]:
-    return list(dict.fromkeys(row.case for row in rows))
-
-
 def _draw(x_label: str, y_label: str, title: str, rows: Sequence[Row]) -> Any:
     """Draw a curve for each case, by the number that ends a label."""
     curves = {
@@ -329,14 +313,14 @@ def _draw(x_label: str, y_label: str, title: str, rows: Sequence[Row]) -> Any:
             for row in rows
             if row.case == case and row.ours is not None and "best" not in row.label
         ]
-        for case in _cases_of(rows)
+        for case in cases_in(rows)
     }
     return draw_panels([Panel(title, curves)], x_label, y_label, title)
 
 
 def _draw_zero(rows: Sequence[Row]) -> Any:
     panels = []
-    for case in _cases_of(rows):
+    for case in cases_in(rows):
         curves: dict[str, list[Point]] = {}
         for row in (row for row in rows if row.case == case):
             scheme, _, gpus = row.label.partition(", ")
@@ -349,8 +333,8 @@ _MEASURED = "The figure's values are measured and not in the text; ours come fro
 _BATCH = "batch size B"
 _OF_EACH = "teraFLOP/s of each GPU"
 
-_Cases = Callable[[TableOptions], Sequence[str]]
-_Rows = Callable[[TableOptions, str], Sequence[Row]]
+_Cases = Callable[[CaseOptions], Sequence[str]]
+_Rows = Callable[[CaseOptions, str], Sequence[Row]]
 
 
 def _item(
@@ -365,8 +349,8 @@ def _item(
         f"Narayanan's dissertation, Fig. {number}",
         title,
         Claim.TREND,
-        TableOptions,
-        TableOptions(),
+        CaseOptions,
+        CaseOptions(),
         *made,
         draw,
         because=because,

@@ -5,13 +5,12 @@ It knows the paper's models by name, but not how their plans are searched.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from experiments.reproductions.galvatron.published_cells import PublishedCell
 from experiments.reproductions.galvatron.published_columns import Best
+from placements.files import csv_text
 from placements.planners.galvatron_2022.batch_search import best_plan
 from placements.planners.galvatron_2022.constants import Constants
 
@@ -92,11 +91,7 @@ def best_of(constants: Constants, cell: PublishedCell) -> Best | None:
 
 def to_csv(cells: Sequence[ReproducedCell]) -> str:
     """Return the cells as CSV with `COLUMNS`."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows(cell.to_row() for cell in cells)
-    return text.getvalue()
+    return csv_text(COLUMNS, (cell.to_row() for cell in cells))
 
 
 @dataclass(frozen=True)

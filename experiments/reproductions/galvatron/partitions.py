@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from experiments.config.options import require
-from experiments.reproductions.item import Claim, Item, Row, Trend
+from experiments.reproductions.item import Claim, Item, Row, Trend, cases_in
 from experiments.reproductions.item_options import check_names
 from placements.cluster import CLUSTERS
 from placements.models.parallel import LayerStrategy
@@ -166,7 +166,7 @@ def make(options: PartitionOptions, case: str) -> list[Row]:
 def trends(rows: Sequence[Row]) -> list[Trend]:
     """Return what the paper says of the three divisions."""
     values = {(row.case, row.label, row.metric): row.ours for row in rows if row.ours is not None}
-    models = [case for case in dict.fromkeys(row.case for row in rows) if (case, "optimal", RATE) in values]
+    models = [case for case in cases_in(rows) if (case, "optimal", RATE) in values]
     if not models:
         return []
     between = [

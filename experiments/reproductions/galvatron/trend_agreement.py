@@ -5,8 +5,6 @@ The module does not search.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ from statistics import fmean
 
 from experiments.reproductions.galvatron.constant_tables import COLUMNS as CELL_COLUMNS
 from experiments.reproductions.galvatron.published_columns import Best, PublishedColumn
+from placements.files import csv_text
 
 PURE = ("DP", "TP", "PP", "SDP")
 """One kind of parallelism alone."""
@@ -137,11 +136,7 @@ def trend_agreement(columns: Sequence[TrendColumn]) -> TrendAgreement:
 
 def trends_to_csv(columns: Sequence[TrendColumn]) -> str:
     """Return the cells as CSV with `COLUMNS`."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows(row for column in columns for row in column.rows)
-    return text.getvalue()
+    return csv_text(COLUMNS, (row for column in columns for row in column.rows))
 
 
 def rank_correlation(ours: Sequence[float], papers: Sequence[float]) -> float:

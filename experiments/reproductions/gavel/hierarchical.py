@@ -18,7 +18,7 @@ from experiments.reproductions.gavel.options import (
     gavel_types,
 )
 from experiments.reproductions.gavel.spread import Spread
-from experiments.reproductions.item import Claim, Item, Row, Trend
+from experiments.reproductions.item import Claim, Item, Row, Trend, cases_in
 from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.jobs import ActiveJob, Job
 from schedsearch.cluster.policies.hierarchical import Entity, Hierarchical
@@ -105,7 +105,7 @@ def _static_rates(demand: Demand) -> FloatArray:
 def _trends(rows: Sequence[Row]) -> list[Trend]:
     lower = Spread.of([row.ours or 0.0 for row in rows if row.metric == RATIO])
     values = {(row.case, row.label, row.metric): row.ours or 0.0 for row in rows}
-    cases = [*dict.fromkeys(row.case for row in rows)]
+    cases = cases_in(rows)
     entities = [f"{AWARE}, entity {number}" for number in range(len(ENTITIES))]
     of_entity = [[values[case, label, "throughput_of_entity"] for label in entities] for case in cases]
     ordered = [each == sorted(each) for each in of_entity]

@@ -8,14 +8,12 @@ than 1F1B.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.reproductions.item import Row, Trend
+from experiments.reproductions.item import Row, Trend, cases_in
 from experiments.reproductions.measured.measured_iterations import (
     NUM_MICRO_BATCHES,
     MeasuredIteration,
@@ -28,6 +26,7 @@ from experiments.reproductions.measured.unbalanced_stages import (
     with_layers,
     with_shared_output,
 )
+from placements.files import csv_text
 from placements.operating_point import ProfileError
 from schedsearch.baselines import one_f_one_b
 
@@ -106,7 +105,7 @@ def trends(rows: Sequence[Row]) -> tuple[Trend, ...]:
         shown_by = f"{mean:.2%}, at most {max(errors):.2%}"
         found.append(Trend(says, mean <= TOLERANCE, shown_by))
     ratios = []
-    for case in dict.fromkeys(row.case for row in rows):
+    for case in cases_in(rows):
         times = {row.label: row.ours for row in rows if row.case == case and row.ours is not None}
         if MOVED in times and SHARED in times:
             ratios.append(times[MOVED] / times[SHARED])
@@ -129,12 +128,6 @@ def files(rows: Sequence[Row]) -> dict[str, str]:
         if row.published is None and row.ours is not None
     ]
     return {
-        "vocabulary_parallelism.csv": _csv(("row", "measured_ms", "predicted_ms"), predictions),
-        "other_placements.csv": _csv(("row", "placement", "predicted_ms", "note"), others),
+        "vocabulary_parallelism.csv": csv_text(("row", "measured_ms", "predicted_ms"), predictions),
+        "other_placements.csv": csv_text(("row", "placement", "predicted_ms", "note"), others),
     }
-
-
-def _csv(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([header, *lines])
-    return text.getvalue()

@@ -7,13 +7,12 @@ of ZB-1p and ZB-2p are values of a heuristic; ours are searched under the same m
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments.reproductions.item import Row, Trend
+from experiments.reproductions.item import Row, Trend, cases_in
 from experiments.reproductions.measured.stage_times import SCHEDULES, StageTimes, read_stage_times
+from placements.files import csv_text
 from placements.operating_point import ProfileError
 from schedsearch.baselines import one_f_one_b, zb_h1, zb_h2
 from schedsearch.device_span import device_spans, with_least_device_span
@@ -160,14 +159,12 @@ def trends(rows: Sequence[Row]) -> tuple[Trend, ...]:
 def files(rows: Sequence[Row]) -> dict[str, str]:
     """Return ``zero_bubble.csv``: a line for each run, rates to four digits, empty where not published."""
     header = [*GIVEN, *(f"{who}_{name}" for name in SCHEDULES for who in ("ours", "published"))]
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(header)
-    for case in dict.fromkeys(row.case for row in rows):
+    lines = []
+    for case in cases_in(rows):
         here = {(row.label, row.metric): row for row in rows if row.case == case}
         line = [f"{here['given', metric].ours:.0f}" for metric in GIVEN]
         for name in SCHEDULES:
             row = here[name, _METRIC]
             line += ["" if value is None else f"{value:.{_DIGITS}f}" for value in (row.ours, row.published)]
-        table.writerow(line)
-    return {"zero_bubble.csv": text.getvalue()}
+        lines.append(line)
+    return {"zero_bubble.csv": csv_text(header, lines)}

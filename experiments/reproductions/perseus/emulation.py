@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.reproductions.item import Claim, Item, Row, Trend
+from experiments.reproductions.item import Claim, Item, Row, Trend, cases_in
 from experiments.reproductions.perseus.authors_results import envpipe_iteration, planned_frontier
 from experiments.reproductions.perseus.published import NUM_PIPELINES, TABLE_6
 from experiments.reproductions.perseus.savings import ENVPIPE, OURS, SAVING, Tuned, tuned
@@ -177,7 +177,7 @@ def _figure_7_rows(options: PerseusOptions, case: str) -> list[Row]:
 
 
 def _figure_7_trends(rows: Sequence[Row]) -> list[Trend]:
-    bars = [_bars(rows, case) for case in _cases_in(rows)]
+    bars = [_bars(rows, case) for case in cases_in(rows)]
     most = max(max(each) for each in bars)
     return [
         Trend(
@@ -194,13 +194,9 @@ def _bars(rows: Sequence[Row], case: str) -> tuple[float, float, float]:
     return envpipe, intrinsic, both
 
 
-def _cases_in(rows: Sequence[Row]) -> list[str]:
-    return list(dict.fromkeys(row.case for row in rows))
-
-
 def _draw_figure_7(rows: Sequence[Row]) -> Any:
     groups = {
-        _BY_CASE[case].title: dict(zip(BREAKDOWN, _bars(rows, case), strict=True)) for case in _cases_in(rows)
+        _BY_CASE[case].title: dict(zip(BREAKDOWN, _bars(rows, case), strict=True)) for case in cases_in(rows)
     }
     title = f"straggler of slowdown {FIG_7_SLOWDOWN:g}, {FIG_7_COUNT} micro-batches"
     return draw_bars([BarPanel(title, groups)], "energy saved (%)", width=7.5)
@@ -232,7 +228,7 @@ def _curve(rows: Sequence[Row], case: str, count: int) -> list[float]:
 
 
 def _figure_8_trends(rows: Sequence[Row]) -> list[Trend]:
-    cases = _cases_in(rows)
+    cases = cases_in(rows)
     curves = {(case, count): _curve(rows, case, count) for case in cases for count in COUNTS}
     peaks = {key: FIG_8_SLOWDOWNS[curve.index(max(curve))] for key, curve in curves.items()}
     longest = {(row.case, row.label): row.ours or 0.0 for row in rows if row.metric == LONGEST}
@@ -258,7 +254,7 @@ def _figure_8_trends(rows: Sequence[Row]) -> list[Trend]:
 
 def _draw_figure_8(rows: Sequence[Row]) -> Any:
     panels = []
-    for case in _cases_in(rows):
+    for case in cases_in(rows):
         curves = {
             _pipelines(count): [
                 Point(*pair) for pair in zip(FIG_8_SLOWDOWNS, _curve(rows, case, count), strict=True)

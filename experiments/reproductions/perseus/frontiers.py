@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from experiments.reproductions.item import Claim, Item, Row, Trend
+from experiments.reproductions.item import Claim, Item, Row, Trend, cases_in
 from experiments.reproductions.perseus.authors_results import Iteration, measured_frontier, measured_zeus
 from experiments.reproductions.perseus.emulation import ZEUS
 from experiments.reproductions.perseus.savings import OURS
@@ -103,7 +103,7 @@ def curve_of(rows: Sequence[Row], case: str, label: str) -> list[tuple[float, fl
 
 def _trends(rows: Sequence[Row]) -> list[Trend]:
     """Return whether no plan of Zeus's is as good as the frontier in both time and energy."""
-    cases = list(dict.fromkeys(row.case for row in rows))
+    cases = cases_in(rows)
     dominated = total = 0
     for case in cases:
         ours = curve_of(rows, case, OURS)
@@ -141,7 +141,7 @@ def _error_of_time(rows: Sequence[Row], case: str) -> float | None:
 
 def _draw(rows: Sequence[Row]) -> Any:
     panels = []
-    for case in dict.fromkeys(row.case for row in rows):
+    for case in cases_in(rows):
         curves = {}
         for start in (SIMULATED, MEASURED):
             reference = curve_of(rows, case, f"{start}{ALL_MAXIMUM}")

@@ -7,9 +7,8 @@ the same on both.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from experiments.reproductions.item import Claim, Item, Row, Trend, chosen_cases
+from experiments.reproductions.item import CaseOptions, Claim, Item, Row, Trend, chosen_cases
 from experiments.reproductions.perseus.published import (
     DIVISIONS,
     GPU_TITLES,
@@ -34,17 +33,6 @@ _BECAUSE = (
     "and wide convolutions at different rates by size (Wide-ResNet50). On A40 operations give the same as on "
     "A100. Two divisions in Table 7 (Bloom 3B and 7B on A100, 8 stages) list only 6 stages."
 )
-
-
-@dataclass(frozen=True)
-class ImbalanceOptions:
-    """Options of both tables.
-
-    Attributes:
-        only: Cases to make; empty for all.
-    """
-
-    only: tuple[str, ...] = ()
 
 
 def divided_layers(model: str) -> tuple[Layer, ...]:
@@ -112,19 +100,19 @@ def _shown(stage_layers: Sequence[int]) -> str:
     return "|".join(map(str, stage_layers))
 
 
-def _table_1_cases(options: ImbalanceOptions) -> list[str]:
+def _table_1_cases(options: CaseOptions) -> list[str]:
     return chosen_cases([model for model in TITLES if model not in NOT_IN_TABLE_1], options.only)
 
 
-def _table_1_rows(_: ImbalanceOptions, case: str) -> list[Row]:
+def _table_1_rows(_: CaseOptions, case: str) -> list[Row]:
     return make_rows(case, [DIVISIONS["a100", case, count] for count in (4, 8)])
 
 
-def _table_7_cases(options: ImbalanceOptions) -> list[str]:
+def _table_7_cases(options: CaseOptions) -> list[str]:
     return chosen_cases([f"{gpu}_{model}" for gpu in GPU_TITLES for model in TITLES], options.only)
 
 
-def _table_7_rows(_: ImbalanceOptions, case: str) -> list[Row]:
+def _table_7_rows(_: CaseOptions, case: str) -> list[Row]:
     gpu, model = case.split("_", 1)
     return make_rows(case, [DIVISIONS[gpu, model, count] for count in (4, 8)])
 
@@ -134,8 +122,8 @@ TABLE_1 = Item(
     "Perseus, Table 1",
     "Least ratio of the longest stage to the shortest, on A100",
     Claim.TREND,
-    ImbalanceOptions,
-    ImbalanceOptions(only=("gpt3_2.7b", "gpt3_175b", "bert_large")),
+    CaseOptions,
+    CaseOptions(only=("gpt3_2.7b", "gpt3_175b", "bert_large")),
     _table_1_cases,
     _table_1_rows,
     trends,
@@ -148,8 +136,8 @@ TABLE_7 = Item(
     "Perseus, Table 7",
     "Least ratio of the longest stage to the shortest, and the divisions",
     Claim.TREND,
-    ImbalanceOptions,
-    ImbalanceOptions(only=("a100_gpt3_1.3b", "a40_gpt3_175b")),
+    CaseOptions,
+    CaseOptions(only=("a100_gpt3_1.3b", "a40_gpt3_175b")),
     _table_7_cases,
     _table_7_rows,
     trends,

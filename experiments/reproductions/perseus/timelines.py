@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from experiments.reproductions.item import Claim, Item, Row, Trend
+from experiments.reproductions.item import Claim, Item, Row, Trend, cases_in
 from experiments.reproductions.perseus.workloads import (
     EXPERIMENTS,
     INPUTS,
@@ -80,13 +80,9 @@ def _value(rows: Sequence[Row], case: str, when: str, metric: str) -> float:
     return next(row.ours or 0.0 for row in rows if (row.case, row.label, row.metric) == (case, when, metric))
 
 
-def _cases_in(rows: Sequence[Row]) -> list[str]:
-    return list(dict.fromkeys(row.case for row in rows))
-
-
 def _trends(rows: Sequence[Row]) -> list[Trend]:
     """Return what the paper shows: less energy in the same time."""
-    cases = _cases_in(rows)
+    cases = cases_in(rows)
     longer = [
         _value(rows, case, AFTER, ITERATION) / _value(rows, case, BEFORE, ITERATION) - 1 for case in cases
     ]
@@ -105,7 +101,7 @@ def _draw(rows: Sequence[Row]) -> Any:
         f"{_BY_CASE[case].title}, {when}: {_value(rows, case, when, ENERGY):,.0f} J": timeline_of(
             rows, case, when
         )
-        for case in _cases_in(rows)
+        for case in cases_in(rows)
         for when in (BEFORE, AFTER)
     }
     return draw_power(timelines, GPUS["a100"].blocking_power_w)

@@ -7,8 +7,6 @@ micro-batches it runs half as many.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +14,7 @@ from functools import partial
 from experiments.config.options import OptionError
 from experiments.reproductions.item import Row, Trend
 from placements import Placement
+from placements.files import csv_text
 from placements.shapes import loop_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError, applicable
 from schedsearch.metrics import bubble_rate, peak_memory
@@ -117,14 +116,12 @@ def files(rows: Sequence[Row]) -> dict[str, str]:
     cells: dict[tuple[str, str], dict[str, float | None]] = {}
     for row in rows:
         cells.setdefault((row.case, row.label), {})[row.metric] = row.ours
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["placement", "memory", "schedule", *metrics])
+    lines = []
     for (case, label), values in cells.items():
         name, _, units = case.rpartition(", memory ")
         shown = [values.get(metric) for metric in metrics]
-        writer.writerow([name, units, label, *("" if each is None else f"{each:.4f}" for each in shown)])
-    return {"bubbles.csv": out.getvalue()}
+        lines.append([name, units, label, *("" if each is None else f"{each:.4f}" for each in shown)])
+    return {"bubbles.csv": csv_text(["placement", "memory", "schedule", *metrics], lines)}
 
 
 def _num_inputs(name: str) -> int:

@@ -30,7 +30,7 @@ _MICRO_BATCHES = 32
 
 
 @dataclass(frozen=True)
-class BubbleRateOptions:
+class SearchOptions:
     """Which models, and how long a search may take.
 
     Attributes:
@@ -57,13 +57,13 @@ def added_bubble_rate(
     return 1 - work / (placement.num_devices * (twice - once))
 
 
-def _cases(options: BubbleRateOptions) -> Sequence[str]:
+def _cases(options: SearchOptions) -> Sequence[str]:
     check_names("models", options.models, MODELS)
     check_limit(options.time_limit_s)
     return options.models
 
 
-def _rows(options: BubbleRateOptions, case: str) -> Iterator[Row]:
+def _rows(options: SearchOptions, case: str) -> Iterator[Row]:
     model = MODELS[case]
     placement = SHAPES[model.shape](_NUM_DEVICES)
     v_shape, x_shape = SHAPES["v_shape"](_NUM_DEVICES), SHAPES["x_shape"](_NUM_DEVICES)
@@ -107,8 +107,8 @@ TABLE_2 = Item(
     source="Tessel, Table II",
     title="Bubble rate of each schedule for very many micro-batches",
     claim=Claim.EXACT,
-    options=BubbleRateOptions,
-    small=BubbleRateOptions(models=("gpt",)),
+    options=SearchOptions,
+    small=SearchOptions(models=("gpt",)),
     cases=_cases,
     make=lambda options, case: tuple(_rows(options, case)),
     trends=lambda rows: tuple(_trends(rows)),

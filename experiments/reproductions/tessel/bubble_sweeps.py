@@ -16,7 +16,7 @@ from experiments.figures import bubble_by_in_flight, bubble_by_memory
 from experiments.figures.cases import Case, ours
 from experiments.figures.cases import Row as Searched
 from experiments.figures.sweep import shape_title
-from experiments.reproductions.item import Claim, Item, Row, Trend
+from experiments.reproductions.item import Claim, Item, Row, Trend, cases_in
 from experiments.reproductions.item_options import check_limit, check_names
 from experiments.reproductions.tessel.published import LEAST_IN_FLIGHT
 from schedsearch.figures.canvas import COLUMN_INCHES
@@ -122,7 +122,7 @@ def _curves(rows: Sequence[Row], case: str) -> dict[str, dict[float, Row]]:
 def _never_worse(rows: Sequence[Row], says: str) -> Trend:
     """Return whether our search is at most Tessel's everywhere."""
     pairs = []
-    for case in dict.fromkeys(row.case for row in rows):
+    for case in cases_in(rows):
         curves = _curves(rows, case)
         mine = curves.get(ours(_SEVERAL), {})
         theirs = [points for name, points in curves.items() if name.startswith("Tessel")]
@@ -141,7 +141,7 @@ def _never_worse(rows: Sequence[Row], says: str) -> Trend:
 
 def _draw(rows: Sequence[Row], x_label: str) -> Any:
     panels = []
-    for case in dict.fromkeys(row.case for row in rows):
+    for case in cases_in(rows):
         curves = {
             name: [
                 Point(place, row.ours, _least(row))
@@ -191,7 +191,7 @@ def _memory_rows(options: BubbleSweepOptions, case: str) -> Iterator[Row]:
 
 def _memory_trends(rows: Sequence[Row]) -> Iterator[Trend]:
     falls, ends = [], []
-    for case in dict.fromkeys(row.case for row in rows):
+    for case in cases_in(rows):
         for name, points in _curves(rows, case).items():
             if name != ours(_SEVERAL):
                 rates = [row.ours for _, row in sorted(points.items()) if row.ours is not None]

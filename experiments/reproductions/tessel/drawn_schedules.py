@@ -6,11 +6,11 @@ A row for each block says where it stands in the repetend, so that the figure is
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from experiments.reproductions.item import Claim, Item, Row, Trend
 from experiments.reproductions.item_options import check_limit, check_names
+from experiments.reproductions.tessel.bubble_rates import SearchOptions
 from experiments.reproductions.tessel.published import MODELS, MOST_MICRO_BATCHES
 from placements import Placement
 from placements.shapes import SHAPES
@@ -25,19 +25,6 @@ _DRAWN = MOST_MICRO_BATCHES + 2
 
 _BUBBLE, _IN_FLIGHT, _PERIOD, _START = "bubble_rate", "in_flight", "period_ticks", "start_ticks"
 _PARTS = ("training", "inference")
-
-
-@dataclass(frozen=True)
-class DrawnOptions:
-    """Which models, and how long a search may take.
-
-    Attributes:
-        models: Keys of `experiments.reproductions.tessel.published.MODELS`.
-        time_limit_s: Of each search.
-    """
-
-    models: tuple[str, ...] = ("gpt", "mt5", "flava")
-    time_limit_s: float = 120.0
 
 
 def placement_of(case: str) -> Placement:
@@ -55,13 +42,13 @@ def drawn_repetend(rows: Sequence[Row]) -> Repetend:
     return Repetend.from_first_starts(placement, 1, round(period), first)
 
 
-def _cases(options: DrawnOptions) -> Sequence[str]:
+def _cases(options: SearchOptions) -> Sequence[str]:
     check_names("models", options.models, MODELS)
     check_limit(options.time_limit_s)
     return [f"{model} {part}" for model in options.models for part in _PARTS]
 
 
-def _rows(options: DrawnOptions, case: str) -> Iterator[Row]:
+def _rows(options: SearchOptions, case: str) -> Iterator[Row]:
     found = tessel(
         placement_of(case),
         MOST_MICRO_BATCHES,
@@ -107,8 +94,8 @@ FIGURE_8 = Item(
     source="Tessel, Fig. 8",
     title="Schedules that Tessel's search finds for training and inference",
     claim=Claim.EXACT,
-    options=DrawnOptions,
-    small=DrawnOptions(models=("flava",)),
+    options=SearchOptions,
+    small=SearchOptions(models=("flava",)),
     cases=_cases,
     make=lambda options, case: tuple(_rows(options, case)),
     trends=lambda rows: tuple(_trends(rows)),

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from experiments.reproductions.item import Claim, Item, Row, Trend
+from experiments.reproductions.item import Claim, Item, Row, Trend, cases_in
 from experiments.reproductions.item_options import check_limit, check_numbers
 from experiments.reproductions.tessel.published import (
     LATENCY_BUDGET_MS,
@@ -207,7 +207,7 @@ def _throughput(number: int) -> str:
 
 def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
     value = {(row.case, row.label, row.metric): row.ours or 0.0 for row in rows}
-    cases = list(dict.fromkeys(row.case for row in rows))
+    cases = cases_in(rows)
 
     def ratios(metric: str, label: str) -> list[float]:
         return [value[case, _TESSEL, metric] / value[case, label, metric] for case in cases]
@@ -247,7 +247,7 @@ def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
 
 def _draw(rows: Sequence[Row]) -> Any:
     value = {(row.case, row.label, row.metric): row.ours or 0.0 for row in rows}
-    cases = list(dict.fromkeys(row.case for row in rows))
+    cases = cases_in(rows)
     panels = []
     for number in (_FEW, _MANY):
         curves = {

@@ -6,14 +6,13 @@ does not know what the paper measured, except how much faster its schedules were
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 from placements import Placement
 from placements.cluster import CLUSTERS, Cluster, read_cluster
+from placements.files import csv_text
 from placements.models.chain import ModelShape
 from placements.models.zoo import read_model
 from placements.planners.hybrid.decision_trees import PAPER, TreeOptions
@@ -284,12 +283,8 @@ def speedup(rows: Sequence[VocabularyRow]) -> float | None:
 
 def rows_to_csv(rows: Sequence[VocabularyRow]) -> str:
     """Return rows as CSV; what is not there is empty."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     names = [field.name for field in fields(VocabularyRow)]
-    writer.writerow(names)
-    writer.writerows([_in_text(getattr(row, name)) for name in names] for row in rows)
-    return text.getvalue()
+    return csv_text(names, ([_in_text(getattr(row, name)) for name in names] for row in rows))
 
 
 def _in_text(value: object) -> str:

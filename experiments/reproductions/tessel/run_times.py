@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from experiments.reproductions.item import Claim, Item, Row, Trend
-from experiments.reproductions.item_options import check_limit, check_names
 from experiments.reproductions.tessel.large_vocabulary import CASES, SAMPLES, Case, cluster_of, model_of
 from experiments.reproductions.tessel.published import (
     BLOCK_TIME_RATIO,
     NON_BLOCKING_SPEED_UP,
     WAIT_OVERHEAD,
 )
+from experiments.reproductions.tessel.vocabulary_item import VocabularyOptions, cases
 from placements import Block, Kind, Placement
 from placements.planners.hybrid.decision_trees import PAPER, TreeOptions
 from placements.planners.hybrid.placing.planned_placement import (
@@ -50,19 +50,6 @@ _BLOCK_S, _WAIT, _PLANNED_WAIT = "block_s", "wait_share", "planned_wait_share"
 _RATIO = "blocking_over_non_blocking"
 _TESSEL = "Tessel's placement, our search"
 _NO_SCHEDULE = "not defined, as a device has stages on both sides of an embedding, or does not fit in memory"
-
-
-@dataclass(frozen=True)
-class RunTimeOptions:
-    """Which models, and how long a search may take.
-
-    Attributes:
-        models: Keys of `experiments.reproductions.tessel.large_vocabulary.CASES`.
-        time_limit_s: Of the search of a schedule.
-    """
-
-    models: tuple[str, ...] = tuple(CASES)
-    time_limit_s: float = 10.0
 
 
 @dataclass(frozen=True)
@@ -177,18 +164,12 @@ def played_s(planned: Planned, schedule: Schedule, communication: Communication)
     return planned.seconds(play(programs, communication, transfer_time=transfer_time).time)
 
 
-def _cases(options: RunTimeOptions) -> Sequence[str]:
-    check_names("models", options.models, CASES)
-    check_limit(options.time_limit_s)
-    return options.models
-
-
 def _in_words(plan: Plan) -> str:
     stages = "1 stage" if plan.num_stages == 1 else f"{plan.num_stages} stages"
     return f"{stages} on {plan.cluster.num_gpus} GPUs, {plan.num_micro_batches} micro-batches"
 
 
-def _breakdown_rows(options: RunTimeOptions, case: str) -> Iterator[Row]:
+def _breakdown_rows(options: VocabularyOptions, case: str) -> Iterator[Row]:
     ordinary, shared = v_shape_of(CASES[case]), shared_shape_of(CASES[case])
     yield from _system_rows(
         case, "1F1B", ordinary, lambda planned: hand_made_schedule(planned, "one_f_one_b")
@@ -275,9 +256,9 @@ FIGURE_16 = Item(
     source="Tessel, Fig. 16",
     title="Time of blocks and share of waiting",
     claim=Claim.TREND,
-    options=RunTimeOptions,
-    small=RunTimeOptions(models=("gpt_11b",), time_limit_s=3.0),
-    cases=_cases,
+    options=VocabularyOptions,
+    small=VocabularyOptions(models=("gpt_11b",), time_limit_s=3.0),
+    cases=cases,
     make=lambda options, case: tuple(_breakdown_rows(options, case)),
     trends=lambda rows: tuple(_breakdown_trends(rows)),
     draw=_draw_breakdown,
@@ -291,7 +272,7 @@ FIGURE_16 = Item(
 """1F1B, 1F1B+ and Tessel's placement with our search."""
 
 
-def _transfer_rows(options: RunTimeOptions, case: str) -> Iterator[Row]:
+def _transfer_rows(options: VocabularyOptions, case: str) -> Iterator[Row]:
     shared = shared_shape_of(CASES[case])
     schedule = None if shared is None else searched_schedule(shared, options.time_limit_s)
     if shared is None or schedule is None:
@@ -325,9 +306,9 @@ FIGURE_17 = Item(
     source="Tessel, Fig. 17",
     title="Iterations with blocking and non-blocking communication",
     claim=Claim.TREND,
-    options=RunTimeOptions,
-    small=RunTimeOptions(models=("mt5_1.8b",), time_limit_s=3.0),
-    cases=_cases,
+    options=VocabularyOptions,
+    small=VocabularyOptions(models=("mt5_1.8b",), time_limit_s=3.0),
+    cases=cases,
     make=lambda options, case: tuple(_transfer_rows(options, case)),
     trends=lambda rows: tuple(_transfer_trends(rows)),
     draw=_draw_transfers,

@@ -15,7 +15,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any, NamedTuple, TypeVar
 
-from experiments.reproductions.item import Claim, Item, Row, Trend
+from experiments.reproductions.item import Claim, Item, Row, Trend, cases_in
 from experiments.reproductions.item_options import check_limit, check_names, check_numbers
 from experiments.reproductions.tessel.published import (
     MEAN_SEARCH_S,
@@ -338,7 +338,7 @@ def _breakdown_rows(options: BreakdownOptions, case: str) -> Iterator[Row]:
 
 def _breakdown_trends(rows: Sequence[Row]) -> Iterator[Trend]:
     value = {(row.case, row.label): row.ours for row in rows if row.ours is not None}
-    cases = list(dict.fromkeys(row.case for row in rows))
+    cases = cases_in(rows)
     split = [case for case in cases if (case, "cooldown") in value]
     more = [case for case in split if value[case, "cooldown"] > value[case, "warmup"]]
     yield Trend(

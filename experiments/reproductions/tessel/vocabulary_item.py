@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from experiments.reproductions.item import Claim, Item, Row, Trend
+from experiments.reproductions.item import Claim, Item, Row, Trend, cases_in
 from experiments.reproductions.item_options import check_limit, check_names
 from experiments.reproductions.tessel.large_vocabulary import (
     CASES,
@@ -31,7 +31,7 @@ METRICS = tuple(field.name for field in fields(VocabularyRow) if field.name not 
 
 @dataclass(frozen=True)
 class VocabularyOptions:
-    """Options of both figures.
+    """Options of all figures with a large vocabulary.
 
     Attributes:
         models: Keys of `CASES`.
@@ -96,7 +96,7 @@ def files(rows: Sequence[Row]) -> Mapping[str, str]:
 def vocabulary_rows(rows: Sequence[Row]) -> Iterator[VocabularyRow]:
     """Yield the plans that an item's rows are of."""
     values = {(row.case, row.label, row.metric): row.ours for row in rows}
-    for model in dict.fromkeys(row.case for row in rows):
+    for model in cases_in(rows):
         case = CASES[model]
         for shape, plan in (("v_shape", "best"), (case.shape, "best"), ("v_shape", "same_stages")):
             label = f"{shape}, {plan}"

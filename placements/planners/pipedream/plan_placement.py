@@ -11,11 +11,11 @@ blocks run.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from placements.models.rates import tick_for
 from placements.planners.pipedream.plan import PipelinePlan, PlannedStage
-from placements.spec import Block, Kind, Placement
+from placements.spec import Block, Kind, Placement, in_chain
 
 _MIB = 2**20
 
@@ -68,16 +68,13 @@ def _block_times(stage: PlannedStage) -> tuple[float, float]:
 
 def _chain(
     stages: Sequence[PlannedStage], times: Sequence[tuple[float, float]], tick_ms: float
-) -> Iterator[Block]:
-    """Yield the blocks, each after the one before it."""
+) -> list[Block]:
+    """Return the forwards and, in reverse, the backwards, each after the one before it."""
     held = [_mib(stage.activation_bytes) for stage in stages]
-    after: tuple[str, ...] = ()
-    for i, (forward_ms, _) in enumerate(times):
-        yield Block(f"F{i}", Kind.F, (i,), round(forward_ms / tick_ms), held[i], after)
-        after = (f"F{i}",)
-    for i, (_, backward_ms) in reversed(list(enumerate(times))):
-        yield Block(f"B{i}", Kind.B, (i,), round(backward_ms / tick_ms), -held[i], after)
-        after = (f"B{i}",)
+    ticks = [[round(time_ms / tick_ms) for time_ms in pair] for pair in times]
+    down = [Block(f"F{i}", Kind.F, (i,), ticks[i][0], held[i]) for i in range(len(stages))]
+    up = [Block(f"B{i}", Kind.B, (i,), ticks[i][1], -held[i]) for i in reversed(range(len(stages)))]
+    return in_chain(down + up)
 
 
 def _mib(num_bytes: float) -> int:

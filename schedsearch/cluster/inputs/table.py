@@ -127,10 +127,3 @@ def _check_header(
             raise ClusterError(f"line {line}: has the column {column!r} twice; keep one")
         if optional is not None and column not in (*required, *optional):
             raise ClusterError(f"line {line}: has an unknown column {column!r}; the columns are {known}")
-
-
-def csv_text(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return comma-separated text; None leaves a cell empty."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([header, *rows])
-    return text.getvalue()

@@ -16,12 +16,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from random import Random
 
-from placements.files import write_text
+from placements.files import csv_text, write_text
 from placements.plain_data import in_file
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.inputs import trace_csv, trace_gavel
 from schedsearch.cluster.inputs.submission import Submission
-from schedsearch.cluster.inputs.table import csv_text, read_text
+from schedsearch.cluster.inputs.table import read_text
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.throughputs import Throughputs
 
