@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from placements.operating_point import OperatingPoint, ProfileError
@@ -176,7 +176,6 @@ def modelled_profile(
 #     A100 SXM: time 0.8 % (1.6 %), power 1.6 % (6.3 %), energy 1.4 % (4.9 %)
 #     A40:      time 4.2 % (12 %),  power 2.0 % (5.6 %), energy 4.4 % (11 %); its measured times are noisy
 _FITTED = "fitted to a stage profile of Perseus's artifact"
-_SCALED = "the A100's in proportion to the board power"
 _A100_POWER = PowerModel(1350, compute_share=0.912, static_w=222.5, dynamic_w=244.7, exponent=5.90)
 _A40_POWER = PowerModel(1500, compute_share=0.409, static_w=153.1, dynamic_w=142.8, exponent=3.24)
 
@@ -223,42 +222,57 @@ A40 = Gpu(
 )
 
 
-def _scaled_power(board_w: float, sustained_clock_mhz: int) -> PowerModel:
-    """Return the A100's power model in proportion to the board power; the A100's is 400 W."""
-    scale, like = board_w / 400.0, _A100_POWER
-    return PowerModel(
-        sustained_clock_mhz, like.compute_share, scale * like.static_w, scale * like.dynamic_w, like.exponent
+def _without_profile(name: str, board_w: float, clocks_mhz: Iterable[int], **data_sheet: float) -> Gpu:
+    """Return a GPU whose powers are the A100's in proportion to the board power; the A100's is 400 W."""
+    clocks, scale, like = tuple(clocks_mhz), board_w / 400.0, _A100_POWER
+    return Gpu(
+        name,
+        **data_sheet,
+        clocks_mhz=clocks,
+        blocking_power_w=round(scale * A100_SXM_80GB.blocking_power_w, 2),
+        power=replace(
+            like,
+            sustained_clock_mhz=clocks[-1],
+            static_w=scale * like.static_w,
+            dynamic_w=scale * like.dynamic_w,
+        ),
+        clock_latency=ASSUMED_LATENCY,
+        power_source="the A100's in proportion to the board power",
     )
 
 
-# No profile of V100 and H100 was at hand: power model and blocking power are the A100's in proportion to
-# the board power, 300 W and 700 W. The V100's clocks are 7.5 MHz apart, rounded down.
-V100_SXM_32GB = Gpu(
+# No profile of these three was at hand. The V100's clocks are 7.5 MHz apart, rounded down. The link of the
+# TITAN RTX is PCIe 3.0 x16.
+V100_SXM_32GB = _without_profile(
     "NVIDIA V100-SXM2-32GB",
+    300.0,
+    (135 + 15 * i // 2 for i in range(187)),
     peak_tflops=125.0,
     peak_fp32_tflops=15.7,
     memory_gib=32.0,
     memory_bandwidth_gb_s=900.0,
     link_bandwidth_gb_s=150.0,
-    clocks_mhz=tuple(135 + 15 * i // 2 for i in range(187)),
-    blocking_power_w=62.73,
-    power=_scaled_power(300.0, 1530),
-    clock_latency=ASSUMED_LATENCY,
-    power_source=_SCALED,
 )
-H100_SXM_80GB = Gpu(
+H100_SXM_80GB = _without_profile(
     "NVIDIA H100-SXM5-80GB",
+    700.0,
+    range(345, 1980 + 1, 15),
     peak_tflops=989.4,
     peak_fp32_tflops=66.9,
     memory_gib=80.0,
     memory_bandwidth_gb_s=3350.0,
     link_bandwidth_gb_s=450.0,
-    clocks_mhz=tuple(range(345, 1980 + 1, 15)),
-    blocking_power_w=146.37,
-    power=_scaled_power(700.0, 1980),
-    clock_latency=ASSUMED_LATENCY,
-    power_source=_SCALED,
     peak_tf32_tflops=494.7,
+)
+TITAN_RTX_24GB = _without_profile(
+    "NVIDIA TITAN RTX",
+    280.0,
+    range(300, 1770 + 1, 15),
+    peak_tflops=130.5,
+    peak_fp32_tflops=16.3,
+    memory_gib=24.0,
+    memory_bandwidth_gb_s=672.0,
+    link_bandwidth_gb_s=15.75,
 )
 
 # Other sizes and systems of the same chips: the vendor's data sheets; power as of the chip above.
@@ -271,21 +285,6 @@ H200_SXM_141GB = replace(
 )
 GH200_96GB = replace(
     H100_SXM_80GB, name="NVIDIA GH200-96GB-HBM3", memory_gib=96.0, memory_bandwidth_gb_s=4000.0
-)
-
-# The link of the TITAN RTX is PCIe 3.0 x16. No profile was at hand: power in proportion to its 280 W.
-TITAN_RTX_24GB = Gpu(
-    "NVIDIA TITAN RTX",
-    peak_tflops=130.5,
-    peak_fp32_tflops=16.3,
-    memory_gib=24.0,
-    memory_bandwidth_gb_s=672.0,
-    link_bandwidth_gb_s=15.75,
-    clocks_mhz=tuple(range(300, 1770 + 1, 15)),
-    blocking_power_w=58.55,
-    power=_scaled_power(280.0, 1770),
-    clock_latency=ASSUMED_LATENCY,
-    power_source=_SCALED,
 )
 
 GPUS = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from placements.hardware import Gpu
 from placements.spec import PlacementError
@@ -366,14 +366,14 @@ class TransformerLayer(Layer):
         return (into + 1) * h * inner + (into * inner + h if self.biases else 0)
 
 
-def check_sizes(layer: Layer, may_be_zero: tuple[str, ...] = ()) -> None:
-    """Ensure that every number of a layer is whole and at least 1, and every flag a truth value.
+def check_sizes(sizes: Any, may_be_zero: tuple[str, ...] = ()) -> None:
+    """Ensure that every number of a data class is whole and at least 1, and every flag a truth value.
 
     Raises:
         PlacementError: One is not.
     """
-    for field in fields(layer):
-        value, kind = getattr(layer, field.name), str(field.type)
+    for field in fields(sizes):
+        value, kind = getattr(sizes, field.name), str(field.type)
         if kind == "bool" and not isinstance(value, bool):
             raise PlacementError(f"{field.name}: {value!r} is not a truth value; use true or false")
         if not kind.startswith("int") or (value is None and "None" in kind):

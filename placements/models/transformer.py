@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from placements.models.end_layers import EmbeddingLayer, OutputLayer
-from placements.models.layers import HALF, TransformerLayer
+from placements.models.layers import HALF, TransformerLayer, check_sizes
 from placements.spec import PlacementError
 
 HALF_BYTES = 2
@@ -45,15 +45,7 @@ class GptConfig:
 
     def __post_init__(self) -> None:
         """Check every field."""
-        for name in _SIZES:
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise PlacementError(f"{name}: {value!r} is not a whole number of at least 1; give one")
-        for name in ("recompute", "flash_attention"):
-            if not isinstance(getattr(self, name), bool):
-                raise PlacementError(
-                    f"{name}: {getattr(self, name)!r} is not a truth value; use true or false"
-                )
+        check_sizes(self)
         if self.hidden_size % self.num_heads:
             raise PlacementError(
                 f"num_heads: {self.num_heads} does not divide hidden_size {self.hidden_size}; use a divisor"
@@ -92,9 +84,6 @@ class GptConfig:
             sequence_length=self.sequence_length,
             tied=tied,
         )
-
-
-_SIZES = ("num_layers", "hidden_size", "num_heads", "vocab_size", "sequence_length", "micro_batch_size")
 
 
 def num_parameters(config: GptConfig) -> int:
