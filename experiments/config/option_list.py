@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import textwrap
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -126,12 +128,20 @@ def help_text(command: str, *, _root_: Mapping[str, Mapping[str, Mapping[str, Ma
         f"schedsearch {command} [NAME=VALUE ...] [hydra.run.dir=DIRECTORY]",
         f"schedsearch {command} -m [NAME=VALUE,VALUE ...] [hydra.sweep.dir=DIRECTORY]",
         "",
-        *(f"  {f'{name}={default}':<{width}}  {meaning}".rstrip() for name, default, meaning in options),
+        *(_in_columns(f"  {f'{name}={default}':<{width}}  ", meaning) for name, default, meaning in options),
         "",
         f"-m runs all combinations; what is done in hydra.sweep.dir is not run again.{minimized}",
         "Launchers, sweepers and more: --hydra-help. One table of all runs: schedsearch collect.",
     ]
     return "\n".join(lines).replace("$", "$$")
+
+
+def _in_columns(option: str, meaning: str) -> str:
+    """Return an option with its meaning beside it, continued below where the terminal is narrow."""
+    columns = max(shutil.get_terminal_size((1000, 24)).columns, len(option) + 30)
+    return textwrap.fill(
+        option + meaning, columns, subsequent_indent=" " * len(option), break_on_hyphens=False
+    ).rstrip()
 
 
 def _files(path: Path) -> Iterator[Path]:

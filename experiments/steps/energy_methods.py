@@ -128,8 +128,8 @@ def made_by(options: EnergyOptions, polishing: Polished | None) -> dict[str, obj
 
 def describe_method(options: EnergyOptions, polishing: Polished | None) -> str:
     """Return how the frontier was made in words."""
-    curve = "fitted exponentials" if options.curve == "exponential" else "convex hulls of the clocks"
-    text = f"relaxed exactly over {curve}, then rounded"
+    curve = "fitted exponentials" if options.curve == "exponential" else "convex hulls"
+    text = f"relaxed over {curve}, then rounded"
     if options.method == "perseus":
         text = f"Perseus's algorithm over {curve}, in units of {options.unit_ms:g} ms"
     if polishing is not None:

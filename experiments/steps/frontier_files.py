@@ -93,17 +93,18 @@ def _starts_of(block: str, start_ms: Mapping[Instance, float]) -> list[float]:
 
 
 def describe(tuned: EnergyResult) -> str:
-    """Return the frontier's ends and the chosen plan, a line each."""
+    """Return the frontier's ends, the chosen plan and what it saves as lines of text."""
     frontier, plan = tuned.frontier, tuned.plan
     alone = frontier.without_straggler
     later = len(frontier.plans) - len(alone)
     only = "" if plan in alone else ", pays only next to a straggler"
     return (
-        f"frontier: {len(alone)} plans from {alone[0].time_ms:.6g} to {alone[-1].time_ms:.6g} ms "
-        f"({tuned.method})"
-        + (f"; {later} later ones pay only next to a straggler" if later else "")
-        + f"\nplan for {tuned.deadline_ms:.6g} ms: {plan.time_ms:.6g} ms, {plan.energy_mj / 1e3:.6g} J, "
-        f"{max(plan.gap, 0.0):.2%} above the lower bound{only}\n"
+        f"frontier    {len(alone)} plans from {alone[0].time_ms:.6g} to {alone[-1].time_ms:.6g} ms"
+        f"{f'; {later} later ones pay only beside a straggler' if later else ''}\n"
+        f"            {tuned.method}"
+        + f"\nplan        {plan.time_ms:.6g} ms, {plan.energy_mj / 1e3:.6g} J, gap to the lower bound "
+        f"{max(plan.gap, 0.0):.2%}{only}\n"
         f"energy      {tuned.saved(plan)}\n"
-        f"savings are against {tuned.baseline_in_words(plan)}; in plain joules without the wait"
+        f"            against {tuned.baseline_in_words(plan)};\n"
+        "            plain joules leave the waiting out"
     )

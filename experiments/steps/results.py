@@ -147,9 +147,9 @@ class EnergyResult:
         until_ms = self.compared_until_ms(plan)
         more = until_ms / self.frontier.all_maximum.time_ms - 1
         return (
-            f"all clocks at maximum, both until {until_ms:.6g} ms"
-            f"{f' ({more:.1%} more time than these take)' if more >= _SHOWN_SHARE else ''}, waiting included"
-            f"{', of placeholder costs' if self.costs.placeholder else ''}"
+            f"all clocks at maximum, then waiting until {until_ms:.6g} ms"
+            f"{f' ({more:.1%} more time)' if more >= _SHOWN_SHARE else ''}"
+            f"{'; costs are placeholders' if self.costs.placeholder else ''}"
         )
 
     def baseline_plan(self, name: str) -> tuple[FrequencyPlan, bool]:

@@ -46,10 +46,7 @@ def savings_csv(tuned: EnergyResult) -> str:
 def describe_savings(tuned: EnergyResult) -> list[str]:
     """Return the table as lines of text, savings in percent."""
     names = [name for name in columns(tuned) if name not in ("deadline_ms", "saved_against_mj")]
-    lines = [
-        "energy saved (%) against all clocks at maximum, both until a straggler ends, by its slowdown"
-        f"{', of placeholder costs' if tuned.costs.placeholder else ''}:",
-    ]
+    lines = ["Energy saved (%) against maximum clocks, until the straggler finishes"]
     table = [names]
     for slowdown, _, _, *savings in savings_rows(tuned):
         assert slowdown is not None

@@ -177,11 +177,7 @@ def _saving_in_words(
     slower = own[0] / all_maximum[0] - 1 if all_maximum[0] > 0 else 0.0
     when = "in the same time"
     if abs(slower) >= 5e-4:
-        when = (
-            f"both until {own[0] / per_unit:.4g} {unit},\nwaiting included"
-            if until
-            else f"{slower:+.1%} time"
-        )
+        when = f"that wait until {own[0] / per_unit:.4g} {unit}" if until else f"{slower:+.1%} time"
     return f"{saving:.1%} less energy than\nall clocks at maximum,\n{when}"
 
 

@@ -105,7 +105,7 @@ def test_a_measured_profile_of_as_many_stages_as_it_has(command, profile_csv: Pa
             entry[key] for key in ("name", "time_ms", "energy_mj", "saving", "gap")
         ]
         assert entry["gap"] > -1e-9
-    assert "EnvPipe: " in done.stdout
+    assert "\nEnvPipe  " in done.stdout
     for name in ("timeline", "memory", "frontier"):
         assert (out / f"{name}.png").stat().st_size > 10_000
 
@@ -115,7 +115,7 @@ def test_perseus_beside_the_frontier(command, tmp_path: Path) -> None:
     options += ["energy.num_plans=10", "energy.baselines=[perseus,all_maximum]", "energy.unit_ms=2"]
     done = command("frontier", *options)
     assert done.returncode == 0, done.stderr
-    assert "Perseus: " in done.stdout
+    assert "\nPerseus  " in done.stdout
     names = {plan["name"] for plan in json.loads((tmp_path / "out/baselines.json").read_text())["plans"]}
     assert names == {"perseus", "all_maximum"}
 
@@ -576,9 +576,9 @@ def test_where_costs_come_from_is_said_everywhere(command, profile_csv: Path, tm
     assert f"times: {source['times']}\nenergies: {source['energies']}\nblocking power: " in done.stdout
     read_schedule(out / "schedule.json"), Frontier.from_json(out / "frontier.json")
     plan = json.loads((out / "plan.json").read_text())
-    until = f"both until {plan['deadline_ms']:.6g} ms (20.0% more time than these take)"
-    against = f"{until}, waiting included, of placeholder costs"
-    assert plan["saving_against"] == f"all clocks at maximum, {against}"
+    until = f"waiting until {plan['deadline_ms']:.6g} ms (20.0% more time)"
+    against = f"{until}; costs are placeholders"
+    assert plan["saving_against"] == f"all clocks at maximum, then {against}"
     assert done.stdout.count(against) == 1, "what savings are against is said once"
     assert len([line for line in done.stdout.splitlines() if "in plain joules)" in line]) == 4
     (out / "placement.yaml").rename(tmp_path / "again.yaml")

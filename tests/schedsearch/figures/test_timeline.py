@@ -161,8 +161,7 @@ def test_the_saving_is_that_of_two_points_that_are_drawn() -> None:
     assert axes.texts[0].get_text().split("\n") == [
         f"{1 - 4300 / 6600:.1%} less energy than",
         "all clocks at maximum,",
-        "both until 1.2 s,",
-        "waiting included",
+        "that wait until 1.2 s",
     ]
     ends = [(line.get_xdata()[-1], line.get_ydata()[-1]) for line in axes.lines if len(line.get_xdata()) == 2]
     assert {(1.2, 4.3), (1.2, 6.6)} <= set(ends)
