@@ -1,8 +1,10 @@
-"""Results as tables of pandas, figures of matplotlib, files and HTML; see `schedsearch.shown`."""
+"""Results as tables of pandas, figures of matplotlib, files and in notebooks; see `schedsearch.shown`."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import singledispatch
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from schedsearch.comparison import COLUMNS, Comparison
 from schedsearch.device_span import device_spans
 from schedsearch.energy import Frontier
 from schedsearch.figures.bars import BarPanel, draw_bars
-from schedsearch.figures.canvas import image
+from schedsearch.figures.canvas import shows_pictures
 from schedsearch.figures.comparison import draw_timelines, title_of
 from schedsearch.figures.frontier import frontier as draw_frontier
 from schedsearch.figures.panels import Panel, Point, draw_panels
@@ -269,13 +271,16 @@ def load(kind: type, path: str | Path) -> Any:
     return read(path)
 
 
-def html(result: Any) -> str:
-    """Return a result's figure as SVG, if it has one, and its table where that is short."""
-    table = frame(result)
-    parts = [table.to_html(index=False)] if len(table) <= _LONGEST_TABLE else []
-    try:
-        svg = image(figure(result), "svg").decode()
-        parts.insert(0, svg[svg.index("<svg") :])
-    except ValueError:
-        pass
-    return "\n".join(parts)
+def show(result: Any) -> None:
+    """Show a result's figure, if it has one, and its table where that is short; without pictures its text.
+
+    Each is an output of its own: of a notebook that is not trusted, JupyterLab drops pictures inside HTML.
+    """
+    display = importlib.import_module("IPython.display").display
+    if not shows_pictures():
+        display({"text/plain": repr(result)}, raw=True)
+        return
+    with suppress(ValueError):
+        display(figure(result))
+    if len(table := frame(result)) <= _LONGEST_TABLE:
+        display(table)

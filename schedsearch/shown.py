@@ -20,9 +20,8 @@ class Tabled:
         figure.show_after_cell()
         return figure
 
-    def _repr_html_(self) -> str:
-        """Return the figure as SVG, and the table below where it is short."""
-        return str(_notebook().html(self))
+    def _ipython_display_(self) -> None:
+        _notebook().show(self)
 
 
 class Shown(Tabled):

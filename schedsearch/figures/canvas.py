@@ -104,11 +104,19 @@ class Figure(PlainFigure):
 
     def show_after_cell(self) -> None:
         """Have a notebook show it where the cell that runs ends, if the cell has not shown it until then."""
-        get_shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
-        shell = get_shell()
-        if shell is not None and "image/png" in shell.display_formatter.active_types:
-            shell.events.register("post_execute", show_waiting)
+        if shows_pictures():
+            _shell().events.register("post_execute", show_waiting)
             _waiting.append(self)
+
+
+def _shell() -> Any:
+    return getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+
+
+def shows_pictures() -> bool:
+    """Return whether this runs in a notebook, not in a terminal."""
+    shell = _shell()
+    return bool(shell and "image/png" in shell.display_formatter.active_types)
 
 
 _waiting: list[Figure] = []

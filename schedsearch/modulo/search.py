@@ -85,7 +85,8 @@ def search(
         objectives: What to make least, in this order; see `schedsearch.modulo.result.Objective`. The
             makespan or the device span can only be the last; one of them alone needs no period.
         solver: A key of `SOLVERS`.
-        time_limit_s: Seconds for the whole search; the best schedule found until then is returned.
+        time_limit_s: Seconds for the whole search; the best schedule found until then is returned. Those that
+            numba compiles, once after an installation, are not counted.
         seed: Of the random choices, 0 to a million.
         begin_with: A schedule, or what another search found: the answer is then no worse than this one is
             with the options given here. See `schedsearch.modulo.given.given_on`.

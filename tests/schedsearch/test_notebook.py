@@ -1,13 +1,16 @@
-"""Results in a notebook: names by hand, tables, figures, files, HTML."""
+"""Results in a notebook: names by hand, tables, figures, files."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import pandas as pd
 import pytest
 
 import schedsearch
@@ -15,6 +18,7 @@ from placements.files import write_json
 from placements.hardware import GPUS, modelled_profile
 from placements.shapes import k_shape, v_shape
 from schedsearch.energy import Frontier
+from schedsearch.figures.canvas import Figure
 from schedsearch.methods import SearchRequest, find
 
 
@@ -39,7 +43,25 @@ def test_shapes_take_milliseconds_or_ticks() -> None:
     assert {str(block.kind) for block in halves.blocks} == {"F", "I", "W"}
 
 
-def test_a_schedule_shows_itself(tmp_path: Path) -> None:
+Shown = Callable[[Any], list[type]]
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> Shown:
+    """Return what a notebook shows of a result, each as an output of its own."""
+    found: list[type] = []
+    monkeypatch.setattr("schedsearch.notebook.shows_pictures", lambda: True)
+    monkeypatch.setattr("IPython.display.display", lambda value: found.append(type(value)))
+
+    def show(result: Any) -> list[type]:
+        found.clear()
+        result._ipython_display_()
+        return list(found)
+
+    return show
+
+
+def test_a_schedule_shows_itself(tmp_path: Path, shown: Shown) -> None:
     schedule = schedsearch.one_f_one_b(schedsearch.v_shape(2, forward_ms=1.5, backward_ms=3), 3)
     frame = schedule.to_frame()
     assert list(frame.columns) == ["device", "block", "kind", "micro_batch", "start_ms", "end_ms"]
@@ -47,10 +69,10 @@ def test_a_schedule_shows_itself(tmp_path: Path) -> None:
     assert frame.iloc[0].tolist() == [0, "F0", "F", 0, 0.0, 1.5]
     assert schedsearch.read_schedule(schedule.save(tmp_path / "schedule.json")) == schedule
     assert schedule.plot().axes[0].get_title(loc="left") == "v_shape: 18 ms, 25.0% bubble"
-    assert schedule._repr_html_().startswith("<svg")
+    assert shown(schedule) == [Figure, pd.DataFrame]
 
 
-def test_a_search_shows_itself(tmp_path: Path) -> None:
+def test_a_search_shows_itself(tmp_path: Path, shown: Shown) -> None:
     placement = schedsearch.v_shape(2, forward_ms=1, backward_ms=2, activation_mib=5, memory_mib=10)
     result = schedsearch.search(placement, 4)
     (row,) = result.to_frame().to_dict("records")
@@ -58,14 +80,14 @@ def test_a_search_shows_itself(tmp_path: Path) -> None:
     assert (row["makespan_ms"], row["makespan_bound_ms"], row["peak_memory_mib"]) == (15, 15, 10)
     assert schedsearch.SearchResult.load(result.save(tmp_path / "found.json")) == result
     assert schedsearch.Schedule.load(tmp_path / "found.json") == result.schedule
-    assert "<svg" in result._repr_html_() and "period and makespan proved" in result._repr_html_()
+    assert shown(result) == [Figure, pd.DataFrame]
     unknown = schedsearch.search(v_shape(2), 2).to_frame()
     assert math.isnan(unknown.peak_memory_mib[0])
     with pytest.raises(ValueError, match="schedule: there is none to draw"):
         schedsearch.SearchResult(schedsearch.Status.INFEASIBLE, None, None, 1.0, 1, 1, 0, 0.0).plot()
 
 
-def test_a_comparison_shows_itself(tmp_path: Path) -> None:
+def test_a_comparison_shows_itself(tmp_path: Path, shown: Shown) -> None:
     stages = schedsearch.stages_of(2, forward_ms=1, backward_ms=2, activation_mib=5, memory_mib=10)
     found = schedsearch.compare(stages, ["one_f_one_b", "gpipe"], 4)
     frame = found.to_frame().set_index("schedule")
@@ -75,12 +97,11 @@ def test_a_comparison_shows_itself(tmp_path: Path) -> None:
     again = schedsearch.Comparison.load(found.save(tmp_path / "compare.json"))
     assert again == found and again.rows[1].makespan_ms is None
     assert [row.found for row in again.rows] == [row.found for row in found.rows]
-    assert "<table" in found._repr_html_()
-    only = schedsearch.compare(stages, ["gpipe"], 4)
-    assert "<svg" not in only._repr_html_() and "does not fit" in only._repr_html_()
+    assert shown(found) == [Figure, pd.DataFrame]
+    assert shown(schedsearch.compare(stages, ["gpipe"], 4)) == [pd.DataFrame]
 
 
-def test_a_frontier_shows_itself(tmp_path: Path) -> None:
+def test_a_frontier_shows_itself(tmp_path: Path, shown: Shown) -> None:
     placement = schedsearch.v_shape(2, forward_ms=10, backward_ms=20)
     schedule = schedsearch.one_f_one_b(placement, 3)
     found = schedsearch.frontier(schedule, modelled_profile(placement, GPUS["a100"]), 10)
@@ -88,7 +109,7 @@ def test_a_frontier_shows_itself(tmp_path: Path) -> None:
     assert frame.time_ms.is_monotonic_increasing and len(frame) == len(found.plans)
     assert frame.energy_j[0] == pytest.approx(found.plans[0].energy_mj / 1e3)
     assert Frontier.load(found.save(tmp_path / "frontier.json")).plans == found.plans
-    assert "<svg" in found._repr_html_()
+    assert shown(found)[0] is Figure
 
 
 @pytest.mark.parametrize(

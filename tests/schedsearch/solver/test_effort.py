@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 
 import pytest
+from numba.core.event import trigger_event
 
 from placements.shapes import v_shape, x_shape
+from schedsearch.solver.compiling import without_compilation
 from schedsearch.solver.effort import Effort, OutOfTimeError
 from schedsearch.solver.interrupts import Interrupts
 from schedsearch.solver.portfolio import SOLVERS
@@ -49,3 +51,18 @@ def test_a_share_of_what_is_left() -> None:
     effort = Effort(spent=2.0)
     assert effort.share(10.0, 0.25) == 4.0
     assert effort.share(1.0, 0.25) == 2.0
+
+
+def test_the_compiler_takes_nothing_of_the_time_limit() -> None:
+    """A first search after an installation once ended while its annealing was compiled."""
+    effort = Effort(time.monotonic() + 10)
+    began, deadline = time.monotonic(), effort.deadline
+    with without_compilation(effort):
+        for _ in range(2):
+            with trigger_event("numba:compile"), trigger_event("numba:compile"):
+                time.sleep(0.01)
+    assert 0.02 <= effort.deadline - deadline <= time.monotonic() - began
+    deadline = effort.deadline
+    with trigger_event("numba:compile"):
+        time.sleep(0.01)
+    assert effort.deadline == deadline
