@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import singledispatch
@@ -17,7 +16,7 @@ from schedsearch.comparison import COLUMNS, Comparison
 from schedsearch.device_span import device_spans
 from schedsearch.energy import Frontier
 from schedsearch.figures.bars import BarPanel, draw_bars
-from schedsearch.figures.canvas import shows_pictures
+from schedsearch.figures.canvas import display, shows_pictures
 from schedsearch.figures.comparison import draw_timelines, title_of
 from schedsearch.figures.frontier import frontier as draw_frontier
 from schedsearch.figures.panels import Panel, Point, draw_panels
@@ -276,7 +275,6 @@ def show(result: Any) -> None:
 
     Each is an output of its own: of a notebook that is not trusted, JupyterLab drops pictures inside HTML.
     """
-    display = importlib.import_module("IPython.display").display
     if not shows_pictures():
         display({"text/plain": repr(result)}, raw=True)
         return

@@ -126,7 +126,12 @@ _waiting: list[Figure] = []
 def show_waiting(until: Figure | None = None) -> None:
     """Show the figures that wait in a notebook, up to one of them that is shown by itself, or all."""
     while _waiting and (figure := _waiting.pop(0)) is not until:
-        importlib.import_module("IPython.display").display(figure)
+        display(figure)
+
+
+def display(value: Any, **how: Any) -> None:
+    """Show a value in a notebook or an IPython terminal, as IPython's own `display` does."""
+    importlib.import_module("IPython.display").display(value, **how)
 
 
 def is_narrow(figure: PlainFigure) -> bool:
