@@ -25,15 +25,21 @@ def save_comparison_report(found: Comparison, stages: Path, costs: CostSource, d
             *(Section(row.schedule, tuple(_facts(row))) for row in found.rows),
             Section("Files", tuple(_files(found))),
         ],
-        summary=[_shortest(found), Fact("Costs", str(costs))],
+        introduction=f"{_in_words(found)}\n{costs.in_sentences}",
         program=page_program(data),
     )
 
 
-def _shortest(found: Comparison) -> Fact:
-    rows = [row for row in found.rows if row.makespan_ms is not None]
-    best = min(rows, key=lambda row: row.makespan_ms or 0.0)
-    return Fact("Shortest", best.schedule, f"{best.makespan_ms:,.6g} ms on {best.placement}")
+def _in_words(found: Comparison) -> str:
+    """Return which schedule is shortest, what is proved of it, and how it stands to 1F1B or the longest."""
+    times = {row.schedule: row.makespan_ms for row in found.rows if row.makespan_ms is not None}
+    best = min((row for row in found.rows if row.schedule in times), key=lambda row: times[row.schedule])
+    other = "one_f_one_b" if "one_f_one_b" in times else max(times, key=lambda name: times[name])
+    text = f"{best.schedule} takes {times[best.schedule]:,.6g} ms on {best.placement} ({best.proved})"
+    if times[best.schedule] == times[other]:
+        return f"{text}. None takes less."
+    less = 1 - times[best.schedule] / times[other]
+    return f"{text}. That is {less:.1%} less than {other}, which takes {times[other]:,.6g} ms."
 
 
 def _facts(row: ComparedRow) -> list[Fact]:

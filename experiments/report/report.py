@@ -127,12 +127,9 @@ def _title(found: SearchStepResult) -> str:
 
 def _introduction(found: SearchStepResult, beside: Sequence[BesideRow] = ()) -> str:
     """Return what was searched, what it brought, and in a second sentence where the costs come from."""
-    costs = found.costs
-    placeholder = " These are placeholders: give times of your own." if costs.placeholder else ""
-    sources = f"Times: {costs.times}. Energies: {costs.energies}. Blocking power: {costs.blocking_power}."
     proved = found.result.proved if found.result else "made by hand"
     what = in_words(beside, proved) if beside_table(beside) else f"The schedule: {proved}."
-    return f"{what}\n{sources}{placeholder}"
+    return f"{what}\n{found.costs.in_sentences}"
 
 
 def _beside_sections(rows: Sequence[BesideRow]) -> list[Section]:

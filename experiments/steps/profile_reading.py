@@ -74,6 +74,12 @@ class CostSource:
         """Return the key of a ``placement.yaml``, which has no energies."""
         return {"cost_source": {"times": self.times, "placeholder": self.placeholder}}
 
+    @property
+    def in_sentences(self) -> str:
+        """The sources for a report, and what to do where they are placeholders."""
+        text = f"Times: {self.times}. Energies: {self.energies}. Blocking power: {self.blocking_power}."
+        return f"{text} These are placeholders: give times of your own." if self.placeholder else text
+
     def __str__(self) -> str:
         return f"times: {self.times}\nenergies: {self.energies}\nblocking power: {self.blocking_power}"
 

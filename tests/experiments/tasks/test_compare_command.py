@@ -61,6 +61,12 @@ def test_a_table_a_figure_and_the_schedules(command, stages: Path, tmp_path: Pat
         assert source["times"] == f"stages of {stages}" and f"times: stages of {stages}" in lines, path
     assert lines[0].split() == ["schedule", "makespan", "bound", "bubble", "period", "peak", "memory"]
     assert any(line.split()[:3] == ["one_f_one_b", "152", "ms"] for line in lines)
+    best = min(fitting, key=lambda name: float(rows[name]["makespan_ms"]))
+    best_ms = float(rows[best]["makespan_ms"])
+    page = (out / "report.html").read_text()
+    assert f"{best} takes {best_ms:g} ms on {rows[best]['placement']} ({rows[best]['proved']}). " in page
+    assert f"That is {1 - best_ms / 152:.1%} less than one_f_one_b, which takes 152 ms." in page
+    assert f"Times: stages of {stages}. Energies: none." in page
 
 
 @pytest.mark.parametrize(
