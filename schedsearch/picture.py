@@ -69,7 +69,9 @@ def fitted(schedule: Schedule, width: int, repetend: Repetend | None = None) -> 
     placement = schedule.placement
     pad = len(str(placement.num_devices - 1)) + len(" | ")
     names = max(map(len, _short_names(placement).values()), default=1)
-    label = names + (len(f".{schedule.num_micro_batches - 1}") if schedule.num_micro_batches > 1 else 0)
+    cells = _cells_of_repetend(repetend) if repetend else []
+    last = max([schedule.num_micro_batches - 1, *(n for _, n, _ in cells)])
+    label = names + (len(f".{last}") if schedule.num_micro_batches > 1 else 0)
     most = max((width - pad - len(" ...")) // (label + 1), 1)
     tick = _common_tick(schedule)
     is_cut = math.ceil(schedule.makespan / tick) > most
@@ -80,7 +82,7 @@ def fitted(schedule: Schedule, width: int, repetend: Repetend | None = None) -> 
     lines = shortened(_grid(schedule, schedule.blocks, tick, columns, cut=columns * tick < schedule.makespan))
     if repetend is not None and is_cut:
         lines.append(f"the repetend, once every {repetend.period * placement.tick_ms:.6g} ms:")
-        cells, columns = _cells_of_repetend(repetend), math.ceil(repetend.period / tick)
+        columns = math.ceil(repetend.period / tick)
         lines += shortened(_grid(schedule, cells, tick, columns, wraps=True))
     number = "; .3: micro-batch 3" if schedule.num_micro_batches > 1 else ""
     return "\n".join([*lines, f"a column: {tick * placement.tick_ms:.4g} ms{number}"])

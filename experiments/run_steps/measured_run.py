@@ -105,13 +105,14 @@ def check_finite(measurement: Measurement) -> None:
 
 
 def describe(measurement: Measurement) -> str:
-    """Return the losses and what was compared in one line."""
+    """Return the losses, what was compared, and which clocks there were, a line each."""
     blocking = ", blocking" if measurement.blocking else ""
     first, last = (sum(losses) / len(losses) for losses in (measurement.losses[0], measurement.losses[-1]))
     return (
-        f"{measurement.backend}{blocking}: "
-        f"loss {first:.4f} to {last:.4f} in {measurement.iterations} iterations; "
-        f"{compared_in_words(measurement)}; clocks: {measurement.clock_backend}"
+        f"run         loss {first:.4f} to {last:.4f} in {measurement.iterations} iterations, "
+        f"{measurement.backend}{blocking}\n"
+        f"            {compared_in_words(measurement)}\n"
+        f"clocks      {measurement.clock_backend}"
     )
 
 
