@@ -75,10 +75,10 @@ def test_of_many_devices_the_first_and_the_last_are_drawn() -> None:
 
 
 def test_a_repetend_of_later_micro_batches_is_no_wider_than_the_line() -> None:
-    """Micro-batches in flight may be numbered higher than the schedule has: F.11 beside 8 micro-batches."""
+    """Micro-batches in flight may be numbered higher than the schedule has: F.22 beside 8 micro-batches."""
     placement = v_shape(12, 5, 12)
     result = search(placement, 8, objectives=("period",))
     assert result.schedule is not None and result.repetend is not None
     text = fitted(result.schedule, 79, result.repetend)
-    assert ".11" in text.partition("the repetend")[2]
+    assert ".22" in text.partition("the repetend")[2]
     assert max(map(len, text.splitlines())) <= 79
