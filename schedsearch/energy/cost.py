@@ -43,8 +43,8 @@ def lower_hull(time: Floats, energy: Floats) -> Ints:
     """Return the indices of the points on the lower convex hull; ascending, ends included.
 
     Args:
-        time: Ascending.
-        energy: Strictly descending.
+        time: Or whatever else the points are over; ascending.
+        energy: Of each point.
     """
     kept: list[int] = []
     points = list(zip(time.tolist(), energy.tolist(), strict=True))

@@ -28,7 +28,6 @@ from schedsearch.energy import (
     switched_plan,
     timing_program,
 )
-from schedsearch.energy.exact import relaxed_effective_mj
 from schedsearch.energy.highs import SolverStatus, status_of
 from schedsearch.energy.switching import bound as switching_bound
 from schedsearch.energy.switching import exact as switching_exact
@@ -160,9 +159,6 @@ def test_an_exact_solver_that_fails_says_so(
     with pytest.raises(EnergyError, match=r"^schedule: the exact solver failed .*; use compute_frontier"):
         exact_plan(schedule, profile, 100.0)
     assert polished(schedule, profile, frontier).num_proved == 0
-    monkeypatch.setattr(clock_program, "linprog", lambda *_args, **_options: answer(status, message))
-    with pytest.raises(EnergyError, match=r"^deadline_ms: nothing is known of 100, the solver failed"):
-        relaxed_effective_mj(schedule, profile, 100.0)
     fail(monkeypatch, switching_exact, status, message)
     with pytest.raises(EnergyError, match=r"^schedule: the exact solver failed .*; use switched_plan"):
         exact_switched_plan(schedule, profile, SwitchingLimits(0.0, 2.0), 100.0)
