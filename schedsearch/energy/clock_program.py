@@ -89,8 +89,7 @@ class ClockProgram:
         time = coo_array(
             (table.time_ms[row, option] / unit_ms, (owner, number)), shape=(count, shares)
         ).tocsr()
-        before = np.array([a for a, _, _ in graph.edges], dtype=np.int64)
-        after = np.array([b for _, b, _ in graph.edges], dtype=np.int64)
+        before, after, _ = graph.edge_arrays
         last = np.arange(count)
         of_row = np.concatenate([before, last])
         rows = np.arange(len(of_row))
