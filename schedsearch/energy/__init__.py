@@ -15,12 +15,10 @@ from schedsearch.energy.power_cap import CappedPlan, PowerCap, capped_plan, devi
 from schedsearch.energy.relaxation import Breakpoint, breakpoints
 from schedsearch.energy.simulation import Simulation, all_maximum_clocks, simulate
 from schedsearch.energy.switching import (
-    ExactSwitchedPlan,
     SwitchedPeriodicPlan,
     SwitchedPlan,
     SwitchingLimits,
     changes_per_iteration,
-    exact_switched_plan,
     num_clock_changes,
     simulate_switching,
     switched_periodic_plan,
@@ -35,7 +33,6 @@ __all__ = [
     "EnergyError",
     "ExactPlan",
     "ExactStatus",
-    "ExactSwitchedPlan",
     "FrequencyPlan",
     "Frontier",
     "InstanceGraph",
@@ -62,7 +59,6 @@ __all__ = [
     "cost_curve",
     "device_power_w",
     "exact_plan",
-    "exact_switched_plan",
     "frequencies_csv",
     "frontier_csv",
     "has_order_of",

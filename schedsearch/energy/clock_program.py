@@ -1,4 +1,4 @@
-"""The choice of clocks for a deadline as a mixed-integer program, or relaxed as a linear one."""
+"""The choice of clocks for a deadline as a mixed-integer program."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, linprog, milp
+from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, milp
 from scipy.sparse import coo_array, csr_array, hstack, vstack
 
 from placements import Profile
@@ -15,7 +15,7 @@ from schedsearch.energy.bound import proved
 from schedsearch.energy.cost import cost_curves
 from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.energy.graph import EnergyError, Floats, InstanceGraph, Ints, instance_graph
-from schedsearch.energy.highs import SolverError, SolverStatus, status_of
+from schedsearch.energy.highs import SolverStatus, status_of
 from schedsearch.energy.quiet import quiet_stdout
 from schedsearch.energy.rounding import OptionTable, option_table
 from schedsearch.schedule import Schedule
@@ -89,8 +89,7 @@ class ClockProgram:
         time = coo_array(
             (table.time_ms[row, option] / unit_ms, (owner, number)), shape=(count, shares)
         ).tocsr()
-        before = np.array([a for a, _, _ in graph.edges], dtype=np.int64)
-        after = np.array([b for _, b, _ in graph.edges], dtype=np.int64)
+        before, after, _ = graph.edge_arrays
         last = np.arange(count)
         of_row = np.concatenate([before, last])
         rows = np.arange(len(of_row))
@@ -189,32 +188,6 @@ class ClockProgram:
         row = np.zeros(len(shares), dtype=np.int64)
         width = len(self.cost) + self.graph.size
         return coo_array((np.ones(len(shares)), (row, shares)), shape=(1, width)).tocsr()
-
-    def relaxed_mj(self, deadline_ms: float) -> float:
-        """Return the least effective energy if instances could mix their options.
-
-        Args:
-            deadline_ms: That passes `require`.
-
-        Raises:
-            SolverError: The solver failed.
-        """
-        size = self.graph.size
-        found = linprog(
-            np.concatenate([self.cost, np.zeros(size)]),
-            A_ub=self.waits,
-            b_ub=self.limits(deadline_ms),
-            A_eq=self.one_each,
-            b_eq=np.ones(size),
-            bounds=(0, None),
-            method="highs",
-        )
-        if status_of(found) is not SolverStatus.OPTIMAL:
-            raise SolverError(
-                f"deadline_ms: nothing is known of {deadline_ms:.12g}, the solver failed ({found.message}); "
-                "give another one"
-            )
-        return self.offset_mj + self.unit_mj * float(found.fun)
 
     def require(self, deadline_ms: float) -> None:
         """Check that the deadline can be kept.

@@ -33,6 +33,11 @@ class CostCurve:
     time_ms: Floats
     energy_mj: Floats
 
+    def only(self, option: int) -> CostCurve:
+        """Return the curve with a single option left."""
+        kept = slice(option, option + 1)
+        return CostCurve(self.clock_mhz[kept], self.time_ms[kept], self.energy_mj[kept])
+
     @cached_property
     def hull(self) -> Ints:
         """Return the indices of the options on the lower convex hull; ascending, ends included."""
@@ -43,8 +48,8 @@ def lower_hull(time: Floats, energy: Floats) -> Ints:
     """Return the indices of the points on the lower convex hull; ascending, ends included.
 
     Args:
-        time: Ascending.
-        energy: Strictly descending.
+        time: Or whatever else the points are over; ascending.
+        energy: Of each point.
     """
     kept: list[int] = []
     points = list(zip(time.tolist(), energy.tolist(), strict=True))

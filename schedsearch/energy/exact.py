@@ -1,4 +1,4 @@
-"""The best choice of clocks for a small schedule, and the best of the relaxed problem, each as one program.
+"""The best choice of clocks for a small schedule, as one program.
 
 Every instance picks one of its options; a mixed-integer program (scipy's HiGHS) makes the effective energy
 least for a deadline, and proves it. That takes seconds for about thirty instances and far too long for more,
@@ -112,18 +112,3 @@ def require_few(num_instances: int) -> None:
             f"schedule: has {num_instances} block instances, an exact plan is for at most {MOST_INSTANCES}; "
             "use fewer micro-batches, or compute_frontier"
         )
-
-
-def relaxed_effective_mj(schedule: Schedule, profile: Profile, deadline_ms: float) -> float:
-    """Return the least effective energy if instances could mix their options, as one linear program.
-
-    This is the relaxed problem of `schedsearch.energy.relaxation` at one deadline, solved in another way, for
-    schedules of any size.
-
-    Raises:
-        ProfileError: The profile lacks a block of the schedule.
-        EnergyError: The deadline cannot be kept, the solver failed, or the schedule is not valid.
-    """
-    program = ClockProgram.of(schedule, profile)
-    program.require(deadline_ms)
-    return program.relaxed_mj(deadline_ms)

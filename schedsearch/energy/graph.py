@@ -60,6 +60,12 @@ class InstanceGraph:
         return len(self.instances)
 
     @cached_property
+    def edge_arrays(self) -> tuple[Ints, Ints, Floats]:
+        """The edges as arrays: who is waited for, who waits, and the milliseconds between the two."""
+        tail, head, delay_ms = np.array(self.edges, dtype=np.float64).reshape(-1, 3).T
+        return tail.astype(np.int64), head.astype(np.int64), delay_ms
+
+    @cached_property
     def forward_levels(self) -> tuple[Level, ...]:
         """Group the instances so that each waits only for members of earlier levels."""
         waits_for: list[list[tuple[int, float]]] = [[] for _ in self.instances]

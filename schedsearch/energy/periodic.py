@@ -222,7 +222,7 @@ def _all_fastest(graph: FoldedGraph, curves: tuple[CostCurve, ...], deadline_ms:
             f"takes {shortest_ms:.6g} ms; give at least that"
         )
     energy = sum(count * float(c.energy_mj[0]) for count, c in zip(graph.count.tolist(), curves, strict=True))
-    fixed = tuple(_single(curve, 0) for curve in curves)
+    fixed = tuple(curve.only(0) for curve in curves)
     return _Problem(graph, curves, fixed, deadline_ms, RelaxedTimes(time, 0.0, shortest_ms, energy))
 
 
@@ -243,12 +243,6 @@ def _timing(graph: FoldedGraph, curves: Sequence[CostCurve]) -> Timing:
         curves,
         graph.count.astype(np.float64),
     )
-
-
-def _single(curve: CostCurve, option: int) -> CostCurve:
-    """Return a curve of one of the options."""
-    kept = slice(option, option + 1)
-    return CostCurve(curve.clock_mhz[kept], curve.time_ms[kept], curve.energy_mj[kept])
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,7 +290,7 @@ class _Problem:
 
     def fix(self, tie: int, option: int) -> _Problem | None:
         """Return the problem with a tie at one option, or None where the deadline cannot be kept then."""
-        left = (*self.left[:tie], _single(self.curves[tie], option), *self.left[tie + 1 :])
+        left = (*self.left[:tie], self.curves[tie].only(option), *self.left[tie + 1 :])
         if len(self.neighbors(tie)) == 1:
             return replace(self, left=left)
         relaxed = _least_energy(self.graph, left, self.deadline_ms)

@@ -22,7 +22,10 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
+
 from schedsearch.energy.bound import proved
+from schedsearch.energy.cost import lower_hull
 from schedsearch.energy.frontier import FrequencyPlan, Frontier
 from schedsearch.energy.graph import EnergyError
 
@@ -196,12 +199,10 @@ class _Choice:
     @cached_property
     def hulls(self) -> dict[int, list[int]]:
         """Return the plans on the hull of rate and cost, slowest first, by the sign of the price."""
-        plans = [-1, *range(len(self.plans) - 1, -1, -1)]
-        points = {plan: (self.rate(plan), self.power_w(plan)) for plan in plans}
-        return {
-            sign: _hull([(points[plan][0], sign * points[plan][1], plan) for plan in plans])
-            for sign in (-1, 0, 1)
-        }
+        plans = np.array([-1, *range(len(self.plans) - 1, -1, -1)])
+        rate = np.array([self.rate(plan) for plan in plans.tolist()])
+        power_w = np.array([self.power_w(plan) for plan in plans.tolist()])
+        return {sign: plans[lower_hull(rate, sign * power_w)].tolist() for sign in (-1, 0, 1)}
 
     def hull(self, interval: Interval) -> list[int]:
         """Return the plans among which an interval chooses, slowest first."""
@@ -289,22 +290,3 @@ class _Choice:
         spare_ms = interval.duration_s * 1e3 - count * fast_ms
         often = min(max(math.floor(spare_ms / (slow_ms - fast_ms) + _ENOUGH), 0), count)
         return [(plan, n) for plan, n in ((fast, count - often), (slow, often)) if n > 0]
-
-
-def _hull(points: Sequence[tuple[float, float, int]]) -> list[int]:
-    """Return which of (x, y, index) by increasing x are on the lower convex hull, ends included."""
-    kept: list[tuple[float, float, int]] = []
-    for point in points:
-        while len(kept) > 1 and not _is_below(kept[-1], kept[-2], point):
-            kept.pop()
-        kept.append(point)
-    return [index for _, _, index in kept]
-
-
-def _is_below(
-    middle: tuple[float, float, int], left: tuple[float, float, int], right: tuple[float, float, int]
-) -> bool:
-    """Tell whether a point lies strictly below the line between two others."""
-    rise_before = (middle[1] - left[1]) * (right[0] - middle[0])
-    rise_after = (right[1] - middle[1]) * (middle[0] - left[0])
-    return rise_before < rise_after

@@ -10,59 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from schedsearch.energy.cost import CostCurve
 from schedsearch.energy.graph import Floats, InstanceGraph, Ints, due_at, ready_at
 
-_NUM_BUCKETS = 2**12
-"""Intervals of time in which options are looked up."""
-
 FEW_INSTANCES = 128
 """Up to so many it pays to let the first ones, or the last ones, take all that the deadline leaves."""
 
 TOLERANCE = 1e-10
 """Share of the deadline by which rounding errors may make an instance late."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Buckets:
-    """A short way from a time to the slowest option within it: equal intervals of time, then a step or two.
-
-    Attributes:
-        first_ms: Where the intervals of each row begin, at its fastest option; shape ``(blocks,)``.
-        per_ms: Intervals per millisecond of each row.
-        option: A step or two before the slowest option within the times of each interval; shape
-            ``(blocks, intervals + 1)``.
-        next_ms: Time of the option after each; infinite for the last one.
-        most_steps: Options that can follow the one of an interval within it.
-    """
-
-    first_ms: Floats
-    per_ms: Floats
-    option: Ints
-    next_ms: Floats
-    most_steps: int
-
-    @classmethod
-    def of(cls, time_ms: Floats) -> _Buckets:
-        """Return the buckets of a table's times."""
-        first = time_ms[:, 0]
-        last = np.where(np.isfinite(time_ms), time_ms, first[:, None]).max(axis=1)
-        width = np.maximum((last - first) / _NUM_BUCKETS, np.finfo(np.float64).eps * np.maximum(last, 1e-300))
-        # An interval more on both sides, so that rounding errors cannot lead past an option.
-        edges = first[:, None] + width[:, None] * np.arange(-1, _NUM_BUCKETS + 3)
-        within = np.array(
-            [
-                np.searchsorted(times, edge, side="right") - 1
-                for times, edge in zip(time_ms, edges, strict=True)
-            ]
-        ).clip(0)
-        steps = int((within[:, 3:] - within[:, :-3]).max())
-        after = np.pad(time_ms[:, 1:], ((0, 0), (0, 1)), constant_values=np.inf)
-        return cls(first, 1 / width, within[:, : _NUM_BUCKETS + 1], after, max(steps, 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,17 +60,10 @@ class OptionTable:
             members: Indices of instances.
             allowed_ms: Shape ``(members, plans)``.
         """
-        row = self.row[members][:, None]
-        buckets = self._buckets
-        bucket = (allowed_ms - buckets.first_ms[row]) * buckets.per_ms[row]
-        choice: Ints = buckets.option[row, np.clip(bucket, 0, _NUM_BUCKETS).astype(np.int64)]
-        for _ in range(buckets.most_steps):
-            choice = choice + (buckets.next_ms[row, choice] <= allowed_ms)
-        return choice
-
-    @cached_property
-    def _buckets(self) -> _Buckets:
-        return _Buckets.of(self.time_ms)
+        choice = np.empty(allowed_ms.shape, dtype=np.int64)
+        for i, row in enumerate(self.row[members].tolist()):
+            choice[i] = self.time_ms[row].searchsorted(allowed_ms[i], side="right")
+        return np.maximum(choice - 1, 0)
 
 
 def option_table(graph: InstanceGraph, curves: Mapping[str, CostCurve]) -> OptionTable:

@@ -44,11 +44,11 @@ class Timing:
 
 def free_timing(graph: InstanceGraph, curves: Sequence[CostCurve]) -> Timing:
     """Return the view of a graph in which every instance has its own time, with a curve for each."""
-    tail, head, delay = np.array(graph.edges, dtype=np.float64).reshape(-1, 3).T
+    tail, head, delay_ms = graph.edge_arrays
     return Timing(
-        tail=tail.astype(np.int64),
-        head=head.astype(np.int64),
-        delay_ms=delay,
+        tail=tail,
+        head=head,
+        delay_ms=delay_ms,
         rounds=np.zeros(len(tail), dtype=np.int64),
         tie=np.arange(graph.size),
         curves=curves,

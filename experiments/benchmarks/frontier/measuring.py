@@ -20,8 +20,9 @@ from schedsearch.energy import Frontier, compute_frontier, instance_graph, simul
 from schedsearch.energy.baselines import perseus_frontier
 from schedsearch.energy.baselines.problem import Problem
 from schedsearch.energy.candidates import Candidates
-from schedsearch.energy.exact import ExactStatus, exact_plan, relaxed_effective_mj
+from schedsearch.energy.exact import ExactStatus, exact_plan
 from schedsearch.energy.graph import Floats, Ints
+from schedsearch.energy.ordering import relaxed
 from schedsearch.energy.rounding import option_table
 from schedsearch.energy.waiting import waiting_w
 from schedsearch.schedule import Schedule
@@ -71,7 +72,7 @@ def load_solvers() -> None:
     profile = Profile("two clocks", {"F0": points, "B0": points}, 0.0)
     compute_frontier(schedule, profile, num_plans=3)
     exact_plan(schedule, profile, 3.0)
-    relaxed_effective_mj(schedule, profile, 3.0)
+    relaxed(schedule, profile, 3.0)
 
 
 def speed(task: Task, *, cpu_s: float) -> CaseResult:
@@ -217,8 +218,10 @@ def exact(task: Task, *, num_deadlines: int, time_limit_s: float) -> CaseResult:
         wrong["not proved"] |= best.status is not ExactStatus.OPTIMAL
         wrong["below the best"] |= energy_mj < least_mj * (1 - 1e-7)
         wrong["beyond its gap"] |= energy_mj / least_mj > energy_mj / bound.at(deadline) + _ALMOST
-        relaxed_mj = relaxed_effective_mj(task.schedule, task.profile, deadline)
-        difference.append(abs(bound.at(deadline) - relaxed_mj - task.waiting_w * deadline) / abs(relaxed_mj))
+        optimum = relaxed(task.schedule, task.profile, deadline)
+        assert optimum is not None, "the exact plan keeps the deadline"
+        effective_mj = optimum.energy_mj - task.waiting_w * deadline
+        difference.append(abs(bound.at(deadline) - optimum.energy_mj) / abs(effective_mj))
     wrong[f"relaxed optimum off by {max(difference):.1e}"] = max(difference) > 1e-6
     note = (
         f"above the best choice of clocks {np.mean(above):.3f} % on average, {max(above):.2f} % at most; "

@@ -191,7 +191,7 @@ def next_change(graph: InstanceGraph, units: Ints, costs: Costs) -> Ints | None:
     number = np.full(graph.size, -1)
     number[members] = np.arange(len(members))
     end = start + units
-    tail, head, delay = _edge_arrays(graph)
+    tail, head, delay = graph.edge_arrays
     tight = critical[tail] & critical[head] & (end[tail] + delay == start[head])
     k = len(members)
     source, sink = 2 * k, 2 * k + 1
@@ -230,11 +230,6 @@ def _critical(graph: InstanceGraph, units: Ints) -> tuple[Ints, NDArray[np.bool_
 
 def _makespan(graph: InstanceGraph, units: Ints) -> int:
     return int(graph.makespan(units[:, None].astype(np.float64))[0])
-
-
-def _edge_arrays(graph: InstanceGraph) -> tuple[Ints, Ints, Ints]:
-    edges = np.array(graph.edges, dtype=np.int64).reshape(-1, 3)
-    return edges[:, 0], edges[:, 1], edges[:, 2]
 
 
 def _in_units(graph: InstanceGraph, unit_ms: float) -> InstanceGraph:

@@ -1,17 +1,14 @@
 """Plans whose clocks change no more often than a device can change them; such that repeat, too."""
 
-from schedsearch.energy.switching.exact import ExactSwitchedPlan, exact_switched_plan
 from schedsearch.energy.switching.limits import SwitchingLimits, changes_per_iteration, num_clock_changes
 from schedsearch.energy.switching.planning import SwitchedPlan, simulate_switching, switched_plan
 from schedsearch.energy.switching.tied import SwitchedPeriodicPlan, switched_periodic_plan
 
 __all__ = [
-    "ExactSwitchedPlan",
     "SwitchedPeriodicPlan",
     "SwitchedPlan",
     "SwitchingLimits",
     "changes_per_iteration",
-    "exact_switched_plan",
     "num_clock_changes",
     "simulate_switching",
     "switched_periodic_plan",

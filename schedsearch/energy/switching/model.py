@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from placements import Profile
 from schedsearch.energy.frontier import TIME_TOLERANCE
-from schedsearch.energy.graph import Floats, InstanceGraph, Ints, instance_graph
+from schedsearch.energy.graph import Floats, InstanceGraph, Ints, device_orders, instance_graph
 from schedsearch.energy.simulation import Simulation
 from schedsearch.energy.switching.limits import SwitchingLimits
 from schedsearch.energy.waiting import Waiting, waiting_w
@@ -192,9 +192,7 @@ class SwitchingModel:
     @cached_property
     def orders(self) -> list[list[int]]:
         """Return the instances of each device, in order."""
-        index = {instance: i for i, instance in enumerate(self.graph.instances)}
-        devices = range(self.graph.num_devices)
-        return [[index[instance] for instance in self.schedule.order(device)] for device in devices]
+        return [order.tolist() for order in device_orders(self.schedule, self.graph)]
 
     @cached_property
     def costs(self) -> ClockCosts:

@@ -10,7 +10,7 @@ dropped.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,35 +18,13 @@ from numpy.typing import NDArray
 from schedsearch.energy.graph import Floats, Ints
 from schedsearch.energy.switching.model import State, SwitchingModel
 from schedsearch.energy.switching.repair import raised
-
-SHARES_OF_SLACK = (0.5, 0.0, 1.0)
-"""When the other devices run within their slack, in each sweep over all devices: in the middle, as early as
-they can, as late."""
+from schedsearch.energy.windows import SHARES_OF_SLACK, Windows, windows_of
 
 _MOST_LABELS = 8
 """Ways kept for each clock of the last block."""
 
 _MOST_CHANGING = 24
 """Ways kept, over all clocks, for a change."""
-
-
-@dataclass(frozen=True, eq=False)
-class Windows:
-    """When the blocks of one device may run, and what they cost.
-
-    Attributes:
-        release_ms: None starts before; shape ``(members,)``.
-        due_ms: None ends later.
-        gap_ms: Least time between the end of the one before and the start of each.
-        time_ms: Of each at each clock, infinite where it has it not; shape ``(members, clocks)``.
-        energy_mj: Likewise.
-    """
-
-    release_ms: Floats
-    due_ms: Floats
-    gap_ms: Floats
-    time_ms: Floats
-    energy_mj: Floats
 
 
 def chosen_in_windows(model: SwitchingModel, state: State) -> State:
@@ -74,9 +52,20 @@ def _choices(model: SwitchingModel, state: State, device: int, share: float) -> 
     if not len(members):
         return
     start = state.start_ms + share * (_latest_start(model, state) - state.start_ms)
-    windows = _windows(model, state, members, start)
-    for each in _ends(model, windows, state.clock[members]):
-        best = best_clocks(each, model.limits.dwell_ms, model.limits.latency_ms)
+    waits, costs = model.waits, model.costs
+    windows = windows_of(
+        members,
+        start,
+        start + model.times(state.clock),
+        model.latest_ms,
+        (waits.tail, waits.head, waits.delay_ms),
+        waits.delays(state.clock, model.limits.latency_ms),
+    )
+    rows = costs.row[members]
+    for each, time_ms in _ends(model, windows, costs.time_ms[rows], state.clock[members]):
+        best = best_clocks(
+            each, time_ms, costs.energy_mj[rows], model.limits.dwell_ms, model.limits.latency_ms
+        )
         if best is not None:
             clock = state.clock.copy()
             clock[members] = model.costs.clock_mhz[best]
@@ -105,48 +94,26 @@ def _latest_start(model: SwitchingModel, state: State) -> Floats:
     return result
 
 
-def _windows(model: SwitchingModel, state: State, members: Ints, start: Floats) -> Windows:
-    """Return when the members may run if all others start at given times."""
-    waits, costs = model.waits, model.costs
-    delay = waits.delays(state.clock, model.limits.latency_ms)
-    end = start + model.times(state.clock)
-    place = np.full(len(start), -2)
-    place[members] = np.arange(len(members))
-    at_head, at_tail = place[waits.head], place[waits.tail]
-    is_next = (at_head >= 0) & (at_head == at_tail + 1)
-    release, due = np.zeros(len(start)), np.full(len(start), model.latest_ms)
-    gap = np.zeros(len(start))
-    np.maximum.at(gap, waits.head[is_next], waits.delay_ms[is_next])
-    # A transfer between blocks of the device that are not neighbors keeps its place in time.
-    beyond = ~((at_head >= 0) & (at_tail >= 0)) | (~is_next & (waits.delay_ms > 0))
-    entering, leaving = (at_head >= 0) & beyond, (at_tail >= 0) & beyond
-    np.maximum.at(release, waits.head[entering], (end[waits.tail] + delay)[entering])
-    np.minimum.at(due, waits.tail[leaving], (start[waits.head] - delay)[leaving])
-    slip = 1e-10 * model.latest_ms
-    rows = costs.row[members]
-    return Windows(
-        release[members] - slip, due[members] + slip, gap[members], costs.time_ms[rows], costs.energy_mj[rows]
-    )
+def _ends(
+    model: SwitchingModel, windows: Windows, time_ms: Floats, clock: Ints
+) -> Iterator[tuple[Windows, Floats]]:
+    """Yield windows and times that keep the seam between iterations: with time for a change, or at one clock.
 
-
-def _ends(model: SwitchingModel, windows: Windows, clock: Ints) -> Iterator[Windows]:
-    """Yield windows that keep the seam between iterations: with time for a change, or at one clock.
-
-    Where nothing is to be kept there, they are the windows themselves.
+    Where nothing is to be kept there, they are those that are given.
     """
     limits = model.limits
     if not limits.back_to_back or (limits.latency_ms == 0 and limits.dwell_ms == 0):
-        yield windows
+        yield windows, time_ms
         return
     due = windows.due_ms.copy()
     due[-1] = min(due[-1], model.latest_ms - limits.latency_ms + max(windows.release_ms[0], 0.0))
-    yield Windows(windows.release_ms, due, windows.gap_ms, windows.time_ms, windows.energy_mj)
+    yield replace(windows, due_ms=due), time_ms
     for mhz in sorted({int(clock[0]), int(clock[-1])}):
         column = int(model.costs.column(np.array([mhz]))[0])
-        time = windows.time_ms.copy()
+        time = time_ms.copy()
         others = np.arange(time.shape[1]) != column
         time[0, others] = time[-1, others] = np.inf
-        yield Windows(windows.release_ms, windows.due_ms, windows.gap_ms, time, windows.energy_mj)
+        yield windows, time
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,17 +133,21 @@ class _Labels:
     number: Ints
 
 
-def best_clocks(windows: Windows, dwell_ms: float, latency_ms: float) -> Ints | None:
+def best_clocks(
+    windows: Windows, time_ms: Floats, energy_mj: Floats, dwell_ms: float, latency_ms: float
+) -> Ints | None:
     """Return the columns of the clocks of least energy that keep a row of windows, or None.
 
     The first and the last stretch may be short.
 
     Args:
         windows: Of a device.
+        time_ms: Of each member at each clock, infinite where it has it not; shape ``(members, clocks)``.
+        energy_mj: Likewise.
         dwell_ms: From the start of a stretch to that of the next.
         latency_ms: Between blocks of different clocks.
     """
-    num_clocks = windows.time_ms.shape[1]
+    num_clocks = time_ms.shape[1]
     labels = _Labels(
         np.full((num_clocks, 1), -np.inf),
         np.zeros((num_clocks, 1)),
@@ -198,8 +169,8 @@ def best_clocks(windows: Windows, dwell_ms: float, latency_ms: float) -> Ints | 
             since = np.hstack([labels.since_ms, spread[0]])
             before = np.hstack([labels.number, spread[2].astype(np.int64)])
         with np.errstate(invalid="ignore"):
-            end = start + windows.time_ms[k][:, None]
-            cost = cost + windows.energy_mj[k][:, None]
+            end = start + time_ms[k][:, None]
+            cost = cost + energy_mj[k][:, None]
         late = ~(end <= windows.due_ms[k])
         end, cost = np.where(late, np.inf, end), np.where(late, np.inf, cost)
         ripe = (end - since >= dwell_ms) | (dwell_ms == 0)

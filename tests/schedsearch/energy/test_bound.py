@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import ModuleType
 
 import pytest
 from energy.cases import noisy_profile, profile_of, relaxed_optimum
@@ -21,7 +20,6 @@ from schedsearch.energy import (
     clock_program,
     compute_frontier,
     exact_plan,
-    exact_switched_plan,
     least_cost_policy,
     periodic_plan,
     policy,
@@ -33,7 +31,6 @@ from schedsearch.energy.bound import BOUND_TOLERANCE, proved
 from schedsearch.energy.folding import fold
 from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.energy.periodic import MOST_UNFOLDED, SETTLING_ROUNDS
-from schedsearch.energy.switching import exact as switching_exact
 from schedsearch.energy.switching import planning as switching_planning
 
 STEPS = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]
@@ -51,23 +48,17 @@ def test_rounding_errors_are_taken_off_and_nothing_else() -> None:
             proved(bound, found, scale=found / 10)
 
 
-@pytest.mark.parametrize("module", [clock_program, switching_exact])
-def test_a_wrong_bound_of_the_exact_solver_is_seen(
-    module: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    solve = module.milp
+def test_a_wrong_bound_of_the_exact_solver_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    solve = clock_program.milp
 
     def wrong(*args: object, **options: object) -> object:
         answer = solve(*args, **options)
         answer.mip_dual_bound += 0.01
         return answer
 
-    monkeypatch.setattr(module, "milp", wrong)
+    monkeypatch.setattr(clock_program, "milp", wrong)
     with pytest.raises(AssertionError, match="the bound .* is above"):
-        if module is clock_program:
-            exact_plan(SCHEDULE, PROFILE, DEADLINE_MS)
-        else:
-            exact_switched_plan(SCHEDULE, PROFILE, SwitchingLimits(0.0, 2.0), DEADLINE_MS)
+        exact_plan(SCHEDULE, PROFILE, DEADLINE_MS)
 
 
 def test_a_wrong_bound_of_a_polished_frontier_is_seen() -> None:

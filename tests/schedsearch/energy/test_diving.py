@@ -17,10 +17,11 @@ from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import compute_frontier
 from schedsearch.energy.cost import CostCurve, cost_curves
-from schedsearch.energy.diving import Dive, Windows, best_within
+from schedsearch.energy.diving import Dive
 from schedsearch.energy.graph import Floats, InstanceGraph, Ints, instance_graph
 from schedsearch.energy.relaxation import breakpoints
 from schedsearch.energy.rounding import OptionTable, option_table
+from schedsearch.energy.windows import Windows, best_within
 from schedsearch.schedule import Schedule
 
 
@@ -36,19 +37,17 @@ def orders_of(schedule: Schedule, graph: InstanceGraph) -> list[Ints]:
     ]
 
 
-def least_cost(table: OptionTable, windows: Windows, price_w: Floats) -> float:
+def least_cost(windows: Windows, time_ms: Floats, cost_mj: Floats) -> float:
     """Try all choices for a row of windows."""
-    rows = table.row[windows.members]
     best = np.inf
-    for choice in itertools.product(*(np.flatnonzero(np.isfinite(table.time_ms[row])) for row in rows)):
+    for choice in itertools.product(*(np.flatnonzero(np.isfinite(times)) for times in time_ms)):
         end = 0.0
         for k, option in enumerate(choice):
-            end = max(end + windows.gap_ms[k], windows.release_ms[k]) + table.time_ms[rows[k], option]
+            end = max(end + windows.gap_ms[k], windows.release_ms[k]) + time_ms[k, option]
             if end > windows.due_ms[k]:
                 break
         else:
-            time = table.time_ms[rows, list(choice)]
-            best = min(best, float((table.energy_mj[rows, list(choice)] + price_w * time).sum()))
+            best = min(best, float(cost_mj[np.arange(len(choice)), list(choice)].sum()))
     return best
 
 
@@ -62,16 +61,16 @@ def test_finds_the_best_choice_for_a_row_of_windows(data: st.DataObject) -> None
     numbers = st.lists(st.integers(0, 60), min_size=3, max_size=3)
     release, length, price, gap = data.draw(st.tuples(numbers, numbers, numbers, numbers))
     release_ms = np.sort(np.array(release[:size], dtype=float))
-    windows = Windows(np.arange(size), release_ms, release_ms + length[:size], np.array(gap[:size]) / 4)
-    price_w = np.array(price[:size]) / 10
-    choice = best_within(table, windows, price_w)
-    wanted = least_cost(table, windows, price_w)
+    windows = Windows(release_ms, release_ms + length[:size], np.array(gap[:size]) / 4)
+    time_ms = table.time_ms[table.row[:size]]
+    paid_mj = np.where(np.isfinite(time_ms), time_ms, 0.0) * np.array(price[:size])[:, None] / 10
+    cost_mj = table.energy_mj[table.row[:size]] + paid_mj
+    choice = best_within(windows, time_ms, cost_mj)
+    wanted = least_cost(windows, time_ms, cost_mj)
     if choice is None:
         assert wanted == np.inf
     else:
-        rows = table.row[:size]
-        cost = table.energy_mj[rows, choice] + price_w * table.time_ms[rows, choice]
-        assert float(cost.sum()) == pytest.approx(wanted)
+        assert float(cost_mj[np.arange(size), choice].sum()) == pytest.approx(wanted)
 
 
 @settings(max_examples=25, deadline=None)

@@ -15,8 +15,9 @@ from placements import Profile, ProfileError
 from placements.shapes import v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import EnergyError, ExactStatus, compute_frontier, exact_plan
-from schedsearch.energy.exact import MOST_INSTANCES, relaxed_effective_mj
+from schedsearch.energy.exact import MOST_INSTANCES
 from schedsearch.energy.frontier import TIME_TOLERANCE
+from schedsearch.energy.ordering import relaxed
 from schedsearch.schedule import Schedule
 
 STEPS = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]
@@ -53,9 +54,10 @@ def test_is_the_best_of_all_choices(seed: int) -> None:
         # our plan is within its distance to the bound of the best, both over the time to the deadline
         until = 2 * profile.blocking_power_w * deadline
         found = ours.energy_next_to(ours.at(deadline), deadline)
-        bound = relaxed_effective_mj(schedule, profile, deadline) + until
+        bound = relaxed(schedule, profile, deadline)
         assert best + until <= found * (1 + 1e-9)
-        assert bound <= (best + until) * (1 + 1e-6)
+        assert bound is not None
+        assert bound.energy_mj <= (best + until) * (1 + 1e-6)
 
 
 @settings(max_examples=25, deadline=None)
@@ -74,9 +76,11 @@ def test_any_small_placement(data: st.DataObject) -> None:
     ours = compute_frontier(schedule, profile, 5, deadline).at(deadline)
     scale = abs(best) + 1
     assert ours.energy_mj - waiting_w * ours.time_ms >= best - 1e-6 * scale
-    relaxed = relaxed_effective_mj(schedule, profile, deadline)
-    assert relaxed <= best + 1e-6 * scale
-    assert relaxed == pytest.approx(
+    optimum = relaxed(schedule, profile, deadline)
+    assert optimum is not None
+    relaxed_mj = optimum.energy_mj - waiting_w * deadline
+    assert relaxed_mj <= best + 1e-6 * scale
+    assert relaxed_mj == pytest.approx(
         relaxed_optimum(schedule, profile, deadline * (1 + 1e-9)), rel=1e-6, abs=1e-4
     )
 

@@ -1,0 +1,105 @@
+"""When the blocks of one device may run within the time that all others leave, and their best options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from schedsearch.energy.graph import Floats, Ints
+from schedsearch.energy.rounding import TOLERANCE
+
+SHARES_OF_SLACK = (0.5, 0.0, 1.0)
+"""When the other devices run within their slack: in the middle, as early as they can, or as late."""
+
+_MOST_LABELS = 64
+"""Partial choices kept along the order of a device."""
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """When the instances of one device may run, in the device's order.
+
+    Attributes:
+        release_ms: None starts before; shape ``(members,)``.
+        due_ms: None ends later.
+        gap_ms: Least time between the end of the one before and the start of each.
+    """
+
+    release_ms: Floats
+    due_ms: Floats
+    gap_ms: Floats
+
+
+def windows_of(
+    members: Ints,
+    start_ms: Floats,
+    end_ms: Floats,
+    latest_ms: float,
+    waits: tuple[Ints, Ints, Floats],
+    delay_ms: Floats | None = None,
+) -> Windows:
+    """Return when the instances of a device may run if all others start and end at given times.
+
+    A transfer between blocks of the device that are not neighbors keeps its place in time.
+
+    Args:
+        members: Indices of the device's instances, in its order.
+        start_ms: Of each instance.
+        end_ms: Of each instance.
+        latest_ms: End of the iteration.
+        waits: Who is waited for, who waits, and the least time between the two.
+        delay_ms: Time between the two at the clocks of now; by default the least.
+    """
+    tail, head, least_ms = waits
+    delay = least_ms if delay_ms is None else delay_ms
+    place = np.full(len(start_ms), -2)
+    place[members] = np.arange(len(members))
+    at_head, at_tail = place[head], place[tail]
+    is_next = (at_head >= 0) & (at_head == at_tail + 1)
+    release, due = np.zeros(len(start_ms)), np.full(len(start_ms), latest_ms)
+    gap = np.zeros(len(start_ms))
+    np.maximum.at(gap, head[is_next], least_ms[is_next])
+    beyond = ~((at_head >= 0) & (at_tail >= 0)) | (~is_next & (least_ms > 0))
+    entering, leaving = (at_head >= 0) & beyond, (at_tail >= 0) & beyond
+    np.maximum.at(release, head[entering], (end_ms[tail] + delay)[entering])
+    np.minimum.at(due, tail[leaving], (start_ms[head] - delay)[leaving])
+    slip_ms = TOLERANCE * latest_ms
+    return Windows(release[members] - slip_ms, due[members] + slip_ms, gap[members])
+
+
+def best_within(windows: Windows, time_ms: Floats, cost_mj: Floats) -> Ints | None:
+    """Return the options of least cost with which a device keeps its windows, or None without any.
+
+    Goes through the device's order and keeps the choices so far that no other beats in both end and cost; of
+    those that end at nearly the same time, only the first, so that there are at most `_MOST_LABELS`.
+
+    Args:
+        windows: Of the device.
+        time_ms: Of each member with each option; infinite where it has fewer; shape ``(members, options)``.
+        cost_mj: Likewise.
+    """
+    end, cost = np.zeros(1), np.zeros(1)
+    steps: list[tuple[Ints, Ints]] = []
+    limits = zip(windows.release_ms, windows.due_ms, windows.gap_ms, strict=True)
+    for k, (release, due, gap) in enumerate(limits):
+        ends = np.maximum(end + gap, release)[:, None] + time_ms[k]
+        label, option = np.nonzero(ends <= due)
+        if not len(label):
+            return None
+        ends, costs = ends[label, option], cost[label] + cost_mj[k][option]
+        order = np.lexsort((costs, ends))
+        least = np.minimum.accumulate(costs[order])
+        order = order[costs[order] < np.concatenate([[np.inf], least[:-1]])]
+        if len(order) > _MOST_LABELS:
+            first, last = ends[order[0]], ends[order[-1]]
+            cell = ((ends[order] - first) * ((_MOST_LABELS - 1) / (last - first))).astype(np.int64)
+            order = order[np.unique(cell, return_index=True)[1]]
+        end, cost = ends[order], costs[order]
+        steps.append((label[order], option[order]))
+    best = int(cost.argmin())
+    choice = np.empty(len(steps), dtype=np.int64)
+    for k in range(len(steps) - 1, -1, -1):
+        label, option = steps[k]
+        choice[k], best = option[best], int(label[best])
+    return choice
