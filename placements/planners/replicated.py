@@ -48,8 +48,14 @@ def replicated_stages(
     first = [0, *itertools.accumulate(replicas)]
     blocks: list[Block] = []
     for i in range(math.lcm(*replicas)):
-        devices = [(first[s] + i % count,) for s, count in enumerate(replicas)]
-        stages = enumerate(zip(devices, forward_time, backward_time, strict=True))
-        memory = stage_memory, -stage_memory
-        blocks += blocks_of([Piece(f"F{s}_{i}", on, times, memory) for s, (on, *times) in stages])
+        pieces = [
+            Piece(
+                f"F{s}_{i}",
+                (first[s] + i % count,),
+                (forward_time[s], backward_time[s]),
+                (stage_memory, -stage_memory),
+            )
+            for s, count in enumerate(replicas)
+        ]
+        blocks += blocks_of(pieces)
     return Placement("-".join(map(str, replicas)), first[-1], tuple(blocks))
