@@ -1,12 +1,16 @@
 """Plain data of files and requests, read field by field: a mistake is one line with its place and the remedy.
 
-It does not know what the fields mean, nor where the data comes from.
+Tables in CSV are read likewise, cell by cell. The module does not know what the fields mean, nor where the
+data comes from.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +19,9 @@ from typing import Any
 
 _LONGEST = 60
 """Characters of a value that a message shows."""
+
+_LARGEST = sys.float_info.max
+"""The largest finite number."""
 
 
 _WITH_UNIT = re.compile(r"(\d+\.?\d*|\.\d+)\s*(?:([kmgt])(i?b)?|b)", re.IGNORECASE)
@@ -149,3 +156,76 @@ class Field:
         if type(self.value) is not int or not least <= self.value <= most:
             raise self.wrong(wanted, remedy)
         return self.value
+
+    def filled(self) -> str:
+        """Return the text of a cell that must have some."""
+        if not self.value:
+            raise self._error("is missing; fill the cell or remove the row")
+        return str(self.value)
+
+    def figure(
+        self,
+        wanted: str = "a number",
+        remedy: str = "give a finite one",
+        least: float = -_LARGEST,
+        most: float = _LARGEST,
+    ) -> float:
+        """Return the number that a cell's text is, within limits, which are included."""
+        try:
+            value = float(self.value)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= most:
+            raise self.wrong(wanted, remedy)
+        return value
+
+
+Row = dict[str, Field]
+"""The cells of a row by column, without the spaces around them."""
+
+
+def read_csv(path: str | Path, error: type[ValueError]) -> str:
+    """Return the text of a CSV file.
+
+    Raises:
+        error: It cannot be read, or is not text; the message does not name it.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except OSError as cause:
+        raise error(f"cannot be read ({cause.strerror}); give the path of a CSV file") from None
+    except UnicodeDecodeError:
+        raise error("is not CSV text; save it as comma-separated UTF-8") from None
+
+
+def csv_rows(
+    text: str, row_for_each: str, error: type[ValueError], *forms: Sequence[str]
+) -> list[tuple[int, Row]]:
+    """Return the rows of CSV text with the numbers of their lines; empty ones are left out.
+
+    Args:
+        text: Whose first line names the columns, in any order.
+        row_for_each: What a row is for.
+        error: What is raised where it is wrong.
+        forms: Columns of each form that the table can have.
+    """
+    try:
+        reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
+        lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader]
+    except csv.Error as cause:
+        raise error(f"is not CSV text ({cause}); save it as comma-separated UTF-8") from None
+    (first, header), *rows = [line for line in lines if any(line[1])] or [(1, [])]
+    if sorted(header) not in [sorted(columns) for columns in forms]:
+        known = " or ".join(",".join(columns) for columns in forms)
+        shown = ",".join(header)[:_LONGEST]
+        raise error(f"line {first}: the columns are {shown!r}; use {known}")
+    if not rows:
+        raise error(f"has no rows below the header; give one for each {row_for_each}")
+    found = []
+    for number, cells in rows:
+        if len(cells) != len(header):
+            raise error(f"line {number}: has {len(cells)} cells for {len(header)} columns; give one each")
+        named = zip(header, cells, strict=True)
+        row = {name: Field(cell, f"line {number}, column {name}", error) for name, cell in named}
+        found.append((number, row))
+    return found
