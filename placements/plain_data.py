@@ -70,9 +70,10 @@ class Field:
         """Return the error of a value that is not what is wanted."""
         shown = repr(self.value)
         shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
-        return self._error(f"{shown} is not {wanted}; {remedy}")
+        return self.mistake(f"{shown} is not {wanted}; {remedy}")
 
-    def _error(self, text: str) -> ValueError:
+    def mistake(self, text: str) -> ValueError:
+        """Return the error that says what is wrong here."""
         return self.error(f"{self.where}: {text}" if self.where else text)
 
     def inside(self, key: object, value: Any) -> Field:
@@ -83,7 +84,7 @@ class Field:
     def __getitem__(self, name: str) -> Field:
         """Return the field of that name."""
         if name not in self.mapping():
-            raise self._error(f"lacks the field {name!r}; add it")
+            raise self.mistake(f"lacks the field {name!r}; add it")
         return self.inside(name, self.value[name])
 
     def get(self, name: str, default: Any = None) -> Field:
@@ -104,7 +105,7 @@ class Field:
             self[name]
         for name in fields:
             if name not in (*required, *optional):
-                raise self._error(f"has an unknown field {name!r}; the fields are {known}")
+                raise self.mistake(f"has an unknown field {name!r}; the fields are {known}")
         return self
 
     def version(self, newest: int, default: int | None = None) -> int:
@@ -157,25 +158,20 @@ class Field:
             raise self.wrong(wanted, remedy)
         return self.value
 
-    def filled(self) -> str:
-        """Return the text of a cell that must have some."""
-        if not self.value:
-            raise self._error("is missing; fill the cell or remove the row")
-        return str(self.value)
-
     def figure(
         self,
         wanted: str = "a number",
         remedy: str = "give a finite one",
         least: float = -_LARGEST,
         most: float = _LARGEST,
+        is_whole: bool = False,
     ) -> float:
         """Return the number that a cell's text is, within limits, which are included."""
         try:
             value = float(self.value)
         except ValueError:
             value = math.nan
-        if not least <= value <= most:
+        if not least <= value <= most or (is_whole and value != int(value)):
             raise self.wrong(wanted, remedy)
         return value
 
@@ -199,15 +195,22 @@ def read_csv(path: str | Path, error: type[ValueError]) -> str:
 
 
 def csv_rows(
-    text: str, row_for_each: str, error: type[ValueError], *forms: Sequence[str]
+    text: str,
+    row_for_each: str,
+    error: type[ValueError],
+    *forms: Sequence[str],
+    may_be_empty: Sequence[str] = (),
+    others: bool = False,
 ) -> list[tuple[int, Row]]:
-    """Return the rows of CSV text with the numbers of their lines; empty ones are left out.
+    """Return the rows of CSV text with the numbers of their lines; empty rows are left out.
 
     Args:
         text: Whose first line names the columns, in any order.
         row_for_each: What a row is for.
         error: What is raised where it is wrong.
         forms: Columns of each form that the table can have.
+        may_be_empty: Those whose cells may have nothing in them.
+        others: Whether there may be other columns, whose cells may be empty too.
     """
     try:
         reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
@@ -215,10 +218,12 @@ def csv_rows(
     except csv.Error as cause:
         raise error(f"is not CSV text ({cause}); save it as comma-separated UTF-8") from None
     (first, header), *rows = [line for line in lines if any(line[1])] or [(1, [])]
-    if sorted(header) not in [sorted(columns) for columns in forms]:
-        known = " or ".join(",".join(columns) for columns in forms)
-        shown = ",".join(header)[:_LONGEST]
-        raise error(f"line {first}: the columns are {shown!r}; use {known}")
+    known = next(
+        (each for each in forms if set(each) <= set(header) and (others or len(each) == len(header))), None
+    )
+    if known is None or len(set(header)) < len(header):
+        shown, wanted = ",".join(header)[:_LONGEST], " or ".join(",".join(columns) for columns in forms)
+        raise error(f"line {first}: the columns are {shown!r}; use {wanted}")
     if not rows:
         raise error(f"has no rows below the header; give one for each {row_for_each}")
     found = []
@@ -227,5 +232,8 @@ def csv_rows(
             raise error(f"line {number}: has {len(cells)} cells for {len(header)} columns; give one each")
         named = zip(header, cells, strict=True)
         row = {name: Field(cell, f"line {number}, column {name}", error) for name, cell in named}
+        for name in known:
+            if not row[name].value and name not in may_be_empty:
+                raise row[name].mistake("is missing; fill the cell or remove the row")
         found.append((number, row))
     return found

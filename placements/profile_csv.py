@@ -83,8 +83,6 @@ def _points(text: str, ms_per_unit: float, mj_per_unit: float) -> Points:
     forms = BLOCK_COLUMNS, STAGE_COLUMNS, RANK_COLUMNS
     found: dict[str, dict[int, OperatingPoint]] = {}
     for number, row in csv_rows(text, "block and clock", ProfileError, *forms):
-        for cell in row.values():
-            cell.filled()
         block, clock = _block_name(row), _clock(row)
         time, energy = _cost(row, "time"), _cost(row, "energy")
         if time == 0:
@@ -100,7 +98,7 @@ def _points(text: str, ms_per_unit: float, mj_per_unit: float) -> Points:
 
 def _block_name(row: Row) -> str:
     if "block" in row:
-        return row["block"].filled()
+        return str(row["block"].value)
     letter = _LETTER[row["instruction"].choice(tuple(_LETTER))]
     column = "rank" if "rank" in row else "stage"
     if not re.fullmatch(r"[0-9]+", row[column].value):
@@ -109,10 +107,7 @@ def _block_name(row: Row) -> str:
 
 
 def _clock(row: Row) -> int:
-    value = row["frequency"].figure()
-    if not 0 < value < _LARGEST or value != int(value):
-        raise row["frequency"].wrong("a clock", "give whole MHz above 0")
-    return int(value)
+    return int(row["frequency"].figure("a clock", "give whole MHz above 0", 1, _LARGEST, is_whole=True))
 
 
 def _cost(row: Row, column: str) -> float:

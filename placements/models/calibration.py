@@ -110,7 +110,7 @@ def _scaled(row: MeasuredTimes, samples: float) -> MeasuredTimes:
 def _times(text: str) -> dict[str, dict[int, tuple[MeasuredTimes, ...]]]:
     found: dict[str, dict[int, dict[float, MeasuredTimes]]] = {}
     for number, row in csv_rows(text, "measurement", CalibrationError, COLUMNS):
-        layer = row["layer"].filled()
+        layer = row["layer"].value
         degree, samples = _whole(row["tensor_parallel"]), _whole(row["samples"])
         times = MeasuredTimes(samples, _ms(row["forward_ms"]), _ms(row["backward_ms"]))
         of_degree = found.setdefault(layer, {}).setdefault(degree, {})
@@ -126,10 +126,7 @@ def _times(text: str) -> dict[str, dict[int, tuple[MeasuredTimes, ...]]]:
 
 
 def _whole(cell: Field) -> int:
-    text = cell.value
-    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) > 0):
-        raise cell.wrong("a whole number of at least 1")
-    return int(text)
+    return int(cell.figure("a whole number of at least 1", "give one", 1, _LARGEST, is_whole=True))
 
 
 def _ms(cell: Field) -> float:

@@ -79,7 +79,7 @@ def test_reads_a_byte_order_mark_and_columns_in_another_order(tmp_path: Path) ->
         (STAGES + "-1,forward,900,1,1\n", "column stage: '-1' is not a stage"),
         (RANKS + "x,forward,900,1,1\n", "line 2, column rank: 'x' is not a rank"),
         (RANKS + "0,forward,900,1,-1\n", "line 2, column avg_energy: '-1' is not 0 or more"),
-        (RANKS + "0,forward,N/A,1,1\n", "line 2, column frequency: 'N/A' is not a number"),
+        (RANKS + "0,forward,N/A,1,1\n", "line 2, column frequency: 'N/A' is not a clock"),
         (BLOCKS + '"F0,900,1,1\n', "is not CSV text"),
     ],
 )

@@ -124,7 +124,8 @@ def profile_graph_of_text(text: str) -> ProfileGraph:
     Raises:
         ProfileError: The text is wrong.
     """
-    return ProfileGraph(tuple(_node(row) for _, row in csv_rows(text, "node", ProfileError, COLUMNS)))
+    rows = csv_rows(text, "node", ProfileError, COLUMNS, may_be_empty=("operator", "inputs"))
+    return ProfileGraph(tuple(_node(row) for _, row in rows))
 
 
 def for_planning(graph: ProfileGraph) -> ProfileGraph:
@@ -195,7 +196,7 @@ def _in_order(nodes: Sequence[ProfiledNode]) -> tuple[ProfiledNode, ...]:
 
 
 def _node(row: Row) -> ProfiledNode:
-    name, operator, inputs = row["node"].filled(), row["operator"].value, row["inputs"].value
+    name, operator, inputs = (row[each].value for each in ("node", "operator", "inputs"))
     forward_ms, backward_ms, activation, parameters = (_figure(each, row[each]) for each in COLUMNS[2:6])
     names = tuple(each.strip() for each in inputs.split("|")) if inputs else ()
     return ProfiledNode(name, operator, forward_ms, backward_ms, activation, parameters, names)
