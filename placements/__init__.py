@@ -5,6 +5,7 @@ Rooms and files in the order in which to read them; each imports only those abov
     files             files that are whole or absent, and rows as CSV text
     plain_data        plain data read field by field, with errors in one line
     spec              the blocks of one micro-batch, the devices they run on, and what they need
+    pieces            pieces of a model as blocks: forwards, backwards in reverse, optimizers
     operating_point   what a block costs at one clock
     profile_csv       the file form of a profile
     profile           what each block costs at each clock
@@ -12,12 +13,11 @@ Rooms and files in the order in which to read them; each imports only those abov
     hardware          GPUs as data: clocks, power, link
     cluster           nodes of GPUs, their links, and what collectives take
     measured          measured layers and links, and plans that were run with them
-    shapes            V, X, M, NN and K (Tessel), wave and loop
     models            what the layers of models cost
     planners          placements from what a planner decided
-    stages            a model as a chain of stages in ms and MiB, and cut into other pieces
+    stages            a model as a chain of stages in ms and MiB, cut into other pieces, on devices
     stage_file        the file form of such a chain
-    shapes_in_ms      the shapes of a chain on its devices
+    shapes            V, X, M, NN and K (Tessel), wave and loop
 """
 
 from placements.operating_point import OperatingPoint, ProfileError

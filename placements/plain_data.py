@@ -1,12 +1,16 @@
 """Plain data of files and requests, read field by field: a mistake is one line with its place and the remedy.
 
-It does not know what the fields mean, nor where the data comes from.
+Tables in CSV are read likewise, cell by cell. The module does not know what the fields mean, nor where the
+data comes from.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +19,9 @@ from typing import Any
 
 _LONGEST = 60
 """Characters of a value that a message shows."""
+
+_LARGEST = sys.float_info.max
+"""The largest finite number."""
 
 
 _WITH_UNIT = re.compile(r"(\d+\.?\d*|\.\d+)\s*(?:([kmgt])(i?b)?|b)", re.IGNORECASE)
@@ -63,9 +70,10 @@ class Field:
         """Return the error of a value that is not what is wanted."""
         shown = repr(self.value)
         shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
-        return self._error(f"{shown} is not {wanted}; {remedy}")
+        return self.mistake(f"{shown} is not {wanted}; {remedy}")
 
-    def _error(self, text: str) -> ValueError:
+    def mistake(self, text: str) -> ValueError:
+        """Return the error that says what is wrong here."""
         return self.error(f"{self.where}: {text}" if self.where else text)
 
     def inside(self, key: object, value: Any) -> Field:
@@ -76,7 +84,7 @@ class Field:
     def __getitem__(self, name: str) -> Field:
         """Return the field of that name."""
         if name not in self.mapping():
-            raise self._error(f"lacks the field {name!r}; add it")
+            raise self.mistake(f"lacks the field {name!r}; add it")
         return self.inside(name, self.value[name])
 
     def get(self, name: str, default: Any = None) -> Field:
@@ -97,7 +105,7 @@ class Field:
             self[name]
         for name in fields:
             if name not in (*required, *optional):
-                raise self._error(f"has an unknown field {name!r}; the fields are {known}")
+                raise self.mistake(f"has an unknown field {name!r}; the fields are {known}")
         return self
 
     def version(self, newest: int, default: int | None = None) -> int:
@@ -149,3 +157,83 @@ class Field:
         if type(self.value) is not int or not least <= self.value <= most:
             raise self.wrong(wanted, remedy)
         return self.value
+
+    def figure(
+        self,
+        wanted: str = "a number",
+        remedy: str = "give a finite one",
+        least: float = -_LARGEST,
+        most: float = _LARGEST,
+        is_whole: bool = False,
+    ) -> float:
+        """Return the number that a cell's text is, within limits, which are included."""
+        try:
+            value = float(self.value)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= most or (is_whole and value != int(value)):
+            raise self.wrong(wanted, remedy)
+        return value
+
+
+Row = dict[str, Field]
+"""The cells of a row by column, without the spaces around them."""
+
+
+def read_csv(path: str | Path, error: type[ValueError]) -> str:
+    """Return the text of a CSV file.
+
+    Raises:
+        error: It cannot be read, or is not text; the message does not name it.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except OSError as cause:
+        raise error(f"cannot be read ({cause.strerror}); give the path of a CSV file") from None
+    except UnicodeDecodeError:
+        raise error("is not CSV text; save it as comma-separated UTF-8") from None
+
+
+def csv_rows(
+    text: str,
+    row_for_each: str,
+    error: type[ValueError],
+    *forms: Sequence[str],
+    may_be_empty: Sequence[str] = (),
+    others: bool = False,
+) -> list[tuple[int, Row]]:
+    """Return the rows of CSV text with the numbers of their lines; empty rows are left out.
+
+    Args:
+        text: Whose first line names the columns, in any order.
+        row_for_each: What a row is for.
+        error: What is raised where it is wrong.
+        forms: Columns of each form that the table can have.
+        may_be_empty: Those whose cells may have nothing in them.
+        others: Whether there may be other columns, whose cells may be empty too.
+    """
+    try:
+        reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
+        lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader]
+    except csv.Error as cause:
+        raise error(f"is not CSV text ({cause}); save it as comma-separated UTF-8") from None
+    (first, header), *rows = [line for line in lines if any(line[1])] or [(1, [])]
+    known = next(
+        (each for each in forms if set(each) <= set(header) and (others or len(each) == len(header))), None
+    )
+    if known is None or len(set(header)) < len(header):
+        shown, wanted = ",".join(header)[:_LONGEST], " or ".join(",".join(columns) for columns in forms)
+        raise error(f"line {first}: the columns are {shown!r}; use {wanted}")
+    if not rows:
+        raise error(f"has no rows below the header; give one for each {row_for_each}")
+    found = []
+    for number, cells in rows:
+        if len(cells) != len(header):
+            raise error(f"line {number}: has {len(cells)} cells for {len(header)} columns; give one each")
+        named = zip(header, cells, strict=True)
+        row = {name: Field(cell, f"line {number}, column {name}", error) for name, cell in named}
+        for name in known:
+            if not row[name].value and name not in may_be_empty:
+                raise row[name].mistake("is missing; fill the cell or remove the row")
+        found.append((number, row))
+    return found

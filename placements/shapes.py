@@ -8,27 +8,69 @@ With ``split_backward=True`` a stage's backward is two blocks: ``I``, the gradie
 stage before waits for, and ``W``, that of its weights, which nothing waits for; see
 `schedsearch.baselines.zero_bubble`. A forward block holds `stage_memory`; its whole backward gives it
 back, or ``I`` releases `input_release` of it and ``W`` the rest.
+
+V- and X-shape, wave and loop are also made of stages in ms and MiB.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
-from placements.spec import Block, Kind, Placement, PlacementError, in_chain
+from placements.pieces import PIPELINES, Piece, blocks_of, pieces_on
+from placements.spec import Block, Kind, Placement, PlacementError
+from placements.stage_file import stages_of
+from placements.stages import place
 
 
-def v_shape(
-    num_devices: int = 4,
-    forward_time: int = 1,
-    backward_time: int = 3,
-    split_backward: bool = False,
-    input_time: int = 1,
-    weight_time: int = 1,
-    stage_memory: int = 1,
-    input_release: int = 0,
-    inference: bool = False,
-) -> Placement:
+@dataclass(frozen=True)
+class StageTicks:
+    """What every stage of a shape takes, in ticks and units of memory.
+
+    Attributes:
+        forward_time: Ticks of a forward block.
+        backward_time: Ticks of a whole backward block; without effect where it is split.
+        split_backward: Split each backward block in two, ``I`` and ``W``.
+        input_time: Ticks of ``I``; without effect where the backward is whole.
+        weight_time: Ticks of ``W``; without effect where the backward is whole.
+        stage_memory: Units that a forward block holds.
+        input_release: Units of these that ``I`` releases; ``W`` releases the rest.
+        inference: Forward blocks only, which hold nothing.
+
+    Raises:
+        PlacementError: The memory is negative, or more of it is released than held.
+    """
+
+    forward_time: int = 1
+    backward_time: int = 3
+    split_backward: bool = False
+    input_time: int = 1
+    weight_time: int = 1
+    stage_memory: int = 1
+    input_release: int = 0
+    inference: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the memory."""
+        _check_held("stage_memory", self.stage_memory)
+        if self.split_backward and not 0 <= self.input_release <= self.stage_memory:
+            raise PlacementError(
+                f"input_release: {self.input_release} is not at least 0 and at most stage_memory, "
+                f"{self.stage_memory}"
+            )
+
+    def piece(self, name: str, device: int, _index: int = 0) -> Piece:
+        """Return a stage on a device by the name of its forward block."""
+        times, memory = [self.forward_time, self.backward_time], [self.stage_memory, -self.stage_memory]
+        if self.split_backward:
+            times = [self.forward_time, self.input_time, self.weight_time]
+            memory = [self.stage_memory, -self.input_release, self.input_release - self.stage_memory]
+        return Piece(name, (device,), tuple(times), tuple(memory))
+
+
+def v_shape(num_devices: int = 4, *ticks: Any, **options: Any) -> Placement:
     """Return one stage per device, forward down the devices and backward up again (Tessel, Fig. 1a).
 
     ::
@@ -40,31 +82,22 @@ def v_shape(
 
     Args:
         num_devices: As many stages.
-        forward_time: Ticks of a forward block.
-        backward_time: Ticks of a whole backward block; without effect where it is split.
-        split_backward: Split each backward block in two, ``I`` and ``W``.
-        input_time: Ticks of ``I``; without effect where the backward is whole.
-        weight_time: Ticks of ``W``; without effect where the backward is whole.
-        stage_memory: Units that a forward block holds.
-        input_release: Units of these that ``I`` releases; ``W`` releases the rest.
-        inference: Forward blocks only, which hold nothing.
+        ticks: Those of `StageTicks` in order, where there are no options in ms and MiB.
+        options: Those of `StageTicks` by name; or, in ms and MiB, those of `placements.stage_file.stages_of`,
+            ``split_backward`` (default: whether the input gradient's times are given) and ``num_chunks``.
+
+    Raises:
+        PlacementError: An option in ticks is wrong.
+        StagesError: An option in ms and MiB is wrong.
+
+    >>> placement = v_shape(2, forward_ms=[10, 12.5], backward_ms=25, activation_mib=300, memory_mib=700)
+    >>> placement.ms(placement.by_name["F1"].time), placement.mib(placement.memory[0])
+    (12.5, 700.0)
     """
-    backward = _Backward(backward_time, split_backward, input_time, weight_time, input_release)
-    forward = _stages("F", range(num_devices), forward_time, stage_memory)
-    return _placement("v_shape", num_devices, _there_and_back(forward, backward), inference)
+    return _of_stages("v_shape", num_devices, 1, ticks, options)
 
 
-def x_shape(
-    num_devices: int = 4,
-    forward_time: int = 1,
-    backward_time: int = 3,
-    split_backward: bool = False,
-    input_time: int = 1,
-    weight_time: int = 1,
-    stage_memory: int = 1,
-    input_release: int = 0,
-    inference: bool = False,
-) -> Placement:
+def x_shape(num_devices: int = 4, *ticks: Any, **options: Any) -> Placement:
     """Return two V-shapes in opposite directions, as in Chimera (Tessel, Fig. 1b).
 
     A micro-batch of the placement is one micro-batch of each direction: ``F`` and ``B`` (split: ``I`` and
@@ -77,27 +110,12 @@ def x_shape(
         2 | .  G2 F2 .  .  .  .  B2 B2 B2 C2 C2 C2 .  .  .
         3 | G3 .  .  F3 B3 B3 B3 .  .  .  .  .  .  C3 C3 C3
 
-    Args: those of `v_shape`.
+    Args: those of `v_shape`. In ms and MiB, each device holds two stages and the weights of both.
     """
-    backward = _Backward(backward_time, split_backward, input_time, weight_time, input_release)
-    down = _stages("F", range(num_devices), forward_time, stage_memory)
-    up = _stages("G", range(num_devices - 1, -1, -1), forward_time, stage_memory)
-    blocks = _there_and_back(down, backward) + _there_and_back(up, backward)
-    return _placement("x_shape", num_devices, blocks, inference)
+    return _of_stages("x_shape", num_devices, 1, ticks, options)
 
 
-def wave_shape(
-    num_devices: int = 4,
-    num_chunks: int = 2,
-    forward_time: int = 1,
-    backward_time: int = 3,
-    split_backward: bool = False,
-    input_time: int = 1,
-    weight_time: int = 1,
-    stage_memory: int = 1,
-    input_release: int = 0,
-    inference: bool = False,
-) -> Placement:
+def wave_shape(num_devices: int = 4, num_chunks: int = 2, *ticks: Any, **options: Any) -> Placement:
     """Return several stages per device, down the devices, up again and so on, as in ZB-V and Hanayo.
 
     Neighbouring chunks of a device's model turn on it: of 2 chunks on p devices, stages d and 2p - 1 - d
@@ -110,27 +128,13 @@ def wave_shape(
         2 | .  .  F2 .  .  F5 .  .  .  .  .  .  .  .  B5 B5 B5 .  .  .  .  .  .  B2 B2 B2 .  .  .  .  .  .
         3 | .  .  .  F3 F4 .  .  .  .  .  .  .  .  .  .  .  .  B4 B4 B4 B3 B3 B3 .  .  .  .  .  .  .  .  .
 
-    Args: `num_chunks`, stages per device; the others are those of `v_shape`.
+    Args: `num_chunks`, stages per device; the others are those of `v_shape`. In ms and MiB, a stage is cut
+        where it must be.
     """
-    backward = _Backward(backward_time, split_backward, input_time, weight_time, input_release)
-    there = list(range(num_devices))
-    devices = [d for chunk in range(num_chunks) for d in (there[::-1] if chunk % 2 else there)]
-    forward = _chunks(devices, forward_time, stage_memory, num_chunks)
-    return _placement("wave_shape", num_devices, _there_and_back(forward, backward), inference)
+    return _of_stages("wave_shape", num_devices, num_chunks, ticks, options)
 
 
-def loop_shape(
-    num_devices: int = 4,
-    num_chunks: int = 2,
-    forward_time: int = 1,
-    backward_time: int = 3,
-    split_backward: bool = False,
-    input_time: int = 1,
-    weight_time: int = 1,
-    stage_memory: int = 1,
-    input_release: int = 0,
-    inference: bool = False,
-) -> Placement:
+def loop_shape(num_devices: int = 4, num_chunks: int = 2, *ticks: Any, **options: Any) -> Placement:
     """Return several stages per device, each time down the devices: interleaved (dissertation, Sec. 4.2.2).
 
     Chunk c of device d is stage cp + d, on p devices. Times and memory are those of one chunk.
@@ -142,12 +146,9 @@ def loop_shape(
         2 | .  .  F2 .  .  .  F6 .  .  .  .  B6 B6 B6 .  .  .  .  .  .  .  .  .  B2 B2 B2 .  .  .  .  .  .
         3 | .  .  .  F3 .  .  .  F7 B7 B7 B7 .  .  .  .  .  .  .  .  .  B3 B3 B3 .  .  .  .  .  .  .  .  .
 
-    Args: `num_chunks`, stages per device; the others are those of `v_shape`.
+    Args: those of `wave_shape`.
     """
-    backward = _Backward(backward_time, split_backward, input_time, weight_time, input_release)
-    devices = list(range(num_devices)) * num_chunks
-    forward = _chunks(devices, forward_time, stage_memory, num_chunks)
-    return _placement("loop_shape", num_devices, _there_and_back(forward, backward), inference)
+    return _of_stages("loop_shape", num_devices, num_chunks, ticks, options)
 
 
 def m_shape(
@@ -184,12 +185,10 @@ def m_shape(
             raise it to make `embedding_memory` a fraction of a stage's.
         inference: Forward blocks only, which hold nothing.
     """
-    embedding = _embedding("E", num_devices, embedding_forward_time)
-    forward = [embedding, *_stages("F", range(num_devices), forward_time, stage_memory)]
-    blocks = _there_and_back(forward, _Backward(backward_time), {"E": embedding_backward_time})
-    _check_embedding_memory(embedding_memory, stage_memory)
-    blocks = _with_input_held_from("E", blocks, "F0", embedding_memory)
-    return _placement("m_shape", num_devices, blocks, inference)
+    stage = StageTicks(forward_time, backward_time, stage_memory=stage_memory)
+    times = embedding_forward_time, embedding_backward_time
+    pieces = _with_embeddings({"E": 0}, num_devices, stage, times, embedding_memory)
+    return _placement("m_shape", num_devices, blocks_of(pieces), inference)
 
 
 def nn_shape(
@@ -217,16 +216,11 @@ def nn_shape(
     Args: those of `m_shape`; the output of ``E0`` holds `embedding_memory` on the device of the first
         encoder stage, that of ``E1`` on the device of the first decoder stage.
     """
-    stages = _stages("F", range(num_devices), forward_time, stage_memory)
-    embeddings = [_embedding(name, num_devices, embedding_forward_time) for name in ("E0", "E1")]
-    half = num_devices // 2
-    forward = [embeddings[0], *stages[:half], embeddings[1], *stages[half:]]
-    backward_times = {"E0": embedding_backward_time, "E1": embedding_backward_time}
-    blocks = _there_and_back(forward, _Backward(backward_time), backward_times)
-    _check_embedding_memory(embedding_memory, stage_memory)
-    blocks = _with_input_held_from("E0", blocks, "F0", embedding_memory)
-    blocks = _with_input_held_from("E1", blocks, f"F{half}", embedding_memory)
-    return _placement("nn_shape", num_devices, blocks, inference)
+    stage = StageTicks(forward_time, backward_time, stage_memory=stage_memory)
+    times = embedding_forward_time, embedding_backward_time
+    embeddings = {"E0": 0, "E1": num_devices // 2}
+    pieces = _with_embeddings(embeddings, num_devices, stage, times, embedding_memory)
+    return _placement("nn_shape", num_devices, blocks_of(pieces), inference)
 
 
 def k_shape(
@@ -248,21 +242,14 @@ def k_shape(
     """
     if num_devices < 2:
         raise PlacementError(f"num_devices: a K-shape needs at least 2 devices, not {num_devices}")
-    half = num_devices // 2
-    branches = [
-        in_chain(_stages("F", range(half), forward_time, 1)),
-        in_chain(_stages("F", range(half, num_devices), forward_time, 1)),
-    ]
-    everywhere = tuple(range(num_devices))
-    ends = tuple(branch[-1].name for branch in branches)
-    join = Block("J", Kind.F, everywhere, join_forward_time, 1, ends)
-    back = Block("JB", Kind.B, everywhere, join_backward_time, -1, ("J",))
-    backward = [
-        block
-        for branch in branches
-        for block in in_chain(_backwards(branch, Kind.B, backward_time), first_after=("JB",))
-    ]
-    return _placement("k_shape", num_devices, [*branches[0], *branches[1], join, back, *backward], inference)
+    half, stage = num_devices // 2, StageTicks(forward_time, backward_time)
+    pieces = [stage.piece(f"F{device}", device) for device in range(num_devices)]
+    pieces[half] = replace(pieces[half], after=())
+    times, ends = (join_forward_time, join_backward_time), (half - 1, num_devices - 1)
+    join = Piece("J", tuple(range(num_devices)), times, (1, -1), after=ends)
+    blocks = blocks_of([*pieces, join])
+    until_join, second, first = blocks[: num_devices + 2], blocks[num_devices + 2 : -half], blocks[-half:]
+    return _placement("k_shape", num_devices, [*until_join, *first, *second], inference)
 
 
 SHAPES: dict[str, Callable[..., Placement]] = {
@@ -276,107 +263,74 @@ SHAPES: dict[str, Callable[..., Placement]] = {
 }
 """The shapes by the name that the command line uses."""
 
-_BACKWARD_LETTERS = {
-    Kind.B: {"F": "B", "G": "C", "E": "EB"},
-    Kind.I: {"F": "I", "G": "J"},
-    Kind.W: {"F": "W", "G": "X"},
-}
+
+def options_of(shape: Callable[..., Placement]) -> dict[str, Any]:
+    """Return the options of a shape in ticks, with their defaults."""
+    parameters = inspect.signature(shape).parameters.values()
+    named = {each.name: each.default for each in parameters if each.default is not each.empty}
+    if not any(each.kind is each.VAR_KEYWORD for each in parameters):
+        return named
+    return named | {each.name: each.default for each in fields(StageTicks)}
 
 
-@dataclass(frozen=True)
-class _Backward:
-    """What the backward of a stage looks like; see `v_shape`."""
-
-    time: int
-    split: bool = False
-    input_time: int = 1
-    weight_time: int = 1
-    input_release: int = 0
-
-
-def _stages(letter: str, devices: range, time: int, memory: int) -> list[Block]:
-    _check_held("stage_memory", memory)
-    return [Block(f"{letter}{device}", Kind.F, (device,), time, memory) for device in devices]
-
-
-def _embedding(name: str, num_devices: int, time: int) -> Block:
-    return Block(name, Kind.F, tuple(range(num_devices)), time)
-
-
-def _check_embedding_memory(units: int, stage_memory: int) -> None:
-    _check_held("embedding_memory", units)
-    if units > stage_memory:
-        raise PlacementError(
-            f"embedding_memory: {units} is more than stage_memory, {stage_memory}, which includes it; "
-            "raise stage_memory"
-        )
-
-
-def _with_input_held_from(embedding: str, blocks: list[Block], stage: str, units: int) -> list[Block]:
-    """Return the blocks with units of a stage's memory taken by the embedding before it, on its device."""
-    more = {embedding: units, stage: -units}
-    there = {device for block in blocks if block.name == stage for device in block.devices}
-
-    def held(block: Block) -> tuple[int, ...]:
-        """Memory by device, with what is taken sooner."""
-        change = more.get(block.name, 0)
-        return tuple(block.memory_on(device) + change * (device in there) for device in block.devices)
-
-    return [replace(block, memory=held(block)) for block in blocks]
-
-
-def _chunks(devices: Sequence[int], time: int, memory: int, num_chunks: int) -> list[Block]:
+def _of_stages(
+    shape: str, num_devices: int, num_chunks: int, ticks: tuple[Any, ...], options: dict[str, Any]
+) -> Placement:
+    """Return a shape of equal stages in ticks, or of the user's in ms and MiB."""
     if num_chunks < 1:
         raise PlacementError(f"num_chunks: {num_chunks} is not at least 1")
-    _check_held("stage_memory", memory)
-    return [Block(f"F{i}", Kind.F, (device,), time, memory) for i, device in enumerate(devices)]
+    if any(name.endswith(("_ms", "_mib")) for name in options):
+        return _in_ms(shape, num_devices, num_chunks, options)
+    stage = StageTicks(*ticks, **options)
+    pipelines = pieces_on(PIPELINES[shape](num_devices, num_chunks), stage.piece)
+    blocks = [
+        block
+        for pieces in pipelines
+        for block in sorted(blocks_of(pieces), key=lambda block: block.kind is Kind.W)
+    ]
+    return _placement(shape, num_devices, blocks, stage.inference)
+
+
+def _in_ms(shape: str, num_devices: int, num_chunks: int, options: dict[str, Any]) -> Placement:
+    is_split = options.pop("split_backward", "input_gradient_ms" in options)
+    num_chunks = options.pop("num_chunks", num_chunks)
+    columns = (name for name in options if name not in ("memory_mib", "transfer_ms", "input_gradient_share"))
+    are_numbers = all(isinstance(options[name], int | float | str) for name in columns)
+    stages = stages_of(num_devices if are_numbers else None, num_devices=num_devices, **options)
+    return place(stages, shape, is_split, num_chunks).placement
+
+
+def _with_embeddings(
+    embeddings: dict[str, int], num_devices: int, stage: StageTicks, times: tuple[int, int], units: int
+) -> list[Piece]:
+    """Return a stage for each device, and before some of them an embedding on all.
+
+    Args:
+        embeddings: Names of embeddings, and the device whose stage comes after.
+        num_devices: As many stages.
+        stage: Each of them.
+        times: Ticks of an embedding's forward and backward.
+        units: Part of the stage's memory that the embedding before it takes, on the stage's device.
+    """
+    _check_held("embedding_memory", units)
+    if units > stage.stage_memory:
+        raise PlacementError(
+            f"embedding_memory: {units} is more than stage_memory, {stage.stage_memory}, which includes it; "
+            "raise stage_memory"
+        )
+    everywhere, pieces = tuple(range(num_devices)), []
+    for device in everywhere:
+        before = [name for name, first in embeddings.items() if first == device]
+        held = tuple(units * (each == device) for each in everywhere)
+        pieces += [Piece(name, everywhere, times, (held, 0)) for name in before]
+        memory = stage.stage_memory - len(before) * units, -stage.stage_memory
+        pieces.append(replace(stage.piece(f"F{device}", device), memory=memory))
+    return pieces
 
 
 def _check_held(name: str, units: int) -> None:
     if units < 0:
         raise PlacementError(f"{name}: {units} is negative; give 0 or more")
-
-
-def _backwards(
-    forward: list[Block], kind: Kind, time: int, times: dict[str, int] | None = None
-) -> list[Block]:
-    """Return a block of that kind for each forward block, last one first, giving back what that one holds."""
-    return [
-        Block(
-            _BACKWARD_LETTERS[kind][block.name[0]] + block.name[1:],
-            kind,
-            block.devices,
-            (times or {}).get(block.name, time),
-            tuple(-block.memory_on(device) for device in block.devices),
-        )
-        for block in reversed(forward)
-    ]
-
-
-def _there_and_back(
-    forward: list[Block], backward: _Backward, times: dict[str, int] | None = None
-) -> list[Block]:
-    """Return the chain of the forward blocks and their backward; `times` are those of single blocks."""
-    if not backward.split:
-        return in_chain(forward + _backwards(forward, Kind.B, backward.time, times))
-    held = min((block.memory_on(device) for block in forward for device in block.devices), default=0)
-    if not 0 <= backward.input_release <= held:
-        raise PlacementError(
-            f"input_release: {backward.input_release} is not at least 0 and at most stage_memory, {held}"
-        )
-    inputs = [
-        replace(block, memory=-backward.input_release)
-        for block in _backwards(forward, Kind.I, backward.input_time)
-    ]
-    weights = [
-        replace(
-            block,
-            memory=tuple(block.memory_on(device) + backward.input_release for device in block.devices),
-            after=(half.name,),
-        )
-        for block, half in zip(_backwards(forward, Kind.W, backward.weight_time), inputs, strict=True)
-    ]
-    return in_chain(forward + inputs) + weights
 
 
 def _placement(name: str, num_devices: int, blocks: list[Block], inference: bool) -> Placement:

@@ -93,18 +93,6 @@ class Block:
         return dict(zip(self.devices, each, strict=True))
 
 
-def in_chain(blocks: Iterable[Block], first_after: tuple[str, ...] = ()) -> list[Block]:
-    """Return the blocks, each after the one before it.
-
-    Args:
-        blocks: In order.
-        first_after: What the first one is after.
-    """
-    chain = list(blocks)
-    afters = [first_after] + [(block.name,) for block in chain]
-    return [replace(block, after=after) for block, after in zip(chain, afters, strict=False)]
-
-
 @dataclass(frozen=True)
 class Placement:
     """Blocks over devices, for every micro-batch the same; any directed acyclic graph.

@@ -1,20 +1,26 @@
 """A model as a chain of stages with times and memory, and the same cut into other pieces, exactly.
 
-The form in which people have a model: milliseconds and MiB of each stage, or of each layer. It does not know
-devices' order and schedules.
+The form in which people have a model: milliseconds and MiB of each stage, or of each layer. It is placed on
+devices in the shape that a schedule needs. The module does not know schedules.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 
+from placements.pieces import PIPELINES, Piece, blocks_of, pieces_on, transfers_of
 from placements.planners.partition import least_largest
+from placements.spec import Placement
 
 Number = float | Fraction
 """Milliseconds or MiB: as given, or an exact part or sum of such."""
+
+_FINEST = 6
+"""Decimal places that a tick or a unit of memory has at most where all figures are whole multiples of it."""
 
 
 class StagesError(ValueError):
@@ -146,6 +152,120 @@ class StageChain:
             ), f"{size} stages in each chunk"
         what = "layers" if self.are_layers else "stages"
         raise StagesError(f"{what}: {count} cannot be made into {number} chunks; choose another num_devices")
+
+
+@dataclass(frozen=True)
+class PlacedStages:
+    """A model on devices.
+
+    Attributes:
+        placement: In ticks and whole units of memory, with the devices' capacity and weights.
+        num_samples: Micro-batches of the model that one micro-batch of the placement stands for: 2 where the
+            placement has two pipelines.
+        notes: What was assumed or cut to make it.
+    """
+
+    placement: Placement
+    num_samples: int
+    notes: tuple[str, ...]
+
+
+def place(chain: StageChain, shape: str, split_backward: bool = False, num_chunks: int = 2) -> PlacedStages:
+    """Return a model on its devices, in the shape that a schedule needs.
+
+    Args:
+        chain: The model.
+        shape: A key of `placements.pieces.PIPELINES`.
+        split_backward: Whether the input gradient and the weight gradient are blocks of their own. The
+            activations are then held until the weight gradient.
+        num_chunks: Pieces of each device in a loop or wave.
+
+    Raises:
+        StagesError: The model does not fit the shape.
+    """
+    pipelines = PIPELINES[shape](chain.num_devices, num_chunks)
+    chunks, note = chain.in_chunks(len(pipelines[0]))
+    notes = [note] if note else []
+    if split_backward:
+        notes.append(chain.note_of_split)
+        chunks = tuple(chain.with_known_halves(chunk) for chunk in chunks)
+    if len(pipelines) > 1:
+        notes.append("each device holds the weights of two stages")
+    tick, unit = _unit([*_times(chunks), chain.transfer_ms]), _unit(_memories(chunks, chain))
+    hop = math.ceil(exact(chain.transfer_ms) / tick)
+
+    def piece(name: str, device: int, index: int) -> Piece:
+        """Return a chunk in ticks and units."""
+        chunk = chunks[index]
+        held = math.ceil(exact(chunk.activation_mib) / unit)
+        forward, backward = _ticks(chunk.forward_ms, tick), _ticks(chunk.backward_ms, tick)
+        times, memory = [forward, backward], [held, -held]
+        if split_backward:
+            assert chunk.input_gradient_ms is not None, "the halves are known where the backward is split"
+            half = _ticks(chunk.input_gradient_ms, tick)
+            times, memory = [forward, half, max(1, backward - half)], [held, 0, -held]
+        return Piece(name, (device,), tuple(times), tuple(memory), transfer=(hop, hop))
+
+    made = pieces_on(pipelines, piece)
+    placement = Placement(
+        shape,
+        chain.num_devices,
+        tuple(block for pieces in made for block in blocks_of(pieces)),
+        tick_ms=float(tick),
+        transfer=tuple(triple for pieces in made for triple in transfers_of(pieces)),
+        memory=_capacity(chain, unit),
+        static_memory=_weights(chunks, pipelines, chain.num_devices, unit),
+        memory_unit_mib=float(unit),
+    )
+    return PlacedStages(placement, len(pipelines), tuple(notes))
+
+
+def _times(chunks: Sequence[Stage]) -> list[Number]:
+    figures = [(each.forward_ms, each.backward_ms, each.input_gradient_ms) for each in chunks]
+    return [each for row in figures for each in row if each is not None]
+
+
+def _memories(chunks: Sequence[Stage], chain: StageChain) -> list[Number]:
+    return [
+        *(m for each in chunks for m in (each.activation_mib, each.weight_mib)),
+        *(chain.memory_mib or ()),
+    ]
+
+
+def _capacity(chain: StageChain, unit: Fraction) -> tuple[int, ...] | None:
+    if chain.memory_mib is None:
+        return None
+    return tuple(math.floor(exact(each) / unit) for each in chain.memory_mib)
+
+
+def _weights(
+    chunks: Sequence[Stage], pipelines: Sequence[Sequence[int]], num_devices: int, unit: Fraction
+) -> tuple[int, ...]:
+    """Return what each device holds all the time."""
+    held = [Fraction(0)] * num_devices
+    for devices in pipelines:
+        for chunk, device in zip(chunks, devices, strict=True):
+            held[device] += exact(chunk.weight_mib)
+    return tuple(math.ceil(each / unit) for each in held)
+
+
+def _ticks(ms: Number, tick: Fraction) -> int:
+    return max(1, round(exact(ms) / tick))
+
+
+def _unit(figures: Iterable[Number]) -> Fraction:
+    """Return the longest power of ten of which all figures are whole multiples, else a fine one.
+
+    >>> _unit([12.5, 3.0]), _unit([Fraction(1, 3), 2.0])
+    (Fraction(1, 10), Fraction(1, 1000000))
+    """
+    given = [exact(figure) for figure in figures if figure]
+    for places in range(_FINEST + 1):
+        unit = Fraction(1, 10**places)
+        if all((figure / unit).denominator == 1 for figure in given):
+            return unit
+    shortest = math.floor(math.log10(min(given)))
+    return Fraction(10) ** (shortest - _FINEST + 1)
 
 
 def _sum(numbers: Iterable[Number]) -> Fraction:

@@ -71,8 +71,8 @@ _HOME = {
     ),
     "placements": ("Block", "Kind", "Placement", "Profile"),
     "placements.placement_file": ("read_placement",),
-    "placements.shapes": ("m_shape", "nn_shape", "k_shape"),
-    "placements.shapes_in_ms": ("place", "v_shape", "x_shape", "wave_shape", "loop_shape"),
+    "placements.shapes": ("v_shape", "x_shape", "m_shape", "nn_shape", "k_shape", "wave_shape", "loop_shape"),
+    "placements.stages": ("place",),
     "placements.stage_file": ("read_stages", "stages_of"),
 }
 _ALIASES = {"frontier": "compute_frontier"}

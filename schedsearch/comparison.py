@@ -12,9 +12,9 @@ from typing import Any, SupportsIndex
 
 from placements import Placement
 from placements.files import read_json
+from placements.pieces import PIPELINES
 from placements.plain_data import Field, in_file
-from placements.shapes_in_ms import SHAPES_OF_STAGES, PlacedStages, place
-from placements.stages import DevicePower, StageChain, StagesError
+from placements.stages import DevicePower, PlacedStages, StageChain, StagesError, place
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
 from schedsearch.baselines.structure import TooFewMicroBatchesError
 from schedsearch.bounds.makespan import makespan_bound
@@ -239,7 +239,7 @@ def _check(stages: StageChain, schedules: Sequence[str], num_micro_batches: int,
         )
     if isinstance(schedules, str):
         raise SearchError(f"schedules: {schedules!r} is not a list; write [{schedules!r}]")
-    known = [SEARCHED, *(f"{SEARCHED}@{shape}" for shape in SHAPES_OF_STAGES), *HAND_MADE]
+    known = [SEARCHED, *(f"{SEARCHED}@{shape}" for shape in PIPELINES), *HAND_MADE]
     for name in schedules:
         if name not in known:
             near = difflib.get_close_matches(str(name), known, n=1)

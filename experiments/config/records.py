@@ -17,7 +17,7 @@ class FilePlacementOptions:
 
 @dataclass(frozen=True)
 class StagesPlacementOptions:
-    """The `placement` group of a file of stages; see `placements.shapes_in_ms.place`."""
+    """The `placement` group of a file of stages; see `placements.stages.place`."""
 
     kind: str
     path: str | None

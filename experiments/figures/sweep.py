@@ -14,8 +14,8 @@ from experiments.figures.pool import Found, collect
 from experiments.steps.search_step import output_directory
 from placements import PlacementError
 from placements.files import csv_text
+from placements.pieces import PIPELINES
 from placements.shapes import SHAPES
-from placements.shapes_in_ms import SHAPES_OF_STAGES
 from schedsearch.figures.canvas import save
 from schedsearch.figures.panels import Panel, Point, draw_shares
 from schedsearch.solver.portfolio import SOLVERS
@@ -37,7 +37,7 @@ def check_sweep_options(options: SweepOptions) -> None:
         raise OptionError(f"shapes: is empty; the shapes are {', '.join(SHAPES)}")
     require_once("shapes", options.shapes)
     for name in options.shapes:
-        known = SHAPES if options.stages is None else SHAPES_OF_STAGES
+        known = SHAPES if options.stages is None else PIPELINES
         require_known("shapes", name, known, "a shape" if options.stages is None else "a shape of stages")
         try:
             placement_of(name, options)

@@ -5,7 +5,6 @@ It does not know what is predicted.
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from placements.measured.layer_profile import LayerProfile, read_layer_profile
 from placements.measured.link_fit import Links, read_links
 from placements.measured.plan_file import ReplicatedPlan, read_replicated_plan
+from placements.plain_data import Field, Row, csv_rows, in_file, read_csv
 
 _GIB = 2**30
 
@@ -83,57 +83,40 @@ def _read_profiles(folder: Path, model: str) -> dict[str, LayerProfile]:
 
 def _read_plans(folder: Path) -> tuple[MeasuredPlan, ...]:
     path = folder / TABLE
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            rows = list(reader)
-    except OSError as cause:
-        raise MeasuredFolderError(
-            f"{path}: cannot be read ({cause.strerror}); give a table of plans"
-        ) from None
-    except (UnicodeDecodeError, csv.Error) as cause:
-        raise MeasuredFolderError(f"{path}: is not CSV ({cause}); give a table of plans") from None
-    for column in ("plan", "model"):
-        if column not in (reader.fieldnames or ()):
-            raise MeasuredFolderError(f"{path}: lacks the column {column!r}; add it")
-    if not rows:
-        raise MeasuredFolderError(f"{path}: has no plans; give at least one row")
-    plans = tuple(_read_plan(folder, line, row) for line, row in enumerate(rows, start=2))
+    with in_file(path, MeasuredFolderError):
+        rows = csv_rows(
+            read_csv(path, MeasuredFolderError), "plan", MeasuredFolderError, ("plan", "model"), others=True
+        )
+        plans = tuple(_read_plan(folder, row) for _, row in rows)
     names = [plan.name for plan in plans]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise MeasuredFolderError(f"{path}: {twice[0]!r} is in two rows; name each plan once")
     return plans
 
 
-def _read_plan(folder: Path, line: int, row: Mapping[str, str | None]) -> MeasuredPlan:
-    where = f"{folder / TABLE}: line {line}"
-    name, model = (_file_name(f"{where}, {column}", row[column]) for column in ("plan", "model"))
-    used_bytes = _number(f"{where}, max_mem_B", row.get("max_mem_B"))
+def _read_plan(folder: Path, row: Row) -> MeasuredPlan:
+    name, model = _file_name(row["plan"]), _file_name(row["model"])
+    used_bytes = _number(row, "max_mem_B")
     return MeasuredPlan(
         name,
         model,
         read_replicated_plan(folder / "plans" / f"{name}.json"),
-        _number(f"{where}, real_s", row.get("real_s")),
+        _number(row, "real_s"),
         None if used_bytes is None else used_bytes / _GIB,
-        (row.get("note") or "").strip(),
+        row["note"].value if "note" in row else "",
     )
 
 
-def _file_name(where: str, text: str | None) -> str:
-    name = (text or "").strip()
-    if not name or name.startswith(".") or any(mark in name for mark in "/\\\0"):
-        raise MeasuredFolderError(f"{where}: {name!r} is not the name of a file; give one without folders")
+def _file_name(cell: Field) -> str:
+    name = str(cell.value)
+    if name.startswith(".") or any(mark in name for mark in "/\\\0"):
+        raise cell.wrong("the name of a file", "give one without folders")
     return name
 
 
-def _number(where: str, text: str | None) -> float | None:
+def _number(row: Row, column: str) -> float | None:
     """Return what was measured; None where the cell is empty or not there."""
-    if not (text or "").strip():
+    if column not in row or not row[column].value:
         return None
-    try:
-        number = float(text or "")
-    except ValueError:
-        number = math.nan
-    if not 0 < number < math.inf:
-        raise MeasuredFolderError(f"{where}: {text!r} is not a number above 0; give one, or leave it empty")
-    return number
+    remedy = "give one, or leave it empty"
+    return row[column].figure("a number above 0", remedy, least=math.ulp(0.0))

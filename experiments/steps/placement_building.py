@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Callable
 from contextlib import suppress
@@ -34,11 +33,12 @@ from experiments.steps.profile_reading import PROFILE_FILES, profile_path, times
 from placements import Placement, PlacementError, Profile, ProfileError
 from placements.hardware import Gpu
 from placements.models.gpt import GptConfig, gpt_m_shape, gpt_v_shape
+from placements.pieces import PIPELINES
 from placements.placement_file import read_capacity, read_num_gpus, read_placement
 from placements.planners.galvatron import plan_placement
-from placements.shapes import SHAPES
-from placements.shapes_in_ms import SHAPES_OF_STAGES, PlacedStages, place
+from placements.shapes import SHAPES, options_of
 from placements.stage_file import read_stages
+from placements.stages import PlacedStages, place
 from schedsearch.bounds.memory_need import require_capacity
 
 log = logging.getLogger(__name__)
@@ -119,7 +119,7 @@ def _chosen_placement(options: Options, profile: Profile | None) -> Placement:
 def place_stages(options: Options) -> PlacedStages:
     """Return the model of a file of stages on its devices, its backward split where the file tells halves."""
     chosen = read_fields(options.placement, StagesPlacementOptions, "placement")
-    require_known("placement.shape", chosen.shape, SHAPES_OF_STAGES)
+    require_known("placement.shape", chosen.shape, PIPELINES)
     require(chosen.num_chunks >= 1, "placement.num_chunks", chosen.num_chunks, "at least 1")
     stages = read_stages(require_path("placement.path", chosen.path))
     return place(stages, chosen.shape, stages.knows_halves, chosen.num_chunks)
@@ -144,7 +144,7 @@ def _shape(chosen: dict[str, Any], profile: Profile | None) -> Placement:
     shape = SHAPES[name]
     tick_ms = chosen.pop("tick_ms", 1.0)
     chosen.pop("num_gpus", None)
-    defaults = {key: known.default for key, known in inspect.signature(shape).parameters.items()}
+    defaults = options_of(shape)
     for key in chosen.keys() - defaults.keys():
         known = [*defaults, "tick_ms", "num_gpus", "data_parallel"]
         raise OptionError(f"placement.{key}: is not an option; {did_you_mean(key, known)}")

@@ -18,7 +18,8 @@ from itertools import pairwise
 from placements.measured.layer_profile import FLOAT_BYTES, LayerProfile, NotProfiledError
 from placements.measured.link_fit import GpuGroup, Links
 from placements.measured.plan_file import ReplicatedPlan, ReplicatedStage
-from placements.spec import Block, Kind, Placement, in_chain
+from placements.pieces import Piece, blocks_of
+from placements.spec import Block, Kind, Placement
 
 STATIC_BYTES = 20
 """Per weight in 32 bits: weight, gradient, two moments of Adam, and the flat copy of gradients that is summed
@@ -77,7 +78,7 @@ def place_measured(plan: ReplicatedPlan, known: Measurements) -> Placement:
     return Placement(
         "measured_plan",
         len(costs),
-        (*in_chain(_blocks(costs, hops)), *updates),
+        (*blocks_of(list(_pieces(costs, hops))), *updates),
         tick_ms=_TICK_MS,
         static_memory=tuple(cost.static_mib for cost in costs),
         num_gpus=tuple(sum(group.size for group in stage.replicas) for stage in plan.stages),
@@ -164,19 +165,16 @@ def _pairs(before: tuple[GpuGroup, ...], after: tuple[GpuGroup, ...]) -> Iterato
         yield before[i * len(before) // width], after[i * len(after) // width]
 
 
-def _blocks(costs: list[_StageCost], hops: list[_Hop]) -> Iterator[Block]:
-    """Yield forward down the stages and backward up again."""
-    for i, cost in enumerate(costs):
-        gather_ms = hops[i - 1].gather_activation_ms if i else 0.0
-        yield Block(f"F{i}", Kind.F, (i,), _ticks(gather_ms + cost.forward_ms), cost.kept_mib)
-        if i < len(hops):
-            yield Block(f"A{i}", Kind.F, (i, i + 1), _ticks(hops[i].activation_ms))
-    for i, cost in reversed(list(enumerate(costs))):
-        gather_ms = hops[i].gather_gradient_ms if i < len(hops) else 0.0
-        if i < len(hops):
-            yield Block(f"G{i}", Kind.B, (i, i + 1), _ticks(hops[i].gradient_ms))
-        ticks, working = _ticks(gather_ms + cost.backward_ms), cost.kept_mib + cost.working_mib
-        yield Block(f"B{i}", Kind.B, (i,), ticks, -cost.kept_mib, transient=working)
+def _pieces(costs: list[_StageCost], hops: list[_Hop]) -> Iterator[Piece]:
+    """Yield each stage, and what it sends to the next one."""
+    nothing = _Hop(0.0, 0.0, 0.0, 0.0)
+    for i, (cost, before, after) in enumerate(zip(costs, [nothing, *hops], [*hops, nothing], strict=True)):
+        times = before.gather_activation_ms + cost.forward_ms, after.gather_gradient_ms + cost.backward_ms
+        memory, working = (cost.kept_mib, -cost.kept_mib), (0, cost.kept_mib + cost.working_mib)
+        yield Piece(f"F{i}", (i,), tuple(map(_ticks, times)), memory, working)
+        if after is not nothing:
+            sent = after.activation_ms, after.gradient_ms
+            yield Piece(f"A{i}", (i, i + 1), tuple(map(_ticks, sent)))
 
 
 def _ticks(ms: float) -> int:

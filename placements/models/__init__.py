@@ -5,6 +5,7 @@
 - `chain`: a model as runs of them; `zoo`: models by name
 - `transformer`: a GPT's sizes; `rates`: how fast a GPU does such work
 - `parallel`: how GPUs share a layer; `calibration`: measured times; `costs`: what a layer costs each GPU
-- `workload`: a GPT's layers shared; `gpt_costs`: its blocks in stages; `gpt`: placements of them
+- `piece_placement`: pieces that cost so much as blocks
+- `workload`: a GPT's layers shared; `gpt`: placements of a GPT
 - `vision`: convolutional networks, layer by layer
 """

@@ -13,19 +13,19 @@ what a layer is.
 
 from __future__ import annotations
 
-import csv
-import math
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from placements.plain_data import Field, csv_rows, in_file, read_csv
+
 COLUMNS = ("layer", "tensor_parallel", "samples", "forward_ms", "backward_ms")
 """Version of the file form."""
 
 _LARGEST = 10**9
-"""Milliseconds, GPUs or samples beyond which a figure is a mistake."""
+"""Milliseconds, GPUs or samples beyond which a figure is a mistake; likewise times below one over it."""
 
 
 class CalibrationError(ValueError):
@@ -63,20 +63,8 @@ class Calibration:
         Raises:
             CalibrationError: The file cannot be read or is wrong; the message begins with its path.
         """
-        try:
-            with Path(path).open(newline="", encoding="utf-8-sig") as file:
-                reader = csv.reader(file, strict=True)
-                lines = [(reader.line_num, cells) for cells in reader if any(cell.strip() for cell in cells)]
-        except OSError as error:
-            raise CalibrationError(
-                f"{path}: cannot be read ({error.strerror}); give the path of a CSV file"
-            ) from None
-        except (UnicodeDecodeError, csv.Error):
-            raise CalibrationError(f"{path}: is not CSV text; save it as comma-separated UTF-8") from None
-        try:
-            return cls(_times(lines))
-        except CalibrationError as error:
-            raise CalibrationError(f"{path}: {error}") from None
+        with in_file(path, CalibrationError):
+            return cls(_times(read_csv(path, CalibrationError)))
 
     def at(self, layer: str, tensor_parallel: int, samples: float) -> MeasuredTimes | None:
         """Return the times for a number of samples: linear between measured numbers, in proportion outside.
@@ -119,27 +107,16 @@ def _scaled(row: MeasuredTimes, samples: float) -> MeasuredTimes:
     return MeasuredTimes(samples, scale * row.forward_ms, scale * row.backward_ms)
 
 
-def _times(lines: list[tuple[int, list[str]]]) -> dict[str, dict[int, tuple[MeasuredTimes, ...]]]:
-    header = [cell.strip() for cell in lines[0][1]] if lines else []
-    if sorted(header) != sorted(COLUMNS):
-        raise CalibrationError(f"has the columns {','.join(header)[:80]!r}; use {','.join(COLUMNS)}")
-    if len(lines) == 1:
-        raise CalibrationError("has no rows below the header; give one for each measurement")
+def _times(text: str) -> dict[str, dict[int, tuple[MeasuredTimes, ...]]]:
     found: dict[str, dict[int, dict[float, MeasuredTimes]]] = {}
-    for number, cells in lines[1:]:
-        if len(cells) != len(header):
-            raise CalibrationError(
-                f"line {number}: has {len(cells)} cells for {len(header)} columns; give as many"
-            )
-        row = dict(zip(header, (cell.strip() for cell in cells), strict=True))
-        if not row["layer"]:
-            raise CalibrationError(f"line {number}, column layer: is missing; give the layer's name")
-        degree, samples = (_whole(number, row, column) for column in ("tensor_parallel", "samples"))
-        times = MeasuredTimes(samples, *(_ms(number, row, column) for column in COLUMNS[3:]))
-        of_degree = found.setdefault(row["layer"], {}).setdefault(degree, {})
+    for number, row in csv_rows(text, "measurement", CalibrationError, COLUMNS):
+        layer = row["layer"].value
+        degree, samples = _whole(row["tensor_parallel"]), _whole(row["samples"])
+        times = MeasuredTimes(samples, _ms(row["forward_ms"]), _ms(row["backward_ms"]))
+        of_degree = found.setdefault(layer, {}).setdefault(degree, {})
         if samples in of_degree:
             raise CalibrationError(
-                f"line {number}: {row['layer']} with {samples} samples on {degree} GPUs is twice; keep one"
+                f"line {number}: {layer} with {samples} samples on {degree} GPUs is twice; keep one"
             )
         of_degree[samples] = times
     return {
@@ -148,22 +125,9 @@ def _times(lines: list[tuple[int, list[str]]]) -> dict[str, dict[int, tuple[Meas
     }
 
 
-def _whole(number: int, row: Mapping[str, str], column: str) -> int:
-    text = row[column]
-    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) > 0):
-        raise CalibrationError(
-            f"line {number}, column {column}: {text!r} is not a whole number of at least 1; give one"
-        )
-    return int(text)
+def _whole(cell: Field) -> int:
+    return int(cell.figure("a whole number of at least 1", "give one", 1, _LARGEST, is_whole=True))
 
 
-def _ms(number: int, row: Mapping[str, str], column: str) -> float:
-    try:
-        value = float(row[column])
-    except ValueError:
-        value = math.nan
-    if not 0 < value < _LARGEST:
-        raise CalibrationError(
-            f"line {number}, column {column}: {row[column]!r} is not a time above 0; give milliseconds"
-        )
-    return value
+def _ms(cell: Field) -> float:
+    return cell.figure("a time above 0", "give milliseconds", 1 / _LARGEST, _LARGEST)

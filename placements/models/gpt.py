@@ -6,29 +6,27 @@ GPUs, those of `placements.models.parallel`. The module does not know in what or
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from placements.hardware import Gpu
-from placements.models.gpt_costs import (
-    BlockPair,
-    SharedGpt,
-    capacities,
-    even_shares,
-    least_largest_shares,
-    stage_pairs,
-)
-from placements.models.rates import COPY_COMPUTE_SHARE, Rates, tick_for
+from placements.models.costs import STATIC_BYTES
+from placements.models.parallel import Cost, LayerStrategy, Pass, VocabularyStrategy
+from placements.models.piece_placement import PieceCost, in_ticks
+from placements.models.rates import COPY_COMPUTE_SHARE, Rates
 from placements.models.transformer import (
     HALF_BYTES,
     GptConfig,
     hidden_bytes,
+    layer_parameters,
+    layer_working_bytes,
     position_parameters,
     table_parameters,
 )
-from placements.spec import Block, Kind, Placement, PlacementError, in_chain
+from placements.models.workload import Workload
+from placements.pieces import Piece, blocks_of, transfers_of, updates_of
+from placements.spec import Kind, Placement, PlacementError
 
 __all__ = ["GPT_11B", "GptConfig", "gpt_compute_shares", "gpt_m_shape", "gpt_v_shape"]
 
@@ -92,25 +90,19 @@ def gpt_m_shape(
             f"data_parallel: {data_parallel} is not 1, and arrangement m_shape is not costed with groups "
             "that share the samples; use arrangement=v_shape, or give 1"
         )
-    shared = SharedGpt.of(config, Rates(gpu, **rates), num_devices, num_gpus, data_parallel)
+    shared = _SharedGpt.of(config, Rates(gpu, **rates), num_devices, num_gpus, data_parallel)
     shards = num_devices * num_gpus
     rows = math.ceil(config.vocab_size / shards)
     everywhere = tuple(range(num_devices))
-    shares = even_shares(config.num_layers, num_devices)
+    shares = _even_shares(config.num_layers, num_devices)
     looked_up, out = shared.ends(shards)
-    embedding = BlockPair(
-        "E",
-        "EB",
-        everywhere,
-        looked_up.forward.time_ms,
-        looked_up.backward.time_ms,
-        hidden_bytes(config),
-    )
-    output = BlockPair("H", "HB", everywhere, out.forward.time_ms, out.backward.time_ms, out.kept_bytes)
+    embedding = PieceCost(everywhere, replace(looked_up, kept_bytes=hidden_bytes(config)), name="E")
+    first, *stages = shared.stages(shares)
+    output = PieceCost(everywhere, out, forward_transfer_ms=first.forward_transfer_ms, name="H")
+    pieces = [embedding, first._replace(forward_transfer_ms=0.0), *stages, output]
     parameters = [share * shared.layer_parameters + table_parameters(config, rows) for share in shares]
     parameters[0] += position_parameters(config)
-    pairs = [embedding, *stage_pairs(shared, shares), output]
-    return _placement("gpt_m_shape", shared, pairs, parameters, tick_ms)
+    return _placement("gpt_m_shape", shared, pieces, parameters, tick_ms)
 
 
 def gpt_v_shape(
@@ -148,33 +140,21 @@ def gpt_v_shape(
     Raises:
         PlacementError: An argument is out of its range, or one micro-batch does not fit.
     """
-    shared = SharedGpt.of(config, Rates(gpu, **rates), num_devices, num_gpus, data_parallel)
+    shared = _SharedGpt.of(config, Rates(gpu, **rates), num_devices, num_gpus, data_parallel)
     config, shards, last = shared.config, shared.strategy.tensor_parallel, num_devices - 1
     rows, (looked_up, out) = math.ceil(config.vocab_size / shards), shared.ends(shards)
-    forward, backward, kept = ([0.0] * num_devices for _ in range(3))
-    for place, end in ((0, looked_up), (last, out)):
-        forward[place] += end.forward.time_ms
-        backward[place] += end.backward.time_ms
-        kept[place] += end.kept_bytes
+    ends = [Cost()] * num_devices
+    ends[0] += looked_up
+    ends[last] += out
     layer_ms = shared.layer_forward.time_ms + shared.layer_backward.time_ms
-    shares = least_largest_shares(
-        config.num_layers, layer_ms, [a + b for a, b in zip(forward, backward, strict=True)]
-    )
-    pairs = [
-        BlockPair(
-            layers.forward,
-            layers.backward,
-            layers.devices,
-            layers.forward_ms + forward[i],
-            layers.backward_ms + backward[i],
-            layers.kept_bytes + kept[i],
-        )
-        for i, layers in enumerate(stage_pairs(shared, shares))
-    ]
+    ends_ms = [end.forward.time_ms + end.backward.time_ms for end in ends]
+    shares = _least_largest_shares(config.num_layers, layer_ms, ends_ms)
+    stages = zip(shared.stages(shares), ends, strict=True)
+    pieces = [layers._replace(cost=layers.cost + end) for layers, end in stages]
     parameters = [share * shared.layer_parameters for share in shares]
     parameters[0] += table_parameters(config, rows) + position_parameters(config)
     parameters[last] += table_parameters(config, rows) if last else 0
-    return _placement("gpt_v_shape", shared, pairs, parameters, tick_ms)
+    return _placement("gpt_v_shape", shared, pieces, parameters, tick_ms)
 
 
 def gpt_compute_shares(placement: Placement, config: GptConfig, rates: Rates) -> dict[str, float]:
@@ -198,7 +178,7 @@ def gpt_compute_shares(placement: Placement, config: GptConfig, rates: Rates) ->
         if block.name in ("E", "EB") or block.kind is Kind.O
     }
     groups = placement.by_name["F0"].data_parallel
-    shared = SharedGpt.of(config, rates, placement.num_devices, placement.gpus[0], groups)
+    shared = _SharedGpt.of(config, rates, placement.num_devices, placement.gpus[0], groups)
     if shared.strategy.tensor_parallel > 1:
         own, stages = rates.gpu.power.compute_share, range(placement.num_devices)
         for letter, part in (("F", shared.layer_forward), ("B", shared.layer_backward)):
@@ -207,48 +187,167 @@ def gpt_compute_shares(placement: Placement, config: GptConfig, rates: Rates) ->
     return shares
 
 
+@dataclass(frozen=True)
+class _SharedGpt:
+    """A model on devices that each stand for some GPUs.
+
+    Attributes:
+        config: The model, with the samples of one data-parallel group.
+        rates: What a GPU reaches.
+        strategy: How the GPUs of a device share its layers.
+        layer_forward: Time of one layer's forward on one micro-batch.
+        layer_backward: Likewise of its backward.
+        layer_kept_bytes: What each GPU holds of one layer from the one to the other.
+    """
+
+    config: GptConfig
+    rates: Rates
+    strategy: LayerStrategy
+    layer_forward: Pass
+    layer_backward: Pass
+    layer_kept_bytes: float
+
+    @classmethod
+    def of(
+        cls, config: GptConfig, rates: Rates, num_devices: int, num_gpus: int, data_parallel: int
+    ) -> _SharedGpt:
+        """Check the numbers, and return what a layer takes.
+
+        Raises:
+            PlacementError: A number is out of its range, or does not divide what it shares.
+        """
+        _check_stages(config, num_devices)
+        for name, number in (("num_gpus", num_gpus), ("data_parallel", data_parallel)):
+            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+                raise PlacementError(f"{name}: {number!r} is not a whole number of at least 1; give one")
+        for what, count in (
+            ("GPUs of a device", num_gpus),
+            ("samples of a micro-batch", config.micro_batch_size),
+        ):
+            if count % data_parallel:
+                raise PlacementError(
+                    f"data_parallel: {data_parallel} does not divide the {count} {what}; give a divisor"
+                )
+        tensor_parallel = num_gpus // data_parallel
+        if config.num_heads % tensor_parallel:
+            raise PlacementError(
+                f"num_gpus: {num_gpus} in {data_parallel} data-parallel groups are {tensor_parallel} GPUs "
+                f"that share a layer, which does not divide num_heads {config.num_heads}; change one of them"
+            )
+        strategy = LayerStrategy(
+            tensor_parallel, data_parallel, recompute="full" if config.recompute else "none"
+        )
+        work = Workload(config, rates, num_micro_batches=1)  # their number counts with ZeRO alone
+        layer = work.layer_cost(strategy)
+        group = work.of_group(data_parallel, config.recompute)
+        return cls(group, rates, strategy, layer.forward, layer.backward, layer.kept_bytes)
+
+    def ends(self, shards: int) -> tuple[Cost, Cost]:
+        """Return what embedding and output layer cost each of so many GPUs that share a group's samples."""
+        work, strategy = Workload(self.config, self.rates, num_micro_batches=1), VocabularyStrategy(shards)
+        embedding = work.embedding_cost(strategy, shards)
+        return _passes(embedding), _passes(work.output_cost(strategy, shards, tied=False))
+
+    def stages(self, shares: Sequence[int]) -> list[PieceCost]:
+        """Return the stages that have so many layers each."""
+        sent_ms, groups = self.rates.transfer_ms(hidden_bytes(self.config)), self.strategy.data_parallel
+        forward_ms, backward_ms = self.layer_forward.time_ms, self.layer_backward.time_ms
+        found = []
+        for stage, share in enumerate(shares):
+            cost = Cost(Pass(share * forward_ms), Pass(share * backward_ms), share * self.layer_kept_bytes)
+            found.append(PieceCost((stage,), cost, groups, sent_ms, sent_ms, name=f"F{stage}"))
+        return found
+
+    @property
+    def layer_parameters(self) -> float:
+        """Parameters of a layer on each GPU."""
+        return layer_parameters(self.config) / self.strategy.tensor_parallel
+
+
+def _passes(cost: Cost) -> Cost:
+    """Return the times and what is held from forward to backward alone."""
+    return Cost(Pass(cost.forward.time_ms), Pass(cost.backward.time_ms), cost.kept_bytes)
+
+
+def _even_shares(num_layers: int, num_stages: int) -> list[int]:
+    """Return the layers of each stage, as even as possible; earlier stages have the extra ones.
+
+    >>> _even_shares(10, 4)
+    [3, 3, 2, 2]
+    """
+    fewer, extra = divmod(num_layers, num_stages)
+    return [fewer + (stage < extra) for stage in range(num_stages)]
+
+
+def _least_largest_shares(num_layers: int, layer_ms: float, other_ms: Sequence[float]) -> list[int]:
+    """Return the layers of each stage such that the largest stage takes the least time.
+
+    Layers cost the same, so each may go where it makes the least sum; a stage between the ends gets at
+    least one.
+
+    >>> _least_largest_shares(10, 1.0, [0.5, 0.0, 0.0, 2.8])
+    [3, 3, 3, 1]
+    """
+    last = len(other_ms) - 1
+    shares = [0 if stage in (0, last) and other_ms[stage] > 0 else 1 for stage in range(last + 1)]
+    for _ in range(num_layers - sum(shares)):
+        sums = [other + (share + 1) * layer_ms for share, other in zip(shares, other_ms, strict=True)]
+        shares[sums.index(min(sums))] += 1
+    return shares
+
+
 def _placement(
     name: str,
-    shared: SharedGpt,
-    pairs: Sequence[BlockPair],
+    shared: _SharedGpt,
+    costs: Sequence[PieceCost],
     parameters: Sequence[float],
     tick_ms: float | None,
 ) -> Placement:
-    """Return the chain of the pairs' forwards and, in reverse, their backwards."""
-    shortest_ms = min(min(pair.forward_ms, pair.backward_ms) for pair in pairs)
-    tick_ms = tick_for(shortest_ms, tick_ms)
-    groups = shared.strategy.data_parallel
-    whole = [
-        Block(pair.forward, Kind.F, pair.devices, round(pair.forward_ms / tick_ms), pair.kept_mib)
-        for pair in pairs
-    ]
-    whole += [
-        Block(pair.backward, Kind.B, pair.devices, round(pair.backward_ms / tick_ms), -pair.kept_mib)
-        for pair in reversed(pairs)
-    ]
-    blocks = [replace(block, data_parallel=groups) for block in in_chain(whole)]
-    transfer_ticks = math.ceil(shared.rates.transfer_ms(hidden_bytes(shared.config)) / tick_ms)
+    """Return the pieces on devices; where these have groups, each sums their gradients in the end."""
+    pieces, tick_ms = in_ticks(costs, tick_ms)
+    blocks, groups = blocks_of(pieces), shared.strategy.data_parallel
+    if groups > 1:
+        times_ms = [shared.rates.all_reduce_ms(HALF_BYTES * count, groups) for count in parameters]
+        blocks += updates_of(pieces, [max(1, round(time_ms / tick_ms)) for time_ms in times_ms])
     return Placement(
         name,
         len(parameters),
-        (*blocks, *(_exchanges(shared, parameters, tick_ms) if groups > 1 else ())),
+        tuple(blocks),
         tick_ms,
-        transfer=tuple(
-            (before.name, after.name, transfer_ticks)
-            for before, after in itertools.pairwise(blocks)
-            if not set(after.devices) <= set(before.devices)
-        ),
-        memory=capacities(shared, pairs, parameters),
+        transfer=transfers_of(pieces),
+        memory=_capacities(shared, pieces, parameters),
         num_gpus=(shared.strategy.tensor_parallel * groups,) * len(parameters),
     )
 
 
-def _exchanges(shared: SharedGpt, parameters: Sequence[float], tick_ms: float) -> list[Block]:
-    """Return the block of each device that sums the gradients of its groups, after its last backward."""
-    times_ms = [
-        shared.rates.all_reduce_ms(HALF_BYTES * count, shared.strategy.data_parallel) for count in parameters
-    ]
-    return [
-        Block(f"O{stage}", Kind.O, (stage,), max(1, round(time_ms / tick_ms)), after=(f"B{stage}",))
-        for stage, time_ms in enumerate(times_ms)
-    ]
+def _capacities(shared: _SharedGpt, pieces: Sequence[Piece], parameters: Sequence[float]) -> tuple[int, ...]:
+    """Return the MiB that each GPU of a device has for activations.
+
+    Raises:
+        PlacementError: They do not hold those of one micro-batch.
+    """
+    config, rates, tensor_parallel = shared.config, shared.rates, shared.strategy.tensor_parallel
+    working_gib = layer_working_bytes(config, tensor_parallel) / 2**30 if config.recompute else 0.0
+    found = []
+    for device, count in enumerate(parameters):
+        static_gib = STATIC_BYTES * count / 2**30
+        needed_mib = sum(piece.blocks[0].memory_on(device) for piece in pieces)
+        free_gib = rates.gpu.memory_gib - rates.reserve_gib - static_gib - working_gib
+        found.append(math.floor(free_gib * 1024))
+        if found[-1] < needed_mib:
+            raise PlacementError(
+                f"num_devices: with {len(parameters)}, device {device} needs {static_gib:.1f} GiB for "
+                f"parameters, {needed_mib / 1024 + working_gib:.1f} for one micro-batch and "
+                f"{rates.reserve_gib:g} in reserve; {rates.gpu.name} has {rates.gpu.memory_gib:g}; use more "
+                "devices, a smaller micro_batch_size or a smaller vocab_size"
+            )
+    return tuple(found)
+
+
+def _check_stages(config: GptConfig, num_devices: int) -> None:
+    if isinstance(num_devices, bool) or not isinstance(num_devices, int) or num_devices < 1:
+        raise PlacementError(f"num_devices: {num_devices!r} is not a whole number of at least 1; give one")
+    if config.num_layers < num_devices:
+        raise PlacementError(
+            f"num_layers: {config.num_layers} is fewer than {num_devices} stages; use at least {num_devices}"
+        )

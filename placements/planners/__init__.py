@@ -1,7 +1,6 @@
 """Makers of placements: how layers are shared among GPUs, decided by a planner, as blocks on devices.
 
 - `parallel_plan`: what any planner decides; `partition`: layers divided into stages
-- `piece_placement`: pieces of a plan as blocks
 - `replicated`: stages with replicas that take inputs in turn, as in PipeDream
 - `galvatron_file`, `galvatron`: Galvatron's plans as files, and as placements
 - `galvatron_2022`: Galvatron's search as it was published, to reproduce its tables

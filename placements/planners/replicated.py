@@ -10,7 +10,8 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from placements.spec import Block, Kind, Placement, PlacementError, in_chain
+from placements.pieces import Piece, blocks_of
+from placements.spec import Block, Placement, PlacementError
 
 
 def replicated_stages(
@@ -34,7 +35,7 @@ def replicated_stages(
         PlacementError: A stage has no replica, or there are not as many times as stages.
 
     >>> placement = replicated_stages((2, 1), (2, 1), (4, 2))
-    >>> [(block.name, block.devices) for block in placement.blocks if block.kind is Kind.F]
+    >>> [(block.name, block.devices) for block in placement.blocks if block.name[0] == "F"]
     [('F0_0', (0,)), ('F1_0', (2,)), ('F0_1', (1,)), ('F1_1', (2,))]
     """
     if not replicas or min(replicas) < 1:
@@ -47,9 +48,14 @@ def replicated_stages(
     first = [0, *itertools.accumulate(replicas)]
     blocks: list[Block] = []
     for i in range(math.lcm(*replicas)):
-        devices = [(first[s] + i % count,) for s, count in enumerate(replicas)]
-        stages = list(enumerate(devices))
-        down = [Block(f"F{s}_{i}", Kind.F, on, forward_time[s], stage_memory) for s, on in stages]
-        up = [Block(f"B{s}_{i}", Kind.B, on, backward_time[s], -stage_memory) for s, on in stages[::-1]]
-        blocks += in_chain(down + up)
+        pieces = [
+            Piece(
+                f"F{s}_{i}",
+                (first[s] + i % count,),
+                (forward_time[s], backward_time[s]),
+                (stage_memory, -stage_memory),
+            )
+            for s, count in enumerate(replicas)
+        ]
+        blocks += blocks_of(pieces)
     return Placement("-".join(map(str, replicas)), first[-1], tuple(blocks))

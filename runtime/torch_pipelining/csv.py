@@ -17,6 +17,7 @@ from pathlib import Path
 
 from placements import Block, Kind, Placement
 from placements.files import write_json, write_text
+from placements.pieces import Piece, blocks_of
 from runtime.program.tensor_flow import UnrunnablePlacementError, pair_backward, tensor_inputs
 from runtime.torch_pipelining.computations import check_computations
 from runtime.torch_pipelining.lowering import UnsafeOrderError
@@ -148,19 +149,11 @@ def _instances(action: Action, split: set[int]) -> list[Instance]:
 
 
 def _blocks(order: TorchOrder, split: set[int]) -> tuple[Block, ...]:
-    forward, backward = [], []
-    last = max(order.rank_of)
+    pieces = []
     for stage, rank in order.rank_of.items():
-        before = (f"F{stage - 1}",) if stage else ()
-        forward.append(Block(f"F{stage}", Kind.F, (rank,), 1, 1, before))
-        gradient = (f"{'I' if stage + 1 in split else 'B'}{stage + 1}",) if stage < last else ()
-        after = (f"F{stage}", *gradient)
-        if stage in split:
-            backward.append(Block(f"I{stage}", Kind.I, (rank,), 1, 0, after))
-            backward.append(Block(f"W{stage}", Kind.W, (rank,), 1, -1, (f"I{stage}",)))
-        else:
-            backward.append(Block(f"B{stage}", Kind.B, (rank,), 2, -1, after))
-    return (*forward, *backward)
+        times, memory = ((1, 1, 1), (1, 0, -1)) if stage in split else ((1, 2), (1, -1))
+        pieces.append(Piece(f"F{stage}", (rank,), times, memory))
+    return tuple(blocks_of(pieces))
 
 
 def _no_form(placement: Placement, reason: str) -> NoTorchFormError:

@@ -14,7 +14,6 @@ changing plans to cost nothing.
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
+from placements.plain_data import Row, csv_rows, in_file, read_csv
 from schedsearch.energy.bound import proved
 from schedsearch.energy.cost import lower_hull
 from schedsearch.energy.frontier import FrequencyPlan, Frontier
@@ -116,30 +116,16 @@ def read_signal(path: str | Path) -> tuple[Interval, ...]:
     Raises:
         EnergyError: The file cannot be read or is wrong; the message begins with its path.
     """
-    try:
-        with Path(path).open(newline="", encoding="utf-8-sig") as file:
-            rows = [row for row in csv.reader(file) if any(cell.strip() for cell in row)]
-    except OSError as error:
-        raise EnergyError(f"{path}: cannot be read ({error.strerror}); give the path of a CSV file") from None
-    except (UnicodeDecodeError, csv.Error):
-        raise EnergyError(f"{path}: is not CSV text; save it as comma-separated UTF-8") from None
-    if not rows or [cell.strip() for cell in rows[0]] != list(COLUMNS):
-        raise EnergyError(f"{path}: has no header {','.join(COLUMNS)}; add it as the first line")
-    if len(rows) == 1:
-        raise EnergyError(f"{path}: has no rows below the header; give one for each interval")
-    return tuple(_interval(row, f"{path}: row {number}") for number, row in enumerate(rows[1:], 1))
+    with in_file(path, EnergyError):
+        rows = csv_rows(read_csv(path, EnergyError), "interval", EnergyError, COLUMNS)
+        return tuple(_interval(row) for _, row in rows)
 
 
-def _interval(row: Sequence[str], where: str) -> Interval:
-    try:
-        duration, price = (float(cell) for cell in row)
-    except ValueError:
-        raise EnergyError(
-            f"{where}: {','.join(row)!r} is not a duration and a price; give two numbers"
-        ) from None
-    if not 0 < duration < math.inf or not math.isfinite(price):
-        raise EnergyError(f"{where}: {','.join(row)!r} is not a duration above 0 and a finite price")
-    return Interval(duration, price)
+def _interval(row: Row) -> Interval:
+    duration_s = row["duration_s"].figure("a duration above 0", "give seconds")
+    if duration_s <= 0:
+        raise row["duration_s"].wrong("a duration above 0", "give seconds")
+    return Interval(duration_s, row["price_per_kwh"].figure("a price"))
 
 
 def until(signal: Sequence[Interval], deadline_s: float) -> tuple[Interval, ...]:

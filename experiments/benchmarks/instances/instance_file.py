@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from experiments.benchmarks.instances.random_dag import random_dag
 from placements import Placement, PlacementError
 from placements.placement_file import placement_from_dict, read_capacity, read_yaml
 from placements.plain_data import Field, in_file
-from placements.shapes import SHAPES
+from placements.shapes import SHAPES, options_of
 
 FOLDER = Path(__file__).parent
 """Where the instances and their answers are."""
@@ -123,7 +122,7 @@ def _explicit(entry: Field) -> Placement:
 def _of_shape(entry: Field) -> Placement:
     """Return a shape with the times, transfers and memory of an entry."""
     shape = MAKERS[entry["shape"].choice(list(MAKERS))]
-    known = {name: parameter.default for name, parameter in inspect.signature(shape).parameters.items()}
+    known = options_of(shape)
     entry.only(_REQUIRED, (*_OPTIONAL, *_OF_SHAPE, *known))
     given = {name: entry[name] for name in known if name in entry.value}
     for name, field in given.items():

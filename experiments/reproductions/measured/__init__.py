@@ -2,7 +2,6 @@
 
 In the order in which to read:
 
-- `table`: a CSV file of measurements, row by row
 - `stage_times`: the measured blocks of zero bubble's runs
 - `zero_bubble`: bubble rates of its schedules, and of searched ones
 - `measured_iterations`: runs of pipelines whose last stage has the output layer

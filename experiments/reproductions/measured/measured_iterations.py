@@ -8,13 +8,12 @@ layer, of the embedding and of the output layer are inferred from a row. The mod
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from experiments.reproductions.measured.table import Cell, TableRow, read_table
 from placements.operating_point import ProfileError
-from placements.plain_data import in_file
+from placements.plain_data import Field, Row, csv_rows, in_file, read_csv
 
 COLUMNS = ("case", "layers_per_stage", "F_us_per_stage", "B_us_per_stage", "iteration_ms")
 """Of the file, among others; numbers of stages have ``|`` between."""
@@ -100,39 +99,41 @@ def read_measured_iterations(
         ProfileError: The file cannot be read or is wrong; the message begins with its path.
     """
     with in_file(path, ProfileError):
-        table = read_table(Path(path), COLUMNS)
-        rows = tuple(_row(row, with_inner_layers) for row in table)
+        table = csv_rows(read_csv(path, ProfileError), "run", ProfileError, COLUMNS, others=True)
+        rows = tuple(_row(row, with_inner_layers) for _, row in table)
         names = [row.case for row in rows]
-        for row, name in zip(table, names, strict=True):
+        for (_, row), name in zip(table, names, strict=True):
             if names.count(name) > 1:
-                raise row["case"].error(f"{name[:60]!r} is the name of several rows; rename one")
+                raise row["case"].mistake(f"{name[:60]!r} is the name of several rows; rename one")
     return rows
 
 
-def _row(row: TableRow, with_inner_layers: bool) -> MeasuredIteration:
+def _row(row: Row, with_inner_layers: bool) -> MeasuredIteration:
     layers = [int(each) for each in _numbers(row["layers_per_stage"], is_whole=True)]
     forward, backward = (_numbers(row[column]) for column in COLUMNS[2:4])
     for column, values in zip(COLUMNS[2:4], (forward, backward), strict=True):
         if len(values) != len(layers):
-            raise row[column].error(
+            raise row[column].mistake(
                 f"has {len(values)} numbers for the {len(layers)} stages of layers_per_stage; give one "
                 "for each"
             )
     if with_inner_layers and sum(layers[1:-1]) == 0:
-        raise row["layers_per_stage"].error(
-            f"{row['layers_per_stage'].text[:60]!r} has no layers between the first and the last stage, "
+        raise row["layers_per_stage"].mistake(
+            f"{row['layers_per_stage'].value[:60]!r} has no layers between the first and the last stage, "
             "which have more than layers; give another run"
         )
     (iteration_ms,) = _numbers(row["iteration_ms"], most=1)
     stages = tuple(Times(f / 1e3, b / 1e3) for f, b in zip(forward, backward, strict=True))
-    return MeasuredIteration(row["case"].text, tuple(layers), stages, iteration_ms)
+    return MeasuredIteration(row["case"].value, tuple(layers), stages, iteration_ms)
 
 
-def _numbers(cell: Cell, is_whole: bool = False, most: int | None = None) -> list[float]:
+def _numbers(cell: Field, is_whole: bool = False, most: int | None = None) -> list[float]:
     """Return the numbers of a cell: layers are 0 or more, times above 0."""
-    items = [Cell(text.strip(), cell.line, cell.column) for text in cell.text.split("|")]
+    items = [replace(cell, value=text.strip()) for text in cell.value.split("|")]
     if most is not None and len(items) > most:
-        raise cell.error(f"has {len(items)} numbers; give {most}")
+        raise cell.mistake(f"has {len(items)} numbers; give {most}")
     if is_whole:
-        return [item.whole("a whole number of 0 or more", 0, _MOST) for item in items]
-    return [item.number(f"a number above 0 and at most {_MOST}", math.ulp(0.0), _MOST) for item in items]
+        wanted = "a whole number of 0 or more"
+        return [item.figure(wanted, "give one", 0, _MOST, is_whole=True) for item in items]
+    wanted = f"a number above 0 and at most {_MOST}"
+    return [item.figure(wanted, "give one", math.ulp(0.0), _MOST) for item in items]

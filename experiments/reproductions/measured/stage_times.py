@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from math import gcd
 from pathlib import Path
 
-from experiments.reproductions.measured.table import TableRow, read_table
 from placements import Placement
 from placements.operating_point import ProfileError
-from placements.plain_data import in_file
+from placements.plain_data import Field, Row, csv_rows, in_file, read_csv
 from placements.shapes import v_shape
 
 FILE = "measured_times.csv"
@@ -119,23 +118,27 @@ def read_stage_times(folder: str | Path) -> tuple[StageTimes, ...]:
     """
     path = Path(folder) / FILE
     with in_file(path, ProfileError):
-        return tuple(_stage_times(row) for row in read_table(path, COLUMNS))
+        rows = csv_rows(read_csv(path, ProfileError), "run", ProfileError, COLUMNS, others=True)
+        return tuple(_stage_times(line, row) for line, row in rows)
 
 
-def _stage_times(row: TableRow) -> StageTimes:
-    p, m = (row[column].whole("a whole number from 1 to 100000", 1, 100_000) for column in COLUMNS[:2])
+def _stage_times(line: int, row: Row) -> StageTimes:
+    p, m = (_whole(row[column], 1, 100_000) for column in COLUMNS[:2])
     if 3 * p * m > _MOST_BLOCKS:
-        raise row["m"].error(
+        raise row["m"].mistake(
             f"{m} micro-batches on {p} stages are more than {_MOST_BLOCKS} blocks; give fewer"
         )
-    forward, backward, weight, hidden, heads = (
-        row[column].whole(f"a whole number from 1 to {_MOST}", 1, _MOST)
-        for column in ("F_us", "B_us", "W_us", "hidden", "heads")
-    )
-    transfer = row["comm_us"].whole(f"a whole number from 0 to {_MOST}", 0, _MOST)
+    columns = ("F_us", "B_us", "W_us", "hidden", "heads")
+    forward, backward, weight, hidden, heads = (_whole(row[column], 1, _MOST) for column in columns)
+    transfer = _whole(row["comm_us"], 0, _MOST)
     published = {}
     for name in SCHEDULES:
         cell = row.get(f"bubble_{name}")
-        if cell is not None:
-            published[name] = cell.number("a bubble rate from 0 to 1", 0, 1)
-    return StageTimes(row.line, p, m, forward, backward, weight, transfer, hidden, heads, published)
+        if cell is not None and cell.value:
+            published[name] = cell.figure("a bubble rate from 0 to 1", "give one", 0, 1)
+    return StageTimes(line, p, m, forward, backward, weight, transfer, hidden, heads, published)
+
+
+def _whole(cell: Field, least: int, most: int) -> int:
+    wanted = f"a whole number from {least} to {most}"
+    return int(cell.figure(wanted, "give one", least, most, is_whole=True))

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from experiments.reproductions.measured.measured_iterations import NUM_MICRO_BATCHES, MeasuredIteration, Times
-from placements import Block, Kind, Placement
+from placements import Placement
+from placements.pieces import Piece, blocks_of
 from placements.planners.partition import in_proportion, least_largest
 from schedsearch.baselines import one_f_one_b
 from schedsearch.modulo.search import search
@@ -130,19 +131,13 @@ def searched(placement: Placement, time_limit_s: float) -> SearchedIteration:
 
 def stage_placement(stages: Sequence[Times], tick_ms: float, output: Times | None = None) -> Placement:
     """Return a V-shape of stages, with an output layer on all devices after the last if there is one."""
-    every = tuple(range(len(stages)))
-    rows: list[tuple[str, Kind, tuple[int, ...], float, int]]
-    rows = [(f"F{i}", Kind.F, (i,), stage.forward_ms, 1) for i, stage in enumerate(stages)]
+
+    def ticks(times: Times) -> tuple[int, int]:
+        """Return those of the forward and of the backward."""
+        return max(1, round(times.forward_ms / tick_ms)), max(1, round(times.backward_ms / tick_ms))
+
+    pieces = [Piece(f"F{i}", (i,), ticks(stage), (1, -1)) for i, stage in enumerate(stages)]
     if output is not None:
-        rows += [
-            ("H", Kind.F, every, output.forward_ms, 0),
-            ("HB", Kind.B, every, output.backward_ms, 0),
-        ]
-    rows += [(f"B{i}", Kind.B, (i,), stages[i].backward_ms, -1) for i in reversed(every)]
-    afters = [(), *((name,) for name, *_ in rows)]
-    blocks = [
-        Block(name, kind, devices, max(1, round(time_ms / tick_ms)), memory, after)
-        for (name, kind, devices, time_ms, memory), after in zip(rows, afters, strict=False)
-    ]
+        pieces.append(Piece("H", tuple(range(len(stages))), ticks(output)))
     name = "v_shape" if output is None else "m_shape"
-    return Placement(name, len(stages), tuple(blocks), tick_ms)
+    return Placement(name, len(stages), tuple(blocks_of(pieces)), tick_ms)

@@ -22,11 +22,12 @@ from experiments.reproductions.tessel.published import (
     OVER_ONE_F_ONE_B_FOR_FEW,
     OVER_TENSOR_PARALLEL,
 )
-from placements import Block, Kind, Placement
+from placements import Placement
 from placements.cluster import read_cluster
 from placements.models.layers import Layer
 from placements.models.parallel import LayerStrategy
 from placements.models.zoo import read_model
+from placements.pieces import Piece, blocks_of, transfers_of
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.partition import least_largest, stage_times
 from schedsearch.baselines import HAND_MADE
@@ -135,22 +136,17 @@ def _in_stages(
 
 
 def _placement(name: str, stages: Sequence[_Stage]) -> Placement:
-    blocks = [
-        Block(
+    pieces = [
+        Piece(
             f"F{i}",
-            Kind.F,
             stage.devices,
-            max(1, round(stage.time_ms / _TICK_MS)),
-            after=tuple(f"F{before}" for before in stage.after),
+            (max(1, round(stage.time_ms / _TICK_MS)),),
+            after=stage.after,
+            transfer=(math.ceil(stage.arrival_ms / _TICK_MS), 0),
         )
         for i, stage in enumerate(stages)
     ]
-    transfer = [
-        (f"F{before}", f"F{i}", math.ceil(stage.arrival_ms / _TICK_MS))
-        for i, stage in enumerate(stages)
-        for before in stage.after
-    ]
-    return Placement(name, _NUM_GPUS, tuple(blocks), _TICK_MS, transfer=tuple(transfer))
+    return Placement(name, _NUM_GPUS, tuple(blocks_of(pieces)), _TICK_MS, transfer=transfers_of(pieces))
 
 
 def latency_ms(schedule: Schedule) -> float:

@@ -11,11 +11,12 @@ blocks run.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
-from placements.models.rates import tick_for
+from placements.models.parallel import Cost, Pass
+from placements.models.piece_placement import PieceCost, in_ticks
+from placements.pieces import blocks_of, transfers_of
 from placements.planners.pipedream.plan import PipelinePlan, PlannedStage
-from placements.spec import Block, Kind, Placement, in_chain
+from placements.spec import Placement
 
 _MIB = 2**20
 
@@ -41,40 +42,30 @@ def plan_placement(
     Raises:
         PlacementError: The tick is not above 0, or longer than the shortest block.
     """
-    times = [_block_times(stage) for stage in plan.stages]
-    tick_ms = tick_for(min(min(pair) for pair in times), tick_ms)
-    hops = [math.ceil(stage.hop_ms / tick_ms) for stage in plan.stages[:-1]]
-    last = len(plan.stages) - 1
-    forwards = [(f"F{i}", f"F{i + 1}", ticks) for i, ticks in enumerate(hops)]
-    backwards = [(f"B{i + 1}", f"B{i}", ticks) for i, ticks in enumerate(hops)]
+    hops_ms = [0.0, *(stage.hop_ms for stage in plan.stages)]
+    costs = [
+        PieceCost((i,), _cost(stage), 1, hop_ms, hop_ms)
+        for i, (stage, hop_ms) in enumerate(zip(plan.stages, hops_ms, strict=False))
+    ]
+    pieces, tick_ms = in_ticks(costs, tick_ms)
     return Placement(
         f"pipedream_{plan.configuration}",
-        last + 1,
-        tuple(_chain(plan.stages, times, tick_ms)),
+        len(pieces),
+        tuple(blocks_of(pieces)),
         tick_ms,
-        transfer=tuple(triple for triple in (*forwards, *backwards) if triple[2]),
-        memory=None if memory_mib is None else (math.floor(memory_mib),) * (last + 1),
+        transfer=transfers_of(pieces),
+        memory=None if memory_mib is None else (math.floor(memory_mib),) * len(pieces),
         static_memory=tuple(_mib(stage.in_flight * stage.parameter_bytes) for stage in plan.stages),
         num_gpus=tuple(stage.replicas for stage in plan.stages),
         memory_unit_mib=1.0,
     )
 
 
-def _block_times(stage: PlannedStage) -> tuple[float, float]:
-    """Return the milliseconds of the forward and the backward block."""
+def _cost(stage: PlannedStage) -> Cost:
+    """Return what an input costs a stage."""
     forward_ms = stage.forward_ms / stage.replicas
-    return max(forward_ms, _LEAST_MS), max(stage.period_ms - forward_ms, _LEAST_MS)
-
-
-def _chain(
-    stages: Sequence[PlannedStage], times: Sequence[tuple[float, float]], tick_ms: float
-) -> list[Block]:
-    """Return the forwards and, in reverse, the backwards, each after the one before it."""
-    held = [_mib(stage.activation_bytes) for stage in stages]
-    ticks = [[round(time_ms / tick_ms) for time_ms in pair] for pair in times]
-    down = [Block(f"F{i}", Kind.F, (i,), ticks[i][0], held[i]) for i in range(len(stages))]
-    up = [Block(f"B{i}", Kind.B, (i,), ticks[i][1], -held[i]) for i in reversed(range(len(stages)))]
-    return in_chain(down + up)
+    times_ms = max(forward_ms, _LEAST_MS), max(stage.period_ms - forward_ms, _LEAST_MS)
+    return Cost(Pass(times_ms[0]), Pass(times_ms[1]), stage.activation_bytes)
 
 
 def _mib(num_bytes: float) -> int:

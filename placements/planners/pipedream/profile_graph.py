@@ -6,8 +6,6 @@ time of loading data, and outputs that nobody reads. The module does not know st
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +13,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from placements.operating_point import ProfileError
-from placements.plain_data import in_file
+from placements.plain_data import Field, Row, csv_rows, in_file, read_csv
 
 COLUMNS = (
     "node",
@@ -117,13 +115,7 @@ def read_profile_graph(path: str | Path) -> ProfileGraph:
         ProfileError: The file cannot be read or is wrong; the message begins with its path.
     """
     with in_file(path, ProfileError):
-        try:
-            text = Path(path).read_text(encoding="utf-8-sig")
-        except OSError as cause:
-            raise ProfileError(f"cannot be read ({cause.strerror}); give the path of a CSV file") from None
-        except UnicodeDecodeError:
-            raise ProfileError("is not CSV text; save it as comma-separated UTF-8") from None
-        return for_planning(profile_graph_of_text(text))
+        return for_planning(profile_graph_of_text(read_csv(path, ProfileError)))
 
 
 def profile_graph_of_text(text: str) -> ProfileGraph:
@@ -132,17 +124,8 @@ def profile_graph_of_text(text: str) -> ProfileGraph:
     Raises:
         ProfileError: The text is wrong.
     """
-    try:
-        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-        lines = [(reader.line_num, cells) for cells in reader if any(cell.strip() for cell in cells)]
-    except csv.Error as cause:
-        raise ProfileError(f"is not CSV text ({cause}); save it as comma-separated UTF-8") from None
-    header = [cell.strip() for cell in lines[0][1]] if lines else []
-    if sorted(header) != sorted(COLUMNS):
-        raise ProfileError(f"line 1: the columns are {_shown(','.join(header))}; use {','.join(COLUMNS)}")
-    if len(lines) == 1:
-        raise ProfileError("has no rows below the header; give one for each node")
-    return ProfileGraph(tuple(_node(number, header, cells) for number, cells in lines[1:]))
+    rows = csv_rows(text, "node", ProfileError, COLUMNS, may_be_empty=("operator", "inputs"))
+    return ProfileGraph(tuple(_node(row) for _, row in rows))
 
 
 def for_planning(graph: ProfileGraph) -> ProfileGraph:
@@ -212,30 +195,16 @@ def _in_order(nodes: Sequence[ProfiledNode]) -> tuple[ProfiledNode, ...]:
         ) from None
 
 
-def _node(number: int, header: Sequence[str], cells: Sequence[str]) -> ProfiledNode:
-    if len(cells) != len(header):
-        raise ProfileError(f"line {number}: has {len(cells)} cells for {len(header)} columns; give one each")
-    row = {name: cell.strip() for name, cell in zip(header, cells, strict=True)}
-    if not row["node"]:
-        raise ProfileError(f"line {number}, column node: is missing; give the node a name")
-    forward_ms, backward_ms, activation, parameters = (
-        _figure(number, name, row[name]) for name in COLUMNS[2:6]
-    )
-    inputs = tuple(name.strip() for name in row["inputs"].split("|")) if row["inputs"] else ()
-    return ProfiledNode(row["node"], row["operator"], forward_ms, backward_ms, activation, parameters, inputs)
+def _node(row: Row) -> ProfiledNode:
+    name, operator, inputs = (row[each].value for each in ("node", "operator", "inputs"))
+    forward_ms, backward_ms, activation, parameters = (_figure(each, row[each]) for each in COLUMNS[2:6])
+    names = tuple(each.strip() for each in inputs.split("|")) if inputs else ()
+    return ProfiledNode(name, operator, forward_ms, backward_ms, activation, parameters, names)
 
 
-def _figure(number: int, column: str, cell: str) -> float:
-    try:
-        value = float(cell)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value <= _LARGEST:
-        unit = "milliseconds" if column.endswith("_ms") else "bytes"
-        raise ProfileError(
-            f"line {number}, column {column}: {_shown(cell)} is not a number of 0 or more; give {unit}"
-        )
-    return value
+def _figure(column: str, cell: Field) -> float:
+    unit = "milliseconds" if column.endswith("_ms") else "bytes"
+    return cell.figure("a number of 0 or more", f"give {unit}", 0, _LARGEST)
 
 
 def _shown(text: str) -> str:

@@ -132,9 +132,12 @@ def test_predictions_are_within_two_percent_of_measured_iterations() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "has no rows below the header"),
+        ("", "line 1: the columns are ''; use case,layers_per_stage"),
         (f"{HEADER}\n", "has no rows below the header"),
-        ("case,iteration_ms\na,1\n", "line 2, column layers_per_stage: is missing; fill the cell or add"),
+        (
+            "case,iteration_ms\na,1\n",
+            "line 1: the columns are 'case,iteration_ms'; use case,layers_per_stage",
+        ),
         (f"{HEADER}\na,1|1|1,2|2|2,3|3|3,\n", "line 2, column iteration_ms: is missing"),
         (f"{HEADER}\na,1|1|1,2|2,3|3|3,9\n", "line 2, column F_us_per_stage: has 2 numbers for the 3 stages"),
         (f"{HEADER}\na,1|1|1,2|2|x,3|3|3,9\n", "line 2, column F_us_per_stage: 'x' is not a number above 0"),

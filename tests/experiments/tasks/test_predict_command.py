@@ -121,17 +121,21 @@ def test_errors_keep_their_sign_in_the_mean() -> None:
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
-        ("plans.csv", None, "plans.csv: cannot be read (No such file or directory); give a table of plans"),
-        ("plans.csv", "plan\n", "plans.csv: lacks the column 'model'; add it"),
-        ("plans.csv", "plan,model\n", "plans.csv: has no plans; give at least one row"),
+        ("plans.csv", None, "plans.csv: cannot be read (No such file or directory); give the path of a CSV"),
+        ("plans.csv", "plan\n", "plans.csv: line 1: the columns are 'plan'; use plan,model"),
+        ("plans.csv", "plan,model\n", "plans.csv: has no rows below the header; give one for each plan"),
         (
             "plans.csv",
             "plan,model\n../one_stage,toy\n",
-            "line 2, plan: '../one_stage' is not the name",
+            "line 2, column plan: '../one_stage' is not the name",
         ),
-        ("plans.csv", "plan,model\none_stage\n", "line 2, model: '' is not the name of a file"),
+        ("plans.csv", "plan,model\none_stage\n", "line 2: has 1 cells for 2 columns"),
         ("plans.csv", "plan,model\none_stage,toy\none_stage,toy\n", "'one_stage' is in two rows; name each"),
-        ("plans.csv", "plan,model,real_s\none_stage,toy,x\n", "line 2, real_s: 'x' is not a number above 0"),
+        (
+            "plans.csv",
+            "plan,model,real_s\none_stage,toy,x\n",
+            "line 2, column real_s: 'x' is not a number above 0",
+        ),
         ("plans.csv", "plan,model,max_mem_B\none_stage,toy,-1\n", "max_mem_B: '-1' is not a number above 0"),
         ("plans/one_stage.json", None, "plans/one_stage.json: cannot be read"),
         ("plans/one_stage.json", "{", "plans/one_stage.json: is not JSON"),

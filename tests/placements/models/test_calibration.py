@@ -46,9 +46,9 @@ def test_a_missing_degree_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "has the columns ''; use layer,tensor_parallel,samples,forward_ms,backward_ms"),
-        ("a,b\n1,2\n", "has the columns 'a,b'"),
-        (HEADER + ",note\n", "has the columns"),
+        ("", "line 1: the columns are ''; use layer,tensor_parallel,samples,forward_ms,backward_ms"),
+        ("a,b\n1,2\n", "line 1: the columns are 'a,b'"),
+        (HEADER + ",note\n", "line 1: the columns are"),
         (HEADER + "\n", "has no rows below the header"),
         (HEADER + "\nlayer,1,4,10\n", "line 2: has 4 cells for 5 columns"),
         (HEADER + "\nlayer,1,4,10,20,30\n", "line 2: has 6 cells for 5 columns"),

@@ -186,13 +186,16 @@ def test_reads_a_signal(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "has no header duration_s,price_per_kwh; add it"),
-        ("time,price\n1,2\n", "has no header"),
+        ("", "line 1: the columns are ''; use duration_s,price_per_kwh"),
+        ("time,price\n1,2\n", "line 1: the columns are 'time,price'"),
         ("duration_s,price_per_kwh\n", "has no rows below the header"),
-        ("duration_s,price_per_kwh\n1\n", "row 1: '1' is not a duration and a price; give two numbers"),
-        ("duration_s,price_per_kwh\n1,2\n1,x\n", "row 2: '1,x' is not a duration and a price"),
-        ("duration_s,price_per_kwh\n0,2\n", "row 1: '0,2' is not a duration above 0 and a finite price"),
-        ("duration_s,price_per_kwh\n1,nan\n", "row 1: '1,nan' is not a duration above 0"),
+        ("duration_s,price_per_kwh\n1\n", "line 2: has 1 cells for 2 columns; give one each"),
+        (
+            "duration_s,price_per_kwh\n1,2\n1,x\n",
+            "line 3, column price_per_kwh: 'x' is not a price; give a finite",
+        ),
+        ("duration_s,price_per_kwh\n0,2\n", "line 2, column duration_s: '0' is not a duration above 0"),
+        ("duration_s,price_per_kwh\n1,nan\n", "line 2, column price_per_kwh: 'nan' is not a price"),
     ],
 )
 def test_wrong_signals(text: str, message: str, tmp_path: Path) -> None:

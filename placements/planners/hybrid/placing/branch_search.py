@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from placements.cluster import Cluster
 from placements.models.chain import ModelShape
 from placements.models.parallel import Cost, LayerStrategy
+from placements.models.piece_placement import PieceCost, piece_placement
 from placements.planners.hybrid.joined_plan import JoinedPlan
 from placements.planners.hybrid.placing.planned_placement import plan_pieces
 from placements.planners.hybrid.placing.shared_layers import PartCosts, SharedLayers
@@ -24,7 +25,6 @@ from placements.planners.hybrid.plan_search import Report, search_plans
 from placements.planners.hybrid.stage_tables import LayerCosts, layer_table
 from placements.planners.parallel_plan import PlanError
 from placements.planners.partition import in_proportion
-from placements.planners.piece_placement import PieceCost, piece_placement
 from placements.spec import Placement
 
 

@@ -17,21 +17,17 @@ from placements.models.chain import ModelShape
 from placements.models.end_layers import EmbeddingLayer, OutputLayer
 from placements.models.layers import Layer, TransformerLayer
 from placements.models.parallel import Cost, LayerStrategy, Pass
+from placements.models.piece_placement import PieceCost, piece_placement
 from placements.models.profiled_layer import ProfiledLayer
+from placements.pieces import PIPELINES
 from placements.planners.hybrid.plan import Plan, layers_of_stage, pieces_of
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.parallel_plan import PlanError
 from placements.planners.partition import least_largest
-from placements.planners.piece_placement import PieceCost, piece_placement
 from placements.spec import Placement
 
-CHUNKED = {
-    "loop_shape": lambda chunk, num_devices: chunk % num_devices,
-    "wave_shape": lambda chunk, num_devices: (
-        chunk % num_devices if chunk // num_devices % 2 == 0 else num_devices - 1 - chunk % num_devices
-    ),
-}
-"""The device of each chunk, by shape."""
+CHUNKED = ("loop_shape", "wave_shape")
+"""Shapes with several chunks on each device."""
 
 SHARED_VOCABULARY = {"m_shape": 2, "nn_shape": 3}
 """Embeddings and output layers of a model, all on all devices, by shape."""
@@ -43,7 +39,7 @@ def planned_placement(
     capacities_gib: Sequence[float] | None = None,
     tick_ms: float | None = None,
 ) -> Placement:
-    """Return a device for each stage of a plan; see `placements.planners.piece_placement`.
+    """Return a device for each stage of a plan; see `placements.models.piece_placement`.
 
     Args:
         plan: What runs where.
@@ -87,7 +83,7 @@ def chunked_placement(
     Args:
         plan: Whose stages have as many GPUs each.
         costs: See `planned_placement`, as for the rest.
-        shape: A key of `CHUNKED`.
+        shape: One of `CHUNKED`.
         num_chunks: Of each device.
         capacities_gib: What each GPU of a stage has, by stage.
         tick_ms: Length of a tick.
@@ -103,7 +99,7 @@ def chunked_placement(
     sizes = least_largest(times_ms, num_chunks * plan.num_stages)
     ends = [sum(sizes[:i]) for i in range(len(sizes) + 1)]
     chunks = [range(first, end) for first, end in pairwise(ends)]
-    devices = [CHUNKED[shape](i, plan.num_stages) for i in range(len(chunks))]
+    (devices,) = PIPELINES[shape](plan.num_stages, num_chunks)
     return _of_chunks(plan, costs, f"planned {shape}", chunks, devices, capacities_gib, tick_ms)
 
 

@@ -62,7 +62,7 @@ def test_rows_may_stand_in_any_order() -> None:
         ("a,b\n1,2\n", "line 1: the columns are 'a,b'; use node,operator"),
         (HEADER, "has no rows below the header; give one for each node"),
         (f"{HEADER}\na,x,1,2,3\n", "line 2: has 5 cells for 7 columns; give one each"),
-        (f"{HEADER}\n ,x,1,2,3,4,\n", "line 2, column node: is missing; give the node a name"),
+        (f"{HEADER}\n ,x,1,2,3,4,\n", "line 2, column node: is missing; fill the cell"),
         (
             f"{HEADER}\na,x,-1,2,3,4,\n",
             "line 2, column forward_ms: '-1' is not a number of 0 or more; give mil",

@@ -1,0 +1,122 @@
+"""Pieces of a model on devices as blocks: a chain of forwards, of backwards in reverse, and updates.
+
+Each device stands for the GPUs of a stage, which run the same blocks at the same time. A device with several
+layouts, or with several parts of the model, has a piece for each; a piece may be on several devices::
+
+    0 | F0 F1 .  .  B1 B1 B0 B0 O0     layers of stage 0 in two layouts
+    1 | .  .  F2 B2 B2 O1
+
+The module does not know what a layer is or who planned it, and not in what order blocks run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from placements.models.parallel import Cost
+from placements.models.rates import tick_for
+from placements.pieces import Piece, blocks_of, transfers_of, updates_of
+from placements.spec import Placement
+
+_MIB = 2**20
+
+
+class PieceCost(NamedTuple):
+    """What one piece costs each of its GPUs.
+
+    Attributes:
+        devices: That run it together; mostly one.
+        cost: For one micro-batch.
+        data_parallel: Groups of its GPUs that each have a share of the samples.
+        forward_transfer_ms: From the piece before, on other devices; 0 for the first.
+        backward_transfer_ms: To it, of the gradient.
+        after: The pieces whose output it takes, by their indices; None for the one before.
+    """
+
+    devices: tuple[int, ...]
+    cost: Cost
+    data_parallel: int = 1
+    forward_transfer_ms: float = 0.0
+    backward_transfer_ms: float = 0.0
+    after: tuple[int, ...] | None = None
+    name: str = ""
+
+    @property
+    def times_ms(self) -> tuple[float, float]:
+        """Of its forward and its backward."""
+        return self.cost.forward.time_ms, self.cost.backward.time_ms
+
+    def piece(self, name: str, tick_ms: float) -> Piece:
+        """Return it in ticks and MiB, by its own name if it has one."""
+        cost, held = self.cost, _mib(self.cost.kept_bytes)
+        transfers_ms = self.forward_transfer_ms, self.backward_transfer_ms
+        return Piece(
+            self.name or name,
+            self.devices,
+            tuple(round(time_ms / tick_ms) for time_ms in self.times_ms),
+            (held, -held),
+            (_mib(cost.forward_bytes), _mib(cost.backward_bytes)),
+            self.data_parallel,
+            self.after,
+            (math.ceil(transfers_ms[0] / tick_ms), math.ceil(transfers_ms[1] / tick_ms)),
+        )
+
+
+def in_ticks(costs: Sequence[PieceCost], tick_ms: float | None = None) -> tuple[list[Piece], float]:
+    """Return pieces in ticks and MiB, rounded up, and the length of a tick; see `piece_placement`.
+
+    Raises:
+        PlacementError: The tick is not above 0, or longer than the shortest block.
+    """
+    tick_ms = tick_for(min(min(each.times_ms) for each in costs), tick_ms)
+    return [each.piece(f"F{i}", tick_ms) for i, each in enumerate(costs)], tick_ms
+
+
+def piece_placement(
+    name: str,
+    pieces: Sequence[PieceCost],
+    capacities_mib: Sequence[int],
+    num_gpus: Sequence[int],
+    tick_ms: float | None = None,
+    nodes: Sequence[int] | None = None,
+) -> Placement:
+    """Return the blocks of pieces: F and B of each, and an O for each device, after its last backward.
+
+    O exchanges the gradients and updates the weights; Galvatron-BMW lets that exchange run beside the last
+    backward (Sec. V), which is never longer.
+
+    Args:
+        name: Of the placement.
+        pieces: In order of the model: each later than those whose output it takes.
+        capacities_mib: What each GPU of a device has for weights and activations.
+        num_gpus: Of each device.
+        tick_ms: Length of a tick; see `placements.models.rates.tick_for`.
+        nodes: Of each GPU, as `placements.cluster.Cluster.node_of` numbers them; None for one.
+
+    Returns:
+        Memory in MiB of one GPU, rounded up; what its states take is static memory.
+
+    Raises:
+        PlacementError: An argument is out of its range.
+    """
+    made, tick_ms = in_ticks(pieces, tick_ms)
+    costs = [[piece.cost for piece in pieces if device in piece.devices] for device in range(len(num_gpus))]
+    update_ms = [sum(cost.update_ms for cost in own) for own in costs]
+    return Placement(
+        name,
+        len(num_gpus),
+        (*blocks_of(made), *updates_of(made, [max(1, round(each / tick_ms)) for each in update_ms])),
+        tick_ms,
+        transfer=transfers_of(made),
+        memory=tuple(capacities_mib),
+        static_memory=tuple(_mib(sum(cost.static_bytes for cost in own)) for own in costs),
+        num_gpus=tuple(num_gpus),
+        memory_unit_mib=1.0,
+        nodes=None if nodes is None else tuple(nodes),
+    )
+
+
+def _mib(num_bytes: float) -> int:
+    return math.ceil(num_bytes / _MIB)

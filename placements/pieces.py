@@ -1,0 +1,174 @@
+"""Pieces of a model as blocks: forwards down the model, backwards up again, and the optimizer after them.
+
+Each piece is a forward and its backward on the same devices. The module knows where the pieces of a shape
+stand, and not what they cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from placements.spec import Block, Kind
+
+_LETTERS = {
+    "F": {Kind.B: "B", Kind.I: "I", Kind.W: "W"},
+    "G": {Kind.B: "C", Kind.I: "J", Kind.W: "X"},
+    "A": {Kind.B: "G"},
+}
+"""Letters of a piece's backward blocks, by the letter of its forward. Of other pieces a B is added to it."""
+
+_KINDS = {1: (Kind.F,), 2: (Kind.F, Kind.B), 3: (Kind.F, Kind.I, Kind.W)}
+"""What the blocks of a piece compute, by their number."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of the model on its devices.
+
+    Attributes:
+        name: Of its forward block, such as ``F0``; the others' follow from it: ``B0``, or ``I0`` and ``W0``.
+        devices: That run it together.
+        times: Ticks of its blocks: forward and backward; forward, and the backward's halves, which are the
+            gradient of the input and that of the weights; or forward alone.
+        memory: Units that each of these blocks takes, negative where it gives back; empty for none.
+        transient: More units while the forward runs, and while the backward does.
+        data_parallel: Of each block.
+        after: The pieces whose output it takes, by their indices; None for the one before it.
+        transfer: Ticks until its input is there from other devices, and its gradient back.
+    """
+
+    name: str
+    devices: tuple[int, ...]
+    times: tuple[int, ...]
+    memory: tuple[int | tuple[int, ...], ...] = ()
+    transient: tuple[int, int] = (0, 0)
+    data_parallel: int = 1
+    after: tuple[int, ...] | None = None
+    transfer: tuple[int, int] = (0, 0)
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """Its forward, then its backward, not yet after any other."""
+        letter, number = self.name[0], self.name[1:]
+        letters = {Kind.F: letter, **_LETTERS.get(letter, {Kind.B: f"{letter}B"})}
+        kinds = _KINDS[len(self.times)]
+        return tuple(
+            Block(
+                letters[kind] + number,
+                kind,
+                self.devices,
+                time,
+                memory,
+                transient=self.transient[kind is not Kind.F],
+                data_parallel=self.data_parallel,
+            )
+            for kind, time, memory in zip(kinds, self.times, self.memory or (0,) * len(kinds), strict=True)
+        )
+
+
+def blocks_of(pieces: Sequence[Piece]) -> list[Block]:
+    """Return the forwards of pieces in order, then their backwards in reverse.
+
+    A forward is after those of the pieces whose output it takes. A backward is after those of the pieces that
+    take its own piece's output, or after its own forward where none does; the gradient of the weights is
+    after that of the input.
+
+    Args:
+        pieces: In order of the model: each later than those whose output it takes.
+
+    >>> pieces = [Piece(f"F{device}", (device,), (1, 2)) for device in range(2)]
+    >>> [(block.name, block.after) for block in blocks_of(pieces)]
+    [('F0', ()), ('F1', ('F0',)), ('B1', ('F1',)), ('B0', ('B1',))]
+    """
+    takers: list[list[str]] = [[] for _ in pieces]
+    blocks = []
+    for piece, inputs in zip(pieces, _inputs(pieces), strict=True):
+        blocks.append(replace(piece.blocks[0], after=tuple(pieces[i].name for i in inputs)))
+        for i in inputs:
+            takers[i] += [block.name for block in piece.blocks[1:2]]
+    for piece, names in zip(reversed(pieces), reversed(takers), strict=True):
+        after = tuple(names) or (piece.name,)
+        for block in piece.blocks[1:]:
+            blocks.append(replace(block, after=after))
+            after = (block.name,)
+    return blocks
+
+
+def transfers_of(pieces: Sequence[Piece]) -> tuple[tuple[str, str, int], ...]:
+    """Return the transfers between pieces on different devices, for `placements.spec.Placement`."""
+    links = [
+        (pieces[i], piece) for piece, inputs in zip(pieces, _inputs(pieces), strict=True) for i in inputs
+    ]
+    links = [(before, piece) for before, piece in links if before.devices != piece.devices]
+    there = [(before.name, piece.name, piece.transfer[0]) for before, piece in links]
+    back = [
+        (piece.blocks[1].name, before.blocks[1].name, piece.transfer[1])
+        for before, piece in reversed(links)
+        if piece.transfer[1]
+    ]
+    return tuple(triple for triple in there + back if triple[2])
+
+
+def updates_of(pieces: Sequence[Piece], times: Sequence[int]) -> list[Block]:
+    """Return the optimizer block of each device, after the last of its backwards: that of its first piece.
+
+    Args:
+        pieces: Of all devices.
+        times: Ticks of each device's block.
+    """
+    last = {device: piece.blocks[-1].name for piece in reversed(pieces) for device in piece.devices}
+    return [
+        Block(f"O{device}", Kind.O, (device,), time, after=(last[device],))
+        for device, time in enumerate(times)
+    ]
+
+
+def _inputs(pieces: Sequence[Piece]) -> list[tuple[int, ...]]:
+    return [(i - 1,) * (i > 0) if piece.after is None else piece.after for i, piece in enumerate(pieces)]
+
+
+Pipelines = list[list[int]]
+"""The device of each chunk of the model, for each pipeline."""
+
+
+def _down(num_devices: int, _num_chunks: int) -> Pipelines:
+    return [list(range(num_devices))]
+
+
+def _loop(num_devices: int, num_chunks: int) -> Pipelines:
+    return [list(range(num_devices)) * num_chunks]
+
+
+def _wave(num_devices: int, num_chunks: int) -> Pipelines:
+    down = list(range(num_devices))
+    return [[device for chunk in range(num_chunks) for device in (down[::-1] if chunk % 2 else down)]]
+
+
+def _both_ways(num_devices: int, _num_chunks: int) -> Pipelines:
+    down = list(range(num_devices))
+    return [down, down[::-1]]
+
+
+PIPELINES: Mapping[str, Callable[[int, int], Pipelines]] = {
+    "v_shape": _down,
+    "loop_shape": _loop,
+    "wave_shape": _wave,
+    "x_shape": _both_ways,
+}
+"""Where chunks stand on so many devices, with so many chunks on each, by the name of the shape; see
+`placements.shapes`."""
+
+
+def pieces_on(pipelines: Pipelines, piece: Callable[[str, int, int], Piece]) -> list[list[Piece]]:
+    """Return the pieces of each pipeline.
+
+    Args:
+        pipelines: Of one of `PIPELINES`.
+        piece: Returns a piece by the name of its forward, its device and its index. Those of a second
+            pipeline are ``G`` and the number of the device.
+    """
+    made = [[piece(f"F{i}", device, i) for i, device in enumerate(pipelines[0])]]
+    made += [[piece(f"G{device}", device, i) for i, device in enumerate(up)] for up in pipelines[1:]]
+    return made
