@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -121,23 +121,3 @@ class JobTable:
             JobOutcome(job, job.steps - steps, *row)
             for job, steps, row in zip(self.jobs, left, rows, strict=True)
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the columns as plain data; None for nan."""
-        data = {
-            name: [
-                None if value != value else value for value in getattr(self, name)[: len(self.jobs)].tolist()
-            ]
-            for name in (*_FLOATS, *_COUNTS)
-        }
-        return data | {"active": list(self.index)}
-
-    def restore(self, data: dict[str, Any]) -> None:
-        """Set the columns of the jobs that were added to what `to_json` gave."""
-        for name in _FLOATS:
-            getattr(self, name)[: len(self.jobs)] = [
-                np.nan if value is None else value for value in data[name]
-            ]
-        for name in _COUNTS:
-            getattr(self, name)[: len(self.jobs)] = data[name]
-        self.index = {name: self.index[name] for name in data["active"]}
