@@ -305,7 +305,7 @@ class Outcome:
     @property
     def slo_violations(self) -> int:
         """Return how many of the window's jobs were late, or are not done although their time is over."""
-        return int(sum(self._is_late(one) for one in self.measured))
+        return int(sum(self.is_late(one) for one in self.measured))
 
     @property
     def slo_violation_share(self) -> float:
@@ -350,5 +350,10 @@ class Outcome:
             "share_error": self.share_error,
         }
 
-    def _is_late(self, one: JobOutcome) -> bool:
-        return (one.finish_s if one.is_done else self.end_s) - one.job.arrival_s > one.job.slo_s
+    def is_late(self, one: JobOutcome) -> bool:
+        """Return whether a job is done after its SLO, or is not done although its time is over."""
+        return self.end_of(one) - one.job.arrival_s > one.job.slo_s
+
+    def end_of(self, one: JobOutcome) -> float:
+        """Return when a job was done, in s; the end of the simulation where it is not."""
+        return one.finish_s if one.is_done else self.end_s
