@@ -16,28 +16,11 @@ SCHEMA_VERSION = 1
 CLUSTER, JOBS, SERIES = "cluster.json", "jobs.csv", "series.csv"
 
 _JOB_COLUMNS = (
-    "job",
-    "type",
-    "scale_factor",
-    "weight",
-    "entity",
-    "is_measured",
-    "arrival_s",
-    "first_start_s",
-    "finish_s",
-    "jct_s",
-    "isolated_s",
-    "finish_time_ratio",
-    "slo_s",
-    "is_late",
-    "steps",
-    "steps_done",
-    "gpu_s",
-    "dollars",
-    "kwh",
-    "preemptions",
-    "failures",
+    *("job", "type", "scale_factor", "weight", "entity", "is_measured", "arrival_s"),
+    *("first_start_s", "finish_s", "jct_s", "isolated_s", "finish_time_ratio", "slo_s", "is_late"),
+    *("steps", "steps_done", "gpu_s", "dollars", "kwh", "preemptions", "failures"),
 )
+"""Of the table of jobs; most are attributes of a `JobOutcome` or of its job."""
 
 
 def figures_of(found: Outcome) -> dict[str, float]:
@@ -59,7 +42,8 @@ def save_outcome(
         more: What else is told of it, as its options.
         directory: Where they are written.
     """
-    write_text(directory / JOBS, csv_text(_JOB_COLUMNS, [_job_row(one, found) for one in _with_marks(found)]))
+    jobs = (_job_row(number, found) for number in range(len(found.jobs)))
+    write_text(directory / JOBS, csv_text(_JOB_COLUMNS, jobs))
     columns = (
         "start_s",
         *(f"busy_{name}" for name in found.cluster.gpu_types),
@@ -124,38 +108,20 @@ def _percentiles(values: Sequence[float]) -> dict[str, float | None]:
     }
 
 
-def _with_marks(found: Outcome) -> Sequence[tuple[JobOutcome, bool]]:
-    first, last = found.window
-    return [(one, first <= number < last) for number, one in enumerate(found.jobs)]
+def _job_row(number: int, found: Outcome) -> list[object]:
+    """Return the cells of a job: what the row says of itself, of its outcome, or of what was submitted."""
+    one = found.jobs[number]
+    own: dict[str, object] = {
+        "job": one.job.name,
+        "is_measured": int(found.window[0] <= number < found.window[1]),
+        "is_late": int(found.is_late(one)),
+    }
+    values = (own[name] if name in own else _field(one, name) for name in _JOB_COLUMNS)
+    return [_plain(value) if isinstance(value, float) else value for value in values]
 
 
-def _job_row(marked: tuple[JobOutcome, bool], found: Outcome) -> list[object]:
-    one, is_measured = marked
-    job = one.job
-    is_late = (one.finish_s if one.is_done else found.end_s) - job.arrival_s > job.slo_s
-    return [
-        job.name,
-        job.type,
-        job.scale_factor,
-        job.weight,
-        job.entity,
-        int(is_measured),
-        job.arrival_s,
-        _plain(one.first_start_s),
-        _plain(one.finish_s),
-        _plain(one.jct_s),
-        one.isolated_s,
-        _plain(one.finish_time_ratio),
-        _plain(job.slo_s),
-        int(is_late),
-        job.steps,
-        one.steps_done,
-        one.gpu_s,
-        one.dollars,
-        one.kwh,
-        one.preemptions,
-        one.failures,
-    ]
+def _field(one: JobOutcome, name: str) -> object:
+    return getattr(one if hasattr(one, name) else one.job, name)
 
 
 def _plain(value: float) -> float | None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from experiments.cluster_steps.loads import LoadRow
 from experiments.cluster_steps.running import Point
-from schedsearch.cluster.simulator.outcome import JobOutcome, Outcome
+from schedsearch.cluster.simulator.outcome import Outcome
 from schedsearch.figures.canvas import COLUMN_INCHES, save_widths
 from schedsearch.figures.cluster import (
     AllocatedTime,
@@ -99,7 +99,7 @@ def allocated_time(found: Outcome) -> AllocatedTime | None:
     if not jobs or not found.snapshots:
         return None
     begin_s = min(one.job.arrival_s for one in jobs)
-    end_s = max(_end_s(one, found) for one in jobs)
+    end_s = max(found.end_of(one) for one in jobs)
     kept = [each for each in found.snapshots if each.time_s < end_s]
     first = max((i for i, each in enumerate(kept) if each.time_s <= begin_s), default=0)
     kept = kept[first:]
@@ -109,7 +109,7 @@ def allocated_time(found: Outcome) -> AllocatedTime | None:
     rows = {one.job.name: row for row, one in enumerate(jobs)}
     shares = {name: np.full((len(jobs), len(kept)), np.nan) for name in found.cluster.gpu_types}
     for row, one in enumerate(jobs):
-        is_there = (begins_s[1:] > one.job.arrival_s) & (begins_s[:-1] < _end_s(one, found))
+        is_there = (begins_s[1:] > one.job.arrival_s) & (begins_s[:-1] < found.end_of(one))
         for table in shares.values():
             table[row, is_there] = 0.0
     for column, snapshot in enumerate(kept):
@@ -119,10 +119,6 @@ def allocated_time(found: Outcome) -> AllocatedTime | None:
                     table = shares[share.gpu_type]
                     table[rows[name], column] = np.nan_to_num(table[rows[name], column]) + share.share
     return AllocatedTime([one.job.name for one in jobs], begins_s / _HOUR_S, shares)
-
-
-def _end_s(one: JobOutcome, found: Outcome) -> float:
-    return one.finish_s if one.is_done else found.end_s
 
 
 def _save(draw: Callable[..., Any], what: object, path: Path) -> bytes:

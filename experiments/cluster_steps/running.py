@@ -27,7 +27,7 @@ from schedsearch.cluster.simulator.simulation import FROM_KEYBOARD, simulate
 from schedsearch.modulo.progress import StepBar
 from schedsearch.solver.interrupts import INTERRUPTS
 
-STATE = "state.json"
+STATE = "state.pkl"
 """How far an interrupted simulation was."""
 
 _CHECKED_JOBS = 1000

@@ -87,12 +87,9 @@ def _of_groups(demand: Demand, first: IntArray, counts: IntArray, kept: IntArray
         demand,
         jobs=tuple(stand_ins),
         configurations=replace(
-            found,
+            found.only(kept),
             jobs=jobs,
-            gpu_type=found.gpu_type[kept],
             gpus=found.gpus[kept] * members,
-            steps_per_s=found.steps_per_s[kept],
             power_w=found.power_w[kept] * members,
-            clock_mhz=found.clock_mhz[kept],
         ),
     )

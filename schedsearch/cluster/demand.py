@@ -8,7 +8,7 @@ sharing (dissertation, Sec. 5.3.1), jobs that can use more or fewer GPUs, and cl
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
@@ -79,16 +79,9 @@ class Configurations:
         is_alone: npt.NDArray[np.bool_] = self.jobs[:, 1] == NOBODY
         return is_alone
 
-    def only(self, which: npt.NDArray[np.bool_]) -> Configurations:
-        """Return some of them, in the same order."""
-        return Configurations(
-            self.jobs[which],
-            self.gpu_type[which],
-            self.gpus[which],
-            self.steps_per_s[which],
-            self.power_w[which],
-            self.clock_mhz[which],
-        )
+    def only(self, which: npt.NDArray[np.bool_] | IntArray) -> Configurations:
+        """Return some of them: in the same order, or in that of the indices which are given."""
+        return Configurations(*(getattr(self, column.name)[which] for column in fields(self)))
 
     def __getitem__(self, index: int, /) -> tuple[tuple[int, ...], int, int]:
         """Return the jobs, the index of the GPU type and the number of GPUs of one."""

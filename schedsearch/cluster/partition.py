@@ -9,15 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
-from typing import Any
 
 import numpy as np
 
 from schedsearch.cluster.allocation import Allocation, InfeasibleError
 from schedsearch.cluster.demand import NOBODY, Demand, IntArray
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
-from schedsearch.cluster.policies.policy import Policy, state_of, with_state
+from schedsearch.cluster.policies.policy import Policy
 from schedsearch.cluster.policies.registry import policy_of
 
 
@@ -108,19 +108,6 @@ class PartitionedPolicy:
         shares = shares if self.shares_space else shares[found.is_alone]
         return Allocation(whole, shares, float(self.joined(objectives or [0.0])), tuple(notes), until_s)
 
-    def state_to_json(self) -> dict[str, Any]:
-        """Return the part of each job and what each part's policy knows, as plain data."""
-        policies = [state_of(policy) for policy in self._policies]
-        return {"part_of": self._part_of, "random": self._random.getstate(), "policies": policies}
-
-    def restore_state(self, data: dict[str, Any]) -> None:
-        """Know again what `state_to_json` gave."""
-        self._part_of = dict(data["part_of"])
-        version, internal, gauss = data["random"]
-        self._random.setstate((version, tuple(internal), gauss))
-        for policy, known in zip(self._policies, data["policies"], strict=True):
-            with_state(policy, known)
-
     def _placed(self, demand: Demand, clusters: Sequence[GpuCluster]) -> IntArray:
         """Return the part of each job: where it is, or one of those that need the fewest GPUs per GPU."""
         names = [active.name for active in demand.jobs]
@@ -200,7 +187,7 @@ def partitioned(name: str, parts: int, seed: int = 0, **options: object) -> Part
     policy = policy_of(name, **options)
     if policy.name == "makespan_budget" and parts > 1:
         raise ClusterError("policy makespan_budget has one budget for all jobs; leave parts out")
-    return PartitionedPolicy(lambda: policy_of(name, **options), parts, _joined(policy.name), seed)
+    return PartitionedPolicy(partial(policy_of, name, **options), parts, _joined(policy.name), seed)
 
 
 def _joined(name: str) -> Callable[[Sequence[float]], float]:

@@ -132,7 +132,6 @@ class Rounds:
         received_s: By each candidate since the decision, and half a round.
         deficits_s: What earlier allocations owe, by configuration; below 0 where it got too much.
         leases: GPUs of the jobs that ran in the last round.
-        gone: Jobs that are done since the decision.
     """
 
     cluster: GpuCluster
@@ -142,11 +141,10 @@ class Rounds:
     received_s: FloatArray = field(default_factory=lambda: np.zeros(0))
     deficits_s: dict[Key, float] = field(default_factory=dict)
     leases: dict[str, Lease] = field(default_factory=dict)
-    gone: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """Derive what each round needs."""
-        self.prepare()
+        self._prepare()
 
     def decide(self, allocation: Allocation | None, elapsed_s: float) -> Missed:
         """Go on with another allocation, of the jobs that are active now.
@@ -169,8 +167,7 @@ class Rounds:
                 key: owed for key, owed in self.deficits_s.items() if all(name in names for name in key[0])
             }
         self.received_s = np.full(len(self.candidates.keys), self.round_s / 2)
-        self.gone = set()
-        self.prepare()
+        self._prepare()
         return missed
 
     def receive(self, candidates: Sequence[int], seconds: FloatArray) -> None:
@@ -179,7 +176,6 @@ class Rounds:
 
     def remove(self, name: str) -> None:
         """Note that a job is done: nothing with it runs any more."""
-        self.gone.add(name)
         for candidate in self._with.get(name, ()):
             self._is_there[candidate] = False
         self.leases.pop(name, None)
@@ -228,7 +224,7 @@ class Rounds:
         missed = owed_s[is_there] / elapsed_s
         return Missed(float(np.abs(missed).mean()), float(max(missed.max(), 0.0)))
 
-    def prepare(self) -> None:
+    def _prepare(self) -> None:
         """Derive what each round needs of the candidates, and of what is owed to them."""
         found = self.candidates
         self._all_gpus = [range(workers) for workers in self.cluster.workers.values()]
@@ -248,8 +244,6 @@ class Rounds:
             for name in key[0]:
                 self._with.setdefault(name, []).append(candidate)
         self._is_there: npt.NDArray[np.bool_] = np.ones(len(found.keys), dtype=bool)
-        for name in self.gone:
-            self._is_there[self._with.get(name, [])] = False
 
     def _queue(self, type_order: Sequence[int] | None) -> list[int]:
         """Return the candidates, first what should run first; equal ones as in the demand."""

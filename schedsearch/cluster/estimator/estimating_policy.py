@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations_with_replacement
 from random import Random
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from schedsearch.cluster.demand import Demand, FloatArray, IntArray
 from schedsearch.cluster.estimator.completion import Settings
 from schedsearch.cluster.estimator.pairs import estimate_pairs, with_measurement
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.policies.policy import Policy, state_of, with_state
+from schedsearch.cluster.policies.policy import Policy
 from schedsearch.cluster.throughputs import Throughputs
 
 _RUN = 1e-9
@@ -135,18 +134,6 @@ class EstimatingPolicy:
         if self.learns:
             self._learn(demand, seen.shares)
         return replace(seen, demand=demand)
-
-    def state_to_json(self) -> Any:
-        """Return the pairs that were measured, and what the policy knows, as plain data."""
-        learned = [[*key, *rates] for key, rates in self._learned.items()]
-        return {"learned": learned, "policy": state_of(self.policy)}
-
-    def restore_state(self, data: Any) -> None:
-        """Know again what `state_to_json` gave."""
-        for one, other, gpus, gpu_type, first, second in data["learned"]:
-            self._measure((one, other, gpus, gpu_type), (first, second))
-        self._estimate()
-        with_state(self.policy, data["policy"])
 
     def _rates(self, demand: Demand) -> FloatArray:
         """Return throughputs of all configurations, with those of pairs as they are known."""

@@ -12,7 +12,12 @@ from schedsearch.cluster.demand import Configuration, Demand
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.inputs.decision_fields import fields_of, nearest
 from schedsearch.cluster.inputs.table import MOST
-from schedsearch.cluster.inputs.throughput_file import gavel_throughputs, read_throughputs
+from schedsearch.cluster.inputs.throughput_file import (
+    gavel_throughputs,
+    rate_of,
+    rates_of_two,
+    read_throughputs,
+)
 from schedsearch.cluster.jobs import ActiveJob, Job
 from schedsearch.cluster.throughputs import Throughputs
 
@@ -231,13 +236,9 @@ def _points(cell: Field) -> list[Field]:
     return cell.items() if isinstance(cell.value, list) else [cell]
 
 
-def _rate(cell: Field) -> float:
-    return float(cell.number("a throughput in steps/s", "give a finite number of 0 or more", 0, MOST))
-
-
 def _configuration(place: int, job: Job, gpu_type: str, point: Field) -> Configuration:
     if not isinstance(point.value, dict):
-        return Configuration((place,), gpu_type, job.scale_factor, (_rate(point),))
+        return Configuration((place,), gpu_type, job.scale_factor, (rate_of(point),))
     fields = fields_of(point, _POINT)
     if "steps_per_s" not in fields:
         raise point.wrong("a throughput", "add steps_per_s")
@@ -250,7 +251,7 @@ def _configuration(place: int, job: Job, gpu_type: str, point: Field) -> Configu
         if "gpus" in fields
         else job.scale_factor
     )
-    return Configuration((place,), gpu_type, gpus, (_rate(fields["steps_per_s"]),), float(power), clock)
+    return Configuration((place,), gpu_type, gpus, (rate_of(fields["steps_per_s"]),), float(power), clock)
 
 
 def _pairs(names: Names, pairs: Field) -> Iterator[Configuration]:
@@ -281,11 +282,7 @@ def _pair(names: Names, pair: tuple[int, int], cells: _Cells) -> Iterator[Config
         if first.scale_factor != second.scale_factor:
             gpus = f"{first.scale_factor} GPUs for {first.name} and {second.scale_factor} for {second.name}"
             raise cell.wrong(f"possible with {gpus}", "remove the pair")
-        rates = cell.items("the throughputs of both jobs", "give [steps/s, steps/s]")
-        if len(rates) != 2:
-            raise cell.wrong("the throughputs of both jobs", "give [steps/s, steps/s]")
-        one, other = map(_rate, rates)
-        yield Configuration(pair, gpu_type, first.scale_factor, (one, other))
+        yield Configuration(pair, gpu_type, first.scale_factor, rates_of_two(cell))
 
 
 def _check_once(names: Names, found: Sequence[Configuration]) -> None:

@@ -38,7 +38,6 @@ UNCONSOLIDATED = "_unconsolidated"
 """End of the names of Gavel's GPU types whose GPUs are on several servers."""
 
 _WANTED = "Gavel's JSON or a CSV table of throughputs"
-_RATE = ("a throughput in steps/s", "give a finite number of 0 or more")
 
 _Alone = dict[tuple[str, int], dict[str, tuple[OperatingPoint, ...]]]
 _Pairs = dict[tuple[str, str, int], dict[str, tuple[float, float]]]
@@ -74,7 +73,7 @@ def gavel_throughputs(data: Field, *, unconsolidated: bool = False) -> Throughpu
             job_type, scale_factor = _typed(key, row, types)
             for other, cell in _fields(row):
                 if other == ALONE:
-                    rate = cell.number(*_RATE, least=0, most=MOST)
+                    rate = rate_of(cell)
                     alone.setdefault((job_type, scale_factor), {})[gpu_type] = (OperatingPoint(rate),)
                     continue
                 other_type, other_factor = _typed(other, cell, types)
@@ -89,7 +88,7 @@ def gavel_throughputs(data: Field, *, unconsolidated: bool = False) -> Throughpu
 def _add_gavel_pair(pairs: _Pairs, key: tuple[str, str, int], gpu_type: str, cell: Field) -> None:
     """Add a pair, which stands in the file twice, once in the row of each of its types."""
     one, other, scale_factor = key
-    first, second = _rates(cell)
+    first, second = rates_of_two(cell)
     mirrored = pairs.get((other, one, scale_factor))
     if mirrored is None or one == other:
         pairs.setdefault(key, {})[gpu_type] = (first, second)
@@ -120,11 +119,17 @@ def _parsed_type(key: str, field: Field) -> tuple[str, int]:
     raise ClusterError(f"{field.where}: {key!r} is not a type of job; write \"('ResNet-18', 1)\"")
 
 
-def _rates(cell: Field) -> tuple[float, float]:
+def rate_of(cell: Field) -> float:
+    """Return a throughput, in steps/s."""
+    return float(cell.number("a throughput in steps/s", "give a finite number of 0 or more", 0, MOST))
+
+
+def rates_of_two(cell: Field) -> tuple[float, float]:
+    """Return the throughputs of two jobs on the same GPUs, in steps/s."""
     rates = cell.items("the throughputs of two jobs", "give [steps/s, steps/s]")
     if len(rates) != 2:
         raise cell.wrong("the throughputs of two jobs", "give [steps/s, steps/s]")
-    first, second = (rate.number(*_RATE, least=0, most=MOST) for rate in rates)
+    first, second = map(rate_of, rates)
     return first, second
 
 
@@ -134,7 +139,7 @@ def _table(rows: list[Row]) -> Throughputs:
     for row in rows:
         job_type, gpu_type = row.text("job_type"), row.text("gpu_type")
         scale_factor = row["scale_factor"].whole("a number of GPUs", "give 1 or more", least=1)
-        rate = row["steps_per_s"].number(*_RATE, least=0, most=MOST)
+        rate = rate_of(row["steps_per_s"])
         if "other_job_type" in row:
             _add_pair(pairs, row, (job_type, row.text("other_job_type"), scale_factor), gpu_type, rate)
             continue
@@ -164,5 +169,4 @@ def _add_pair(pairs: _Pairs, row: Row, key: tuple[str, str, int], gpu_type: str,
     first, second, scale_factor = key
     if any(gpu_type in pairs.get(one, {}) for one in (key, (second, first, scale_factor))):
         raise row.wrong(f"{first} with {second} on {scale_factor} {gpu_type} is given twice; keep one row")
-    other_rate = row["other_steps_per_s"].number(*_RATE, least=0, most=MOST)
-    pairs.setdefault(key, {})[gpu_type] = (rate, other_rate)
+    pairs.setdefault(key, {})[gpu_type] = (rate, rate_of(row["other_steps_per_s"]))

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from pathlib import Path
 from random import Random
 
@@ -20,6 +19,7 @@ from placements.files import csv_text, write_text
 from placements.plain_data import in_file
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.inputs import trace_csv, trace_gavel
+from schedsearch.cluster.inputs.decision_fields import nearest
 from schedsearch.cluster.inputs.submission import Submission
 from schedsearch.cluster.inputs.table import read_text
 from schedsearch.cluster.jobs import Job
@@ -144,9 +144,9 @@ def _check(row: Submission, names: AbstractSet[str], jobs: Mapping[str, Job]) ->
     if row.name in jobs:
         raise ClusterError(f"the name {row.name!r} is given twice; rename one of the jobs")
     if row.job_type and row.job_type not in names:
-        near = get_close_matches(row.job_type, names, n=1, cutoff=0.0)
         raise ClusterError(
-            f"the throughputs have no type of job {row.job_type!r}; add it to them, or write {near[0]!r}"
+            f"the throughputs have no type of job {row.job_type!r}; add it to them, or "
+            f"write {nearest(row.job_type, names)!r}"
         )
 
 

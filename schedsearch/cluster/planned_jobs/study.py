@@ -241,7 +241,7 @@ def _kept(
         return simulated(None)
     asked = (name, throughputs, jobs, cluster, replace(options, runs=()))
     mark = hashlib.sha256(repr(asked).encode()).hexdigest()[:16]
-    path, state = directory / f"{name}_{mark}.json", directory / f"{name}_{mark}_state.json"
+    path, state = directory / f"{name}_{mark}.json", directory / f"{name}_{mark}_state.pkl"
     if path.exists():
         return read_outcome(path)
     with INTERRUPTS.watched():  # to the end of the file, as a simulation that is done has no state

@@ -46,14 +46,6 @@ class AlloX:
                 f"policy allox: considered_share: {self.considered_share!r} is not above 0 and at most 1"
             )
 
-    def state_to_json(self) -> dict[str, int]:
-        """Return the index of the type on which each job with a GPU runs, by its name."""
-        return self._type_of
-
-    def restore_state(self, data: dict[str, int]) -> None:
-        """Go on where a policy was that gave this state."""
-        self._type_of = dict(data)
-
     def allocate(self, demand: Demand) -> Allocation:
         """Return who has a GPU, all of the time.
 

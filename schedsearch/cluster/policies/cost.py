@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from schedsearch.cluster.allocation import Allocation, InfeasibleError
 from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.policies.policy import check_runnable
-from schedsearch.cluster.policies.program import DecidesByPrograms, Program, Programs
+from schedsearch.cluster.policies.program import Program, Programs
 
 SECONDS_PER_HOUR = 3600.0
 
@@ -27,7 +27,7 @@ DEARER = 1e-6
 
 
 @dataclass(frozen=True)
-class MinCost(DecidesByPrograms):
+class MinCost:
     """Makes many steps per dollar.
 
     The dissertation (Sec. 6.4.2) maximizes the sum over jobs of throughput / cost. That is no
@@ -223,16 +223,6 @@ class MakespanWithinBudget:
         of_jobs = zip(real.steps_left.tolist(), dollars_per_step.tolist(), strict=True)
         self._last = dict(zip((active.name for active in real.jobs), of_jobs, strict=True))
         return found
-
-    def state_to_json(self) -> dict[str, Any]:
-        """Return the dollars spent, and of each job its steps and dollars per step at the last decision."""
-        return {"spent_dollars": self._spent_dollars, "last": self._last}
-
-    def restore_state(self, data: dict[str, Any]) -> None:
-        """Go on where a policy was that gave this state."""
-        self._spent_dollars = data["spent_dollars"]
-        last = data["last"]
-        self._last = None if last is None else {name: (one, other) for name, (one, other) in last.items()}
 
 
 def _soonest(demand: Demand, budget_dollars: float | None, cheapest: FloatArray) -> Allocation:

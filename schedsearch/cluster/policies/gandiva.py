@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -46,17 +46,6 @@ class Gandiva:
     def __post_init__(self) -> None:
         """Seed the random numbers."""
         self._random = Random(self.seed)
-
-    def state_to_json(self) -> dict[str, Any]:
-        """Return the pairs that run, those that are not tried again, and the state of the random numbers."""
-        return {"pairs": self._pairs, "bad": sorted(self._bad), "random": self._random.getstate()}
-
-    def restore_state(self, data: dict[str, Any]) -> None:
-        """Go on where a policy was that gave this state."""
-        self._pairs = [(one, other) for one, other in data["pairs"]]
-        self._bad = {(one, other) for one, other in data["bad"]}
-        version, internal, gauss = data["random"]
-        self._random.setstate((version, tuple(internal), gauss))
 
     def allocate(self, demand: Demand) -> Allocation:
         """Return the division; the objective is the sum over jobs of throughput / fastest alone."""

@@ -12,7 +12,7 @@ import numpy as np
 from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.policies.program import DecidesByPrograms, Programs
+from schedsearch.cluster.policies.program import Programs
 from schedsearch.cluster.policies.water_filling import BoolArray, filled
 
 
@@ -40,7 +40,7 @@ class Entity:
 
 
 @dataclass(frozen=True)
-class Hierarchical(DecidesByPrograms):
+class Hierarchical:
     """Raises the entities by their weights until nothing is left to give.
 
     The weights of an entity's jobs sum to the entity's own, over those jobs that can still rise; what a

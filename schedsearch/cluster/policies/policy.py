@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from schedsearch.cluster.alike import Alike
 from schedsearch.cluster.allocation import Allocation, InfeasibleError, check_allocation
 from schedsearch.cluster.demand import NO_CONFIGURATION, Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.policies.program import DecidesByPrograms, Program, Programs
+from schedsearch.cluster.policies.program import Program, Programs
 
 
 class Policy(Protocol):
@@ -20,7 +20,7 @@ class Policy(Protocol):
 
     It may keep what it knows from one decision to the next, to be faster or not to move jobs; decisions of
     one run go to one object, in the order of time. In simulations it may have ``fills_idle_gpus = False``, so
-    that a GPU to which it gives no job idles, and the two methods of `KeepsState`.
+    that a GPU to which it gives no job idles. An interrupted simulation keeps it as a pickle.
     """
 
     @property
@@ -39,30 +39,8 @@ class Policy(Protocol):
         """
 
 
-@runtime_checkable
-class KeepsState(Protocol):
-    """A policy whose decisions depend on those before."""
-
-    def state_to_json(self) -> Any:
-        """Return what it knows, as plain data."""
-
-    def restore_state(self, data: Any) -> None:
-        """Know again what `state_to_json` gave."""
-
-
-def state_of(policy: Policy) -> Any:
-    """Return what a policy knows of its decisions before, as plain data; None where it keeps nothing."""
-    return policy.state_to_json() if isinstance(policy, KeepsState) else None
-
-
-def with_state(policy: Policy, data: Any) -> None:
-    """Let a new policy know what `state_of` gave."""
-    if isinstance(policy, KeepsState):
-        policy.restore_state(data)
-
-
 @dataclass(frozen=True)
-class SingleLevel(DecidesByPrograms, ABC):
+class SingleLevel(ABC):
     """One of Gavel's policies, in its three forms: plain, agnostic of the types, with space sharing.
 
     An *agnostic* policy takes all types for equal: each job runs on any as on the first one of the cluster

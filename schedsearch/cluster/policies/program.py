@@ -9,9 +9,7 @@ decision before, whose jobs are known by their names.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from scipy import sparse
@@ -20,13 +18,10 @@ from schedsearch.cluster.allocation import InfeasibleError
 from schedsearch.cluster.demand import (
     NO_CONFIGURATION,
     NOBODY,
-    Configurations,
     Demand,
     FloatArray,
     IntArray,
 )
-from schedsearch.cluster.gpu_cluster import GpuCluster
-from schedsearch.cluster.jobs import ActiveJob, Job
 from schedsearch.cluster.linear_program import Basis, LinearProgram
 
 LEAST_WEIGHT = 1e-8
@@ -44,51 +39,6 @@ ROUNDING = 1e-9
 """Part by which a floor may be above what is the same but for rounding."""
 
 
-@dataclass(frozen=True, eq=False)
-class Kept:
-    """What the program of a later decision can begin with.
-
-    Attributes:
-        demand: That was decided on.
-        taken: Its configurations that were taken up, in order.
-        basis: Of all its configurations, other columns, and rows; None where nothing was solved.
-    """
-
-    demand: Demand
-    taken: IntArray
-    basis: Basis | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as plain data, with no configurations but those that were taken up."""
-        found, basis = self.demand.configurations, self.basis
-        taken = found.only(np.isin(np.arange(len(found)), self.taken))
-        columns = None if basis is None else np.append(basis.columns[self.taken], basis.columns[len(found) :])
-        return {
-            "gpu_types": self.demand.cluster.gpu_types,
-            "jobs": [active.name for active in self.demand.jobs],
-            "taken": [column.tolist() for column in vars(taken).values()],
-            "columns": None if columns is None else columns.tolist(),
-            "rows": None if basis is None else basis.rows.tolist(),
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Kept:
-        """Return what `to_json` gave."""
-        jobs, gpu_type, gpus, steps_per_s, power_w, clock_mhz = data["taken"]
-        found = Configurations(
-            np.array(jobs, dtype=np.int64).reshape(-1, 2),
-            np.array(gpu_type, dtype=np.int64),
-            np.array(gpus, dtype=np.int64),
-            np.array(steps_per_s, dtype=np.float64).reshape(-1, 2),
-            np.array(power_w, dtype=np.float64),
-            np.array(clock_mhz, dtype=np.int64),
-        )
-        cluster = GpuCluster(dict.fromkeys(data["gpu_types"], 0))
-        active = tuple(ActiveJob(Job(name, "", 1.0), 1.0) for name in data["jobs"])
-        basis = None if data["rows"] is None else Basis(np.array(data["columns"]), np.array(data["rows"]))
-        return cls(Demand(cluster, active, found), np.arange(len(found)), basis)
-
-
 class Program:
     """Shares of the time that keep the rules of all allocations (Eq. 5.1 to 5.3, and the power cap).
 
@@ -97,12 +47,12 @@ class Program:
     as parts of the highest that the job has, so that the solver's tolerances mean the same for all.
     """
 
-    def __init__(self, demand: Demand, last: Kept | None = None) -> None:
+    def __init__(self, demand: Demand, last: Program | None = None) -> None:
         """Build the rules of a demand.
 
         Args:
             demand: What is asked.
-            last: Of the program of a demand on the same types.
+            last: Program of a demand on the same types, to begin with its configurations and basis.
         """
         self.demand = demand
         self._fastest = np.where(demand.fastest_steps_per_s > 0, demand.fastest_steps_per_s, 1.0)
@@ -116,10 +66,6 @@ class Program:
             self._begin_as(last)
         if np.isfinite(demand.cluster.power_cap_w):
             self.limit(demand.added_power_w, demand.cluster.power_cap_w - demand.idle_power_w)
-
-    def kept(self) -> Kept:
-        """Return what a later program can begin with."""
-        return Kept(self.demand, self._taken, self._basis)
 
     def limit(
         self,
@@ -255,20 +201,20 @@ class Program:
             (values, (rows, columns)), (num_types + 2 * len(self.demand.jobs), len(found))
         )
 
-    def _begin_as(self, last: Kept) -> None:
+    def _begin_as(self, last: Program) -> None:
         """Take up the configurations of a program, and begin with its basis."""
-        kept = _same_configurations(last.demand, self.demand, last.taken)
+        kept = _same_configurations(last.demand, self.demand, last._taken)
         is_kept = kept != NO_CONFIGURATION
         self._taken = np.union1d(self._taken, kept[is_kept])
-        if last.basis is None:
+        if last._basis is None:
             return
         columns = np.zeros(len(self.demand.configurations), dtype=np.bool_)
-        columns[kept[is_kept]] = last.basis.columns[last.taken[is_kept]]
+        columns[kept[is_kept]] = last._basis.columns[last._taken[is_kept]]
         place = {active.name: index for index, active in enumerate(last.demand.jobs)}
         before = np.array([place.get(active.name, NOBODY) for active in self.demand.jobs], dtype=np.int64)
-        types, jobs, _ = np.split(last.basis.rows, np.cumsum([len(self.demand.workers), 2 * len(place)]))
+        types, jobs, _ = np.split(last._basis.rows, np.cumsum([len(self.demand.workers), 2 * len(place)]))
         of_jobs = np.where(before == NOBODY, True, jobs.reshape(2, -1)[:, before])
-        others = last.basis.columns[len(last.demand.configurations) :]
+        others = last._basis.columns[len(last.demand.configurations) :]
         self._basis = Basis(np.append(columns, others), np.append(types, of_jobs))
 
     def _first_basis(self, chosen: IntArray, weights: FloatArray) -> Basis:
@@ -366,40 +312,13 @@ class Programs:
     def __init__(self) -> None:
         """Begin without a program."""
         self._last: Program | None = None
-        self._before: Kept | None = None
 
     def of(self, demand: Demand) -> Program:
         """Return the program of a demand, without limits or floors; that of an earlier one is lost."""
-        last = self._kept()
+        last = self._last
         has_much = last is not None and _has_much_in_common(last.demand, demand)
         self._last = Program(demand, last if has_much else None)
         return self._last
-
-    def state_to_json(self) -> dict[str, Any] | None:
-        """Return what the next program begins with, as plain data; None where nothing was decided."""
-        last = self._kept()
-        return None if last is None else last.to_json()
-
-    def restore_state(self, data: Mapping[str, Any] | None) -> None:
-        """Begin with what `state_to_json` gave."""
-        self._last, self._before = None, None if data is None else Kept.from_json(data)
-
-    def _kept(self) -> Kept | None:
-        return self._before if self._last is None else self._last.kept()
-
-
-class DecidesByPrograms:
-    """A policy that knows of its decisions before by its programs alone; see `policy.KeepsState`."""
-
-    _programs: Programs
-
-    def state_to_json(self) -> dict[str, Any] | None:
-        """Return what its next program begins with, as plain data."""
-        return self._programs.state_to_json()
-
-    def restore_state(self, data: Mapping[str, Any] | None) -> None:
-        """Begin with what `state_to_json` gave."""
-        self._programs.restore_state(data)
 
 
 def _has_much_in_common(old: Demand, new: Demand) -> bool:

@@ -99,14 +99,6 @@ class LeastSignalCost(FloorRules):
         notes = replace(floors, share=found.slo_share).notes
         return Allocation(demand, found.shares[0], found.cost, notes, until_s)
 
-    def state_to_json(self) -> dict[str, float]:
-        """Return the promises, by name of the job, as plain data."""
-        return self._promised_s
-
-    def restore_state(self, data: dict[str, float]) -> None:
-        """Know again what was promised."""
-        self._promised_s.update(data)
-
     def _with_promises(self, demand: Demand, floors: Floors, promised: IntArray) -> Floors:
         """Return the floors in which some jobs have until their promised ends; SLOs are wanted in full."""
         window_s, steps_left = floors.window_s.copy(), demand.steps_left

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.policies.policy import check_runnable
-from schedsearch.cluster.policies.program import DecidesByPrograms, Program, Programs
+from schedsearch.cluster.policies.program import Program, Programs
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -31,7 +31,7 @@ NO_GAIN = 1e-3 * SMALL_GAIN
 
 
 @dataclass(frozen=True)
-class WaterFilling(DecidesByPrograms):
+class WaterFilling:
     """Max-min fairness whose other jobs are raised too, until the allocation is Pareto efficient.
 
     Attributes:

@@ -5,13 +5,14 @@ Types of GPUs are the same in capital and in small letters.
 
 from __future__ import annotations
 
-import csv
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from placements.plain_data import in_file
 from schedsearch.cluster.gpu_cluster import ClusterError
+from schedsearch.cluster.inputs.table import MOST, Row, read_text, rows_of
 from schedsearch.cluster.prices.market import Market, Offer, Quote
 
 AWS_INSTANCES: Mapping[str, tuple[str, int]] = {
@@ -32,7 +33,8 @@ _SPEED = "_steps_per_s"
 
 CLOUDS = ("aws", "azure", "gcp")
 
-Row = Mapping[str, str]
+_WANTED = "a CSV file"
+_ABOVE_0 = ("a number above 0", "give one", math.ulp(0), MOST)
 
 
 def read_market(folder: str | Path, clouds: tuple[str, ...] = ("aws", "azure")) -> Market:
@@ -75,21 +77,19 @@ def read_speeds(path: str | Path) -> dict[str, dict[str, float]]:
     Raises:
         ClusterError: A line is wrong; the message names file and line.
     """
-    path = Path(path)
     speeds: dict[str, dict[str, float]] = {}
-    for where, row in _rows(path, ("model",)):
-        model = row["model"].strip()
-        if not model or model in speeds:
-            raise ClusterError(f"{where}: model {model!r} is empty or in two rows; name each model once")
-        speeds[model] = {
-            column.removesuffix(_SPEED).lower(): _number(f"{where}, {column}", text)
-            for column, text in row.items()
-            if column.endswith(_SPEED) and text.strip()
-        }
-        if not speeds[model]:
-            raise ClusterError(f"{where}: {model!r} has no speed; give TYPE{_SPEED} of at least one GPU type")
-    if not speeds:
-        raise ClusterError(f"{path}: has no models; give at least one row")
+    with in_file(path, ClusterError):
+        for row in rows_of(read_text(path, _WANTED), ("model",)):
+            model = row.text("model")
+            if model in speeds:
+                raise row.wrong(f"model {model!r} is in two rows; name each model once")
+            speeds[model] = {
+                column.removesuffix(_SPEED).lower(): float(row[column].number(*_ABOVE_0))
+                for column in row.cells
+                if column.endswith(_SPEED)
+            }
+            if not speeds[model]:
+                raise row.wrong(f"{model!r} has no speed; give TYPE{_SPEED} of at least one GPU type")
     return speeds
 
 
@@ -98,84 +98,39 @@ _AZURE_COLUMNS = ("date", "instance", "gpu", "gpus", "region", "dollars_per_hour
 _GCP_COLUMNS = ("timestamp_utc", "zone", "gpu", "gpus", "dollars_per_hour")
 
 
-def _aws_quote(where: str, row: Row) -> Quote:
-    name = row["instance"]
+def _aws_quote(row: Row) -> Quote:
+    name = row.text("instance")
     if name not in AWS_INSTANCES:
-        raise ClusterError(
-            f"{where}: instance {name!r} is not known; leave its lines out, or take one of "
-            f"{', '.join(AWS_INSTANCES)}"
+        raise row.wrong(
+            f"instance {name!r} is not known; leave its lines out, or take one of {', '.join(AWS_INSTANCES)}"
         )
-    gpu_type, num_gpus = AWS_INSTANCES[name]
-    return _quote(where, row, "timestamp_utc", Offer("aws", row["zone"], name, gpu_type, num_gpus))
+    return _quote(row, "timestamp_utc", Offer("aws", row.text("zone"), name, *AWS_INSTANCES[name]))
 
 
-def _azure_quote(where: str, row: Row) -> Quote:
-    num_gpus = _count(f"{where}, gpus", row["gpus"])
-    offer = Offer("azure", row["region"], row["instance"], row["gpu"].lower(), num_gpus)
-    return _quote(where, row, "date", offer)
+def _azure_quote(row: Row) -> Quote:
+    offer = Offer("azure", row.text("region"), row.text("instance"), *_gpus(row))
+    return _quote(row, "date", offer)
 
 
-def _gcp_quote(where: str, row: Row) -> Quote:
-    num_gpus = _count(f"{where}, gpus", row["gpus"])
-    gpu_type = row["gpu"].lower()
-    offer = Offer("gcp", row["zone"], f"{num_gpus}x {gpu_type}", gpu_type, num_gpus)
-    return _quote(where, row, "timestamp_utc", offer)
+def _gcp_quote(row: Row) -> Quote:
+    gpu_type, num_gpus = _gpus(row)
+    offer = Offer("gcp", row.text("zone"), f"{num_gpus}x {gpu_type}", gpu_type, num_gpus)
+    return _quote(row, "timestamp_utc", offer)
 
 
-def _quote(where: str, row: Row, column: str, offer: Offer) -> Quote:
-    dollars = _number(f"{where}, dollars_per_hour", row["dollars_per_hour"])
-    return Quote(_time(f"{where}, {column}", row[column]), offer, dollars)
+def _gpus(row: Row) -> tuple[str, int]:
+    return row.text("gpu").lower(), row["gpus"].whole("a number of GPUs", "give 1 to 1024", 1, 1024)
 
 
-def _quotes(path: Path, columns: tuple[str, ...], read: Callable[[str, Row], Quote]) -> list[Quote]:
-    found = [read(where, row) for where, row in _rows(path, columns)]
-    if not found:
-        raise ClusterError(f"{path}: has no prices; give at least one row")
-    return found
-
-
-def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, Row]]:
-    """Yield each row of a table with its place, for messages."""
+def _quote(row: Row, column: str, offer: Offer) -> Quote:
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            for column in columns:
-                if column not in (reader.fieldnames or ()):
-                    raise ClusterError(f"{path}: lacks the column {column!r}; add it")
-            for row in reader:
-                where = f"{path}: line {reader.line_num}"
-                if None in row or None in row.values():
-                    raise ClusterError(
-                        f"{where}: has not the {len(reader.fieldnames or ())} fields of line 1; complete it"
-                    )
-                yield where, row
-    except OSError as cause:
-        raise ClusterError(f"{path}: cannot be read ({cause.strerror}); give a CSV file") from None
-    except (UnicodeDecodeError, csv.Error) as cause:
-        raise ClusterError(f"{path}: is not CSV ({cause}); give a CSV file") from None
-
-
-def _time(where: str, text: str) -> datetime:
-    try:
-        time = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(row.text(column))
     except ValueError:
-        raise ClusterError(
-            f"{where}: {text!r} is not a time; write it as 2020-03-23 or 2020-03-23T16:09:42Z"
-        ) from None
-    return time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)
+        raise row[column].wrong("a time", "write it as 2020-03-23 or 2020-03-23T16:09:42Z") from None
+    in_utc = time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)
+    return Quote(in_utc, offer, float(row["dollars_per_hour"].number(*_ABOVE_0)))
 
 
-def _number(where: str, text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 < number < math.inf:
-        raise ClusterError(f"{where}: {text!r} is not a number above 0; give one")
-    return number
-
-
-def _count(where: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 0 < int(text) <= 1024):
-        raise ClusterError(f"{where}: {text!r} is not a number of GPUs; give 1 to 1024")
-    return int(text)
+def _quotes(path: Path, columns: tuple[str, ...], read: Callable[[Row], Quote]) -> list[Quote]:
+    with in_file(path, ClusterError):
+        return [read(row) for row in rows_of(read_text(path, _WANTED), columns)]

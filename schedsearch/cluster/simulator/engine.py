@@ -185,7 +185,7 @@ class Simulation:
     def _note_isolated(self, demand: Demand) -> None:
         """Note how fast each job would be on its own share of the cluster."""
         numbers = [self.table.index[active.name] for active in demand.jobs]
-        self.table.isolated_steps_per_s[numbers] = isolated_steps_per_s(demand)
+        self.table.rows["isolated_steps_per_s"][numbers] = isolated_steps_per_s(demand)
 
     def _note_snapshot(self, allocation: Allocation) -> None:
         kept = self.history.snapshots
@@ -220,7 +220,7 @@ class Simulation:
         self.table.begin(found.job, found.renewed, start_s)
         self.table.advance(found.job, found.steps, found.steps_left)
         for entry in np.flatnonzero(found.failed[found.of] & (found.steps_left > 0)).tolist():
-            self.table.failures[found.job[entry]] += 1
+            self.table.rows["failures"][found.job[entry]] += 1
             self.rounds.end_lease(self.table.jobs[found.job[entry]].name)
         for entry in np.flatnonzero(found.steps_left <= 0).tolist():
             self._finish(int(found.job[entry]), float(found.job_end_s[entry]))
@@ -232,13 +232,13 @@ class Simulation:
         parts = np.bincount(found.of)
         dollars = self._dollars_per_hour[found.gpu_type] * found.gpus * seconds / 3600 / parts
         kwh = found.power_w * seconds / 3.6e6 / parts
-        self.table.gpu_s[found.job] += (found.gpus * seconds)[found.of]
-        self.table.dollars[found.job] += dollars[found.of]
-        self.table.kwh[found.job] += kwh[found.of]
+        self.table.rows["gpu_s"][found.job] += (found.gpus * seconds)[found.of]
+        self.table.rows["dollars"][found.job] += dollars[found.of]
+        self.table.rows["kwh"][found.job] += kwh[found.of]
 
     def _finish(self, number: int, finish_s: float) -> None:
         name = self.table.jobs[number].name
-        self.table.finish_s[number] = finish_s
+        self.table.rows["finish_s"][number] = finish_s
         del self.table.index[name]
         self.rounds.remove(name)
         self.is_stale = True

@@ -6,7 +6,6 @@ import heapq
 import math
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
 
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.simulator.options import FailureOptions
@@ -74,30 +73,3 @@ class GpuFailures:
     def next_repair_s(self) -> float:
         """Return when the next GPU comes back; infinite where none is away."""
         return min((time_s for time_s, _, _, is_back in self.events if is_back), default=math.inf)
-
-    def to_json(self) -> Any:
-        """Return its state as plain data."""
-        version, internal, gauss = self.random.getstate()
-        return {
-            "random": [version, list(internal), gauss],
-            "events": [list(one) for one in self.events],
-            "away": {str(number): sorted(gpus) for number, gpus in self.away.items()},
-        }
-
-    @classmethod
-    def from_json(cls, data: Any, options: FailureOptions | None) -> GpuFailures:
-        """Return what `to_json` gave."""
-        return cls(
-            options,
-            random_from_json(data["random"]),
-            [(float(time_s), number, gpu, is_back) for time_s, number, gpu, is_back in data["events"]],
-            {int(number): set(gpus) for number, gpus in data["away"].items()},
-        )
-
-
-def random_from_json(data: Any) -> Random:
-    """Return a generator in the state that ``getstate`` gave, as plain data."""
-    random = Random()
-    version, internal, gauss = data
-    random.setstate((version, tuple(internal), gauss))
-    return random

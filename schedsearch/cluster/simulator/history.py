@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from schedsearch.cluster.rounds import Missed
-from schedsearch.cluster.simulator.outcome import DecisionSeries, Round, RoundSeries, Snapshot
+from schedsearch.cluster.simulator.outcome import Column, DecisionSeries, Round, RoundSeries, Snapshot
 from schedsearch.cluster.simulator.running import RoundRuns
 
 
@@ -50,20 +51,13 @@ class History:
 
     def round_series(self) -> RoundSeries:
         """Return the rounds as arrays."""
-        starts, busy, active, waiting = zip(*self.rounds, strict=True) if self.rounds else ((),) * 4
-        return RoundSeries(
-            np.array(starts, dtype=np.float64),
-            np.array(busy, dtype=np.int64).reshape(-1, len(self.busy_s)),
-            np.array(active, dtype=np.int64),
-            np.array(waiting, dtype=np.int64),
-        )
+        return RoundSeries.of(*_columns(self.rounds), num_types=len(self.busy_s))
 
     def decision_series(self) -> DecisionSeries:
         """Return the decisions as arrays."""
-        times, jobs, errors, shortfalls = zip(*self.decisions, strict=True) if self.decisions else ((),) * 4
-        return DecisionSeries(
-            np.array(times, dtype=np.float64),
-            np.array(jobs, dtype=np.int64),
-            np.array(errors, dtype=np.float64),
-            np.array(shortfalls, dtype=np.float64),
-        )
+        return DecisionSeries.of(*_columns(self.decisions))
+
+
+def _columns(rows: Sequence[tuple[object, ...]]) -> Iterable[Column]:
+    """Return the four columns of rows."""
+    return zip(*rows, strict=True) if rows else ((),) * 4

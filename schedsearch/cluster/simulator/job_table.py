@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import math
+from dataclasses import fields
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,69 +32,46 @@ class Progress(NamedTuple):
     active_jobs: int
 
 
-_FLOATS = {
-    "steps_left": 0.0,
-    "steps_saved": 0.0,
-    "isolated_s": 0.0,
-    "isolated_steps_per_s": np.nan,
-    "first_start_s": np.nan,
-    "finish_s": np.nan,
-    "gpu_s": 0.0,
-    "dollars": 0.0,
-    "kwh": 0.0,
-}
-_COUNTS = ("starts", "renewals", "failures")
+_OF_OUTCOME = {one.name: one.default for one in fields(JobOutcome) if one.name not in ("job", "steps_done")}
+"""Columns that are fields of a `JobOutcome` too, with what they are at first."""
+
+_COLUMNS = {"steps_left": 0.0, "steps_saved": 0.0, "isolated_steps_per_s": math.nan, **_OF_OUTCOME}
+
+_BLANK = np.array(tuple(_COLUMNS.values()), dtype=[(name, type(value)) for name, value in _COLUMNS.items()])
+"""The row of a job at first."""
 
 
 class JobTable:
-    """All jobs that arrived; most columns are those of `JobOutcome`.
+    """All jobs that arrived.
 
     Attributes:
         jobs: In the order of arrival.
         index: Of each active job by name, in the order of arrival.
-        steps_left: Until it is done; exactly 0 then.
-        steps_saved: Steps that it had left when its lease began.
-        isolated_steps_per_s: On its own share of the cluster, since the last decision.
+        rows: A row for each job, and blank ones after the last. Columns are those of `JobOutcome` and
+            ``steps_left``, until it is done, exactly 0 then; ``steps_saved``, which it had left when its
+            lease began; and ``isolated_steps_per_s``, on its own share of the cluster, since the last
+            decision.
     """
-
-    steps_left: FloatArray
-    steps_saved: FloatArray
-    isolated_s: FloatArray
-    isolated_steps_per_s: FloatArray
-    first_start_s: FloatArray
-    finish_s: FloatArray
-    gpu_s: FloatArray
-    dollars: FloatArray
-    kwh: FloatArray
-    starts: IntArray
-    renewals: IntArray
-    failures: IntArray
 
     def __init__(self) -> None:
         """Begin without jobs."""
         self.jobs: list[Job] = []
         self.index: dict[str, int] = {}
-        for name, value in _FLOATS.items():
-            setattr(self, name, np.full(_FIRST_SIZE, value))
-        for name in _COUNTS:
-            setattr(self, name, np.zeros(_FIRST_SIZE, dtype=np.int64))
+        self.rows: npt.NDArray[np.void] = np.full(_FIRST_SIZE, _BLANK)
 
     def add(self, job: Job) -> None:
         """Add a job that arrived."""
         number = len(self.jobs)
-        if number == len(self.steps_left):
-            for name in (*_FLOATS, *_COUNTS):
-                grown = np.concatenate([getattr(self, name)] * 2)
-                grown[number:] = _FLOATS.get(name, 0)
-                setattr(self, name, grown)
+        if number == len(self.rows):
+            self.rows = np.concatenate([self.rows, np.full(number, _BLANK)])
         self.jobs.append(job)
         self.index[job.name] = number
-        self.steps_left[number] = job.steps
+        self.rows["steps_left"][number] = job.steps
 
     def active(self, names: list[str], now_s: float) -> list[ActiveJob]:
         """Return active jobs as a policy sees them."""
         numbers = [self.index[name] for name in names]
-        left, isolated = self.steps_left[numbers].tolist(), self.isolated_s[numbers].tolist()
+        left, isolated = self.rows["steps_left"][numbers].tolist(), self.rows["isolated_s"][numbers].tolist()
         return [
             ActiveJob(self.jobs[number], steps, now_s - self.jobs[number].arrival_s, isolated_s)
             for number, steps, isolated_s in zip(numbers, left, isolated, strict=True)
@@ -100,44 +79,20 @@ class JobTable:
 
     def begin(self, numbers: IntArray, renewed: npt.NDArray[np.bool_], start_s: float) -> None:
         """Note which jobs run in a round that begins, and whether each keeps its GPUs."""
-        self.renewals[numbers[renewed]] += 1
+        self.rows["renewals"][numbers[renewed]] += 1
         new = numbers[~renewed]
-        first = new[self.starts[new] == 0]
-        self.first_start_s[first] = start_s
-        self.starts[new] += 1
-        self.steps_saved[new] = self.steps_left[new]
+        first = new[self.rows["starts"][new] == 0]
+        self.rows["first_start_s"][first] = start_s
+        self.rows["starts"][new] += 1
+        self.rows["steps_saved"][new] = self.rows["steps_left"][new]
 
     def advance(self, numbers: IntArray, steps: FloatArray, steps_left: FloatArray) -> None:
         """Note steps of jobs, below 0 where they lost some, and what they have left then."""
-        self.isolated_s[numbers] += steps / self.isolated_steps_per_s[numbers]
-        self.steps_left[numbers] = steps_left
+        self.rows["isolated_s"][numbers] += steps / self.rows["isolated_steps_per_s"][numbers]
+        self.rows["steps_left"][numbers] = steps_left
 
     def outcomes(self) -> tuple[JobOutcome, ...]:
         """Return what became of all jobs until now."""
-        columns = ("first_start_s", "finish_s", "isolated_s", "gpu_s", "dollars", "kwh", *_COUNTS)
-        rows = zip(*(getattr(self, name)[: len(self.jobs)].tolist() for name in columns), strict=True)
-        left = self.steps_left[: len(self.jobs)].tolist()
-        return tuple(
-            JobOutcome(job, job.steps - steps, *row)
-            for job, steps, row in zip(self.jobs, left, rows, strict=True)
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the columns as plain data; None for nan."""
-        data = {
-            name: [
-                None if value != value else value for value in getattr(self, name)[: len(self.jobs)].tolist()
-            ]
-            for name in (*_FLOATS, *_COUNTS)
-        }
-        return data | {"active": list(self.index)}
-
-    def restore(self, data: dict[str, Any]) -> None:
-        """Set the columns of the jobs that were added to what `to_json` gave."""
-        for name in _FLOATS:
-            getattr(self, name)[: len(self.jobs)] = [
-                np.nan if value is None else value for value in data[name]
-            ]
-        for name in _COUNTS:
-            getattr(self, name)[: len(self.jobs)] = data[name]
-        self.index = {name: self.index[name] for name in data["active"]}
+        rows = self.rows[: len(self.jobs)]
+        columns = zip(self.jobs, rows["steps_left"].tolist(), rows[[*_OF_OUTCOME]].tolist(), strict=True)
+        return tuple(JobOutcome(job, job.steps - left, *row) for job, left, row in columns)

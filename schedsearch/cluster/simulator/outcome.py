@@ -6,10 +6,10 @@ It does not know how these were found.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,9 @@ import numpy.typing as npt
 from schedsearch.cluster.demand import FloatArray, IntArray
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import Job
+
+Column = Sequence[Any]
+"""Values one by one, as they are collected and as JSON gives them."""
 
 PERCENTILES = (50, 90, 95, 99)
 """Percentiles of job completion times that are reported."""
@@ -91,6 +94,18 @@ class RoundSeries:
     active_jobs: IntArray
     waiting_jobs: IntArray
 
+    @classmethod
+    def of(
+        cls, start_s: Column, busy_gpus: Column, active_jobs: Column, waiting_jobs: Column, *, num_types: int
+    ) -> RoundSeries:
+        """Return plain columns as arrays."""
+        return cls(
+            np.array(start_s, dtype=np.float64),
+            np.array(busy_gpus, dtype=np.int64).reshape(-1, num_types),
+            np.array(active_jobs, dtype=np.int64),
+            np.array(waiting_jobs, dtype=np.int64),
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class DecisionSeries:
@@ -109,9 +124,18 @@ class DecisionSeries:
     error: FloatArray
     shortfall: FloatArray
 
+    @classmethod
+    def of(cls, time_s: Column, jobs: Column, error: Column, shortfall: Column) -> DecisionSeries:
+        """Return plain columns as arrays; None stands for nan."""
+        return cls(
+            np.array(time_s, dtype=np.float64),
+            np.array(jobs, dtype=np.int64),
+            np.array(error, dtype=np.float64),
+            np.array(shortfall, dtype=np.float64),
+        )
 
-@dataclass(frozen=True)
-class Share:
+
+class Share(NamedTuple):
     """One configuration that has a share of the time.
 
     Attributes:
@@ -129,8 +153,7 @@ class Share:
     share: float
 
 
-@dataclass(frozen=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """An allocation that was kept: its time, and the configurations that have a share."""
 
     time_s: float
@@ -282,7 +305,7 @@ class Outcome:
     @property
     def slo_violations(self) -> int:
         """Return how many of the window's jobs were late, or are not done although their time is over."""
-        return int(sum(self._is_late(one) for one in self.measured))
+        return int(sum(self.is_late(one) for one in self.measured))
 
     @property
     def slo_violation_share(self) -> float:
@@ -327,5 +350,10 @@ class Outcome:
             "share_error": self.share_error,
         }
 
-    def _is_late(self, one: JobOutcome) -> bool:
-        return (one.finish_s if one.is_done else self.end_s) - one.job.arrival_s > one.job.slo_s
+    def is_late(self, one: JobOutcome) -> bool:
+        """Return whether a job is done after its SLO, or is not done although its time is over."""
+        return self.end_of(one) - one.job.arrival_s > one.job.slo_s
+
+    def end_of(self, one: JobOutcome) -> float:
+        """Return when a job was done, in s; the end of the simulation where it is not."""
+        return one.finish_s if one.is_done else self.end_s

@@ -1,12 +1,12 @@
-"""The file form of an outcome: JSON with a row for each job, round, decision and kept allocation."""
+"""The file form of an outcome: JSON, with all its fields by their names."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -27,13 +27,7 @@ from schedsearch.cluster.simulator.outcome import (
 
 SCHEMA_VERSION = 1
 
-_JOB = tuple(one.name for one in fields(Job))
-_JOB_OUTCOME = (
-    *("steps_done", "first_start_s", "finish_s", "isolated_s", "gpu_s", "dollars", "kwh"),
-    *("starts", "renewals", "failures"),
-)
-_ROUNDS = ("start_s", "busy_gpus", "active_jobs", "waiting_jobs")
-_DECISIONS = ("time_s", "jobs", "error", "shortfall")
+Record = TypeVar("Record", Share, Run)
 
 
 def write_outcome(outcome: Outcome, path: str | Path) -> Path:
@@ -53,37 +47,15 @@ def read_outcome(path: str | Path) -> Outcome:
 
 
 def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
-    """Return an outcome as plain data; None stands for nan and for infinite numbers.
+    """Return an outcome as plain data, field by field; None stands for nan and for infinite numbers.
 
     The metrics stand at the top, so that the file can be read without this module; they are not read back.
     """
-    cluster = outcome.cluster
     return {
         "schema_version": SCHEMA_VERSION,
-        "policy": outcome.policy,
-        "reason": outcome.reason,
         "missing": outcome.missing,
-        **{name: none_for_odd(value) for name, value in outcome.metrics.items()},
-        "end_s": outcome.end_s,
-        "round_s": outcome.round_s,
-        "window": list(outcome.window),
-        "cluster": {
-            "workers": dict(cluster.workers),
-            "dollars_per_hour": dict(cluster.dollars_per_hour),
-            "gpus_per_server": dict(cluster.gpus_per_server),
-            "power_cap_w": none_for_odd(cluster.power_cap_w),
-            "idle_power_w": dict(cluster.idle_power_w),
-        },
-        "busy_s": dict(outcome.busy_s),
-        "idle_kwh": outcome.idle_kwh,
-        "jobs": _table((*_JOB, *_JOB_OUTCOME), [_job_row(one) for one in outcome.jobs]),
-        "rounds": {name: getattr(outcome.rounds, name).tolist() for name in _ROUNDS},
-        "decisions": {
-            name: [none_for_odd(value) for value in getattr(outcome.decisions, name).tolist()]
-            for name in _DECISIONS
-        },
-        "snapshots": [snapshot_to_json(one) for one in outcome.snapshots],
-        "recorded": recorded_to_json(outcome.recorded),
+        **_plain(outcome.metrics),
+        **_plain(outcome),
     }
 
 
@@ -97,22 +69,21 @@ def outcome_from_json(data: object) -> Outcome:
     root.version(SCHEMA_VERSION)
     found = root.mapping()
     try:
-        cluster = found["cluster"] | {"power_cap_w": _infinite(found["cluster"]["power_cap_w"])}
-        columns = found["jobs"]["columns"]
+        cluster = GpuCluster(**_known(found["cluster"]))
         return Outcome(
             found["policy"],
-            GpuCluster(**cluster),
+            cluster,
             found["round_s"],
             (found["window"][0], found["window"][1]),
             found["end_s"],
             found["reason"],
-            tuple(_job_outcome(dict(zip(columns, row, strict=True))) for row in found["jobs"]["rows"]),
+            tuple(_job_outcome(**row) for row in found["jobs"]),
             found["busy_s"],
             found["idle_kwh"],
-            _round_series(found["rounds"], len(cluster["workers"])),
-            _decision_series(found["decisions"]),
-            tuple(snapshot_from_json(one) for one in found["snapshots"]),
-            tuple(recorded_from_json(found["recorded"])),
+            RoundSeries.of(**found["rounds"], num_types=len(cluster.workers)),
+            DecisionSeries.of(**found["decisions"]),
+            tuple(Snapshot(time_s, _frozen(Share, shares)) for time_s, shares in found["snapshots"]),
+            tuple(Round(start_s, _frozen(Run, runs)) for start_s, runs in found["recorded"]),
         )
     except ClusterError:
         raise
@@ -120,75 +91,32 @@ def outcome_from_json(data: object) -> Outcome:
         raise ClusterError(f"is not the outcome of a simulation ({cause!r}); simulate again") from None
 
 
-def none_for_odd(value: float) -> float | None:
-    """Return None for nan and infinite numbers, which JSON does not have."""
-    return value if math.isfinite(value) else None
+def _plain(value: Any) -> Any:
+    """Return records by the names of their fields, and arrays and tuples as lists."""
+    if is_dataclass(value):
+        return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def snapshot_to_json(one: Snapshot) -> dict[str, Any]:
-    """Return an allocation that was kept as plain data."""
-    rows = [
-        [list(share.jobs), share.gpu_type, share.gpus, share.clock_mhz, share.share] for share in one.shares
-    ]
-    return {"time_s": one.time_s, "shares": rows}
+def _known(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a record; one that is None has its default, which is what None stands for."""
+    return {name: _tuple(value) for name, value in row.items() if value is not None}
 
 
-def snapshot_from_json(data: Any) -> Snapshot:
-    """Return what `snapshot_to_json` gave."""
-    shares = (Share(tuple(jobs), *others) for jobs, *others in data["shares"])
-    return Snapshot(data["time_s"], tuple(shares))
+def _job_outcome(job: dict[str, Any], **row: Any) -> JobOutcome:
+    return JobOutcome(Job(**_known(job)), **_known(row))
 
 
-def recorded_to_json(rounds: Sequence[Round]) -> list[Any]:
-    """Return recorded rounds as plain data."""
-    return [[one.start_s, [list(run) for run in one.runs]] for one in rounds]
+def _frozen(made: type[Record], rows: list[list[Any]]) -> tuple[Record, ...]:
+    """Return records of rows, whose lists are tuples in them."""
+    return tuple(made(*map(_tuple, row)) for row in rows)
 
 
-def recorded_from_json(data: Any) -> list[Round]:
-    """Return what `recorded_to_json` gave."""
-    return [Round(start_s, tuple(_run(row) for row in rows)) for start_s, rows in data]
-
-
-def _run(row: list[Any]) -> Run:
-    return Run._make(tuple(value) if isinstance(value, list) else value for value in row)
-
-
-def _table(columns: Sequence[str], rows: list[list[Any]]) -> dict[str, Any]:
-    return {"columns": list(columns), "rows": rows}
-
-
-def _job_row(one: JobOutcome) -> list[Any]:
-    values = [getattr(one.job, name) for name in _JOB] + [getattr(one, name) for name in _JOB_OUTCOME]
-    return [none_for_odd(value) if isinstance(value, float) else value for value in values]
-
-
-def _job_outcome(values: dict[str, Any]) -> JobOutcome:
-    """Return an outcome by the names of its columns; those that an older file lacks have their defaults."""
-    values["slo_s"] = _infinite(values["slo_s"])
-    values["other_scale_factors"] = tuple(values.get("other_scale_factors", ()))
-    for name in ("first_start_s", "finish_s"):
-        values[name] = math.nan if values[name] is None else values[name]
-    job = Job(**{name: values.pop(name) for name in _JOB})
-    return JobOutcome(job, **values)
-
-
-def _infinite(value: float | None) -> float:
-    return math.inf if value is None else value
-
-
-def _round_series(data: Any, num_types: int) -> RoundSeries:
-    return RoundSeries(
-        np.array(data["start_s"], dtype=np.float64),
-        np.array(data["busy_gpus"], dtype=np.int64).reshape(-1, num_types),
-        np.array(data["active_jobs"], dtype=np.int64),
-        np.array(data["waiting_jobs"], dtype=np.int64),
-    )
-
-
-def _decision_series(data: Any) -> DecisionSeries:
-    return DecisionSeries(
-        np.array(data["time_s"], dtype=np.float64),
-        np.array(data["jobs"], dtype=np.int64),
-        np.array(data["error"], dtype=np.float64),  # None becomes nan
-        np.array(data["shortfall"], dtype=np.float64),
-    )
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

@@ -102,9 +102,9 @@ def run(
     rate = np.array([rate for one in assignments for rate in candidates.steps_per_s[one.candidate]])
     lost_s = np.zeros(len(assignments))
     if options.restart_s or options.checkpoint_s:
-        cost_s = options.restart_s + options.checkpoint_s * (table.starts[job] > 0)
+        cost_s = options.restart_s + options.checkpoint_s * (table.rows["starts"][job] > 0)
         np.maximum.at(lost_s, of, np.where(renewed, 0.0, cost_s))
-    left = table.steps_left[job]
+    left = table.rows["steps_left"][job]
     fitting = rate * (options.round_s - lost_s)[of]
     whole = np.floor(fitting)
     steps = np.minimum(np.where(whole > 0, whole, fitting), left)
@@ -117,7 +117,7 @@ def run(
         end_s = np.where(failed, np.maximum(fails_s, start_s), end_s)
         is_cut = failed[of] & ~((steps >= left) & (job_end_s <= end_s[of]))
         loses_more = options.failures is not None and options.failures.loses_lease
-        taken_back = np.where(renewed, left - table.steps_saved[job], 0.0) if loses_more else 0.0
+        taken_back = np.where(renewed, left - table.rows["steps_saved"][job], 0.0) if loses_more else 0.0
         steps = np.where(is_cut, taken_back, steps)
     return RoundRuns(
         assignments,

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from placements.files import read_json, write_json
-from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
+from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.policies.policy import Policy
 from schedsearch.cluster.simulator.engine import Simulation
 from schedsearch.cluster.simulator.job_table import Progress
 from schedsearch.cluster.simulator.options import SimulationOptions
 from schedsearch.cluster.simulator.outcome import Outcome
-from schedsearch.cluster.simulator.resume import restore, to_json
+from schedsearch.cluster.simulator.resume import check_can_be_kept, restore, write_state
 from schedsearch.cluster.throughputs import Throughputs
 from schedsearch.solver.interrupts import INTERRUPTS
 
@@ -39,28 +38,32 @@ def simulate(
         trace: Jobs in the order of their arrival; may be without end if the options have a window.
         cluster: What there is.
         throughputs: Of all jobs.
-        policy: A fresh one; decides until the end.
+        policy: A fresh one; decides until the end. Where the simulation goes on, the one that was kept does.
         options: How it is run; the defaults where none are given.
         on_progress: Called before each round.
         state_path: File in which the state of an interrupted simulation is kept. Where it is there, the
-            simulation goes on from it; it is removed when the simulation is done.
+            simulation goes on from it; it is removed when the simulation is done. It is a pickle: use only
+            those of people whom you trust.
 
     Raises:
         ClusterError: A job cannot run anywhere, the trace is not in the order of arrival or ends before
-            the window, the policy gives no time to anybody, or the state is of another simulation.
+            the window, the policy gives no time to anybody, the state is of another simulation, or it cannot
+            be kept.
         KeyboardInterrupt: There was a Ctrl-C, and no file is given for the state.
     """
     simulation = Simulation(trace, cluster, throughputs, policy, options or SimulationOptions())
     path = None if state_path is None else Path(state_path)
-    if path is not None and path.exists():
-        restore(simulation, read_json(path, "the state of an interrupted simulation", ClusterError), path)
+    if path is not None:
+        check_can_be_kept(policy)
+        if path.exists():
+            restore(simulation, path)
     with INTERRUPTS.answered() as ending:
         simulation.run(on_progress)
     if ending.interrupted and path is None:
         raise KeyboardInterrupt
     if ending.interrupted and path is not None:
         simulation.reason = FROM_KEYBOARD
-        write_json(path, to_json(simulation))
+        write_state(simulation, path)
     elif path is not None:
         path.unlink(missing_ok=True)
     return simulation.outcome()

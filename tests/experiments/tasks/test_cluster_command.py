@@ -188,10 +188,10 @@ def test_ctrl_c_keeps_the_state_and_the_same_command_goes_on(command, data: str,
     error = process.communicate(timeout=120)[1]
     assert process.returncode == 130, error
     assert "goes on there" in error.splitlines()[-1]
-    assert (tmp_path / "out/state.json").is_file()
+    assert (tmp_path / "out/state.pkl").is_file()
     assert json.loads((tmp_path / "out/cluster.json").read_text())["ended_early"]
     assert command("cluster", *given).returncode == 0
-    assert not (tmp_path / "out/state.json").exists()
+    assert not (tmp_path / "out/state.pkl").exists()
     resumed = json.loads((tmp_path / "out/cluster.json").read_text())
     assert command("cluster", *given, f"hydra.run.dir={tmp_path / 'whole'}").returncode == 0
     whole = json.loads((tmp_path / "whole/cluster.json").read_text())

@@ -52,12 +52,6 @@ class Drawn:
         usage = (used / np.maximum(demand.workers[: len(used)], 1)).max(initial=1.0)
         return Allocation(demand, drawn / max(times, usage), 0.0)
 
-    def state_to_json(self) -> int:
-        return self.calls
-
-    def restore_state(self, data: int) -> None:
-        self.calls = data
-
 
 def throughputs_of(
     rates: Mapping[str, Mapping[str, float]], scale_factors: tuple[int, ...] = (1,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -72,7 +73,7 @@ def test_a_pair_that_ran_is_measured(learns: bool) -> None:
     assert policy.allocate(demand).rates == pytest.approx([1.0, 1.0], rel=1e-3)
     again = policy.allocate(demand).rates
     assert again == pytest.approx([5.0, 5.0] if learns else [1.0, 1.0], rel=1e-3)
-    assert policy.state_to_json()["learned"] == ([["a", "b", 1, "v100", 1.0, 1.0]] if learns else [])
+    assert policy._learned == ({("a", "b", 1, "v100"): (1.0, 1.0)} if learns else {})
 
 
 def test_resumed_it_knows_what_it_learned(tmp_path: Path) -> None:
@@ -82,7 +83,7 @@ def test_resumed_it_knows_what_it_learned(tmp_path: Path) -> None:
     jobs = [
         Job(str(n), random.choice("abcdef"), random.uniform(2e4, 9e4), arrival_s=900.0 * n) for n in range(20)
     ]
-    cluster, state = GpuCluster({"v100": 3}), tmp_path / "state.json"
+    cluster, state = GpuCluster({"v100": 3}), tmp_path / "state.pkl"
 
     def simulated(at: int | None = None) -> tuple[EstimatingPolicy, dict[str, object]]:
         left = at
@@ -98,13 +99,13 @@ def test_resumed_it_knows_what_it_learned(tmp_path: Path) -> None:
         return policy, outcome_to_json(found)
 
     policy, whole = simulated()
-    assert policy.state_to_json()["learned"]
-    simulated(at=30)
-    assert state.exists()
-    resumed, found = simulated()
+    assert policy._learned
+    interrupted, _ = simulated(at=30)
+    _, kept = pickle.loads(state.read_bytes())
+    assert kept["policy"]._learned == interrupted._learned != {}
+    assert kept["policy"]._estimated.pairs == interrupted._estimated.pairs
+    _, found = simulated()
     assert found == whole
-    assert resumed.state_to_json() == policy.state_to_json()
-    assert resumed._estimated.pairs == policy._estimated.pairs
 
 
 def test_what_is_profiled_is_what_was_asked_for() -> None:

@@ -249,7 +249,7 @@ def job(**fields: object) -> dict[str, Any]:
         ),
         (
             {"pairs": [{"jobs": ["a", "b"], "v100": 1}]},
-            "pairs[0].v100: 1 is not the throughputs of both jobs",
+            "pairs[0].v100: 1 is not the throughputs of two jobs",
         ),
         ({"pairs": [{"v100": [1, 1]}]}, "pairs[0]: lacks the field 'jobs'; add it"),
         (

@@ -122,7 +122,7 @@ def test_an_interrupted_study_goes_on_in_the_run_where_it_was(
         "frontier",
         "highest_clocks",
     ]
-    assert len([*tmp_path.glob("least_carbon_*_state.json")]) == 1
+    assert len([*tmp_path.glob("least_carbon_*_state.pkl")]) == 1
     written = {path: path.stat().st_mtime_ns for path in tmp_path.glob("[fh]*.json")}
     resumed = study(TABLE, jobs, CLUSTER, options, directory=tmp_path)
     assert {path: path.stat().st_mtime_ns for path in written} == written

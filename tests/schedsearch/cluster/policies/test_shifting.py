@@ -203,7 +203,7 @@ def test_a_job_promised_little_beside_slos_is_promised_more_when_these_are_done(
     )
     assert policy.allocate(on_one_gpu(hurried, other)).rates == pytest.approx([1.0, 0.0], abs=1e-4)
     dear = policy.allocate(on_one_gpu(other, now_s=1000.0))
-    assert policy.state_to_json() == {"other": pytest.approx(1100.0)}  # half the speed it would have alone
+    assert policy._promised_s == {"other": pytest.approx(1100.0)}  # half the speed it would have alone
     assert dear.rates == pytest.approx([0.5], rel=1e-5)
     later = policy.allocate(on_one_gpu(replace(other, steps_left=30.0), now_s=1060.0))
     assert later.rates == pytest.approx([30 / 40], rel=1e-5)
@@ -214,7 +214,7 @@ def test_a_promise_that_nothing_keeps_is_made_anew() -> None:
     other = ActiveJob(Job("other", "any", 50.0), 50.0)
     policy.allocate(on_one_gpu(other))
     policy.allocate(on_one_gpu(other, now_s=60.0))  # its GPU was away
-    assert policy.state_to_json() == {"other": pytest.approx(160.0)}
+    assert policy._promised_s == {"other": pytest.approx(160.0)}
 
 
 @pytest.mark.parametrize(("signal", "horizon_s", "field"), [((), 10.0, "signal"), (DAY, 0.0, "horizon_s")])

@@ -66,23 +66,35 @@ def test_speeds_by_model_and_type(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
-        ("aws_eu-1.csv", AWS.replace("1.2\n", "free\n"), "line 2, dollars_per_hour: 'free' is not a number"),
+        (
+            "aws_eu-1.csv",
+            AWS.replace("1.2\n", "free\n"),
+            "line 2, column dollars_per_hour: 'free' is not a number",
+        ),
         (
             "aws_eu-1.csv",
             AWS.replace(",0.2\n", ",-0.2\n"),
-            "line 4, dollars_per_hour: '-0.2' is not a number",
+            "line 4, column dollars_per_hour: -0.2 is not a number",
         ),
-        ("aws_eu-1.csv", AWS.replace(",eu-1b,1.2", ",eu-1b"), "line 2: has not the 4 fields of line 1; comp"),
+        ("aws_eu-1.csv", AWS.replace(",eu-1b,1.2", ",eu-1b"), "line 2: has 3 cells for 4 columns; the col"),
         (
             "aws_eu-1.csv",
             AWS.replace("p2.xlarge", "m5.large"),
             "line 4: instance 'm5.large' is not known; le",
         ),
-        ("aws_eu-1.csv", AWS.replace("2020-03-04T", "yesterday"), "line 2, timestamp_utc: 'yesterday10:00"),
-        ("aws_eu-1.csv", AWS.replace("zone", "place"), "lacks the column 'zone'; add it"),
-        ("aws_eu-1.csv", AWS.splitlines()[0], "has no prices; give at least one row"),
-        ("azure.csv", AZURE_FILE.replace("v100,1,", "v100,0,"), "line 2, gpus: '0' is not a number of GPUs"),
-        ("gcp.csv", "zone\n", "lacks the column 'timestamp_utc'; add it"),
+        (
+            "aws_eu-1.csv",
+            AWS.replace("2020-03-04T", "yesterday"),
+            "line 2, column timestamp_utc: 'yesterday10:00",
+        ),
+        ("aws_eu-1.csv", AWS.replace("zone", "place"), "line 1: lacks the column 'zone'; the columns"),
+        ("aws_eu-1.csv", AWS.splitlines()[0], "has no rows below the header; give at least one"),
+        (
+            "azure.csv",
+            AZURE_FILE.replace("v100,1,", "v100,0,"),
+            "line 2, column gpus: 0 is not a number of",
+        ),
+        ("gcp.csv", "zone\n", "lacks the column 'timestamp_utc'; the columns"),
     ],
 )
 def test_a_wrong_price_is_a_line(tmp_path: Path, file: str, text: str, message: str) -> None:
@@ -96,10 +108,13 @@ def test_a_wrong_price_is_a_line(tmp_path: Path, file: str, text: str, message: 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (SPEEDS + "quick,1,2\n", "line 4: model 'quick' is empty or in two rows; name each model once"),
-        (SPEEDS.replace("1.0", "fast"), "line 2, k80_steps_per_s: 'fast' is not a number above 0; give one"),
+        (SPEEDS + "quick,1,2\n", "line 4: model 'quick' is in two rows; name each model once"),
+        (
+            SPEEDS.replace("1.0", "fast"),
+            "line 2, column k80_steps_per_s: 'fast' is not a number above 0",
+        ),
         ("model,v100_steps_per_s\nslow,\n", "line 2: 'slow' has no speed; give TYPE_steps_per_s of at least"),
-        ("model\n", "has no models; give at least one row"),
+        ("model\n", "has no rows below the header; give at least one"),
     ],
 )
 def test_a_wrong_speed_is_a_line(tmp_path: Path, text: str, message: str) -> None:

@@ -59,7 +59,7 @@ def run(on_progress: InterruptAt | None = None, state: Path | None = None, jobs:
 
 @pytest.mark.parametrize("number", [1, 2, 7, 23, 60])
 def test_resumed_simulations_are_the_same_bit_for_bit(number: int, tmp_path: Path) -> None:
-    state = tmp_path / "state.json"
+    state = tmp_path / "state.pkl"
     first = run(InterruptAt(number, by_signal=number == 7), state)
     assert first.is_interrupted
     assert first.missing.startswith("interrupted from the keyboard: ")
@@ -74,7 +74,7 @@ def test_resumed_simulations_are_the_same_bit_for_bit(number: int, tmp_path: Pat
 
 
 def test_a_state_of_another_simulation_is_refused(tmp_path: Path) -> None:
-    state = tmp_path / "state.json"
+    state = tmp_path / "state.pkl"
     run(InterruptAt(9), state)
     with pytest.raises(ClusterError, match="is of another simulation, whose options differs"):
         simulate(JOBS, CLUSTER, THROUGHPUTS, Drawn(5, True), replace(OPTIONS, seed=4), state_path=state)
@@ -139,7 +139,7 @@ def test_policies_that_know_what_they_did_before_go_on(name: str, parts: int | N
             jobs, cluster, THROUGHPUTS, policy, SimulationOptions(reset_s=0.0), on_progress, state
         )
 
-    state = tmp_path / "state.json"
+    state = tmp_path / "state.pkl"
     assert simulated(InterruptAt(40)).is_interrupted
     assert outcome_to_json(simulated()) == outcome_to_json(simulated())
 
@@ -147,3 +147,11 @@ def test_policies_that_know_what_they_did_before_go_on(name: str, parts: int | N
 def test_without_a_file_for_its_state_an_interrupted_simulation_is_no_result() -> None:
     with pytest.raises(KeyboardInterrupt):
         run(InterruptAt(7, by_signal=True))
+
+
+def test_a_policy_that_cannot_be_kept_is_told_before_anything_is_simulated(tmp_path: Path) -> None:
+    class Local(Drawn):
+        pass
+
+    with pytest.raises(ClusterError, match="policy drawn: its state cannot be kept .*define its class in a"):
+        simulate(JOBS, CLUSTER, THROUGHPUTS, Local(5), OPTIONS, state_path=tmp_path / "state.pkl")
