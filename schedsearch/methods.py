@@ -14,7 +14,7 @@ from placements import Placement
 from placements.placement_file import placement_to_dict
 from schedsearch.modulo.given import BeginWith, plain_orders
 from schedsearch.modulo.result import Progress, SearchError, SearchResult
-from schedsearch.modulo.search import OBJECTIVES, search
+from schedsearch.modulo.search import OBJECTIVES, search, seconds_of
 
 Report = Callable[[Progress], None]
 """What is told how far a search is."""
@@ -29,7 +29,7 @@ class SearchRequest:
         num_micro_batches: Of the schedule.
         method: A key of `METHODS`.
         micro_batches_per_repetend: See `schedsearch.modulo.search.search`, as for the rest. Tessel's
-            repetends have one, and its two methods make no use of the next three.
+            repetends have one, and its two methods make no use of the next three, nor of strategies.
         begin_with: A schedule or a result that the answer is to be no worse than; `modulo` alone takes one.
     """
 
@@ -40,9 +40,12 @@ class SearchRequest:
     most_micro_batches_per_repetend: int = 3
     objectives: tuple[str, ...] = OBJECTIVES
     solver: str = "portfolio"
-    time_limit_s: float = 20.0
+    time_limit_s: float | None = None
+    work_limit: float | None = None
     seed: int = 0
     begin_with: BeginWith | None = None
+    strategies: tuple[str, ...] | None = None
+    without: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the request as plain data, the placement in its file form.
@@ -84,8 +87,11 @@ def _modulo(request: SearchRequest, on_progress: Report) -> SearchResult:
         objectives=request.objectives,
         solver=request.solver,
         time_limit_s=request.time_limit_s,
+        work_limit=request.work_limit,
         seed=request.seed,
         begin_with=request.begin_with,
+        strategies=request.strategies,
+        without=request.without,
         on_progress=on_progress,
     )
 
@@ -97,7 +103,7 @@ def _tessel(request: SearchRequest, on_progress: Report) -> SearchResult:
     return tessel(
         request.placement,
         request.num_micro_batches,
-        time_limit_s=request.time_limit_s,
+        time_limit_s=seconds_of(request.time_limit_s, None),
         seed=request.seed,
         on_progress=on_progress,
     )
@@ -110,7 +116,7 @@ def _time_optimal(request: SearchRequest, on_progress: Report) -> SearchResult:
     return time_optimal(
         request.placement,
         request.num_micro_batches,
-        time_limit_s=request.time_limit_s,
+        time_limit_s=seconds_of(request.time_limit_s, None),
         seed=request.seed,
         on_progress=on_progress,
     )
@@ -128,6 +134,11 @@ def _require_what_tessel_knows(request: SearchRequest) -> None:
     if request.begin_with is not None:
         raise SearchError(
             f"search.begin_with: {request.method} begins with nothing; leave it out or use "
+            "search.method=modulo"
+        )
+    if request.work_limit is not None:
+        raise SearchError(
+            f"search.work_limit: {request.method} does not count its work; give search.time_limit_s or use "
             "search.method=modulo"
         )
     if request.micro_batches_per_repetend not in (None, 1):

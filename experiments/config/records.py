@@ -84,9 +84,12 @@ class SearchOptions:
     most_micro_batches_per_repetend: int
     objectives: list[Any]
     solver: str
-    time_limit_s: float
+    time_limit_s: float | None
+    work_limit: float | None
     seed: int
     begin_with: str | None
+    strategies: list[Any] | None
+    without: list[Any]
     cache_dir: str | None
     export: str | None
 

@@ -75,8 +75,8 @@ def search_request(options: Options, placement: Placement) -> SearchRequest:
 def search_limits(chosen: SearchOptions) -> dict[str, Any]:
     """Return what the options ask of any search, whatever the placement and the number of micro-batches."""
     of_one = {"placement", "num_micro_batches", "begin_with"}
-    names = {field.name for field in fields(SearchRequest)} - of_one - {"objectives"}
-    return {name: getattr(chosen, name) for name in names} | {"objectives": tuple(chosen.objectives)}
+    limits = {name: getattr(chosen, name) for name in {each.name for each in fields(SearchRequest)} - of_one}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in limits.items()}
 
 
 def cache_directory(value: str | None, where: str = "cache_dir") -> Path | None:

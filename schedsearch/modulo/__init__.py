@@ -12,6 +12,7 @@ read:
 - `critical_swaps`: steps from one order to the next, compiled.
 - `annealing`: the best order that such steps lead to.
 - `many_blocks`: what finds shorter periods where whole repetends are too large a question.
+- `strategies`: these and others by name, as objects that a search runs one after the other.
 - `sweep`: the period, size by size.
 - `finite_schedule`: the objectives after the period, and the asked number of micro-batches.
 - `search`: all of these in turn.

@@ -94,14 +94,15 @@ class EndedBy(StrEnum):
     PROOF = "proof"
     NOTHING_LEFT = "nothing left to try"
     TIME_LIMIT = "time limit"
+    WORK_LIMIT = "work limit"
     INTERRUPT = "interrupt"
 
     @classmethod
-    def of(cls, *, interrupted: bool, proved: bool, out_of_time: bool) -> EndedBy:
+    def of(cls, *, interrupted: bool, proved: bool, out_of_time: bool, out_of_work: bool = False) -> EndedBy:
         """Return what ended a search that all this is true of."""
-        if interrupted:
-            return cls.INTERRUPT
-        return cls.PROOF if proved else cls.TIME_LIMIT if out_of_time else cls.NOTHING_LEFT
+        true_of = {cls.INTERRUPT: interrupted, cls.PROOF: proved, cls.TIME_LIMIT: out_of_time}
+        true_of |= {cls.WORK_LIMIT: out_of_work, cls.NOTHING_LEFT: True}
+        return next(each for each, is_true in true_of.items() if is_true)
 
 
 def proved_text(*subjects: str) -> str:
@@ -131,6 +132,23 @@ class Tried:
     bound: int
     refuted: int | None
     seconds: float
+
+
+@dataclass(frozen=True)
+class StrategyWork:
+    """What a strategy cost and brought in a search.
+
+    Attributes:
+        name: Name of the strategy.
+        work: Units of counted work, each of about a second.
+        improvements: How often it made the period shorter.
+        gain: Share by which it made the period shorter, all its improvements together, from 0 to 1.
+    """
+
+    name: str
+    work: float = 0.0
+    improvements: int = 0
+    gain: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -177,6 +195,7 @@ class SearchResult(Shown):
         by_in_flight: What Tessel's search knew after the repetends of one micro-batch, of up to two, and so
             on; empty after other searches.
         device_span_bound: Ticks that the longest device span of no schedule of as many micro-batches beats.
+        strategies: What each strategy for the period cost and brought, in the order in which they began.
     """
 
     status: Status
@@ -197,6 +216,7 @@ class SearchResult(Shown):
     universal_bound: float = 0.0
     by_in_flight: tuple[InFlightPeriod, ...] = ()
     device_span_bound: int = 0
+    strategies: tuple[StrategyWork, ...] = ()
 
     @property
     def interrupted(self) -> bool:

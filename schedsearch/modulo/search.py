@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import SupportsIndex
@@ -26,6 +27,8 @@ from schedsearch.modulo.result import (
     SearchResult,
     Status,
 )
+from schedsearch.modulo.strategies.registry import chosen
+from schedsearch.modulo.strategies.strategy import Strategy
 from schedsearch.modulo.sweep import Sweep
 from schedsearch.solver.effort import Effort, OutOfTimeError
 from schedsearch.solver.interrupts import INTERRUPTS
@@ -33,6 +36,9 @@ from schedsearch.solver.portfolio import SOLVERS
 
 OBJECTIVES = (Objective.PERIOD, Objective.MAKESPAN)
 """What is made least by default, in this order."""
+
+TIME_LIMIT_S = 20.0
+"""Seconds that a search has where neither time nor work is limited."""
 
 _FIRST_ROUND = 2.5
 """Work of the first round, in units of about a second; half of each is for the period until it is proved."""
@@ -58,9 +64,12 @@ def search(
     most_micro_batches_per_repetend: int = 3,
     objectives: Sequence[str] = OBJECTIVES,
     solver: str = "portfolio",
-    time_limit_s: float = 20.0,
+    time_limit_s: float | None = None,
+    work_limit: float | None = None,
     seed: int = 0,
     begin_with: BeginWith | None = None,
+    strategies: Sequence[str | Strategy] | None = None,
+    without: Collection[str] = (),
     on_progress: Callable[[Progress], None] | None = None,
 ) -> SearchResult:
     """Search the repetend of least period under each device's memory, and unroll it.
@@ -86,10 +95,16 @@ def search(
             makespan or the device span can only be the last; one of them alone needs no period.
         solver: A key of `SOLVERS`.
         time_limit_s: Seconds for the whole search; the best schedule found until then is returned. Those that
-            numba compiles, once after an installation, are not counted.
+            numba compiles, once after an installation, are not counted. None: `TIME_LIMIT_S`, or no limit
+            where there is a limit of work.
+        work_limit: Units of counted work after which to end, each of about a second on one core; None for
+            no limit. A search that it ends has the same answer on any machine, busy or not.
         seed: Of the random choices, 0 to a million.
         begin_with: A schedule, or what another search found: the answer is then no worse than this one is
             with the options given here. See `schedsearch.modulo.given.given_on`.
+        strategies: What the period is searched with: names of `schedsearch.modulo.strategies.registry`, or
+            objects of one's own, in the order in which they run; None for all.
+        without: Names of strategies to leave out.
         on_progress: Called with the first schedule found, and after each query.
 
     Raises:
@@ -105,7 +120,7 @@ def search(
     before, after = _around_period(wanted)
     _check_arguments(
         solver,
-        time_limit_s,
+        {"time_limit_s": time_limit_s, "work_limit": work_limit},
         seed,
         num_micro_batches=num_micro_batches,
         micro_batches_per_repetend=micro_batches_per_repetend,
@@ -113,10 +128,11 @@ def search(
     )
     require_capacity(placement)
     given = Given() if begin_with is None else given_on(placement, num_micro_batches, begin_with)
+    used = chosen(strategies, without)
     began = time.monotonic()
-    effort = Effort(began + min(time_limit_s, _LONGEST_S))
+    effort = Effort(began + min(seconds_of(time_limit_s, work_limit), _LONGEST_S))
     asking = Asking(SOLVERS[solver](), seed, began, effort, on_progress or (lambda _: None))
-    sweep = Sweep(placement, before, asking, given.repetend)
+    sweep = Sweep(placement, before, asking, given.repetend, *used)
     last = wanted[-1] if wanted[-1] in FINITE else Objective.MAKESPAN
     finite = FiniteSchedule(
         placement, num_micro_batches, last, given.schedule if last in wanted else None, effort
@@ -124,10 +140,12 @@ def search(
     go_on = partial(sweep.up_to, most_micro_batches_per_repetend)
     if micro_batches_per_repetend is not None:
         go_on = partial(sweep.exactly, micro_batches_per_repetend)
-    out_of_time = False
+    out_of_time = out_of_work = False
     with INTERRUPTS.answered() as ending:
         try:
-            _in_rounds(sweep, go_on if Objective.PERIOD in wanted else None, finite, after)
+            most_work = min(work_limit or math.inf, _LONGEST_S)
+            _in_rounds(sweep, go_on if Objective.PERIOD in wanted else None, finite, after, most_work)
+            out_of_work = effort.spent >= most_work
         except OutOfTimeError:
             out_of_time = True
     with contextlib.suppress(OutOfTimeError):
@@ -135,20 +153,29 @@ def search(
     result = replace(_result(sweep, finite, ending.interrupted), solver=solver)
     if Objective.PERIOD not in wanted:
         result = _without_period(result, finite, ending.interrupted)
-    proved = _is_proved(result, wanted, out_of_time)
-    ended_by = EndedBy.of(interrupted=ending.interrupted, proved=proved, out_of_time=out_of_time)
+    proved = _is_proved(result, wanted, out_of_time or out_of_work)
+    ended_by = EndedBy.of(
+        interrupted=ending.interrupted, proved=proved, out_of_time=out_of_time, out_of_work=out_of_work
+    )
     return replace(result, ended_by=ended_by)
 
 
-def _is_proved(result: SearchResult, wanted: Sequence[Objective], out_of_time: bool) -> bool:
-    """Return whether all that was to be made least is proved; of a repetend's other figures time may tell."""
+def seconds_of(time_limit_s: float | None, work_limit: float | None) -> float:
+    """Return the seconds that a search has; infinite where work alone limits it."""
+    if time_limit_s is not None:
+        return time_limit_s
+    return TIME_LIMIT_S if work_limit is None else math.inf
+
+
+def _is_proved(result: SearchResult, wanted: Sequence[Objective], was_limited: bool) -> bool:
+    """Return whether all that was to be made least is proved; of a repetend's other figures more may tell."""
     if result.schedule is None:
         return result.status is Status.INFEASIBLE
     bounds = {Objective.MAKESPAN: result.makespan_bound, Objective.DEVICE_SPAN: result.device_span_bound}
     others = set(wanted) - {Objective.PERIOD, *bounds}
     return (
         result.status is Status.OPTIMAL
-        and not (out_of_time and others)
+        and not (was_limited and others)
         and all(FINITE[each].value(result.schedule) <= bounds[each] for each in bounds if each in wanted)
     )
 
@@ -158,6 +185,7 @@ def _in_rounds(
     go_on: Callable[[float], None] | None,
     finite: FiniteSchedule,
     after: Sequence[Objective],
+    most_work: float,
 ) -> None:
     """Search the period and what follows it in rounds, each as long as all before it: iterative deepening.
 
@@ -169,6 +197,7 @@ def _in_rounds(
         go_on: What goes on with it until so much work is done; None where the period is no objective.
         finite: The search for what follows.
         after: The objectives that do.
+        most_work: Work after which the last round ends.
 
     Raises:
         OutOfTimeError: The time limit is over.
@@ -177,8 +206,8 @@ def _in_rounds(
     effort = sweep.asking.effort
     if go_on is None:
         sweep.first()
-    while effort.spent < _LONGEST_S and sweep.failure[0] is not Status.INFEASIBLE:
-        end = max(_FIRST_ROUND, 2 * effort.spent)
+    while effort.spent < most_work and sweep.failure[0] is not Status.INFEASIBLE:
+        end = min(max(_FIRST_ROUND, 2 * effort.spent), most_work)
         if go_on is not None and not sweep.is_done:
             go_on(end if finite.is_done(after) else effort.share(end, 0.5))
         if sweep.best is not None:
@@ -202,7 +231,9 @@ def _after_period(finite: FiniteSchedule, after: Sequence[Objective], end: float
         finite.shorten(end)
 
 
-def _check_arguments(solver: str, time_limit_s: float, seed: int, **at_least_one: int | None) -> None:
+def _check_arguments(
+    solver: str, limits: Mapping[str, float | None], seed: int, **at_least_one: int | None
+) -> None:
     if solver not in SOLVERS:
         raise SearchError(f"search.solver: {solver!r} is not a solver; use {' or '.join(SOLVERS)}")
     for name, number in at_least_one.items():
@@ -212,8 +243,10 @@ def _check_arguments(solver: str, time_limit_s: float, seed: int, **at_least_one
             raise SearchError(f"search.{name}: {number} is not at least 1")
     if not isinstance(seed, SupportsIndex) or not 0 <= seed <= _GREATEST_SEED:
         raise SearchError(f"search.seed: {seed!r} is not a whole number from 0 to {_GREATEST_SEED}")
-    if not time_limit_s > 0:
-        raise SearchError(f"search.time_limit_s: {time_limit_s:.15g} is not a positive number of seconds")
+    for name, limit in limits.items():
+        if limit is not None and not limit > 0:
+            unit = "seconds" if name == "time_limit_s" else "units of work"
+            raise SearchError(f"search.{name}: {limit:.15g} is not a positive number of {unit}")
 
 
 def read_objectives(names: Sequence[str]) -> tuple[Objective, ...]:
@@ -285,6 +318,7 @@ def _result(sweep: Sweep, finite: FiniteSchedule, interrupted: bool) -> SearchRe
         limits=sweep.limits,
         least_period=sweep.least_period,
         universal_bound=float(sweep.period_bound),
+        strategies=tuple(sweep.work.values()),
     )
 
 

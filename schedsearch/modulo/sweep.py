@@ -5,74 +5,29 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from placements import Placement
 from schedsearch.bounds.load_and_path import period_bound
 from schedsearch.modulo.bisection import Asking, ModuloSearch
 from schedsearch.modulo.infeasible import why_infeasible
 from schedsearch.modulo.known import Known
-from schedsearch.modulo.result import Objective, Status, Tried
+from schedsearch.modulo.result import Objective, Status, StrategyWork, Tried
+from schedsearch.modulo.strategies.beginnings import Greedy, HandMade
+from schedsearch.modulo.strategies.orders import Annealing, Neighbourhoods
+from schedsearch.modulo.strategies.registry import QUERIES, STATES
+from schedsearch.modulo.strategies.strategy import MANY_BLOCKS, SearchView, Strategy
 from schedsearch.repetend import Repetend
-from schedsearch.solver.portfolio import MANY_INSTANCES
 from schedsearch.solver.query import Answer
-from schedsearch.starts.first_repetends import (
-    Start,
-    greedy_starts,
-    hand_made_repetends,
-    simulated_repetends,
-    with_start,
-)
+from schedsearch.starts.first_repetends import Start, with_start
 from schedsearch.starts.serial import serial_period
 from schedsearch.state_space import LeastPeriod, least_period
 from schedsearch.state_space.min_cycle_ratio import MOST_STATES
 
-if TYPE_CHECKING:  # as they load numba and OR-Tools, which are slow
-    from schedsearch.modulo.many_blocks.device_beam import DeviceBeams
-    from schedsearch.modulo.many_blocks.shifted_patterns import ShiftedPatterns
-
 _SHARE_OF_ONE = 0.6
 """Share of the work that one micro-batch per repetend gets where more may follow."""
-
-_SHARE_OF_GREEDY = 0.2
-"""Share of the work after which no more greedy repetends are made: on 320 devices they take some seconds."""
-
-_SHARE_OF_HAND_MADE = 0.8
-"""Share of the work after which no more repetends of hand-made schedules are made: on 32 devices they take
-some seconds, on a hundred a minute."""
-
-_SHARE_OF_SIMULATED = 0.2
-"""Share of the work that making repetends of simulated schedules gets."""
-
-_SHARE_OF_ANNEALING = 0.5
-"""Share of the work that orders are annealed for at most."""
-
-_SHARE_OF_PATTERNS = {False: 0.15, True: 0.6}
-"""Share of the work that patterns of a few devices, shifted to the others, get where a solver can be asked
-about all blocks at once, and where there are too many."""
-
-_LINE = 32
-"""Blocks from which on orders are found from device to device where devices are a line; else a solver is as
-quick."""
-
-_SHARE_OF_DEVICE_BY_DEVICE = {False: 0.3, True: 0.85}
-"""Share of the work that it gets at most where a solver can be asked about all blocks, and where there are
-too many: what follows then rarely finds anything better."""
-
-_SHARE_OF_NEIGHBOURHOODS = 0.2
-"""Share of the work that neighbourhoods of the best repetend get where there are many blocks."""
-
-_SIZES_OF_SIMULATED = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-"""Micro-batches per repetend into which simulated schedules are folded, up to the number of devices."""
-
-_MANY_BLOCKS = 48
-"""Blocks from which on hand-made repetends come before the solver.
-
-One of many micro-batches that meets the bound is then enough.
-"""
 
 _NOT_FOUND = "no schedule was found in the time given; raise search.time_limit_s"
 
@@ -99,6 +54,9 @@ class Sweep:
         best: That of the best repetend; None before there is one.
         failure: The status and the reason while there is none.
         rounds: How often it was gone on with.
+        strategies: What finds repetends, in the order in which they run.
+        uses: Names of all strategies, these and those that ask about all blocks.
+        work: What each strategy cost and brought so far.
     """
 
     def __init__(
@@ -107,6 +65,8 @@ class Sweep:
         before: Sequence[Objective],
         asking: Asking,
         given: Repetend | None = None,
+        strategies: Sequence[Strategy] = (),
+        uses: Collection[str] = (),
     ) -> None:
         """Begin with the bounds that need no search.
 
@@ -115,7 +75,11 @@ class Sweep:
             before: Objectives before the period.
             asking: Solvers to call, in order.
             given: A repetend that the caller begins with, of any number of micro-batches.
+            strategies: What finds repetends, in the order in which they run.
+            uses: Names of all strategies, these and those that ask about all blocks.
         """
+        self.strategies = strategies
+        self.uses = uses
         self.placement = placement.per_micro_batch
         self.before = before
         self.asking = asking
@@ -130,48 +94,93 @@ class Sweep:
         self.failure = Status.UNKNOWN, _NOT_FOUND
         self.rounds = 0
         self._states_looked_at = 0
-        self._greedy = greedy_starts(self.placement, self.period_bound, asking.effort)
-        self._hand_made = hand_made_repetends(self.placement, self.period_bound, asking.effort)
-        self._simulated: Iterator[Start] | None = None
-        self._beams: DeviceBeams | None = None
-        self._patterns: ShiftedPatterns | None = None
-        self._annealed_first: dict[int, Repetend] = {}
+        self.work: dict[str, StrategyWork] = {}
 
-    def _take_hand_made_and_greedy(self, until: float) -> None:
-        """Go on with hand-made and greedy repetends, until there are no more."""
-        self._draw(self._hand_made, self.asking.effort.share(until, _SHARE_OF_HAND_MADE))
-        self._draw(self._greedy, self.asking.effort.share(until, _SHARE_OF_GREEDY))
+    def _view(self, repetends: Mapping[int, Repetend], bound: Fraction | None = None) -> SearchView:
+        """Return the search as a strategy sees it.
 
-    def _draw(self, starts: Iterator[Start], until: float) -> None:
-        """Take starts until so much work is done, or there are no more."""
-        while self.asking.effort.spent < until and (start := next(starts, None)) is not None:
-            self.starts = with_start(self.starts, start)
+        Args:
+            repetends: The best of each number of micro-batches.
+            bound: Ticks per micro-batch that no repetend beats; None for that of all repetends.
+        """
+        return SearchView(
+            self.placement,
+            self.period_bound if bound is None else bound,
+            self.asked,
+            self._most_of_starts,
+            repetends,
+            self._rate_of_starts,
+            self.asking.effort,
+            self._seed,
+            self.rounds,
+        )
+
+    @property
+    def _has_many_blocks(self) -> bool:
+        return len(self.placement.blocks) >= MANY_BLOCKS
 
     def _begin_better(self, search: ModuloSearch, until: float) -> None:
-        """Go on with all that finds shorter periods without a query of all blocks at once.
+        """Go on with the strategies that find shorter periods without a query of all blocks at once.
 
         Args:
             search: That of one micro-batch per repetend.
             until: Work after which to stop.
         """
-        self._take_hand_made_and_greedy(until)
-        if len(self.placement.blocks) >= _LINE:
-            self._go_device_by_device(search, until)
-        if self._rate_of_starts <= self.period_bound:
-            return
-        self._anneal(search, until)
-        if len(self.placement.blocks) >= _MANY_BLOCKS and self._rate_of_starts > self.period_bound:
-            self._simulate(until)
-            self._shift_patterns(until)
+        for strategy in self.strategies:
+            if self._rate_of_starts <= self.period_bound:
+                return
+            if not isinstance(strategy, Neighbourhoods):
+                self._run(strategy, until, search)
 
-    def _simulate(self, until: float) -> None:
-        """Go on with the repetends of simulated schedules, until there are no more."""
-        if self._simulated is None:
-            sizes = sorted({n for n in (*self.asked, *_SIZES_OF_SIMULATED) if n <= self._most_of_starts})
-            self._simulated = simulated_repetends(
-                self.placement, sizes, self.period_bound, self.asking.effort
+    def _run(self, strategy: Strategy, until: float, search: ModuloSearch | None = None) -> None:
+        """Take the repetends that a strategy finds with its share of the work.
+
+        Args:
+            strategy: Whatever its placements.
+            until: Work at the end of the round.
+            search: That of one micro-batch per repetend, to which each repetend of a strategy that may work
+                for long is told at once; None to tell none.
+        """
+        known = {size: start.repetend for size, start in self.starts.items()}
+        if search is not None and search.known.repetend is not None:
+            known = {1: search.known.repetend} | known
+        view = self._view(known)
+        if not (share := strategy.share(view)):
+            return
+        with self._counted(strategy.name, search):
+            for start in strategy.run(view, self.asking.effort.share(until, share)):
+                if search is not None and strategy.is_long:
+                    self._take_at_once(start, search)
+                else:
+                    self.starts = with_start(self.starts, start)
+
+    @contextlib.contextmanager
+    def _counted(self, name: str, search: ModuloSearch | None) -> Iterator[None]:
+        """Count what is done inside as the work of a strategy, and what it brings.
+
+        Args:
+            name: Name of the strategy.
+            search: The search that goes on; None where there is none.
+        """
+        spent, rate = self.asking.effort.spent, self._best_rate(search)
+        try:
+            yield
+        finally:
+            earlier = self.work.get(name, StrategyWork(name))
+            shorter = self._best_rate(search)
+            share = max(0.0, float(1 - shorter / rate))
+            self.work[name] = StrategyWork(
+                name,
+                earlier.work + self.asking.effort.spent - spent,
+                earlier.improvements + (shorter < rate),
+                1 - (1 - earlier.gain) * (1 - share),
             )
-        self._draw(self._simulated, self.asking.effort.share(until, _SHARE_OF_SIMULATED))
+
+    def _best_rate(self, search: ModuloSearch | None) -> Fraction:
+        """Return the ticks per micro-batch of the best repetend; before any, of one block after another."""
+        known = [each.known for each in (self.best, search) if each is not None]
+        rates = [each.period_per_micro_batch for each in known if each.repetend is not None]
+        return min([*rates, Fraction(self._rate_of_starts)])
 
     @property
     def _most_of_starts(self) -> int:
@@ -188,45 +197,6 @@ class Sweep:
         ]
         return min(rates, default=serial_period(self.placement))
 
-    def _go_device_by_device(self, search: ModuloSearch, until: float) -> None:
-        """Take the repetends whose orders are found from device to device, each at once: it may take long."""
-        # numba is slow to load
-        from schedsearch.modulo.many_blocks.device_beam import DeviceBeams
-        from schedsearch.solver.compiling import without_compilation
-
-        many = len(self.placement.blocks) >= _MANY_BLOCKS
-        end, known = self.asking.effort.share(until, _SHARE_OF_DEVICE_BY_DEVICE[many]), self._rate_of_starts
-        sizes = range(1, self._most_of_starts + 1) if len(self.asked) > 1 else self.asked
-        self._beams = self._beams or DeviceBeams(self.placement, sizes, self.asking.seed)
-        with without_compilation(self.asking.effort):
-            for repetend in self._beams.shorter(self.period_bound, known, self.asking.effort, end):
-                self._take_at_once(Start(repetend, "orders found from device to device"), search)
-
-    def _anneal(self, search: ModuloSearch, until: float) -> None:
-        """Take the repetends to which annealing leads from the best so far, each at once."""
-        # numba is slow to load
-        from schedsearch.modulo.annealing import annealed
-        from schedsearch.solver.compiling import without_compilation
-
-        assert search.known.repetend is not None
-        known = {1: search.known.repetend}
-        known |= {size: start.repetend for size, start in self.starts.items()}
-        self._annealed_first = self._annealed_first or known
-        end = self.asking.effort.share(until, _SHARE_OF_ANNEALING)
-        found = annealed(
-            known,
-            self.asked,
-            self.period_bound,
-            self.asking.effort,
-            end,
-            self._seed,
-            self._annealed_first,
-            self.rounds - 1,
-        )
-        with without_compilation(self.asking.effort):
-            for repetend in found:
-                self._take_at_once(Start(repetend, "annealing"), search)
-
     def _take_at_once(self, start: Start, search: ModuloSearch) -> None:
         """Take a better start, tell of it, and keep it should the search be interrupted.
 
@@ -241,18 +211,6 @@ class Sweep:
             search.report(Objective.PERIOD, start.made_by)
         elif len(self.asked) > 1:
             self._take(size)
-
-    def _shift_patterns(self, until: float) -> None:
-        """Take the repetends of one micro-batch in which a few devices' pattern serves all."""
-        # OR-Tools is slow to load
-        from schedsearch.modulo.many_blocks.shifted_patterns import ShiftedPatterns
-
-        known = self._rate_of_starts
-        many = len(self.placement.blocks) >= MANY_INSTANCES
-        end = self.asking.effort.share(until, _SHARE_OF_PATTERNS[many])
-        self._patterns = self._patterns or ShiftedPatterns(self.placement, self.asking.seed)
-        for devices, repetend in self._patterns.shorter(self.period_bound, known, self.asking.effort, end):
-            self.starts[1] = Start(repetend, f"pattern of {devices} devices")
 
     def first(self) -> None:
         """Find some repetend, and make nothing of it less."""
@@ -332,7 +290,7 @@ class Sweep:
     @property
     def _queries_first(self) -> bool:
         """Whether a round begins with queries: of few blocks the solver may soon know."""
-        return self.rounds > 1 and len(self.placement.blocks) < _MANY_BLOCKS
+        return self.rounds > 1 and not self._has_many_blocks
 
     def _begin_round(self, asked: tuple[int, ...], until: float) -> None:
         """Begin a round for some numbers of micro-batches with the best repetend of each so far.
@@ -346,8 +304,10 @@ class Sweep:
                 start = Start(search.known.repetend, "the round before")
                 self.starts = with_start(self.starts, start)
 
-        if len(self.placement.blocks) >= _MANY_BLOCKS and not self.before:
-            self._take_hand_made_and_greedy(until)
+        if self._has_many_blocks and not self.before:
+            for strategy in self.strategies:
+                if isinstance(strategy, HandMade | Greedy):
+                    self._run(strategy, until)
 
     @property
     def _seed(self) -> int:
@@ -441,24 +401,30 @@ class Sweep:
         """
         share = 1.0
         if not self.before:
-            many = len(self.placement.blocks) >= _MANY_BLOCKS
-            share = 1 - _SHARE_OF_NEIGHBOURHOODS if many else 1 - self._queries_first * _SHARE_OF_ANNEALING
+            kept = [
+                strategy for strategy in self.strategies if isinstance(strategy, Neighbourhoods | Annealing)
+            ]
+            later = Neighbourhoods if self._has_many_blocks else Annealing
+            if self._has_many_blocks or self._queries_first:
+                share -= sum(each.share(self._view({})) for each in kept if isinstance(each, later))
         return self.asking.effort.share(until, share)
 
     def _shorten(self, until: float) -> None:
         """Shorten the best repetend by ordering parts of it anew, with the work left."""
         if self.best is None or self.is_proved or self.before or self.asking.effort.spent >= until:
             return
-        # OR-Tools is slow to load
-        from schedsearch.modulo.many_blocks.shorten_period import shorten_period
-
         search = self.best
         assert search.known.repetend is not None
         bound = Fraction(search.known.bound[Objective.PERIOD], search.known.micro_batches)
-        for shorter in shorten_period(search.known.repetend, bound, self.asking.effort, until, self._seed):
-            search.known = replace(search.known.without_limits([Objective.PERIOD]), repetend=shorter)
-            search.known = search.known.with_limit(Objective.PERIOD)
-            search.report(Objective.PERIOD, "neighbourhood")
+        view = self._view({search.known.micro_batches: search.known.repetend}, bound)
+        for strategy in self.strategies:
+            if isinstance(strategy, Neighbourhoods):
+                with self._counted(strategy.name, search):
+                    for start in strategy.run(view, until):
+                        search.known = replace(
+                            search.known.without_limits([Objective.PERIOD]), repetend=start.repetend
+                        ).with_limit(Objective.PERIOD)
+                        search.report(Objective.PERIOD, start.made_by)
 
     def _takes_what_is_proved(self, most: int) -> bool:
         """Take a large hand-made repetend if it meets the bound; return whether there is one.
@@ -529,21 +495,31 @@ class Sweep:
                     self._explain(answer)
                 return search
             search.report(Objective.PERIOD, self._name_of_start(1, "one block after another"))
-            if not self.before and not search.look_at_bound():
+            if not self.before and not self._looks_at_bound(search):
                 if not self._queries_first:
                     self._begin_better(search, until)
                 search.until = self.asking.effort.share(until, share)
                 search.known = self._with_best_start(search.known)
                 if search.known.repetend is not None:
                     search.report(Objective.PERIOD, self._name_of_start(1, "one block after another"))
-            search.minimise_in_turn((*self.before, Objective.PERIOD))
+            if self.before or QUERIES in self.uses:
+                with self._counted(QUERIES, search):
+                    search.minimise_in_turn((*self.before, Objective.PERIOD))
         if not self.is_proved:
             self._raise_bound(until)
         return search
 
+    def _looks_at_bound(self, search: ModuloSearch) -> bool:
+        """Ask whether the period can meet its bound; return whether it does."""
+        if QUERIES not in self.uses:
+            return not search.known.is_open(Objective.PERIOD)
+        with self._counted(QUERIES, search):
+            return search.look_at_bound()
+
     def _minimise_period(self, search: ModuloSearch) -> None:
-        with self._recorded(search):
-            search.minimise(Objective.PERIOD)
+        if QUERIES in self.uses:
+            with self._counted(QUERIES, search), self._recorded(search):
+                search.minimise(Objective.PERIOD)
 
     @contextlib.contextmanager
     def _recorded(self, search: ModuloSearch) -> Iterator[None]:
@@ -572,6 +548,8 @@ class Sweep:
         """Raise the bound to what the state-space search proves, if there are few enough states."""
         assert self.best is not None
         earlier, effort = self.least_period, self.asking.effort
+        if STATES not in self.uses:
+            return
         if earlier is not None and len(earlier.devices) == self.placement.num_devices:
             return  # that of all devices together
         work = (until - effort.spent) * _SHARE_OF_STATES
@@ -585,7 +563,8 @@ class Sweep:
             most_states=most,
         )
         self._states_looked_at = most
-        effort.spend(most * _WORK_OF_STATE)
+        with self._counted(STATES, None):
+            effort.spend(most * _WORK_OF_STATE)
         if found is None or (earlier is not None and found.ticks < earlier.ticks):
             return
         self.least_period = found

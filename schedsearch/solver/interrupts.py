@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -125,7 +127,10 @@ _LOOK_S = 0.02
 
 
 def interruptible(
-    solve: Callable[[], Result], stop: Callable[[], None], unwanted: threading.Event | None = None
+    solve: Callable[[], Result],
+    stop: Callable[[], None],
+    unwanted: threading.Event | None = None,
+    cpu_limit_s: float = math.inf,
 ) -> Result:
     """Return what a solver's call returns, unless Ctrl-C comes first.
 
@@ -137,16 +142,24 @@ def interruptible(
         stop: What makes it return soon; may be called several times.
         unwanted: Set by another thread that wants no result any more; what the call, stopped, returns is
             returned then.
+        cpu_limit_s: Seconds of a core after which it is stopped; how busy the machine is does not matter.
 
     Raises:
         KeyboardInterrupt: There was a Ctrl-C.
     """
+    clocks: list[int] = []
+
+    def timed() -> Result:
+        clocks.append(time.pthread_getcpuclockid(threading.get_ident()))
+        return solve()
+
     with INTERRUPTS.threads(1) as executor:
-        solving = executor.submit(solve)
+        solving = executor.submit(timed)
         try:
             while not wait([solving], timeout=_LOOK_S).done:
                 INTERRUPTS.raise_if_seen()
-                if unwanted is not None and unwanted.is_set():
+                is_unwanted = unwanted is not None and unwanted.is_set()
+                if is_unwanted or any(time.clock_gettime(clock) > cpu_limit_s for clock in clocks):
                     stop()
             INTERRUPTS.raise_if_seen()
         except BaseException:

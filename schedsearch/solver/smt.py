@@ -23,9 +23,9 @@ _WORK = 9_000_000
 """Z3's `rlimit` for a unit of work: it counted 5.6 to 14.5 million a second, one core, of those of 48
 questions that took half a second or more."""
 
-_SECONDS_FOR_WORK = 1.0, 6.0
-"""Seconds after which to give up, at least and for each unit of work, which takes 0.6 to 1.6 s: rarely Z3
-counts next to nothing for minutes (a loop of two chunks on 16 devices, three micro-batches)."""
+_CPU_SECONDS_FOR_WORK = 1.0, 6.0
+"""Seconds of a core after which to give up, at least and for each unit of work, which takes 0.6 to 1.6 s:
+rarely Z3 counts next to nothing for minutes (a loop of two chunks on 16 devices, three micro-batches)."""
 
 _WORK_OF_CONSTRAINT = 2.5e-4
 """Units of work to make a constraint of a model."""
@@ -192,15 +192,16 @@ class _Model:
         """Return the answer to the model as it is now."""
         solver = z3.SolverFor("QF_LIA", self.context)
         solver.add(self.constraints)
-        timeout_s = min(timeout_s, _SECONDS_FOR_WORK[0] + _SECONDS_FOR_WORK[1] * work)
         solver.set("timeout", max(1, int(timeout_s * 1000)))
         solver.set("random_seed", seed)
         solver.set("ctrl_c", False)
         if work * _WORK <= _MOST_RLIMIT:
             solver.set("rlimit", int(work * _WORK))
-        verdict = interruptible(solver.check, solver.interrupt, unwanted)
-        counted = solver.statistics().get_key_value("rlimit count")
-        spend(min(counted / _WORK, work) + len(self.constraints) * _WORK_OF_CONSTRAINT)
+        cpu_limit_s = _CPU_SECONDS_FOR_WORK[0] + _CPU_SECONDS_FOR_WORK[1] * work
+        verdict = interruptible(solver.check, solver.interrupt, unwanted, cpu_limit_s)
+        counted = solver.statistics().get_key_value("rlimit count") / _WORK
+        spent = work if verdict == z3.unknown and work < math.inf else min(counted, work)
+        spend(spent + len(self.constraints) * _WORK_OF_CONSTRAINT)
         if verdict == z3.sat:
             return Answer.YES, self.repetend(solver.model())
         return (Answer.NO if verdict == z3.unsat else Answer.UNKNOWN), None

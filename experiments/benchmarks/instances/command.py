@@ -82,7 +82,7 @@ def _action(
     return parser
 
 
-def _chosen(folder: Path, names: Sequence[str]) -> list[Instance]:
+def chosen_instances(folder: Path, names: Sequence[str]) -> list[Instance]:
     """Return the instances of some groups or names; all where there are none."""
     instances = read_instances(sorted(folder.glob("*.yaml")))
     known = {name for each in instances for name in (each.name, each.group)}
@@ -102,12 +102,12 @@ def by_turns(instances: Sequence[Instance]) -> list[Instance]:
 
 
 def _search(options: argparse.Namespace) -> int:
-    instances = by_turns(_chosen(options.folder, options.instances))
+    instances = by_turns(chosen_instances(options.folder, options.instances))
     instances = [each for each in instances if each.is_quick or not options.quick]
     library = Library(options.folder)
     run = {
         "schema_version": 1,
-        "version": options.version or _commit(),
+        "version": options.version or commit(),
         "time_limit_s": options.limit,
         "machine": machine(),
     }
@@ -155,7 +155,7 @@ def _line(row: InstanceRow, better: set[str]) -> str:
     )
 
 
-def _commit() -> str:
+def commit() -> str:
     """Return the short name of the commit; empty where this is no repository."""
     command = ["git", "-C", str(FOLDER), "rev-parse", "--short", "HEAD"]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
@@ -193,7 +193,7 @@ def _write(path: Path, run: dict[str, Any], rows: Sequence[InstanceRow], library
 
 
 def _check(options: argparse.Namespace) -> int:
-    library, instances = Library(options.folder), _chosen(options.folder, options.instances)
+    library, instances = Library(options.folder), chosen_instances(options.folder, options.instances)
     if (
         left := sorted(library.best.keys() - {each.name for each in instances})
         if not options.instances
@@ -213,13 +213,11 @@ def _check(options: argparse.Namespace) -> int:
 
 def _add(options: argparse.Namespace) -> int:
     (instance,) = [
-        each for each in _chosen(options.folder, [options.instance]) if each.name == options.instance
+        each for each in chosen_instances(options.folder, [options.instance]) if each.name == options.instance
     ]
     given = read_schedule(options.schedule)
     schedule = Schedule(instance.placement, instance.num_micro_batches, given.blocks)
-    better = Library(options.folder).offer(
-        instance, Found(options.found_by, _commit(), schedules=(schedule,))
-    )
+    better = Library(options.folder).offer(instance, Found(options.found_by, commit(), schedules=(schedule,)))
     sys.stdout.write(f"{instance.name}: {'better: ' + ', '.join(better) if better else 'no better'}\n")
     return 0
 

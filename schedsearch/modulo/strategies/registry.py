@@ -1,0 +1,54 @@
+"""All strategies by name, and which of them a search uses."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from schedsearch.modulo.result import SearchError
+from schedsearch.modulo.strategies.beginnings import Greedy, HandMade, Simulated
+from schedsearch.modulo.strategies.orders import Annealing, DeviceByDevice, Neighbourhoods, Patterns
+from schedsearch.modulo.strategies.strategy import Strategy
+
+QUERIES = "queries"
+"""Bisection by questions about all blocks at once, which find and refute periods."""
+
+STATES = "states"
+"""The state-space search that raises the bound of the period."""
+
+STRATEGIES: dict[str, type[Strategy]] = {
+    kind.name: kind
+    for kind in (HandMade, Greedy, DeviceByDevice, Annealing, Simulated, Patterns, Neighbourhoods)
+}
+"""Strategies that find repetends, by name, in the order in which they run."""
+
+NAMES = (*STRATEGIES, QUERIES, STATES)
+"""What `search.strategies` and `search.without` may name."""
+
+
+def chosen(
+    strategies: Sequence[str | Strategy] | None, without: Collection[str] = ()
+) -> tuple[list[Strategy], frozenset[str]]:
+    """Return the strategies that a search uses, made anew, and the names of all that it uses.
+
+    Args:
+        strategies: Names or objects, in the order in which they run; None for all.
+        without: Names of those to leave out.
+
+    Raises:
+        SearchError: A name is unknown.
+    """
+    asked = NAMES if strategies is None else strategies
+    for option, names in (("strategies", asked), ("without", without)):
+        for each in names:
+            if not isinstance(each, Strategy) and each not in NAMES:
+                raise SearchError(
+                    f"search.{option}: {each!r} is not a strategy; use some of {', '.join(NAMES)}"
+                )
+    used = [each for each in asked if _name_of(each) not in without]
+    objects = [STRATEGIES[each]() if isinstance(each, str) and each in STRATEGIES else each for each in used]
+    made = [each for each in objects if isinstance(each, Strategy)]
+    return made, frozenset(map(_name_of, used))
+
+
+def _name_of(strategy: str | Strategy) -> str:
+    return strategy if isinstance(strategy, str) else strategy.name

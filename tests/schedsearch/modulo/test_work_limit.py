@@ -1,0 +1,93 @@
+"""A search that ends by counted work has one answer: on one core and on two, alone and on a busy machine."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from placements import Placement
+from placements.shapes import loop_shape, nn_shape, v_shape, wave_shape
+from schedsearch.methods import SearchRequest, find
+from schedsearch.modulo.result import EndedBy, SearchError, SearchResult
+from schedsearch.modulo.search import search
+from schedsearch.schedule_file import schedule_to_dict
+
+CASES: list[tuple[Placement, int]] = [
+    (v_shape(6, 3, 7).with_memory(4), 9),
+    (wave_shape(4, 3, 5, split_backward=True).with_memory(7), 8),
+    (loop_shape(8, 2, 5).with_memory(11), 16),
+    (nn_shape(6, 2, 5).with_memory(9), 8),
+]
+
+
+def answers() -> list[str]:
+    """Return what is found and proved in each case, as text that tells two answers apart."""
+    found = [search(placement, number, work_limit=0.5) for placement, number in CASES]
+    return [_in_text(result) for result in found]
+
+
+def _in_text(result: SearchResult) -> str:
+    assert result.schedule is not None
+    schedule = hashlib.sha256(str(schedule_to_dict(result.schedule)).encode()).hexdigest()[:12]
+    bounds = result.period_bound, result.makespan_bound, result.device_span_bound
+    return f"{schedule} {result.schedule.makespan} {bounds} {result.queries} {result.ended_by}"
+
+
+@contextmanager
+def _busy(processes: int) -> Iterator[None]:
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for each in loops:
+            each.kill()
+            each.wait()
+
+
+def _elsewhere(cores: int) -> list[str]:
+    """Return the answers of a process that may use some cores only."""
+    here = Path(__file__)
+    program = (
+        f"import os, sys; sys.path.insert(0, {str(here.parent)!r})\n"
+        f"os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:{cores}])\n"
+        f"from {here.stem} import answers; print(*answers(), sep='\\n')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=600
+    )
+    return done.stdout.splitlines()
+
+
+def test_the_answer_is_that_of_any_machine() -> None:
+    alone = answers()
+    assert any(text.endswith(EndedBy.WORK_LIMIT) for text in alone), "the limit ends some of them"
+    with _busy(3):
+        assert _elsewhere(1) == alone
+        assert _elsewhere(len(os.sched_getaffinity(0))) == alone
+
+
+def test_more_work_is_never_worse() -> None:
+    placement, number = CASES[0]
+    found = [search(placement, number, work_limit=limit) for limit in (0.3, 1.0, 4.0)]
+    assert all(result.schedule is not None for result in found)
+    makespans = [result.schedule.makespan for result in found if result.schedule is not None]
+    assert makespans == sorted(makespans, reverse=True)
+
+
+def test_a_time_limit_beside_it_ends_the_search_too() -> None:
+    result = search(v_shape(12, 7, 13).with_memory(5), 30, work_limit=1e6, time_limit_s=1.0)
+    assert result.schedule is not None and result.ended_by in (EndedBy.TIME_LIMIT, EndedBy.PROOF)
+
+
+def test_limits_that_cannot_be() -> None:
+    with pytest.raises(SearchError, match="^search.work_limit: 0 is not a positive number of units of work"):
+        search(v_shape(2), 2, work_limit=0)
+    with pytest.raises(SearchError, match="^search.work_limit: tessel does not count its work"):
+        find(SearchRequest(v_shape(2), 2, method="tessel", work_limit=1.0))
