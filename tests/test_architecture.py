@@ -46,7 +46,7 @@ OWNERS = {
         "schedsearch/cluster/linear_program.py",
     ],
     "numba": [
-        "schedsearch/modulo/critical_swaps.py",
+        "schedsearch/graph/compiled.py",
         "schedsearch/modulo/many_blocks/",
         "schedsearch/solver/compiling.py",
     ],
