@@ -14,7 +14,7 @@ from schedsearch.graph.kernel import FOREVER
 
 Node = TypeVar("Node", bound=Hashable)
 
-_MANY_EDGES = 3000
+_MANY_EDGES = 30_000
 """Edges from which on it is quicker to load numba than to go without."""
 
 
