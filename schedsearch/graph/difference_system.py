@@ -48,6 +48,10 @@ class DifferenceSystem:
             _, starts, _ = self._critical_cycle(period, period)
         return (period, starts) if period < FOREVER else None
 
+    def critical_cycle(self) -> list[int]:
+        """Return the positions of the edges of a cycle that has the least period; empty without cycles."""
+        return self._critical_cycle(0, FOREVER - 1)[2]
+
     def forbidding(self, period: int) -> list[int]:
         """Return the positions of edges that make a cycle which forbids a period; empty where none does."""
         found, _, cycle = self._critical_cycle(period, period)

@@ -83,3 +83,12 @@ def test_names_become_numbers() -> None:
     assert system.least_period(0, 3) is None
     assert system.forbidding(3) == [1, 0]
     assert DifferenceSystem(2, [], [], [], []).least_period() == (0, [0, 0])
+
+
+@both_ways
+def test_the_critical_cycle(is_compiled: bool) -> None:
+    edges = [Edge(0, 1, 3, 0), Edge(1, 0, 4, 1), Edge(1, 1, 5, 1), Edge(0, 0, 13, 2)]
+    assert set(system_of(edges, is_compiled).critical_cycle()) == {0, 1}
+    longer = [*edges, Edge(1, 0, 20, 2)]
+    assert set(system_of(longer, is_compiled).critical_cycle()) == {0, 4}
+    assert system_of(edges[:1], is_compiled).critical_cycle() == []
