@@ -14,6 +14,7 @@ from schedsearch.bounds.ends import device_span_bound
 from schedsearch.bounds.load_and_path import critical_path
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import require_capacity
+from schedsearch.graph.compiling import told_of_compilations
 from schedsearch.modulo.bisection import Asking
 from schedsearch.modulo.finite_schedule import FiniteSchedule
 from schedsearch.modulo.given import BeginWith, Given, given_on
@@ -125,7 +126,7 @@ def search(
     if micro_batches_per_repetend is not None:
         go_on = partial(sweep.exactly, micro_batches_per_repetend)
     out_of_time = False
-    with INTERRUPTS.answered() as ending:
+    with INTERRUPTS.answered() as ending, told_of_compilations(effort.postpone):
         try:
             _in_rounds(sweep, go_on if Objective.PERIOD in wanted else None, finite, after)
         except OutOfTimeError:

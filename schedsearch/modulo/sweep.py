@@ -192,21 +192,18 @@ class Sweep:
         """Take the repetends whose orders are found from device to device, each at once: it may take long."""
         # numba is slow to load
         from schedsearch.modulo.many_blocks.device_beam import DeviceBeams
-        from schedsearch.solver.compiling import without_compilation
 
         many = len(self.placement.blocks) >= _MANY_BLOCKS
         end, known = self.asking.effort.share(until, _SHARE_OF_DEVICE_BY_DEVICE[many]), self._rate_of_starts
         sizes = range(1, self._most_of_starts + 1) if len(self.asked) > 1 else self.asked
         self._beams = self._beams or DeviceBeams(self.placement, sizes, self.asking.seed)
-        with without_compilation(self.asking.effort):
-            for repetend in self._beams.shorter(self.period_bound, known, self.asking.effort, end):
-                self._take_at_once(Start(repetend, "orders found from device to device"), search)
+        for repetend in self._beams.shorter(self.period_bound, known, self.asking.effort, end):
+            self._take_at_once(Start(repetend, "orders found from device to device"), search)
 
     def _anneal(self, search: ModuloSearch, until: float) -> None:
         """Take the repetends to which annealing leads from the best so far, each at once."""
         # numba is slow to load
         from schedsearch.modulo.annealing import annealed
-        from schedsearch.solver.compiling import without_compilation
 
         assert search.known.repetend is not None
         known = {1: search.known.repetend}
@@ -223,9 +220,8 @@ class Sweep:
             self._annealed_first,
             self.rounds - 1,
         )
-        with without_compilation(self.asking.effort):
-            for repetend in found:
-                self._take_at_once(Start(repetend, "annealing"), search)
+        for repetend in found:
+            self._take_at_once(Start(repetend, "annealing"), search)
 
     def _take_at_once(self, start: Start, search: ModuloSearch) -> None:
         """Take a better start, tell of it, and keep it should the search be interrupted.
