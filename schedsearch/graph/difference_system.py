@@ -49,7 +49,7 @@ class DifferenceSystem:
         return (period, starts) if period < FOREVER else None
 
     def critical_cycle(self) -> list[int]:
-        """Return the positions of the edges of a cycle that has the least period, rounded up; empty without."""
+        """Return the positions of the edges of a cycle of the least period, rounded up; empty without any."""
         return self._critical_cycle(0, FOREVER - 1)[2]
 
     def forbidding(self, period: int) -> list[int]:
