@@ -12,10 +12,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from schedsearch.schedule import Instance, Schedule, ScheduledBlock, waits_in_order
-
-_NEVER = np.iinfo(np.int64).min // 4
-"""Ticks from a device to a block that does not wait for it."""
+from schedsearch.graph import Edge, numbered
+from schedsearch.schedule import Schedule, ScheduledBlock, waits_in_order
 
 
 def device_spans(schedule: Schedule) -> NDArray[np.int64]:
@@ -38,72 +36,27 @@ def first_starts(schedule: Schedule) -> tuple[int, ...]:
 def with_least_device_span(schedule: Schedule) -> Schedule:
     """Return the schedule of the same orders in which the longest device span is least.
 
-    Let ``path[a, b]`` be the longest way from the first start on device a to the last end on device b. The
-    first starts s keep ``s[b] + span >= s[a] + path[a, b]``, which can be had just if the span is no less
-    than the mean of any cycle over devices. Every block then starts as early as these let it.
+    That each device ends within the span from its first start is one more edge, from its last block to its
+    first of a round later; so the span is the least period of the graph. Every block starts as early as it
+    lets it.
 
     Args:
         schedule: Valid.
     """
     placement = schedule.placement
-    orders = [schedule.order(device) for device in range(placement.num_devices)]
-    since = _since_first_starts(schedule, orders)
     time = {block.name: block.time for block in placement.blocks}
-    path = np.full((len(orders), len(orders)), _NEVER, dtype=np.int64)
-    for device, order in enumerate(orders):
-        if order:
-            path[:, device] = since[order[-1]] + time[order[-1][0]]
-    span = _greatest_cycle_mean(path)
-    first = _earliest(np.where(path > _NEVER // 2, path - span, _NEVER))
-    blocks = [
-        ScheduledBlock(int((first + ticks).max()), micro_batch, name)
-        for (name, micro_batch), ticks in since.items()
+    orders = [schedule.order(device) for device in range(placement.num_devices)]
+    waits = waits_in_order(placement, schedule.num_micro_batches, orders)
+    edges = [
+        Edge(before, (name, n), ticks, 0)
+        for _, n, name in schedule.blocks  # by start, so that one pass finds nearly all starts
+        for before, ticks in waits[name, n]
     ]
-    origin = min(block.start for block in blocks)
-    return replace(schedule, blocks=tuple(block._replace(start=block.start - origin) for block in blocks))
-
-
-def _since_first_starts(
-    schedule: Schedule, orders: list[tuple[Instance, ...]]
-) -> dict[Instance, NDArray[np.int64]]:
-    """Return for each instance the least ticks since each device's first start; shape ``(num_devices,)``."""
-    waits = waits_in_order(schedule.placement, schedule.num_micro_batches, orders)
-    firsts = [order[0] if order else None for order in orders]
-    since: dict[Instance, NDArray[np.int64]] = {}
-    for _, micro_batch, name in schedule.blocks:  # by start, so that what an instance waits for comes before
-        instance = name, micro_batch
-        ticks = np.full(len(orders), _NEVER, dtype=np.int64)
-        for before, least in waits[instance]:
-            np.maximum(ticks, since[before] + least, out=ticks)
-        for device in schedule.placement.by_name[name].devices:
-            if firsts[device] == instance:
-                ticks[device] = max(ticks[device], 0)
-        since[instance] = ticks
-    return since
-
-
-def _greatest_cycle_mean(path: NDArray[np.int64]) -> int:
-    """Return the least whole ticks that are no less than the mean of any cycle (Karp's algorithm)."""
-    size = len(path)
-    walks = np.full((size + 1, size), _NEVER, dtype=np.int64)
-    walks[0] = 0
-    for length in range(1, size + 1):
-        walks[length] = np.maximum((walks[length - 1][:, None] + path).max(axis=0), _NEVER)
-    best = max(int(path.diagonal().max()), 0)
-    for device in range(size):
-        if walks[size, device] > _NEVER // 2:
-            means = [
-                -((walks[length, device] - walks[size, device]) // (size - length))
-                for length in range(size)
-                if walks[length, device] > _NEVER // 2
-            ]
-            best = max(best, int(min(means)))
-    return best
-
-
-def _earliest(weights: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the least values from 0 on that keep every difference; there is no cycle above 0."""
-    values = np.zeros(len(weights), dtype=np.int64)
-    for _ in range(len(weights)):
-        values = np.maximum(values, (values[:, None] + weights).max(axis=0))
-    return values
+    edges += [Edge(order[-1], order[0], time[order[-1][0]], 1) for order in orders if order]
+    instances, system = numbered(edges)
+    found = system.least_period()
+    assert found is not None, "a valid schedule keeps its own orders"
+    starts = dict(zip(instances, found[1], strict=True))
+    origin = min(starts.values())
+    blocks = [ScheduledBlock(ticks - origin, n, name) for (name, n), ticks in starts.items()]
+    return replace(schedule, blocks=tuple(blocks))

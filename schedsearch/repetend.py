@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from placements import Placement
+from schedsearch.graph import Edge, numbered
 from schedsearch.schedule import Instance, Schedule, ScheduledBlock, as_soon_as_possible
 
 Cycle = Sequence[tuple[Instance, int]]
@@ -197,12 +195,13 @@ class Repetend:
         edges = input_edges(placement, micro_batches)
         for cycle in cycles:
             edges += order_edges(placement, cycle)
-        system = DifferenceSystem(edges)
+        instances, system = numbered(edges)
         longest_block = max(block.time for block in placement.blocks)
         found = system.least_period(min(max(shortest, longest_block), longest), longest)
         if found is None:
             return None
-        period, starts = found
+        period, ticks = found
+        starts = dict(zip(instances, ticks, strict=True))
         every = {(block.name, n): 0 for block in placement.blocks for n in range(micro_batches)}
         return cls.from_first_starts(placement, micro_batches, period, every | starts)
 
@@ -216,16 +215,7 @@ class Repetend:
         return [((name, n), round_) for _, round_, name, n in around]
 
 
-class Edge(NamedTuple):
-    """The constraint ``start[target] >= start[source] + ticks - rounds * period`` on blocks of round 0."""
-
-    source: Instance
-    target: Instance
-    ticks: int
-    rounds: int
-
-
-def input_edges(placement: Placement, micro_batches: int) -> list[Edge]:
+def input_edges(placement: Placement, micro_batches: int) -> list[Edge[Instance]]:
     """Return that every block waits for its inputs, of so many micro-batches per repetend."""
     return [
         Edge(
@@ -240,7 +230,7 @@ def input_edges(placement: Placement, micro_batches: int) -> list[Edge]:
     ]
 
 
-def order_edges(placement: Placement, cycle: Cycle) -> list[Edge]:
+def order_edges(placement: Placement, cycle: Cycle) -> list[Edge[Instance]]:
     """Return that a device runs its blocks in the order of a cycle, period for period."""
     edges = []
     for i, (instance, round_) in enumerate(cycle):
@@ -248,82 +238,3 @@ def order_edges(placement: Placement, cycle: Cycle) -> list[Edge]:
         rounds = next_round - round_ + (i + 1 == len(cycle))
         edges.append(Edge(instance, following, placement.by_name[instance[0]].time, rounds))
     return edges
-
-
-class DifferenceSystem:
-    """Some constraints, each an edge of a graph between instances."""
-
-    def __init__(self, edges: Sequence[Edge]) -> None:
-        """Take the edges."""
-        index: dict[Instance, int] = {}
-        for edge in edges:
-            index.setdefault(edge.source, len(index))
-            index.setdefault(edge.target, len(index))
-        self.instances = list(index)
-        numbers = [(index[edge.source], index[edge.target], edge.ticks, edge.rounds) for edge in edges]
-        table = np.array(numbers, dtype=np.int64).reshape(-1, 4)
-        self.order = np.argsort(table[:, 1], kind="stable")
-        self.source, self.target, self.ticks, self.rounds = table[self.order].T
-        self.targets, self.first_edge, self.inputs = np.unique(
-            self.target, return_index=True, return_counts=True
-        )
-
-    def least_period(self, shortest: int, longest: int) -> tuple[int, dict[Instance, int]] | None:
-        """Return the least period that has starts, and the earliest from 0 on; None for none in the range.
-
-        A cycle in which starts grow without end shows a period to be too short, and its ticks by its rounds
-        are the next to try (Newton's method for the greatest ratio).
-        """
-        period = shortest
-        while period <= longest:
-            starts, cycle = self._earliest(period)
-            if not cycle:
-                return period, dict(zip(self.instances, starts.tolist(), strict=True))
-            ticks, rounds = int(self.ticks[cycle].sum()), int(self.rounds[cycle].sum())
-            if rounds <= 0:
-                return None
-            period = -(-ticks // rounds)
-        return None
-
-    def forbidding(self, period: int) -> list[int]:
-        """Return the positions of edges that make a cycle which forbids a period; empty where none does."""
-        _, cycle = self._earliest(period)
-        return self.order[cycle].tolist() if cycle else []
-
-    def _earliest(self, period: int) -> tuple[NDArray[np.int64], list[int]]:
-        """Return the earliest starts from 0 on at a period, and the edges of a cycle that forbids them."""
-        starts = np.zeros(len(self.instances), dtype=np.int64)
-        if not len(self.source):
-            return starts, []
-        pushed_by = np.full(len(starts), -1, dtype=np.int64)
-        weights = self.ticks - self.rounds * period
-        look = 16
-        for i in itertools.count(1):
-            reached = starts[self.source] + weights
-            most = np.maximum.reduceat(reached, self.first_edge)
-            if (most <= starts[self.targets]).all():
-                return starts, []
-            pushes = (reached == np.repeat(most, self.inputs)) & (reached > starts[self.target])
-            pushed_by[self.target[pushes]] = np.flatnonzero(pushes)
-            starts[self.targets] = np.maximum(starts[self.targets], most)
-            if i == look:
-                look *= 2
-                if cycle := self._cycle(pushed_by):
-                    return starts, cycle
-        raise AssertionError("starts grow without a cycle")
-
-    def _cycle(self, pushed_by: NDArray[np.int64]) -> list[int]:
-        """Return the edges of a cycle of instances that push each other; empty where there is none."""
-        seen = np.full(len(pushed_by), -1, dtype=np.int64).tolist()
-        by, source = pushed_by.tolist(), self.source.tolist()
-        for first in range(len(by)):
-            at, path = first, []
-            while seen[at] < 0 and by[at] >= 0:
-                seen[at] = first
-                path.append(by[at])
-                at = source[by[at]]
-            if path and seen[at] == first:
-                while source[path[-1]] != self.target[path[0]]:
-                    path.pop(0)
-                return path
-        return []

@@ -45,11 +45,7 @@ OWNERS = {
         "schedsearch/modulo/many_blocks/",
         "schedsearch/cluster/linear_program.py",
     ],
-    "numba": [
-        "schedsearch/modulo/critical_swaps.py",
-        "schedsearch/modulo/many_blocks/",
-        "schedsearch/solver/compiling.py",
-    ],
+    "numba": ["schedsearch/graph/compiled.py"],
     "pybind11_abseil": ["schedsearch/cluster/linear_program.py"],  # comes with ortools
     "joblib": ["schedsearch/cache.py", "experiments/figures/pool.py"],
     "bokeh": ["experiments/report/drawings.py"],

@@ -14,7 +14,8 @@ from functools import partial
 
 import numpy as np
 
-from schedsearch.modulo.critical_swaps import NEVER, Orders, Scratch, take_steps
+from schedsearch.graph.kernel import FOREVER
+from schedsearch.modulo.critical_swaps import Orders, Scratch, take_steps
 from schedsearch.repetend import Repetend, input_edges
 from schedsearch.solver.cores import together
 from schedsearch.solver.effort import Effort
@@ -131,7 +132,7 @@ def _annealed(
     lengths = number, number, len(orders.cycle), _EXCHANGES * places, number, number
     scratch = Scratch(*(np.empty(length, np.int64) for length in lengths))
     best = np.zeros((2, places + 1), np.int64)
-    period, reached = NEVER, repetend.period
+    period, reached = FOREVER, repetend.period
     work_of_cooling = _STEPS * len(orders.source) * _WORK_OF_EDGE
     most, i = (until - effort.spent) / work_of_cooling, 0
     for i in range(coolings):

@@ -8,29 +8,18 @@ can make it shorter. Compiled by numba, as a search takes some hundred thousand 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from schedsearch.graph.compiled import critical_cycle, uncounted
+from schedsearch.graph.kernel import FOREVER
 
 Ints = NDArray[np.int64]
 
-_Function = TypeVar("_Function")
-
-_PASSES = 2
-"""Between two looks for cycles that are too long."""
-
 _GO_ON = 0.3
 """Chance that a block that went past its neighbour goes past the next one, too, in the same step."""
-
-_uncounted: Callable[[_Function], _Function] = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
-"""Compiles without counting references to arrays, which takes longer than most of these functions work:
-whoever calls `take_steps` holds the arrays, and none is made in it."""
-
-NEVER = -1
-"""The period of orders that make a circle, or of which it is longer than allowed."""
 
 
 class Orders(NamedTuple):
@@ -101,7 +90,7 @@ class Scratch(NamedTuple):
     path: Ints
 
 
-@_uncounted
+@uncounted
 def take_steps(
     orders: Orders,
     scratch: Scratch,
@@ -122,7 +111,7 @@ def take_steps(
     Args:
         orders: Where to begin, and then where the steps have led.
         scratch: Where to write.
-        period: Ticks of their critical cycle; `NEVER` to find it first.
+        period: Ticks of their critical cycle; `FOREVER` to find it first.
         best: Its rows are `order` and `round_` of the best orders, and the period is before them.
         least: No period is shorter: the steps end there.
         heat: Ticks by which a period may well grow.
@@ -135,12 +124,12 @@ def take_steps(
     """
     np.random.seed(seed)
     inputs = len(orders.source) - len(orders.order)
-    if period == NEVER:
+    if period == FOREVER:
         for place in range(len(orders.order)):
             _connect(orders, place)
         _copy(orders.starts, scratch.starts)
         _copy(orders.pushed_by, scratch.pushed_by)
-        period = _critical_cycle(orders, scratch, least, 1 << 60)
+        period = _critical_cycle(orders, scratch, least, FOREVER - 1)
         _take(orders, scratch)
         _remember(orders, period, best)
     for _ in range(steps):
@@ -157,7 +146,7 @@ def take_steps(
         _copy(orders.pushed_by, scratch.pushed_by)
         most = int(period - heat * math.log(max(1e-12, np.random.random())))
         now = _critical_cycle(orders, scratch, least, most)
-        if now == NEVER:
+        if now == FOREVER:
             for i in range(changed - 1, -1, -1):
                 _exchange(orders, scratch.done[i])
                 _connect_around(orders, scratch.done[i])
@@ -169,14 +158,14 @@ def take_steps(
     return period, best[0, 0]
 
 
-@_uncounted
+@uncounted
 def _copy(source: Ints, target: Ints) -> None:
     """Copy one by one: to assign a slice would make an array."""
     for i in range(len(source)):
         target[i] = source[i]
 
 
-@_uncounted
+@uncounted
 def _take(orders: Orders, scratch: Scratch) -> None:
     """Take what a step has written."""
     _copy(scratch.cycle, orders.cycle)
@@ -188,7 +177,7 @@ def _take(orders: Orders, scratch: Scratch) -> None:
         orders.starts[one] = scratch.starts[one] - earliest
 
 
-@_uncounted
+@uncounted
 def _any_place_of(cycle: Ints, inputs: int) -> int:
     """Return the place of one of the edges of a cycle that are from place to place."""
     number, length = 0, 0
@@ -203,28 +192,28 @@ def _any_place_of(cycle: Ints, inputs: int) -> int:
     return 0
 
 
-@_uncounted
+@uncounted
 def _remember(orders: Orders, period: int, best: Ints) -> None:
     best[0, 0] = period
     _copy(orders.order, best[0, 1:])
     _copy(orders.round_, best[1, 1:])
 
 
-@_uncounted
+@uncounted
 def _after(orders: Orders, place: int) -> int:
     """Return the place after one around its device's row."""
     device = orders.device[place]
     return place + 1 if place + 1 < orders.first[device + 1] else orders.first[device]
 
 
-@_uncounted
+@uncounted
 def _before(orders: Orders, place: int) -> int:
     """Return the place before one around its device's row."""
     device = orders.device[place]
     return place - 1 if place > orders.first[device] else orders.first[device + 1] - 1
 
 
-@_uncounted
+@uncounted
 def _connect(orders: Orders, place: int) -> None:
     """Set the edge from a place to the next."""
     following = _after(orders, place)
@@ -235,7 +224,7 @@ def _connect(orders: Orders, place: int) -> None:
     orders.back[edge] = orders.round_[other] - orders.round_[visit] + (following <= place)
 
 
-@_uncounted
+@uncounted
 def _connect_around(orders: Orders, place: int) -> None:
     """Set the edges to a place, to the next and from there."""
     _connect(orders, _before(orders, place))
@@ -243,7 +232,7 @@ def _connect_around(orders: Orders, place: int) -> None:
     _connect(orders, _after(orders, place))
 
 
-@_uncounted
+@uncounted
 def _exchange(orders: Orders, place: int) -> None:
     """Exchange what is at a place and at the next, but not the edges; done twice, it is as before."""
     following = _after(orders, place)
@@ -255,7 +244,7 @@ def _exchange(orders: Orders, place: int) -> None:
         orders.round_[visit] -= 1
 
 
-@_uncounted
+@uncounted
 def _exchange_everywhere(orders: Orders, place: int, done: Ints) -> int:
     """Exchange what is at a place and at the next, on all devices that run both.
 
@@ -291,7 +280,7 @@ def _exchange_everywhere(orders: Orders, place: int, done: Ints) -> int:
     return number if can else 0
 
 
-@_uncounted
+@uncounted
 def _exchange_and_go_on(orders: Orders, scratch: Scratch, place: int) -> int:
     """Exchange what is at a place and at the next, and often one of the two with those that come after it.
 
@@ -308,7 +297,7 @@ def _exchange_and_go_on(orders: Orders, scratch: Scratch, place: int) -> int:
     return number
 
 
-@_uncounted
+@uncounted
 def _has_room(orders: Orders, device: int) -> bool:
     """Return whether a device never holds too much."""
     order, memory, transient, round_ = orders.order, orders.memory, orders.transient, orders.round_
@@ -323,9 +312,9 @@ def _has_room(orders: Orders, device: int) -> bool:
     return True
 
 
-@_uncounted
+@uncounted
 def _critical_cycle(orders: Orders, scratch: Scratch, least: int, most: int) -> int:
-    """Return the least period of the orders, as `DifferenceSystem.least_period` does, but compiled.
+    """Return the least period of the orders, rounded up; `FOREVER` if that is above `most`.
 
     It begins at the cycles of the edges that the instances were pushed by before the last step: one of them
     often is the critical one, or too long already.
@@ -336,87 +325,22 @@ def _critical_cycle(orders: Orders, scratch: Scratch, least: int, most: int) -> 
             period found. Takes the critical cycle, unless that period is the least.
         least: No period is shorter.
         most: No longer one is of use.
-
-    Returns:
-        Ticks, rounded up; `NEVER` if they are too many, or if there is none.
     """
-    source, target, wait, back = orders.source, orders.target, orders.wait, orders.back
-    starts, pushed_by = scratch.starts, scratch.pushed_by
-    for one in range(len(starts)):
-        if target[pushed_by[one]] != one:
+    pushed_by = scratch.pushed_by
+    for one in range(len(pushed_by)):
+        if orders.target[pushed_by[one]] != one:
             place = orders.place[orders.visits[one, 0]]
-            pushed_by[one] = len(source) - len(orders.order) + _before(orders, place)
-    period, is_done = NEVER, False
-    while not is_done:
-        longest, on_cycle = _longest_around(orders, scratch)
-        if longest == NEVER or longest > most:
-            return NEVER
-        if max(longest, least) > period:
-            period = max(longest, least)
-            _push(orders, scratch, period)
-            length, one = 0, on_cycle
-            while length == 0 or one != on_cycle:
-                scratch.cycle[length] = pushed_by[one]
-                one = source[pushed_by[one]]
-                length += 1
-            scratch.cycle[length] = -1
-        for _ in range(_PASSES):
-            is_done = True
-            for edge in range(len(source)):
-                start = starts[source[edge]] + wait[edge] - back[edge] * period
-                if start > starts[target[edge]]:
-                    starts[target[edge]] = start
-                    pushed_by[target[edge]] = edge
-                    is_done = False
-            if is_done:
-                break
-    return period
-
-
-@_uncounted
-def _push(orders: Orders, scratch: Scratch, period: int) -> None:
-    """Let each instance start when its edge says; one of each cycle, when it did before."""
-    for one in scratch.path:
-        edge = scratch.pushed_by[one]
-        before = orders.source[edge]
-        if scratch.seen[before] < 0:
-            scratch.starts[one] = scratch.starts[before] + orders.wait[edge] - orders.back[edge] * period
-        scratch.seen[one] = -1
-
-
-@_uncounted
-def _longest_around(orders: Orders, scratch: Scratch) -> tuple[int, int]:
-    """Find the cycles of the edges by which instances are pushed, and put the instances in `scratch.path`.
-
-    Returns:
-        The longest period of a cycle, rounded up, and an instance of it; `NEVER` if one has no rounds.
-    """
-    source, pushed_by, seen, path = orders.source, scratch.pushed_by, scratch.seen, scratch.path
-    longest, on_cycle, number = NEVER, 0, 0
-    for one in range(len(seen)):
-        seen[one] = -1
-    for first in range(len(seen)):
-        begin, at = number, first
-        while seen[at] < 0:
-            seen[at] = first
-            path[number] = at
-            number += 1
-            at = source[pushed_by[at]]
-        if number == begin:
-            continue
-        for i in range((number - begin) // 2):
-            path[begin + i], path[number - 1 - i] = path[number - 1 - i], path[begin + i]
-        if seen[at] != first:
-            continue
-        ticks, rounds, one = 0, 0, at
-        while True:
-            ticks += orders.wait[pushed_by[one]]
-            rounds += orders.back[pushed_by[one]]
-            one = source[pushed_by[one]]
-            if one == at:
-                break
-        if rounds <= 0:
-            return NEVER, at
-        if -((-ticks) // rounds) > longest:
-            longest, on_cycle = -((-ticks) // rounds), at
-    return longest, on_cycle
+            pushed_by[one] = len(orders.source) - len(orders.order) + _before(orders, place)
+    return critical_cycle(
+        orders.source,
+        orders.target,
+        orders.wait,
+        orders.back,
+        least,
+        most,
+        scratch.starts,
+        pushed_by,
+        scratch.cycle,
+        scratch.seen,
+        scratch.path,
+    )

@@ -15,6 +15,7 @@ from schedsearch.bounds.ends import device_span_bound
 from schedsearch.bounds.load_and_path import critical_path
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import require_capacity
+from schedsearch.graph.compiling import told_of_compilations
 from schedsearch.modulo.bisection import Asking
 from schedsearch.modulo.finite_schedule import FiniteSchedule
 from schedsearch.modulo.given import BeginWith, Given, given_on
@@ -141,7 +142,7 @@ def search(
     if micro_batches_per_repetend is not None:
         go_on = partial(sweep.exactly, micro_batches_per_repetend)
     out_of_time = out_of_work = False
-    with INTERRUPTS.answered() as ending:
+    with INTERRUPTS.answered() as ending, told_of_compilations(effort.postpone):
         try:
             most_work = min(work_limit or math.inf, _LONGEST_S)
             _in_rounds(sweep, go_on if Objective.PERIOD in wanted else None, finite, after, most_work)

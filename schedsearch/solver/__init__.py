@@ -11,5 +11,4 @@ read:
 - `interrupts`: Ctrl-C during a solver's call.
 - `budget`: what one call may spend.
 - `effort`: how much work a search has done, and when to stop.
-- `compiling`: time of numba's compiler, which is not the search's.
 """

@@ -52,6 +52,10 @@ class Effort:
             raise OutOfTimeError
         return left_s
 
+    def postpone(self, seconds: float) -> None:
+        """Move the deadline by what is not the search's own time."""
+        self.deadline += seconds
+
     def spend(self, work: float) -> None:
         """Count work."""
         self.spent += work

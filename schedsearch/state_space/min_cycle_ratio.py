@@ -16,6 +16,8 @@ from fractions import Fraction
 import numpy as np
 
 from placements import Placement
+from schedsearch.graph import DifferenceSystem
+from schedsearch.graph.kernel import FOREVER
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.state_space.model import Ints, Model, model_of
 from schedsearch.state_space.transitions import States, Transitions, empty_state, joined
@@ -138,67 +140,30 @@ class StateGraph:
     def least_ratio(self, known: Fraction) -> tuple[Fraction, Fraction | None]:
         """Return the least ticks per micro-batch of any cycle, at most `known`, and its micro-batches.
 
-        Each round looks for a cycle that is better than the best so far: one of negative length, where an
-        edge's length is its ticks less the best ratio times its progress. Without one the shortest lengths
-        are potentials: no edge is shorter than their difference, so no cycle is negative.
+        Each round looks for a cycle that is better than the best so far: one whose progress times the best
+        ratio is more than its ticks, and so one that forbids a period of 0 where each edge gains that much in
+        a round. Without one the greatest gains of paths are potentials: no edge gains more than their
+        difference, so no cycle gains.
 
         Raises:
-            OverflowError: The lengths of paths may not fit 64 bits.
+            OverflowError: The gains of paths may not fit 64 bits.
         """
         best, cycle = known / self.components, None
         while True:
+            INTERRUPTS.raise_if_seen()
             greatest = max(
                 int(self.ticks.max()) * best.denominator, int(self.progress.max()) * best.numerator
             )
-            if 2 * greatest * (self.num_states + 2) >= 2**63:
+            if 2 * greatest * (self.num_states + len(self.source)) >= FOREVER:
                 raise OverflowError("paths through the states are too long for 64 bits")
-            lengths = self.ticks * best.denominator - self.progress * best.numerator
-            found = self._negative_cycle(lengths)
-            if found is None:
+            gains = self.progress * best.numerator - self.ticks * best.denominator
+            each = np.ones_like(gains)
+            found = DifferenceSystem(self.num_states, self.source, self.target, gains, each).forbidding(0)
+            if not found:
                 return best * self.components, cycle
             progress = int(self.progress[found].sum())
             best = Fraction(int(self.ticks[found].sum()), progress)
             cycle = Fraction(progress, self.components)
-
-    def _negative_cycle(self, lengths: Ints) -> Ints | None:
-        """Return the edges of a cycle of negative length, or None if there is none (Bellman and Ford)."""
-        first = np.flatnonzero(np.r_[True, self.target[1:] != self.target[:-1]])
-        reached = self.target[first]
-        group = np.repeat(np.arange(len(first)), np.diff(np.r_[first, len(self.target)]))
-        distance = np.zeros(self.num_states, dtype=np.int64)
-        last_edge = np.full(self.num_states, -1)
-        for step in range(self.num_states + 2):
-            INTERRUPTS.raise_if_seen()
-            arrival = distance[self.source] + lengths
-            least = np.minimum.reduceat(arrival, first)
-            shorter = least < distance[reached]
-            if not shorter.any():
-                return None
-            edges = np.flatnonzero((arrival == least[group]) & shorter[group])
-            last_edge[self.target[edges]] = edges
-            distance[reached[shorter]] = least[shorter]
-            if step % 16 == 15 or step == self.num_states + 1:
-                cycle = self._cycle_of(last_edge)
-                if cycle is not None and lengths[cycle].sum() < 0:
-                    return cycle
-        raise AssertionError("distances that fall for longer than there are states come from a cycle")
-
-    def _cycle_of(self, last_edge: Ints) -> Ints | None:
-        """Return a cycle of the edges by which states were last reached, if they make one."""
-        seen = np.zeros(self.num_states, dtype=np.int64)
-        for begin in range(self.num_states):
-            state = begin
-            while seen[state] == 0 and last_edge[state] >= 0:
-                seen[state] = begin + 1
-                state = int(self.source[last_edge[state]])
-            if last_edge[state] >= 0 and seen[state] == begin + 1:
-                edges, end = [], state
-                while True:
-                    edges.append(int(last_edge[state]))
-                    state = int(self.source[last_edge[state]])
-                    if state == end:
-                        return np.array(edges)
-        return None
 
 
 def _explore(model: Model, deadline: float, most_states: int) -> StateGraph | None:
@@ -229,7 +194,7 @@ def _explore(model: Model, deadline: float, most_states: int) -> StateGraph | No
             at_once = max(1, len(part) * _STATES_AT_ONCE // max(1, len(following)))
         ids, frontier = np.concatenate([new for new, _ in found]), joined([states for _, states in found])
     source, target, ticks, progress = (np.concatenate([edge[i] for edge in edges]) for i in range(4))
-    order = np.argsort(target, kind="stable")
+    order = np.argsort(target, kind="stable")  # the same, however the states were cut into portions
     return StateGraph(
         len(number), source[order], target[order], ticks[order], progress[order], len(model.components)
     )

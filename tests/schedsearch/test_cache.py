@@ -57,8 +57,11 @@ OTHER = {
     "objectives": ("period", "span"),
     "solver": "z3",
     "time_limit_s": 6.0,
+    "work_limit": 1.0,
     "seed": 1,
     "begin_with": HAND_MADE["one_f_one_b"](v_shape(2), 3),
+    "strategies": ("queries",),
+    "without": ("annealing",),
 }
 
 

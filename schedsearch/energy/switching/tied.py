@@ -21,15 +21,18 @@ from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan
 from schedsearch.energy.graph import EnergyError, Floats, Ints
 from schedsearch.energy.periodic import SETTLING_ROUNDS, PeriodicPlan, periodic_plan
 from schedsearch.energy.simulation import all_maximum_clocks, simulate
-from schedsearch.energy.switching.cycle import Wait, cycle_ms
 from schedsearch.energy.switching.descent import one_for_each_device
 from schedsearch.energy.switching.limits import SwitchingLimits
 from schedsearch.energy.switching.model import State, SwitchingModel
 from schedsearch.energy.switching.planning import SwitchedPlan, best_state, plan_of
 from schedsearch.energy.waiting import waiting_w
+from schedsearch.graph import DifferenceSystem
 
 MOST_ATTEMPTS = 6
 """Times that the limits are made stricter where the whole schedule does not confirm a plan."""
+
+FINEST = 2.0**-40
+"""Share of the sum of all times that is less than any real difference of times."""
 
 STRICTER = 1.15
 """Dwell factor after a failed confirmation."""
@@ -223,5 +226,7 @@ class _Repetend:
         own, mhz = time_ms[self.instance], clock[self.instance]
         changes = self.is_adjacent & (mhz[self.tail] != mhz[self.head])
         weight = own[self.tail] + np.where(changes, np.maximum(self.delay_ms, self.latency_ms), self.delay_ms)
-        columns = (self.tail.tolist(), self.head.tolist(), self.rounds.tolist(), weight.tolist())
-        return cycle_ms(len(own), [Wait(*wait) for wait in zip(*columns, strict=True)])
+        finest_ms = float(weight.sum()) * FINEST or 1.0
+        whole = np.rint(weight / finest_ms).astype(np.int64)
+        cycle = DifferenceSystem(len(own), self.tail, self.head, whole, self.rounds).critical_cycle()
+        return float(weight[cycle].sum() / self.rounds[cycle].sum()) if cycle else 0.0

@@ -12,8 +12,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from schedsearch.graph.compiled import compiled
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -132,7 +133,7 @@ class _Upcoming(NamedTuple):
     paid: Floats
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def price_of_late(slack: float, weight: int, usual: float, spread: float) -> float:
     """Return what it costs that a message has so few ticks left until the last device; see `Prices`."""
     if slack < -1:
@@ -141,7 +142,7 @@ def price_of_late(slack: float, weight: int, usual: float, spread: float) -> flo
     return weight * share * share if share > 0 else 0.0
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def next_orders(
     starts: Ints,
     anchors: Ints,
@@ -235,7 +236,7 @@ def next_orders(
     return count
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _look_ahead(
     starts: Ints,
     slack: Floats,
@@ -263,7 +264,7 @@ def _look_ahead(
             )
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _first(role: int, cut: int, forward: bool) -> int:
     """Return which of the upcoming blocks of a role is its first in the order."""
     if role != cut:
@@ -271,7 +272,7 @@ def _first(role: int, cut: int, forward: bool) -> int:
     return 0 if forward else 2
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _begin(begin: int, anchor: int, blocks: Blocks, upcoming: _Upcoming, beginnings: _Beginnings) -> int:
     """Begin with one block, and with each role that may have a block over the cut; return how many."""
     width, roles = beginnings.cut.shape[1], len(blocks.time)
@@ -294,7 +295,7 @@ def _begin(begin: int, anchor: int, blocks: Blocks, upcoming: _Upcoming, beginni
     return count
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _continue(
     count: int,
     level: int,
@@ -402,7 +403,7 @@ def _continue(
     return made
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _keep(
     made: int, kept: int, level: int, blocks: Blocks, beginnings: _Beginnings, choices: _Choices
 ) -> None:
@@ -427,7 +428,7 @@ def _keep(
         beginnings.start[level, i] = choices.start[choice]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _least_first(value: Floats, index: Ints, count: int, wanted: int) -> None:
     """Order indices such that the wanted number with the least values come first (quickselect)."""
     low, high = 0, count - 1
@@ -451,7 +452,7 @@ def _least_first(value: Floats, index: Ints, count: int, wanted: int) -> None:
             return
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _write(
     last: int,
     now: int,
@@ -485,7 +486,7 @@ def _write(
         word[level] = np.uint64(role + roles * pauses + 1) * _MIX
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _same_for_rotations(word: Hashes) -> np.uint64:
     """Return a hash of a cyclic word: the least of the hashes of its rotations."""
     hashed, power = np.uint64(0), np.uint64(1)

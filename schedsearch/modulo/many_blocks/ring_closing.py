@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from schedsearch.graph.compiled import compiled
 from schedsearch.modulo.many_blocks.next_device import Blocks, Floats, Ints, Prices, price_of_late
 
 _PLACES = 5
@@ -50,7 +50,7 @@ class Flows(NamedTuple):
         return np.where(self.from_first, self.target, self.source)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def price_closing(
     starts: Ints,
     held: Floats,
@@ -132,7 +132,7 @@ def price_closing(
                     slack[order, flows.target[flow], (n + place[flow] + later) % size] = left
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _ends(
     flow: int, starts: Ints, first: Ints, flows: Flows, devices: int, blocks: Blocks
 ) -> tuple[Ints, Ints, int, int, int]:
@@ -144,14 +144,14 @@ def _ends(
     return source, target, ticks, blocks.weight[role], role
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _left(source: Ints, target: Ints, ticks: int, period: int, n: int, place: int) -> int:
     """Return how many ticks a message of micro-batch `n` has left if it is for one so many places later."""
     size = len(source)
     return target[(n + place) % size] + (n + place) // size * period - source[n] - ticks  # type: ignore[no-any-return]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _first_place(source: Ints, target: Ints, ticks: int, period: int) -> int:
     """Return for how many places later at least all messages come in time."""
     size = len(source)

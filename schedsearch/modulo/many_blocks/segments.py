@@ -7,7 +7,8 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from schedsearch.repetend import Cycle, DifferenceSystem, Edge, Repetend, input_edges
+from schedsearch.graph import Edge, numbered
+from schedsearch.repetend import Cycle, Repetend, input_edges
 from schedsearch.schedule import Instance
 
 
@@ -65,7 +66,7 @@ class Segments:
             for instance, round_ in part
         ]
 
-    def edges(self) -> tuple[list[Edge], dict[int, tuple[int, int, int]]]:
+    def edges(self) -> tuple[list[Edge[Instance]], dict[int, tuple[int, int, int]]]:
         """Return what the fixed orders and the inputs ask, and where an edge is part of a fixed order.
 
         Returns:
@@ -115,7 +116,7 @@ class Segments:
         """Free what forbids a period, place by place; return whether nothing does, within so many blocks."""
         while True:
             edges, places = self.edges()
-            forbidding = DifferenceSystem(edges).forbidding(period)
+            forbidding = numbered(edges)[1].forbidding(period)
             if not forbidding:
                 return True
             known = [places[edge] for edge in forbidding if edge in places]

@@ -34,13 +34,11 @@ class DeviceByDevice(Strategy):
     def run(self, view: SearchView, until: float) -> Iterator[Start]:
         """Yield ever shorter repetends."""
         from schedsearch.modulo.many_blocks.device_beam import DeviceBeams
-        from schedsearch.solver.compiling import without_compilation
 
         sizes = range(1, view.max_size + 1) if len(view.sizes) > 1 else view.sizes
         self._beams = self._beams or DeviceBeams(view.placement, sizes, view.seed)
-        with without_compilation(view.effort):
-            for repetend in self._beams.shorter(view.period_bound, view.rate, view.effort, until):
-                yield Start(repetend, "orders found from device to device")
+        for repetend in self._beams.shorter(view.period_bound, view.rate, view.effort, until):
+            yield Start(repetend, "orders found from device to device")
 
 
 @dataclass
@@ -56,16 +54,14 @@ class Annealing(Strategy):
     def run(self, view: SearchView, until: float) -> Iterator[Start]:
         """Yield ever shorter repetends."""
         from schedsearch.modulo.annealing import annealed
-        from schedsearch.solver.compiling import without_compilation
 
         known = dict(view.repetends)
         self._first = self._first or known
         doublings, bound = view.round - 1, view.period_bound
-        with without_compilation(view.effort):
-            for repetend in annealed(
-                known, view.sizes, bound, view.effort, until, view.seed, self._first, doublings
-            ):
-                yield Start(repetend, "annealing")
+        for repetend in annealed(
+            known, view.sizes, bound, view.effort, until, view.seed, self._first, doublings
+        ):
+            yield Start(repetend, "annealing")
 
 
 @dataclass

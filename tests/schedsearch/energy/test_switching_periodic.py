@@ -16,7 +16,6 @@ from schedsearch.energy import (
     switched_periodic_plan,
 )
 from schedsearch.energy.graph import instance_graph
-from schedsearch.energy.switching.cycle import Wait, cycle_ms
 from schedsearch.energy.switching.tied import _Tied
 
 CASES = {"1F1B": lambda: one_f_one_b_of(4), "M": lambda: _searched_m()}
@@ -83,9 +82,6 @@ def test_a_deadline_that_is_too_short() -> None:
 def test_cycles_against_long_schedules(periodic: PeriodicSchedule) -> None:
     """Many more rounds each take the longest cycle."""
     random = np.random.default_rng(3)
-    waits = [Wait(0, 1, 0, 3.0), Wait(1, 0, 1, 4.0), Wait(1, 1, 1, 5.0), Wait(0, 0, 2, 13.0)]
-    assert cycle_ms(2, waits) == 7.0
-    assert cycle_ms(2, [*waits, Wait(1, 0, 2, 20.0)]) == 11.5
     profile = noisy_profile(periodic.placement, 55, seed=1)
     alone = periodic_plan(periodic, profile, 60, 1.1 * maximum_ms(periodic, profile, 60))
     loop = _Tied.of(alone, SwitchingLimits(), 1e9).loop

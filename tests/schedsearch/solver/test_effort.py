@@ -7,8 +7,9 @@ import time
 import pytest
 from numba.core.event import trigger_event
 
+import schedsearch.graph.compiled  # noqa: F401 - tells of compilations
 from placements.shapes import v_shape, x_shape
-from schedsearch.solver.compiling import without_compilation
+from schedsearch.graph.compiling import told_of_compilations
 from schedsearch.solver.effort import Effort, OutOfTimeError
 from schedsearch.solver.interrupts import Interrupts
 from schedsearch.solver.portfolio import SOLVERS
@@ -57,7 +58,7 @@ def test_the_compiler_takes_nothing_of_the_time_limit() -> None:
     """A first search after an installation once ended while its annealing was compiled."""
     effort = Effort(time.monotonic() + 10)
     began, deadline = time.monotonic(), effort.deadline
-    with without_compilation(effort):
+    with told_of_compilations(effort.postpone):
         for _ in range(2):
             with trigger_event("numba:compile"), trigger_event("numba:compile"):
                 time.sleep(0.01)

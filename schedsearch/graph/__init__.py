@@ -1,0 +1,14 @@
+"""Graphs of who waits for whom, with rounds: longest paths, the least period, the critical cycle.
+
+- `kernel`: the algorithm, as plain functions of numbered nodes and edges.
+- `compiled`: the same functions compiled by numba, for large graphs and for loops that are compiled too.
+- `compiling`: how long numba compiled, for who does not count it.
+- `difference_system`: what the others ask: the least period, the earliest starts, what forbids a period.
+
+Independent of it on purpose are the checkers (`schedsearch.validate`, `schedsearch.certificate.recheck_held`
+and its neighbours) and Tessel's own encoding, so that an error here does not confirm itself.
+"""
+
+from schedsearch.graph.difference_system import DifferenceSystem, Edge, numbered
+
+__all__ = ["DifferenceSystem", "Edge", "numbered"]
