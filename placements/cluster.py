@@ -301,28 +301,6 @@ class DeviceGroup:
         return num_bytes / (bandwidth_gb_s * 1e9 * cluster.link_efficiency) + cluster.latency_us / 1e6
 
 
-@dataclass(frozen=True)
-class _Network:
-    """The network of a usual node: GPUs, and the bandwidth of its adapters in one direction."""
-
-    gpus_per_node: int
-    node_bandwidth_gb_s: float | None
-    source: str
-
-
-_NETWORKS = {
-    "a100": _Network(8, 200.0, "DGX A100: eight adapters of 200 Gb/s"),
-    "a100_40gb": _Network(8, 200.0, "DGX A100: eight adapters of 200 Gb/s"),
-    "a40": _Network(8, None, ""),
-    "gh200": _Network(1, 50.0, "one adapter of 400 Gb/s for each GPU"),
-    "h100": _Network(8, 400.0, "DGX H100: eight adapters of 400 Gb/s"),
-    "h200": _Network(8, 400.0, "DGX H200: eight adapters of 400 Gb/s"),
-    "rtx_titan": _Network(8, 12.5, "Galvatron-BMW, Sec. VII: 100 Gb/s InfiniBand"),
-    "v100": _Network(8, 50.0, "DGX-1: four adapters of 100 Gb/s"),
-    "v100_16gb": _Network(8, 50.0, "DGX-1: four adapters of 100 Gb/s"),
-}
-
-
 def read_cluster(
     text: str,
     *,
@@ -335,8 +313,8 @@ def read_cluster(
 
     Args:
         text: Such as ``a100_32``; several kinds with ``+``, as in ``a100_16+v100_16``; or one of `CLUSTERS`.
-        gpus_per_node: By default 8 (1 of GH200), or all where there are fewer.
-        node_bandwidth_gb_s: By default that of the vendor's usual machine; of several the least.
+        gpus_per_node: By default the GPU's own, or all where there are fewer.
+        node_bandwidth_gb_s: By default the GPU's own; of several the least.
         link_bandwidth_gb_s: By default each GPU's own.
         latency_us: Of each message.
 
@@ -354,7 +332,7 @@ def read_cluster(
         return _changed(text, gpus_per_node, node_bandwidth_gb_s, link_bandwidth_gb_s, latency_us)
     parts = [_read_part(part, text) for part in text.split("+")]
     nodes = tuple(_nodes(name, count, gpus_per_node) for name, count in parts)
-    known = {_NETWORKS[name].node_bandwidth_gb_s: _NETWORKS[name].source for name, _ in parts}
+    known = {each.gpu.node_bandwidth_gb_s: each.gpu.network_source for each in nodes}
     bandwidth, source = node_bandwidth_gb_s, "given"
     if bandwidth is None:
         if None in known and sum(each.num_nodes for each in nodes) > 1:
@@ -403,7 +381,7 @@ def _read_part(part: str, text: str) -> tuple[str, int]:
 def _nodes(name: str, count: int, gpus_per_node: int | None) -> Nodes:
     if gpus_per_node is not None:
         _check_count("gpus_per_node", gpus_per_node)
-    each = min(gpus_per_node or _NETWORKS[name].gpus_per_node, count)
+    each = min(gpus_per_node or GPUS[name].gpus_per_node, count)
     if count % each:
         raise ClusterError(
             f"cluster: {count} GPUs of {name}_{count} are not whole nodes of {each}; give a multiple, or "

@@ -1,4 +1,4 @@
-"""GPUs as data: what they can do, the clocks they can be set to, and a model of time and power at a clock.
+"""GPUs as data: what they can do, their network and clocks, and a model of time and power at a clock.
 
 The model stands in for a profile where none was measured. It knows one kind of work, the matrix products
 of transformer layers; it does not know temperature, or how one GPU differs from the next.
@@ -10,6 +10,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from placements.operating_point import OperatingPoint, ProfileError
 from placements.profile import Profile
@@ -105,6 +106,10 @@ class Gpu:
         power_source: Where the figures of `power` are from.
         peak_tf32_tflops: Dense products of 32-bit numbers that the matrix units round to 19 bits; None where
             they cannot.
+        gpus_per_node: In the vendor's usual machine.
+        node_bandwidth_gb_s: Between two such machines, in one direction, all adapters together; None where
+            it is not known.
+        network_source: Where `node_bandwidth_gb_s` is from.
     """
 
     name: str
@@ -119,6 +124,9 @@ class Gpu:
     clock_latency: ClockLatency
     power_source: str = "source not stated"
     peak_tf32_tflops: float | None = None
+    gpus_per_node: int = 8
+    node_bandwidth_gb_s: float | None = None
+    network_source: str = "source not stated"
 
     def operating_points(
         self, time_ms: float, compute_share: float | None = None
@@ -205,6 +213,8 @@ A100_SXM_80GB = Gpu(
     clock_latency=_MEASURED_LATENCY,
     power_source=_FITTED,
     peak_tf32_tflops=156.0,
+    node_bandwidth_gb_s=200.0,
+    network_source="DGX A100: eight adapters of 200 Gb/s",
 )
 A40 = Gpu(
     "NVIDIA A40",
@@ -222,7 +232,7 @@ A40 = Gpu(
 )
 
 
-def _without_profile(name: str, board_w: float, clocks_mhz: Iterable[int], **data_sheet: float) -> Gpu:
+def _without_profile(name: str, board_w: float, clocks_mhz: Iterable[int], **data_sheet: Any) -> Gpu:
     """Return a GPU whose powers are the A100's in proportion to the board power; the A100's is 400 W."""
     clocks, scale, like = tuple(clocks_mhz), board_w / 400.0, _A100_POWER
     return Gpu(
@@ -252,6 +262,8 @@ V100_SXM_32GB = _without_profile(
     memory_gib=32.0,
     memory_bandwidth_gb_s=900.0,
     link_bandwidth_gb_s=150.0,
+    node_bandwidth_gb_s=50.0,
+    network_source="DGX-1: four adapters of 100 Gb/s",
 )
 H100_SXM_80GB = _without_profile(
     "NVIDIA H100-SXM5-80GB",
@@ -263,6 +275,8 @@ H100_SXM_80GB = _without_profile(
     memory_bandwidth_gb_s=3350.0,
     link_bandwidth_gb_s=450.0,
     peak_tf32_tflops=494.7,
+    node_bandwidth_gb_s=400.0,
+    network_source="DGX H100: eight adapters of 400 Gb/s",
 )
 TITAN_RTX_24GB = _without_profile(
     "NVIDIA TITAN RTX",
@@ -273,6 +287,8 @@ TITAN_RTX_24GB = _without_profile(
     memory_gib=24.0,
     memory_bandwidth_gb_s=672.0,
     link_bandwidth_gb_s=15.75,
+    node_bandwidth_gb_s=12.5,
+    network_source="Galvatron-BMW, Sec. VII: 100 Gb/s InfiniBand",
 )
 
 # Other sizes and systems of the same chips: the vendor's data sheets; power as of the chip above.
@@ -281,10 +297,20 @@ A100_SXM_40GB = replace(
 )
 V100_SXM_16GB = replace(V100_SXM_32GB, name="NVIDIA V100-SXM2-16GB", memory_gib=16.0)
 H200_SXM_141GB = replace(
-    H100_SXM_80GB, name="NVIDIA H200-SXM-141GB", memory_gib=141.0, memory_bandwidth_gb_s=4800.0
+    H100_SXM_80GB,
+    name="NVIDIA H200-SXM-141GB",
+    memory_gib=141.0,
+    memory_bandwidth_gb_s=4800.0,
+    network_source="DGX H200: eight adapters of 400 Gb/s",
 )
 GH200_96GB = replace(
-    H100_SXM_80GB, name="NVIDIA GH200-96GB-HBM3", memory_gib=96.0, memory_bandwidth_gb_s=4000.0
+    H100_SXM_80GB,
+    name="NVIDIA GH200-96GB-HBM3",
+    memory_gib=96.0,
+    memory_bandwidth_gb_s=4000.0,
+    gpus_per_node=1,
+    node_bandwidth_gb_s=50.0,
+    network_source="one adapter of 400 Gb/s for each GPU",
 )
 
 GPUS = {
