@@ -10,9 +10,7 @@ import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from placements.files import read_json
-from placements.plain_data import Field, in_file
-from placements.planners.galvatron_2022.constants import (
+from experiments.reproductions.galvatron.search_2022.constants import (
     FAMILIES,
     Constants,
     ConstantsError,
@@ -20,7 +18,9 @@ from placements.planners.galvatron_2022.constants import (
     OtherMemory,
     all_reduce_groups,
 )
-from placements.planners.galvatron_2022.strategies import Strategy, all_strategies
+from experiments.reproductions.galvatron.search_2022.strategies import Strategy, all_strategies
+from placements.files import read_json
+from placements.plain_data import Field, in_file
 
 _NAME = re.compile(rf"({'|'.join(FAMILIES)})_\d{{1,6}}_(8|16)gpus")
 
