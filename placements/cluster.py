@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 
+from placements.files import read_json
 from placements.hardware import GPUS, Gpu
+from placements.plain_data import Field, in_file
 
 LINK_EFFICIENCY = 0.77
 """Share of the data sheet's link bandwidth that ring all-reduces and transfers reach: assumed, 230 of the
@@ -21,6 +23,13 @@ LINK_EFFICIENCY = 0.77
 
 LATENCY_US = 5.0
 """From the start of a message to its first byte: assumed, a few microseconds for NVLink and InfiniBand."""
+
+
+NAMED_GPUS = {Gpu: GPUS}
+"""GPUs that their names stand for in files."""
+
+_MOST = 10**6
+"""Largest number of nodes, or of GPUs of a node."""
 
 
 class ClusterError(ValueError):
@@ -312,7 +321,8 @@ def read_cluster(
     """Return a cluster by its name: a GPU of `placements.hardware.GPUS`, ``_`` and how many.
 
     Args:
-        text: Such as ``a100_32``; several kinds with ``+``, as in ``a100_16+v100_16``; or one of `CLUSTERS`.
+        text: Such as ``a100_32``; several kinds with ``+``, as in ``a100_16+v100_16``; one of `CLUSTERS`; or
+            the path of a JSON file with the fields of `Cluster`, whose GPUs are names or have those of `Gpu`.
         gpus_per_node: By default the GPU's own, or all where there are fewer.
         node_bandwidth_gb_s: By default the GPU's own; of several the least.
         link_bandwidth_gb_s: By default each GPU's own.
@@ -328,7 +338,7 @@ def read_cluster(
     """
     if not isinstance(text, str):
         raise ClusterError(f"cluster: {text!r} is not a name; give one such as a100_32")
-    if text in CLUSTERS:
+    if text in CLUSTERS or text.endswith(".json"):
         return _changed(text, gpus_per_node, node_bandwidth_gb_s, link_bandwidth_gb_s, latency_us)
     parts = [_read_part(part, text) for part in text.split("+")]
     nodes = tuple(_nodes(name, count, gpus_per_node) for name, count in parts)
@@ -351,8 +361,8 @@ def _changed(
     link_bandwidth_gb_s: float | None,
     latency_us: float,
 ) -> Cluster:
-    """Return a paper's cluster, with other links if they are given."""
-    cluster = CLUSTERS[name]
+    """Return the cluster of a paper or a file, with other links if they are given."""
+    cluster = CLUSTERS[name] if name in CLUSTERS else _of_file(name)
     if gpus_per_node is not None:
         raise ClusterError(
             f"gpus_per_node: {gpus_per_node} cannot change {name}; leave it out, or give a GPU and a number"
@@ -361,7 +371,13 @@ def _changed(
         cluster = replace(cluster, node_bandwidth_gb_s=node_bandwidth_gb_s, source="given")
     if link_bandwidth_gb_s is not None:
         cluster = replace(cluster, link_bandwidth_gb_s=link_bandwidth_gb_s)
-    return replace(cluster, latency_us=latency_us)
+    return cluster if latency_us == LATENCY_US else replace(cluster, latency_us=latency_us)
+
+
+def _of_file(path: str) -> Cluster:
+    data = read_json(path, "a file of a cluster", ClusterError)
+    with in_file(path, ClusterError):
+        return Field(data, "cluster", ClusterError, is_root=True).record(Cluster, named=NAMED_GPUS)
 
 
 _UNUSED_GB_S = 1.0
@@ -370,7 +386,7 @@ _UNUSED_GB_S = 1.0
 
 def _read_part(part: str, text: str) -> tuple[str, int]:
     name, _, count = part.strip().rpartition("_")
-    if name not in GPUS or not (count.isascii() and count.isdigit() and 0 < int(count[:9]) <= 10**6):
+    if name not in GPUS or not (count.isascii() and count.isdigit() and 0 < int(count[:9]) <= _MOST):
         raise ClusterError(
             f"cluster: {part!r} in {text!r} is not a known GPU, _ and a number; the GPUs are "
             f"{', '.join(GPUS)}, as in a100_32"
@@ -391,8 +407,10 @@ def _nodes(name: str, count: int, gpus_per_node: int | None) -> Nodes:
 
 
 def _check_count(name: str, value: object) -> None:
-    if type(value) is not int or value < 1:
-        raise ClusterError(f"{name}: {value!r} is not a whole number of at least 1; give one")
+    if type(value) is not int or not 1 <= value <= _MOST:
+        raise ClusterError(
+            f"{name}: {value!r} is not a whole number of at least 1 and at most {_MOST}; give one"
+        )
 
 
 def _named(

@@ -88,6 +88,9 @@ class ClockLatency:
         return max(self.by_target_ms.values(), default=self.typical_ms)
 
 
+_BANDWIDTHS = ("memory_bandwidth_gb_s", "link_bandwidth_gb_s", "node_bandwidth_gb_s")
+
+
 @dataclass(frozen=True)
 class Gpu:
     """A kind of GPU.
@@ -110,6 +113,9 @@ class Gpu:
         node_bandwidth_gb_s: Between two such machines, in one direction, all adapters together; None where
             it is not known.
         network_source: Where `node_bandwidth_gb_s` is from.
+
+    Raises:
+        ProfileError: A figure is not above 0, or the clocks do not ascend.
     """
 
     name: str
@@ -127,6 +133,15 @@ class Gpu:
     gpus_per_node: int = 8
     node_bandwidth_gb_s: float | None = None
     network_source: str = "source not stated"
+
+    def __post_init__(self) -> None:
+        """Check the figures of a user's file."""
+        for name in ("peak_tflops", "peak_fp32_tflops", "memory_gib", *_BANDWIDTHS, "blocking_power_w"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ProfileError(f"{name}: {value!r} is not a number above 0; give one")
+        if not self.clocks_mhz or list(self.clocks_mhz) != sorted({*self.clocks_mhz} - {0}):
+            raise ProfileError("clocks_mhz: is not a list of ascending clocks above 0; give at least one")
 
     def operating_points(
         self, time_ms: float, compute_share: float | None = None
