@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
+from typing import Any
 
-from placements.files import read_json
 from placements.hardware import GPUS, Gpu
-from placements.plain_data import Field, in_file
+from placements.plain_data import json_file
 
 LINK_EFFICIENCY = 0.77
 """Share of the data sheet's link bandwidth that ring all-reduces and transfers reach: assumed, 230 of the
@@ -316,7 +316,7 @@ def read_cluster(
     gpus_per_node: int | None = None,
     node_bandwidth_gb_s: float | None = None,
     link_bandwidth_gb_s: float | None = None,
-    latency_us: float = LATENCY_US,
+    latency_us: float | None = None,
 ) -> Cluster:
     """Return a cluster by its name: a GPU of `placements.hardware.GPUS`, ``_`` and how many.
 
@@ -324,9 +324,9 @@ def read_cluster(
         text: Such as ``a100_32``; several kinds with ``+``, as in ``a100_16+v100_16``; one of `CLUSTERS`; or
             the path of a JSON file with the fields of `Cluster`, whose GPUs are names or have those of `Gpu`.
         gpus_per_node: By default the GPU's own, or all where there are fewer.
-        node_bandwidth_gb_s: By default the GPU's own; of several the least.
-        link_bandwidth_gb_s: By default each GPU's own.
-        latency_us: Of each message.
+        node_bandwidth_gb_s: By default the GPU's own, of several the least; or the file's.
+        link_bandwidth_gb_s: By default each GPU's own; or the file's.
+        latency_us: Of each message; by default `LATENCY_US`, or the file's.
 
     Raises:
         ClusterError: A name or a number is wrong, or a bandwidth is missing.
@@ -339,45 +339,32 @@ def read_cluster(
     if not isinstance(text, str):
         raise ClusterError(f"cluster: {text!r} is not a name; give one such as a100_32")
     if text in CLUSTERS or text.endswith(".json"):
-        return _changed(text, gpus_per_node, node_bandwidth_gb_s, link_bandwidth_gb_s, latency_us)
-    parts = [_read_part(part, text) for part in text.split("+")]
-    nodes = tuple(_nodes(name, count, gpus_per_node) for name, count in parts)
-    known = {each.gpu.node_bandwidth_gb_s: each.gpu.network_source for each in nodes}
-    bandwidth, source = node_bandwidth_gb_s, "given"
-    if bandwidth is None:
-        if None in known and sum(each.num_nodes for each in nodes) > 1:
+        if gpus_per_node is not None:
+            raise ClusterError(
+                f"gpus_per_node: {gpus_per_node} cannot change {text}; leave it out, or name a GPU"
+            )
+        cluster = CLUSTERS[text] if text in CLUSTERS else _of_file(text)
+    else:
+        nodes = tuple(_nodes(*_read_part(part, text), gpus_per_node) for part in text.split("+"))
+        usual = {each.gpu.node_bandwidth_gb_s: each.gpu.network_source for each in nodes}
+        if node_bandwidth_gb_s is None and None in usual and sum(each.num_nodes for each in nodes) > 1:
             raise ClusterError(
                 f"node_bandwidth_gb_s: is not known between nodes of {text}; give it, in GB/s per direction"
             )
-        least = min((each for each in known if each is not None), default=None)
-        bandwidth, source = (least, known[least]) if least else (_UNUSED_GB_S, "one node")
-    return Cluster(nodes, bandwidth, link_bandwidth_gb_s, latency_us=latency_us, source=source)
-
-
-def _changed(
-    name: str,
-    gpus_per_node: int | None,
-    node_bandwidth_gb_s: float | None,
-    link_bandwidth_gb_s: float | None,
-    latency_us: float,
-) -> Cluster:
-    """Return the cluster of a paper or a file, with other links if they are given."""
-    cluster = CLUSTERS[name] if name in CLUSTERS else _of_file(name)
-    if gpus_per_node is not None:
-        raise ClusterError(
-            f"gpus_per_node: {gpus_per_node} cannot change {name}; leave it out, or give a GPU and a number"
-        )
-    if node_bandwidth_gb_s is not None:
-        cluster = replace(cluster, node_bandwidth_gb_s=node_bandwidth_gb_s, source="given")
-    if link_bandwidth_gb_s is not None:
-        cluster = replace(cluster, link_bandwidth_gb_s=link_bandwidth_gb_s)
-    return cluster if latency_us == LATENCY_US else replace(cluster, latency_us=latency_us)
+        least = min((each for each in usual if each is not None), default=_UNUSED_GB_S)
+        cluster = Cluster(nodes, least, source=usual.get(least, "one node"))
+    given: dict[str, Any] = {
+        "node_bandwidth_gb_s": node_bandwidth_gb_s,
+        "link_bandwidth_gb_s": link_bandwidth_gb_s,
+        "latency_us": latency_us,
+        "source": None if node_bandwidth_gb_s is None else "given",
+    }
+    return replace(cluster, **{name: value for name, value in given.items() if value is not None})
 
 
 def _of_file(path: str) -> Cluster:
-    data = read_json(path, "a file of a cluster", ClusterError)
-    with in_file(path, ClusterError):
-        return Field(data, "cluster", ClusterError, is_root=True).record(Cluster, named=NAMED_GPUS)
+    with json_file(path, "a file of a cluster", ClusterError, "cluster") as data:
+        return data.record(Cluster, named=NAMED_GPUS)
 
 
 _UNUSED_GB_S = 1.0

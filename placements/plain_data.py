@@ -19,6 +19,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+from placements.files import read_json
+
 _LONGEST = 60
 """Characters of a value that a message shows."""
 
@@ -222,9 +224,9 @@ class Field:
             return named[wanted][self.choice(tuple(named[wanted]))]
         if is_dataclass(wanted):
             return self.record(wanted, named=named)  # type: ignore[arg-type]
-        if wanted is bool:
-            if type(self.value) is not bool:
-                raise self.wrong("true or false", "give one of them")
+        if wanted is bool and type(self.value) is not bool:
+            raise self.wrong("true or false", "give one of them")
+        if wanted is bool or (wanted is str and self.value == ""):
             return self.value
         if wanted is int:
             return self.whole(f"a whole number from 0 to {_MOST}", least=0, most=_MOST)
@@ -278,6 +280,21 @@ def plain(value: Any, named: Named | None = None, *, defaults: bool = True) -> A
     if isinstance(value, Fraction):
         return [value.numerator, value.denominator]
     return [plain(each, named, defaults=defaults) for each in value] if isinstance(value, tuple) else value
+
+
+@contextmanager
+def json_file(path: str | Path, wanted: str, error: type[ValueError], where: str = "") -> Iterator[Field]:
+    """Read a JSON file, and let the messages of an error begin with its path meanwhile.
+
+    Args:
+        path: The file.
+        wanted: What to give instead of a file that cannot be read, such as "a schedule.json".
+        error: What is raised where it is wrong.
+        where: Name of all of the data in messages.
+    """
+    data = read_json(path, wanted, error)
+    with in_file(path, error):
+        yield Field(data, where, error, is_root=bool(where))
 
 
 Row = dict[str, Field]

@@ -23,10 +23,9 @@ from experiments.config.records import (
     PlanPlacementOptions,
     ProfileOptions,
 )
-from placements.files import read_json
 from placements.hardware import GPUS, Gpu
 from placements.placement_file import read_placement
-from placements.plain_data import Field, in_file, in_mib
+from placements.plain_data import in_mib, json_file
 from placements.planners.galvatron import recomputed_blocks
 from placements.planners.hybrid.plan_file import read_plan_file
 from placements.shapes import SHAPES
@@ -120,9 +119,8 @@ def read_gpu(name: str, placement: Any = None) -> Gpu:
     if name in GPUS:
         return GPUS[name]
     if name.endswith(".json"):
-        data = read_json(name, "a file of a GPU", OptionError)
-        with in_file(name, OptionError):
-            return Field(data, "", OptionError).record(Gpu)
+        with json_file(name, "a file of a GPU", OptionError) as data:
+            return data.record(Gpu)
     known = GPUS | {gpu.name: gpu for each in planned_gpus(placement) or () for gpu in each}
     require_known("profile.gpu", name, known)
     return known[name]

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from placements.files import read_json
 from placements.measured.layer_profile import NotProfiledError
-from placements.plain_data import Field, in_file
+from placements.plain_data import Field, json_file
 
 _FIT_UNIT_BYTES = 1e6
 """The fits are of the logarithm of the message's size in MB; below 1 MB they bend to zero and less."""
@@ -169,17 +168,12 @@ def read_links(between: str | Path, within: str | Path) -> Links:
         LinkError: A file cannot be read or is wrong.
     """
     found: dict[_Ends, dict[tuple[int, int], LinkFit]] = {}
-    data = read_json(between, "bandwidths between nodes", LinkError)
-    with in_file(between, LinkError):
-        for sender, sending, far in _by_group(Field(data, "", LinkError)):
+    with json_file(between, "bandwidths between nodes", LinkError) as data:
+        for sender, sending, far in _by_group(data):
             for receiver, receiving, field in _by_group(far):
                 found.setdefault((*sender, *receiver), {})[sending, receiving] = _fit(field)
-    data = read_json(within, "bandwidths within nodes", LinkError)
-    with in_file(within, LinkError):
-        inside = {
-            gpu: {size: _fit(each) for size, each in _by_size(field)}
-            for gpu, field in _named(Field(data, "", LinkError))
-        }
+    with json_file(within, "bandwidths within nodes", LinkError) as data:
+        inside = {gpu: {size: _fit(each) for size, each in _by_size(field)} for gpu, field in _named(data)}
     return Links(found, {gpu: fits for gpu, fits in inside.items() if fits})
 
 

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from placements.cluster import NAMED_GPUS, Cluster
-from placements.files import read_json
 from placements.models.chain import ModelShape
 from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer, ProjectionLayer
 from placements.models.layers import PRECISIONS, Layer, TransformerLayer
 from placements.models.parallel import LayerStrategy
 from placements.models.profiled_layer import ProfiledLayer
-from placements.plain_data import Field, in_file, plain
+from placements.plain_data import Field, json_file, plain
 from placements.planners.hybrid.joined_plan import JoinedPlan
 from placements.planners.hybrid.plan import Plan, StagePlan
 from placements.planners.parallel_plan import PlanError
@@ -65,9 +64,8 @@ def read_plan_file(path: str | Path) -> Plan | JoinedPlan:
     Raises:
         PlanError: The file cannot be read or is wrong; the message begins with its path.
     """
-    data = read_json(path, "a plan.json of schedsearch plan", PlanError)
-    with in_file(path, PlanError):
-        return plan_from_dict(data)
+    with json_file(path, "a plan.json of schedsearch plan", PlanError) as data:
+        return plan_from_dict(data.value)
 
 
 def plan_from_dict(data: object) -> Plan | JoinedPlan:
