@@ -221,7 +221,7 @@ class DeviceGroup:
         if degree == 1:
             return 0.0
         inside_ms = num_bytes * (degree - 1) / degree / (self._link_gb_s * 1e6)
-        outside_ms = num_bytes * self._most_leaving(degree, stride) / (self.cluster.node_bandwidth_gb_s * 1e6)
+        outside_ms = num_bytes * self._max_leaving(degree, stride) / (self.cluster.node_bandwidth_gb_s * 1e6)
         ms = max(inside_ms, outside_ms) / self.cluster.link_efficiency
         return ms + (degree - 1) * self.cluster.latency_us / 1e3
 
@@ -277,7 +277,7 @@ class DeviceGroup:
             self._found[key] = min(self._link_gb_s, shared)
         return self._found[key]
 
-    def _most_leaving(self, degree: int, stride: int) -> float:
+    def _max_leaving(self, degree: int, stride: int) -> float:
         """Return the most that leaves a node in an all-to-all, as a multiple of what one GPU has."""
         key = ("leaving", degree, stride)
         if key not in self._found:

@@ -47,11 +47,11 @@ class LinkFit:
 
     Attributes:
         coefficients: c2, c1 and c0 of GB/s = c2 l^2 + c1 l + c0, where l = log2(bytes / 1e6).
-        most_bytes_per_s: The highest that was measured.
+        max_bytes_per_s: The highest that was measured.
     """
 
     coefficients: tuple[float, float, float]
-    most_bytes_per_s: float
+    max_bytes_per_s: float
 
     def bytes_per_s(self, message_bytes: float) -> float:
         """Return the bandwidth where each GPU sends so much.
@@ -68,7 +68,7 @@ class LinkFit:
         top = -first / (2 * second) if second < 0 else most
         sizes = (0.0, most, min(max(top, 0.0), most))
         fitted = max(second * size * size + first * size + constant for size in sizes)
-        return min(fitted * 1e9, self.most_bytes_per_s)
+        return min(fitted * 1e9, self.max_bytes_per_s)
 
 
 _Ends = tuple[str, str, str, str]

@@ -177,13 +177,13 @@ def least_cost_shares(
     # Of equal prices the earlier is taken, or else a job may be put off again and again.
     sooner = joules * (prices + _SOONER * np.abs(prices).mean() * begins / durations.sum())[:, None]
     slo_share = promised_share = 1.0
-    shares = program.least(sooner, program.least_steps)
+    shares = program.least(sooner, program.min_steps)
     if shares is None:
         is_promised = np.isin(np.arange(len(demand.jobs)), [] if promised is None else promised)
-        of_slos = np.where(is_promised, 0.0, program.least_steps)
+        of_slos = np.where(is_promised, 0.0, program.min_steps)
         slo_share = program.highest_share(np.zeros(len(of_slos)), of_slos)
         of_slos *= slo_share
-        of_promised = np.where(is_promised, program.least_steps, 0.0)
+        of_promised = np.where(is_promised, program.min_steps, 0.0)
         promised_share = program.highest_share(KEPT * of_slos, of_promised)
         for spare in SPARES:
             shares = program.least(sooner, spare * (of_slos + promised_share * of_promised))
@@ -201,14 +201,14 @@ class _Program:
     Attributes:
         seconds: That each configuration has in each interval, as the windows of its jobs end; shape
             (configurations, intervals).
-        least_steps: That each job must have done at the end of the intervals, or of its window if this is
+        min_steps: That each job must have done at the end of the intervals, or of its window if this is
             first, to have its floor; shape (jobs,).
     """
 
     def __init__(self, demand: Demand, floors: Floors, durations: FloatArray, begins: FloatArray) -> None:
         """Write the rules down; times in s."""
         window_s = np.minimum(floors.window_s, durations.sum())
-        self.least_steps = np.minimum(floors.steps_per_s * window_s, demand.steps_left)
+        self.min_steps = np.minimum(floors.steps_per_s * window_s, demand.steps_left)
         in_window_s = np.clip(window_s[:, None] - begins, 0.0, durations)
         jobs = demand.configurations.jobs
         of_second = np.where((jobs[:, 1] == NOBODY)[:, None], np.inf, in_window_s[jobs[:, 1]])
@@ -224,16 +224,16 @@ class _Program:
         self._rules = vstack([self._done, rules], format="csr")
         self._limits = np.concatenate([np.ones(len(demand.jobs)), np.tile(_limits(demand), len(durations))])
 
-    def least(self, cost: FloatArray, least_steps: FloatArray) -> FloatArray | None:
+    def least(self, cost: FloatArray, min_steps: FloatArray) -> FloatArray | None:
         """Return the shares of least cost in which each job has its least steps; None if there are none.
 
         Args:
             cost: Of a share of 1; shape (intervals, configurations), as the shares.
-            least_steps: Shape (jobs,).
+            min_steps: Shape (jobs,).
         """
-        asked = np.flatnonzero(least_steps)
+        asked = np.flatnonzero(min_steps)
         worth = -cost.ravel()[self._is_there]
-        at_least = KEPT * least_steps[asked] / self._left[asked]
+        at_least = KEPT * min_steps[asked] / self._left[asked]
         found = _solved(
             worth, np.full(len(worth), np.inf), self._done[asked], at_least, self._rules, self._limits
         )
@@ -243,14 +243,14 @@ class _Program:
         shares[self._is_there] = np.maximum(found, 0.0)
         return shares.reshape(cost.shape)
 
-    def highest_share(self, least_steps: FloatArray, wanted: FloatArray) -> float:
+    def highest_share(self, min_steps: FloatArray, wanted: FloatArray) -> float:
         """Return the highest share, at most 1, of wanted steps that jobs can have beside others' least."""
-        asked = np.flatnonzero(least_steps + wanted)
+        asked = np.flatnonzero(min_steps + wanted)
         least = hstack([self._done[asked], csr_array(-(wanted[asked] / self._left[asked])[:, None])])
         rules = hstack([self._rules, csr_array((self._rules.shape[0], 1))])
         worth = np.append(np.zeros(self._rules.shape[1]), 1.0)
         most = np.append(np.full(self._rules.shape[1], np.inf), 1.0)
-        found = _solved(worth, most, least, least_steps[asked] / self._left[asked], rules, self._limits)
+        found = _solved(worth, most, least, min_steps[asked] / self._left[asked], rules, self._limits)
         return 0.0 if found is None else float(found[-1])
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from placements.planners.partition import least_largest
+from placements.planners.partition import min_largest
 from placements.planners.stage_search.division import (
     Solved,
     StageCost,
@@ -86,7 +86,7 @@ def test_no_division_is_shorter(seed: int, at_once: bool) -> None:
             assert found.time_ms == time_of(chain.costs, found.stage_layers, chain.num_micro_batches, at_once)
     even = memory_balanced([0.0] * sizes[0], chain.memory, chain.in_flight)
     paper = bi_objective_partition(
-        chain.costs, even, least_largest(chain.times, sizes[1]), chain.num_micro_batches, at_once
+        chain.costs, even, min_largest(chain.times, sizes[1]), chain.num_micro_batches, at_once
     )
     assert paper is None or paper.time_ms >= shortest - 1e-9
 
