@@ -15,17 +15,17 @@ from itertools import accumulate
 from typing import Any
 
 from placements.hardware import GPUS, Gpu
-from placements.plain_data import json_file
+from placements.plain_data import Named, json_file
 
 LINK_EFFICIENCY = 0.77
 """Share of the data sheet's link bandwidth that ring all-reduces and transfers reach: assumed, 230 of the
 300 GB/s of an A100."""
 
 LATENCY_US = 5.0
-"""From the start of a message to its first byte: assumed, a few microseconds for NVLink and InfiniBand."""
+"""Time from a message's start to its first byte: assumed, a few microseconds for NVLink and InfiniBand."""
 
 
-NAMED_GPUS = {Gpu: GPUS}
+NAMED_GPUS: Named = {Gpu: GPUS}
 """GPUs that their names stand for in files."""
 
 _MOST = 10**6
@@ -126,7 +126,7 @@ class Cluster:
 
     @cached_property
     def _groups(self) -> dict[tuple[int, int], DeviceGroup]:
-        """Those asked for before, with what they found out about their rings."""
+        """Groups made before, with what they found out about their rings."""
         return {}
 
 
@@ -181,7 +181,7 @@ class DeviceGroup:
 
     @property
     def memory_gib(self) -> float:
-        """Of the GPU that has the least."""
+        """Memory of the GPU that has the least."""
         return min(gpu.memory_gib for gpu in self._kinds)
 
     @cached_property
@@ -264,7 +264,7 @@ class DeviceGroup:
 
     @cached_property
     def _found(self) -> dict[tuple[str, int, int], float]:
-        """What was computed of rings before."""
+        """Figures of rings computed before."""
         return {}
 
     def _ring_gb_s(self, degree: int, stride: int) -> float:
@@ -408,8 +408,8 @@ def _named(
 
 
 _TITAN_LINK_GB_S = 6.3
-"""Of PCIe in a node of eight TITAN RTX: rings reach 4.9 GB/s in the measurements that Galvatron ships, which
-is this much over the share that is taken to be reached."""
+"""Bandwidth of PCIe in a node of eight TITAN RTX: rings reach 4.9 GB/s in the measurements that Galvatron
+ships, which is this much over the share that is taken to be reached."""
 
 CLUSTERS: Mapping[str, Cluster] = {
     "galvatron_titan_8": _named("rtx_titan", 8, 12.5, "Galvatron-BMW, Table II", _TITAN_LINK_GB_S),

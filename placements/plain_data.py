@@ -11,7 +11,7 @@ import io
 import math
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from fractions import Fraction
@@ -230,7 +230,7 @@ class Field:
             return self.value
         if wanted is int:
             return self.whole(f"a whole number from 0 to {_MOST}", least=0, most=_MOST)
-        readers = {float: self.number, str: self.text, Fraction: self.fraction}
+        readers: dict[Any, Callable[[], Any]] = {float: self.number, str: self.text, Fraction: self.fraction}
         return readers[wanted]()
 
     def _by_number(self, wanted: Any, named: Named) -> dict[int, Any]:
@@ -267,7 +267,7 @@ def plain(value: Any, named: Named | None = None, *, defaults: bool = True) -> A
         defaults: Whether fields are written that are as by default.
     """
     if is_dataclass(value):
-        for name, known in (named or {}).get(type(value), {}).items():  # type: ignore[arg-type]
+        for name, known in (named or {}).get(type(value), {}).items():
             if known == value:
                 return name
         return {

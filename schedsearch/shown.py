@@ -18,16 +18,16 @@ class Tabled:
 
     def to_frame(self) -> Any:
         """Return a pandas DataFrame, with times in ms, memory in MiB and energy in J."""
-        return self.presentation().frame(self)
+        return type(self).presentation().frame(self)
 
     def plot(self) -> Any:
         """Return a matplotlib Figure, which a notebook shows once."""
-        figure = self.presentation().figure(self)
+        figure = type(self).presentation().figure(self)
         figure.show_after_cell()
         return figure
 
     def _ipython_display_(self) -> None:
-        self.presentation().show(self)
+        type(self).presentation().show(self)
 
 
 class Shown(Tabled):
@@ -35,7 +35,7 @@ class Shown(Tabled):
 
     def save(self, path: str | Path) -> Path:
         """Write the file form (JSON), whole or not at all; return the path."""
-        return Path(self.presentation().save(self, path))
+        return Path(type(self).presentation().save(self, path))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

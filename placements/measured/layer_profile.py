@@ -16,7 +16,7 @@ from placements.files import read_json
 from placements.plain_data import Field, in_file, json_file
 
 FLOAT_BYTES = 4
-"""Of a weight, a gradient or an activation: 32 bits."""
+"""Size of a weight, a gradient or an activation: 32 bits."""
 
 _UPDATE_BYTES = 28
 """Bytes per weight that an Adam step in 32 bits moves: weight, gradient and two moments read, all but the

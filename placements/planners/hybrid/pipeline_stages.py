@@ -35,10 +35,10 @@ from placements.planners.stage_search.paper_division import bi_objective_partiti
 from placements.planners.stage_search.stage_problem import StageSolution, grouped
 
 _PROVED = 1e-9
-"""Of a cost, relative: what the proof that it is the least may leave open for rounding."""
+"""Relative part of a cost that the proof that it is the least may leave open for rounding."""
 
 _ROUNDING = 1e-12
-"""Of a bound, relative: what sums of floats may differ by."""
+"""Relative difference of bounds that sums of floats may have."""
 
 _AT_FIRST = 1.1
 """Times the bound on the longest stage: how long stages may be at first."""

@@ -69,7 +69,7 @@ def iteration_ms(stages: Sequence[StageCost], num_micro_batches: int, sync_at_on
     return (num_micro_batches - 1) * max(times) + math.fsum(times) + sync_ms
 
 
-class Solved:
+class StageSolutions:
     """The stages that were solved, each once."""
 
     def __init__(self, costs: StageCosts) -> None:

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from placements.planners.stage_search.division import (
     Division,
-    Solved,
     StageCost,
     StageCosts,
+    StageSolutions,
     check_counts,
     iteration_ms,
     least_divided,
@@ -151,7 +151,7 @@ class _Search:
         contents: Ints | None,
     ) -> None:
         """Begin with the bounds."""
-        self.solved = Solved(costs)
+        self.solved = StageSolutions(costs)
         self._contents = contents
         max_layers = num_layers if bounds_ms is None else bounds_ms[0].shape[2] - 1
         can_be = _can_be(num_layers, num_stages, max_layers)

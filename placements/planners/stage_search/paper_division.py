@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 
 from placements.planners.stage_search.division import (
     Division,
-    Solved,
     StageCost,
     StageCosts,
+    StageSolutions,
     iteration_ms,
 )
 from placements.planners.stage_search.stage_problem import StageError
@@ -45,7 +45,7 @@ def bi_objective_partition(
         StageError: The two starts do not divide as many layers among as many stages, at least one each.
     """
     _check_starts(memory_start, time_start)
-    solved = Solved(costs)
+    solved = StageSolutions(costs)
     balanced = _fitting(solved.of(time_start))
     max_mib = max(stage.peak_mib for stage in balanced) if balanced else float("inf")
     best: Division | None = None

@@ -28,9 +28,9 @@ _J_PER_KWH = 3.6e6
 """Joules in a kilowatt-hour."""
 
 SPARES = (KEPT, 1 - 1e-3)
-"""Of what a program found to be possible, what is then asked for; the second if the first is too much."""
+"""Shares of what a program found to be possible that are asked for; the second if the first is too much."""
 _SOONER = 1e-6
-"""By which share of the mean price the end of the horizon is dearer than now."""
+"""Share of the mean price by which the end of the horizon is dearer than now."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def coming(signal: tuple[Interval, ...], now_s: float, horizon_s: float) -> Iter
 
 
 @dataclass(frozen=True, eq=False)
-class Shifted:
+class IntervalShares:
     """What is run in each interval.
 
     Attributes:
@@ -153,7 +153,7 @@ class Shifted:
 
 def least_cost_shares(
     demand: Demand, floors: Floors, intervals: tuple[Interval, ...], promised: IntArray | None = None
-) -> Shifted:
+) -> IntervalShares:
     """Return what is run in each interval at the least cost of all energy.
 
     A job runs in its window only: in an interval in which this ends, for the part before. Its GPUs and power
@@ -170,7 +170,7 @@ def least_cost_shares(
     prices = np.array([interval.price_per_kwh for interval in intervals]) / _J_PER_KWH
     idle_cost = float(prices @ durations) * demand.idle_power_w
     if not demand.jobs:
-        return Shifted(np.zeros((len(intervals), 0)), idle_cost)
+        return IntervalShares(np.zeros((len(intervals), 0)), idle_cost)
     begins = np.concatenate([[0.0], np.cumsum(durations)[:-1]])
     program = _Program(demand, floors, durations, begins)
     joules = (program.seconds * demand.added_power_w[:, None]).T
@@ -190,7 +190,7 @@ def least_cost_shares(
             if shares is not None:
                 break
         assert shares is not None  # a little less than what a program found to be possible
-    return Shifted(
+    return IntervalShares(
         shares, float((joules * prices[:, None] * shares).sum()) + idle_cost, slo_share, promised_share
     )
 

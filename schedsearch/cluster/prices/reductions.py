@@ -20,7 +20,7 @@ HINDSIGHT = "hindsight"
 """Name of the bound among the strategies."""
 
 PUBLISHED_STARTS = (-35, -5)
-"""Of the study: 30 days, before the last five of the days with a price of the baseline."""
+"""Days of the study: 30 days, before the last five of the days with a price of the baseline."""
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ import pytest
 
 from placements.planners.partition import min_largest
 from placements.planners.stage_search.division import (
-    Solved,
     StageCost,
     StageCosts,
+    StageSolutions,
     iteration_ms,
     memory_balanced,
     spans,
@@ -64,7 +64,7 @@ class Chain:
 
 
 def time_of(costs: StageCosts, division: tuple[int, ...], num_micro_batches: int, at_once: bool) -> float:
-    stages = [each for each in Solved(costs).of(division) if each is not None]
+    stages = [each for each in StageSolutions(costs).of(division) if each is not None]
     return iteration_ms(stages, num_micro_batches, at_once) if len(stages) == len(division) else math.inf
 
 
