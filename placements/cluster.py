@@ -12,15 +12,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
+from typing import Any
 
 from placements.hardware import GPUS, Gpu
+from placements.plain_data import Named, json_file
 
 LINK_EFFICIENCY = 0.77
 """Share of the data sheet's link bandwidth that ring all-reduces and transfers reach: assumed, 230 of the
 300 GB/s of an A100."""
 
 LATENCY_US = 5.0
-"""From the start of a message to its first byte: assumed, a few microseconds for NVLink and InfiniBand."""
+"""Time from a message's start to its first byte: assumed, a few microseconds for NVLink and InfiniBand."""
+
+
+NAMED_GPUS: Named = {Gpu: GPUS}
+"""GPUs that their names stand for in files."""
+
+_MOST = 10**6
+"""Largest number of nodes, or of GPUs of a node."""
 
 
 class ClusterError(ValueError):
@@ -117,7 +126,7 @@ class Cluster:
 
     @cached_property
     def _groups(self) -> dict[tuple[int, int], DeviceGroup]:
-        """Those asked for before, with what they found out about their rings."""
+        """Groups made before, with what they found out about their rings."""
         return {}
 
 
@@ -172,7 +181,7 @@ class DeviceGroup:
 
     @property
     def memory_gib(self) -> float:
-        """Of the GPU that has the least."""
+        """Memory of the GPU that has the least."""
         return min(gpu.memory_gib for gpu in self._kinds)
 
     @cached_property
@@ -212,7 +221,7 @@ class DeviceGroup:
         if degree == 1:
             return 0.0
         inside_ms = num_bytes * (degree - 1) / degree / (self._link_gb_s * 1e6)
-        outside_ms = num_bytes * self._most_leaving(degree, stride) / (self.cluster.node_bandwidth_gb_s * 1e6)
+        outside_ms = num_bytes * self._max_leaving(degree, stride) / (self.cluster.node_bandwidth_gb_s * 1e6)
         ms = max(inside_ms, outside_ms) / self.cluster.link_efficiency
         return ms + (degree - 1) * self.cluster.latency_us / 1e3
 
@@ -255,7 +264,7 @@ class DeviceGroup:
 
     @cached_property
     def _found(self) -> dict[tuple[str, int, int], float]:
-        """What was computed of rings before."""
+        """Figures of rings computed before."""
         return {}
 
     def _ring_gb_s(self, degree: int, stride: int) -> float:
@@ -268,7 +277,7 @@ class DeviceGroup:
             self._found[key] = min(self._link_gb_s, shared)
         return self._found[key]
 
-    def _most_leaving(self, degree: int, stride: int) -> float:
+    def _max_leaving(self, degree: int, stride: int) -> float:
         """Return the most that leaves a node in an all-to-all, as a multiple of what one GPU has."""
         key = ("leaving", degree, stride)
         if key not in self._found:
@@ -301,44 +310,23 @@ class DeviceGroup:
         return num_bytes / (bandwidth_gb_s * 1e9 * cluster.link_efficiency) + cluster.latency_us / 1e6
 
 
-@dataclass(frozen=True)
-class _Network:
-    """The network of a usual node: GPUs, and the bandwidth of its adapters in one direction."""
-
-    gpus_per_node: int
-    node_bandwidth_gb_s: float | None
-    source: str
-
-
-_NETWORKS = {
-    "a100": _Network(8, 200.0, "DGX A100: eight adapters of 200 Gb/s"),
-    "a100_40gb": _Network(8, 200.0, "DGX A100: eight adapters of 200 Gb/s"),
-    "a40": _Network(8, None, ""),
-    "gh200": _Network(1, 50.0, "one adapter of 400 Gb/s for each GPU"),
-    "h100": _Network(8, 400.0, "DGX H100: eight adapters of 400 Gb/s"),
-    "h200": _Network(8, 400.0, "DGX H200: eight adapters of 400 Gb/s"),
-    "rtx_titan": _Network(8, 12.5, "Galvatron-BMW, Sec. VII: 100 Gb/s InfiniBand"),
-    "v100": _Network(8, 50.0, "DGX-1: four adapters of 100 Gb/s"),
-    "v100_16gb": _Network(8, 50.0, "DGX-1: four adapters of 100 Gb/s"),
-}
-
-
 def read_cluster(
     text: str,
     *,
     gpus_per_node: int | None = None,
     node_bandwidth_gb_s: float | None = None,
     link_bandwidth_gb_s: float | None = None,
-    latency_us: float = LATENCY_US,
+    latency_us: float | None = None,
 ) -> Cluster:
     """Return a cluster by its name: a GPU of `placements.hardware.GPUS`, ``_`` and how many.
 
     Args:
-        text: Such as ``a100_32``; several kinds with ``+``, as in ``a100_16+v100_16``; or one of `CLUSTERS`.
-        gpus_per_node: By default 8 (1 of GH200), or all where there are fewer.
-        node_bandwidth_gb_s: By default that of the vendor's usual machine; of several the least.
-        link_bandwidth_gb_s: By default each GPU's own.
-        latency_us: Of each message.
+        text: Such as ``a100_32``; several kinds with ``+``, as in ``a100_16+v100_16``; one of `CLUSTERS`; or
+            the path of a JSON file with the fields of `Cluster`, whose GPUs are names or have those of `Gpu`.
+        gpus_per_node: By default the GPU's own, or all where there are fewer.
+        node_bandwidth_gb_s: By default the GPU's own, of several the least; or the file's.
+        link_bandwidth_gb_s: By default each GPU's own; or the file's.
+        latency_us: Of each message; by default `LATENCY_US`, or the file's.
 
     Raises:
         ClusterError: A name or a number is wrong, or a bandwidth is missing.
@@ -350,40 +338,33 @@ def read_cluster(
     """
     if not isinstance(text, str):
         raise ClusterError(f"cluster: {text!r} is not a name; give one such as a100_32")
-    if text in CLUSTERS:
-        return _changed(text, gpus_per_node, node_bandwidth_gb_s, link_bandwidth_gb_s, latency_us)
-    parts = [_read_part(part, text) for part in text.split("+")]
-    nodes = tuple(_nodes(name, count, gpus_per_node) for name, count in parts)
-    known = {_NETWORKS[name].node_bandwidth_gb_s: _NETWORKS[name].source for name, _ in parts}
-    bandwidth, source = node_bandwidth_gb_s, "given"
-    if bandwidth is None:
-        if None in known and sum(each.num_nodes for each in nodes) > 1:
+    if text in CLUSTERS or text.endswith(".json"):
+        if gpus_per_node is not None:
+            raise ClusterError(
+                f"gpus_per_node: {gpus_per_node} cannot change {text}; leave it out, or name a GPU"
+            )
+        cluster = CLUSTERS[text] if text in CLUSTERS else _of_file(text)
+    else:
+        nodes = tuple(_nodes(*_read_part(part, text), gpus_per_node) for part in text.split("+"))
+        usual = {each.gpu.node_bandwidth_gb_s: each.gpu.network_source for each in nodes}
+        if node_bandwidth_gb_s is None and None in usual and sum(each.num_nodes for each in nodes) > 1:
             raise ClusterError(
                 f"node_bandwidth_gb_s: is not known between nodes of {text}; give it, in GB/s per direction"
             )
-        least = min((each for each in known if each is not None), default=None)
-        bandwidth, source = (least, known[least]) if least else (_UNUSED_GB_S, "one node")
-    return Cluster(nodes, bandwidth, link_bandwidth_gb_s, latency_us=latency_us, source=source)
+        least = min((each for each in usual if each is not None), default=_UNUSED_GB_S)
+        cluster = Cluster(nodes, least, source=usual.get(least, "one node"))
+    given: dict[str, Any] = {
+        "node_bandwidth_gb_s": node_bandwidth_gb_s,
+        "link_bandwidth_gb_s": link_bandwidth_gb_s,
+        "latency_us": latency_us,
+        "source": None if node_bandwidth_gb_s is None else "given",
+    }
+    return replace(cluster, **{name: value for name, value in given.items() if value is not None})
 
 
-def _changed(
-    name: str,
-    gpus_per_node: int | None,
-    node_bandwidth_gb_s: float | None,
-    link_bandwidth_gb_s: float | None,
-    latency_us: float,
-) -> Cluster:
-    """Return a paper's cluster, with other links if they are given."""
-    cluster = CLUSTERS[name]
-    if gpus_per_node is not None:
-        raise ClusterError(
-            f"gpus_per_node: {gpus_per_node} cannot change {name}; leave it out, or give a GPU and a number"
-        )
-    if node_bandwidth_gb_s is not None:
-        cluster = replace(cluster, node_bandwidth_gb_s=node_bandwidth_gb_s, source="given")
-    if link_bandwidth_gb_s is not None:
-        cluster = replace(cluster, link_bandwidth_gb_s=link_bandwidth_gb_s)
-    return replace(cluster, latency_us=latency_us)
+def _of_file(path: str) -> Cluster:
+    with json_file(path, "a file of a cluster", ClusterError, "cluster") as data:
+        return data.record(Cluster, named=NAMED_GPUS)
 
 
 _UNUSED_GB_S = 1.0
@@ -392,7 +373,7 @@ _UNUSED_GB_S = 1.0
 
 def _read_part(part: str, text: str) -> tuple[str, int]:
     name, _, count = part.strip().rpartition("_")
-    if name not in GPUS or not (count.isascii() and count.isdigit() and 0 < int(count[:9]) <= 10**6):
+    if name not in GPUS or not (count.isascii() and count.isdigit() and 0 < int(count[:9]) <= _MOST):
         raise ClusterError(
             f"cluster: {part!r} in {text!r} is not a known GPU, _ and a number; the GPUs are "
             f"{', '.join(GPUS)}, as in a100_32"
@@ -403,7 +384,7 @@ def _read_part(part: str, text: str) -> tuple[str, int]:
 def _nodes(name: str, count: int, gpus_per_node: int | None) -> Nodes:
     if gpus_per_node is not None:
         _check_count("gpus_per_node", gpus_per_node)
-    each = min(gpus_per_node or _NETWORKS[name].gpus_per_node, count)
+    each = min(gpus_per_node or GPUS[name].gpus_per_node, count)
     if count % each:
         raise ClusterError(
             f"cluster: {count} GPUs of {name}_{count} are not whole nodes of {each}; give a multiple, or "
@@ -413,8 +394,10 @@ def _nodes(name: str, count: int, gpus_per_node: int | None) -> Nodes:
 
 
 def _check_count(name: str, value: object) -> None:
-    if type(value) is not int or value < 1:
-        raise ClusterError(f"{name}: {value!r} is not a whole number of at least 1; give one")
+    if type(value) is not int or not 1 <= value <= _MOST:
+        raise ClusterError(
+            f"{name}: {value!r} is not a whole number of at least 1 and at most {_MOST}; give one"
+        )
 
 
 def _named(
@@ -425,8 +408,8 @@ def _named(
 
 
 _TITAN_LINK_GB_S = 6.3
-"""Of PCIe in a node of eight TITAN RTX: rings reach 4.9 GB/s in the measurements that Galvatron ships, which
-is this much over the share that is taken to be reached."""
+"""Bandwidth of PCIe in a node of eight TITAN RTX: rings reach 4.9 GB/s in the measurements that Galvatron
+ships, which is this much over the share that is taken to be reached."""
 
 CLUSTERS: Mapping[str, Cluster] = {
     "galvatron_titan_8": _named("rtx_titan", 8, 12.5, "Galvatron-BMW, Table II", _TITAN_LINK_GB_S),

@@ -1,4 +1,4 @@
-"""GPUs as data: what they can do, the clocks they can be set to, and a model of time and power at a clock.
+"""GPUs as data: what they can do, their network and clocks, and a model of time and power at a clock.
 
 The model stands in for a profile where none was measured. It knows one kind of work, the matrix products
 of transformer layers; it does not know temperature, or how one GPU differs from the next.
@@ -10,6 +10,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from placements.operating_point import OperatingPoint, ProfileError
 from placements.profile import Profile
@@ -87,6 +88,9 @@ class ClockLatency:
         return max(self.by_target_ms.values(), default=self.typical_ms)
 
 
+_BANDWIDTHS = ("memory_bandwidth_gb_s", "link_bandwidth_gb_s", "node_bandwidth_gb_s")
+
+
 @dataclass(frozen=True)
 class Gpu:
     """A kind of GPU.
@@ -105,6 +109,13 @@ class Gpu:
         power_source: Where the figures of `power` are from.
         peak_tf32_tflops: Dense products of 32-bit numbers that the matrix units round to 19 bits; None where
             they cannot.
+        gpus_per_node: In the vendor's usual machine.
+        node_bandwidth_gb_s: Between two such machines, in one direction, all adapters together; None where
+            it is not known.
+        network_source: Where `node_bandwidth_gb_s` is from.
+
+    Raises:
+        ProfileError: A figure is not above 0, or the clocks do not ascend.
     """
 
     name: str
@@ -119,6 +130,18 @@ class Gpu:
     clock_latency: ClockLatency
     power_source: str = "source not stated"
     peak_tf32_tflops: float | None = None
+    gpus_per_node: int = 8
+    node_bandwidth_gb_s: float | None = None
+    network_source: str = "source not stated"
+
+    def __post_init__(self) -> None:
+        """Check the figures of a user's file."""
+        for name in ("peak_tflops", "peak_fp32_tflops", "memory_gib", *_BANDWIDTHS, "blocking_power_w"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ProfileError(f"{name}: {value!r} is not a number above 0; give one")
+        if not self.clocks_mhz or list(self.clocks_mhz) != sorted({*self.clocks_mhz} - {0}):
+            raise ProfileError("clocks_mhz: is not a list of ascending clocks above 0; give at least one")
 
     def operating_points(
         self, time_ms: float, compute_share: float | None = None
@@ -205,6 +228,8 @@ A100_SXM_80GB = Gpu(
     clock_latency=_MEASURED_LATENCY,
     power_source=_FITTED,
     peak_tf32_tflops=156.0,
+    node_bandwidth_gb_s=200.0,
+    network_source="DGX A100: eight adapters of 200 Gb/s",
 )
 A40 = Gpu(
     "NVIDIA A40",
@@ -222,7 +247,7 @@ A40 = Gpu(
 )
 
 
-def _without_profile(name: str, board_w: float, clocks_mhz: Iterable[int], **data_sheet: float) -> Gpu:
+def _without_profile(name: str, board_w: float, clocks_mhz: Iterable[int], **data_sheet: Any) -> Gpu:
     """Return a GPU whose powers are the A100's in proportion to the board power; the A100's is 400 W."""
     clocks, scale, like = tuple(clocks_mhz), board_w / 400.0, _A100_POWER
     return Gpu(
@@ -252,6 +277,8 @@ V100_SXM_32GB = _without_profile(
     memory_gib=32.0,
     memory_bandwidth_gb_s=900.0,
     link_bandwidth_gb_s=150.0,
+    node_bandwidth_gb_s=50.0,
+    network_source="DGX-1: four adapters of 100 Gb/s",
 )
 H100_SXM_80GB = _without_profile(
     "NVIDIA H100-SXM5-80GB",
@@ -263,6 +290,8 @@ H100_SXM_80GB = _without_profile(
     memory_bandwidth_gb_s=3350.0,
     link_bandwidth_gb_s=450.0,
     peak_tf32_tflops=494.7,
+    node_bandwidth_gb_s=400.0,
+    network_source="DGX H100: eight adapters of 400 Gb/s",
 )
 TITAN_RTX_24GB = _without_profile(
     "NVIDIA TITAN RTX",
@@ -273,6 +302,8 @@ TITAN_RTX_24GB = _without_profile(
     memory_gib=24.0,
     memory_bandwidth_gb_s=672.0,
     link_bandwidth_gb_s=15.75,
+    node_bandwidth_gb_s=12.5,
+    network_source="Galvatron-BMW, Sec. VII: 100 Gb/s InfiniBand",
 )
 
 # Other sizes and systems of the same chips: the vendor's data sheets; power as of the chip above.
@@ -281,10 +312,20 @@ A100_SXM_40GB = replace(
 )
 V100_SXM_16GB = replace(V100_SXM_32GB, name="NVIDIA V100-SXM2-16GB", memory_gib=16.0)
 H200_SXM_141GB = replace(
-    H100_SXM_80GB, name="NVIDIA H200-SXM-141GB", memory_gib=141.0, memory_bandwidth_gb_s=4800.0
+    H100_SXM_80GB,
+    name="NVIDIA H200-SXM-141GB",
+    memory_gib=141.0,
+    memory_bandwidth_gb_s=4800.0,
+    network_source="DGX H200: eight adapters of 400 Gb/s",
 )
 GH200_96GB = replace(
-    H100_SXM_80GB, name="NVIDIA GH200-96GB-HBM3", memory_gib=96.0, memory_bandwidth_gb_s=4000.0
+    H100_SXM_80GB,
+    name="NVIDIA GH200-96GB-HBM3",
+    memory_gib=96.0,
+    memory_bandwidth_gb_s=4000.0,
+    gpus_per_node=1,
+    node_bandwidth_gb_s=50.0,
+    network_source="one adapter of 400 Gb/s for each GPU",
 )
 
 GPUS = {

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from placements.plain_data import Field, in_file, in_mib
+from placements.plain_data import Field, in_file, in_mib, plain
 from placements.spec import Block, Kind, Placement, PlacementError, check_num_devices
 
 SCHEMA_VERSION = 1
@@ -40,16 +40,9 @@ def placement_to_dict(placement: Placement) -> dict[str, Any]:
         "num_devices": placement.num_devices,
         "tick_ms": placement.tick_ms,
     }
-    if placement.memory is not None:
-        data["memory"] = list(placement.memory)
-    if placement.static_memory:
-        data["static_memory"] = list(placement.static_memory)
-    if placement.num_gpus:
-        data["num_gpus"] = list(placement.num_gpus)
-    if placement.memory_unit_mib is not None:
-        data["memory_unit_mib"] = placement.memory_unit_mib
-    if placement.nodes is not None:
-        data["nodes"] = list(placement.nodes)
+    optional = ("memory", "static_memory", "num_gpus", "memory_unit_mib", "nodes")
+    given = {name: value for name in optional if (value := getattr(placement, name)) not in (None, ())}
+    data |= plain(given)
     data["blocks"] = [_block_to_dict(block) for block in placement.blocks]
     if placement.transfer:
         data["transfer"] = [{"from": a, "to": b, "time": ticks} for a, b, ticks in placement.transfer]

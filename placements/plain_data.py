@@ -11,11 +11,15 @@ import io
 import math
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from placements.files import read_json
 
 _LONGEST = 60
 """Characters of a value that a message shows."""
@@ -23,6 +27,13 @@ _LONGEST = 60
 _LARGEST = sys.float_info.max
 """The largest finite number."""
 
+_MOST = 10**18
+"""Largest whole number in a record."""
+
+Record = TypeVar("Record")
+
+Named = Mapping[type, Mapping[str, Any]]
+"""For each kind of record that a name may stand for, the records by name."""
 
 _WITH_UNIT = re.compile(r"(\d+\.?\d*|\.\d+)\s*(?:([kmgt])(i?b)?|b)", re.IGNORECASE)
 
@@ -158,6 +169,77 @@ class Field:
             raise self.wrong(wanted, remedy)
         return self.value
 
+    def whole_numbers(self) -> tuple[int, ...]:
+        """Return a list of whole numbers."""
+        return tuple(each.whole() for each in self.items())
+
+    def fraction(self) -> Fraction:
+        """Return the fraction that a pair of whole numbers stands for."""
+        pair = self.whole_numbers()
+        if len(pair) != 2 or pair[1] < 1:
+            raise self.wrong("[numerator, denominator]", "give a denominator of 1 or more")
+        return Fraction(*pair)
+
+    def record(
+        self,
+        kind: type[Record],
+        others: Sequence[str] = (),
+        named: Named | None = None,
+        **given: Any,
+    ) -> Record:
+        """Return a dataclass: its fields stand under their own names and are read as their types say.
+
+        Args:
+            kind: The dataclass, whose own checks say what else is wrong.
+            others: Names of required fields that are read elsewhere.
+            named: Records that a name may stand for.
+            given: Fields of the record that are not read here.
+        """
+        known = {each.name: each for each in fields(kind) if each.name not in given}  # type: ignore[arg-type]
+        required = [
+            name
+            for name, each in known.items()
+            if each.default is MISSING and each.default_factory is MISSING
+        ]
+        self.only((*required, *others), [name for name in known if name not in required])
+        hints = get_type_hints(kind)
+        values = {name: self[name].typed(hints[name], named or {}) for name in known if name in self.value}
+        try:
+            return kind(**values, **given)
+        except ValueError as error:
+            raise self.mistake(str(error)) from None
+
+    def typed(self, wanted: Any, named: Named) -> Any:
+        """Return a value of the type that a record's field has."""
+        kinds, origin = get_args(wanted), get_origin(wanted)
+        if NoneType in kinds:
+            return None if self.value is None else self.typed(kinds[0], named)
+        if origin is tuple:
+            return tuple(each.typed(kinds[0], named) for each in self.items())
+        if origin is Mapping:
+            return self._by_number(kinds[1], named)
+        if origin is Literal:
+            return self.choice(kinds)
+        if wanted in named and isinstance(self.value, str):
+            return named[wanted][self.choice(tuple(named[wanted]))]
+        if is_dataclass(wanted):
+            return self.record(wanted, named=named)  # type: ignore[arg-type]
+        if wanted is bool and type(self.value) is not bool:
+            raise self.wrong("true or false", "give one of them")
+        if wanted is bool or (wanted is str and self.value == ""):
+            return self.value
+        if wanted is int:
+            return self.whole(f"a whole number from 0 to {_MOST}", least=0, most=_MOST)
+        readers: dict[Any, Callable[[], Any]] = {float: self.number, str: self.text, Fraction: self.fraction}
+        return readers[wanted]()
+
+    def _by_number(self, wanted: Any, named: Named) -> dict[int, Any]:
+        """Return a mapping of whole numbers, which JSON has as text, to values of a type."""
+        for name in self.mapping():
+            if not re.fullmatch(r"[0-9]{1,9}", str(name)):
+                raise self.wrong("a mapping of whole numbers", "name each by its number")
+        return {int(name): self[name].typed(wanted, named) for name in self.value}
+
     def figure(
         self,
         wanted: str = "a number",
@@ -174,6 +256,45 @@ class Field:
         if not least <= value <= most or (is_whole and value != int(value)):
             raise self.wrong(wanted, remedy)
         return value
+
+
+def plain(value: Any, named: Named | None = None, *, defaults: bool = True) -> Any:
+    """Return a record as the plain data of which `Field.record` makes an equal one.
+
+    Args:
+        value: A dataclass, or what stands in one.
+        named: Records that are written as their name.
+        defaults: Whether fields are written that are as by default.
+    """
+    if is_dataclass(value):
+        for name, known in (named or {}).get(type(value), {}).items():
+            if known == value:
+                return name
+        return {
+            each.name: plain(found, named, defaults=defaults)
+            for each in fields(value)
+            if (found := getattr(value, each.name)) != each.default or defaults
+        }
+    if isinstance(value, Mapping):
+        return {str(key): plain(each, named, defaults=defaults) for key, each in value.items()}
+    if isinstance(value, Fraction):
+        return [value.numerator, value.denominator]
+    return [plain(each, named, defaults=defaults) for each in value] if isinstance(value, tuple) else value
+
+
+@contextmanager
+def json_file(path: str | Path, wanted: str, error: type[ValueError], where: str = "") -> Iterator[Field]:
+    """Read a JSON file, and let the messages of an error begin with its path meanwhile.
+
+    Args:
+        path: The file.
+        wanted: What to give instead of a file that cannot be read, such as "a schedule.json".
+        error: What is raised where it is wrong.
+        where: Name of all of the data in messages.
+    """
+    data = read_json(path, wanted, error)
+    with in_file(path, error):
+        yield Field(data, where, error, is_root=bool(where))
 
 
 Row = dict[str, Field]

@@ -13,7 +13,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from placements.pieces import PIPELINES, Piece, blocks_of, pieces_on, transfers_of
-from placements.planners.partition import least_largest
+from placements.planners.partition import min_largest
 from placements.spec import Placement
 
 Number = float | Fraction
@@ -135,7 +135,7 @@ class StageChain:
         if number == count:
             return self.pieces, ""
         if self.are_layers and number < count:
-            sizes = least_largest([float(each.forward_ms + each.backward_ms) for each in self.pieces], number)
+            sizes = min_largest([float(each.forward_ms + each.backward_ms) for each in self.pieces], number)
             ends = [sum(sizes[: i + 1]) for i in range(number)]
             merged = [Stage.merged(self.pieces[a:b]) for a, b in pairwise([0, *ends])]
             return tuple(merged), f"layers of each chunk: {','.join(map(str, sizes))}"

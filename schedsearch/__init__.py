@@ -50,7 +50,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from schedsearch.shown import Tabled
+
 __version__ = "0.1.0"
+
+Tabled.presentation = staticmethod(lambda: importlib.import_module("schedsearch.notebook"))
 
 _HOME = {
     "runtime": ("Pipeline",),  # the one name of a later layer, so that a training loop needs one import

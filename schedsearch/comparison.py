@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any, SupportsIndex
 
 from placements import Placement
-from placements.files import read_json
 from placements.pieces import PIPELINES
-from placements.plain_data import Field, in_file
+from placements.plain_data import Field, json_file
 from placements.stages import DevicePower, PlacedStages, StageChain, StagesError, place
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
 from schedsearch.baselines.structure import TooFewMicroBatchesError
@@ -162,9 +161,7 @@ class Comparison(Shown):
         Raises:
             ScheduleFileError: The file cannot be read or is wrong; the message begins with its path.
         """
-        data = read_json(path, "a compare.json", ScheduleFileError)
-        with in_file(path, ScheduleFileError):
-            top = Field(data, "", ScheduleFileError)
+        with json_file(path, "a compare.json", ScheduleFileError) as top:
             top.version(SCHEMA_VERSION)
             schedules = top.get("schedules", {})
             return cls(
@@ -175,13 +172,8 @@ class Comparison(Shown):
 
 
 def _read_row(row: Field, schedules: Field) -> ComparedRow:
-    texts = ("schedule", "placement", "proved", "note")
-    cells: dict[str, Any] = {name: str(row[name].value) for name in texts}
-    for name in COLUMNS:
-        if name not in texts:
-            cells[name] = None if row[name].value is None else row[name].number()
-    found = schedules.get(cells["schedule"]).value
-    return ComparedRow(**cells, found=None if found is None else schedule_from_dict(found))
+    found = schedules.get(str(row["schedule"].value)).value
+    return row.record(ComparedRow, found=None if found is None else schedule_from_dict(found))
 
 
 def compare(

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from placements import PlacementError
-from placements.files import read_json
 from placements.placement_file import placement_from_dict, placement_to_dict
-from placements.plain_data import Field, in_file
+from placements.plain_data import Field, json_file
 from schedsearch.certificate.certificate import Certificate, CertificateError, certificate_of
 from schedsearch.certificate.file import certificate_from_dict, certificate_to_dict
 from schedsearch.device_span import device_spans
@@ -182,9 +181,8 @@ Read = TypeVar("Read")
 
 def _read_file(path: str | Path, read: Callable[[Field], Read]) -> Read:
     """Return what a reader makes of a file's data; errors get the file's name."""
-    data = read_json(path, "a schedule.json", ScheduleFileError)
-    with in_file(path, ScheduleFileError):
-        return _in_words(data, read)
+    with json_file(path, "a schedule.json", ScheduleFileError) as data:
+        return _in_words(data.value, read)
 
 
 def _in_words(data: Any, read: Callable[[Field], Read]) -> Read:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import Any
 
 from placements import Placement
-from placements.plain_data import Field
-from schedsearch.certificate.file import fraction, whole_numbers
+from placements.plain_data import Field, plain
 from schedsearch.modulo.result import EndedBy, InFlightPeriod, Objective, SearchResult, Status, Tried
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
@@ -40,8 +38,8 @@ def search_to_dict(result: SearchResult) -> dict[str, Any]:
         "limits": {str(objective): limit for objective, limit in result.limits.items()},
         "span_bound": result.span_bound,
         "universal_bound": result.universal_bound,
-        "tried": [dict(vars(each)) for each in result.tried],
-        "least_period": None if result.least_period is None else _least_period_to_dict(result.least_period),
+        "tried": plain(result.tried),
+        "least_period": plain(result.least_period),
         "by_in_flight": [_in_flight_to_dict(each) for each in result.by_in_flight],
     }
 
@@ -69,13 +67,13 @@ def search_from_dict(
         device_span_bound=data["device_span_bound"].whole(),
         queries=search["queries"].whole(),
         seconds=data["search_seconds"].number(),
-        tried=tuple(map(_read_tried, search["tried"].items())),
+        tried=search["tried"].typed(tuple[Tried, ...], {}),
         ended_by=EndedBy(search["ended_by"].choice(tuple(EndedBy))),
         reason=str(search["reason"].value),
-        sizes=whole_numbers(search["sizes"]),
+        sizes=search["sizes"].whole_numbers(),
         limits={each: limits[each].whole() for each in Objective if each in limits.mapping()},
         solver=str(search["solver"].value),
-        least_period=_read_least_period(search["least_period"]),
+        least_period=search["least_period"].typed(LeastPeriod | None, {}),
         universal_bound=search["universal_bound"].number(),
         by_in_flight=tuple(_read_in_flight(each, placement) for each in search["by_in_flight"].items()),
     )
@@ -86,49 +84,12 @@ def whole_or_none(field: Field) -> int | None:
     return None if field.value is None else field.whole()
 
 
-def _least_period_to_dict(found: LeastPeriod) -> dict[str, Any]:
-    return {
-        "ticks": _pair(found.ticks),
-        "micro_batches": None if found.micro_batches is None else _pair(found.micro_batches),
-        "cut_out": list(found.cut_out),
-        "states": found.states,
-        "devices": list(found.devices),
-    }
-
-
 def _in_flight_to_dict(found: InFlightPeriod) -> dict[str, Any]:
     repetend = found.repetend
     row: Mapping[str, Any] = {"period": None}
     if repetend is not None:
         row = {"period": repetend.period, **repetend_to_dict(repetend)}
     return {"in_flight": found.in_flight, "bound": found.bound, "seconds": found.seconds, **row}
-
-
-def _pair(number: Fraction) -> list[int]:
-    return [number.numerator, number.denominator]
-
-
-def _read_tried(row: Field) -> Tried:
-    return Tried(
-        row["micro_batches"].whole(),
-        whole_or_none(row["period"]),
-        row["bound"].whole(),
-        whole_or_none(row["refuted"]),
-        row["seconds"].number(),
-    )
-
-
-def _read_least_period(field: Field) -> LeastPeriod | None:
-    if field.value is None:
-        return None
-    size = field["micro_batches"]
-    return LeastPeriod(
-        fraction(field["ticks"]),
-        None if size.value is None else fraction(size),
-        tuple(name.text("a block") for name in field["cut_out"].items()),
-        field["states"].whole(),
-        whole_numbers(field["devices"]),
-    )
 
 
 def _read_in_flight(row: Field, placement: Placement | None) -> InFlightPeriod:
@@ -140,4 +101,4 @@ def _read_in_flight(row: Field, placement: Placement | None) -> InFlightPeriod:
 
 
 def _read_numbers(field: Field) -> dict[str, tuple[int, ...]]:
-    return {name: whole_numbers(field[name]) for name in field.mapping("a mapping of each block to a list")}
+    return {name: field[name].whole_numbers() for name in field.mapping("a mapping of each block to a list")}

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import importlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 
 class Tabled:
-    """What every result can do; `schedsearch.notebook` does it, called by name: results know no pictures."""
+    """What every result can do.
+
+    Attributes:
+        presentation: Returns what makes tables, figures and files; the package says what, results know none.
+    """
+
+    presentation: ClassVar[Callable[[], Any]]
 
     def to_frame(self) -> Any:
         """Return a pandas DataFrame, with times in ms, memory in MiB and energy in J."""
-        return _notebook().frame(self)
+        return type(self).presentation().frame(self)
 
     def plot(self) -> Any:
         """Return a matplotlib Figure, which a notebook shows once."""
-        figure = _notebook().figure(self)
+        figure = type(self).presentation().figure(self)
         figure.show_after_cell()
         return figure
 
     def _ipython_display_(self) -> None:
-        _notebook().show(self)
+        type(self).presentation().show(self)
 
 
 class Shown(Tabled):
@@ -29,7 +35,7 @@ class Shown(Tabled):
 
     def save(self, path: str | Path) -> Path:
         """Write the file form (JSON), whole or not at all; return the path."""
-        return Path(_notebook().save(self, path))
+        return Path(type(self).presentation().save(self, path))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -38,9 +44,5 @@ class Shown(Tabled):
         Raises:
             ValueError: The file cannot be read, is of another kind or is wrong; one line that begins with it.
         """
-        found: Self = _notebook().load(cls, path)
+        found: Self = cls.presentation().load(cls, path)
         return found
-
-
-def _notebook() -> Any:
-    return importlib.import_module("schedsearch.notebook")

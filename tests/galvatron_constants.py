@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from experiments.reproductions.galvatron.search_2022.constants import Constants, ConstantsError
+from experiments.reproductions.galvatron.search_2022.constants_file import constants_from_dict
+from experiments.reproductions.galvatron.search_2022.strategies import Strategy, all_strategies
 from placements.plain_data import Field
-from placements.planners.galvatron_2022.constants import Constants, ConstantsError
-from placements.planners.galvatron_2022.constants_file import constants_from_dict
-from placements.planners.galvatron_2022.strategies import Strategy, all_strategies
 
 
 def strategy_data(strategy: Strategy) -> list[Any]:

@@ -2,7 +2,8 @@
 """Galvatron's search of 2022 once more, slow and plain, with the symbols of its description.
 
 Every assignment of strategies to layers is tried.
-It shares no code with `placements.planners.galvatron_2022`, and reads the data of an entry as they are.
+It shares no code with `experiments.reproductions.galvatron.search_2022`, and reads the data of an entry as
+they are.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Set
 from functools import cache
 from pathlib import Path
 
@@ -121,7 +121,7 @@ def modules() -> dict[str, Path]:
     return {name.removesuffix(".__init__"): path for name, path in named.items()}
 
 
-def own_imports(path: Path, known: Collection[str]) -> Iterator[str]:
+def own_imports(path: Path, known: Set[str]) -> Iterator[str]:
     """Yield the modules of the layers that a file imports, inside functions too."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -131,6 +131,10 @@ def own_imports(path: Path, known: Collection[str]) -> Iterator[str]:
             yield from (name if name in known else node.module for name in names)
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "command":
             yield f"experiments.{ast.literal_eval(node.args[1])}"  # what an entry point loads by name
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            yield from (
+                arg.value for arg in node.args if isinstance(arg, ast.Constant) and arg.value in known
+            )
 
 
 def guide(package: Path) -> str:
@@ -158,7 +162,7 @@ def test_imports_go_left_only_and_to_rooms_above() -> None:
     wrong = {
         f"{name} imports {other}"
         for name, path in found.items()
-        for other in own_imports(path, found)
+        for other in own_imports(path, found.keys())
         if name not in (*LAYERS, *FRONT_DOOR) and place_of(other) > place_of(name)
     }
     assert not wrong
@@ -167,7 +171,7 @@ def test_imports_go_left_only_and_to_rooms_above() -> None:
 def test_the_front_door_is_all_that_schedsearch_knows_of_later_layers() -> None:
     found = modules()
     for name, layers in FRONT_DOOR.items():
-        others = {other.split(".")[0] for other in own_imports(found[name], found)}
+        others = {other.split(".")[0] for other in own_imports(found[name], found.keys())}
         assert others <= {"schedsearch", *layers}
     later = {module for module in schedsearch._HOME if module.split(".")[0] in ("runtime", "experiments")}
     assert later == {"runtime"}
@@ -175,9 +179,26 @@ def test_the_front_door_is_all_that_schedsearch_knows_of_later_layers() -> None:
     assert not {"runtime", "experiments"} & modules_after("import schedsearch; schedsearch.search")
 
 
+LOADERS = {"schedsearch", "experiments.__main__", "experiments.config.command"}
+"""Front doors, which alone import modules of ours by their names, late: no circle can hide behind those."""
+
+
+def test_front_doors_alone_import_by_name() -> None:
+    outside = set(OWNERS)
+    wrong = {
+        f"{name}: {ast.unparse(node)}"
+        for name, path in modules().items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__"))
+        if name not in LOADERS
+        if not (isinstance(node.args[0], ast.Constant) and node.args[0].value.split(".")[0] in outside)
+    }
+    assert not wrong
+
+
 def test_no_files_import_each_other_in_a_circle() -> None:
     found = modules()
-    edges = ((name, other) for name, path in found.items() for other in own_imports(path, found))
+    edges = ((name, other) for name, path in found.items() for other in own_imports(path, found.keys()))
     circles = nx.strongly_connected_components(nx.DiGraph(edge for edge in edges if edge[0] != edge[1]))
     assert not [sorted(circle) for circle in circles if len(circle) > 1]
 

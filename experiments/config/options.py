@@ -25,7 +25,7 @@ from experiments.config.records import (
 )
 from placements.hardware import GPUS, Gpu
 from placements.placement_file import read_placement
-from placements.plain_data import in_mib
+from placements.plain_data import in_mib, json_file
 from placements.planners.galvatron import recomputed_blocks
 from placements.planners.hybrid.plan_file import read_plan_file
 from placements.shapes import SHAPES
@@ -110,14 +110,20 @@ def planned_by(options: Options) -> Planned | None:
     return read_plan(chosen, read_gpu(options.profile.gpu), number)
 
 
-def read_gpu(name: str) -> Gpu:
-    """Return the GPU that `profile.gpu` names.
+def read_gpu(name: str, placement: Any = None) -> Gpu:
+    """Return the GPU that `profile.gpu` names: by a key, a JSON file, or as a plan's own is called.
 
     Raises:
-        OptionError: It is not known.
+        OptionError: It is not known, or its file is wrong.
     """
-    require_known("profile.gpu", name, GPUS)
-    return GPUS[name]
+    if name in GPUS:
+        return GPUS[name]
+    if name.endswith(".json"):
+        with json_file(name, "a file of a GPU", OptionError) as data:
+            return data.record(Gpu)
+    known = GPUS | {gpu.name: gpu for each in planned_gpus(placement) or () for gpu in each}
+    require_known("profile.gpu", name, known)
+    return known[name]
 
 
 def _fill_in(data: dict[Any, Any]) -> None:
@@ -166,7 +172,7 @@ def _gpu_of(placement: Any) -> str:
     if gpus is None:
         return _USUAL_GPU
     slowest = min((gpu for each in gpus for gpu in each), key=lambda gpu: gpu.peak_tflops)
-    return next(name for name, gpu in GPUS.items() if gpu == slowest)
+    return next((name for name, gpu in GPUS.items() if gpu == slowest), slowest.name)
 
 
 def _fill_in_runtime(data: dict[Any, Any], chosen: FilePlacementOptions) -> None:

@@ -20,12 +20,12 @@ from placements.planners.galvatron_file import read_galvatron
 from placements.planners.hybrid.joined_plan import JoinedPlan
 from placements.planners.hybrid.plan import Plan
 from placements.planners.parallel_plan import ParallelPlan
-from placements.planners.partition import in_proportion, least_imbalance, least_largest
+from placements.planners.partition import in_proportion, min_imbalance, min_largest
 
 PLANNERS = {"galvatron": read_galvatron}
 """What reads a plan, by the kind of its placement."""
 
-BALANCES = {"largest": least_largest, "imbalance": least_imbalance}
+BALANCES = {"largest": min_largest, "imbalance": min_imbalance}
 """What divides layers into stages, by the name that the command line uses."""
 
 

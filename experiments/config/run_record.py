@@ -19,8 +19,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 import schedsearch
-from placements.files import read_json, write_json
-from placements.plain_data import Field, in_file
+from placements.files import write_json
+from placements.plain_data import Field, json_file
 
 FILE = "result.json"
 """In the output directory of a run."""
@@ -109,9 +109,7 @@ def read_run_record(directory: Path) -> RunRecord:
         RunRecordError: It is not there, or wrong.
     """
     path = directory / FILE
-    data = read_json(path, f"the directory of a run that has ended, with its {FILE}", RunRecordError)
-    with in_file(path, RunRecordError):
-        whole = Field(data, "", RunRecordError)
+    with json_file(path, f"the directory of a run that has ended, with its {FILE}", RunRecordError) as whole:
         whole.version(SCHEMA_VERSION)
         figures = whole["figures"]
         return RunRecord(

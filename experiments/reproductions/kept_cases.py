@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.reproductions.item import Claim, Item, Row
-from placements.files import read_json, write_json
-from placements.plain_data import Field, in_file
+from placements.files import write_json
+from placements.plain_data import Field, json_file
 
 SCHEMA_VERSION = 1
 """Version of the file's form."""
@@ -126,9 +126,7 @@ def _hash_of_files(paths: Sequence[Path], folder: Path) -> str:
 
 
 def _read(path: Path) -> tuple[object, dict[str, MadeCase]]:
-    data = read_json(path, "a file of kept cases", KeptCasesError)
-    with in_file(path, KeptCasesError):
-        whole = Field(data, "", KeptCasesError)
+    with json_file(path, "a file of kept cases", KeptCasesError) as whole:
         whole.version(SCHEMA_VERSION)
         return whole["of"].value, {case.name: case for case in _cases(whole["cases"])}
 

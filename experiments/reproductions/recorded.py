@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.reproductions.item import Claim, Item, Row
-from placements.files import read_json
-from placements.plain_data import Field, in_file
+from placements.plain_data import json_file
 
 FOLDER = Path(__file__).with_name("results")
 """Of all results."""
@@ -71,9 +70,8 @@ def read_recorded(name: str, size: str, folder: Path = FOLDER) -> Recorded | Non
     path = folder / size / f"{name}.json"
     if not path.exists():
         return None
-    data = read_json(path, "a manifest", RecordedError)
-    with in_file(path, RecordedError):
-        manifest = Field(data, "", RecordedError).mapping()
+    with json_file(path, "a manifest", RecordedError) as data:
+        manifest = data.mapping()
     rows = path.with_name(f"{name}_rows.csv")
     figure = path.with_suffix(".png")
     return Recorded(manifest, tuple(_read_rows(rows)), figure if figure.exists() else None)

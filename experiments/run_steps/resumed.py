@@ -10,8 +10,8 @@ from pathlib import Path
 
 from experiments.config.options import OptionError, read_fields
 from experiments.config.records import RunCommandOptions, RuntimeOptions
-from placements.files import read_json, write_json
-from placements.plain_data import Field, in_file
+from placements.files import write_json
+from placements.plain_data import json_file
 
 SCHEMA_VERSION = 1
 """Version of the form of ``runtime.json``."""
@@ -90,9 +90,7 @@ def options_of(directory: Path, options: RunCommandOptions, overrides: Sequence[
 
 
 def _read(path: Path) -> KeptOptions:
-    data = read_json(path, "the output directory of schedsearch run", OptionError)
-    with in_file(path, OptionError):
-        kept = Field(data, "", OptionError)
+    with json_file(path, "the output directory of schedsearch run", OptionError) as kept:
         kept.version(SCHEMA_VERSION)
         table = kept.get("clock_latency")
         if table.value is not None:

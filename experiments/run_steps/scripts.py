@@ -11,22 +11,28 @@ from pathlib import Path
 from typing import Any
 
 import schedsearch
+from experiments.config.options import OptionError
 from experiments.config.records import RuntimeOptions
-from experiments.config.run_options import blocks_ahead, in_options
+from experiments.config.run_options import blocks_ahead
 from experiments.run_steps.traces import planned_run
 from experiments.steps.results import EnergyResult, SearchStepResult
 from placements.files import write_json
 from runtime.clocks.periodic_clocks import PeriodicClocks
 from runtime.codegen.codegen import Clocks, generate
-from runtime.models import GIVEN_MODEL, Blocks, Model, ModelError, ModelOptions, read_versions
+from runtime.models import GIVEN_MODEL, Blocks, Model, ModelOptions
 from runtime.plans.planned import Planned
 from runtime.program.deadlock import check
 from runtime.program.instructions import Programs
 from runtime.program.lower import lower
 from runtime.program.prefetch import peak_posted, prefetch_receives
 from runtime.program.program_file import programs_to_dict
+from runtime.program.tensor_flow import pair_backward
 from schedsearch.picture import picture
 from schedsearch.schedule import Schedule
+from schedsearch.semantics.check import check_versions
+from schedsearch.semantics.residency import peak_versions
+from schedsearch.semantics.stages import orders_of, versions_of
+from schedsearch.semantics.versions import WeightMode, WeightVersionError
 from schedsearch.validate import validate
 
 log = logging.getLogger(__name__)
@@ -52,11 +58,8 @@ def generate_scripts(
     whole, clocks = _schedule_and_clocks(found, tuned)
     schedule = whole.per_micro_batch
     schedule = validate(dataclasses.replace(schedule, placement=schedule.placement.by_gpu))
-    orders = [schedule.order(device) for device in range(schedule.placement.num_devices)]
-    try:
-        read_versions(model, schedule.placement, schedule.num_micro_batches, orders)
-    except ModelError as error:
-        raise in_options(error) from None
+    if model.weight_versions != WeightMode.FLUSH:
+        log.info("%-12s%s", "weights", _versions_in_words(schedule, model))
     programs = _programs(schedule, model, options)
     write_json(directory / "programs.json", programs_to_dict(programs))
     device_of = [device for device, count in enumerate(whole.placement.gpus) for _ in range(count)]
@@ -72,6 +75,22 @@ def generate_scripts(
         versions={"schedsearch": schedsearch.__version__, "torch": metadata.version("torch")},
         rows=device_of if whole.placement.num_gpus else None,
     )
+
+
+def _versions_in_words(schedule: Schedule, model: ModelOptions) -> str:
+    """Return how many versions of its weights each block holds, once all rules of their mode are checked.
+
+    Raises:
+        OptionError: The schedule has no such versions.
+    """
+    placement, orders = schedule.placement, orders_of(schedule)
+    mode, each = model.weight_versions, model.micro_batches_per_update
+    try:
+        versions = versions_of(schedule, mode, each, pairs=pair_backward(placement))
+    except WeightVersionError as error:
+        raise OptionError(f"runtime.{error}") from None
+    held = peak_versions(placement, orders, check_versions(placement, orders, versions))
+    return f"{mode}, at most {', '.join(f'{number} of {name}' for name, number in held.items())}"
 
 
 def _programs(schedule: Schedule, model: ModelOptions, options: RuntimeOptions) -> Programs:

@@ -63,7 +63,7 @@ def clock_latency_of_options(options: FrontierCommandOptions) -> ClockLatency:
     """
     if options.profile.clock_latency is not None:
         return read_clock_latency(options.profile.clock_latency)
-    return read_gpu(options.profile.gpu).clock_latency
+    return read_gpu(options.profile.gpu, options.placement).clock_latency
 
 
 def _ms(value: float | str, where: str, of_table_ms: float) -> float:

@@ -87,7 +87,7 @@ class CostSource:
 def read_profile(options: Options) -> Profile | None:
     """Read the profile CSV that the options name; None where they name none."""
     chosen = options.profile
-    gpu = read_gpu(chosen.gpu)
+    gpu = read_gpu(chosen.gpu, options.placement)
     for name in ("time_scale", "energy_scale"):
         factor = getattr(chosen, name)
         require(0 < factor < math.inf, f"profile.{name}", factor, "a factor above 0", "give one")
@@ -164,7 +164,7 @@ def blocking_power(options: Options) -> BlockingPower | None:
 
 def cost_source(options: Options) -> CostSource:
     """Return where the costs that the options name come from."""
-    chosen, gpu = options.profile, read_gpu(options.profile.gpu)
+    chosen, gpu = options.profile, read_gpu(options.profile.gpu, options.placement)
     path, power = profile_path(options), blocking_power(options)
     times, placeholder = times_source(options)
     planned = sum(planned_gpus(options.placement) or [], Counter())
@@ -202,7 +202,7 @@ def complete_profile(options: Options, placement: Placement, profile: Profile | 
     """Return the measured profile, or where there is none, one from the GPU's power model."""
     if profile is not None:
         return profile
-    gpu, gpus = read_gpu(options.profile.gpu), planned_gpus(options.placement)
+    gpu, gpus = read_gpu(options.profile.gpu, options.placement), planned_gpus(options.placement)
     if gpus is not None and gpu in sum(gpus, Counter()):
         modelled = mixed_profile(placement, gpus)
     elif planned := planned_by(options):
@@ -220,7 +220,7 @@ def complete_profile(options: Options, placement: Placement, profile: Profile | 
 
 def times_source(options: Options) -> tuple[str, bool]:
     """Return where times come from if not from a profile, and whether they are placeholders."""
-    placement, gpu = options.placement, read_gpu(options.profile.gpu)
+    placement, gpu = options.placement, read_gpu(options.profile.gpu, options.placement)
     match kind_of(placement):
         case "gpt":
             return f"cost model of placement=gpt on {gpu.name}", False

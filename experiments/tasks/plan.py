@@ -23,7 +23,7 @@ from placements.models.costs import CostOptions, model_error_percent
 from placements.models.zoo import read_model
 from placements.placement_file import placement_to_yaml
 from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
-from placements.planners.hybrid.exports.as_run import Exported, Limits
+from placements.planners.hybrid.exports.as_run import Limits, PlanExport
 from placements.planners.hybrid.exports.galvatron import to_galvatron
 from placements.planners.hybrid.exports.megatron import megatron_text, to_megatron
 from placements.planners.hybrid.exports.torchtitan import to_torchtitan, torchtitan_text
@@ -142,7 +142,7 @@ def _export(plans: Plans, directory: Path) -> list[str]:
     return [*([f"exported to {', '.join(written)}: {directory}"] if written else []), *lines]
 
 
-def _galvatron_files(exported: Exported) -> dict[str, str]:
+def _galvatron_files(exported: PlanExport) -> dict[str, str]:
     said = "".join(f"{line}\n" for line in exported.differs)
     return {
         "galvatron_config.json": json.dumps(exported.options, indent=2) + "\n",

@@ -16,8 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from placements.files import read_json
-from placements.plain_data import Field, in_file
+from placements.plain_data import Field, json_file
 
 _NAMED = re.compile(r"(computation|memory)_profiling_(bf16|fp16|fp32)_(.+?)(?:_all)?\.json")
 _MACHINE = re.compile(r"(allreduce|p2p)_bandwidth_([1-9]\d{0,4})nodes_([1-9]\d{0,4})gpus_per_node\.json")
@@ -193,9 +192,7 @@ def _only(folder: Path, name: str) -> Path:
 
 def _read_times(path: Path, sequence_length: int | None) -> tuple[int, dict[str, TimeLine]]:
     """Return the sequence length, and the line of each type of layer."""
-    data = read_json(path, "times of layers", GalvatronProfileError)
-    with in_file(path, GalvatronProfileError):
-        fields = Field(data, "", GalvatronProfileError)
+    with json_file(path, "times of layers", GalvatronProfileError) as fields:
         points: dict[tuple[int, str], list[tuple[int, float]]] = {}
         for name in fields.mapping():
             if match := _TIME.fullmatch(name):
@@ -238,9 +235,7 @@ def _line(points: list[tuple[int, float]]) -> TimeLine:
 
 
 def _read_memory(path: Path, length: int) -> dict[bool, GalvatronMemory]:
-    data = read_json(path, "memory of layers", GalvatronProfileError)
-    with in_file(path, GalvatronProfileError):
-        fields = Field(data, "", GalvatronProfileError)
+    with json_file(path, "memory of layers", GalvatronProfileError) as fields:
         suffixes = {is_shared: "_sp" if is_shared else "" for is_shared in (True, False)}
         found = {
             is_shared: _memory(fields, suffix, length)
@@ -292,9 +287,7 @@ def _read_machines(folder: Path) -> dict[tuple[int, int], MachineBandwidths]:
         machine = int(match[2]), int(match[3])
         if machine in (rings if match[1] == "allreduce" else chains):
             raise GalvatronProfileError(f"{folder}: has {path.name} twice; give a folder with one of them")
-        data = read_json(path, "bandwidths", GalvatronProfileError)
-        with in_file(path, GalvatronProfileError):
-            fields = Field(data, "", GalvatronProfileError)
+        with json_file(path, "bandwidths", GalvatronProfileError) as fields:
             for name in fields.mapping():
                 gb_s = _above_0(fields[name], "1e9 bytes per second")
                 if ring := _ALL_REDUCE.fullmatch(name):
@@ -315,9 +308,8 @@ def _read_machines(folder: Path) -> dict[tuple[int, int], MachineBandwidths]:
 
 
 def _read_overlap(path: Path) -> float:
-    data = read_json(path, "an overlap_coe", GalvatronProfileError)
-    with in_file(path, GalvatronProfileError):
-        field = Field(data, "", GalvatronProfileError)["overlap_coe"]
+    with json_file(path, "an overlap_coe", GalvatronProfileError) as data:
+        field = data["overlap_coe"]
         return field.number("a factor from 1, for none, to 2", least=1, most=2)
 
 

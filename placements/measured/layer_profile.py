@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from placements.files import read_json
-from placements.plain_data import Field, in_file
+from placements.plain_data import Field, in_file, json_file
 
 FLOAT_BYTES = 4
-"""Of a weight, a gradient or an activation: 32 bits."""
+"""Size of a weight, a gradient or an activation: 32 bits."""
 
 _UPDATE_BYTES = 28
 """Bytes per weight that an Adam step in 32 bits moves: weight, gradient and two moments read, all but the
@@ -248,11 +248,10 @@ def read_layer_profile(times: str | Path, memory: str | Path, gpu: str) -> Layer
 
 
 def _read_memory(path: str | Path) -> dict[int, tuple[LayerMemory, ...]]:
-    data = read_json(path, "memory of layers", LayerProfileError)
-    with in_file(path, LayerProfileError):
+    with json_file(path, "memory of layers", LayerProfileError) as data:
         held = {
             shared: tuple(_memory(each) for each in _layers_in_order(fields))
-            for shared, fields in _numbered(Field(data, "", LayerProfileError), "tensor parallelism").items()
+            for shared, fields in _numbered(data, "tensor parallelism").items()
         }
         if len({len(layers) for layers in held.values()}) > 1:
             raise LayerProfileError(

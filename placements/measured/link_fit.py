@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from placements.files import read_json
 from placements.measured.layer_profile import NotProfiledError
-from placements.plain_data import Field, in_file
+from placements.plain_data import Field, json_file
 
 _FIT_UNIT_BYTES = 1e6
 """The fits are of the logarithm of the message's size in MB; below 1 MB they bend to zero and less."""
@@ -48,11 +47,11 @@ class LinkFit:
 
     Attributes:
         coefficients: c2, c1 and c0 of GB/s = c2 l^2 + c1 l + c0, where l = log2(bytes / 1e6).
-        most_bytes_per_s: The highest that was measured.
+        max_bytes_per_s: The highest that was measured.
     """
 
     coefficients: tuple[float, float, float]
-    most_bytes_per_s: float
+    max_bytes_per_s: float
 
     def bytes_per_s(self, message_bytes: float) -> float:
         """Return the bandwidth where each GPU sends so much.
@@ -69,7 +68,7 @@ class LinkFit:
         top = -first / (2 * second) if second < 0 else most
         sizes = (0.0, most, min(max(top, 0.0), most))
         fitted = max(second * size * size + first * size + constant for size in sizes)
-        return min(fitted * 1e9, self.most_bytes_per_s)
+        return min(fitted * 1e9, self.max_bytes_per_s)
 
 
 _Ends = tuple[str, str, str, str]
@@ -169,17 +168,12 @@ def read_links(between: str | Path, within: str | Path) -> Links:
         LinkError: A file cannot be read or is wrong.
     """
     found: dict[_Ends, dict[tuple[int, int], LinkFit]] = {}
-    data = read_json(between, "bandwidths between nodes", LinkError)
-    with in_file(between, LinkError):
-        for sender, sending, far in _by_group(Field(data, "", LinkError)):
+    with json_file(between, "bandwidths between nodes", LinkError) as data:
+        for sender, sending, far in _by_group(data):
             for receiver, receiving, field in _by_group(far):
                 found.setdefault((*sender, *receiver), {})[sending, receiving] = _fit(field)
-    data = read_json(within, "bandwidths within nodes", LinkError)
-    with in_file(within, LinkError):
-        inside = {
-            gpu: {size: _fit(each) for size, each in _by_size(field)}
-            for gpu, field in _named(Field(data, "", LinkError))
-        }
+    with json_file(within, "bandwidths within nodes", LinkError) as data:
+        inside = {gpu: {size: _fit(each) for size, each in _by_size(field)} for gpu, field in _named(data)}
     return Links(found, {gpu: fits for gpu, fits in inside.items() if fits})
 
 

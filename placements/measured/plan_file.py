@@ -9,9 +9,8 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from placements.files import read_json
 from placements.measured.link_fit import GpuGroup
-from placements.plain_data import Field, in_file
+from placements.plain_data import Field, json_file
 
 _MOST = 1_000_000
 
@@ -73,9 +72,7 @@ def read_replicated_plan(path: str | Path) -> ReplicatedPlan:
     Raises:
         PlanFileError: The file cannot be read or is wrong; the message begins with its path.
     """
-    data = read_json(path, "a plan of stages and replicas", PlanFileError)
-    with in_file(path, PlanFileError):
-        fields = Field(data, "plan", PlanFileError, is_root=True)
+    with json_file(path, "a plan of stages and replicas", PlanFileError, "plan") as fields:
         pipelines = fields["pipeline_list"].items("a list of one pipeline")
         if len(pipelines) != 1:
             raise fields["pipeline_list"].wrong("a list of one pipeline", "give one in each file")

@@ -33,7 +33,7 @@ class CalibrationError(ValueError):
 
 
 class MeasuredTimes(NamedTuple):
-    """Of one layer.
+    """Times of one layer.
 
     Attributes:
         samples: Of the GPUs that share it.

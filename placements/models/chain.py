@@ -56,7 +56,7 @@ class ModelShape:
 
     @property
     def num_parameters(self) -> int:
-        """Of all layers and branches; tied tables counted once."""
+        """Parameters of all layers and branches; tied tables counted once."""
         own = sum(count * layer.num_parameters for count, layer in self.runs)
         return own + sum(branch.num_parameters for branch in self.branches)
 

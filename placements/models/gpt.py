@@ -148,7 +148,7 @@ def gpt_v_shape(
     ends[last] += out
     layer_ms = shared.layer_forward.time_ms + shared.layer_backward.time_ms
     ends_ms = [end.forward.time_ms + end.backward.time_ms for end in ends]
-    shares = _least_largest_shares(config.num_layers, layer_ms, ends_ms)
+    shares = _min_largest_shares(config.num_layers, layer_ms, ends_ms)
     stages = zip(shared.stages(shares), ends, strict=True)
     pieces = [layers._replace(cost=layers.cost + end) for layers, end in stages]
     parameters = [share * shared.layer_parameters for share in shares]
@@ -279,13 +279,13 @@ def _even_shares(num_layers: int, num_stages: int) -> list[int]:
     return [fewer + (stage < extra) for stage in range(num_stages)]
 
 
-def _least_largest_shares(num_layers: int, layer_ms: float, other_ms: Sequence[float]) -> list[int]:
+def _min_largest_shares(num_layers: int, layer_ms: float, other_ms: Sequence[float]) -> list[int]:
     """Return the layers of each stage such that the largest stage takes the least time.
 
     Layers cost the same, so each may go where it makes the least sum; a stage between the ends gets at
     least one.
 
-    >>> _least_largest_shares(10, 1.0, [0.5, 0.0, 0.0, 2.8])
+    >>> _min_largest_shares(10, 1.0, [0.5, 0.0, 0.0, 2.8])
     [3, 3, 3, 1]
     """
     last = len(other_ms) - 1

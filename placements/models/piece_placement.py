@@ -45,7 +45,7 @@ class PieceCost(NamedTuple):
 
     @property
     def times_ms(self) -> tuple[float, float]:
-        """Of its forward and its backward."""
+        """Times of its forward and its backward."""
         return self.cost.forward.time_ms, self.cost.backward.time_ms
 
     def piece(self, name: str, tick_ms: float) -> Piece:

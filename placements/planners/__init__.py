@@ -3,7 +3,6 @@
 - `parallel_plan`: what any planner decides; `partition`: layers divided into stages
 - `replicated`: stages with replicas that take inputs in turn, as in PipeDream
 - `galvatron_file`, `galvatron`: Galvatron's plans as files, and as placements
-- `galvatron_2022`: Galvatron's search as it was published, to reproduce its tables
 - `pipedream`: planners of PipeDream and PipeDream-2BW, from profiles of layers
 - `stage_search`: strategies for the layers of a stage, and layers for stages, from tables of costs
 - `hybrid`: plans of a model on a cluster, searched

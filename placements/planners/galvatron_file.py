@@ -11,9 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from placements.files import read_json
 from placements.models.parallel import LayerStrategy, VocabularyStrategy
-from placements.plain_data import Field, in_file
+from placements.plain_data import Field, json_file
 from placements.planners.parallel_plan import ParallelPlan, PlanError
 
 _ZERO = {"ddp": 0, "zero2": 2, "zero3": 3}
@@ -40,9 +39,8 @@ def read_galvatron(path: str | Path, world_size: int | None = None) -> ParallelP
     Raises:
         PlanError: The file cannot be read or is wrong; the message begins with its path.
     """
-    data = read_json(path, "a galvatron_config_*.json", PlanError)
-    with in_file(path, PlanError):
-        return galvatron_from_dict(data, world_size)
+    with json_file(path, "a galvatron_config_*.json", PlanError) as data:
+        return galvatron_from_dict(data.value, world_size)
 
 
 def galvatron_from_dict(data: object, world_size: int | None = None) -> ParallelPlan:

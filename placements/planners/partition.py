@@ -18,7 +18,7 @@ _ROUNDING = 1e-12
 """Rounding tolerance of a ratio of two times."""
 
 
-def least_largest(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]:
+def min_largest(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]:
     """Return how many layers each stage has where the largest stage takes the least time.
 
     That is the least period of a pipeline with room for all its micro-batches. Of several such divisions it
@@ -31,7 +31,7 @@ def least_largest(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]
     Raises:
         PlanError: There are fewer layers than stages.
 
-    >>> least_largest([1, 1, 2, 4, 1], 3)
+    >>> min_largest([1, 1, 2, 4, 1], 3)
     (3, 1, 1)
     """
     if not 1 <= num_stages <= len(times_ms):
@@ -47,7 +47,7 @@ def least_largest(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]
     return best
 
 
-def least_imbalance(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]:
+def min_imbalance(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]:
     """Return how many layers each stage has where the longest is the least multiple of the shortest.
 
     That is the minimum imbalance of Perseus (Sec. 2.2, App. B.1), which tries every division. Here the
@@ -55,16 +55,16 @@ def least_imbalance(times_ms: Sequence[float], num_stages: int) -> tuple[int, ..
     even the least largest of all would be too long for what is left.
 
     Args:
-        times_ms: See `least_largest`.
+        times_ms: See `min_largest`.
         num_stages: Likewise.
 
     Raises:
         PlanError: There are fewer layers than stages.
 
-    >>> least_imbalance([1, 1, 2, 4, 1], 3)
+    >>> min_imbalance([1, 1, 2, 4, 1], 3)
     (2, 1, 2)
     """
-    best = least_largest(times_ms, num_stages)
+    best = min_largest(times_ms, num_stages)
     largest_ms = max(stage_times(times_ms, best))
     found: tuple[int, ...] | None = best
     while found is not None:

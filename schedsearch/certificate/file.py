@@ -6,11 +6,10 @@ The placement and the repetend are elsewhere in that file. All numbers are whole
 from __future__ import annotations
 
 from collections.abc import Callable
-from fractions import Fraction
 from typing import Any
 
 from placements import Placement
-from placements.plain_data import Field
+from placements.plain_data import Field, plain
 from schedsearch.bounds.conflicts import Conflicts
 from schedsearch.bounds.memory_occupancy import HeldLimit, MemoryOccupancy
 from schedsearch.certificate.certificate import (
@@ -27,12 +26,10 @@ from schedsearch.repetend import Repetend
 
 def certificate_to_dict(certificate: Certificate) -> dict[str, Any]:
     """Return a certificate as plain data, without its placement and repetend."""
-    limits = {name: value for name, value in vars(certificate.limits).items() if value is not None}
-    bound = certificate.period_bound
     return {
         "micro_batches_per_repetend": list(certificate.sizes),
-        "period_bound": [bound.numerator, bound.denominator],
-        "limits": limits,
+        "period_bound": plain(certificate.period_bound),
+        "limits": plain(certificate.limits, defaults=False),
         "reasons": [_reason_to_dict(reason) for reason in certificate.reasons],
     }
 
@@ -52,9 +49,7 @@ def _reason_to_dict(reason: Reason) -> dict[str, Any]:
         fields = {"device_weight": weights, "flow": flow, "shared": shared}
         return {"reason": "residence", **fields, **({"held": held} if held else {})}
     if isinstance(reason, MinCycleRatio):
-        period = [reason.period.numerator, reason.period.denominator]
-        devices, names = list(reason.devices), list(reason.cut_out)
-        return {"reason": "cycles", "period": period, "devices": devices, "cut_out": names}
+        return {"reason": "cycles", **plain(reason)}
     return {"reason": "refutation", **vars(reason)}
 
 
@@ -66,28 +61,18 @@ def certificate_from_dict(data: object, placement: Placement, repetend: Repetend
     """
     names = ("micro_batches_per_repetend", "period_bound", "limits", "reasons")
     top = Field(data, "certificate", CertificateError).only(names)
-    limits = top["limits"].only((), tuple(vars(Limits())))
     return Certificate(
         placement,
-        whole_numbers(top["micro_batches_per_repetend"]),
+        top["micro_batches_per_repetend"].whole_numbers(),
         repetend,
-        fraction(top["period_bound"]),
+        top["period_bound"].fraction(),
         tuple(_read_reason(reason) for reason in top["reasons"].items()),
-        Limits(**{name: limits[name].whole() for name in limits.value}),
+        top["limits"].record(Limits),
     )
-
-
-def whole_numbers(field: Field) -> tuple[int, ...]:
-    """Return a list of whole numbers."""
-    return tuple(each.whole() for each in field.items())
 
 
 def _read_reason(field: Field) -> Reason:
     return _READERS[field["reason"].choice(tuple(_READERS))](field)
-
-
-def _read_load(field: Field) -> Load:
-    return Load(field.only(("reason", "device"))["device"].whole())
 
 
 def _read_conflicts(field: Field) -> Conflicts:
@@ -97,7 +82,7 @@ def _read_conflicts(field: Field) -> Conflicts:
         if len(row.items()) != 2:
             raise row.wrong("[devices, weight]", "give a list of devices and a whole weight")
         devices, amount = row.items()
-        weight[whole_numbers(devices)] = amount.whole()
+        weight[devices.whole_numbers()] = amount.whole()
     return Conflicts(weight, field["at_once"].whole())
 
 
@@ -112,7 +97,7 @@ def _read_memory_occupancy(field: Field) -> MemoryOccupancy:
             raise CertificateError(f"{row.where}: {source} to {target} is given twice; give it once")
         flow[source, target] = amount
     held = tuple(map(_read_held, field["held"].items())) if field.get("held").value else ()
-    weights, shared = whole_numbers(field["device_weight"]), whole_numbers(field["shared"])
+    weights, shared = field["device_weight"].whole_numbers(), field["shared"].whole_numbers()
     return MemoryOccupancy(weights, flow, shared, held)
 
 
@@ -126,30 +111,18 @@ def _read_held(field: Field) -> HeldLimit:
 
 
 def _read_cycles(field: Field) -> MinCycleRatio:
-    field.only(("reason", "period", "devices", "cut_out"))
-    names = tuple(name.text("a block") for name in field["cut_out"].items())
-    if len(set(names)) < len(names):
+    found = field.record(MinCycleRatio, _REASON)
+    if len(set(found.cut_out)) < len(found.cut_out):
         raise field["cut_out"].wrong("of different blocks", "give each once")
-    return MinCycleRatio(fraction(field["period"]), whole_numbers(field["devices"]), names)
+    return found
 
 
-def _read_refutation(field: Field) -> Refutation:
-    field.only(("reason", "micro_batches", "period", "solver"))
-    return Refutation(field["micro_batches"].whole(), field["period"].whole(), field["solver"].text("a name"))
-
+_REASON = ("reason",)
 
 _READERS: dict[str, Callable[[Field], Reason]] = {
-    "load": _read_load,
+    "load": lambda field: field.record(Load, _REASON),
     "conflicts": _read_conflicts,
     "residence": _read_memory_occupancy,
     "cycles": _read_cycles,
-    "refutation": _read_refutation,
+    "refutation": lambda field: field.record(Refutation, _REASON),
 }
-
-
-def fraction(field: Field) -> Fraction:
-    """Return a pair of whole numbers as the fraction that it stands for."""
-    pair = whole_numbers(field)
-    if len(pair) != 2 or pair[1] < 1:
-        raise field.wrong("[numerator, denominator]", "give a denominator of 1 or more")
-    return Fraction(*pair)

@@ -11,7 +11,7 @@ from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError
 
 TOLERANCE = 1e-6
-"""By which sums of shares may be above what there is, per GPU or job: the solver's own is 1e-7 or so."""
+"""Excess that sums of shares may have over what there is, per GPU or job: the solver's own is 1e-7 or so."""
 
 
 class InfeasibleError(ClusterError):

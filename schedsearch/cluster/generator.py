@@ -17,7 +17,7 @@ from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.throughputs import Throughputs
 
 COST_STUDY_DURATIONS_S = tuple(days * 86400.0 for days in (0.5, 1.0, 2.0, 4.0, 8.0))
-"""Of the jobs with which the dissertation compares cost policies (Sec. 5.7.3)."""
+"""Durations of the jobs with which the dissertation compares cost policies (Sec. 5.7.3)."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ LEAST_SHARE = 1e-9
 """Shares up to here are none: a linear program's zeros."""
 
 Key = tuple[tuple[str, ...], int, int, int]
-"""Of a configuration: names of its jobs, index of the GPU type, GPUs, clock in MHz."""
+"""A configuration: names of its jobs, index of the GPU type, GPUs, clock in MHz."""
 
 
 class Assignment(NamedTuple):
@@ -48,7 +48,7 @@ class Lease(NamedTuple):
     gpu_ids: tuple[int, ...]
 
 
-class Missed(NamedTuple):
+class ShareMiss(NamedTuple):
     """How far received shares of the time are from their targets.
 
     Attributes:
@@ -146,7 +146,7 @@ class Rounds:
         """Derive what each round needs."""
         self._prepare()
 
-    def decide(self, allocation: Allocation | None, elapsed_s: float) -> Missed:
+    def decide(self, allocation: Allocation | None, elapsed_s: float) -> ShareMiss:
         """Go on with another allocation, of the jobs that are active now.
 
         Args:
@@ -210,19 +210,19 @@ class Rounds:
         """Note that a job lost its GPUs."""
         self.leases.pop(name, None)
 
-    def _settle(self, elapsed_s: float) -> Missed:
+    def _settle(self, elapsed_s: float) -> ShareMiss:
         """Add what candidates got too little to what they are owed."""
         if not len(self.received_s) or elapsed_s <= 0:
-            return Missed(np.nan, 0.0)
+            return ShareMiss(np.nan, 0.0)
         owed_s = self.candidates.share * elapsed_s - (self.received_s - self.round_s / 2)
         for key, seconds in zip(self.candidates.keys, owed_s.tolist(), strict=True):
             if seconds:
                 self.deficits_s[key] = self.deficits_s.get(key, 0.0) + seconds
         is_there = self._is_there & ((self.candidates.share > 0) | (self.received_s > self.round_s / 2))
         if not is_there.any():
-            return Missed(np.nan, 0.0)
+            return ShareMiss(np.nan, 0.0)
         missed = owed_s[is_there] / elapsed_s
-        return Missed(float(np.abs(missed).mean()), float(max(missed.max(), 0.0)))
+        return ShareMiss(float(np.abs(missed).mean()), float(max(missed.max(), 0.0)))
 
     def _prepare(self) -> None:
         """Derive what each round needs of the candidates, and of what is owed to them."""

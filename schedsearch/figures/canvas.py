@@ -29,13 +29,13 @@ logging.getLogger("fontTools").setLevel(logging.WARNING)  # it tells of each fon
 DOTS_PER_INCH = 130
 
 _DOTS = {"svg": 300, "pdf": 300}
-"""Per inch of images in vector graphics."""
+"""Dots per inch of images in vector graphics."""
 
 _INCHES_BESIDES, _INCHES_OF_ROW = 0.75, 0.25
 """Height of a column's figure: of its axis and legend, and of each device."""
 
 _MOST_INCHES = 150.0
-"""Of all rows together; PNGs are at most 65536 pixels high, and take memory for each of them."""
+"""Height of all rows together; PNGs are at most 65536 pixels high, and take memory for each of them."""
 
 ROW_HEIGHT = 0.86
 """Height of a device's row; the rows are 1 apart."""
@@ -231,14 +231,14 @@ def _laid_out(figure: PlainFigure, form: str) -> Iterator[None]:
 
 
 _DOTS_OF_VECTORS = 72.0
-"""Per inch; matplotlib's, whatever is asked for."""
+"""Dots per inch; matplotlib's, whatever is asked for."""
 
 _METADATA: dict[str, dict[str, Any]] = {
     "png": {"Software": "schedsearch"},
     "svg": {"Date": None},
     "pdf": {"CreationDate": None, "Creator": "schedsearch"},
 }
-"""Of a figure's file, by its form: nothing that differs from run to run."""
+"""Metadata of a figure's file, by its form: nothing that differs from run to run."""
 
 
 def draw_as_image(axes: Axes, num_shapes: int) -> None:

@@ -15,7 +15,7 @@ from schedsearch.schedule import Instance, Schedule
 
 _INCHES_BESIDES, _INCHES_OF_LEGEND = 0.45, 0.45
 _INCHES_OF_DEVICE, _NARROW_INCHES_OF_DEVICE = 0.2, 0.15
-"""Of a row: at least as much as its text needs."""
+"""Height of a row: at least as much as its text needs."""
 
 _WIDTH = 10.0
 

@@ -31,11 +31,11 @@ def why_no_plan(
     short = [trial.reason for trial in trials if trial.reason.startswith("out of memory")]
     if not short:
         return f"{name}: nothing can be planned: {trials[0].reason if trials else 'nothing was tried'}"
-    least_gib, gpus = (
+    min_gib, gpus = (
         least_memory_gib(costs, cluster, sizes, options),
         min_gpus(costs, cluster, sizes, options),
     )
-    ways = [] if least_gib is None else [f"at least {least_gib:.1f} GiB"]
+    ways = [] if min_gib is None else [f"at least {min_gib:.1f} GiB"]
     ways += [] if gpus is None else [f"{gpus} of these GPUs"]
     remedy = " or ".join(ways) or "recomputation or a smaller batch"
     none = "" if gpus else f", but no number of these GPUs up to {_MAX_GPUS}"
@@ -98,7 +98,7 @@ def _fits(costs: LayerCosts, cluster: Cluster, sizes: Sequence[int], options: Pl
 
 
 def least_memory_gib(
-    costs: LayerCosts, cluster: Cluster, sizes: Sequence[int], options: PlanOptions, most_gib: float = 2.0**16
+    costs: LayerCosts, cluster: Cluster, sizes: Sequence[int], options: PlanOptions, max_gib: float = 2.0**16
 ) -> float | None:
     """Return the least memory of each GPU, to a tenth of a GiB, with which some plan fits; None for none.
 
@@ -107,7 +107,7 @@ def least_memory_gib(
         cluster: The GPUs.
         sizes: Samples of an iteration, one of which is to fit.
         options: What is allowed, but for the memory.
-        most_gib: With which there is no plan where this is too little.
+        max_gib: With which there is no plan where this is too little.
     """
 
     def fits(tenths: int) -> bool:
@@ -117,6 +117,6 @@ def least_memory_gib(
     high = max(2 * low, low + 10)
     while not fits(high):
         low, high = high, 2 * high
-        if high > most_gib * 10:
+        if high > max_gib * 10:
             return None
     return _first(fits, low, high) / 10

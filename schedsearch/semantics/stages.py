@@ -1,7 +1,7 @@
 """The weights of a placement's stages, and the versions of a schedule of it.
 
-Known are chains of stages with mirrored backward blocks; see `schedsearch.baselines.structure.pipelines`. For
-other placements `find_versions` is told which block is whose backward.
+Chains of stages with mirrored backward blocks are known; see `schedsearch.baselines.structure.pipelines`. For
+other placements `versions_of` is told which block is whose backward.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ def versions_of(
     micro_batches_per_update: int = 1,
     *,
     replicated: bool = False,
+    pairs: Mapping[str, str] | None = None,
 ) -> WeightVersions:
     """Return which version of the weights every block of a schedule reads and makes.
 
@@ -42,17 +43,19 @@ def versions_of(
         micro_batches_per_update: See `Updates`.
         replicated: Whether the chains are inputs of one pipeline whose stages are replicated, as in
             `placements.planners.replicated`: the stages at one place on one device then share their weights.
+        pairs: For each backward block, and each half of one, its forward block, which has its own weights; by
+            default those of the chains.
 
     Raises:
         WeightVersionError: See `find_versions`; or the placement has no such chains, the mode is not known,
             or stages of different numbers of replicas have no common versions.
     """
     placement = schedule.placement.per_micro_batch
-    found = pipelines(placement)
-    if not found:
+    found = pipelines(placement) if pairs is None else []
+    if pairs is None and not found:
         raise WeightVersionError(
             f"weight_versions: {placement.name} is no chain of stages with mirrored backward blocks; use a "
-            "placement that is, or find_versions"
+            "placement that is, or give the pairs"
         )
     if mode not in list(WeightMode):
         raise WeightVersionError(f"weight_versions: {mode!r} is not known; use {', '.join(WeightMode)}")
@@ -65,7 +68,7 @@ def versions_of(
         )
     updates = Updates(WeightMode(mode), micro_batches_per_update)
     return find_versions(
-        placement, orders_of(schedule), schedule.num_micro_batches, updates, _pairs(stages), weights
+        placement, orders_of(schedule), schedule.num_micro_batches, updates, pairs or _pairs(stages), weights
     )
 
 

@@ -27,14 +27,15 @@ from experiments.benchmarks.frontier.measuring import (
 )
 from experiments.benchmarks.results import Case, CaseResult
 from placements import Kind, OperatingPoint, Placement, Profile
+from placements.hardware import GPUS
 from placements.shapes import nn_shape, v_shape
 from schedsearch.baselines import one_f_one_b, one_f_one_b_plus
 
 STAGE_PROFILES = Path(__file__).parents[4] / "shared" / "data" / "perseus" / "stage_profile"
 """Beside the project: the profiles of Perseus's artifact."""
 
-GPUS = {"A100": ("gpt3-175b+a100_sxm_bf16", 83.64), "A40": ("gpt3-175b+a40_bf16", 70.38)}
-"""Profile and blocking power in W, as in the artifact."""
+PROFILES = {"A100": "gpt3-175b+a100_sxm_bf16", "A40": "gpt3-175b+a40_bf16"}
+"""Profiles of the artifact, by GPU; it has the blocking power of `placements.hardware` too."""
 
 MICRO_BATCHES = (12, 24, 48, 96)
 
@@ -81,7 +82,7 @@ def savings() -> Iterator[Case]:
 
 def all_gaps() -> Iterator[Case]:
     """Yield the distance of every plan from the bound."""
-    for gpu in GPUS:
+    for gpu in PROFILES:
         for number in MICRO_BATCHES:
             yield Case(
                 "gaps",
@@ -162,7 +163,7 @@ def large() -> Iterator[Case]:
 
 def next_to_stragglers() -> Iterator[Case]:
     """Yield the savings next to stragglers."""
-    for gpu in GPUS:
+    for gpu in PROFILES:
         for number in MICRO_BATCHES:
             yield Case(
                 "stragglers",
@@ -220,11 +221,11 @@ def _on_measured(gpu: str, number: int, measure: Callable[[Task], CaseResult]) -
 
 def measured_task(gpu: str, number: int) -> Task | str:
     """Return 1F1B on a measured profile; why not, where the profile is not there."""
-    name, blocking_power_w = GPUS[gpu]
-    path = STAGE_PROFILES / f"{name}.csv"
+    path = STAGE_PROFILES / f"{PROFILES[gpu]}.csv"
     if not path.exists():
         return f"{path.name} is not there"
-    profile = Profile.from_csv(path, device=gpu, blocking_power_w=blocking_power_w)
+    waiting_w = GPUS[gpu.lower()].blocking_power_w
+    profile = Profile.from_csv(path, device=gpu, blocking_power_w=waiting_w)
     return Task(one_f_one_b(profile.times_for(v_shape(8)), number), profile)
 
 

@@ -22,7 +22,7 @@ from experiments.reproductions.measured.unbalanced_stages import (
     with_shared_output,
 )
 from placements.models.transformer import GptConfig
-from placements.planners.partition import least_imbalance, stage_times
+from placements.planners.partition import min_imbalance, stage_times
 from placements.planners.pipedream.plan import PipelinePlan
 from placements.planners.pipedream.planner import best_plan, data_parallel_plan, straight_plan
 from placements.planners.pipedream.profile_graph import ProfiledNode, ProfileGraph, chain_graph
@@ -145,7 +145,7 @@ def imbalance(config: GptConfig, published: Mapping[int, float], *, most: float)
     pieces = [*[config.layer.forward_flops(1)] * config.num_layers, head]
     notes, wrong = [], {}
     for num_stages, ratio in published.items():
-        layers = least_imbalance(pieces, num_stages)
+        layers = min_imbalance(pieces, num_stages)
         times = stage_times(pieces, layers)
         ours = max(times) / min(times)
         wrong[f"{num_stages} stages: {ours:.3f}"] = abs(ours - ratio) > most

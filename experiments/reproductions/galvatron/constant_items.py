@@ -22,11 +22,11 @@ from experiments.reproductions.galvatron.constant_tables import (
 )
 from experiments.reproductions.galvatron.published_cells import TABLE_2, TABLE_3, PublishedCell, read_cells
 from experiments.reproductions.galvatron.published_columns import Best
+from experiments.reproductions.galvatron.search_2022.batch_search import check_layers
+from experiments.reproductions.galvatron.search_2022.constants import Constants, ConstantsError
+from experiments.reproductions.galvatron.search_2022.constants_file import read_constants
 from experiments.reproductions.item import Claim, Item, Row, Trend
 from placements.plain_data import in_file
-from placements.planners.galvatron_2022.batch_search import check_layers
-from placements.planners.galvatron_2022.constants import Constants, ConstantsError
-from placements.planners.galvatron_2022.constants_file import read_constants
 
 LARGER = (("Galvatron", "DP+TP"), ("Galvatron", "DP+PP"))
 """Pairs of methods of which the first may choose all that the second may."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from experiments.reproductions.galvatron.published_cells import PublishedCell
 from experiments.reproductions.galvatron.published_columns import Best
+from experiments.reproductions.galvatron.search_2022.batch_search import best_plan
+from experiments.reproductions.galvatron.search_2022.constants import Constants
 from placements.files import csv_text
-from placements.planners.galvatron_2022.batch_search import best_plan
-from placements.planners.galvatron_2022.constants import Constants
 
 MODELS = {
     "BERT-Huge-32": ("bert_1280", (32,)),

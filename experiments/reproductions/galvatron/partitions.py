@@ -14,7 +14,7 @@ from placements.cluster import CLUSTERS
 from placements.models.parallel import LayerStrategy
 from placements.models.zoo import MODELS
 from placements.planners.hybrid.shape_costs import ShapeCosts
-from placements.planners.partition import least_largest
+from placements.planners.partition import min_largest
 from placements.planners.stage_search.division import memory_balanced, spans
 
 STAGES = 4
@@ -89,7 +89,7 @@ class Layers:
     def divisions(self, memory_mib: float) -> dict[str, tuple[int, ...]]:
         """Return the division of each of `PLANS`; no optimal one where none fits."""
         by_memory = memory_balanced(self.static_mib, self.kept_mib, range(STAGES, 0, -1))
-        found = {"memory-balanced": by_memory, "time-balanced": least_largest(self.times_ms, STAGES)}
+        found = {"memory-balanced": by_memory, "time-balanced": min_largest(self.times_ms, STAGES)}
         best = min(self._fitting(memory_mib), key=lambda each: iteration_ms(self.stages(each)), default=None)
         return found | ({} if best is None else {"optimal": best})
 
@@ -180,7 +180,7 @@ def trends(rows: Sequence[Row]) -> list[Trend]:
     nearly_even = [values[case, "time-balanced", "time_balance"] for case in models]
     gains = [values[case, "optimal", RATE] / values[case, "memory-balanced", RATE] - 1 for case in models]
     gib = [values[case, "time-balanced", "most_memory_gib"] for case in models]
-    most_gib = [values[case, "optimal", "most_memory_gib"] for case in models]
+    max_gib = [values[case, "optimal", "most_memory_gib"] for case in models]
     return [
         Trend(
             "the time-balanced pipeline's balance of time is close to 0.75",
@@ -199,8 +199,8 @@ def trends(rows: Sequence[Row]) -> list[Trend]:
         ),
         Trend(
             "it needs less memory than the time-balanced one",
-            all(less < more for less, more in zip(most_gib, gib, strict=True)),
-            f"{_listed(most_gib)} GiB, not {_listed(gib)} GiB",
+            all(less < more for less, more in zip(max_gib, gib, strict=True)),
+            f"{_listed(max_gib)} GiB, not {_listed(gib)} GiB",
         ),
     ]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from experiments.reproductions.measured.measured_iterations import NUM_MICRO_BATCHES, MeasuredIteration, Times
 from placements import Placement
 from placements.pieces import Piece, blocks_of
-from placements.planners.partition import in_proportion, least_largest
+from placements.planners.partition import in_proportion, min_largest
 from schedsearch.baselines import one_f_one_b
 from schedsearch.modulo.search import search
 
@@ -74,7 +74,7 @@ def moved_layers(row: MeasuredIteration) -> tuple[int, ...]:
     count = sum(row.stage_layers)
     first = row.layer.plus(1, row.embedding)
     pieces = [first.both_ms, *[row.layer.both_ms] * (count - 1), row.output_layer.both_ms]
-    *layers, last = least_largest(pieces, len(row.stages))
+    *layers, last = min_largest(pieces, len(row.stages))
     return (*layers, last - 1)
 
 

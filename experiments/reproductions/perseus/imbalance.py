@@ -19,7 +19,7 @@ from experiments.reproductions.perseus.published import (
 from placements.models.end_layers import EmbeddingLayer
 from placements.models.layers import Layer
 from placements.models.zoo import MODELS
-from placements.planners.partition import least_imbalance, stage_times
+from placements.planners.partition import min_imbalance, stage_times
 
 METRIC = "imbalance_ratio"
 
@@ -43,7 +43,7 @@ def divided_layers(model: str) -> tuple[Layer, ...]:
 def least_ratio(model: str, num_stages: int) -> tuple[float, tuple[int, ...]]:
     """Return the least ratio of the longest stage's operations to the shortest's, and that division."""
     flops = [layer.forward_flops(1) for layer in divided_layers(model)]
-    stage_layers = least_imbalance(flops, num_stages)
+    stage_layers = min_imbalance(flops, num_stages)
     stages = stage_times(flops, stage_layers)
     return max(stages) / min(stages), stage_layers
 

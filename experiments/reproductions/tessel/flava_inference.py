@@ -29,7 +29,7 @@ from placements.models.parallel import LayerStrategy
 from placements.models.zoo import read_model
 from placements.pieces import Piece, blocks_of, transfers_of
 from placements.planners.hybrid.shape_costs import ShapeCosts
-from placements.planners.partition import least_largest, stage_times
+from placements.planners.partition import min_largest, stage_times
 from schedsearch.baselines import HAND_MADE
 from schedsearch.figures.canvas import COLUMN_INCHES
 from schedsearch.figures.panels import Panel, Point, draw_panels
@@ -128,7 +128,7 @@ def _in_stages(
 ) -> Iterator[_Stage]:
     """Yield a chain of stages on the devices, numbered from those that are there already."""
     each_ms = [times.forward_ms(layer) for layer in layers]
-    sizes = least_largest(each_ms, len(devices))
+    sizes = min_largest(each_ms, len(devices))
     ends = list(itertools.accumulate(sizes))
     for i, (device, time_ms) in enumerate(zip(devices, stage_times(each_ms, sizes), strict=True)):
         arrival_ms = times.transfer_ms(layers[ends[i - 1] - 1]) if i else 0.0

@@ -236,9 +236,9 @@ class _Shapes:
 
     def _row(self, shape: str, plan: str, numbers: _Numbers) -> VocabularyRow:
         """Return a row without a schedule."""
-        least_gib = self._least_gib(shape, self._restricted(numbers))
+        min_gib = self._least_gib(shape, self._restricted(numbers))
         return VocabularyRow(
-            self.costs.model.name, self.cluster.num_gpus, shape, plan, *numbers, least_memory_gib=least_gib
+            self.costs.model.name, self.cluster.num_gpus, shape, plan, *numbers, least_memory_gib=min_gib
         )
 
     def _filled(self, row: VocabularyRow, best: RankedPlan) -> VocabularyRow:
@@ -253,7 +253,7 @@ class _Shapes:
             samples_per_s=best.samples_per_s,
         )
 
-    def _least_gib(self, shape: str, options: PlanOptions, most_gib: float = 4096.0) -> float | None:
+    def _least_gib(self, shape: str, options: PlanOptions, max_gib: float = 4096.0) -> float | None:
         """Return the least memory of each GPU, to a tenth of a GiB, with which a plan fits; None for none."""
 
         def fits(gib: float) -> bool:
@@ -266,7 +266,7 @@ class _Shapes:
         high = 2 * max(low, 1.0)
         while not fits(high):
             low, high = high, 2 * high
-            if high > most_gib:
+            if high > max_gib:
                 return None
         while high - low > 0.1:
             middle = (low + high) / 2

@@ -75,11 +75,11 @@ def trends(rows: Sequence[Row]) -> Iterator[Trend]:
             )
             says = f"the {shape} is faster than the v_shape for every model"
             yield Trend(says, min(ratios) > 1 and len(ratios) == len(models), shown)
-    least_gib = {
+    min_gib = {
         row.case: row.ours for row in rows if row.metric == "least_memory_gib" and row.label == _SAME_STAGES
     }
     needed = {
-        model: gib for model, gib in least_gib.items() if CASES[model].shape == "m_shape" and gib is not None
+        model: gib for model, gib in min_gib.items() if CASES[model].shape == "m_shape" and gib is not None
     }
     if needed:
         has_gib = GPUS["v100"].memory_gib

@@ -43,7 +43,7 @@ _ZERO = {Paradigm.DP: 0, Paradigm.ZERO1: 1, Paradigm.ZERO2: 2, Paradigm.SDP: 3}
 """ZeRO's stage of each paradigm that shares the samples."""
 
 _WITHIN_SAMPLE = (Paradigm.TP, Paradigm.ULYSSES)
-"""Those of which a layer has one at most: both share a sample's heads."""
+"""Paradigms of which a layer has one at most: both share a sample's heads."""
 
 
 class TreeLevel(NamedTuple):

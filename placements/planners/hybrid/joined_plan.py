@@ -67,12 +67,12 @@ class JoinedPlan:
 
     @property
     def stage_gpus(self) -> list[Counter[Gpu]]:
-        """Of each stage of each branch: how many GPUs of each kind it has."""
+        """Number of GPUs of each kind, for each stage of each branch."""
         return [gpus for plan in self.branches for gpus in plan.stage_gpus]
 
     @property
     def num_stages(self) -> int:
-        """Of all branches."""
+        """Number of stages of all branches."""
         return sum(plan.num_stages for plan in self.branches)
 
     @property

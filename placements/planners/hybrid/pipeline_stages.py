@@ -21,24 +21,24 @@ from placements.planners.hybrid.plan_bounds import (
     Contents,
     StageRoom,
     contents_of,
-    least_bottleneck_ms,
+    min_bottleneck_ms,
     stage_bounds_ms,
 )
 from placements.planners.hybrid.plan_options import STAGE_METHODS, PlanOptions
 from placements.planners.hybrid.stage_tables import LayerCosts, StageTable
-from placements.planners.partition import least_largest
+from placements.planners.partition import min_largest
 from placements.planners.stage_search.deadline import Check, no_limit
 from placements.planners.stage_search.division import Division, StageCost, memory_balanced
-from placements.planners.stage_search.exact import least_memory
+from placements.planners.stage_search.exact import min_memory
 from placements.planners.stage_search.exact_division import exact_partition
 from placements.planners.stage_search.paper_division import bi_objective_partition
 from placements.planners.stage_search.stage_problem import StageSolution, grouped
 
 _PROVED = 1e-9
-"""Of a cost, relative: what the proof that it is the least may leave open for rounding."""
+"""Relative part of a cost that the proof that it is the least may leave open for rounding."""
 
 _ROUNDING = 1e-12
-"""Of a bound, relative: what sums of floats may differ by."""
+"""Relative difference of bounds that sums of floats may have."""
 
 _AT_FIRST = 1.1
 """Times the bound on the longest stage: how long stages may be at first."""
@@ -73,11 +73,11 @@ class Kinds:
         """Return the kinds of layers as one stage has them."""
         return tuple(self._place[layer] for layer in layers_of_stage(self._all, first, end))
 
-    def contents(self, most_layers: int) -> Contents:
+    def contents(self, max_layers: int) -> Contents:
         """Return what stages can be, up to a number of layers."""
-        if most_layers not in self._contents:
-            self._contents[most_layers] = contents_of(self.in_order, most_layers)
-        return self._contents[most_layers]
+        if max_layers not in self._contents:
+            self._contents[max_layers] = contents_of(self.in_order, max_layers)
+        return self._contents[max_layers]
 
 
 @dataclass(frozen=True)
@@ -171,8 +171,8 @@ class PipelineStages:
 
     def why_memory_is_short(self) -> str:
         """Return a line if all GPUs together lack the memory for the model, whatever its strategies."""
-        least_mib = np.min([table.least_mib for table in self.tables], axis=0)
-        needed = float(least_mib @ self._problem.kinds.counts)
+        min_mib = np.min([table.min_mib for table in self.tables], axis=0)
+        needed = float(min_mib @ self._problem.kinds.counts)
         given = sum(self.capacity_mib(stage) for stage in range(len(self.groups)))
         if needed <= given:
             return ""
@@ -216,19 +216,19 @@ class PipelineStages:
 
         A stage of c takes (m - 1) c and its part of the sum, so that what was found leaves no longer ones.
         """
-        others, sum_ms = self.num_micro_batches - 1, self.least_sum_ms
+        others, sum_ms = self.num_micro_batches - 1, self.min_sum_ms
         best: tuple[int, ...] | None = None
-        longest_ms = _AT_FIRST * self.least_bottleneck_ms
+        longest_ms = _AT_FIRST * self.min_bottleneck_ms
         while True:
-            most_ms = (limit_ms - sum_ms) / others if others else limit_ms
-            longest_ms = min(longest_ms, most_ms * (1 + 1e-9))
+            max_ms = (limit_ms - sum_ms) / others if others else limit_ms
+            longest_ms = min(longest_ms, max_ms * (1 + 1e-9))
             found, is_all = self._within(longest_ms, limit_ms, on_better)
             if found is not None:
                 best, limit_ms = _ends(found.stage_layers), found.time_ms
-                most_ms = (limit_ms - sum_ms) / others if others else limit_ms
-            if is_all or longest_ms >= most_ms:
+                max_ms = (limit_ms - sum_ms) / others if others else limit_ms
+            if is_all or longest_ms >= max_ms:
                 return best
-            longest_ms = most_ms if found is not None else 2 * longest_ms
+            longest_ms = max_ms if found is not None else 2 * longest_ms
 
     def _within(
         self, longest_ms: float, limit_ms: float, on_better: OnBetter
@@ -237,31 +237,31 @@ class PipelineStages:
         kinds, num_stages = self._problem.kinds, len(self.groups)
         all_layers = kinds.num_layers - num_stages + 1
         even = -(-kinds.num_layers // num_stages)
-        most_layers = min(even + even // 8 + 1, all_layers)
+        max_layers = min(even + even // 8 + 1, all_layers)
         while True:
-            contents = kinds.contents(most_layers)
+            contents = kinds.contents(max_layers)
             bounds_ms = stage_bounds_ms(self.rooms, kinds.in_order, contents) * (1 - _ROUNDING)
-            if most_layers == all_layers or bounds_ms[:, :, most_layers].min() > longest_ms:
+            if max_layers == all_layers or bounds_ms[:, :, max_layers].min() > longest_ms:
                 break
-            most_layers = min(most_layers + most_layers // 4 + 1, all_layers)
+            max_layers = min(max_layers + max_layers // 4 + 1, all_layers)
         is_left_out = bounds_ms > longest_ms
-        is_all = most_layers == all_layers or bool(np.isinf(bounds_ms[:, :, most_layers]).all())
+        is_all = max_layers == all_layers or bool(np.isinf(bounds_ms[:, :, max_layers]).all())
         is_all = is_all and not np.isfinite(bounds_ms[is_left_out]).any()
         found = exact_partition(
             self._stage_cost,
             kinds.num_layers,
             num_stages,
             self.num_micro_batches,
-            bounds_ms=(np.where(is_left_out, np.inf, bounds_ms), self._transfers_ms(most_layers)),
+            bounds_ms=(np.where(is_left_out, np.inf, bounds_ms), self._transfers_ms(max_layers)),
             cutoff_ms=limit_ms,
             contents=contents.which,
             on_better=lambda stage_layers: on_better(_ends(stage_layers)),
         )
         return found, is_all
 
-    def _transfers_ms(self, most_layers: int) -> NDArray[np.float64]:
+    def _transfers_ms(self, max_layers: int) -> NDArray[np.float64]:
         """Return what stages take to send their output, in the shape of their bounds."""
-        found = np.zeros((len(self.groups), self._problem.kinds.num_layers + 1, most_layers + 1))
+        found = np.zeros((len(self.groups), self._problem.kinds.num_layers + 1, max_layers + 1))
         _, ends, kinds = np.unique(self._problem.kinds.in_order, return_index=True, return_inverse=True)
         for stage in range(len(self.groups) - 1):
             by_kind = np.array([self.transfer_ms(stage, end + 1) for end in ends.tolist()])
@@ -269,7 +269,7 @@ class PipelineStages:
         return found
 
     @cached_property
-    def least_sum_ms(self) -> float:
+    def min_sum_ms(self) -> float:
         """What all stages take together at least, memory aside."""
         least = np.min(
             [table.least_ms for table in {id(each): each for each in self.tables}.values()], axis=0
@@ -277,9 +277,9 @@ class PipelineStages:
         return float(self._problem.kinds.counts @ least)
 
     @cached_property
-    def least_bottleneck_ms(self) -> float:
+    def min_bottleneck_ms(self) -> float:
         """What the longest stage takes at least."""
-        return least_bottleneck_ms(self.rooms, self._problem.kinds.counts)
+        return min_bottleneck_ms(self.rooms, self._problem.kinds.counts)
 
     def _stage_cost(self, stage: int, first: int, end: int) -> StageCost | None:
         """Return what layers cost as a stage; what its output takes to the next one is in the sum alone."""
@@ -288,7 +288,7 @@ class PipelineStages:
 
     def _balanced_in_time(self) -> tuple[int, ...]:
         least = np.min([table.least_ms for table in self.tables], axis=0)
-        return least_largest([float(least[kind]) for kind in self._problem.kinds.in_order], len(self.groups))
+        return min_largest([float(least[kind]) for kind in self._problem.kinds.in_order], len(self.groups))
 
     def _balanced_in_memory(self) -> tuple[int, ...]:
         options = self.tables[0].options
@@ -302,7 +302,7 @@ class PipelineStages:
         for stage, first, end in stages_of(_ends(self._balanced_in_time())):
             if self.solution(stage, first, end) is None:
                 kinds, given = self._problem.kinds.of_stage(first, end), self.capacity_mib(stage)
-                needed = least_memory(self.tables[stage].problem(kinds, self.in_flight(stage), given))
+                needed = min_memory(self.tables[stage].problem(kinds, self.in_flight(stage), given))
                 return f"; divided evenly, stage {stage} needs {needed / 1024:.1f} GiB of {given / 1024:.1f}"
         return ""
 

@@ -120,7 +120,7 @@ class Plan:
 
     @property
     def strategies(self) -> tuple[LayerStrategy, ...]:
-        """Of every layer, in order."""
+        """Strategy of every layer, in order."""
         return tuple(strategy for stage in self.stages for strategy in stage.strategies)
 
     @cached_property
@@ -153,7 +153,7 @@ class Plan:
 
     @property
     def stage_gpus(self) -> list[Counter[Gpu]]:
-        """Of each stage: how many GPUs of each kind it has."""
+        """Number of GPUs of each kind, for each stage."""
         return [Counter(self.group(stage).gpus) for stage in range(self.num_stages)]
 
     @cached_property

@@ -33,7 +33,7 @@ class StageRoom(NamedTuple):
     capacity_mib: float
 
 
-def least_bottleneck_ms(stages: Sequence[StageRoom], counts: NDArray[np.int64]) -> float:
+def min_bottleneck_ms(stages: Sequence[StageRoom], counts: NDArray[np.int64]) -> float:
     """Return a time that the longest stage of every division of the model takes at least.
 
     Let q be the least cost of a layer and its memory at a price, over all strategies. In time T a stage does
@@ -85,8 +85,8 @@ def least_bottleneck_ms(stages: Sequence[StageRoom], counts: NDArray[np.int64]) 
         middle = (low + high) / 2
         enough = is_enough(middle)
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-    most_layers = -(-counts[kinds] // len(stages))  # some stage has so many of a kind
-    whole = most_layers * priced - (prices[:, None] * capacities[:, None, None])
+    max_layers = -(-counts[kinds] // len(stages))  # some stage has so many of a kind
+    whole = max_layers * priced - (prices[:, None] * capacities[:, None, None])
     return float(max(low.max(), whole.max(axis=1).min(axis=0).max()))
 
 
@@ -95,7 +95,7 @@ class Contents(NamedTuple):
 
     Attributes:
         which: By the layer after the last and how many they are: an index of the others; -1 where there are
-            no layers, or not so many; shape ``(num_layers + 1, most_layers + 1)``.
+            no layers, or not so many; shape ``(num_layers + 1, max_layers + 1)``.
         end: A layer after the last.
         number: Of layers; both of shape ``(num_contents,)``.
     """
@@ -105,26 +105,26 @@ class Contents(NamedTuple):
     number: NDArray[np.int64]
 
 
-def contents_of(kinds: Sequence[int], most_layers: int) -> Contents:
+def contents_of(kinds: Sequence[int], max_layers: int) -> Contents:
     """Return what consecutive layers can be; those with the same kinds in order are one.
 
     Args:
         kinds: Of each layer of the model, in order.
-        most_layers: That are consecutive.
+        max_layers: That are consecutive.
     """
     own, num_layers = np.asarray(kinds), len(kinds)
-    which = np.full((num_layers + 1, most_layers + 1), -1)
+    which = np.full((num_layers + 1, max_layers + 1), -1)
     shorter = np.zeros(num_layers + 1, dtype=np.int64)
     ends: list[NDArray[np.int64]] = []
     num_contents = 0
-    for number in range(1, most_layers + 1):
+    for number in range(1, max_layers + 1):
         end = np.arange(number, num_layers + 1)
         longer = shorter[end - 1] * (own.max() + 1) + own[end - 1]
         _, firsts, shorter[end] = np.unique(longer, return_index=True, return_inverse=True)
         which[end, number] = num_contents + shorter[end]
         ends.append(end[firsts])
         num_contents += len(firsts)
-    numbers = np.repeat(np.arange(1, most_layers + 1), [len(each) for each in ends])
+    numbers = np.repeat(np.arange(1, max_layers + 1), [len(each) for each in ends])
     return Contents(which, np.concatenate(ends), numbers)
 
 
@@ -144,7 +144,7 @@ def stage_bounds_ms(
 
     Returns:
         By stage, the layer after the last and the number of layers; ``(num_stages, num_layers + 1,
-        most_layers + 1)``.
+        max_layers + 1)``.
     """
     own = np.unique(kinds)
     place = np.searchsorted(own, kinds)
@@ -153,7 +153,7 @@ def stage_bounds_ms(
     for stage in stages:
         key = (id(stage.table), stage.in_flight, stage.capacity_mib)
         if key not in known:
-            values = np.vstack([_priced(stage, own, prices), _least_held(stage, own)])[:, place]
+            values = np.vstack([_priced(stage, own, prices), _min_held(stage, own)])[:, place]
             until = np.concatenate([np.zeros((len(values), 1)), np.cumsum(values, axis=1)], axis=1)
             sums = until[:, contents.end] - until[:, contents.end - contents.number]
             whole = (sums[:-1] - (prices * stage.capacity_mib)[:, None]).max(axis=0)
@@ -163,7 +163,7 @@ def stage_bounds_ms(
     return np.array([known[id(stage.table), stage.in_flight, stage.capacity_mib] for stage in stages])
 
 
-def _least_held(stage: StageRoom, kinds: NDArray[np.int64]) -> NDArray[np.float64]:
+def _min_held(stage: StageRoom, kinds: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the least that a layer of each kind holds."""
     options = [stage.table.options[kind] for kind in kinds]
     return np.array([float(np.min(each.static_mib + stage.in_flight * each.kept_mib)) for each in options])

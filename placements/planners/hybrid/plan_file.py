@@ -5,21 +5,18 @@ The module knows JSON's plain data and the layers' fields. It does not know what
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any
 
-from placements.cluster import Cluster, Nodes
-from placements.files import read_json
-from placements.hardware import GPUS, Gpu
+from placements.cluster import NAMED_GPUS, Cluster
 from placements.models.chain import ModelShape
 from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer, ProjectionLayer
 from placements.models.layers import PRECISIONS, Layer, TransformerLayer
 from placements.models.parallel import LayerStrategy
 from placements.models.profiled_layer import ProfiledLayer
-from placements.plain_data import Field, in_file
+from placements.plain_data import Field, json_file, plain
 from placements.planners.hybrid.joined_plan import JoinedPlan
 from placements.planners.hybrid.plan import Plan, StagePlan
 from placements.planners.parallel_plan import PlanError
@@ -46,20 +43,19 @@ _MOST_GPUS = 10**6
 def plan_to_dict(plan: Plan | JoinedPlan) -> dict[str, Any]:
     """Return a plan as plain data, of which `plan_from_dict` makes an equal one.
 
-    Raises:
-        PlanError: A GPU is none of `placements.hardware.GPUS`, by whose names they are written.
+    GPUs of `placements.hardware.GPUS` are written as their names, others with all their figures.
     """
     whole = {
         "schema_version": SCHEMA_VERSION,
         "model": _model_to_dict(plan.model),
-        "cluster": _cluster_to_dict(plan.cluster),
+        "cluster": plain(plan.cluster, NAMED_GPUS),
         "global_batch_size": plan.global_batch_size,
         "num_micro_batches": plan.num_micro_batches,
     }
     if isinstance(plan, Plan):
         return whole | {"stages": _stages_to_list(plan)}
     branches = [{"stages": _stages_to_list(branch)} for branch in plan.branches]
-    return whole | {"branches": branches, "joined": _without_defaults(plan.joined)}
+    return whole | {"branches": branches, "joined": plain(plan.joined, defaults=False)}
 
 
 def read_plan_file(path: str | Path) -> Plan | JoinedPlan:
@@ -68,9 +64,8 @@ def read_plan_file(path: str | Path) -> Plan | JoinedPlan:
     Raises:
         PlanError: The file cannot be read or is wrong; the message begins with its path.
     """
-    data = read_json(path, "a plan.json of schedsearch plan", PlanError)
-    with in_file(path, PlanError):
-        return plan_from_dict(data)
+    with json_file(path, "a plan.json of schedsearch plan", PlanError) as data:
+        return plan_from_dict(data.value)
 
 
 def plan_from_dict(data: object) -> Plan | JoinedPlan:
@@ -84,7 +79,7 @@ def plan_from_dict(data: object) -> Plan | JoinedPlan:
     required = ("schema_version", "model", "cluster", "global_batch_size", "num_micro_batches", *own)
     fields = Field(data, "plan", PlanError, is_root=True).only(required, ("estimate",))
     fields.version(SCHEMA_VERSION)
-    model, cluster = _model(fields["model"]), _cluster(fields["cluster"])
+    model, cluster = _model(fields["model"]), fields["cluster"].record(Cluster, named=NAMED_GPUS)
     batch, number = _count(fields["global_batch_size"]), _count(fields["num_micro_batches"])
     if not is_joined:
         return Plan(model, cluster, _stages(fields["stages"]), batch, number)
@@ -101,7 +96,7 @@ def plan_from_dict(data: object) -> Plan | JoinedPlan:
             f"branches: {len(chains)} plans for the {len(model.branches)} branches of {model.name}; give one "
             "of each"
         )
-    return JoinedPlan(model, tuple(branches), _built(fields["joined"], LayerStrategy, ()))
+    return JoinedPlan(model, tuple(branches), fields["joined"].record(LayerStrategy))
 
 
 def _stages_to_list(plan: Plan) -> list[dict[str, Any]]:
@@ -109,7 +104,8 @@ def _stages_to_list(plan: Plan) -> list[dict[str, Any]]:
         {
             "gpus": [stage.gpus.start, stage.gpus.stop],
             "layers": [
-                {"count": count, **_without_defaults(strategy)} for _, strategy, count in plan.runs(number)
+                {"count": count, **plain(strategy, defaults=False)}
+                for _, strategy, count in plan.runs(number)
             ],
         }
         for number, stage in enumerate(plan.stages)
@@ -136,7 +132,7 @@ def _model_to_dict(model: ModelShape) -> dict[str, Any]:
         "name": model.name,
         "precision": model.precision.name,
         "runs": [
-            {"count": count, "kind": names[type(layer)], **_without_defaults(layer)}
+            {"count": count, "kind": names[type(layer)], **plain(layer, defaults=False)}
             for count, layer in model.runs
         ],
         "branches": [_model_to_dict(branch) for branch in model.branches],
@@ -149,7 +145,7 @@ def _model(field: Field) -> ModelShape:
     runs = []
     for run in own["runs"].items():
         kind = _LAYERS[run["kind"].choice(tuple(_LAYERS))]
-        runs.append((_count(run["count"], most=_MOST_LAYERS), _built(run, kind, ("count", "kind"))))
+        runs.append((_count(run["count"], most=_MOST_LAYERS), run.record(kind, ("count", "kind"))))
     branches = tuple(_model(each) for each in own.get("branches", []).items())
     made: ModelShape = _made(
         field, lambda: ModelShape(own["name"].text(), tuple(runs), PRECISIONS[precision], branches)
@@ -157,84 +153,8 @@ def _model(field: Field) -> ModelShape:
     return made
 
 
-def _cluster_to_dict(cluster: Cluster) -> dict[str, Any]:
-    data = {field.name: getattr(cluster, field.name) for field in dataclasses.fields(cluster)}
-    nodes = [
-        {"gpu": _gpu_name(each.gpu), "num_nodes": each.num_nodes, "gpus_per_node": each.gpus_per_node}
-        for each in cluster.nodes
-    ]
-    return data | {"nodes": nodes}
-
-
-def _gpu_name(gpu: Gpu) -> str:
-    for name, known in GPUS.items():
-        if known == gpu:
-            return name
-    raise PlanError(
-        f"cluster: {gpu.name!r} is none of the GPUs that a plan's file can name, or differs from it; use one "
-        f"of {', '.join(GPUS)}"
-    )
-
-
-def _cluster(field: Field) -> Cluster:
-    nodes = tuple(
-        Nodes(
-            GPUS[own["gpu"].choice(tuple(GPUS))],
-            _count(own["num_nodes"], most=_MOST_GPUS),
-            _count(own["gpus_per_node"], most=_MOST_GPUS),
-        )
-        for each in field["nodes"].items()
-        for own in [each.only(("gpu", "num_nodes", "gpus_per_node"), ())]
-    )
-    built: Cluster = _built(field, Cluster, ("nodes",), nodes=nodes)
-    return built
-
-
 def _strategies(field: Field) -> list[LayerStrategy]:
-    return [_built(field, LayerStrategy, ("count",))] * _count(field["count"], most=_MOST_LAYERS)
-
-
-def _without_defaults(record: Any) -> dict[str, Any]:
-    """Return the fields of a record that are not as by default."""
-    return {
-        field.name: getattr(record, field.name)
-        for field in dataclasses.fields(record)
-        if getattr(record, field.name) != field.default
-    }
-
-
-def _built(field: Field, kind: Callable[..., Any], others: tuple[str, ...], **given: Any) -> Any:
-    """Build a record from the entries of a mapping, whose own checks say what is wrong."""
-    known = {each.name: each for each in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    required = [
-        name
-        for name, each in known.items()
-        if each.default is dataclasses.MISSING
-        and each.default_factory is dataclasses.MISSING
-        and name not in given
-    ]
-    own = field.only((*required, *others), tuple(name for name in known if name not in (*required, *given)))
-    hints = get_type_hints(kind)
-    values = {
-        name: _typed(own[name], hints[name]) for name in known if name in own.value and name not in given
-    }
-    return _made(field, lambda: kind(**values, **given))
-
-
-def _typed(field: Field, wanted: Any) -> Any:
-    """Return a value of the type that a record's field has."""
-    kinds = get_args(wanted) or (wanted,)
-    if field.value is None and type(None) in kinds:
-        return None
-    if get_origin(wanted) is Literal:
-        return field.choice(kinds)
-    if kinds[0] is bool:
-        if type(field.value) is not bool:
-            raise field.wrong("true or false", "give one of them")
-        return field.value
-    if kinds[0] is int:
-        return _count(field, 0)
-    return field.number() if kinds[0] is float else field.text()
+    return [field.record(LayerStrategy, ("count",))] * _count(field["count"], most=_MOST_LAYERS)
 
 
 def _made(field: Field, make: Callable[[], Any]) -> Any:

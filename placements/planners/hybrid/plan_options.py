@@ -25,7 +25,7 @@ STAGE_METHODS = {"exact": solve, "paper": solve_as_paper}
 """What finds the strategies of a stage, by name."""
 
 _ROUNDING = 1e-9
-"""Of a time, relative: what sums of floats may differ by."""
+"""Relative difference of times that sums of floats may have."""
 
 PIPELINES = ("1f1b", "gpipe")
 """Which micro-batches a stage holds at once: as many as there are stages from it on, or all."""

@@ -94,7 +94,7 @@ class _Search:
         self.least: dict[tuple[int, int, int], NDArray[np.float64] | str] = {}
         self.found: dict[tuple[int, ...], RatedPlan] = {}
         self.trials: list[Trial] = []
-        self.least_done_ms, self.proved_share = math.inf, 1.0
+        self.min_done_ms, self.proved_share = math.inf, 1.0
         self.queue = numbers_to_try(cluster, self.kinds.num_layers, batch, options)
         if not self.queue:
             raise PlanError(
@@ -118,7 +118,7 @@ class _Search:
             while self.queue:
                 self.check()
                 self._step()
-                report(total - len(self.queue), total, self._least_found_ms(), self._bound_ms())
+                report(total - len(self.queue), total, self._min_found_ms(), self._bound_ms())
         except OutOfTimeError:
             out_of_time = True
         except KeyboardInterrupt:
@@ -147,7 +147,7 @@ class _Search:
                 report(
                     len(self.trials),
                     len(self.trials) + len(self.queue),
-                    self._least_found_ms(),
+                    self._min_found_ms(),
                     self._bound_ms(),
                 )
                 return
@@ -180,7 +180,7 @@ class _Search:
         """Note what came of numbers; the reason is for where they have no plan."""
         known = self.found.get(numbers.which)
         self.trials.append(numbers.trial(None if known is None else known.time_ms, reason))
-        self.least_done_ms = min(self.least_done_ms, numbers.bound_ms)
+        self.min_done_ms = min(self.min_done_ms, numbers.bound_ms)
 
     def _trials_by_numbers(self) -> Iterator[Trial]:
         """Yield what came of each numbers, of several strategies for all layers in one."""
@@ -193,7 +193,7 @@ class _Search:
             found = self.found.get(numbers)
             yield trial if found is None else trial._replace(time_ms=found.time_ms, reason="")
 
-    def _least_found_ms(self) -> float | None:
+    def _min_found_ms(self) -> float | None:
         return min((each.time_ms for each in self.found.values()), default=None)
 
     def _bound_ms(self) -> float:
@@ -203,7 +203,7 @@ class _Search:
         searches in stages have not proved. Infinite where all are done and nothing fits.
         """
         left_ms = self.queue[0].bound_ms if self.queue else math.inf
-        done_ms, found_ms = self.least_done_ms, self._least_found_ms()
+        done_ms, found_ms = self.min_done_ms, self._min_found_ms()
         if self.options.method == self.options.stage_method == "exact":
             proved_ms = math.inf if found_ms is None else self.proved_share * found_ms
             done_ms = max(done_ms, proved_ms)
@@ -215,7 +215,7 @@ class _Search:
         key = num_gpus, m, strategy
         if key not in self.least:
             most = min(self.cluster.num_gpus // num_gpus, self.kinds.num_layers)
-            self.least[key] = self._least_ms(most, *key)
+            self.least[key] = self._min_ms(most, *key)
         least = self.least[key]
         if isinstance(least, str):
             return least
@@ -227,10 +227,10 @@ class _Search:
         stages = self._stages(numbers)
         if isinstance(stages, str):
             return 0.0
-        bottleneck_ms = stages.least_bottleneck_ms
-        return (numbers.num_micro_batches - 1) * bottleneck_ms + max(stages.least_sum_ms, bottleneck_ms)
+        bottleneck_ms = stages.min_bottleneck_ms
+        return (numbers.num_micro_batches - 1) * bottleneck_ms + max(stages.min_sum_ms, bottleneck_ms)
 
-    def _least_ms(self, num_stages: int, num_gpus: int, m: int, strategy: int) -> NDArray[np.float64] | str:
+    def _min_ms(self, num_stages: int, num_gpus: int, m: int, strategy: int) -> NDArray[np.float64] | str:
         """Return the least time of each kind of layer on any group, or why there is none."""
         groups = {group.pattern: group for group in self._groups(num_stages, num_gpus)}
         tables = [self._table(group, m, strategy) for group in groups.values()]

@@ -122,7 +122,7 @@ class StageTable:
         return StageProblem(runs, self.transition_ms, in_flight, capacity_mib, self.num_micro_batches)
 
     @cached_property
-    def least_mib(self) -> NDArray[np.float64]:
+    def min_mib(self) -> NDArray[np.float64]:
         """What a layer of each kind needs at least, with one micro-batch; shape ``(num_kinds,)``."""
         return np.array([float(np.min(each.static_mib + each.kept_mib)) for each in self.options])
 

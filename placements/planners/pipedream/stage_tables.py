@@ -169,10 +169,10 @@ class FewestStages(StageTables):
     """The fewest stages of pipelines that take at most a given time.
 
     Attributes:
-        most_ms: For one input.
+        max_ms: For one input.
     """
 
-    most_ms: float = math.inf
+    max_ms: float = math.inf
 
     def _worker(self, place: Place) -> Floats:
         return np.where(self._is_within(super()._worker(place) / place.copies), 1.0, np.inf)
@@ -190,4 +190,4 @@ class FewestStages(StageTables):
         return Place(place.level, 0, place.copies) if self.memory_mib is None else place
 
     def _is_within(self, time_ms: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-        return time_ms <= self.most_ms * (1 + _ROUNDING)
+        return time_ms <= self.max_ms * (1 + _ROUNDING)

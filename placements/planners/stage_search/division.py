@@ -69,7 +69,7 @@ def iteration_ms(stages: Sequence[StageCost], num_micro_batches: int, sync_at_on
     return (num_micro_batches - 1) * max(times) + math.fsum(times) + sync_ms
 
 
-class Solved:
+class StageSolutions:
     """The stages that were solved, each once."""
 
     def __init__(self, costs: StageCosts) -> None:
@@ -108,7 +108,7 @@ def memory_balanced(
     """Return the division whose stage with the most memory has the least (Galvatron-BMW, Sec. IV-B).
 
     Of several such divisions it is one with the least sum of squares, so that the other stages are even too.
-    Its counterpart for times is `placements.planners.partition.least_largest`.
+    Its counterpart for times is `placements.planners.partition.min_largest`.
 
     Args:
         static_mib: Of each layer, in order.
@@ -125,22 +125,22 @@ def memory_balanced(
     static = np.concatenate([[0.0], np.cumsum(static_mib)])
     kept = np.concatenate([[0.0], np.cumsum(kept_mib)])
     stages = [windows(static + count * kept, num_layers) for count in in_flight]
-    _, most_mib = least_divided(stages, np.maximum)
-    squares = [np.where(stage <= most_mib, stage**2, math.inf) for stage in stages]
+    _, max_mib = least_divided(stages, np.maximum)
+    squares = [np.where(stage <= max_mib, stage**2, math.inf) for stage in stages]
     return least_divided(squares, np.add)[0]
 
 
-def windows(until: Floats, most_layers: int) -> Floats:
+def windows(until: Floats, max_layers: int) -> Floats:
     """Return the sums over consecutive layers, by the layer after the last and by how many they are.
 
     Args:
         until: Sums over all layers before each, and over all layers.
-        most_layers: That are summed.
+        max_layers: That are summed.
 
     Returns:
-        Shape ``(num_layers + 1, most_layers + 1)``; infinite of no layers, and of more than there are.
+        Shape ``(num_layers + 1, max_layers + 1)``; infinite of no layers, and of more than there are.
     """
-    end, number = np.ogrid[: len(until), : most_layers + 1]
+    end, number = np.ogrid[: len(until), : max_layers + 1]
     first = end - number
     return np.where((number == 0) | (first < 0), math.inf, until[:, None] - until[np.maximum(first, 0)])
 

@@ -62,7 +62,7 @@ class _Part(NamedTuple):
 
 
 def solve(
-    problem: StageProblem, check: Check = no_limit, most_labels: int = _MOST_LABELS
+    problem: StageProblem, check: Check = no_limit, max_labels: int = _MOST_LABELS
 ) -> StageSolution | None:
     """Return the cheapest choice that fits; None where nothing does.
 
@@ -73,7 +73,7 @@ def solve(
     Args:
         problem: The stage.
         check: Called again and again; ends the search by what it raises.
-        most_labels: Partial choices kept of each layer. Where more would be needed, which takes equal layers
+        max_labels: Partial choices kept of each layer. Where more would be needed, which takes equal layers
             at their least memory or many different ones, the choice may not be the best, and the solution's
             `least_cost` says by how much at most. Fewer bound the time.
     """
@@ -90,7 +90,7 @@ def solve(
         worth = part.prices[1] * (values[part.last] - values[part.first])
         if part.first == part.last or worth <= _ALIKE * part.least_cost:
             if part.counted:
-                best, dropped = _searched(part, values[part.first], best, most_labels, check)
+                best, dropped = _searched(part, values[part.first], best, max_labels, check)
                 left = min(left, dropped)
             else:
                 best, again = _counted(part, values[part.first], best)
@@ -145,7 +145,7 @@ def _counted(part: _Part, floor_mib: float, best: Found | None) -> tuple[Found |
 
 
 def _searched(
-    part: _Part, floor_mib: float, best: Found | None, most_labels: int, check: Check
+    part: _Part, floor_mib: float, best: Found | None, max_labels: int, check: Check
 ) -> tuple[Found | None, float]:
     """Return the best choice known after a part was searched, and the least bound of what was dropped."""
     limits = bounds(
@@ -154,7 +154,7 @@ def _searched(
         floor_mib,
     )
     dropped = math.inf
-    for width in (*(each for each in _WIDTHS if each < most_labels), most_labels):
+    for width in (*(each for each in _WIDTHS if each < max_labels), max_labels):
         cutoff = math.inf if best is None else _cutoff(best)
         found, dropped = search(
             part.stage, part.stage.problem.capacity_mib, limits, cutoff, width, check=check
@@ -169,7 +169,7 @@ def _cutoff(best: Found) -> float:
     return best.cost * (1 - 1e-2 * ROUNDING)
 
 
-def least_memory(problem: StageProblem) -> float:
+def min_memory(problem: StageProblem) -> float:
     """Return the least capacity in which the layers fit, whatever they cost, in MiB."""
     return weigh(problem, _lightest(problem)).peak_mib
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from placements.planners.stage_search.division import (
     Division,
-    Solved,
     StageCost,
     StageCosts,
+    StageSolutions,
     check_counts,
     iteration_ms,
     least_divided,
@@ -28,7 +28,7 @@ from placements.planners.stage_search.tables import Floats, Ints
 
 Bounds = tuple[Floats, Floats]
 """What stages take at least: their time and their exchange in ms, by stage, the layer after its last and its
-number of layers; shape ``(num_stages, num_layers + 1, most_layers + 1)`` each. No stage has more layers."""
+number of layers; shape ``(num_stages, num_layers + 1, max_layers + 1)`` each. No stage has more layers."""
 
 
 def exact_partition(
@@ -75,7 +75,7 @@ def exact_partition(
     best: tuple[int, ...] | None = None
     best_ms, sync_limit = cutoff_ms, math.inf
     while True:
-        left_ms = best_ms - (search.least_sync_ms() if sync_at_once else 0.0)
+        left_ms = best_ms - (search.min_sync_ms() if sync_at_once else 0.0)
         found = _least(search, num_micro_batches - 1, sync_limit, left_ms, not sync_at_once, tell)
         if found is None:
             break
@@ -108,8 +108,8 @@ def _least(
         with_sync: Exchanges are in the sum.
         tell: Called with divisions that may be shorter than all before.
     """
-    least_sum_ms = search.least_sum_ms(sync_limit, with_sync)
-    best = search.evenest(sync_limit, _limit(cutoff_ms - least_sum_ms, num_others))
+    min_sum_ms = search.min_sum_ms(sync_limit, with_sync)
+    best = search.evenest(sync_limit, _limit(cutoff_ms - min_sum_ms, num_others))
     if best is None:
         return None
     tell(best)
@@ -117,7 +117,7 @@ def _least(
     least_ms = num_others * slowest_ms
     best_ms = least_ms + search.sum_ms(best, with_sync)
     enough_ms = min(best_ms, cutoff_ms)
-    limit = _limit(enough_ms - search.least_sum_ms(sync_limit, with_sync), num_others)
+    limit = _limit(enough_ms - search.min_sum_ms(sync_limit, with_sync), num_others)
     while limit >= slowest_ms:
         found = search.shortest(limit, sync_limit, with_sync, enough_ms - least_ms)
         if found is None:
@@ -151,10 +151,10 @@ class _Search:
         contents: Ints | None,
     ) -> None:
         """Begin with the bounds."""
-        self.solved = Solved(costs)
+        self.solved = StageSolutions(costs)
         self._contents = contents
-        most_layers = num_layers if bounds_ms is None else bounds_ms[0].shape[2] - 1
-        can_be = _can_be(num_layers, num_stages, most_layers)
+        max_layers = num_layers if bounds_ms is None else bounds_ms[0].shape[2] - 1
+        can_be = _can_be(num_layers, num_stages, max_layers)
         self._is_known = np.zeros(can_be.shape, dtype=np.bool_)
         self._solved_as: dict[tuple[int, int, int], tuple[int, int, int]] = {}
         if bounds_ms is None:
@@ -183,11 +183,11 @@ class _Search:
         """Return the time of one micro-batch."""
         return math.fsum(stage.time_ms + with_sync * stage.sync_ms for stage in self.stages(division))
 
-    def least_sum_ms(self, sync_limit: float, with_sync: bool) -> float:
+    def min_sum_ms(self, sync_limit: float, with_sync: bool) -> float:
         """Return a bound on the sum of any division, with nothing more solved."""
         return least_divided(self._allowed(math.inf, sync_limit, with_sync), np.add)[1]
 
-    def least_sync_ms(self) -> float:
+    def min_sync_ms(self) -> float:
         """Return a bound on the longest exchange of any division, with nothing more solved."""
         return least_divided(list(self._sync), np.maximum)[1]
 
@@ -245,9 +245,9 @@ class _Search:
         self._is_known[stage, alike, number] = True
 
 
-def _can_be(num_layers: int, num_stages: int, most_layers: int) -> NDArray[np.bool_]:
+def _can_be(num_layers: int, num_stages: int, max_layers: int) -> NDArray[np.bool_]:
     """Return whether layers can be a stage, with a layer left for each other one; as `Bounds`."""
-    stage, end, number = np.ogrid[:num_stages, : num_layers + 1, : most_layers + 1]
+    stage, end, number = np.ogrid[:num_stages, : num_layers + 1, : max_layers + 1]
     first, after = end - number, num_stages - 1 - stage
     begins = (first >= stage) & ((first == 0) == (stage == 0))
     ends = (end <= num_layers - after) & ((end == num_layers) == (after == 0))

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 
 from placements.planners.stage_search.division import (
     Division,
-    Solved,
     StageCost,
     StageCosts,
+    StageSolutions,
     iteration_ms,
 )
 from placements.planners.stage_search.stage_problem import StageError
@@ -45,9 +45,9 @@ def bi_objective_partition(
         StageError: The two starts do not divide as many layers among as many stages, at least one each.
     """
     _check_starts(memory_start, time_start)
-    solved = Solved(costs)
+    solved = StageSolutions(costs)
     balanced = _fitting(solved.of(time_start))
-    most_mib = max(stage.peak_mib for stage in balanced) if balanced else float("inf")
+    max_mib = max(stage.peak_mib for stage in balanced) if balanced else float("inf")
     best: Division | None = None
     queue, seen = deque([tuple(memory_start)]), {tuple(memory_start)}
     while queue:
@@ -63,7 +63,7 @@ def bi_objective_partition(
             after = _fitting(solved.of(moved)) if moved not in seen else None
             seen.add(moved)
             if after is not None and all(
-                _whole_ms(stage) <= _whole_ms(stages[slowest]) and stage.peak_mib <= most_mib
+                _whole_ms(stage) <= _whole_ms(stages[slowest]) and stage.peak_mib <= max_mib
                 for stage in after
             ):
                 queue.append(moved)

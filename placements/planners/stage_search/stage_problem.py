@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 ROUNDING = 1e-9
-"""Of a cost or of memory, relative: what sums of floats may differ by."""
+"""Relative difference of costs or memory that sums of floats may have."""
 
 
 class StageError(ValueError):

@@ -240,12 +240,12 @@ def plain_transients(stage: Stage) -> list[float]:
     return sorted({0.0, *itertools.chain.from_iterable(each)})
 
 
-def with_transients_up_to(stage: Stage, most_mib: float) -> Stage | None:
+def with_transients_up_to(stage: Stage, max_mib: float) -> Stage | None:
     """Return a stage without the options that need more above all kept memory; None for none."""
     known: dict[int, Table] = {}
     for table in stage.tables:
         if id(table) not in known:
-            known[id(table)] = table.only(table.recomputed | (table.transient_mib <= most_mib))
+            known[id(table)] = table.only(table.recomputed | (table.transient_mib <= max_mib))
     tables = tuple(known[id(table)] for table in stage.tables)
     return Stage(stage.problem, tables, stage.transition) if all(map(len, tables)) else None
 

@@ -42,7 +42,7 @@ CONVERGED = 1e-4
 
 @dataclass(frozen=True)
 class Settings:
-    """Of a completion.
+    """Parameters of a completion.
 
     Attributes:
         rank: Columns of each factor; 0 for the means of the columns alone.

@@ -35,8 +35,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from placements.files import read_json
-from placements.plain_data import Field, in_file
+from placements.plain_data import Field, json_file
 from schedsearch.cluster.demand import Demand
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.inputs.decision_fields import fields_of, nearest
@@ -103,9 +102,8 @@ def read_decision(path: str | Path) -> Decision:
         ClusterError: The file cannot be read or is wrong: a field that is not known, a name twice, a number
             out of its range, more GPUs asked than there are, an SLO in the past, a job that cannot run.
     """
-    data = read_json(path, "a JSON file of workers, jobs and throughputs", ClusterError)
-    with in_file(path, ClusterError):
-        return _decision(Field(data, "", ClusterError), Path(path).parent)
+    with json_file(path, "a JSON file of workers, jobs and throughputs", ClusterError) as data:
+        return _decision(data, Path(path).parent)
 
 
 def _decision(data: Field, folder: Path) -> Decision:

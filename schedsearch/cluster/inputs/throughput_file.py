@@ -22,8 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from placements.files import read_json
-from placements.plain_data import Field, in_file
+from placements.plain_data import Field, in_file, json_file
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.inputs.table import MOST, Row, read_text, rows_of
 from schedsearch.cluster.throughputs import OperatingPoint, Throughputs
@@ -54,9 +53,8 @@ def read_throughputs(path: str | Path, *, unconsolidated: bool = False) -> Throu
         ClusterError: The file cannot be read or is wrong.
     """
     if Path(path).suffix == ".json":
-        data = read_json(path, _WANTED, ClusterError)
-        with in_file(path, ClusterError):
-            return gavel_throughputs(Field(data, "", ClusterError), unconsolidated=unconsolidated)
+        with json_file(path, _WANTED, ClusterError) as data:
+            return gavel_throughputs(data, unconsolidated=unconsolidated)
     with in_file(path, ClusterError):
         return _table(rows_of(read_text(path, _WANTED), REQUIRED, OPTIONAL))
 

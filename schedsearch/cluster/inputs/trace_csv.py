@@ -46,7 +46,7 @@ WEIGHT = ("weight", "priority_weight")
 ENTITY = ("entity", "vc", "user")
 
 COLUMNS = ("name", "job_type", "steps", "scale_factor", "weight", "arrival_s", "slo_s", "entity")
-"""Those that we write."""
+"""Columns that we write."""
 
 _UNKNOWN = ("none", "na", "null")
 """How public traces write that a time or a number was not recorded."""

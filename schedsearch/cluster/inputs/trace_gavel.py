@@ -21,7 +21,7 @@ PHYSICAL = (
     "SLO",
     "arrival",
 )
-"""Of the form of its physical experiments. The SLO is a multiple of the duration, or -1 for none."""
+"""Columns of the form of its physical experiments. The SLO is a multiple of the duration, or -1 for none."""
 
 MSR = (
     "job type",
@@ -32,7 +32,7 @@ MSR = (
     "arrival",
     "scale factor",
 )
-"""Of an older form, that of the traces from Microsoft's cluster."""
+"""Columns of an older form, that of the traces from Microsoft's cluster."""
 
 NO_SLO = -1
 

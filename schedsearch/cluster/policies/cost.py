@@ -79,7 +79,7 @@ class MinCost:
         if self.aim == "steps_per_dollar":
             shares = program.maximize(per_dollar)
             return Allocation(real, shares, float(per_dollar @ shares), notes)
-        dollars_per_step = _least_dollars_per_step(program, seconds)
+        dollars_per_step = _min_dollars_per_step(program, seconds)
         _limit_dollars_per_step(program, dollars_per_step)
         dollars = float(dollars_per_step @ real.steps_left)
         return Allocation(real, program.maximize(per_dollar), dollars, notes)
@@ -239,7 +239,7 @@ def _soonest(demand: Demand, budget_dollars: float | None, cheapest: FloatArray)
     return Allocation(demand, shares, unit_s / pace)
 
 
-def _least_dollars_per_step(program: Program, seconds: FloatArray) -> FloatArray:
+def _min_dollars_per_step(program: Program, seconds: FloatArray) -> FloatArray:
     """Return what a step of each job costs where all are done in their seconds for the least dollars."""
     demand = program.demand
     has_slo = np.isfinite(seconds)

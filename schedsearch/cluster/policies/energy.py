@@ -29,11 +29,11 @@ from schedsearch.cluster.policies.policy import check_runnable
 from schedsearch.cluster.policies.program import Program
 
 KEPT = 1 - 1e-7
-"""Of a floor that a program before found to be possible: its rounding errors are left to it."""
+"""Share of a floor that a program before found to be possible: its rounding errors are left to it."""
 
 
 LEAST_ASKED = 1e-6
-"""Of its best throughput that a job with an SLO is given at least: less is beyond the solver's precision."""
+"""Share of its best throughput that a job with an SLO is given at least, as solvers are no more precise."""
 
 
 @dataclass(frozen=True)

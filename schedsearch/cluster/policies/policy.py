@@ -138,7 +138,7 @@ def _filled(program: Program, needed: FloatArray, shares: FloatArray, counts: Fl
 
 
 SLACK = 1e-8
-"""By what part of it a throughput that was found is lowered when it becomes a floor, against rounding."""
+"""Part by which a throughput that was found is lowered when it becomes a floor, against rounding."""
 
 
 def worth(demand: Demand, values: FloatArray) -> FloatArray:

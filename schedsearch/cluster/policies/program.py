@@ -30,11 +30,11 @@ LEAST_WEIGHT = 1e-8
 The solver's tolerances are of this size. A job below it needs next to nothing, and gets as much as one there.
 """
 ATTRACTIVE = 1e-9
-"""By how much a configuration must promise to raise an objective of about 1 to be taken up."""
+"""Rise of an objective of about 1 that a configuration must promise to be taken up."""
 COLUMNS_PER_JOB = 3
 """Taken up at once, at most, for each job: few make many rounds, and many make slow ones."""
 NUM_PRICES = 30
-"""Of each type, that are tried for a first basis."""
+"""Configurations of each type that are tried for a first basis."""
 ROUNDING = 1e-9
 """Part by which a floor may be above what is the same but for rounding."""
 

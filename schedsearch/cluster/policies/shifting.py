@@ -28,9 +28,9 @@ _J_PER_KWH = 3.6e6
 """Joules in a kilowatt-hour."""
 
 SPARES = (KEPT, 1 - 1e-3)
-"""Of what a program found to be possible, what is then asked for; the second if the first is too much."""
+"""Shares of what a program found to be possible that are asked for; the second if the first is too much."""
 _SOONER = 1e-6
-"""By which share of the mean price the end of the horizon is dearer than now."""
+"""Share of the mean price by which the end of the horizon is dearer than now."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def coming(signal: tuple[Interval, ...], now_s: float, horizon_s: float) -> Iter
 
 
 @dataclass(frozen=True, eq=False)
-class Shifted:
+class IntervalShares:
     """What is run in each interval.
 
     Attributes:
@@ -153,7 +153,7 @@ class Shifted:
 
 def least_cost_shares(
     demand: Demand, floors: Floors, intervals: tuple[Interval, ...], promised: IntArray | None = None
-) -> Shifted:
+) -> IntervalShares:
     """Return what is run in each interval at the least cost of all energy.
 
     A job runs in its window only: in an interval in which this ends, for the part before. Its GPUs and power
@@ -170,27 +170,27 @@ def least_cost_shares(
     prices = np.array([interval.price_per_kwh for interval in intervals]) / _J_PER_KWH
     idle_cost = float(prices @ durations) * demand.idle_power_w
     if not demand.jobs:
-        return Shifted(np.zeros((len(intervals), 0)), idle_cost)
+        return IntervalShares(np.zeros((len(intervals), 0)), idle_cost)
     begins = np.concatenate([[0.0], np.cumsum(durations)[:-1]])
     program = _Program(demand, floors, durations, begins)
     joules = (program.seconds * demand.added_power_w[:, None]).T
     # Of equal prices the earlier is taken, or else a job may be put off again and again.
     sooner = joules * (prices + _SOONER * np.abs(prices).mean() * begins / durations.sum())[:, None]
     slo_share = promised_share = 1.0
-    shares = program.least(sooner, program.least_steps)
+    shares = program.least(sooner, program.min_steps)
     if shares is None:
         is_promised = np.isin(np.arange(len(demand.jobs)), [] if promised is None else promised)
-        of_slos = np.where(is_promised, 0.0, program.least_steps)
+        of_slos = np.where(is_promised, 0.0, program.min_steps)
         slo_share = program.highest_share(np.zeros(len(of_slos)), of_slos)
         of_slos *= slo_share
-        of_promised = np.where(is_promised, program.least_steps, 0.0)
+        of_promised = np.where(is_promised, program.min_steps, 0.0)
         promised_share = program.highest_share(KEPT * of_slos, of_promised)
         for spare in SPARES:
             shares = program.least(sooner, spare * (of_slos + promised_share * of_promised))
             if shares is not None:
                 break
         assert shares is not None  # a little less than what a program found to be possible
-    return Shifted(
+    return IntervalShares(
         shares, float((joules * prices[:, None] * shares).sum()) + idle_cost, slo_share, promised_share
     )
 
@@ -201,14 +201,14 @@ class _Program:
     Attributes:
         seconds: That each configuration has in each interval, as the windows of its jobs end; shape
             (configurations, intervals).
-        least_steps: That each job must have done at the end of the intervals, or of its window if this is
+        min_steps: That each job must have done at the end of the intervals, or of its window if this is
             first, to have its floor; shape (jobs,).
     """
 
     def __init__(self, demand: Demand, floors: Floors, durations: FloatArray, begins: FloatArray) -> None:
         """Write the rules down; times in s."""
         window_s = np.minimum(floors.window_s, durations.sum())
-        self.least_steps = np.minimum(floors.steps_per_s * window_s, demand.steps_left)
+        self.min_steps = np.minimum(floors.steps_per_s * window_s, demand.steps_left)
         in_window_s = np.clip(window_s[:, None] - begins, 0.0, durations)
         jobs = demand.configurations.jobs
         of_second = np.where((jobs[:, 1] == NOBODY)[:, None], np.inf, in_window_s[jobs[:, 1]])
@@ -224,16 +224,16 @@ class _Program:
         self._rules = vstack([self._done, rules], format="csr")
         self._limits = np.concatenate([np.ones(len(demand.jobs)), np.tile(_limits(demand), len(durations))])
 
-    def least(self, cost: FloatArray, least_steps: FloatArray) -> FloatArray | None:
+    def least(self, cost: FloatArray, min_steps: FloatArray) -> FloatArray | None:
         """Return the shares of least cost in which each job has its least steps; None if there are none.
 
         Args:
             cost: Of a share of 1; shape (intervals, configurations), as the shares.
-            least_steps: Shape (jobs,).
+            min_steps: Shape (jobs,).
         """
-        asked = np.flatnonzero(least_steps)
+        asked = np.flatnonzero(min_steps)
         worth = -cost.ravel()[self._is_there]
-        at_least = KEPT * least_steps[asked] / self._left[asked]
+        at_least = KEPT * min_steps[asked] / self._left[asked]
         found = _solved(
             worth, np.full(len(worth), np.inf), self._done[asked], at_least, self._rules, self._limits
         )
@@ -243,14 +243,14 @@ class _Program:
         shares[self._is_there] = np.maximum(found, 0.0)
         return shares.reshape(cost.shape)
 
-    def highest_share(self, least_steps: FloatArray, wanted: FloatArray) -> float:
+    def highest_share(self, min_steps: FloatArray, wanted: FloatArray) -> float:
         """Return the highest share, at most 1, of wanted steps that jobs can have beside others' least."""
-        asked = np.flatnonzero(least_steps + wanted)
+        asked = np.flatnonzero(min_steps + wanted)
         least = hstack([self._done[asked], csr_array(-(wanted[asked] / self._left[asked])[:, None])])
         rules = hstack([self._rules, csr_array((self._rules.shape[0], 1))])
         worth = np.append(np.zeros(self._rules.shape[1]), 1.0)
         most = np.append(np.full(self._rules.shape[1], np.inf), 1.0)
-        found = _solved(worth, most, least, least_steps[asked] / self._left[asked], rules, self._limits)
+        found = _solved(worth, most, least, min_steps[asked] / self._left[asked], rules, self._limits)
         return 0.0 if found is None else float(found[-1])
 
 

@@ -22,7 +22,7 @@ Front = NDArray[np.float64]
 _NONE = np.empty((0, 2))
 
 
-def least_dollars(
+def min_dollars(
     prices: DailyPrices, speeds: NDArray[np.float64], start: int, steps: float, conditions: Conditions
 ) -> float:
     """Return the least that a job can cost that rents one offer each day and moves only at midnight.

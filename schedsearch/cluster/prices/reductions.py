@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.prices.conditions import Conditions
 from schedsearch.cluster.prices.days import DailyPrices, baseline_days, daily_prices, start_days
-from schedsearch.cluster.prices.hindsight import least_dollars
+from schedsearch.cluster.prices.hindsight import min_dollars
 from schedsearch.cluster.prices.market import Market
 from schedsearch.cluster.prices.strategies import BASELINE, LADDER, Strategy, choices, run
 
@@ -20,7 +20,7 @@ HINDSIGHT = "hindsight"
 """Name of the bound among the strategies."""
 
 PUBLISHED_STARTS = (-35, -5)
-"""Of the study: 30 days, before the last five of the days with a price of the baseline."""
+"""Days of the study: 30 days, before the last five of the days with a price of the baseline."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Study:
 
     def _least(self, model: str, days: float) -> float:
         speeds, steps = self._speeds_of(model), self._steps(model, days)
-        found = [least_dollars(self.prices, speeds, start, steps, self.conditions) for start in self.starts]
+        found = [min_dollars(self.prices, speeds, start, steps, self.conditions) for start in self.starts]
         return float(np.mean(found))
 
     def _speeds_of(self, model: str) -> NDArray[np.float64]:

@@ -14,7 +14,7 @@ from schedsearch.cluster.prices.days import Candidates, DailyPrices
 from schedsearch.cluster.prices.market import Offer
 
 HOURS = 24.0
-"""Of a day, in which a price is looked at once."""
+"""Hours of a day, in which a price is looked at once."""
 
 
 @dataclass(frozen=True)

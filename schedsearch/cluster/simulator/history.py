@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from schedsearch.cluster.rounds import Missed
+from schedsearch.cluster.rounds import ShareMiss
 from schedsearch.cluster.simulator.outcome import Column, DecisionSeries, Round, RoundSeries, Snapshot
 from schedsearch.cluster.simulator.running import RoundRuns
 
@@ -40,7 +40,7 @@ class History:
         if is_recorded:
             self.recorded.append(Round(start_s, found.recorded()))
 
-    def settle(self, missed: Missed) -> None:
+    def settle(self, missed: ShareMiss) -> None:
         """Note what the last decision came to."""
         if self.decisions:
             self.decisions[-1] = (*self.decisions[-1][:2], *missed)

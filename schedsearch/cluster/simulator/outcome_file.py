@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from placements.files import read_json, write_json
-from placements.plain_data import Field, in_file
+from placements.files import write_json
+from placements.plain_data import Field, json_file
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.simulator.outcome import (
@@ -41,9 +41,8 @@ def read_outcome(path: str | Path) -> Outcome:
     Raises:
         ClusterError: The file cannot be read, or is not an outcome; the message begins with its path.
     """
-    data = read_json(path, "the cluster.json of a simulation", ClusterError)
-    with in_file(path, ClusterError):
-        return outcome_from_json(data)
+    with json_file(path, "the cluster.json of a simulation", ClusterError) as data:
+        return outcome_from_json(data.value)
 
 
 def outcome_to_json(outcome: Outcome) -> dict[str, Any]:

@@ -146,15 +146,21 @@ def test_every_shape_runs(shape: str, command, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "each"), [("weight_stashing", 1), ("vertical_sync", 1), ("double_buffering", 4)]
+    ("mode", "each", "held"),
+    [
+        ("weight_stashing", 1, "4 of F0, 3 of F1, 2 of F2, 1 of F3"),
+        ("vertical_sync", 1, "4 of F0, 4 of F1, 4 of F2, 4 of F3"),
+        ("double_buffering", 4, "2 of F0, 2 of F1, 2 of F2, 2 of F3"),
+    ],
 )
-def test_updates_without_a_flush(mode: str, each: int, command, tmp_path: Path) -> None:
+def test_updates_without_a_flush(mode: str, each: int, held: str, command, tmp_path: Path) -> None:
     small = ["runtime.num_layers=4", "runtime.hidden_size=16", "runtime.sequence_length=16"]
     schedule = ["placement=v_shape", "schedule=one_f_one_b", "search.num_micro_batches=12"]
     how = [f"runtime.weight_versions={mode}", f"runtime.micro_batches_per_update={each}"]
     done = command("run", *schedule, *how, *small, *FORKED)
     assert done.returncode == 0, done.stderr
     check_run(tmp_path / "out", reorders_sums=False)
+    assert f"weights     {mode}, at most {held}\n" in done.stdout
     assert json.loads((tmp_path / "out/scripts/job.json").read_text())["model"]["weight_versions"] == mode
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from placements.models.transformer import GptConfig
 from placements.planners.parallel_plan import PlanError
-from placements.planners.partition import in_proportion, least_imbalance, least_largest, stage_times
+from placements.planners.partition import in_proportion, min_imbalance, min_largest, stage_times
 
 TIMES = st.lists(st.integers(1, 20) | st.floats(0.5, 20), min_size=1, max_size=9)
 
@@ -29,7 +29,7 @@ def ratio(times: Sequence[float]) -> float:
 def test_no_division_is_better(times: list[float], data: st.DataObject) -> None:
     num_stages = data.draw(st.integers(1, len(times)))
     every = [stage_times(times, each) for each in divisions(len(times), num_stages)]
-    largest, alike = least_largest(times, num_stages), least_imbalance(times, num_stages)
+    largest, alike = min_largest(times, num_stages), min_imbalance(times, num_stages)
     for found in (largest, alike):
         assert (len(found), sum(found), min(found) >= 1) == (num_stages, len(times), True)
     sums = stage_times(times, largest)
@@ -39,14 +39,14 @@ def test_no_division_is_better(times: list[float], data: st.DataObject) -> None:
 
 def test_the_two_differ() -> None:
     times = [1, 1, 2, 4, 1]
-    assert stage_times(times, least_largest(times, 3)) == [4, 4, 1]
-    assert stage_times(times, least_imbalance(times, 3)) == [2, 2, 5]
+    assert stage_times(times, min_largest(times, 3)) == [4, 4, 1]
+    assert stage_times(times, min_imbalance(times, 3)) == [2, 2, 5]
 
 
 def test_layers_of_a_large_model_and_a_head() -> None:
     """96 layers and a head of 5.3 in 16 stages: a stage of seven, of which the head takes nearly five."""
     times = [1.0] * 95 + [6.3]
-    found = least_largest(times, 16)
+    found = min_largest(times, 16)
     assert max(stage_times(times, found)) == 7.0
     assert found[-1] == 1
 
@@ -67,16 +67,16 @@ def test_operations_give_nearly_the_imbalance_of_measured_times(model: str) -> N
     config = GptConfig(num_layers, hidden_size, 1, 50_257, 2048, 1)
     head = config.output(tied=True).forward_flops(1) / config.layer.forward_flops(1)
     pieces = [1.0] * num_layers + [head]
-    ours = [ratio(stage_times(pieces, least_imbalance(pieces, count))) for count in (4, 8)]
+    ours = [ratio(stage_times(pieces, min_imbalance(pieces, count))) for count in (4, 8)]
     assert ours == pytest.approx(published, abs=0.02)
 
 
 @pytest.mark.parametrize("num_stages", [0, 4])
 def test_stages_without_layers(num_stages: int) -> None:
     with pytest.raises(PlanError, match=f"num_stages: {num_stages} is not from 1 to the 3 layers"):
-        least_largest([1, 1, 1], num_stages)
+        min_largest([1, 1, 1], num_stages)
     with pytest.raises(PlanError, match="num_stages"):
-        least_imbalance([1, 1, 1], num_stages)
+        min_imbalance([1, 1, 1], num_stages)
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=7), st.data())

@@ -510,7 +510,7 @@ def test_a_schedule_file_has_its_certificate(result: SearchResult, tmp_path: Pat
         (
             "reasons",
             [{"reason": "refutation", "micro_batches": 1, "period": 7, "solver": None}],
-            r"reasons\[0\].solver: None is not a name",
+            r"reasons\[0\].solver: None is not text",
         ),
     ],
 )

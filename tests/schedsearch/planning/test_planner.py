@@ -164,16 +164,14 @@ def test_the_least_memory_is_said_and_fits() -> None:
         message,
     )
     assert found, message
-    least_gib = float(found[1])
-    assert plan(
-        "bert_huge_32", "a100_2", 8, options=PlanOptions(memory_gib=least_gib), rank_by="formula"
-    ).best
-    with pytest.raises(PlanError, match=f"at least {least_gib} GiB or "):
+    min_gib = float(found[1])
+    assert plan("bert_huge_32", "a100_2", 8, options=PlanOptions(memory_gib=min_gib), rank_by="formula").best
+    with pytest.raises(PlanError, match=f"at least {min_gib} GiB or "):
         plan(
             "bert_huge_32",
             "a100_2",
             8,
-            options=PlanOptions(memory_gib=round(least_gib - 0.1, 1)),
+            options=PlanOptions(memory_gib=round(min_gib - 0.1, 1)),
             rank_by="formula",
         )
 
@@ -198,7 +196,7 @@ def test_no_number_of_gpus_is_enough() -> None:
 
 def test_no_memory_is_enough_below_a_limit() -> None:
     costs, cluster = ShapeCosts(read_model("gpt3_13b")), read_cluster("a100_2")
-    assert least_memory_gib(costs, cluster, [2], PlanOptions(), most_gib=64.0) is None
+    assert least_memory_gib(costs, cluster, [2], PlanOptions(), max_gib=64.0) is None
 
 
 @pytest.mark.parametrize(

@@ -206,7 +206,7 @@ def test_what_cannot_be_is_refused_in_one_line() -> None:
         (one_f_one_b(v_shape(2), 5), "weight_stashing", 0, "0 is not a divisor"),
         (one_f_one_b(v_shape(2), 4), "stale", 1, "'stale' is not known; use flush"),
         (gpipe(inference, 2), "flush", 1, "is no chain of stages"),
-        (gpipe(k_shape(2), 2), "flush", 1, "use a placement that is, or find_versions"),
+        (gpipe(k_shape(2), 2), "flush", 1, "use a placement that is, or give the pairs"),
     ]
     for schedule, mode, each, reason in wrong:
         with pytest.raises(WeightVersionError, match=reason) as caught:

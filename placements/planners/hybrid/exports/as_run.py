@@ -24,7 +24,7 @@ from placements.planners.stage_search.stage_problem import Run, StageProblem, we
 from placements.spec import PlacementError
 
 
-class Exported(NamedTuple):
+class PlanExport(NamedTuple):
     """A plan in another system's terms.
 
     Attributes:
@@ -172,7 +172,7 @@ def differences(planned: RatedPlan, run: RatedPlan, limits: Limits, remedy: str 
     return lines
 
 
-def arguments_text(head: str, exported: Exported) -> str:
+def arguments_text(head: str, exported: PlanExport) -> str:
     """Return arguments as a command line has them, one a line, with what differs as comments.
 
     Args:

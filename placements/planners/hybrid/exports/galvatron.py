@@ -13,7 +13,7 @@ from placements.models.layers import TransformerLayer
 from placements.models.parallel import LayerStrategy, VocabularyStrategy
 from placements.models.profiled_layer import ProfiledLayer
 from placements.planners.galvatron_file import galvatron_to_dict
-from placements.planners.hybrid.exports.as_run import Exported, Limits, differences, first_that_fits
+from placements.planners.hybrid.exports.as_run import Limits, PlanExport, differences, first_that_fits
 from placements.planners.hybrid.plan import Plan
 from placements.planners.hybrid.plan_options import RatedPlan
 from placements.planners.parallel_plan import ParallelPlan, PlanError
@@ -48,7 +48,7 @@ def parallel_plan(plan: Plan) -> ParallelPlan:
     )
 
 
-def to_galvatron(planned: RatedPlan, limits: Limits) -> Exported:
+def to_galvatron(planned: RatedPlan, limits: Limits) -> PlanExport:
     """Return a plan as Galvatron's runtime reads it.
 
     Raises:
@@ -62,7 +62,7 @@ def to_galvatron(planned: RatedPlan, limits: Limits) -> Exported:
     inner = [plan.strategies[i] for i in _inner_layers(plan)]
     options["use_sp"] = ",".join(str(int(each.sequence == "ulysses")) for each in inner)
     options["tp_consecutive_flags"] = ",".join(str(int(each.tensor_innermost)) for each in inner)
-    return Exported(options, run, (*differences(planned, run, limits), *_lost(plan)))
+    return PlanExport(options, run, (*differences(planned, run, limits), *_lost(plan)))
 
 
 def _as_run(plan: Plan) -> Plan:

@@ -14,8 +14,8 @@ from placements.models.end_layers import EmbeddingLayer, OutputLayer
 from placements.models.layers import TransformerLayer
 from placements.models.parallel import LayerStrategy
 from placements.planners.hybrid.exports.as_run import (
-    Exported,
     Limits,
+    PlanExport,
     arguments_text,
     decoder_layer,
     differences,
@@ -30,7 +30,7 @@ _SYSTEM = "Megatron-LM"
 _REMEDY = "plan with uniform=true"
 
 
-def to_megatron(planned: RatedPlan, limits: Limits) -> Exported:
+def to_megatron(planned: RatedPlan, limits: Limits) -> PlanExport:
     """Return a plan as arguments of Megatron-LM's training script for GPT.
 
     All layers are shared as most of the plan's. Where some of them are recomputed, or memory is short
@@ -55,10 +55,10 @@ def to_megatron(planned: RatedPlan, limits: Limits) -> Exported:
         differs.append("ZeRO-3 is Megatron-FSDP: leave CUDA_DEVICE_MAX_CONNECTIONS unset")
     elif max(t, common.token_parallel) > 1:
         differs.append("set CUDA_DEVICE_MAX_CONNECTIONS=1 before Blackwell")
-    return Exported(_shapes(run.plan, layer) | _parallelism(run.plan, common), run, tuple(differs))
+    return PlanExport(_shapes(run.plan, layer) | _parallelism(run.plan, common), run, tuple(differs))
 
 
-def megatron_text(exported: Exported) -> str:
+def megatron_text(exported: PlanExport) -> str:
     """Return the arguments, one a line, with what differs as comments."""
     return arguments_text("Megatron-LM with megatron-core 0.16, pretrain_gpt.py", exported)
 

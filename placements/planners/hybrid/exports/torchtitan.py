@@ -14,8 +14,8 @@ from placements.models.layers import TransformerLayer
 from placements.models.parallel import LayerStrategy, Recompute
 from placements.models.zoo import read_model
 from placements.planners.hybrid.exports.as_run import (
-    Exported,
     Limits,
+    PlanExport,
     arguments_text,
     decoder_layer,
     differences,
@@ -33,7 +33,7 @@ _CONFIGS = {"llama3_8b": "llama3", "llama3_70b": "llama3"}
 """The module of each model that torchtitan 0.3.0 has a config of by the same name."""
 
 
-def to_torchtitan(planned: RatedPlan, limits: Limits) -> Exported:
+def to_torchtitan(planned: RatedPlan, limits: Limits) -> PlanExport:
     """Return a plan as arguments of torchtitan's training.
 
     All layers are shared as most of the plan's. ZeRO-1 and ZeRO-2 become ZeRO-3. Where memory is short, all
@@ -55,10 +55,10 @@ def to_torchtitan(planned: RatedPlan, limits: Limits) -> Exported:
         differs.append(
             f"torchtitan 0.3.0 has no {planned.plan.model.name}: give --module and --config of your own"
         )
-    return Exported(named | _options(run.plan, layer), run, tuple(differs))
+    return PlanExport(named | _options(run.plan, layer), run, tuple(differs))
 
 
-def torchtitan_text(exported: Exported) -> str:
+def torchtitan_text(exported: PlanExport) -> str:
     """Return the arguments, one a line, with what differs as comments."""
     return arguments_text("torchtitan 0.3.0, torchtitan.train", exported)
 

@@ -23,7 +23,7 @@ from placements.pieces import PIPELINES
 from placements.planners.hybrid.plan import Plan, layers_of_stage, pieces_of
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.parallel_plan import PlanError
-from placements.planners.partition import least_largest
+from placements.planners.partition import min_largest
 from placements.spec import Placement
 
 CHUNKED = ("loop_shape", "wave_shape")
@@ -96,7 +96,7 @@ def chunked_placement(
     for layer, strategy in zip(plan.layers, plan.strategies, strict=True):
         cost = costs.cost(layer, strategy, plan.micro_batch_size, m, group)
         times_ms.append(cost.forward.time_ms + cost.backward.time_ms)
-    sizes = least_largest(times_ms, num_chunks * plan.num_stages)
+    sizes = min_largest(times_ms, num_chunks * plan.num_stages)
     ends = [sum(sizes[:i]) for i in range(len(sizes) + 1)]
     chunks = [range(first, end) for first, end in pairwise(ends)]
     (devices,) = PIPELINES[shape](plan.num_stages, num_chunks)

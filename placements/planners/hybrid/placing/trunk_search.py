@@ -204,11 +204,11 @@ class _Search:
     def _bound_ms(self, num_stages: int, m: int) -> float:
         """Return a time that no iteration of the trunk is below, memory aside; infinite where none can be."""
         num_gpus, counts = self.cluster.num_gpus // num_stages, Counter(self.trunk.model.layers)
-        least = {layer: self._least_ms(layer, num_gpus, m) for layer in counts}
+        least = {layer: self._min_ms(layer, num_gpus, m) for layer in counts}
         total = sum(count * least[layer] for layer, count in counts.items())
         return (m - 1) * max(total / num_stages, max(least.values())) + total
 
-    def _least_ms(self, layer: Layer, num_gpus: int, m: int) -> float:
+    def _min_ms(self, layer: Layer, num_gpus: int, m: int) -> float:
         """Return the least time of a layer for a micro-batch and its share of the update, on any stage."""
         cluster, times_ms = self.cluster, [math.inf]
         groups = [cluster.group(first, num_gpus) for first in range(0, cluster.num_gpus, num_gpus)]

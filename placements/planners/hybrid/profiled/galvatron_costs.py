@@ -25,10 +25,10 @@ from placements.spec import PlacementError
 _MIB = 2**20
 
 _LEAST_MS = 1e-3
-"""Of the embedding: the profile has one time for both ends, which the output layer is given."""
+"""Time of the embedding: the profile has one time for both ends, which the output layer is given."""
 
 _STATE_BYTES = 16
-"""Of a parameter; see `placements.models.layers.Precision`."""
+"""Bytes of a parameter; see `placements.models.layers.Precision`."""
 
 _REDUCES = {"embedding": (1, 0), "block": (2, 2), "head": (0, 1)}
 """All-reduces of a layer's boundary in the forward and the backward of tensor-parallel GPUs."""

@@ -138,7 +138,7 @@ class LayerProfileCosts:
 
 
 _LEAST_MS = 1e-3
-"""Of a pass that was measured as less, so that it is a block."""
+"""Time of a pass that was measured as less, so that it is a block."""
 
 _OPTIMIZER_BYTES = STATIC_BYTES - 3 * FLOAT_BYTES
 """Bytes per weight of Adam's moments; the rest are weight, gradient and its flat copy."""

@@ -128,7 +128,7 @@ def _zone(links: Links, gpu: str) -> str:
 def _between_nodes(links: Links, gpus: list[str], zone: str) -> tuple[float, str]:
     """Return the most that GPUs reached between nodes, in GB/s, and where it is from."""
     found = [
-        max(fit.most_bytes_per_s for fit in fits.values()) / 1e9
+        max(fit.max_bytes_per_s for fit in fits.values()) / 1e9
         for (zone1, gpu1, zone2, gpu2), fits in links.between.items()
         if zone1 == zone2 == zone and gpu1 in gpus and gpu2 in gpus
     ]

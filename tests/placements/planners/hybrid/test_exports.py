@@ -19,7 +19,7 @@ from placements.models.layers import TransformerLayer
 from placements.models.parallel import LayerStrategy
 from placements.models.zoo import MODELS, read_model
 from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
-from placements.planners.hybrid.exports.as_run import Exported, Limits, rate
+from placements.planners.hybrid.exports.as_run import Limits, PlanExport, rate
 from placements.planners.hybrid.exports.megatron import megatron_text, to_megatron
 from placements.planners.hybrid.exports.torchtitan import to_torchtitan, torchtitan_text
 from placements.planners.hybrid.plan import Plan, StagePlan
@@ -46,7 +46,7 @@ def costs_of(plan: Plan) -> ShapeCosts:
     return ShapeCosts(plan.model, CostOptions(overlap_gradients=True))
 
 
-def to(export: Callable[[RatedPlan, Limits], Exported], plan: Plan, gib: float = math.inf) -> Exported:
+def to(export: Callable[[RatedPlan, Limits], PlanExport], plan: Plan, gib: float = math.inf) -> PlanExport:
     """Return a plan in a system's form, in so many GiB of each GPU."""
     costs = costs_of(plan)
     return export(rate(plan, costs), Limits(costs, [gib] * plan.num_stages))
@@ -72,17 +72,17 @@ def capacities_gib(plan: Plan) -> Sequence[float]:
     return [plan.group(stage).memory_gib - 4.0 for stage in range(plan.num_stages)]
 
 
-def parsed_megatron(exported: Exported) -> argparse.Namespace:
+def parsed_megatron(exported: PlanExport) -> argparse.Namespace:
     return megatron_parser().parse_args(shlex.split(megatron_text(exported), comments=True))
 
 
-def parsed_torchtitan(exported: Exported) -> dict[str, object]:
+def parsed_torchtitan(exported: PlanExport) -> dict[str, object]:
     *words, checkpoint = shlex.split(torchtitan_text(exported), comments=True)
     assert checkpoint in TORCHTITAN_CHECKPOINTS
     return vars(torchtitan_parser().parse_args(words)) | {"checkpoint": checkpoint}
 
 
-def check_megatron(exported: Exported, num_gpus: int, capacity_gib: Sequence[float]) -> None:
+def check_megatron(exported: PlanExport, num_gpus: int, capacity_gib: Sequence[float]) -> None:
     """Assert what Megatron-LM asserts of its arguments, and that they are of what was counted."""
     options, run = parsed_megatron(exported), exported.run
     t, p, c, e = (
@@ -123,7 +123,7 @@ def check_megatron(exported: Exported, num_gpus: int, capacity_gib: Sequence[flo
     check_memory(run, capacity_gib)
 
 
-def check_torchtitan(exported: Exported, num_gpus: int, capacity_gib: Sequence[float]) -> None:
+def check_torchtitan(exported: PlanExport, num_gpus: int, capacity_gib: Sequence[float]) -> None:
     options, run = parsed_torchtitan(exported), exported.run
 
     def number(name: str) -> int:

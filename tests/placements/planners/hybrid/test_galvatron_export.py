@@ -12,7 +12,7 @@ from placements.models.parallel import LayerStrategy
 from placements.models.zoo import read_model
 from placements.planners.galvatron_file import galvatron_from_dict
 from placements.planners.hybrid.decision_trees import TreeOptions
-from placements.planners.hybrid.exports.as_run import Exported, Limits, rate
+from placements.planners.hybrid.exports.as_run import Limits, PlanExport, rate
 from placements.planners.hybrid.exports.galvatron import parallel_plan, to_galvatron
 from placements.planners.hybrid.plan import Plan, StagePlan
 from placements.planners.hybrid.plan_options import PlanOptions
@@ -23,7 +23,7 @@ from placements.planners.parallel_plan import PlanError
 USUAL = LayerStrategy(2, 2)
 
 
-def exported(plan: Plan) -> Exported:
+def exported(plan: Plan) -> PlanExport:
     """Return a plan in Galvatron's form, whatever memory it needs."""
     costs = ShapeCosts(plan.model)
     return to_galvatron(rate(plan, costs), Limits(costs, [math.inf] * plan.num_stages))

@@ -12,7 +12,7 @@ from made_up_costs import MadeUpCosts, small_model
 from placements.cluster import read_cluster
 from placements.planners.hybrid.decision_trees import TreeOptions
 from placements.planners.hybrid.pipeline_stages import Kinds, PipelineStages, Problem
-from placements.planners.hybrid.plan_bounds import contents_of, least_bottleneck_ms, stage_bounds_ms
+from placements.planners.hybrid.plan_bounds import contents_of, min_bottleneck_ms, stage_bounds_ms
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.stage_tables import make_table
 
@@ -46,7 +46,7 @@ def test_bounds_are_never_above_what_stages_cost(seed: int) -> None:
         found_all = [stages.solution(stage, *span) for stage, span in enumerate(spans)]
         costs = [math.inf if each is None else each.cost for each in found_all]
         shortest = min(shortest, max(costs))
-    assert least_bottleneck_ms(stages.rooms, kinds.counts) <= shortest * (1 + 1e-9)
+    assert min_bottleneck_ms(stages.rooms, kinds.counts) <= shortest * (1 + 1e-9)
 
 
 def test_the_bound_counts_memory() -> None:
@@ -59,7 +59,7 @@ def test_the_bound_counts_memory() -> None:
     bounds = []
     for gib in (100.0, 0.4, 0.3):
         problem = Problem(costs, kinds, 8, PlanOptions(memory_gib=gib, reserve_gib=0.0))
-        bounds.append(least_bottleneck_ms(PipelineStages(problem, [group], [table], 2).rooms, kinds.counts))
+        bounds.append(min_bottleneck_ms(PipelineStages(problem, [group], [table], 2).rooms, kinds.counts))
     least_ms = float(table.least_ms @ kinds.counts)
     assert bounds[0] == pytest.approx(least_ms)
     assert bounds[0] < bounds[1] < bounds[2]

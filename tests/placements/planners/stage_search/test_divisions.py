@@ -10,11 +10,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from placements.planners.partition import least_largest
+from placements.planners.partition import min_largest
 from placements.planners.stage_search.division import (
-    Solved,
     StageCost,
     StageCosts,
+    StageSolutions,
     iteration_ms,
     memory_balanced,
     spans,
@@ -64,7 +64,7 @@ class Chain:
 
 
 def time_of(costs: StageCosts, division: tuple[int, ...], num_micro_batches: int, at_once: bool) -> float:
-    stages = [each for each in Solved(costs).of(division) if each is not None]
+    stages = [each for each in StageSolutions(costs).of(division) if each is not None]
     return iteration_ms(stages, num_micro_batches, at_once) if len(stages) == len(division) else math.inf
 
 
@@ -86,7 +86,7 @@ def test_no_division_is_shorter(seed: int, at_once: bool) -> None:
             assert found.time_ms == time_of(chain.costs, found.stage_layers, chain.num_micro_batches, at_once)
     even = memory_balanced([0.0] * sizes[0], chain.memory, chain.in_flight)
     paper = bi_objective_partition(
-        chain.costs, even, least_largest(chain.times, sizes[1]), chain.num_micro_batches, at_once
+        chain.costs, even, min_largest(chain.times, sizes[1]), chain.num_micro_batches, at_once
     )
     assert paper is None or paper.time_ms >= shortest - 1e-9
 

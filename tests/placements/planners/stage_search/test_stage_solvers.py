@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from stages_at_random import every_choice, only_options, some_stage
 
-from placements.planners.stage_search.exact import least_memory, solve
+from placements.planners.stage_search.exact import min_memory, solve
 from placements.planners.stage_search.paper import solve_as_paper
 from placements.planners.stage_search.stage_problem import (
     Options,
@@ -29,7 +29,7 @@ def test_no_choice_that_fits_is_cheaper(seed: int) -> None:
     every = list(every_choice(stage))
     fitting = [each.cost for each in every if stage.fits(each.peak_mib)]
     found = solve(stage)
-    assert least_memory(stage) == min(each.peak_mib for each in every)
+    assert min_memory(stage) == min(each.peak_mib for each in every)
     assert (found is None) == (not fitting)
     if found is not None:
         assert found == weigh(stage, found.choice, found.least_cost)
@@ -55,7 +55,7 @@ def test_never_worse_than_the_paper_nor_with_more_memory(seed: int) -> None:
             assert found.cost <= paper.cost + 1e-9
         costs.append(float("inf") if found is None else found.cost)
     assert costs == sorted(costs, reverse=True)
-    needed = least_memory(stage)
+    needed = min_memory(stage)
     assert solve(replace(stage, capacity_mib=needed)) is not None
     assert solve(replace(stage, capacity_mib=needed - 1)) is None
 
@@ -143,7 +143,7 @@ def test_many_equal_layers_as_each_apart_on_a_grid(seed: int) -> None:
     transitions = {(a, b): float(abs(a - b)) for a in range(3) for b in range(3)}
     stage = StageProblem((Run(30, options[0]), Run(20, options[1])), transitions, 2, 0.0, 4)
     for part in (0.05, 0.3, 0.6):
-        low, high = least_memory(stage), 50 * (30 + 2 * 30)
+        low, high = min_memory(stage), 50 * (30 + 2 * 30)
         roomy = replace(stage, capacity_mib=float(round(low + part * (high - low))))
         found, paper = solve(roomy), solve_as_paper(roomy)
         assert found is not None
@@ -211,7 +211,7 @@ def test_nothing_costs_and_nothing_fits() -> None:
 def test_few_labels_give_a_choice_and_how_far_it_is_from_the_best(seed: int) -> None:
     rng = random.Random(seed)
     stage = some_stage(rng, (1,) * 12, count=8, num_layouts=3)
-    best, found = solve(stage), solve(stage, most_labels=2)
+    best, found = solve(stage), solve(stage, max_labels=2)
     assert (found is None) == (best is None)
     if found is not None and best is not None:
         assert stage.fits(found.peak_mib)

@@ -12,7 +12,7 @@ from made_up_prices import AZURE, SLOW, ZONE_A, ZONE_B, Prices, market_of
 
 from schedsearch.cluster.prices.conditions import Conditions
 from schedsearch.cluster.prices.days import DailyPrices, daily_prices
-from schedsearch.cluster.prices.hindsight import least_dollars
+from schedsearch.cluster.prices.hindsight import min_dollars
 from schedsearch.cluster.prices.reductions import HINDSIGHT, study
 
 OFFERS = (ZONE_A, ZONE_B, SLOW, AZURE)
@@ -68,7 +68,7 @@ def test_it_is_the_best_of_all_paths(
     speeds, steps = [SPEED[offer.gpu_type] for offer in prices.offers], days * 86400
     paths = itertools.product(range(len(prices.offers)), repeat=prices.num_days)
     least = min(of_path(path, prices, speeds, steps, under) for path in paths)
-    assert least_dollars(prices, np.array(speeds), 0, steps, under) == pytest.approx(least)
+    assert min_dollars(prices, np.array(speeds), 0, steps, under) == pytest.approx(least)
 
 
 @settings(max_examples=80, deadline=None)
@@ -91,4 +91,4 @@ def test_it_waits_for_no_rise_of_prices() -> None:
     """The greedy choice is the slow GPU, on which the job would not be done when prices rise."""
     prices = table_of({ZONE_A: [1.0, 10.0], SLOW: [0.3, 10.0]}, Conditions())
     speeds = np.array([SPEED[offer.gpu_type] for offer in prices.offers])
-    assert least_dollars(prices, speeds, 0, 86400.0, Conditions()) == pytest.approx(24.0)
+    assert min_dollars(prices, speeds, 0, 86400.0, Conditions()) == pytest.approx(24.0)

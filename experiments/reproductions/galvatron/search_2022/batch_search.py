@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from placements.planners.galvatron_2022.constants import Constants, ConstantsError
-from placements.planners.galvatron_2022.micro_batches import written_micro_batches
-from placements.planners.galvatron_2022.pipelines import Pipeline, make_pipeline
-from placements.planners.galvatron_2022.strategies import METHODS, Strategy, of_method
+from experiments.reproductions.galvatron.search_2022.constants import Constants, ConstantsError
+from experiments.reproductions.galvatron.search_2022.micro_batches import written_micro_batches
+from experiments.reproductions.galvatron.search_2022.pipelines import Pipeline, make_pipeline
+from experiments.reproductions.galvatron.search_2022.strategies import METHODS, Strategy, of_method
 
 _BATCHES_BELOW = 1024
 _DIVIDED_BELOW = {"t5": 64, "swin": 256}

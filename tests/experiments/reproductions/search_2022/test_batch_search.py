@@ -10,11 +10,14 @@ from galvatron_constants import constants_of, entry
 from galvatron_oracle import oracle
 from places import SHARED_DATA
 
-from placements.planners.galvatron_2022.batch_search import FoundPlan, best_plan
-from placements.planners.galvatron_2022.constants import ConstantsError
-from placements.planners.galvatron_2022.constants_file import read_constants
-from placements.planners.galvatron_2022.micro_batches import num_micro_batches, written_micro_batches
-from placements.planners.galvatron_2022.strategies import METHODS, Strategy
+from experiments.reproductions.galvatron.search_2022.batch_search import FoundPlan, best_plan
+from experiments.reproductions.galvatron.search_2022.constants import ConstantsError
+from experiments.reproductions.galvatron.search_2022.constants_file import read_constants
+from experiments.reproductions.galvatron.search_2022.micro_batches import (
+    num_micro_batches,
+    written_micro_batches,
+)
+from experiments.reproductions.galvatron.search_2022.strategies import METHODS, Strategy
 
 RTX_TITAN = SHARED_DATA / "galvatron" / "rtx_titan_2022"
 

@@ -7,12 +7,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from placements.planners.galvatron_2022.constants import Constants
-from placements.planners.galvatron_2022.layer_costs import layer_memory_mib, layer_time_s, other_memory_mib
-from placements.planners.galvatron_2022.stage_division import divide
-from placements.planners.galvatron_2022.stage_search import StageCosts, best_strategies, fits, least_time_s
-from placements.planners.galvatron_2022.strategies import Strategy
-from placements.planners.galvatron_2022.transitions import transitions_s
+from experiments.reproductions.galvatron.search_2022.constants import Constants
+from experiments.reproductions.galvatron.search_2022.layer_costs import (
+    layer_memory_mib,
+    layer_time_s,
+    other_memory_mib,
+)
+from experiments.reproductions.galvatron.search_2022.stage_division import divide
+from experiments.reproductions.galvatron.search_2022.stage_search import (
+    StageCosts,
+    best_strategies,
+    fits,
+    least_time_s,
+)
+from experiments.reproductions.galvatron.search_2022.strategies import Strategy
+from experiments.reproductions.galvatron.search_2022.transitions import transitions_s
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,13 @@ It does not know which strategies are chosen together.
 
 from __future__ import annotations
 
-from placements.planners.galvatron_2022.constants import Constants, LayerConstants, all_reduce_groups
-from placements.planners.galvatron_2022.micro_batches import num_micro_batches
-from placements.planners.galvatron_2022.strategies import Strategy
+from experiments.reproductions.galvatron.search_2022.constants import (
+    Constants,
+    LayerConstants,
+    all_reduce_groups,
+)
+from experiments.reproductions.galvatron.search_2022.micro_batches import num_micro_batches
+from experiments.reproductions.galvatron.search_2022.strategies import Strategy
 
 CONTEXT_MIB = 1024
 """What a process takes on its GPU before anything else."""

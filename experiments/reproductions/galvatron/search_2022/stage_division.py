@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from placements.planners.galvatron_2022.constants import Constants
-from placements.planners.galvatron_2022.layer_costs import layer_memory_mib, other_memory_mib
-from placements.planners.galvatron_2022.strategies import Strategy
+from experiments.reproductions.galvatron.search_2022.constants import Constants
+from experiments.reproductions.galvatron.search_2022.layer_costs import layer_memory_mib, other_memory_mib
+from experiments.reproductions.galvatron.search_2022.strategies import Strategy
 
 
 def divide(

@@ -11,9 +11,9 @@ import pytest
 from galvatron_constants import entry
 from places import SHARED_DATA
 
-from placements.planners.galvatron_2022.constants import ConstantsError, OtherMemory
-from placements.planners.galvatron_2022.constants_file import read_constants
-from placements.planners.galvatron_2022.strategies import Strategy, all_strategies, of_method
+from experiments.reproductions.galvatron.search_2022.constants import ConstantsError, OtherMemory
+from experiments.reproductions.galvatron.search_2022.constants_file import read_constants
+from experiments.reproductions.galvatron.search_2022.strategies import Strategy, all_strategies, of_method
 
 BERT, T5, VIT = "bert_64_8gpus", "t5_64_8gpus", "vit_64_16gpus"
 SHIPPED = SHARED_DATA / "galvatron" / "rtx_titan_2022" / "profile_constants.json"

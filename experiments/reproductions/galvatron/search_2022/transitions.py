@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from placements.planners.galvatron_2022.constants import Constants, all_reduce_groups
-from placements.planners.galvatron_2022.strategies import Strategy
+from experiments.reproductions.galvatron.search_2022.constants import Constants, all_reduce_groups
+from experiments.reproductions.galvatron.search_2022.strategies import Strategy
 
 _BOUNDARY_MIB = 2
 """Of a sample. Defect: it is the same for every model."""

@@ -10,10 +10,15 @@ import pytest
 from galvatron_constants import constants_of, entry
 from galvatron_oracle import stages_of
 
-from placements.planners.galvatron_2022.layer_costs import layer_memory_mib, other_memory_mib
-from placements.planners.galvatron_2022.stage_division import divide
-from placements.planners.galvatron_2022.stage_search import StageCosts, best_strategies, fits, least_time_s
-from placements.planners.galvatron_2022.strategies import Strategy
+from experiments.reproductions.galvatron.search_2022.layer_costs import layer_memory_mib, other_memory_mib
+from experiments.reproductions.galvatron.search_2022.stage_division import divide
+from experiments.reproductions.galvatron.search_2022.stage_search import (
+    StageCosts,
+    best_strategies,
+    fits,
+    least_time_s,
+)
+from experiments.reproductions.galvatron.search_2022.strategies import Strategy
 
 
 def stage_of(seed: int, capacity_mib: int) -> StageCosts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from placements.planners.galvatron_2022.strategies import Strategy
+from experiments.reproductions.galvatron.search_2022.strategies import Strategy
 
 FAMILIES = ("bert", "vit", "t5", "swin")
 """Models that the original has scripts for; each has micro-batches and batches of its own."""

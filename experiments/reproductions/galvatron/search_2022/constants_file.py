@@ -10,9 +10,7 @@ import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from placements.files import read_json
-from placements.plain_data import Field, in_file
-from placements.planners.galvatron_2022.constants import (
+from experiments.reproductions.galvatron.search_2022.constants import (
     FAMILIES,
     Constants,
     ConstantsError,
@@ -20,7 +18,8 @@ from placements.planners.galvatron_2022.constants import (
     OtherMemory,
     all_reduce_groups,
 )
-from placements.planners.galvatron_2022.strategies import Strategy, all_strategies
+from experiments.reproductions.galvatron.search_2022.strategies import Strategy, all_strategies
+from placements.plain_data import Field, json_file
 
 _NAME = re.compile(rf"({'|'.join(FAMILIES)})_\d{{1,6}}_(8|16)gpus")
 
@@ -53,9 +52,7 @@ def read_constants(path: str | Path, names: Collection[str] | None = None) -> di
     Raises:
         ConstantsError: The file cannot be read or is wrong; the message begins with its path.
     """
-    data = read_json(path, "a profile_constants.json", ConstantsError)
-    with in_file(path, ConstantsError):
-        entries = Field(data, "constants", ConstantsError, is_root=True)
+    with json_file(path, "a profile_constants.json", ConstantsError, "constants") as entries:
         entries.mapping("a mapping of entries such as bert_1280_8gpus")
         wanted = [name for name in entries.value if names is None or name in names]
         return {name: constants_from_dict(name, entries[name]) for name in wanted}

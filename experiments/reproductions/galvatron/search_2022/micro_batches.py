@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from placements.planners.galvatron_2022.strategies import Strategy
+from experiments.reproductions.galvatron.search_2022.strategies import Strategy
 
 
 def num_micro_batches(family: str, num_gpus: int, strategy: Strategy, samples: float) -> float:
