@@ -20,7 +20,6 @@ from schedsearch.solver.query import Answer, Query, Spend, has_room, repetend_of
 _WORK = 0.18
 """CP-SAT's deterministic time for a unit of work: it counted 0.11 to 0.26 a second, as in `smt._WORK`."""
 
-
 _WORK_OF_CONSTRAINT = 5e-5
 """Units of work to make a constraint of a model."""
 

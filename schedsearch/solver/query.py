@@ -87,15 +87,7 @@ class LimitedSolver(Protocol):
         spend: Spend = uncounted,
         unwanted: Event | None = None,
     ) -> tuple[Answer, Repetend | None]:
-        """Return what a `Solver` does.
-
-        Args:
-            query: As for a `Solver`.
-            timeout_s: Likewise.
-            seed: Likewise.
-            work: Likewise.
-            spend: Likewise.
-            unwanted: Set by another thread once no answer is needed any more.
+        """Return what a `Solver` does, unless another thread sets `unwanted`: it needs no answer any more.
 
         Raises:
             KeyboardInterrupt: The solver was interrupted from the keyboard.
