@@ -34,15 +34,15 @@ MOST_FILES = 14
 
 OWNERS = {
     "z3": [
+        "schedsearch/model/z3_model.py",
         "schedsearch/solver/smt.py",
         "schedsearch/certificate/recheck_held.py",
         "schedsearch/certificate/recheck_z3.py",
         "schedsearch/tessel/queries.py",
     ],
     "ortools": [
+        "schedsearch/model/cpsat_model.py",
         "schedsearch/solver/cpsat.py",
-        "schedsearch/improve/neighbourhood_model.py",
-        "schedsearch/modulo/many_blocks/",
         "schedsearch/cluster/linear_program.py",
     ],
     "numba": ["schedsearch/graph/compiled.py"],

@@ -3,7 +3,8 @@
 The textbook's modulo schedule: the block instances of round 0 get integer starts, and run again every
 period T. Each start is written as a number of two digits in base T, a round and a tick of the clock's face,
 because Z3 is a hundred times slower where T is a coefficient. Knows none of the search's short cuts (memory
-taken in turns, waits by cases, compaction), and says nothing of which periods are of interest.
+taken in turns, waits by cases, compaction), and says nothing of which periods are of interest. It states the
+rules of `schedsearch.model` a second time on purpose, so that a mistake there is seen here.
 """
 
 from __future__ import annotations

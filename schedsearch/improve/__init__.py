@@ -3,7 +3,6 @@
 Knows nothing of periods and repetends. In the order in which to read:
 
 - `neighbourhood`: blocks to be ordered anew, and what the rest of the schedule demands of them.
-- `memory_precedence`: what a device's memory says about the order of its blocks.
 - `objective`: what is made less, by which clocks.
 - `neighbourhood_model`: a neighbourhood as a CP-SAT model.
 - `improve`: the rounds of states, neighbourhoods and the whole, and what each may spend.

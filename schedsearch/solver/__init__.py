@@ -3,7 +3,7 @@
 Knows no search: neither which question comes next, nor what follows from an answer. In the order in which to
 read:
 
-- `query`: question and answer.
+- `query`: question and answer, and the question as the rules of `schedsearch.model`.
 - `smt`: the question for Z3.
 - `cpsat`: the same for CP-SAT.
 - `portfolio`: several solvers as one, and all by name.

@@ -15,12 +15,13 @@ from functools import partial
 from threading import Event
 from typing import Any
 
+from schedsearch.model.memory_precedence import is_shared_in_turns
 from schedsearch.repetend import Repetend
 from schedsearch.solver import smt
 from schedsearch.solver.cores import usable_cores
 from schedsearch.solver.effort import Effort
 from schedsearch.solver.interrupts import INTERRUPTS
-from schedsearch.solver.query import Answer, LimitedSolver, Query, Solver, Spend, memory_turn, uncounted
+from schedsearch.solver.query import Answer, LimitedSolver, Query, Solver, Spend, uncounted
 
 MANY_INSTANCES = 160
 """Blocks times micro-batches from which on Z3 rarely answers after the first round."""
@@ -162,7 +163,9 @@ def _z3_and_cpsat() -> Solver:
         asked = z3_first
         if micro_batches * len(placement.blocks) >= MANY_INSTANCES:
             asked = large
-        elif micro_batches > 1 and all(memory_turn(placement, d) for d in range(placement.num_devices)):
+        elif micro_batches > 1 and all(
+            is_shared_in_turns(placement, device) for device in range(placement.num_devices)
+        ):
             asked = cpsat_first
         return asked(query, timeout_s=timeout_s, seed=seed, work=work, spend=spend)
 

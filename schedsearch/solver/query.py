@@ -7,9 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from threading import Event
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from placements import Placement
+from schedsearch.model import limits, rules
+from schedsearch.model.variables import Model, PeriodicVariables, Term
 from schedsearch.repetend import Repetend
 
 
@@ -38,34 +40,6 @@ class Query:
     period: int
     span: int | None = None
     latency: int | None = None
-
-
-class MemoryTurn(NamedTuple):
-    """How a device with one block that allocates memory and one that releases it shares its capacity.
-
-    Attributes:
-        allocates: The block that allocates.
-        releases: The block that releases the same amount.
-        room: How many times the amount fits. As each block runs the micro-batches in their order, memory
-            suffices just if each micro-batch's allocation waits for the release of the one so many before.
-    """
-
-    allocates: str
-    releases: str
-    room: int
-
-
-def memory_turn(placement: Placement, device: int) -> MemoryTurn | None:
-    """Return how a device's memory is shared in turns, or None where it is not so simple."""
-    blocks = placement.on(device)
-    allocating = [block for block in blocks if block.memory_on(device) > 0]
-    releasing = [block for block in blocks if block.memory_on(device) < 0]
-    if placement.free_memory is None or len(allocating) != 1 or len(releasing) != 1:
-        return None
-    if any(block.transient for block in blocks):
-        return None
-    room = placement.free_memory[device] // allocating[0].memory_on(device)
-    return MemoryTurn(allocating[0].name, releasing[0].name, room)
 
 
 Spend = Callable[[float], None]
@@ -113,15 +87,7 @@ class LimitedSolver(Protocol):
         spend: Spend = uncounted,
         unwanted: Event | None = None,
     ) -> tuple[Answer, Repetend | None]:
-        """Return what a `Solver` does.
-
-        Args:
-            query: As for a `Solver`.
-            timeout_s: Likewise.
-            seed: Likewise.
-            work: Likewise.
-            spend: Likewise.
-            unwanted: Set by another thread once no answer is needed any more.
+        """Return what a `Solver` does, unless another thread sets `unwanted`: it needs no answer any more.
 
         Raises:
             KeyboardInterrupt: The solver was interrupted from the keyboard.
@@ -131,3 +97,46 @@ class LimitedSolver(Protocol):
 def has_room(query: Query) -> bool:
     """Return whether each block fits into the period: one that does not would run into itself."""
     return all(block.time <= query.period for block in query.placement.blocks)
+
+
+def write_query(query: Query, model: Model, last_round: int | None = None) -> PeriodicVariables:
+    """Write a query into a solver's model: one decides a period over all repetends at once.
+
+    Tessel enumerates which micro-batch each block of the repetend belongs to, and asks Z3 for the best order
+    of each candidate (Tessel, Sec. IV-B, Alg. 1).
+
+    Args:
+        query: What is asked.
+        model: The solver's.
+        last_round: Round that no block need exceed, for a solver that is to know such consequences of the
+            rules; None for one that they slow down.
+    """
+    instances = [(block.name, n) for block in query.placement.blocks for n in range(query.micro_batches)]
+    round_ = {i: model.new_int_var(0, last_round, f"round {i}") for i in instances}
+    start = {i: model.new_int_var(0, query.period - 1, f"start {i}") for i in instances}
+    v = PeriodicVariables(model, query.placement, start, round_, query.period, query.micro_batches)
+    devices = range(query.placement.num_devices)
+    if last_round is not None:
+        limits.start_at_heads(v)
+    rules.wait_for_inputs(v)
+    for device in devices:
+        rules.run_one_at_a_time(v, device)
+    for device in devices:
+        rules.respect_memory(v, device)
+    rules.order_micro_batches(v)
+    limits.limit_span(v, query.span)
+    if query.latency is not None:
+        limits.limit_latency(v, query.latency)
+    return v
+
+
+def repetend_of(query: Query, v: PeriodicVariables, value: Callable[[Term], int]) -> Repetend:
+    """Return the repetend of a solver's answer.
+
+    Args:
+        query: What was asked.
+        v: Its variables.
+        value: Returns the value of a variable in the answer.
+    """
+    first = {i: value(v.round[i]) * query.period + value(v.start[i]) for i in v.start}
+    return Repetend.from_first_starts(query.placement, query.micro_batches, query.period, first)

@@ -2,8 +2,9 @@
 
 As in the paper each block has one integer, its start; memory is summed up for every tick of the time line;
 and the least value of the objective is found by binary search over satisfiability checks. So a query grows
-with the ticks of its blocks, unlike those of `schedsearch.solver.smt`. The paper sums up from tick to tick
-and takes the greatest; here each tick has its own sum, as in Eq. 1, which takes Z3 about half the time.
+with the ticks of its blocks, unlike those of `schedsearch.model`, from which it stands apart on purpose. The
+paper sums up from tick to tick and takes the greatest; here each tick has its own sum, as in Eq. 1, which
+takes Z3 about half the time.
 """
 
 from __future__ import annotations

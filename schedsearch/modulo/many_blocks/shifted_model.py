@@ -5,18 +5,19 @@ The query has the orders of one group only, so that its size hardly grows with t
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import NamedTuple
 
-from ortools.sat.python import cp_model
-
 from placements import Block, Placement
+from schedsearch.model import rules
+from schedsearch.model.cpsat_model import CpSatModel
+from schedsearch.model.variables import Literal, PeriodicVariables, Term
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance
 from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.cpsat import solve, within
+from schedsearch.solver.query import Answer
 
 
 class Place(NamedTuple):
@@ -122,13 +123,23 @@ def decide_shifted(
     Raises:
         KeyboardInterrupt: The solver was interrupted from the keyboard.
     """
-    model = _Model(pattern, period)
+    model = CpSatModel()
+    v = _Variables(pattern, model, period)
+    for device in range(pattern.group):
+        rules.run_one_at_a_time(v, device)
+    rules.wait_for_inputs(v)
+    for device in range(pattern.placement.num_devices):
+        rules.respect_memory(v, device)
     solver = within(budget)
     solver.parameters.use_strong_propagation_in_disjunctive = False  # it takes more than it gives here
-    status = solve(solver, model.model, budget.spend)
-    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return model.repetend(solver).with_least_period(), True
-    return None, status == cp_model.INFEASIBLE
+    answer = solve(solver, model, budget.spend)
+    if answer is not Answer.YES:
+        return None, answer is Answer.NO
+    first: dict[Instance, int] = {}
+    for (name, _), start in v.start.items():
+        ticks = solver.value(start) + pattern.place[name].group * solver.value(v.shift)
+        first[name, 0] = ticks + period * solver.value(v.round[name, 0])
+    return Repetend.from_first_starts(pattern.placement, 1, period, first).with_least_period(), True
 
 
 def _waits(block: Block, other: Block, role: Mapping[str, int]) -> bool:
@@ -136,87 +147,72 @@ def _waits(block: Block, other: Block, role: Mapping[str, int]) -> bool:
     return other.name in block.after or block.name in other.after
 
 
-class _Model:
-    """The variables; each method adds one family of constraints."""
+class _Variables(PeriodicVariables):
+    """The blocks of all groups, which share the starts of the first."""
 
-    def __init__(self, pattern: ShiftedPattern, period: int) -> None:
-        self.pattern = pattern
-        self.placement = pattern.placement
-        self.period = period
-        self.model = cp_model.CpModel()
-        roles = range(len(pattern.time))
-        self.start = {
-            (row, role): self.model.new_int_var(0, period - 1, f"start {role} in row {row}")
+    def __init__(self, pattern: ShiftedPattern, model: CpSatModel, period: int) -> None:
+        place, blocks = pattern.place, pattern.placement.blocks
+        starts = {
+            (row, role): model.new_int_var(0, period - 1, f"start {role} in row {row}")
             for row in range(pattern.group)
-            for role in roles
+            for role in range(len(pattern.time))
         }
-        self.shift = self.model.new_int_var(0, period - 1, "shift")
-        self.shifted: dict[tuple[int, int], tuple[cp_model.IntVar, cp_model.IntVar]] = {}
-        last = 3 * len(self.placement.blocks)
-        self.round = {b.name: self.model.new_int_var(0, last, b.name) for b in self.placement.blocks}
-        self.before: dict[tuple[int, int, int], cp_model.LiteralT] = {}
-        self.model.add(self.start[0, 0] == 0)
-        self.run_one_at_a_time()
-        self.wait_for_inputs()
-        self.respect_memory()
+        self.shift = model.new_int_var(0, period - 1, "shift")
+        last = 3 * len(blocks)
+        super().__init__(
+            model,
+            pattern.placement,
+            {(block.name, 0): starts[place[block.name][1:]] for block in blocks},
+            {(block.name, 0): model.new_int_var(0, last, block.name) for block in blocks},
+            period,
+            micro_batches=1,
+        )
+        self.time = {(block.name, 0): pattern.time[place[block.name].role] for block in blocks}
+        self.place = place
+        self.first = {place[b.name][1:]: (b.name, 0) for b in blocks if place[b.name].group == 0}
+        self._rounds: dict[tuple[int, ...], Term] = {}
+        self._shifted: dict[tuple[int, int], tuple[Term, Term]] = {}
+        model.add(starts[0, 0] == 0)
 
-    def run_one_at_a_time(self) -> None:
-        """Of two blocks on a device one comes first in the round, and ends before the other's next start."""
-        time, period = self.pattern.time, self.period
-        for row in range(self.pattern.group):
-            start = [self.start[row, role] for role in range(len(time))]
-            self.model.add_no_overlap(
-                self.model.new_fixed_size_interval_var(start[role] + again, time[role], f"{role} {again}")
-                for role in range(len(time))
-                for again in (0, period)
-            )
-            for a, b in itertools.combinations(range(len(time)), 2):
-                a_first = self.model.new_bool_var(f"{a} before {b} in row {row}")
-                for one, two, literal in ((a, b, a_first), (b, a, ~a_first)):
-                    self.before[row, one, two] = literal
-                    self.model.add(start[one] + time[one] <= start[two]).only_enforce_if(literal)
-                    self.model.add(start[two] + time[two] <= start[one] + period).only_enforce_if(literal)
+    def before(self, a: Instance, b: Instance) -> Literal:
+        """Return whether one block comes before another in the period: as in the first group."""
+        return super().before(self.first[self.place[a[0]][1:]], self.first[self.place[b[0]][1:]])
 
-    def wait_for_inputs(self) -> None:
-        """A block starts after its inputs: the same rounds later in all groups where the same is between."""
-        rounds: dict[tuple[int, ...], cp_model.LinearExpr] = {}
-        for block in self.placement.blocks:
-            for name in block.after:
-                a, b = self.pattern.place[name], self.pattern.place[block.name]
-                ticks = self.pattern.time[a.role] + self.placement.transfer_time(name, block.name)
-                key = a.row, a.role, b.row, b.role, b.group - a.group, ticks
-                if key not in rounds:
-                    rounds[key] = self._rounds_between(a, b, ticks)
-                self.model.add(self.round[block.name] - self.round[name] >= rounds[key])
+    def wait(self, a: Instance, b: Instance, ticks: int, rounds: int = 0) -> None:
+        """Block b waits for a: the same rounds later in all groups where the same is between."""
+        one, other = self.place[a[0]], self.place[b[0]]
+        key = one.row, one.role, other.row, other.role, other.group - one.group, ticks
+        if key not in self._rounds:
+            self._rounds[key] = self._rounds_between(a, b, ticks)
+        self.model.add(self.round[b] + rounds - self.round[a] >= self._rounds[key])
 
-    def _rounds_between(self, a: Place, b: Place, ticks: int) -> cp_model.LinearExpr:
+    def _rounds_between(self, a: Instance, b: Instance, ticks: int) -> Term:
         """Return how many rounds later a block must be that starts at least some ticks after another."""
-        groups = b.group - a.group
-        one, other = self.start[a.row, a.role], self.start[b.row, b.role]
+        groups = self.place[b[0]].group - self.place[a[0]].group
         if groups == 0:
-            return self._whole_rounds(one, other, ticks)
+            return self._whole_rounds(self.start[a], self.start[b], ticks)
         if groups == 1:
-            later, again = self._shifted(b)
-            return self._whole_rounds(one, later, ticks) - again
+            later, again = self._in_next_group(b)
+            return self._whole_rounds(self.start[a], later, ticks) - again
         if groups == -1:
-            later, again = self._shifted(a)
-            return self._whole_rounds(later, other, ticks) + again
+            later, again = self._in_next_group(a)
+            return self._whole_rounds(later, self.start[b], ticks) + again
         most = 2 * self.placement.num_devices + ticks // self.period
         rounds = self.model.new_int_var(-most, most, f"rounds from {a} to {b}")
-        self.model.add(other + groups * self.shift + self.period * rounds >= one + ticks)
+        self.model.add(self.start[b] + groups * self.shift + self.period * rounds >= self.start[a] + ticks)
         return rounds
 
-    def _shifted(self, place: Place) -> tuple[cp_model.IntVar, cp_model.IntVar]:
-        """Return where in the period a role of the next group starts, and whether that is a period on."""
-        key = place.row, place.role
-        if key not in self.shifted:
+    def _in_next_group(self, instance: Instance) -> tuple[Term, Term]:
+        """Return where in the period the next group's block starts, and whether that is a period on."""
+        key = self.place[instance[0]][1:]
+        if key not in self._shifted:
             start = self.model.new_int_var(0, self.period - 1, f"shifted start {key}")
             again = self.model.new_bool_var(f"shifted by a period {key}")
-            self.model.add(start == self.start[key] + self.shift - self.period * again)
-            self.shifted[key] = start, again
-        return self.shifted[key]
+            self.model.add(start == self.start[instance] + self.shift - self.period * again)
+            self._shifted[key] = start, again
+        return self._shifted[key]
 
-    def _whole_rounds(self, one: cp_model.IntVar, other: cp_model.IntVar, ticks: int) -> cp_model.LinearExpr:
+    def _whole_rounds(self, one: Term, other: Term, ticks: int) -> Term:
         """Return the rounds between two starts within the period, in three cases by how they lie."""
         whole, rest = divmod(ticks, self.period)
         some, two = self.model.new_bool_var("one round or more"), self.model.new_bool_var("two rounds")
@@ -224,32 +220,3 @@ class _Model:
         self.model.add(other >= one + rest).only_enforce_if(~some)
         self.model.add(other + self.period >= one + rest).only_enforce_if(~two)
         return some + two + whole
-
-    def respect_memory(self) -> None:
-        """A device never holds more than its capacity."""
-        free = self.placement.free_memory or ()
-        for device, (capacity, blocks) in enumerate(zip(free, self.pattern.on, strict=False)):
-            row = device % self.pattern.group
-            memory = [block.memory_on(device) for block in blocks]
-            rounds = self._sum([self.round[block.name] for block in blocks], [-units for units in memory])
-            for role, block in enumerate(blocks):
-                if memory[role] <= 0 and block.transient <= 0:
-                    continue
-                others = [other for other in range(len(blocks)) if other != role and memory[other]]
-                earlier = self._sum(
-                    [self.before[row, other, role] for other in others], [memory[other] for other in others]
-                )
-                self.model.add(rounds + earlier + memory[role] + block.transient <= capacity)
-
-    @staticmethod
-    def _sum(terms: Sequence[cp_model.LiteralT], factors: Sequence[int]) -> cp_model.LinearExpr:
-        return cp_model.LinearExpr.weighted_sum(terms, factors)
-
-    def repetend(self, solver: cp_model.CpSolver) -> Repetend:
-        """Return the repetend of the solver's answer."""
-        shift = solver.value(self.shift)
-        first: dict[Instance, int] = {}
-        for name, place in self.pattern.place.items():
-            start = solver.value(self.start[place.row, place.role])
-            first[name, 0] = start + place.group * shift + self.period * solver.value(self.round[name])
-        return Repetend.from_first_starts(self.placement, 1, self.period, first)

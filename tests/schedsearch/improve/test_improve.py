@@ -20,10 +20,11 @@ from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.improve import improve as improve_module
-from schedsearch.improve import memory_precedence, neighbourhood, neighbourhood_model
+from schedsearch.improve import neighbourhood, neighbourhood_model
 from schedsearch.improve.improve import improve
 from schedsearch.improve.neighbourhood_model import NeighbourhoodModel
 from schedsearch.improve.objective import MAKESPAN
+from schedsearch.model import memory_precedence
 from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
 from schedsearch.solver import effort as effort_module
@@ -194,10 +195,11 @@ def test_a_neighbourhood_changes_only_its_own_order() -> None:
 
 def test_memory_of_a_simple_device_is_a_precedence() -> None:
     placement = v_shape(4, 1, 2).with_memory(3)
-    check, (rule,) = next(found for found in memory_precedence.checks(placement) if found[0].block == "F0")
+    (check,) = memory_precedence.checks(placement, 0)
+    (rule,) = memory_precedence.precedences(placement, check)
     assert memory_precedence.precedence_is_enough(placement, check)
     assert (rule.block, rule.releasing) == ("F0", "B0")
-    assert [rule.needed(k) for k in range(6)] == [0, 0, 0, 1, 2, 3]
+    assert [rule.waits_for(k) for k in range(6)] == [-3, -2, -1, 0, 1, 2]
 
 
 def test_an_embedding_without_memory_goes_to_the_ends() -> None:

@@ -31,7 +31,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Precedence:
-    """Micro-batch ``k`` of a block waits for micro-batch ``needed(k) - 1`` of one that releases memory.
+    """Micro-batch ``k`` of a block waits for micro-batch ``waits_for(k)`` of one that releases memory.
 
     Attributes:
         block: Name of the block that waits.
@@ -49,21 +49,20 @@ class Precedence:
     released: int
     room: int
 
-    def needed(self, micro_batch: int) -> int:
-        """Return how many micro-batches of `releasing` must have run before this one of the block starts."""
-        return max(0, -((self.room - self.least - self.without * micro_batch) // self.released))
+    def waits_for(self, micro_batch: int) -> int:
+        """Return which micro-batch of `releasing` this one of the block waits for; below 0 for none."""
+        return -((self.room - self.least - self.without * micro_batch) // self.released) - 1
 
 
-@functools.lru_cache(maxsize=8)
-def checks(placement: Placement) -> tuple[tuple[Check, tuple[Precedence, ...]], ...]:
-    """Return where memory must be checked, where a block allocates or needs some, and what it waits for."""
-    found = [
-        Check(device, block.name, block.memory_on(device), capacity - block.transient)
-        for device, capacity in enumerate(placement.free_memory or ())
+def checks(placement: Placement, device: int) -> list[Check]:
+    """Return where a device's memory must be checked: where a block allocates or needs some."""
+    if placement.free_memory is None:
+        return []
+    return [
+        Check(device, block.name, block.memory_on(device), placement.free_memory[device] - block.transient)
         for block in placement.on(device)
         if block.memory_on(device) > 0 or block.transient > 0
     ]
-    return tuple((check, tuple(_precedences(placement, check))) for check in found)
 
 
 def blocks_with_memory(placement: Placement, device: int) -> list[Block]:
@@ -71,7 +70,8 @@ def blocks_with_memory(placement: Placement, device: int) -> list[Block]:
     return [block for block in placement.on(device) if block.memory_on(device) != 0]
 
 
-def _precedences(placement: Placement, check: Check) -> list[Precedence]:
+@functools.lru_cache(maxsize=512)
+def precedences(placement: Placement, check: Check) -> list[Precedence]:
     """Return what must have released memory before a block starts, whatever the order of the others.
 
     Proof. Each block runs the micro-batches in order, so when micro-batch ``k`` of the block starts, 0 to
@@ -101,6 +101,12 @@ def precedence_is_enough(placement: Placement, check: Check) -> bool:
     times the amount.
     """
     return check.memory > 0 and len(blocks_with_memory(placement, check.device)) == 2
+
+
+def is_shared_in_turns(placement: Placement, device: int) -> bool:
+    """Return whether precedences are enough for all of a device's memory."""
+    found = checks(placement, device)
+    return bool(found) and all(precedence_is_enough(placement, check) for check in found)
 
 
 def _earlier(placement: Placement, name: str) -> set[str]:
