@@ -7,7 +7,15 @@ from typing import Any
 
 from placements import Placement
 from placements.plain_data import Field, plain
-from schedsearch.modulo.result import EndedBy, InFlightPeriod, Objective, SearchResult, Status, Tried
+from schedsearch.modulo.result import (
+    EndedBy,
+    InFlightPeriod,
+    Objective,
+    SearchResult,
+    Status,
+    StrategyWork,
+    Tried,
+)
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
 from schedsearch.state_space import LeastPeriod
@@ -40,6 +48,7 @@ def search_to_dict(result: SearchResult) -> dict[str, Any]:
         "universal_bound": result.universal_bound,
         "tried": plain(result.tried),
         "least_period": plain(result.least_period),
+        "strategies": plain(result.strategies),
         "by_in_flight": [_in_flight_to_dict(each) for each in result.by_in_flight],
     }
 
@@ -74,6 +83,7 @@ def search_from_dict(
         limits={each: limits[each].whole() for each in Objective if each in limits.mapping()},
         solver=str(search["solver"].value),
         least_period=search["least_period"].typed(LeastPeriod | None, {}),
+        strategies=search["strategies"].typed(tuple[StrategyWork, ...], {}),
         universal_bound=search["universal_bound"].number(),
         by_in_flight=tuple(_read_in_flight(each, placement) for each in search["by_in_flight"].items()),
     )

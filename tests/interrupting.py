@@ -1,5 +1,6 @@
 """Ctrl-C at a moment that is known: from a timer it may come late and end whatever runs by then."""
 
+import math
 from collections.abc import Callable
 from signal import SIGINT, raise_signal
 from threading import Event
@@ -11,7 +12,10 @@ Result = TypeVar("Result")
 
 
 def interrupted(
-    solve: Callable[[], Result], stop: Callable[[], None], unwanted: Event | None = None
+    solve: Callable[[], Result],
+    stop: Callable[[], None],
+    unwanted: Event | None = None,
+    cpu_limit_s: float = math.inf,
 ) -> Result:
     """Stand in for `interruptible`: Ctrl-C comes when the solver has begun."""
 
@@ -19,4 +23,4 @@ def interrupted(
         raise_signal(SIGINT)
         return solve()
 
-    return interrupts.interruptible(begun, stop, unwanted)
+    return interrupts.interruptible(begun, stop, unwanted, cpu_limit_s)

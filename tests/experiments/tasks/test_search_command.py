@@ -185,7 +185,7 @@ WRONG = [
         "search.memory: '4GB' has a unit, but the memory of the blocks has none",
     ),
     (["search.memory=4parsecs"], "search.memory: '4parsecs' is not a number"),
-    (["search.time_limit_s=10s"], "search.time_limit_s: '10s' is not a number; give the number alone, 10"),
+    (["search.time_limit_s=10s"], "search.time_limit_s: '10s' is not a number or null; give the number"),
     (["search.time_limit_s=-1234567.5"], "search.time_limit_s: -1234567.5 is not"),
     (["placement=file"], "placement.path: has no value; give one, as in placement.path=VALUE"),
     (["placement=file", "placement.path=none.yaml"], "none.yaml: cannot be read (No such file or directory)"),
