@@ -323,10 +323,10 @@ def read_cluster(
     Args:
         text: Such as ``a100_32``; several kinds with ``+``, as in ``a100_16+v100_16``; one of `CLUSTERS`; or
             the path of a JSON file with the fields of `Cluster`, whose GPUs are names or have those of `Gpu`.
-        gpus_per_node: By default the GPU's own, or all where there are fewer.
-        node_bandwidth_gb_s: By default the GPU's own, of several the least; or the file's.
-        link_bandwidth_gb_s: By default each GPU's own; or the file's.
-        latency_us: Of each message; by default `LATENCY_US`, or the file's.
+        gpus_per_node: GPUs of a node; by default the GPU's usual number, or all GPUs where there are fewer.
+        node_bandwidth_gb_s: Bandwidth between nodes; by default the file's, else the least of the GPUs' own.
+        link_bandwidth_gb_s: Bandwidth inside a node; by default the file's, else each GPU's own.
+        latency_us: Time of each message; by default the file's, else `LATENCY_US`.
 
     Raises:
         ClusterError: A name or a number is wrong, or a bandwidth is missing.

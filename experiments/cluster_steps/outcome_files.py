@@ -20,7 +20,7 @@ _JOB_COLUMNS = (
     *("first_start_s", "finish_s", "jct_s", "isolated_s", "finish_time_ratio", "slo_s", "is_late"),
     *("steps", "steps_done", "gpu_s", "dollars", "kwh", "preemptions", "failures"),
 )
-"""Of the table of jobs; most are attributes of a `JobOutcome` or of its job."""
+"""Columns of the table of jobs; most are attributes of a `JobOutcome` or of its job."""
 
 
 def figures_of(found: Outcome) -> dict[str, float]:

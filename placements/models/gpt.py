@@ -77,7 +77,7 @@ def gpt_m_shape(
         data_parallel: 1: groups of a block on all devices would not be those of a stage.
         tick_ms: Length of a tick; by default the longest power of ten of which the shortest block has at
             least 100.
-        rates: What the GPU reaches, by the names of `placements.models.rates.Rates`.
+        rates: Shares of the GPU's peaks that are reached, by the names of `placements.models.rates.Rates`.
 
     Returns:
         Memory in MiB, rounded up; the capacity is what weights, gradients, optimizer and reserve leave.

@@ -1,4 +1,4 @@
-"""What each strategy of the search is worth: the instance library, with one strategy left out at a time.
+"""Measures the gain of each strategy of the search: the instance library, with one left out at a time.
 
 Searches end by counted work, so that the table does not depend on the machine. A run that is interrupted
 goes on where it ended.
@@ -29,7 +29,7 @@ ALL = "-"
 
 @dataclass(frozen=True)
 class AblationRow:
-    """What a search reached without one strategy.
+    """The answer of a search without one strategy.
 
     Attributes:
         instance: Name of the instance.
