@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from statistics import mean
@@ -20,7 +20,8 @@ from experiments.config.command import INTERRUPTED
 from placements.files import read_json, write_json, write_text
 from placements.plain_data import Field, in_file
 from schedsearch.modulo.progress import StepBar
-from schedsearch.modulo.search import search
+from schedsearch.modulo.result import SearchError
+from schedsearch.modulo.search import OBJECTIVES, read_objectives, search
 from schedsearch.modulo.strategies.registry import NAMES
 
 ALL = "-"
@@ -61,6 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--without", nargs="+", choices=NAMES, default=NAMES, metavar="strategy", help="those to leave out"
     )
+    parser.add_argument(
+        "--objectives", nargs="+", default=list(OBJECTIVES), metavar="objective", help="default: %(default)s"
+    )
     output = Path("outputs/ablation.json")
     parser.add_argument("--output", type=Path, default=output, help="results file (%(default)s)")
     options = parser.parse_args(arguments)
@@ -72,23 +76,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
             [each for each in instances if each.is_quick or not options.quick],
             [ALL, *options.without],
             options.work,
+            options.objectives,
             options.output,
         )
-    except (InstanceError, ResultsError) as error:
+    except (InstanceError, ResultsError, SearchError) as error:
         parser.error(str(error))
 
 
-def _run(instances: Sequence[Instance], without: Sequence[str], work: float, output: Path) -> int:
-    about = {"schema_version": 1, "version": commit(), "work_limit": work}
+def _run(
+    instances: Sequence[Instance],
+    without: Sequence[str],
+    work: float,
+    objectives: Sequence[str],
+    output: Path,
+) -> int:
+    about = {
+        "schema_version": 1,
+        "version": commit(),
+        "work_limit": work,
+        "objectives": list(read_objectives(objectives)),
+    }
     rows = _rows_before(output, about)
-    done = {(row.instance, row.without) for row in rows}
     try:
         with StepBar("ablation") as bar:
             cases = [(instance, name) for instance in instances for name in without]
             for i, (instance, name) in enumerate(cases):
-                if (instance.name, name) not in done:
+                done = {row.without: row for row in rows if row.instance == instance.name}
+                if name not in done:
                     bar(f"{instance.name} without {name}", i, len(cases))
-                    rows.append(measured(instance, name, work))
+                    if name != ALL and name not in done[ALL].work:  # it did nothing that could be missed
+                        rows.append(replace(done[ALL], without=name))
+                    else:
+                        rows.append(measured(instance, name, work, objectives))
                     write_json(output, about | {"rows": [asdict(row) for row in rows]})
             bar("done", len(cases), len(cases))
     except KeyboardInterrupt:
@@ -100,14 +119,22 @@ def _run(instances: Sequence[Instance], without: Sequence[str], work: float, out
     return 0
 
 
-def measured(instance: Instance, without: str, work: float) -> AblationRow:
+def measured(
+    instance: Instance, without: str, work: float, objectives: Sequence[str] = OBJECTIVES
+) -> AblationRow:
     """Search an instance without a strategy.
 
     Raises:
         KeyboardInterrupt: It was interrupted.
     """
     left_out = () if without == ALL else (without,)
-    result = search(instance.placement, instance.num_micro_batches, work_limit=work, without=left_out)
+    result = search(
+        instance.placement,
+        instance.num_micro_batches,
+        work_limit=work,
+        without=left_out,
+        objectives=objectives,
+    )
     if result.interrupted:
         raise KeyboardInterrupt
     repetend, schedule = result.repetend, result.schedule
