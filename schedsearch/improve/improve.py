@@ -373,5 +373,4 @@ class Improvement:
             OutOfTimeError: There is no time for one.
             KeyboardInterrupt: There was a Ctrl-C.
         """
-        left_s = self.effort.require_s(keep_s=self.beside_s)
-        return SolverBudget(self.first_round.work * more, left_s, next(self.seeds), self.effort.spend)
+        return self.effort.budget(self.first_round.work * more, next(self.seeds), self.beside_s)

@@ -134,12 +134,12 @@ def _annealed(
     best = np.zeros((2, places + 1), np.int64)
     period, reached = FOREVER, repetend.period
     work_of_cooling = _STEPS * len(orders.source) * _WORK_OF_EDGE
-    most, i = (until - effort.spent) / work_of_cooling, 0
+    most, i = effort.at_most(until - effort.spent) / work_of_cooling, 0
     for i in range(coolings):
         INTERRUPTS.raise_if_seen()
         heat = repetend.period * _HEAT[0] * (_HEAT[1] / _HEAT[0]) ** (i / coolings)
         period, reached = take_steps(orders, scratch, period, best, least, heat, anywhere, _STEPS, seed + i)
-        if reached <= least or i + 1 >= most or effort.left_s <= 0:
+        if reached <= least or i + 1 >= most or effort.is_over:
             break
     spent = (i + 1) * work_of_cooling
     if reached >= repetend.period:

@@ -69,7 +69,7 @@ class Asking:
             query,
             timeout_s=left_s,
             seed=self.seed + seed,
-            work=max(work, _LEAST_WORK),
+            work=self.effort.at_most(max(work, _LEAST_WORK)),
             spend=self.effort.spend,
         )
 

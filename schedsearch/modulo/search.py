@@ -31,7 +31,7 @@ from schedsearch.modulo.result import (
 from schedsearch.modulo.strategies.registry import chosen
 from schedsearch.modulo.strategies.strategy import Strategy
 from schedsearch.modulo.sweep import Sweep
-from schedsearch.solver.effort import Effort, OutOfTimeError
+from schedsearch.solver.effort import Effort, OutOfTimeError, OutOfWorkError
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.solver.portfolio import SOLVERS
 
@@ -99,7 +99,8 @@ def search(
             numba compiles, once after an installation, are not counted. None: `TIME_LIMIT_S`, or no limit
             where there is a limit of work.
         work_limit: Units of counted work after which to end, each of about a second on one core; None for
-            no limit. A search that it ends has the same answer on any machine, busy or not.
+            no limit. A search that it ends has the same answer on any machine. Rounds end at 2.5,
+            5, 10, 20, ... units: with such a limit, each objective has had its share.
         seed: Of the random choices, 0 to a million.
         begin_with: A schedule, or what another search found: the answer is then no worse than this one is
             with the options given here. See `schedsearch.modulo.given.given_on`.
@@ -131,7 +132,8 @@ def search(
     given = Given() if begin_with is None else given_on(placement, num_micro_batches, begin_with)
     used = chosen(strategies, without)
     began = time.monotonic()
-    effort = Effort(began + min(seconds_of(time_limit_s, work_limit), _LONGEST_S))
+    limit_s = min(seconds_of(time_limit_s, work_limit), _LONGEST_S)
+    effort = Effort(began + limit_s, limit=min(work_limit or math.inf, _LONGEST_S))
     asking = Asking(SOLVERS[solver](), seed, began, effort, on_progress or (lambda _: None))
     sweep = Sweep(placement, before, asking, given.repetend, *used)
     last = wanted[-1] if wanted[-1] in FINITE else Objective.MAKESPAN
@@ -141,22 +143,23 @@ def search(
     go_on = partial(sweep.up_to, most_micro_batches_per_repetend)
     if micro_batches_per_repetend is not None:
         go_on = partial(sweep.exactly, micro_batches_per_repetend)
-    out_of_time = out_of_work = False
+    over: OutOfTimeError | None = None
     with INTERRUPTS.answered() as ending, told_of_compilations(effort.postpone):
         try:
-            most_work = min(work_limit or math.inf, _LONGEST_S)
-            _in_rounds(sweep, go_on if Objective.PERIOD in wanted else None, finite, after, most_work)
-            out_of_work = effort.spent >= most_work
-        except OutOfTimeError:
-            out_of_time = True
+            _in_rounds(sweep, go_on if Objective.PERIOD in wanted else None, finite, after)
+        except OutOfTimeError as error:
+            over = error
     with contextlib.suppress(OutOfTimeError):
         sweep.end(micro_batches_per_repetend)
     result = replace(_result(sweep, finite, ending.interrupted), solver=solver)
     if Objective.PERIOD not in wanted:
         result = _without_period(result, finite, ending.interrupted)
-    proved = _is_proved(result, wanted, out_of_time or out_of_work)
+    out_of_work = isinstance(over, OutOfWorkError)
     ended_by = EndedBy.of(
-        interrupted=ending.interrupted, proved=proved, out_of_time=out_of_time, out_of_work=out_of_work
+        interrupted=ending.interrupted,
+        proved=_is_proved(result, wanted, over is not None),
+        out_of_time=over is not None and not out_of_work,
+        out_of_work=out_of_work,
     )
     return replace(result, ended_by=ended_by)
 
@@ -186,29 +189,27 @@ def _in_rounds(
     go_on: Callable[[float], None] | None,
     finite: FiniteSchedule,
     after: Sequence[Objective],
-    most_work: float,
 ) -> None:
     """Search the period and what follows it in rounds, each as long as all before it: iterative deepening.
 
-    How long is counted in work, not in seconds, and the time limit is not known here. So a search with more
-    time goes the same course, and further.
+    How long is counted in work, not in seconds, and no limit is known here. So a search with more time or
+    work goes the same course, and further.
 
     Args:
         sweep: The search for the period.
         go_on: What goes on with it until so much work is done; None where the period is no objective.
         finite: The search for what follows.
         after: The objectives that do.
-        most_work: Work after which the last round ends.
 
     Raises:
-        OutOfTimeError: The time limit is over.
+        OutOfTimeError: The limit of time or of work is reached.
         KeyboardInterrupt: There was a Ctrl-C.
     """
     effort = sweep.asking.effort
     if go_on is None:
         sweep.first()
-    while effort.spent < most_work and sweep.failure[0] is not Status.INFEASIBLE:
-        end = min(max(_FIRST_ROUND, 2 * effort.spent), most_work)
+    while sweep.failure[0] is not Status.INFEASIBLE:
+        end = max(_FIRST_ROUND, 2 * effort.spent)
         if go_on is not None and not sweep.is_done:
             go_on(end if finite.is_done(after) else effort.share(end, 0.5))
         if sweep.best is not None:

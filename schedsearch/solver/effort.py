@@ -1,7 +1,7 @@
 """How much a search has done: counted, not measured, so that its course does not hang on the machine's load.
 
-What comes next, and for how long, is planned in units of work of half a second to a second. The clock says
-only when to stop. So a search with more time goes on where one with less would end.
+What comes next, and for how long, is planned in units of work of half a second to a second. The
+limits, of time and of work, say only when to stop. So a search with more goes on where one with less ends.
 """
 
 from __future__ import annotations
@@ -10,11 +10,16 @@ import math
 import time
 from dataclasses import dataclass
 
+from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.interrupts import INTERRUPTS
 
 
 class OutOfTimeError(Exception):
     """The time limit is over; what was found until then is kept, as at a Ctrl-C."""
+
+
+class OutOfWorkError(OutOfTimeError):
+    """The limit of work is reached; what was found until then is kept."""
 
 
 @dataclass
@@ -25,32 +30,56 @@ class Effort:
         deadline: When, in seconds of `time.monotonic`.
         spent: Units of work, of about a second each.
         keep_s: Seconds before it to end, so that there is time for the answer.
+        limit: Units of work after which to stop.
     """
 
     deadline: float = math.inf
     spent: float = 0.0
     keep_s: float = 0.0
+    limit: float = math.inf
 
     @property
     def left_s(self) -> float:
         """Seconds that are left; less than 0 after the time limit."""
         return self.deadline - self.keep_s - time.monotonic()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether there is no time left, or no work."""
+        return self.spent >= self.limit or self.left_s <= 0
+
     def require_s(self, keep_s: float = 0.0) -> float:
-        """Return the seconds left, if there are any.
+        """Return the seconds left, if there are any and some work too.
 
         Args:
             keep_s: Seconds to leave for what follows.
 
         Raises:
             OutOfTimeError: There are none.
+            OutOfWorkError: The limit of work is reached.
             KeyboardInterrupt: There was a Ctrl-C.
         """
         INTERRUPTS.raise_if_seen()
+        if self.spent >= self.limit:
+            raise OutOfWorkError
         left_s = self.left_s - keep_s
         if left_s <= 0:
             raise OutOfTimeError
         return left_s
+
+    def budget(self, work: float, seed: int, keep_s: float = 0.0) -> SolverBudget:
+        """Return what one call of a solver may spend: that much work, or what is left.
+
+        Raises:
+            OutOfTimeError: There is nothing left.
+            KeyboardInterrupt: There was a Ctrl-C.
+        """
+        left_s = self.require_s(keep_s)
+        return SolverBudget(self.at_most(work), left_s, seed, self.spend)
+
+    def at_most(self, work: float) -> float:
+        """Return how much of some work may be done before the limit."""
+        return min(work, self.limit - self.spent)
 
     def postpone(self, seconds: float) -> None:
         """Move the deadline by what is not the search's own time."""

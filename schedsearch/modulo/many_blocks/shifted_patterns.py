@@ -13,7 +13,6 @@ from fractions import Fraction
 from placements import Placement
 from schedsearch.modulo.many_blocks.shifted_model import ShiftedPattern, decide_shifted
 from schedsearch.repetend import Repetend
-from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.effort import Effort
 
 _GROUPS = (3, 2)
@@ -109,7 +108,7 @@ class _Turn:
             return None
         period = shortest - max(1, round((shortest - self.refuted) * self.step))
         self.asked += 1
-        budget = SolverBudget(self.work, effort.require_s(), self.seed + self.asked, effort.spend)
+        budget = effort.budget(self.work, self.seed + self.asked)
         found, sure = decide_shifted(self.pattern, period, budget)
         if found is not None:
             self.step = min(_STEP[2], self.step * 2)

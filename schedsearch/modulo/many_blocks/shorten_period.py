@@ -15,7 +15,6 @@ from fractions import Fraction
 from schedsearch.modulo.many_blocks.segment_model import order_anew
 from schedsearch.modulo.many_blocks.segments import Segments
 from schedsearch.repetend import Repetend
-from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.effort import Effort
 
 _BLOCKS = (6.0, 12.0, 200.0)
@@ -54,7 +53,7 @@ def shorten_period(
     least = math.ceil(bound * repetend.micro_batches)
     size, step, in_vain = _BLOCKS[1], _STEP[1], 0
     while repetend.period > least and in_vain < _PATIENCE and effort.spent < until:
-        left_s = effort.require_s()
+        effort.require_s()
         effort.spend(len(repetend.placement.blocks) * repetend.micro_batches * _WORK_OF_BLOCK)
         in_vain += 1
         period = max(least, repetend.period - max(1, int(repetend.period * step)))
@@ -64,8 +63,7 @@ def shorten_period(
             step = max(_STEP[0], step / 1.02)
             continue
         segments.grow(int(size), choice)
-        budget = SolverBudget(_WORK, left_s, choice.randrange(1 << 30), effort.spend)
-        found = order_anew(segments, period, budget)
+        found = order_anew(segments, period, effort.budget(_WORK, choice.randrange(1 << 30)))
         if found is None:
             size, step = min(_BLOCKS[2], size * 1.01), max(_STEP[0], step / 1.1)
             continue

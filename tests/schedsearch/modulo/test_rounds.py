@@ -1,4 +1,4 @@
-"""Searches in rounds of counted work: with more time the same course, further."""
+"""Searches in rounds of counted work: with more work the same course, further."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from schedsearch.modulo.search import search
 from schedsearch.validate import validate
 
 _CUT = 3
-"""Events at the end of a search that may come from a step that its time limit cut short."""
+"""Events at the end of a search that may come from a round that its limit made shorter."""
 
 PLACEMENTS = {
     "period proved at once": x_shape().with_memory(3),
@@ -25,7 +25,7 @@ PLACEMENTS = {
 
 
 def searched(
-    placement: Placement, time_limit_s: float, **options: Any
+    placement: Placement, work_limit: float, **options: Any
 ) -> tuple[SearchResult, list[tuple[str, int | None, int, int, str]]]:
     """Return what a search finds, and its course."""
     course: list[tuple[str, int | None, int, int, str]] = []
@@ -33,7 +33,7 @@ def searched(
     def note(progress: Progress) -> None:
         course.append((progress.phase, progress.best, progress.bound, progress.queries, progress.found_by))
 
-    return search(placement, 12, time_limit_s=time_limit_s, on_progress=note, **options), course
+    return search(placement, 12, work_limit=work_limit, on_progress=note, **options), course
 
 
 def quality(result: SearchResult) -> tuple[float, int]:
@@ -44,8 +44,8 @@ def quality(result: SearchResult) -> tuple[float, int]:
 
 
 @pytest.mark.parametrize("name", PLACEMENTS)
-def test_a_search_with_more_time_goes_the_same_course_further(name: str) -> None:
-    (short, its), (long, others) = (searched(PLACEMENTS[name], seconds) for seconds in (2.0, 4.0))
+def test_a_search_with_more_work_goes_the_same_course_further(name: str) -> None:
+    (short, its), (long, others) = (searched(PLACEMENTS[name], work) for work in (2.0, 4.0))
     same = max(len(its) - _CUT, 1)
     assert its[:same] == others[:same]
     assert quality(long) <= quality(short)
@@ -53,15 +53,15 @@ def test_a_search_with_more_time_goes_the_same_course_further(name: str) -> None
 
 def test_without_time_there_is_an_answer_all_the_same() -> None:
     for placement in (v_shape(4).with_memory(2), v_shape(32, split_backward=True).with_memory(40)):
-        result, _ = searched(placement, 1e-6)
+        result = search(placement, 12, time_limit_s=1e-6)
         assert quality(result)[0] <= sum(block.time for block in placement.blocks)
 
 
 def test_what_comes_before_the_period_may_still_become_less_in_a_later_round() -> None:
     objectives = ["memory", "period", "makespan"]
     (short, _), (long, _) = (
-        searched(random_placement("K", 200).with_memory(None), seconds, objectives=objectives)
-        for seconds in (0.5, 4.0)
+        searched(random_placement("K", 200).with_memory(None), work, objectives=objectives)
+        for work in (0.5, 4.0)
     )
     assert short.repetend is not None and long.repetend is not None
     shorter, longer = (
@@ -73,7 +73,7 @@ def test_what_comes_before_the_period_may_still_become_less_in_a_later_round() -
 def test_later_objectives_stay_within_what_earlier_ones_reached() -> None:
     objectives = ["period", "memory", "makespan"]
     (short, _), (long, _) = (
-        searched(m_shape().with_memory(5), seconds, objectives=objectives) for seconds in (1.0, 4.0)
+        searched(m_shape().with_memory(5), work, objectives=objectives) for work in (1.0, 4.0)
     )
     assert short.repetend is not None and long.repetend is not None
     shorter, longer = (

@@ -10,7 +10,7 @@ from numba.core.event import trigger_event
 import schedsearch.graph.compiled  # noqa: F401 - tells of compilations
 from placements.shapes import v_shape, x_shape
 from schedsearch.graph.compiling import told_of_compilations
-from schedsearch.solver.effort import Effort, OutOfTimeError
+from schedsearch.solver.effort import Effort, OutOfTimeError, OutOfWorkError
 from schedsearch.solver.interrupts import Interrupts
 from schedsearch.solver.portfolio import SOLVERS
 from schedsearch.solver.query import Answer, Query
@@ -39,6 +39,16 @@ def test_time_ends_it_and_leaves_some_for_the_answer() -> None:
     assert 50 < effort.require_s(keep_s=5.0) <= 55
     effort.keep_s = 100.0
     with pytest.raises(OutOfTimeError):
+        effort.require_s()
+
+
+def test_work_ends_it_and_no_call_gets_more_than_is_left() -> None:
+    effort = Effort(limit=3.0)
+    effort.spend(2.0)
+    assert [effort.budget(work, seed=0).work for work in (0.5, 5.0)] == [0.5, 1.0]
+    effort.budget(1.0, seed=0).spend(1.0)
+    assert effort.is_over
+    with pytest.raises(OutOfWorkError):
         effort.require_s()
 
 
