@@ -83,7 +83,9 @@ def search_from_dict(
         limits={each: limits[each].whole() for each in Objective if each in limits.mapping()},
         solver=str(search["solver"].value),
         least_period=search["least_period"].typed(LeastPeriod | None, {}),
-        strategies=search["strategies"].typed(tuple[StrategyWork, ...], {}),
+        strategies=search["strategies"].typed(
+            tuple[StrategyWork, ...], {Objective: {each.value: each for each in Objective}}
+        ),
         universal_bound=search["universal_bound"].number(),
         by_in_flight=tuple(_read_in_flight(each, placement) for each in search["by_in_flight"].items()),
     )

@@ -12,7 +12,8 @@ import itertools
 import math
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -45,6 +46,12 @@ _WORK_OF_STATE = 1.8e-6
 
 _SMALLEST = 20.0
 """Blocks of the smallest band."""
+
+QUERIES, STATES, NEIGHBOURHOODS = "queries", "states", "neighbourhoods"
+"""Names of what an improvement may use: questions about all blocks, states, and parts ordered anew."""
+
+Step = tuple[str, Callable[[], None]]
+"""A step of an improvement, with the name of what it is part of."""
 
 
 @dataclass(frozen=True)
@@ -147,8 +154,24 @@ class Improvement:
         seed: int = 0,
         on_progress: Callable[[int, int, str], None] | None = None,
         first_round: RoundBudget = RoundBudget(),
+        uses: Collection[str] = (QUERIES, STATES, NEIGHBOURHOODS),
+        counted: Callable[[str], AbstractContextManager[None]] = lambda name: contextlib.nullcontext(),
     ) -> None:
-        """Begin with a schedule, with what was done and when to stop; see `improve` for the rest."""
+        """Begin with a schedule.
+
+        Args:
+            schedule: A valid schedule.
+            effort: What was done, and when to stop.
+            objective: See `improve` for this and the next.
+            bound: A lower bound that is known.
+            seed: Of the solver's random choices.
+            on_progress: Called whenever a value changes.
+            first_round: What the first round may spend.
+            uses: Names of what it may use; see `QUERIES`, `STATES` and `NEIGHBOURHOODS`.
+            counted: Counts what is done inside as the work of a name.
+        """
+        self.uses = uses
+        self.counted = counted
         self.effort = effort
         self.first_round = first_round
         self.on_progress = on_progress or (lambda best, bound, move: None)
@@ -191,13 +214,23 @@ class Improvement:
             KeyboardInterrupt: There was a Ctrl-C.
         """
         while not self.proved and self.effort.spent < until:
-            next(self.steps)()
+            if (named := next(self.steps, None)) is None:
+                return
+            name, step = named
+            with self.counted(name):
+                step()
 
-    def all_steps(self) -> Iterator[Callable[[], None]]:
-        """Yield steps without end, each of which is taken before the next is asked for."""
-        yield self.gather
+    def all_steps(self) -> Iterator[Step]:
+        """Yield steps until a round does nothing; each is taken before the next is asked for."""
+        if NEIGHBOURHOODS in self.uses:
+            yield NEIGHBOURHOODS, self.gather
         for doublings in itertools.count():
-            yield from self.round(2.0 ** min(doublings, self.first_round.doublings))
+            spent = self.effort.spent
+            for name, step in self.round(2.0 ** min(doublings, self.first_round.doublings)):
+                if name in self.uses:
+                    yield name, step
+            if self.effort.spent == spent:
+                return
 
     def gather(self) -> None:
         """Gather shared blocks, if that is shorter."""
@@ -206,19 +239,19 @@ class Improvement:
             self.move = "shared blocks gathered"
             self.keep(gathered)
 
-    def round(self, more: float) -> Iterator[Callable[[], None]]:
+    def round(self, more: float) -> Iterator[Step]:
         """Search the states, then solve the whole where it is small, and neighbourhoods where it is large.
 
         Args:
             more: How many times as much as in the first round it may take.
         """
-        yield partial(self.search_states, more)
+        yield STATES, partial(self.search_states, more)
         blocks, first = len(self.current.blocks), self.first_round
         if blocks <= first.whole_blocks:
-            yield from self.solve_whole(more)
+            yield from ((QUERIES, step) for step in self.solve_whole(more))
         if blocks > 2 * first.neighbourhood_blocks:
             size = min(first.neighbourhood_blocks * more, first.whole_blocks / 2)
-            yield from self.solve_neighbourhoods(size, more)
+            yield from ((NEIGHBOURHOODS, step) for step in self.solve_neighbourhoods(size, more))
 
     def search_states(self, more: float) -> None:
         """Search the states, which may find the least makespan, or raise the bound; they know no updates."""

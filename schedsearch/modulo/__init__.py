@@ -6,14 +6,14 @@ read:
 - `result`: what a search is asked to make least, tells and answers.
 - `progress`: bars on standard error that show how far a search is.
 - `known`: what is known of the repetends of one size, and the next query.
-- `bisection`: one objective made least for one size.
-- `infeasible`: why there is no schedule.
+- `oracle`: the solver that is asked, with a count of the questions and of the work.
 - `given`: what a caller begins with, on the placement that is searched.
 - `critical_swaps`: steps from one order to the next, compiled.
 - `annealing`: the best order that such steps lead to.
 - `many_blocks`: what finds shorter periods where whole repetends are too large a question.
-- `strategies`: these and others by name, as objects that a search runs one after the other.
-- `sweep`: the period, size by size.
+- `state`: what is known of the period of all sizes, as one frozen record.
+- `strategies`: these and others by name, as objects whose findings make the next state.
+- `rounds`: the search for the period, strategies in rounds of counted work.
 - `finite_schedule`: the objectives after the period, and the asked number of micro-batches.
 - `search`: all of these in turn.
 - `alternatives`: other schedules of the same period.

@@ -18,10 +18,11 @@ from schedsearch.baselines import applicable
 from schedsearch.improve import neighbourhood
 from schedsearch.improve.improve import improve
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.bisection import Asking, ModuloSearch
 from schedsearch.modulo.known import Known
+from schedsearch.modulo.oracle import Oracle
 from schedsearch.modulo.result import VALUE, Objective, Progress, SearchResult
 from schedsearch.modulo.search import OBJECTIVES
+from schedsearch.modulo.strategies.bisection import Bisection
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance, Schedule, with_optimizer
 from schedsearch.solver.effort import Effort, OutOfTimeError
@@ -74,7 +75,7 @@ def schedules_of_equal_period(
     """Yield different schedules of the period that a search found, its own first.
 
     Then come its repetend unrolled, the hand-made schedules that fit the placement and its memory, and
-    samples of repetends of that period with spans from the least on (see `ModuloSearch.sample`), unrolled;
+    samples of repetends of that period with spans from the least on (see `Bisection.sample`), unrolled;
     one that is longer than the search's schedule is also shortened. Each but the hand-made ones is there
     again with blocks of several devices, such as embeddings, at its ends (see `neighbourhood.gathered`). No
     two have the same orders. Their makespans may differ; hand-made ones may have a period of their own.
@@ -151,12 +152,8 @@ class _Candidates:
         known = Known.without_search(best.placement, best.micro_batches)
         known = replace(known, repetend=best, limit=self.limit)
         began = time.monotonic()
-        searches = [
-            ModuloSearch(
-                known,
-                Asking(SOLVERS[name](), self.seed, began, Effort(self.deadline), _quietly),
-                until=self.deadline - began,
-            )
+        samplers = [
+            Bisection(Oracle(SOLVERS[name](), self.seed, began, Effort(self.deadline), _quietly))
             for name in _SAMPLERS
         ]
         period, span = best.period, self.result.span_bound
@@ -166,7 +163,8 @@ class _Candidates:
         for i in itertools.count():
             most = spans[i % len(spans)]
             try:
-                sampled = _sampled(searches[i % len(searches)], most, i)
+                with INTERRUPTS.watched():  # Ctrl-C is put off until the solver can be left
+                    sampled = samplers[i % len(samplers)].sample(known, most, i, self.deadline - began)
             except OutOfTimeError:
                 return
             if not sampled and most is not None and most < best.span:  # perhaps none has so short a span
@@ -213,9 +211,3 @@ class _Candidates:
 
 def _quietly(progress: Progress) -> None:
     """Tell nobody."""
-
-
-def _sampled(search: ModuloSearch, span: int | None, seed: int) -> list[Repetend]:
-    """Sample, with Ctrl-C put off until the solver can be left."""
-    with INTERRUPTS.watched():
-        return search.sample(span, seed)

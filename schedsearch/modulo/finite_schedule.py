@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from placements import Placement
-from schedsearch.improve.improve import Improvement
+from schedsearch.improve.improve import NEIGHBOURHOODS, QUERIES, STATES, Improvement
 from schedsearch.improve.objective import FiniteObjective
 from schedsearch.metrics import total_slack
-from schedsearch.modulo.bisection import ModuloSearch
+from schedsearch.modulo.given import GIVEN
 from schedsearch.modulo.known import Known
+from schedsearch.modulo.oracle import Oracle
 from schedsearch.modulo.result import FINITE, Objective
+from schedsearch.modulo.strategies.bisection import Bisection
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, with_optimizer
-from schedsearch.solver.effort import Effort
 from schedsearch.starts.first_repetends import hand_made, simulated
 from schedsearch.starts.turns import in_turns
 from schedsearch.validate import InvalidScheduleError, validate
@@ -35,8 +36,11 @@ _MOST_UNROLLED = 100_000
 _ANSWER = 3
 """How many times as long as unrolling the repetend is kept for choosing, checking and bounding the answer."""
 
-_SHARE_OF_RULES = 0.25
-"""Share of the work for a schedule that simulating rules gets."""
+_SHARES = {"simulated": 0.25}
+"""Share of the work for a schedule that strategies get which do not soon end by themselves."""
+
+IMPROVEMENTS = frozenset({QUERIES, STATES, NEIGHBOURHOODS})
+"""Names of the strategies that are parts of an improvement."""
 
 _WORK_OF_BLOCK = 1.5e-5
 """Units of work for a block of a schedule that is made and validated."""
@@ -65,9 +69,10 @@ class FiniteSchedule:
     Attributes:
         objective: What is made less.
         given: A schedule that the caller begins with, without optimizer blocks; None for none.
-        effort: What was done, and when to stop.
+        oracle: Solver to ask; its effort says when to stop.
+        uses: Names of the strategies; see `schedsearch.modulo.strategies.registry.OF_SCHEDULE`.
         bound: Ticks that no schedule of as many micro-batches beats in it.
-        repetend: What is known of that which is unrolled; None before there is one.
+        known: What is known of the repetend that is unrolled; None before there is one.
         polished: Whether there is nothing more to do about it.
     """
 
@@ -77,23 +82,27 @@ class FiniteSchedule:
         num_micro_batches: int,
         objective: Objective,
         given: Schedule | None,
-        effort: Effort,
+        oracle: Oracle,
+        uses: frozenset[str],
     ) -> None:
         self.placement = placement
         self.num_micro_batches = num_micro_batches
         self.objective = objective
         self.given = given
-        self.effort = effort
+        self.oracle = oracle
+        self.effort = oracle.effort
+        self.uses = uses
         self.bound = self._goal.bound(placement, num_micro_batches)
-        self.repetend: ModuloSearch | None = None
+        self.known: Known | None = None
         self.polished = False
         self._closed = False  # whether the objectives before the schedule's own can become no less
         self._samples = _Samples()
+        self._bisection = Bisection(oracle)
         self._unrolled_last: tuple[Repetend, Schedule] | None = None
         self._unroll_s = 0.0  # seconds that it took
         self._offered: Repetend | None = None
         self._within: Placement | None = None
-        self._starts: list[Iterator[tuple[str, Schedule]]] = []
+        self._starts: dict[str, Iterator[tuple[str, Schedule]]] = {}
         self._shortened: Schedule | None = None
         self._improvement: Improvement | None = None
 
@@ -101,17 +110,22 @@ class FiniteSchedule:
     def _goal(self) -> FiniteObjective:
         return FINITE[self.objective]
 
-    def begin_with(self, search: ModuloSearch) -> None:
-        """Take another repetend, of a shorter period, for what is still to be done."""
-        self.repetend = replace(search, given={})
-        self.polished = self._closed = Objective.PERIOD not in search.known.limit  # it was not searched
-        self._samples = _Samples()
+    def begin_with(self, known: Known, is_searched: bool) -> None:
+        """Take another repetend, of a shorter period, for what is still to be done.
+
+        Args:
+            known: What is known of it.
+            is_searched: Whether its number of micro-batches is one that is asked for; no others are polished.
+        """
+        self.known = known.with_limit(Objective.PERIOD)
+        self.polished = self._closed = not is_searched
+        self._samples, self._bisection = _Samples(), Bisection(self.oracle)
 
     def is_done(self, objectives: Sequence[Objective]) -> bool:
         """Return whether no time would make these objectives less."""
         if not objectives:
             return True
-        if self.repetend is None:
+        if self.known is None:
             return False
         if self.objective in objectives and self.proved:
             return self._closed
@@ -120,8 +134,8 @@ class FiniteSchedule:
     @property
     def _may_shorten(self) -> bool:
         """Whether the latency is free: another order of the blocks would not keep it."""
-        assert self.repetend is not None
-        return Objective.LATENCY not in self.repetend.known.limit
+        assert self.known is not None
+        return Objective.LATENCY not in self.known.limit
 
     @property
     def proved(self) -> bool:
@@ -139,45 +153,47 @@ class FiniteSchedule:
             OutOfTimeError: The time limit is over.
             KeyboardInterrupt: There was a Ctrl-C.
         """
-        search = self.repetend
-        assert search is not None
-        search.until = until
+        assert self.known is not None
         others = [objective for objective in objectives if objective not in FINITE]
-        search.minimise_in_turn(others)
-        if self.objective in objectives and not self._samples.ended:
-            self._sample(search)
-        self._closed = not any(search.known.is_open(objective) for objective in others)
-        self.polished = self._closed and (self._samples.ended or self.objective not in objectives)
+        for known in self._bisection.minimise_in_turn(self.known, others, until):
+            self.known = known
+        if self.objective in objectives and "samples" in self.uses and not self._samples.ended:
+            with self._counted("samples"):
+                self._sample(until)
+        self._closed = not any(self.known.is_open(objective) for objective in others)
+        are_enough = self._samples.ended or self.objective not in objectives or "samples" not in self.uses
+        self.polished = self._closed and are_enough
 
-    def _sample(self, search: ModuloSearch) -> None:
+    def _sample(self, until: float) -> None:
         """Sample repetends of the best period; keep the one that unrolls to the shortest schedule.
 
         Of equally short ones the one with more slack is better, since lower clocks can use it.
         """
+        assert self.known is not None
         samples = self._samples
-        instances = len(search.known.placement.blocks) * search.known.micro_batches
+        instances = len(self.known.placement.blocks) * self.known.micro_batches
         unrolled = len(self.placement.blocks) * self.num_micro_batches
         samples.ended = instances > _MOST_INSTANCES or unrolled > _MOST_UNROLLED
-        if samples.ended or search.left <= 0:
+        if samples.ended or self.effort.spent >= until:
             return
-        if Objective.SPAN not in search.known.limit and not samples.number:
-            search.minimise(Objective.SPAN)
-            search.known = search.known.without_limits([Objective.SPAN])
-        repetend = search.known.repetend
+        if Objective.SPAN not in self.known.limit and not samples.number:
+            for known in self._bisection.minimise(self.known, Objective.SPAN, until):
+                self.known = known.without_limits([Objective.SPAN])
+        repetend = self.known.repetend
         assert repetend is not None
         period = repetend.period
         span = samples.span = samples.span or repetend.span
         limits = (None, span, span + period // 2, span + period, span + 2 * period)
         best = self._quality(repetend)
-        while best[1] > self.bound and samples.in_vain < _PATIENCE and search.left > 0:
+        while best[1] > self.bound and samples.in_vain < _PATIENCE and self.effort.spent < until:
             number, limit = samples.number, limits[samples.number % len(limits)]
             samples.number, samples.in_vain = number + 1, samples.in_vain + 1
-            for candidate in search.sample(limit, number):
+            for candidate in self._bisection.sample(self.known, limit, number, until):
                 quality = self._quality(candidate)
                 if quality < best:
                     samples.in_vain = 0 if quality[:2] < best[:2] else samples.in_vain
-                    known = replace(search.known, repetend=candidate)
-                    search.known, best = known.with_tightened_limits(), quality
+                    known = replace(self.known, repetend=candidate)
+                    self.known, best = known.with_tightened_limits(), quality
             self._report(best[1], self.bound, "sample of the repetend")
         samples.ended = best[1] <= self.bound or samples.in_vain >= _PATIENCE
 
@@ -196,11 +212,10 @@ class FiniteSchedule:
             OutOfTimeError: The time limit is over, or nearly so where the answer takes long.
             KeyboardInterrupt: There was a Ctrl-C; the shortest schedule until then is kept.
         """
-        assert self.repetend is not None
-        known = self.repetend.known
         if not self._may_shorten:
             return
-        assert known.repetend is not None
+        known = self.known
+        assert known is not None and known.repetend is not None
         began = time.monotonic()
         self._keep_within(known)
         if known.repetend is not self._offered:
@@ -208,21 +223,27 @@ class FiniteSchedule:
             self._offer("the repetend unrolled", self._unroll(known.repetend))
         answer_s = _ANSWER * max(self._unroll_s, time.monotonic() - began)
         self.effort.keep_s = max(self.effort.keep_s, answer_s)
-        for starts, share in zip(self._starts, (1.0, _SHARE_OF_RULES), strict=True):
-            end = self.effort.share(until, share)
+        for name, starts in self._starts.items():
+            end = self.effort.share(until, _SHARES.get(name, 1.0))
             while not self.proved and self.effort.spent < end:
                 self.effort.require_s()
-                if (start := next(starts, None)) is None:
-                    break
-                self._offer(*start)
-        if self.proved or self.effort.spent >= until:
+                with self._counted(name):
+                    if (start := next(starts, None)) is None:
+                        break
+                    self._offer(*start)
+        if self.proved or self.effort.spent >= until or not self.uses & IMPROVEMENTS:
             return
         best = self._shortened
         assert best is not None
         if self._improvement is None:
-            seed = self.repetend.asking.seed
             self._improvement = Improvement(
-                best, self.effort, self._goal, seed=seed, on_progress=self._report
+                best,
+                self.effort,
+                self._goal,
+                seed=self.oracle.seed,
+                on_progress=self._report,
+                uses=self.uses,
+                counted=self._counted,
             )
         elif self._goal.value(best) < self._improvement.value:
             self._improvement.begin_with(best)
@@ -240,8 +261,17 @@ class FiniteSchedule:
             return
         self._within, self._offered, self._shortened, self._improvement = within, None, None, None
         each = within.per_micro_batch
-        made = itertools.chain(self._given_within(known), self._made(each))
-        self._starts = [made, simulated(each, self.num_micro_batches, self.effort)]
+        for schedule in self._given_within(known):
+            self._offer(GIVEN, schedule)
+        self._starts = {
+            name: starts
+            for name, starts in {
+                "hand_made": self._hand_made(each),
+                "turns": self._in_turns(each),
+                "simulated": simulated(each, self.num_micro_batches, self.effort),
+            }.items()
+            if name in self.uses
+        }
 
     def _limited(self, known: Known) -> Placement:
         """Return the whole placement with no more memory than a repetend came to hold."""
@@ -256,30 +286,42 @@ class FiniteSchedule:
             self._shortened = settled
             self._report(self._goal.value(settled), self.bound, name)
 
-    def _report(self, best: int, bound: int, move: str) -> None:
-        search = self.repetend
-        assert search is not None
-        search.asking.report(self.objective, best, bound, search.known.micro_batches, move)
+    def _counted(self, name: str) -> AbstractContextManager[None]:
+        """Count what is done inside as the work of a strategy."""
+        return self.oracle.counted(self.objective, name, self._value)
 
-    def _made(self, placement: Placement) -> Iterator[tuple[str, Schedule]]:
-        """Yield schedules made by hand and micro-batches in turns, with names."""
+    def _value(self) -> int:
+        """Return the ticks of the best schedule so far; of the repetend unrolled before there is one."""
+        improved = None if self._improvement is None else self._improvement.best
+        found = [self._goal.value(each) for each in (self._shortened, improved) if each is not None]
+        if not found:
+            assert self.known is not None and self.known.repetend is not None
+            found = [self._quality(self.known.repetend)[1]]
+        return min(found)
+
+    def _report(self, best: int, bound: int, move: str) -> None:
+        assert self.known is not None
+        self.oracle.tell(self.objective, best, bound, self.known.micro_batches, move)
+
+    def _hand_made(self, placement: Placement) -> Iterator[tuple[str, Schedule]]:
+        """Yield schedules made by hand, with their names."""
         each = self.placement.per_micro_batch
         for name, schedule in hand_made(each, self.num_micro_batches, self.effort):
             self.effort.spend(len(schedule.blocks) * _WORK_OF_BLOCK)
             with contextlib.suppress(InvalidScheduleError):  # it needs more memory
                 yield name, validate(schedule.under(placement))
+
+    def _in_turns(self, placement: Placement) -> Iterator[tuple[str, Schedule]]:
+        """Yield schedules with micro-batches in turns, with a name."""
         for schedule in in_turns(placement, self.num_micro_batches):
             self.effort.spend(len(schedule.blocks) * _WORK_OF_BLOCK)
             yield "micro-batches in turns", schedule
 
-    def _given_within(self, known: Known) -> Iterator[tuple[str, Schedule]]:
-        """Yield what the caller gave, with its name, if it keeps what earlier objectives reached."""
+    def _given_within(self, known: Known) -> Iterator[Schedule]:
+        """Yield what the caller gave, if it keeps what earlier objectives reached."""
         if self.given is not None and Objective.LATENCY not in known.limit:
             with contextlib.suppress(InvalidScheduleError):  # it needs more memory
-                yield (
-                    "what the search began with",
-                    validate(self.given.under(known.limited_placement())),
-                )
+                yield validate(self.given.under(known.limited_placement()))
 
     def best(self, known: Known) -> Schedule:
         """Return the shortest valid schedule found: unrolled, shortened, or what the caller gave.
@@ -294,7 +336,7 @@ class FiniteSchedule:
         elif self._shortened is not None:
             with contextlib.suppress(InvalidScheduleError):  # the repetend has come to hold less memory
                 found.append(validate(self._shortened.under(self._limited(known))))
-        found += [schedule for _, schedule in self._given_within(known)]
+        found += self._given_within(known)
         settled = [self._goal.settled(with_optimizer(self.placement, schedule)) for schedule in found]
         return validate(min(settled, key=self._goal.value))
 

@@ -16,6 +16,9 @@ from schedsearch.validate import InvalidScheduleError, validate
 BeginWith = Schedule | SearchResult
 """What a search may be given: any schedule, or what another search found."""
 
+GIVEN = "what the search began with"
+"""Name of what finds it, in a search's progress."""
+
 _REMEDY = "give a schedule of this placement, or leave it out"
 
 

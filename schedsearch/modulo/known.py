@@ -31,6 +31,7 @@ class Known:
         repetend: The best; None before there is one.
         limit: What earlier objectives reached, which later ones must keep.
         refuted: Periods proved to be too short.
+        seconds: Time that questions took.
     """
 
     placement: Placement
@@ -40,6 +41,7 @@ class Known:
     repetend: Repetend | None = None
     limit: Mapping[Objective, int] = field(default_factory=dict)
     refuted: frozenset[int] = frozenset()
+    seconds: float = 0.0
 
     @classmethod
     def without_search(
@@ -166,4 +168,5 @@ class Known:
     def with_proofs_of(self, other: Known) -> Known:
         """Take note of what was proved of as many micro-batches within limits that were no stricter."""
         bound = {objective: max(least, other.bound[objective]) for objective, least in self.bound.items()}
-        return replace(self, bound=bound, refuted=self.refuted | other.refuted)
+        refuted, seconds = self.refuted | other.refuted, max(self.seconds, other.seconds)
+        return replace(self, bound=bound, refuted=refuted, seconds=seconds)

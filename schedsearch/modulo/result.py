@@ -120,7 +120,7 @@ class Tried:
 
     Attributes:
         micro_batches: Per repetend.
-        period: The least found, in ticks; None where none was found that beats all other numbers.
+        period: The least found, in ticks; None where none was found.
         bound: Ticks that no such period beats.
         refuted: The greatest period that a solver proved to be too short, so that `bound` is the next; None
             where `bound` needs no solver.
@@ -140,12 +140,14 @@ class StrategyWork:
 
     Attributes:
         name: Name of the strategy.
+        objective: What it was to make less: the period, or that of the whole schedule.
         work: Units of counted work, each of about a second.
-        improvements: How often it made the period shorter.
-        gain: Share by which it made the period shorter, all its improvements together, from 0 to 1.
+        improvements: How often it made that less.
+        gain: Share by which it made that less, all its improvements together, from 0 to 1.
     """
 
     name: str
+    objective: Objective = Objective.PERIOD
     work: float = 0.0
     improvements: int = 0
     gain: float = 0.0
@@ -195,7 +197,7 @@ class SearchResult(Shown):
         by_in_flight: What Tessel's search knew after the repetends of one micro-batch, of up to two, and so
             on; empty after other searches.
         device_span_bound: Ticks that the longest device span of no schedule of as many micro-batches beats.
-        strategies: What each strategy for the period cost and brought, in the order in which they began.
+        strategies: What each strategy cost and brought, for the period and then for the whole schedule.
     """
 
     status: Status

@@ -7,18 +7,17 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import SupportsIndex
 
 from placements import Placement
 from schedsearch.bounds.ends import device_span_bound
-from schedsearch.bounds.load_and_path import critical_path
+from schedsearch.bounds.load_and_path import critical_path, period_bound
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import require_capacity
 from schedsearch.graph.compiling import told_of_compilations
-from schedsearch.modulo.bisection import Asking
 from schedsearch.modulo.finite_schedule import FiniteSchedule
-from schedsearch.modulo.given import BeginWith, Given, given_on
+from schedsearch.modulo.given import GIVEN, BeginWith, Given, given_on
+from schedsearch.modulo.oracle import Oracle
 from schedsearch.modulo.result import (
     FINITE,
     EndedBy,
@@ -28,12 +27,14 @@ from schedsearch.modulo.result import (
     SearchResult,
     Status,
 )
+from schedsearch.modulo.rounds import Rounds
+from schedsearch.modulo.state import SearchState
 from schedsearch.modulo.strategies.registry import chosen
 from schedsearch.modulo.strategies.strategy import Strategy
-from schedsearch.modulo.sweep import Sweep
 from schedsearch.solver.effort import Effort, OutOfTimeError, OutOfWorkError
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.solver.portfolio import SOLVERS
+from schedsearch.starts.first_repetends import Start
 
 OBJECTIVES = (Objective.PERIOD, Objective.MAKESPAN)
 """What is made least by default, in this order."""
@@ -49,6 +50,9 @@ _SHARE_OF_REPETENDS = 0.3
 
 _FIRST_REPETENDS = 1.5
 """Work until which they come first in any case: where questions are easy, that is enough for all of them."""
+
+_ROUNDS_IN_VAIN = 20
+"""Rounds in a row without any work after which nothing is left to try: each may take twice as much."""
 
 _LONGEST_S = 4e6
 """Longest time limit, some forty days: solvers count milliseconds in 32 bits."""
@@ -130,28 +134,32 @@ def search(
     )
     require_capacity(placement)
     given = Given() if begin_with is None else given_on(placement, num_micro_batches, begin_with)
-    used = chosen(strategies, without)
+    sizes: Sequence[int] = range(1, most_micro_batches_per_repetend + 1)
+    if micro_batches_per_repetend is not None:
+        sizes = (micro_batches_per_repetend,)
+    state = SearchState(placement.per_micro_batch, tuple(sizes), period_bound(placement), before, seed=seed)
+    used, uses = chosen(strategies, without)
     began = time.monotonic()
     limit_s = min(seconds_of(time_limit_s, work_limit), _LONGEST_S)
     effort = Effort(began + limit_s, limit=min(work_limit or math.inf, _LONGEST_S))
-    asking = Asking(SOLVERS[solver](), seed, began, effort, on_progress or (lambda _: None))
-    sweep = Sweep(placement, before, asking, given.repetend, *used)
+    oracle = Oracle(SOLVERS[solver](), seed, began, effort, on_progress or (lambda _: None))
+    rounds = Rounds(state, oracle, used, uses)
     last = wanted[-1] if wanted[-1] in FINITE else Objective.MAKESPAN
     finite = FiniteSchedule(
-        placement, num_micro_batches, last, given.schedule if last in wanted else None, effort
+        placement, num_micro_batches, last, given.schedule if last in wanted else None, oracle, uses
     )
-    go_on = partial(sweep.up_to, most_micro_batches_per_repetend)
-    if micro_batches_per_repetend is not None:
-        go_on = partial(sweep.exactly, micro_batches_per_repetend)
     over: OutOfTimeError | None = None
     with INTERRUPTS.answered() as ending, told_of_compilations(effort.postpone):
         try:
-            _in_rounds(sweep, go_on if Objective.PERIOD in wanted else None, finite, after)
+            if given.repetend is not None:
+                rounds.take(GIVEN, [Start(given.repetend, GIVEN)])
+            _in_rounds(rounds, finite, after, Objective.PERIOD in wanted)
         except OutOfTimeError as error:
             over = error
     with contextlib.suppress(OutOfTimeError):
-        sweep.end(micro_batches_per_repetend)
-    result = replace(_result(sweep, finite, ending.interrupted), solver=solver)
+        if rounds.state.best is None and rounds.state.failure.status is Status.UNKNOWN:
+            rounds.begin()
+    result = replace(_result(rounds, finite, uses, ending.interrupted), solver=solver)
     if Objective.PERIOD not in wanted:
         result = _without_period(result, finite, ending.interrupted)
     out_of_work = isinstance(over, OutOfWorkError)
@@ -184,40 +192,37 @@ def _is_proved(result: SearchResult, wanted: Sequence[Objective], was_limited: b
     )
 
 
-def _in_rounds(
-    sweep: Sweep,
-    go_on: Callable[[float], None] | None,
-    finite: FiniteSchedule,
-    after: Sequence[Objective],
-) -> None:
+def _in_rounds(period: Rounds, finite: FiniteSchedule, after: Sequence[Objective], with_period: bool) -> None:
     """Search the period and what follows it in rounds, each as long as all before it: iterative deepening.
 
     How long is counted in work, not in seconds, and no limit is known here. So a search with more time or
     work goes the same course, and further.
 
     Args:
-        sweep: The search for the period.
-        go_on: What goes on with it until so much work is done; None where the period is no objective.
+        period: The search for the period.
         finite: The search for what follows.
         after: The objectives that do.
+        with_period: Whether the period is an objective; else any repetend will do.
 
     Raises:
         OutOfTimeError: The limit of time or of work is reached.
         KeyboardInterrupt: There was a Ctrl-C.
     """
-    effort = sweep.asking.effort
-    if go_on is None:
-        sweep.first()
-    while sweep.failure[0] is not Status.INFEASIBLE:
-        end = max(_FIRST_ROUND, 2 * effort.spent)
-        if go_on is not None and not sweep.is_done:
-            go_on(end if finite.is_done(after) else effort.share(end, 0.5))
-        if sweep.best is not None:
-            if finite.repetend is None or sweep.quality(sweep.best) < sweep.quality(finite.repetend):
-                finite.begin_with(sweep.best)
+    effort, in_vain = period.oracle.effort, 0
+    if not with_period:
+        period.begin()
+    while period.state.failure.status is not Status.INFEASIBLE and in_vain < _ROUNDS_IN_VAIN:
+        before, end = effort.spent, max(_FIRST_ROUND, 2 * effort.spent)
+        if with_period and not period.state.is_done:
+            period.run(end if finite.is_done(after) else effort.share(end, 0.5))
+        state = period.state
+        if (best := state.best) is not None:
+            if finite.known is None or state.quality(best) < state.quality(finite.known):
+                finite.begin_with(best, with_period and best.micro_batches in state.sizes)
             _after_period(finite, after, end)
-        if (go_on is None or sweep.is_done) and finite.is_done(after):
+        if (not with_period or state.is_done) and finite.is_done(after):
             return
+        in_vain = in_vain + 1 if effort.spent == before else 0
         effort.spent = max(effort.spent, end)  # what is not spent in a round would not be in another like it
         effort.require_s()
 
@@ -287,24 +292,24 @@ def _around_period(objectives: tuple[Objective, ...]) -> tuple[tuple[Objective, 
     return objectives[:position], objectives[position + 1 :]
 
 
-def _result(sweep: Sweep, finite: FiniteSchedule, interrupted: bool) -> SearchResult:
+def _result(period: Rounds, finite: FiniteSchedule, uses: Collection[str], interrupted: bool) -> SearchResult:
     """Return the answer as it stands."""
-    found = sweep.best
-    if found is not None and finite.repetend is not None:
-        found = min(finite.repetend, found, key=sweep.quality)
-    repetend = found.known.repetend if found is not None else None
-    status, reason = sweep.failure
-    schedule, span_bound = None, critical_path(sweep.placement)
+    state, found = period.state, period.state.best
+    if found is not None and finite.known is not None:
+        found = min(finite.known, found, key=state.quality)
+    repetend = found.repetend if found is not None else None
+    status, reason = state.failure
+    schedule, span_bound = None, critical_path(state.placement)
     if found is not None and repetend is not None:
-        is_least = sweep.rate <= sweep.bound and not interrupted
+        is_least = state.rate <= state.bound and not interrupted
         status, reason = Status.OPTIMAL if is_least else Status.FEASIBLE, ""
-        repetend = replace(repetend, placement=sweep.placement)  # a query may have had less memory
-        schedule, span_bound = finite.best(found.known), found.known.bound[Objective.SPAN]
+        repetend = replace(repetend, placement=state.placement)  # a query may have had less memory
+        schedule, span_bound = finite.best(found), found.bound[Objective.SPAN]
     return SearchResult(
         status=status,
         repetend=repetend,
         schedule=schedule,
-        period_bound=float(sweep.bound),
+        period_bound=float(state.bound),
         span_bound=span_bound,
         makespan_bound=finite.bound
         if finite.objective is Objective.MAKESPAN
@@ -312,15 +317,15 @@ def _result(sweep: Sweep, finite: FiniteSchedule, interrupted: bool) -> SearchRe
         device_span_bound=finite.bound
         if finite.objective is Objective.DEVICE_SPAN
         else device_span_bound(finite.placement, finite.num_micro_batches),
-        queries=sweep.asking.queries,
-        seconds=time.monotonic() - sweep.asking.began,
-        tried=sweep.tried,
+        queries=period.oracle.queries,
+        seconds=time.monotonic() - period.oracle.began,
+        tried=state.tried,
         reason=reason,
-        sizes=tuple(sweep.sizes),
-        limits=sweep.limits,
-        least_period=sweep.least_period,
-        universal_bound=float(sweep.period_bound),
-        strategies=tuple(sweep.work.values()),
+        sizes=state.counted_sizes,
+        limits=state.limits,
+        least_period=state.least_period,
+        universal_bound=float(state.period_bound),
+        strategies=tuple(each for each in period.oracle.work.values() if each.name in uses),
     )
 
 

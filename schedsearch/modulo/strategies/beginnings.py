@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from schedsearch.modulo.strategies.strategy import SearchView, Strategy
+from schedsearch.modulo.oracle import Oracle
+from schedsearch.modulo.state import SearchState
+from schedsearch.modulo.strategies.strategy import Strategy, Turn
+from schedsearch.solver.effort import Effort
 from schedsearch.starts.first_repetends import (
     Start,
     greedy_starts,
@@ -22,15 +25,15 @@ class _Drawn(Strategy):
 
     _left: Iterator[Start] | None = field(default=None, init=False, repr=False)
 
-    def run(self, view: SearchView, until: float) -> Iterator[Start]:
+    def run(self, state: SearchState, oracle: Oracle, until: float) -> Iterator[Start]:
         """Yield those that are left."""
         if self._left is None:
-            self._left = self._made(view)
-        while view.effort.spent < until and (start := next(self._left, None)) is not None:
+            self._left = self._made(state, oracle.effort)
+        while oracle.effort.spent < until and (start := next(self._left, None)) is not None:
             yield start
 
     @abstractmethod
-    def _made(self, view: SearchView) -> Iterator[Start]: ...
+    def _made(self, state: SearchState, effort: Effort) -> Iterator[Start]: ...
 
 
 @dataclass
@@ -38,11 +41,12 @@ class HandMade(_Drawn):
     """Takes the steady states of schedules made by hand; on a hundred devices that takes a minute."""
 
     name: ClassVar[str] = "hand_made"
+    turn: ClassVar[Turn] = Turn.FIRST
     share_of_few: float = 0.8
     share_of_many: float = 0.8
 
-    def _made(self, view: SearchView) -> Iterator[Start]:
-        return hand_made_repetends(view.placement, view.period_bound, view.effort)
+    def _made(self, state: SearchState, effort: Effort) -> Iterator[Start]:
+        return hand_made_repetends(state.placement, state.period_bound, effort)
 
 
 @dataclass
@@ -50,11 +54,12 @@ class Greedy(_Drawn):
     """Places block after block where memory has room; on 320 devices that takes some seconds."""
 
     name: ClassVar[str] = "greedy"
+    turn: ClassVar[Turn] = Turn.FIRST
     share_of_few: float = 0.2
     share_of_many: float = 0.2
 
-    def _made(self, view: SearchView) -> Iterator[Start]:
-        return greedy_starts(view.placement, view.period_bound, view.effort)
+    def _made(self, state: SearchState, effort: Effort) -> Iterator[Start]:
+        return greedy_starts(state.placement, state.period_bound, effort)
 
 
 @dataclass
@@ -69,6 +74,6 @@ class Simulated(_Drawn):
     share_of_many: float = 0.2
     sizes: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
-    def _made(self, view: SearchView) -> Iterator[Start]:
-        sizes = sorted({n for n in (*view.sizes, *self.sizes) if n <= view.max_size})
-        return simulated_repetends(view.placement, sizes, view.period_bound, view.effort)
+    def _made(self, state: SearchState, effort: Effort) -> Iterator[Start]:
+        sizes = sorted({n for n in (*state.sizes, *self.sizes) if n <= state.max_size})
+        return simulated_repetends(state.placement, sizes, state.period_bound, effort)

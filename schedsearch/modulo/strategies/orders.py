@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar
 
-from schedsearch.modulo.strategies.strategy import SearchView, Strategy
+from schedsearch.modulo.oracle import Oracle
+from schedsearch.modulo.result import Objective
+from schedsearch.modulo.state import SearchState
+from schedsearch.modulo.strategies.strategy import Strategy, Turn
 from schedsearch.repetend import Repetend
 from schedsearch.solver.portfolio import MANY_INSTANCES
 from schedsearch.starts.first_repetends import Start
@@ -25,19 +28,18 @@ class DeviceByDevice(Strategy):
     """
 
     name: ClassVar[str] = "device_by_device"
-    is_long: ClassVar[bool] = True
     share_of_few: float = 0.3
     share_of_many: float = 0.85
     min_blocks: int = 32
     _beams: DeviceBeams | None = field(default=None, init=False, repr=False)
 
-    def run(self, view: SearchView, until: float) -> Iterator[Start]:
+    def run(self, state: SearchState, oracle: Oracle, until: float) -> Iterator[Start]:
         """Yield ever shorter repetends."""
         from schedsearch.modulo.many_blocks.device_beam import DeviceBeams
 
-        sizes = range(1, view.max_size + 1) if len(view.sizes) > 1 else view.sizes
-        self._beams = self._beams or DeviceBeams(view.placement, sizes, view.seed)
-        for repetend in self._beams.shorter(view.period_bound, view.rate, view.effort, until):
+        sizes = range(1, state.max_size + 1) if len(state.sizes) > 1 else state.sizes
+        self._beams = self._beams or DeviceBeams(state.placement, sizes, state.seed)
+        for repetend in self._beams.shorter(state.period_bound, state.rate, oracle.effort, until):
             yield Start(repetend, "orders found from device to device")
 
 
@@ -46,20 +48,20 @@ class Annealing(Strategy):
     """Anneals the orders, of one micro-batch per repetend and of several."""
 
     name: ClassVar[str] = "annealing"
-    is_long: ClassVar[bool] = True
     share_of_few: float = 0.5
     share_of_many: float = 0.5
+    share_kept: float = 0.5
     _first: dict[int, Repetend] = field(default_factory=dict, init=False, repr=False)
 
-    def run(self, view: SearchView, until: float) -> Iterator[Start]:
+    def run(self, state: SearchState, oracle: Oracle, until: float) -> Iterator[Start]:
         """Yield ever shorter repetends."""
         from schedsearch.modulo.annealing import annealed
 
-        known = dict(view.repetends)
+        known = state.repetends
         self._first = self._first or known
-        doublings, bound = view.round - 1, view.period_bound
+        doublings, bound = state.round - 1, state.period_bound
         for repetend in annealed(
-            known, view.sizes, bound, view.effort, until, view.seed, self._first, doublings
+            known, state.sizes, bound, oracle.effort, until, state.seed, self._first, doublings
         ):
             yield Start(repetend, "annealing")
 
@@ -77,17 +79,17 @@ class Patterns(Strategy):
     share_of_most: float = 0.6
     _patterns: ShiftedPatterns | None = field(default=None, init=False, repr=False)
 
-    def share(self, view: SearchView) -> float:
+    def share(self, state: SearchState) -> float:
         """Return the share of a round's work that it gets at most."""
-        is_most = len(view.placement.blocks) >= MANY_INSTANCES
-        return self.share_of_most if is_most else super().share(view)
+        is_most = len(state.placement.blocks) >= MANY_INSTANCES
+        return self.share_of_most if is_most else super().share(state)
 
-    def run(self, view: SearchView, until: float) -> Iterator[Start]:
+    def run(self, state: SearchState, oracle: Oracle, until: float) -> Iterator[Start]:
         """Yield ever shorter repetends."""
         from schedsearch.modulo.many_blocks.shifted_patterns import ShiftedPatterns
 
-        self._patterns = self._patterns or ShiftedPatterns(view.placement, view.seed)
-        for devices, repetend in self._patterns.shorter(view.period_bound, view.rate, view.effort, until):
+        self._patterns = self._patterns or ShiftedPatterns(state.placement, state.seed)
+        for devices, repetend in self._patterns.shorter(state.period_bound, state.rate, oracle.effort, until):
             yield Start(repetend, f"pattern of {devices} devices")
 
 
@@ -95,17 +97,22 @@ class Patterns(Strategy):
 class Neighbourhoods(Strategy):
     """Orders parts of the best repetend anew with a solver, around what forbids a shorter period.
 
-    It runs last in a round, with all work that is left; its share is kept for it.
+    It gets all work that is left in a round.
     """
 
     name: ClassVar[str] = "neighbourhoods"
-    is_long: ClassVar[bool] = True
-    share_of_many: float = 0.2
+    turn: ClassVar[Turn] = Turn.LAST
+    share_of_few: float = 1.0
+    share_of_many: float = 1.0
+    share_kept: float = 0.2
 
-    def run(self, view: SearchView, until: float) -> Iterator[Start]:
+    def run(self, state: SearchState, oracle: Oracle, until: float) -> Iterator[Start]:
         """Yield ever shorter repetends."""
         from schedsearch.modulo.many_blocks.shorten_period import shorten_period
 
-        best = min(view.repetends.values(), key=lambda each: Fraction(each.period, each.micro_batches))
-        for repetend in shorten_period(best, view.period_bound, view.effort, until, view.seed):
+        best = state.best
+        if best is None or best.repetend is None:
+            return
+        bound = Fraction(best.bound[Objective.PERIOD], best.micro_batches)
+        for repetend in shorten_period(best.repetend, bound, oracle.effort, until, state.seed):
             yield Start(repetend, "neighbourhood")

@@ -7,13 +7,8 @@ from collections.abc import Collection, Sequence
 from schedsearch.modulo.result import SearchError
 from schedsearch.modulo.strategies.beginnings import Greedy, HandMade, Simulated
 from schedsearch.modulo.strategies.orders import Annealing, DeviceByDevice, Neighbourhoods, Patterns
+from schedsearch.modulo.strategies.queries import Queries, States
 from schedsearch.modulo.strategies.strategy import Strategy
-
-QUERIES = "queries"
-"""Bisection by questions about all blocks at once, which find and refute periods."""
-
-STATES = "states"
-"""The state-space search that raises the bound of the period."""
 
 STRATEGIES: dict[str, type[Strategy]] = {
     kind.name: kind
@@ -21,7 +16,10 @@ STRATEGIES: dict[str, type[Strategy]] = {
 }
 """Strategies that find repetends, by name, in the order in which they run."""
 
-NAMES = (*STRATEGIES, QUERIES, STATES)
+OF_SCHEDULE = ("hand_made", "turns", "simulated", "samples", "neighbourhoods", Queries.name, States.name)
+"""Names of what makes the whole schedule shorter; see `schedsearch.modulo.finite_schedule`."""
+
+NAMES = tuple(dict.fromkeys((*STRATEGIES, Queries.name, States.name, *OF_SCHEDULE)))
 """What `search.strategies` and `search.without` may name."""
 
 

@@ -212,7 +212,7 @@ def test_the_sweep_over_micro_batches_per_repetend() -> None:
     """V with memory 3: annealing finds two and then three, which meet the bound for any number."""
     result = search(v_shape().with_memory(3), 8, objectives=["period"])
     assert [(t.micro_batches, t.period, t.bound, t.refuted) for t in result.tried] == [
-        (1, None, 7, 6),
+        (1, 8, 7, 6),
         (2, 12, 11, None),
         (3, 16, 16, None),
     ]

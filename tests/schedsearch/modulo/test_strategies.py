@@ -9,7 +9,7 @@ from schedsearch.methods import SearchRequest, find
 from schedsearch.modulo.result import SearchError, Status
 from schedsearch.modulo.search import search
 from schedsearch.modulo.strategies.orders import Annealing
-from schedsearch.modulo.strategies.registry import NAMES, QUERIES, STRATEGIES, chosen
+from schedsearch.modulo.strategies.registry import NAMES, STRATEGIES, chosen
 
 TIGHT = v_shape(4, 1, 3).with_memory(3)
 """Its least period takes three micro-batches per repetend."""
@@ -39,9 +39,9 @@ def test_without_all_there_is_one_block_after_another() -> None:
 
 
 def test_an_object_has_parameters_of_its_own() -> None:
-    made, names = chosen([Annealing(share_of_few=0.2), QUERIES, "greedy"])
+    made, names = chosen([Annealing(share_of_few=0.2), "queries", "greedy"])
     assert [type(each) for each in made] == [Annealing, STRATEGIES["greedy"]]
-    assert made[0].share_of_few == 0.2 and names == {"annealing", QUERIES, "greedy"}
+    assert made[0].share_of_few == 0.2 and names == {"annealing", "queries", "greedy"}
     result = search(TIGHT, 8, work_limit=1.0, strategies=made)
     assert {each.name for each in result.strategies} <= {"annealing", "greedy"}
 

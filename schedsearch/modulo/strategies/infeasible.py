@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from placements import Placement
-from schedsearch.modulo.bisection import Asking
+from schedsearch.modulo.oracle import Oracle
 from schedsearch.solver.effort import OutOfTimeError
 from schedsearch.solver.query import Answer, Query
 from schedsearch.starts.serial import serial_period
@@ -14,21 +14,21 @@ _WORK = 8.0
 """Work of each question on how much memory would do, in units of about a second."""
 
 
-def why_infeasible(placement: Placement, asking: Asking) -> str:
+def why_infeasible(placement: Placement, oracle: Oracle) -> str:
     """Return in one line why a placement has no schedule.
 
     Args:
         placement: Without optimizer blocks, with capacities; one micro-batch alone does not fit these.
-        asking: Solvers to call, in order.
+        oracle: Solver to ask.
     """
     try:
-        needs = list(_needs(placement, asking))
+        needs = list(_needs(placement, oracle))
     except OutOfTimeError:
         needs = ["raise search.memory"]
     return " ".join(["one micro-batch alone does not fit the memory in any order;", *needs])
 
 
-def _needs(placement: Placement, asking: Asking) -> Iterator[str]:
+def _needs(placement: Placement, oracle: Oracle) -> Iterator[str]:
     """Yield what would make it fit: on one device, where that is enough, or else on all."""
     memory = placement.memory
     assert memory is not None, "without capacities everything fits"
@@ -44,7 +44,7 @@ def _needs(placement: Placement, asking: Asking) -> Iterator[str]:
         def fits(more: int) -> bool:
             capacity = [each + more * mark for each, mark in zip(memory, devices, strict=True)]
             query = Query(placement.with_memory(capacity), 1, serial_period(placement))
-            return asking(query, _WORK)[0] is Answer.YES
+            return oracle(query, _WORK)[0] is Answer.YES
 
         if not fits(high):
             return None

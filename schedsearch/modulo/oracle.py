@@ -1,0 +1,96 @@
+"""The one who answers questions: a solver, with a count of what was asked and of the work done."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from schedsearch.modulo.known import Known
+from schedsearch.modulo.result import Objective, Progress, StrategyWork
+from schedsearch.repetend import Repetend
+from schedsearch.solver.effort import Effort
+from schedsearch.solver.query import Answer, Query, Solver
+
+_MIN_WORK = 0.01
+"""Work that a question gets at least, in units of about a second."""
+
+
+@dataclass
+class Oracle:
+    """Puts questions to a solver, counts them, and tells how far it is.
+
+    Attributes:
+        solver: What decides.
+        seed: Of the solver's random choices.
+        began: When the search did, in seconds of `time.monotonic`.
+        effort: What was done, and when to stop.
+        on_progress: Told after each query.
+        queries: How many so far.
+        found_by: Of each objective the least value reported, per micro-batch, and what found it.
+        work: What each strategy cost and brought so far, by objective and name.
+    """
+
+    solver: Solver
+    seed: int
+    began: float
+    effort: Effort
+    on_progress: Callable[[Progress], None]
+    queries: int = 0
+    found_by: dict[Objective, tuple[Fraction, str]] = field(default_factory=dict)
+    work: dict[tuple[Objective, str], StrategyWork] = field(default_factory=dict)
+
+    def __call__(self, query: Query, work: float, seed: int = 0) -> tuple[Answer, Repetend | None]:
+        """Ask once.
+
+        Raises:
+            OutOfTimeError: There is no time for it.
+            KeyboardInterrupt: There was a Ctrl-C.
+        """
+        left_s = self.effort.require_s()
+        self.queries += 1
+        return self.solver(
+            query,
+            timeout_s=left_s,
+            seed=self.seed + seed,
+            work=self.effort.at_most(max(work, _MIN_WORK)),
+            spend=self.effort.spend,
+        )
+
+    def report(self, known: Known, objective: Objective, move: str) -> None:
+        """Tell the caller how far an objective of repetends is, after a move that may have made it less."""
+        self.tell(objective, known.value(objective), known.bound[objective], known.micro_batches, move)
+
+    def tell(self, phase: Objective, best: int, bound: int, micro_batches: int, move: str) -> None:
+        """Tell the caller how far the search is, after a move that may have found something better."""
+        elapsed_s = time.monotonic() - self.began
+        value = Fraction(best, micro_batches if phase is Objective.PERIOD else 1)
+        if phase not in self.found_by or value < self.found_by[phase][0]:
+            self.found_by[phase] = value, move
+        found_by = self.found_by[phase][1]
+        self.on_progress(Progress(phase.value, best, bound, self.queries, elapsed_s, micro_batches, found_by))
+
+    @contextmanager
+    def counted(self, objective: Objective, name: str, value: Callable[[], Fraction | int]) -> Iterator[None]:
+        """Count what is done inside as the work of a strategy, and what it brings.
+
+        Args:
+            objective: What the strategy is to make less.
+            name: Name of the strategy.
+            value: Returns the best value of the objective so far.
+        """
+        spent, before = self.effort.spent, value()
+        try:
+            yield
+        finally:
+            earlier = self.work.get((objective, name), StrategyWork(name, objective))
+            after = min(value(), before)
+            self.work[objective, name] = StrategyWork(
+                name,
+                objective,
+                earlier.work + self.effort.spent - spent,
+                earlier.improvements + (after < before),
+                1 - (1 - earlier.gain) * float(after / before),
+            )

@@ -1,0 +1,117 @@
+"""The search for the period: strategies in rounds of counted work, on one frozen state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from schedsearch.modulo.oracle import Oracle
+from schedsearch.modulo.result import Objective
+from schedsearch.modulo.state import Finding, SearchState
+from schedsearch.modulo.strategies.queries import FIRST_REPETEND, Queries, States, first_repetend
+from schedsearch.modulo.strategies.strategy import Strategy, Turn
+from schedsearch.starts.first_repetends import Start
+
+_SEEDS_OF_ROUND = 1009
+"""Difference between the seeds of two consecutive rounds."""
+
+
+class Rounds:
+    """Runs strategies in rounds; a Ctrl-C leaves what is known until then.
+
+    Attributes:
+        state: What is known of the period; the next round begins with it.
+        oracle: Solver to ask.
+    """
+
+    def __init__(
+        self, state: SearchState, oracle: Oracle, strategies: Sequence[Strategy], uses: Collection[str]
+    ) -> None:
+        """Begin with what is known without a search.
+
+        Args:
+            state: That.
+            oracle: Solver to ask.
+            strategies: What finds repetends, in the order in which they run.
+            uses: Names of all strategies, these and those that ask about all blocks.
+        """
+        self.state = state
+        self.oracle = oracle
+        self._strategies = strategies
+        self._queries = Queries() if Queries.name in uses or state.before else None
+        self._states = States() if States.name in uses else None
+
+    def begin(self, work: float = math.inf) -> None:
+        """Find some repetend, and make nothing of it less; say why where there is none."""
+        if 1 not in self.state.repetends:
+            self.take(FIRST_REPETEND, first_repetend(self.state, self.oracle, work))
+
+    def run(self, until: float) -> None:
+        """Run one round, until so much work is done.
+
+        Raises:
+            OutOfTimeError: The limit of time or of work is reached.
+            KeyboardInterrupt: There was a Ctrl-C.
+        """
+        many, before, is_first = self.state.has_many_blocks, bool(self.state.before), self.state.round == 1
+        if many and not before:
+            self._run(Turn.FIRST, until)
+            if self.state.is_proved:
+                return
+        queries_end = self._end_of_queries(until, is_first)
+        self.begin(queries_end - self.oracle.effort.spent)
+        if self.state.best is None:
+            return
+        strategies_first = many or is_first
+        if not before and not self._meets_bound(queries_end) and strategies_first:
+            self._run(Turn.USUAL, queries_end)
+        self._ask(queries_end)
+        if not before and not strategies_first:
+            self._run(Turn.USUAL, until)
+        if not before:
+            self._run(Turn.LAST, until)
+        seed = self.state.seed + _SEEDS_OF_ROUND
+        self.state = replace(self.state, round=self.state.round + 1, seed=seed)
+
+    def _end_of_queries(self, until: float, is_first: bool) -> float:
+        """Return at how much work to end asking about all blocks, as other strategies follow."""
+        state, turn = self.state, Turn.LAST if self.state.has_many_blocks else Turn.USUAL
+        if state.before or (is_first and not state.has_many_blocks):
+            return self.oracle.effort.share(until, 1.0)
+        kept = sum(each.share_kept for each in self._strategies if each.turn is turn)
+        return self.oracle.effort.share(until, 1.0 - kept)
+
+    def _run(self, turn: Turn, until: float) -> None:
+        """Run the strategies of a turn; of few blocks the first ones run with the usual ones."""
+        turns = {turn} | ({Turn.FIRST} if turn is Turn.USUAL and not self.state.has_many_blocks else set())
+        for strategy in self._strategies:
+            if self.state.is_proved:
+                return
+            if strategy.turn in turns and (share := strategy.share(self.state)):
+                end = self.oracle.effort.share(until, share if turn is not Turn.LAST else 1.0)
+                self.take(strategy.name, strategy.run(self.state, self.oracle, end))
+
+    def _meets_bound(self, until: float) -> bool:
+        """Ask shortly whether the period of one micro-batch can meet its bound; return whether it does."""
+        if self._queries is not None:
+            self.take(Queries.name, self._queries.of_bound(self.state, self.oracle, until))
+        return not self.state.known_of(1).is_open(Objective.PERIOD)
+
+    def _ask(self, until: float) -> None:
+        """Ask about all blocks at once, of one micro-batch and of more, and raise the bound."""
+        if self._queries is not None:
+            self.take(Queries.name, self._queries.of_one(self.state, self.oracle, until))
+        if self._states is not None and not self.state.is_proved:
+            self.take(States.name, self._states.run(self.state, self.oracle, until))
+        if self._queries is not None:
+            self.take(Queries.name, self._queries.of_more(self.state, self.oracle, until))
+
+    def take(self, name: str, findings: Iterable[Finding]) -> None:
+        """Take findings, tell of repetends that are better, and count the work as that of a strategy."""
+        with self.oracle.counted(Objective.PERIOD, name, lambda: self.state.rate):
+            for finding in findings:
+                before, self.state = self.state, self.state.taking(finding)
+                if isinstance(finding, Start) and self.state is not before:
+                    known = self.state.of_size[finding.repetend.micro_batches]
+                    self.oracle.report(known, Objective.PERIOD, finding.made_by)

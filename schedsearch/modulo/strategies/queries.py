@@ -1,0 +1,120 @@
+"""Strategies that ask about all blocks at once: a first repetend, ever shorter ones, and proofs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from schedsearch.bounds.load_and_path import least_period
+from schedsearch.modulo.oracle import Oracle
+from schedsearch.modulo.result import Objective, Status
+from schedsearch.modulo.state import Failure, Finding, SearchState
+from schedsearch.modulo.strategies.bisection import Bisection
+from schedsearch.modulo.strategies.infeasible import why_infeasible
+from schedsearch.solver.query import Answer, Query
+from schedsearch.starts.first_repetends import Start
+from schedsearch.starts.serial import serial_period, serial_repetend
+from schedsearch.state_space import least_period as least_period_of_states
+from schedsearch.state_space.min_cycle_ratio import MOST_STATES
+
+_WORK_OF_STATE = 4e-6
+"""Units of work to look at a state."""
+
+
+FIRST_REPETEND = "one block after another"
+"""Name of what finds the first repetend, which no search is without."""
+
+
+def first_repetend(state: SearchState, oracle: Oracle, work: float) -> Iterator[Finding]:
+    """Find some repetend of one micro-batch: one block after another, or what the solver finds.
+
+    Args:
+        state: What is known of the period.
+        oracle: Solver to ask where nothing runs one block after another.
+        work: Of the question.
+    """
+    placement, answer = state.placement, Answer.YES
+    if (repetend := serial_repetend(placement)) is None:
+        answer, repetend = oracle(Query(placement, 1, serial_period(placement)), work)
+    if repetend is not None:
+        yield Start(repetend.with_least_period(least_period(placement, 1)), FIRST_REPETEND)
+    elif answer is Answer.NO:
+        yield Failure(Status.INFEASIBLE, "")  # should the reason not be found in time
+        yield Failure(Status.INFEASIBLE, why_infeasible(placement, oracle))
+
+
+@dataclass
+class Queries:
+    """Bisects the period by questions about all blocks at once, which find and refute periods.
+
+    Attributes:
+        share_of_one: Share of the work that one micro-batch per repetend gets where more may follow.
+    """
+
+    name: ClassVar[str] = "queries"
+    share_of_one: float = 0.6
+    _of_size: defaultdict[int, dict[tuple[Objective, int], float]] = field(
+        default_factory=lambda: defaultdict(dict), init=False, repr=False
+    )
+
+    def of_bound(self, state: SearchState, oracle: Oracle, until: float) -> Iterator[Finding]:
+        """Ask shortly whether the period of one micro-batch can meet its bound."""
+        return self._of(1, oracle).look_at_bound(state.known_of(1), self._end_of_one(state, oracle, until))
+
+    def of_one(self, state: SearchState, oracle: Oracle, until: float) -> Iterator[Finding]:
+        """Make the period of one micro-batch less, after the objectives before it."""
+        known = state.known_of(1) if state.before else state.to_beat(1)
+        end = self._end_of_one(state, oracle, until)
+        return self._of(1, oracle).minimise_in_turn(known, (*state.before, Objective.PERIOD), end)
+
+    def of_more(self, state: SearchState, oracle: Oracle, until: float) -> Iterator[Finding]:
+        """Make the period of more micro-batches less, where that beats the best."""
+        larger = [size for size in state.sizes if size > 1]
+        for i, size in enumerate(larger):
+            if state.best is None or state.is_proved or oracle.effort.spent >= until:
+                return
+            end = oracle.effort.share(until, 1 / (len(larger) - i))
+            for known in self._of(size, oracle).minimise(state.to_beat(size), Objective.PERIOD, end):
+                state = state.taking(known)
+                yield known
+
+    def _end_of_one(self, state: SearchState, oracle: Oracle, until: float) -> float:
+        return oracle.effort.share(until, 1.0 if state.sizes == (1,) else self.share_of_one)
+
+    def _of(self, size: int, oracle: Oracle) -> Bisection:
+        return Bisection(oracle, self._of_size[size])
+
+
+@dataclass
+class States:
+    """Raises the bound to what the state-space search proves, where there are few enough states.
+
+    Attributes:
+        share: Share of the work left that it gets.
+    """
+
+    name: ClassVar[str] = "states"
+    share: float = 0.2
+    _looked_at: int = field(default=0, init=False, repr=False)
+
+    def run(self, state: SearchState, oracle: Oracle, until: float) -> Iterator[Finding]:
+        """Yield a greater bound, if there is one."""
+        assert state.best is not None
+        earlier, effort = state.least_period, oracle.effort
+        if earlier is not None and len(earlier.devices) == state.placement.num_devices:
+            return  # that of all devices together
+        most = min(MOST_STATES, int((until - effort.spent) * self.share / _WORK_OF_STATE))
+        if most <= self._looked_at:
+            return
+        found = least_period_of_states(
+            state.placement,
+            known=state.best.period_per_micro_batch,
+            time_limit_s=effort.require_s(),
+            most_states=most,
+        )
+        self._looked_at = most
+        effort.spend(most * _WORK_OF_STATE)
+        if found is not None and (earlier is None or found.ticks >= earlier.ticks):
+            yield found
