@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from fractions import Fraction
 
 from placements.shapes import v_shape
-from schedsearch.modulo.annealing import annealed
 from schedsearch.modulo.search import search
-from schedsearch.solver.effort import Effort
-from schedsearch.starts.serial import serial_repetend
 
 
 class CpuClock:
@@ -35,6 +31,4 @@ def load_solvers() -> None:
     placement = v_shape(2).with_memory(1)
     for solver in ("z3", "cpsat"):
         search(placement, 2, solver=solver, time_limit_s=0.2)
-    serial = serial_repetend(placement)
-    assert serial is not None
-    list(annealed({1: serial}, (1,), Fraction(0), Effort(), until=0.0))
+    search(v_shape(4).with_memory(3), 4, strategies=["annealing"], objectives=["period"], work_limit=1e-6)

@@ -8,9 +8,7 @@ read:
 - `known`: what is known of the repetends of one size, and the next query.
 - `oracle`: the solver that is asked, with a count of the questions and of the work.
 - `given`: what a caller begins with, on the placement that is searched.
-- `critical_swaps`: steps from one order to the next, compiled.
-- `annealing`: the best order that such steps lead to.
-- `many_blocks`: what finds shorter periods where whole repetends are too large a question.
+- `many_blocks`: a search from device to device, for rings under tight memory.
 - `state`: what is known of the period of all sizes, as one frozen record.
 - `strategies`: these and others by name, as objects whose findings make the next state.
 - `rounds`: the search for the period, strategies in rounds of counted work.

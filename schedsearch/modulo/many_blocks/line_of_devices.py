@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placements import Placement
-from schedsearch.modulo.many_blocks.shifted_model import ShiftedPattern
+from schedsearch.modulo.strategies.shifted_model import ShiftedPattern
 
 
 class Step(NamedTuple):

@@ -8,16 +8,17 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searching import oracle, state_of
 from strategies import placements as random_placements
 
 from experiments.benchmarks.instances.instance_file import read_instances
 from placements import Placement
 from placements.shapes import loop_shape, v_shape
 from schedsearch.baselines import one_f_one_b, v_min
-from schedsearch.bounds.load_and_path import load_bound, period_bound
+from schedsearch.bounds.load_and_path import load_bound
 from schedsearch.bounds.memory_need import minimum_memory
-from schedsearch.modulo.many_blocks.segments import Segment, Segments
-from schedsearch.modulo.many_blocks.shorten_period import shorten_period
+from schedsearch.modulo.strategies.neighbourhoods import Neighbourhoods
+from schedsearch.modulo.strategies.segments import Segment, Segments
 from schedsearch.repetend import Repetend
 from schedsearch.solver.effort import Effort
 from schedsearch.solver.interrupts import Interrupts
@@ -29,9 +30,9 @@ from schedsearch.validate import validate
 
 def shortened(repetend: Repetend, work: float = 60.0, most: int = 5, seed: int = 0) -> list[Repetend]:
     """Return the first repetends that neighbourhoods give."""
-    bound = period_bound(repetend.placement)
-    found = shorten_period(repetend, bound, Effort(), until=work, seed=seed)
-    return list(itertools.islice(found, most))
+    state = state_of(repetend.placement, repetend, (repetend.micro_batches,), seed=seed)
+    found = Neighbourhoods().run(state, oracle(), until=work)
+    return [start.repetend for start in itertools.islice(found, most)]
 
 
 def best_simulated(placement: Placement, *sizes: int) -> Repetend | None:

@@ -7,6 +7,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searching import oracle, state_of
 from strategies import placements as random_placements
 
 from experiments.benchmarks.search.random_placements import random_placement
@@ -14,10 +15,9 @@ from placements import Placement
 from placements.shapes import k_shape, nn_shape, v_shape
 from schedsearch.bounds.load_and_path import period_bound
 from schedsearch.bounds.memory_need import minimum_memory
-from schedsearch.modulo.annealing import annealed
 from schedsearch.modulo.search import search
+from schedsearch.modulo.strategies.annealing import Annealing
 from schedsearch.repetend import Repetend
-from schedsearch.solver.effort import Effort
 from schedsearch.solver.interrupts import Interrupts
 from schedsearch.starts.serial import serial_repetend
 from schedsearch.validate import validate
@@ -29,8 +29,8 @@ def all_annealed(placement: Placement, sizes: tuple[int, ...] = (1,), work: floa
     if first is None:
         return []
     first = first.with_least_period()
-    found = annealed({1: first}, sizes, period_bound(placement), Effort(), until=work)
-    return [first, *found]
+    found = Annealing().run(state_of(placement, first, sizes), oracle(), until=work)
+    return [first, *(start.repetend for start in found)]
 
 
 @settings(max_examples=40, deadline=None)
@@ -81,9 +81,8 @@ def test_the_same_seed_gives_the_same_repetends() -> None:
     placement = random_placement("waves", 0)
     first = serial_repetend(placement)
     assert first is not None
-    one, again = (
-        list(annealed({1: first}, (1,), Fraction(0), Effort(), until=600.0, seed=3)) for _ in range(2)
-    )
+    state = state_of(placement, first, bound=Fraction(0), seed=3)
+    one, again = (list(Annealing().run(state, oracle(), until=600.0)) for _ in range(2))
     assert one == again and one
 
 

@@ -4,36 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searching import oracle, state_of
 
 from experiments.benchmarks.instances.instance_file import read_instances
 from placements import Placement
 from placements.shapes import k_shape, loop_shape, nn_shape, v_shape, wave_shape
 from schedsearch.baselines import v_min
 from schedsearch.bounds.load_and_path import period_bound
-from schedsearch.modulo import annealing
-from schedsearch.modulo.many_blocks import device_beam
-from schedsearch.modulo.many_blocks.shifted_model import ShiftedPattern, decide_shifted
-from schedsearch.modulo.many_blocks.shifted_patterns import ShiftedPatterns
 from schedsearch.modulo.result import Progress
 from schedsearch.modulo.search import search
+from schedsearch.modulo.strategies.patterns import Patterns
+from schedsearch.modulo.strategies.shifted_model import ShiftedPattern, decide_shifted
 from schedsearch.repetend import Repetend
 from schedsearch.solver.budget import SolverBudget
-from schedsearch.solver.effort import Effort
 from schedsearch.solver.interrupts import Interrupts
 from schedsearch.starts.steady_state import steady_state
 from schedsearch.validate import validate
 
 
-def patterns(placement: Placement, known: Fraction | None = None, work: float = 60.0) -> list[Repetend]:
+def patterns(placement: Placement, work: float = 60.0) -> list[Repetend]:
     """Return the repetends that patterns give, until nothing shorter is left or the work is done."""
-    bound = period_bound(placement)
-    found = ShiftedPatterns(placement).shorter(bound, known or 2 * bound, Effort(), until=work)
-    return [repetend for _, repetend in found]
+    return [start.repetend for start in Patterns().run(state_of(placement), oracle(), until=work)]
 
 
 def instance(name: str) -> Placement:
@@ -63,7 +58,7 @@ def test_it_finds_what_v_min_has() -> None:
     placement = instance("wave_32x96_gpt_6b_min")
     made = steady_state(v_min(placement, 128), 1)
     assert made is not None
-    found = patterns(placement, Fraction(made.period) * 11 / 10)[-1]
+    found = patterns(placement)[-1]
     assert found.period <= made.period * 1.003
     validate(found.unroll(96))
 
@@ -71,7 +66,7 @@ def test_it_finds_what_v_min_has() -> None:
 def test_it_beats_what_smaller_groups_of_interleaved_1f1b_have() -> None:
     """At 3/4 of its memory a loop's period is above the load by two transfers, where that was 3.4 %."""
     placement = instance("loop2_16x48_gpt_14b_three_quarters")
-    assert patterns(placement, Fraction(32000))[-1].period == placement.load(0) + 2 * 377
+    assert patterns(placement)[-1].period == placement.load(0) + 2 * 377
 
 
 def test_it_says_that_no_pattern_has_a_period() -> None:
@@ -124,10 +119,8 @@ class _FoundError(Exception):
     """Ends a search once a pattern is its best."""
 
 
-def test_a_search_says_that_a_pattern_was_best(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_says_that_a_pattern_was_best() -> None:
     """Of a loop, where orders are not found from device to device, which are better, nor annealed."""
-    monkeypatch.setattr(device_beam.DeviceBeams, "shorter", lambda *_: iter(()))
-    monkeypatch.setattr(annealing, "annealed", lambda *_: iter(()))
     placement = instance("loop2_16x48_gpt_14b_three_quarters")
 
     def end(progress: Progress) -> None:
@@ -136,4 +129,4 @@ def test_a_search_says_that_a_pattern_was_best(monkeypatch: pytest.MonkeyPatch) 
             raise _FoundError
 
     with pytest.raises(_FoundError):
-        search(placement, 48, time_limit_s=600.0, on_progress=end)
+        search(placement, 48, work_limit=600.0, on_progress=end, without=["device_by_device", "annealing"])

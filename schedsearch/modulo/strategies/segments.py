@@ -1,4 +1,4 @@
-"""The parts of a repetend that are ordered anew while the rest keeps its order: a segment of some devices."""
+"""The parts of a repetend that a solver orders anew while the rest keeps its order: segments of devices."""
 
 from __future__ import annotations
 
@@ -8,8 +8,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from schedsearch.graph import Edge, numbered
+from schedsearch.model import rules
+from schedsearch.model.cpsat_model import CpSatModel
+from schedsearch.model.memory_precedence import checks
+from schedsearch.model.variables import Variables
 from schedsearch.repetend import Cycle, Repetend, input_edges
 from schedsearch.schedule import Instance
+from schedsearch.solver.budget import SolverBudget
+from schedsearch.solver.cpsat import solve, within
+from schedsearch.solver.query import Answer
 
 
 @dataclass(frozen=True)
@@ -168,3 +175,46 @@ class Segments:
         }
         rounds = {instance: (first[at] - first[instance]) // repetend.period for instance in memory}
         return sum(memory[instance] * rounds[instance] for instance in memory) - memory[at]
+
+
+def order_anew(segments: Segments, period: int, budget: SolverBudget) -> Repetend | None:
+    """Return a repetend of a period, or less, that differs in the order of the segments' blocks alone.
+
+    Within a segment each pair of blocks is in one order or the other; what was before the segment stays
+    before it. So everything is a job shop on the clock of round 0, in which a period that is given only
+    shifts the constraints between rounds, and memory is that before the segment and a sum over the pairs.
+
+    Returns:
+        The repetend, with the least period of its order; None where the solver finds none.
+
+    Raises:
+        KeyboardInterrupt: The solver was interrupted from the keyboard.
+    """
+    repetend = segments.repetend
+    placement, first = repetend.placement, repetend.first_starts
+    model = CpSatModel()
+    last = max(first.values()) + 4 * period
+    start = {instance: model.new_int_var(0, last, f"start {instance}") for instance in first}
+    for instance, ticks in first.items():
+        model.add_hint(start[instance], ticks)
+    everything = Variables(model, placement, start, first)
+    for edge in segments.edges()[0]:
+        if edge.source != edge.target:
+            everything.wait(edge.source, edge.target, edge.ticks - edge.rounds * period)
+    for device, segment in segments.free.items():
+        here = segments.around(device)[: segment.number]
+        free = Variables(
+            model,
+            placement,
+            {instance: start[instance] + round_ * period for instance, round_ in here},
+            {instance: first[instance] + round_ * repetend.period for instance, round_ in here},
+            {device: segments.held_before(device)},
+        )
+        rules.run_one_at_a_time(free, device)
+        for check in checks(placement, device):
+            rules.count_memory(free, check)
+    solver = within(budget)
+    if solve(solver, model, budget.spend) is not Answer.YES:
+        return None
+    found = {instance: solver.value(variable) for instance, variable in start.items()}
+    return Repetend.from_first_starts(placement, repetend.micro_batches, period, found).with_least_period()

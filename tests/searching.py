@@ -1,0 +1,31 @@
+"""States of a search and an oracle, for tests of single strategies."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from placements import Placement
+from schedsearch.bounds.load_and_path import period_bound
+from schedsearch.modulo.oracle import Oracle
+from schedsearch.modulo.state import SearchState
+from schedsearch.repetend import Repetend
+from schedsearch.solver.effort import Effort
+from schedsearch.solver.portfolio import SOLVERS
+from schedsearch.starts.first_repetends import Start
+
+
+def state_of(
+    placement: Placement,
+    repetend: Repetend | None = None,
+    sizes: tuple[int, ...] = (1,),
+    bound: Fraction | None = None,
+    seed: int = 0,
+) -> SearchState:
+    """Return the state of a search that knows one repetend."""
+    state = SearchState(placement, sizes, period_bound(placement) if bound is None else bound, seed=seed)
+    return state if repetend is None else state.taking(Start(repetend, "test"))
+
+
+def oracle() -> Oracle:
+    """Return an oracle without limits, which has done nothing."""
+    return Oracle(SOLVERS["portfolio"](), 0, 0.0, Effort(), lambda _: None)
