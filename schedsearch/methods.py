@@ -12,9 +12,9 @@ from typing import Any
 
 from placements import Placement
 from placements.placement_file import placement_to_dict
-from schedsearch.modulo.given import BeginWith, plain_orders
 from schedsearch.modulo.result import Progress, SearchError, SearchResult
 from schedsearch.modulo.search import OBJECTIVES, search, seconds_of
+from schedsearch.modulo.starting_point import BeginWith, plain_orders
 
 Report = Callable[[Progress], None]
 """What is told how far a search is."""

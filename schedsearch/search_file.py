@@ -8,13 +8,13 @@ from typing import Any
 from placements import Placement
 from placements.plain_data import Field, plain
 from schedsearch.modulo.result import (
+    Attempt,
     EndedBy,
     InFlightPeriod,
     Objective,
     SearchResult,
     Status,
     StrategyWork,
-    Tried,
 )
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
@@ -76,7 +76,7 @@ def search_from_dict(
         device_span_bound=data["device_span_bound"].whole(),
         queries=search["queries"].whole(),
         seconds=data["search_seconds"].number(),
-        tried=search["tried"].typed(tuple[Tried, ...], {}),
+        tried=search["tried"].typed(tuple[Attempt, ...], {}),
         ended_by=EndedBy(search["ended_by"].choice(tuple(EndedBy))),
         reason=str(search["reason"].value),
         sizes=search["sizes"].whole_numbers(),

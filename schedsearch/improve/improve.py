@@ -85,7 +85,7 @@ class RoundBudget:
 
 
 @dataclass(frozen=True)
-class Improved:
+class ImprovedSchedule:
     """A schedule and what is proved of it.
 
     Attributes:
@@ -115,7 +115,7 @@ def improve(
     seed: int = 0,
     on_progress: Callable[[int, int, str], None] | None = None,
     first_round: RoundBudget = RoundBudget(),
-) -> Improved:
+) -> ImprovedSchedule:
     """Shorten a schedule by ordering its blocks anew, and bound how short one can be.
 
     Args:
@@ -134,7 +134,7 @@ def improve(
     running = Improvement(schedule, effort, objective, bound, seed, on_progress, first_round)
     with INTERRUPTS.answered() as ending, contextlib.suppress(OutOfTimeError):
         running.go_on()
-    return Improved(validate(running.best), running.value, running.bound, ending.interrupted)
+    return ImprovedSchedule(validate(running.best), running.value, running.bound, ending.interrupted)
 
 
 class Improvement:

@@ -5,9 +5,9 @@ read:
 
 - `result`: what a search is asked to make least, tells and answers.
 - `progress`: bars on standard error that show how far a search is.
-- `known`: what is known of the repetends of one size, and the next query.
+- `knowledge`: what is known of the repetends of one size, and the next query.
 - `oracle`: the solver that is asked, with a count of the questions and of the work.
-- `given`: what a caller begins with, on the placement that is searched.
+- `starting_point`: what a caller begins with, on the placement that is searched.
 - `many_blocks`: a search from device to device, for rings under tight memory.
 - `state`: what is known of the period of all sizes, as one frozen record.
 - `strategies`: these and others by name, as objects whose findings make the next state.

@@ -18,7 +18,7 @@ from schedsearch.baselines import applicable
 from schedsearch.improve import neighbourhood
 from schedsearch.improve.improve import improve
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.known import Known
+from schedsearch.modulo.knowledge import Knowledge
 from schedsearch.modulo.oracle import Oracle
 from schedsearch.modulo.result import VALUE, Objective, Progress, SearchResult
 from schedsearch.modulo.search import OBJECTIVES
@@ -149,7 +149,7 @@ class _Candidates:
 
     def _samples(self, best: Repetend) -> Iterator[Candidate | None]:
         """Yield samples of the repetend, unrolled and shortened, until nothing new comes."""
-        known = Known.without_search(best.placement, best.micro_batches)
+        known = Knowledge.without_search(best.placement, best.micro_batches)
         known = replace(known, repetend=best, limit=self.limit)
         began = time.monotonic()
         samplers = [

@@ -12,10 +12,10 @@ from placements import Placement
 from schedsearch.improve.improve import NEIGHBOURHOODS, QUERIES, STATES, Improvement
 from schedsearch.improve.objective import FiniteObjective
 from schedsearch.metrics import total_slack
-from schedsearch.modulo.given import GIVEN
-from schedsearch.modulo.known import Known
+from schedsearch.modulo.knowledge import Knowledge
 from schedsearch.modulo.oracle import Oracle
 from schedsearch.modulo.result import FINITE, Objective
+from schedsearch.modulo.starting_point import GIVEN
 from schedsearch.modulo.strategies.bisection import Bisection
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, with_optimizer
@@ -93,7 +93,7 @@ class FiniteSchedule:
         self.effort = oracle.effort
         self.uses = uses
         self.bound = self._goal.bound(placement, num_micro_batches)
-        self.known: Known | None = None
+        self.known: Knowledge | None = None
         self.polished = False
         self._closed = False  # whether the objectives before the schedule's own can become no less
         self._samples = _Samples()
@@ -110,7 +110,7 @@ class FiniteSchedule:
     def _goal(self) -> FiniteObjective:
         return FINITE[self.objective]
 
-    def begin_with(self, known: Known, is_searched: bool) -> None:
+    def begin_with(self, known: Knowledge, is_searched: bool) -> None:
         """Take another repetend, of a shorter period, for what is still to be done.
 
         Args:
@@ -254,7 +254,7 @@ class FiniteSchedule:
             if self._within == self.placement:
                 self.bound = max(self.bound, self._improvement.bound)
 
-    def _keep_within(self, known: Known) -> None:
+    def _keep_within(self, known: Knowledge) -> None:
         """Begin anew where the repetend has come to hold less memory, since the schedule may hold no more."""
         within = self._limited(known)
         if within == self._within:
@@ -273,7 +273,7 @@ class FiniteSchedule:
             if name in self.uses
         }
 
-    def _limited(self, known: Known) -> Placement:
+    def _limited(self, known: Knowledge) -> Placement:
         """Return the whole placement with no more memory than a repetend came to hold."""
         memory = known.limited_placement().memory
         return self.placement if memory is None else self.placement.with_memory(memory)
@@ -317,13 +317,13 @@ class FiniteSchedule:
             self.effort.spend(len(schedule.blocks) * _WORK_OF_BLOCK)
             yield "micro-batches in turns", schedule
 
-    def _given_within(self, known: Known) -> Iterator[Schedule]:
+    def _given_within(self, known: Knowledge) -> Iterator[Schedule]:
         """Yield what the caller gave, if it keeps what earlier objectives reached."""
         if self.given is not None and Objective.LATENCY not in known.limit:
             with contextlib.suppress(InvalidScheduleError):  # it needs more memory
                 yield validate(self.given.under(known.limited_placement()))
 
-    def best(self, known: Known) -> Schedule:
+    def best(self, known: Knowledge) -> Schedule:
         """Return the shortest valid schedule found: unrolled, shortened, or what the caller gave.
 
         Args:

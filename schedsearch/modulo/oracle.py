@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from schedsearch.modulo.known import Known
+from schedsearch.modulo.knowledge import Knowledge
 from schedsearch.modulo.result import Objective, Progress, StrategyWork
 from schedsearch.repetend import Repetend
 from schedsearch.solver.effort import Effort
@@ -59,7 +59,7 @@ class Oracle:
             spend=self.effort.spend,
         )
 
-    def report(self, known: Known, objective: Objective, move: str) -> None:
+    def report(self, known: Knowledge, objective: Objective, move: str) -> None:
         """Tell the caller how far an objective of repetends is, after a move that may have made it less."""
         self.tell(objective, known.value(objective), known.bound[objective], known.micro_batches, move)
 

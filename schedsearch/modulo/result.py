@@ -115,7 +115,7 @@ def proved_text(*subjects: str) -> str:
 
 
 @dataclass(frozen=True)
-class Tried:
+class Attempt:
     """What is known of one number of micro-batches per repetend.
 
     Attributes:
@@ -208,7 +208,7 @@ class SearchResult(Shown):
     makespan_bound: int
     queries: int
     seconds: float
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[Attempt, ...] = ()
     ended_by: EndedBy = EndedBy.PROOF
     reason: str = ""
     sizes: tuple[int, ...] = (1,)

@@ -16,7 +16,6 @@ from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import require_capacity
 from schedsearch.graph.compiling import told_of_compilations
 from schedsearch.modulo.finite_schedule import FiniteSchedule
-from schedsearch.modulo.given import GIVEN, BeginWith, Given, given_on
 from schedsearch.modulo.oracle import Oracle
 from schedsearch.modulo.result import (
     FINITE,
@@ -28,6 +27,7 @@ from schedsearch.modulo.result import (
     Status,
 )
 from schedsearch.modulo.rounds import Rounds
+from schedsearch.modulo.starting_point import GIVEN, BeginWith, StartingPoint, starting_point_on
 from schedsearch.modulo.state import SearchState
 from schedsearch.modulo.strategies.registry import chosen
 from schedsearch.modulo.strategies.strategy import Strategy
@@ -107,7 +107,7 @@ def search(
             5, 10, 20, ... units: with such a limit, each objective has had its share.
         seed: Of the random choices, 0 to a million.
         begin_with: A schedule, or what another search found: the answer is then no worse than this one is
-            with the options given here. See `schedsearch.modulo.given.given_on`.
+            with the options given here. See `schedsearch.modulo.starting_point.starting_point_on`.
         strategies: What the period is searched with: names of `schedsearch.modulo.strategies.registry`, or
             objects of one's own, in the order in which they run; None for all.
         without: Names of strategies to leave out.
@@ -133,7 +133,9 @@ def search(
         most_micro_batches_per_repetend=most_micro_batches_per_repetend,
     )
     require_capacity(placement)
-    given = Given() if begin_with is None else given_on(placement, num_micro_batches, begin_with)
+    given = (
+        StartingPoint() if begin_with is None else starting_point_on(placement, num_micro_batches, begin_with)
+    )
     sizes: Sequence[int] = range(1, most_micro_batches_per_repetend + 1)
     if micro_batches_per_repetend is not None:
         sizes = (micro_batches_per_repetend,)

@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from placements import Placement
-from schedsearch.modulo.known import Known
-from schedsearch.modulo.result import Objective, Status, Tried
+from schedsearch.modulo.knowledge import Knowledge
+from schedsearch.modulo.result import Attempt, Objective, Status
 from schedsearch.repetend import Repetend
 from schedsearch.starts.first_repetends import Start
 from schedsearch.starts.serial import serial_period
@@ -30,7 +30,7 @@ class Failure(NamedTuple):
 
 NOT_FOUND = Failure(Status.UNKNOWN, "no schedule was found in the time given; raise search.time_limit_s")
 
-Finding = Start | Known | LeastPeriod | Failure
+Finding = Start | Knowledge | LeastPeriod | Failure
 """What a strategy may find: a repetend, an answer of a solver, a bound, or that there is no schedule."""
 
 
@@ -55,7 +55,7 @@ class SearchState:
     sizes: tuple[int, ...]
     period_bound: Fraction
     before: tuple[Objective, ...] = ()
-    of_size: Mapping[int, Known] = field(default_factory=dict)
+    of_size: Mapping[int, Knowledge] = field(default_factory=dict)
     least_period: LeastPeriod | None = None
     failure: Failure = NOT_FOUND
     seed: int = 0
@@ -78,7 +78,7 @@ class SearchState:
         return {size: repetend for size, repetend in found.items() if repetend is not None}
 
     @cached_property
-    def best(self) -> Known | None:
+    def best(self) -> Knowledge | None:
         """What is known of the best repetend, of as many micro-batches as are asked for; None before one."""
         if len(self.sizes) > 1:
             return min((self.of_size[size] for size in self.repetends), key=self.quality, default=None)
@@ -117,13 +117,13 @@ class SearchState:
         return tuple(sorted({*self.sizes, *best}))
 
     @property
-    def tried(self) -> tuple[Tried, ...]:
+    def tried(self) -> tuple[Attempt, ...]:
         """What is known of each number that counts and was tried."""
         found = {size: known for size, known in self.of_size.items() if size in self.counted_sizes}
         if self.best is not None:
             found[self.best.micro_batches] = self.best
         return tuple(
-            Tried(
+            Attempt(
                 size,
                 known.repetend.period if known.repetend is not None else None,
                 known.bound[Objective.PERIOD],
@@ -141,7 +141,7 @@ class SearchState:
             return self.period_bound
         return max(self.period_bound, min(tried.values()))
 
-    def quality(self, known: Known) -> tuple[Fraction | int, ...]:
+    def quality(self, known: Knowledge) -> tuple[Fraction | int, ...]:
         """Return what makes one repetend better than another: less, from the first figure on."""
         values = (known.value(objective) for objective in self.before)
         return *values, known.period_per_micro_batch
@@ -152,14 +152,14 @@ class SearchState:
         reached = self.of_size[1].limit if 1 in self.of_size else {}
         return {objective: value for objective, value in reached.items() if objective in self.before}
 
-    def known_of(self, size: int) -> Known:
+    def known_of(self, size: int) -> Knowledge:
         """Return what is known of repetends of a number of micro-batches, within the limits."""
         known = self.of_size.get(size)
         if known is None:
-            known = Known.without_search(self.placement, size, least=self.period_bound)
+            known = Knowledge.without_search(self.placement, size, least=self.period_bound)
         return known if size == 1 else replace(known, limit={**known.limit, **self.limits})
 
-    def to_beat(self, size: int) -> Known:
+    def to_beat(self, size: int) -> Knowledge:
         """Return what is known of repetends of a number of micro-batches that are better than the best."""
         known, best = self.known_of(size), self.best
         if best is None or (size == 1 and len(self.sizes) == 1):
@@ -175,10 +175,10 @@ class SearchState:
                 before = self.known_of(repetend.micro_batches)
                 known = before.beginning_with(repetend)
                 return self if known is before else self._with(known.with_tightened_limits())
-            case Known(repetend=None):  # it was to beat another number of micro-batches
+            case Knowledge(repetend=None):  # it was to beat another number of micro-batches
                 before = self.known_of(finding.micro_batches)
                 return self._with(replace(before, limit=finding.limit).with_proofs_of(finding))
-            case Known():
+            case Knowledge():
                 return self._with(finding)
             case LeastPeriod():
                 bound = max(self.period_bound, finding.ticks)
@@ -186,5 +186,5 @@ class SearchState:
                 return replace(self, period_bound=bound, of_size=of_size, least_period=finding)
         return replace(self, failure=finding)
 
-    def _with(self, known: Known) -> SearchState:
+    def _with(self, known: Knowledge) -> SearchState:
         return replace(self, of_size={**self.of_size, known.micro_batches: known})

@@ -20,7 +20,7 @@ from schedsearch.starts.first_repetends import (
 
 
 @dataclass
-class _Drawn(Strategy):
+class _Supply(Strategy):
     """Goes on with an iterator of repetends, round after round, until there are no more."""
 
     _left: Iterator[Start] | None = field(default=None, init=False, repr=False)
@@ -37,7 +37,7 @@ class _Drawn(Strategy):
 
 
 @dataclass
-class HandMade(_Drawn):
+class HandMade(_Supply):
     """Takes the steady states of schedules made by hand; on a hundred devices that takes a minute."""
 
     name: ClassVar[str] = "hand_made"
@@ -50,7 +50,7 @@ class HandMade(_Drawn):
 
 
 @dataclass
-class Greedy(_Drawn):
+class Greedy(_Supply):
     """Places block after block where memory has room; on 320 devices that takes some seconds."""
 
     name: ClassVar[str] = "greedy"
@@ -63,7 +63,7 @@ class Greedy(_Drawn):
 
 
 @dataclass
-class Simulated(_Drawn):
+class Simulated(_Supply):
     """Folds schedules of an event simulation into repetends, for many blocks.
 
     Attributes:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from schedsearch.modulo.known import Known
+from schedsearch.modulo.knowledge import Knowledge
 from schedsearch.modulo.oracle import Oracle
 from schedsearch.modulo.result import Objective
 from schedsearch.repetend import Repetend
@@ -43,8 +43,8 @@ class Bisection:
     given: dict[tuple[Objective, int], float] = field(default_factory=dict)
 
     def minimise_in_turn(
-        self, known: Known, objectives: Sequence[Objective], until: float
-    ) -> Iterator[Known]:
+        self, known: Knowledge, objectives: Sequence[Objective], until: float
+    ) -> Iterator[Knowledge]:
         """Make one objective after another least, each within what those before it reached.
 
         What an earlier call reached is kept where no more is found now.
@@ -65,7 +65,7 @@ class Bisection:
                 known = kept.with_proofs_of(each) if is_kept else each
                 yield known
 
-    def minimise(self, known: Known, objective: Objective, until: float) -> Iterator[Known]:
+    def minimise(self, known: Knowledge, objective: Objective, until: float) -> Iterator[Knowledge]:
         """Bisect an objective between its bound and the best value, and keep what it reaches as a limit.
 
         A query that gets no answer splits what is open: above it there may be repetends to find, below it
@@ -92,13 +92,13 @@ class Bisection:
         if known.repetend is not None:
             yield known.with_limit(objective)
 
-    def look_at_bound(self, known: Known, until: float) -> Iterator[Known]:
+    def look_at_bound(self, known: Knowledge, until: float) -> Iterator[Knowledge]:
         """Ask once, shortly, whether the period can meet its bound."""
         if known.is_open(Objective.PERIOD):
             bound, work = known.bound[Objective.PERIOD], self._first_slice(until)
             yield self._try(known, Objective.PERIOD, bound, work, until)[1]
 
-    def sample(self, known: Known, span: int | None, seed: int, until: float) -> list[Repetend]:
+    def sample(self, known: Knowledge, span: int | None, seed: int, until: float) -> list[Repetend]:
         """Return some repetend that keeps the limits reached, and the one of its order's least period.
 
         Args:
@@ -121,8 +121,8 @@ class Bisection:
         return min(max(_FIRST_SLICE[0], self._left(until) * _FIRST_SHARE), _FIRST_SLICE[1])
 
     def _descend(
-        self, known: Known, objective: Objective, work: float, until: float
-    ) -> Generator[Known, None, tuple[Known, int | None]]:
+        self, known: Knowledge, objective: Objective, work: float, until: float
+    ) -> Generator[Knowledge, None, tuple[Knowledge, int | None]]:
         """Bisect for a lesser value as if what gets no answer were refuted; return the least such value."""
         low, unknown, in_a_row = known.bound[objective], None, 0
         instances = known.micro_batches * len(known.placement.blocks)
@@ -141,8 +141,8 @@ class Bisection:
         return known, unknown
 
     def _ascend(
-        self, known: Known, objective: Objective, high: int, work: float, until: float
-    ) -> Generator[Known, None, Known]:
+        self, known: Knowledge, objective: Objective, high: int, work: float, until: float
+    ) -> Generator[Knowledge, None, Knowledge]:
         """Bisect for a greater bound below a value that got no answer."""
         while (bound := known.bound[objective]) < min(high, known.value(objective)):
             if self._left(until) <= 0 or self.given.get((objective, bound), 0.0) >= work:
@@ -155,8 +155,8 @@ class Bisection:
         return known
 
     def _try(
-        self, known: Known, objective: Objective, candidate: int, work: float, until: float
-    ) -> tuple[Answer, Known]:
+        self, known: Knowledge, objective: Objective, candidate: int, work: float, until: float
+    ) -> tuple[Answer, Knowledge]:
         """Ask for a value; return the answer, and what is known with the repetend or the proof."""
         if objective is Objective.PERIOD and candidate in known.refuted:
             return Answer.NO, known

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # as it loads OR-Tools, which is slow
 
 
 @dataclass
-class _Open:
+class _PatternState:
     """What is open of one pattern.
 
     Attributes:
@@ -68,7 +68,7 @@ class Patterns(Strategy):
     step: tuple[float, float, float] = (1 / 32, 1 / 8, 1 / 2)
     work: float = 0.5
     growth: float = 1.25
-    _open: list[_Open] | None = field(default=None, init=False, repr=False)
+    _open: list[_PatternState] | None = field(default=None, init=False, repr=False)
 
     def share(self, state: SearchState) -> float:
         """Return the share of a round's work that it gets at most."""
@@ -106,7 +106,7 @@ class Patterns(Strategy):
                 else:
                     each.step, each.work = max(smallest, each.step / 1.5), each.work * self.growth
 
-    def _all_open(self, state: SearchState) -> list[_Open]:
+    def _all_open(self, state: SearchState) -> list[_PatternState]:
         """Return the patterns of a placement."""
         from schedsearch.modulo.strategies.shifted_model import ShiftedPattern
 
@@ -114,7 +114,7 @@ class Patterns(Strategy):
         groups = [number for number in self.devices if self.min_groups * number <= devices]
         patterns = [ShiftedPattern(state.placement, number) for number in groups]
         return [
-            _Open(each, each.load - 1, self.step[1], self.work, state.seed)
+            _PatternState(each, each.load - 1, self.step[1], self.work, state.seed)
             for each in patterns
             if each.applies
         ]

@@ -22,7 +22,7 @@ GIVEN = "what the search began with"
 _REMEDY = "give a schedule of this placement, or leave it out"
 
 
-class Given(NamedTuple):
+class StartingPoint(NamedTuple):
     """What there is to begin with on the placement that is searched.
 
     Attributes:
@@ -34,7 +34,7 @@ class Given(NamedTuple):
     schedule: Schedule | None = None
 
 
-def given_on(placement: Placement, num_micro_batches: int, begin_with: BeginWith) -> Given:
+def starting_point_on(placement: Placement, num_micro_batches: int, begin_with: BeginWith) -> StartingPoint:
     """Return what a search is given, every block as early as the orders let it be.
 
     Times, transfers and memory may be others than those with which it was found. Of another number of
@@ -67,7 +67,7 @@ def given_on(placement: Placement, num_micro_batches: int, begin_with: BeginWith
         reason = f"it has {schedule.num_micro_batches} micro-batches, and no steady state"
     if found is None and repetend is None:
         raise SearchError(f"search.begin_with: it does not run on {here.name}: {reason}; {_REMEDY}")
-    return Given(repetend, found)
+    return StartingPoint(repetend, found)
 
 
 def plain_orders(begin_with: BeginWith) -> dict[str, Any]:

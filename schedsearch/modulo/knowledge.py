@@ -20,7 +20,7 @@ from schedsearch.starts.serial import serial_period
 
 
 @dataclass(frozen=True)
-class Known:
+class Knowledge:
     """The best repetend of a number of micro-batches so far, and what is proved of all of them.
 
     Attributes:
@@ -50,7 +50,7 @@ class Known:
         micro_batches: int,
         cutoff: int | None = None,
         least: Fraction = Fraction(0),
-    ) -> Known:
+    ) -> Knowledge:
         """Return what is known before any query.
 
         Args:
@@ -118,20 +118,20 @@ class Known:
         capacity = self.placement.memory or (most,) * self.placement.num_devices
         return self.placement.with_memory(min(most, each) for each in capacity)
 
-    def beginning_with(self, repetend: Repetend | None) -> Known:
+    def beginning_with(self, repetend: Repetend | None) -> Knowledge:
         """Take a repetend that is known without a search where it is better and keeps the limits."""
         if repetend is None or not self.keeps_limits(repetend):
             return self
         is_better = repetend.period < self.value(Objective.PERIOD)
         return replace(self, repetend=repetend) if is_better else self
 
-    def with_repetend(self, objective: Objective, candidate: int, repetend: Repetend) -> Known:
+    def with_repetend(self, objective: Objective, candidate: int, repetend: Repetend) -> Knowledge:
         """Take a solver's repetend, with the least period of its order where that still reaches the value."""
         least = repetend.with_least_period(least_period(self.placement, self.micro_batches))
         is_as_good = self.keeps_limits(least) and VALUE[objective](least) <= candidate
         return replace(self, repetend=least if is_as_good else repetend).with_tightened_limits()
 
-    def with_tightened_limits(self) -> Known:
+    def with_tightened_limits(self) -> Knowledge:
         """Hold what comes next to what the repetend has, where that is less than what was to be kept."""
         if self.repetend is None:
             return self
@@ -140,7 +140,7 @@ class Known:
         }
         return replace(self, limit=reached)
 
-    def with_refuted(self, objective: Objective, candidate: int) -> Known:
+    def with_refuted(self, objective: Objective, candidate: int) -> Knowledge:
         """Take note that a value cannot be reached."""
         bound, refuted = self.bound[objective], self.refuted
         if self.is_monotone(objective):
@@ -151,21 +151,21 @@ class Known:
                 bound += 1
         return replace(self, bound={**self.bound, objective: bound}, refuted=refuted)
 
-    def with_period_bound(self, period_per_micro_batch: Fraction) -> Known:
+    def with_period_bound(self, period_per_micro_batch: Fraction) -> Knowledge:
         """Take note of ticks per micro-batch that no repetend beats."""
         least = math.ceil(period_per_micro_batch * self.micro_batches)
         bound = max(self.bound[Objective.PERIOD], least)
         return replace(self, bound={**self.bound, Objective.PERIOD: bound})
 
-    def with_limit(self, objective: Objective) -> Known:
+    def with_limit(self, objective: Objective) -> Knowledge:
         """Hold what comes next to the value that an objective reached."""
         return replace(self, limit={**self.limit, objective: self.value(objective)})
 
-    def without_limits(self, objectives: Collection[Objective]) -> Known:
+    def without_limits(self, objectives: Collection[Objective]) -> Knowledge:
         """Hold what comes next to the other limits alone."""
         return replace(self, limit={key: value for key, value in self.limit.items() if key not in objectives})
 
-    def with_proofs_of(self, other: Known) -> Known:
+    def with_proofs_of(self, other: Knowledge) -> Knowledge:
         """Take note of what was proved of as many micro-batches within limits that were no stricter."""
         bound = {objective: max(least, other.bound[objective]) for objective, least in self.bound.items()}
         refuted, seconds = self.refuted | other.refuted, max(self.seconds, other.seconds)
