@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from fractions import Fraction
 
 from placements import Placement
@@ -27,5 +28,5 @@ def state_of(
 
 
 def oracle() -> Oracle:
-    """Return an oracle without limits, which has done nothing."""
-    return Oracle(SOLVERS["portfolio"](), 0, 0.0, Effort(), lambda _: None)
+    """Return an oracle with time enough, which has done nothing."""
+    return Oracle(SOLVERS["portfolio"](), 0, 0.0, Effort(1e6 + time.monotonic()), lambda _: None)
