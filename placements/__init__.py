@@ -3,6 +3,7 @@
 Rooms and files in the order in which to read them; each imports only those above it:
 
     files             files that are whole or absent, and rows as CSV text
+    meaning           fields of records declared once: unit, range and meaning
     plain_data        plain data read field by field, with errors in one line
     spec              the blocks of one micro-batch, the devices they run on, and what they need
     pieces            pieces of a model as blocks: forwards, backwards in reverse, optimizers

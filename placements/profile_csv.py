@@ -6,24 +6,57 @@ are milliseconds and energies millijoules.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
 
 from placements.files import csv_text, write_text
+from placements.meaning import Meaning
 from placements.operating_point import OperatingPoint, ProfileError
-from placements.plain_data import Row, csv_rows, read_csv
+from placements.plain_data import csv_records, keys_of, read_csv
 
-BLOCK_COLUMNS = ("block", "frequency", "time", "energy")
-"""Columns of a profile by block; MHz, s, J."""
+Instruction = Literal["forward", "backward"]
 
-STAGE_COLUMNS = ("stage", "instruction", "frequency", "time", "energy")
-"""Columns of a profile by stage, as Zeus and Perseus write it; MHz, s, J."""
+Frequency = Annotated[int, Meaning("clock", "MHz", min=1)]
+Seconds = Annotated[float, Meaning("time of the block", "s", above=0)]
+Joules = Annotated[float, Meaning("energy of the block on one GPU", "J", min=0)]
 
-RANK_COLUMNS = ("rank", "instruction", "frequency", "avg_time", "avg_energy")
-"""Columns of a profile by process, as Zeus's server writes it, one process for each stage; MHz, s, J."""
 
-_LETTER = {"forward": "F", "backward": "B"}
+@dataclass(frozen=True)
+class BlockRow:
+    """A row of a profile by block."""
+
+    block: Annotated[str, Meaning("name of the block")]
+    frequency: Frequency
+    time: Seconds
+    energy: Joules
+
+
+@dataclass(frozen=True)
+class StageRow:
+    """A row of a profile by stage, as Zeus and Perseus write it, where the placement is a V-shape."""
+
+    stage: Annotated[int, Meaning("number of the stage, whose blocks are `F` and `B` with it", min=0)]
+    instruction: Annotated[Instruction, Meaning("which of the two blocks")]
+    frequency: Frequency
+    time: Seconds
+    energy: Joules
+
+    @property
+    def block(self) -> str:
+        """Name of the block."""
+        return f"{self.instruction[0].upper()}{self.stage}"
+
+
+@dataclass(frozen=True)
+class RankRow(StageRow):
+    """A row of a profile by process, as Zeus's server writes it, one process for each stage."""
+
+    stage: Annotated[int, Meaning("number of the process, for that of a stage", min=0, key="rank")]
+    time: Annotated[float, Meaning("mean time of the block", "s", above=0, key="avg_time")]
+    energy: Annotated[float, Meaning("mean energy of the block on one GPU", "J", min=0, key="avg_energy")]
+
 
 Points = dict[str, tuple[OperatingPoint, ...]]
 """Operating points of each block, by ascending clock."""
@@ -50,7 +83,7 @@ def write_profile_rows(path: Path, rows: Iterable[tuple[str, int | None, float, 
         for block, clock_mhz, time_ms, energy_mj in rows
     ]
     try:
-        write_text(path, csv_text(BLOCK_COLUMNS, lines))
+        write_text(path, csv_text(keys_of(BlockRow), lines))
     except OSError as error:
         raise ProfileError(f"{path}: cannot be written ({error.strerror}); give another path") from None
 
@@ -80,45 +113,11 @@ def points_of_text(text: str) -> Points:
 
 def _points(text: str, ms_per_unit: float, mj_per_unit: float) -> Points:
     """Return the operating points of CSV text whose header is one of the three forms."""
-    forms = BLOCK_COLUMNS, STAGE_COLUMNS, RANK_COLUMNS
     found: dict[str, dict[int, OperatingPoint]] = {}
-    for number, row in csv_rows(text, "block and clock", ProfileError, *forms):
-        block, clock = _block_name(row), _clock(row)
-        time, energy = _cost(row, "time"), _cost(row, "energy")
-        if time == 0:
-            raise ProfileError(
-                f"line {number}, column time: 0 is not above 0; give the seconds the block takes"
-            )
-        points = found.setdefault(block, {})
-        if clock in points:
-            raise ProfileError(f"line {number}: {block} at {clock} MHz is given twice; keep one row")
-        points[clock] = OperatingPoint(clock, time * ms_per_unit, energy * mj_per_unit)
+    rows = csv_records(text, "block and clock", ProfileError, BlockRow, StageRow, RankRow)
+    for number, row in rows:
+        points, clock_mhz = found.setdefault(row.block, {}), row.frequency
+        if clock_mhz in points:
+            raise ProfileError(f"line {number}: {row.block} at {clock_mhz} MHz is given twice; keep one row")
+        points[clock_mhz] = OperatingPoint(clock_mhz, row.time * ms_per_unit, row.energy * mj_per_unit)
     return {block: tuple(points[clock] for clock in sorted(points)) for block, points in found.items()}
-
-
-def _block_name(row: Row) -> str:
-    if "block" in row:
-        return str(row["block"].value)
-    letter = _LETTER[row["instruction"].choice(tuple(_LETTER))]
-    column = "rank" if "rank" in row else "stage"
-    if not re.fullmatch(r"[0-9]+", row[column].value):
-        raise row[column].wrong(f"a {column}", "use 0, 1, 2 ...")
-    return f"{letter}{int(row[column].value)}"
-
-
-def _clock(row: Row) -> int:
-    return int(row["frequency"].figure("a clock", "give whole MHz above 0", 1, _LARGEST, is_whole=True))
-
-
-def _cost(row: Row, column: str) -> float:
-    cell = row[f"avg_{column}" if "rank" in row else column]
-    value = cell.figure()
-    if value < 0:
-        raise cell.wrong("0 or more", "measure it again")
-    if value > _LARGEST or 0 < value < 1 / _LARGEST:
-        raise cell.wrong("in a possible range", "check its unit")
-    return value
-
-
-_LARGEST = 1e9
-"""Seconds, joules or megahertz beyond which a figure is a mistake; likewise below one over it."""

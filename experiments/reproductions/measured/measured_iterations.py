@@ -134,6 +134,6 @@ def _numbers(cell: Field, is_whole: bool = False, most: int | None = None) -> li
         raise cell.mistake(f"has {len(items)} numbers; give {most}")
     if is_whole:
         wanted = "a whole number of 0 or more"
-        return [item.figure(wanted, "give one", 0, _MOST, is_whole=True) for item in items]
+        return [item.whole(wanted, "give one", 0, _MOST) for item in items]
     wanted = f"a number above 0 and at most {_MOST}"
-    return [item.figure(wanted, "give one", math.ulp(0.0), _MOST) for item in items]
+    return [item.number(wanted, "give one", math.ulp(0.0), _MOST) for item in items]

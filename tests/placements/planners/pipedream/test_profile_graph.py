@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from places import SHARED_DATA
 
 from placements.operating_point import ProfileError
+from placements.plain_data import keys_of
 from placements.planners.pipedream import closed_sets as closed_sets_module
 from placements.planners.pipedream.closed_sets import closed_sets
 from placements.planners.pipedream.profile_graph import (
-    COLUMNS,
     ProfiledNode,
     ProfileGraph,
     profile_graph_of_text,
     read_profile_graph,
 )
 
-HEADER = ",".join(COLUMNS)
+HEADER = ",".join(keys_of(ProfiledNode))
 BRANCHES = f"""{HEADER}
 a,Input,500,0,64,0,
 b,"Conv(3, 4)",1,2,8,16,a
@@ -65,10 +65,10 @@ def test_rows_may_stand_in_any_order() -> None:
         (f"{HEADER}\n ,x,1,2,3,4,\n", "line 2, column node: is missing; fill the cell"),
         (
             f"{HEADER}\na,x,-1,2,3,4,\n",
-            "line 2, column forward_ms: '-1' is not a number of 0 or more; give mil",
+            "line 2, column forward_ms: '-1' is not a number from 0 on; give it in ms",
         ),
-        (f"{HEADER}\na,x,1,nan,3,4,\n", "line 2, column backward_ms: 'nan' is not a number of 0 or more"),
-        (f"{HEADER}\na,x,1,2,inf,4,\n", "line 2, column activation_bytes: 'inf' is not .*; give bytes"),
+        (f"{HEADER}\na,x,1,nan,3,4,\n", "line 2, column backward_ms: 'nan' is not a number from 0 on"),
+        (f"{HEADER}\na,x,1,2,inf,4,\n", "line 2, column activation_bytes: 'inf' is not .*; give it in bytes"),
         (f"{HEADER}\na,x,1,2,3,lots,\n", "line 2, column parameter_bytes: 'lots' is not a number"),
         (f"{HEADER}\na,x,1,2,3,4,b\n", "node 'a', column inputs: there is no node 'b'; add it, or remove"),
         (f"{HEADER}\na,x,1,2,3,4,\nb,x,1,2,3,4,a|a\n", "node 'b', column inputs: names a node twice"),
