@@ -1,4 +1,4 @@
-"""Tables of fields in ``files.md``, from the declarations of the records that are read.
+"""Tables of fields in the pages, from the declarations of the records that are read.
 
 ``python docs/field_tables.py`` writes each table anew that stands under a comment with the record's name.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from placements.meaning import table
 
-PAGE = Path(__file__).parent / "files.md"
+PAGES = sorted(Path(__file__).parent.rglob("*.md"))
 
 _TABLE = re.compile(r"^<!-- fields of (\S+) -->\n\n(?:\|.*\n)*\n*", re.MULTILINE)
 
@@ -27,4 +27,5 @@ def _made(found: re.Match[str]) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")

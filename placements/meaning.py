@@ -1,6 +1,6 @@
 """Fields of a record, declared once: name, type, unit, range and meaning, for reading, checks and docs.
 
-A field is declared by its annotation, such as ``Annotated[float, Meaning("time of a forward", "ms", above=0)]``.
+A field is declared by its annotation, such as ``Annotated[float, Meaning("time of a pass", "ms", above=0)]``.
 `placements.plain_data` reads such records from JSON, YAML and CSV; `check` holds the ranges where a record
 is made; `table` is what the docs show. The module does not know any form.
 """
@@ -52,28 +52,25 @@ class Meaning:
         """The limits in words; empty where there are none.
 
         >>> Meaning("", min=1).range, Meaning("", above=0, max=1).range, Meaning("", min=0, max=3).range
-        ('from 1 on', 'above 0, at most 1', 'from 0 to 3')
+        ('1 or more', 'above 0, at most 1', '0 to 3')
         """
-        low = f"from {self.min:g}" if self.min > -math.inf else ""
-        if self.above > -math.inf:
-            low = f"above {self.above:g}"
-        if self.max < math.inf and self.min > -math.inf:
-            return f"{low} to {self.max:g}"
-        high = f"at most {self.max:g}" if self.max < math.inf else ""
-        if self.below < math.inf:
-            high = f"below {self.below:g}"
-        if low and not high and self.min > -math.inf:
-            return f"{low} on"
-        return ", ".join(filter(None, (low, high)))
+        if self.min > -math.inf:
+            return f"{self.min:g} to {self.max:g}" if self.max < math.inf else f"{self.min:g} or more"
+        limits = (("above", self.above), ("below", self.below), ("at most", self.max))
+        return ", ".join(f"{word} {limit:g}" for word, limit in limits if math.isfinite(limit))
 
     def wanted(self, kind: Any) -> str:
         """Return in words which values a field of a type may have."""
         noun = "a whole number" if kind is int else "a number"
-        return " ".join(filter(None, (noun, self.range)))
+        if self.min > -math.inf:
+            return f"{noun} {'from' if self.max < math.inf else 'of'} {self.range}"
+        return f"{noun} {self.range}".strip()
 
     @property
     def remedy(self) -> str:
         """What to do about a value that it may not have."""
+        if self.unit == "MiB":
+            return "give MiB, or a number with its unit as in 24GiB"
         return f"give it in {self.unit}" if self.unit else "give one"
 
 

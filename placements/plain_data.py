@@ -185,6 +185,7 @@ class Field:
         kind: type[Record],
         others: Sequence[str] = (),
         named: Named | None = None,
+        are_others_left: bool = False,
         **given: Any,
     ) -> Record:
         """Return a dataclass: its fields stand under their own names and are read as their types say.
@@ -193,11 +194,13 @@ class Field:
             kind: The dataclass, whose own checks say what else is wrong.
             others: Names of required fields that are read elsewhere.
             named: Records that a name may stand for.
+            are_others_left: Whether there may be other fields, which are not read.
             given: Fields of the record that are not read here.
         """
         known = [each for each in declared_fields(kind) if each.name not in given]
         required = [each.key for each in known if each.default is MISSING]
-        self.only((*required, *others), [each.key for each in known if each.key not in required])
+        optional = [each.key for each in known if each.key not in required]
+        self.only((*required, *others), [*optional, *(self.mapping() if are_others_left else ())])
         values = {
             each.name: self[each.key].typed(each.kind, named or {}, each.meaning)
             for each in known

@@ -3,16 +3,96 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, SupportsFloat, SupportsIndex, TypeGuard
+from typing import Annotated, Any, SupportsFloat, SupportsIndex, TypeGuard
 
+from placements.meaning import Meaning
 from placements.placement_file import read_yaml
-from placements.plain_data import Field, in_file, in_mib
-from placements.stages import DevicePower, Number, Stage, StageChain, StagesError, exact
+from placements.plain_data import Field, in_file
+from placements.stages import DevicePower, Stage, StageChain, StagesError, exact
 
-_LARGEST = 1e9
-"""Milliseconds or MiB beyond which a figure is a mistake."""
+_MIB = Meaning("memory of a device", "MiB", min=0)
+
+
+@dataclass(frozen=True)
+class StageEntry:
+    """A stage or layer, for one micro-batch.
+
+    Raises:
+        StagesError: The backward is not given, or both whole and in halves.
+    """
+
+    forward_ms: Annotated[float, Meaning("its forward", "ms", above=0)]
+    backward_ms: Annotated[float | None, Meaning("its whole backward", "ms", above=0)] = None
+    input_gradient_ms: Annotated[
+        float | None, Meaning("instead of the whole: until the stage before can go on", "ms", above=0)
+    ] = None
+    weight_gradient_ms: Annotated[float | None, Meaning("beside that: the rest", "ms", above=0)] = None
+    activation_mib: Annotated[
+        float, Meaning("held from its forward to the end of its backward", "MiB", min=0)
+    ] = 0.0
+    weight_mib: Annotated[
+        float, Meaning("held all the time: weights, gradients, optimizer", "MiB", min=0)
+    ] = 0.0
+
+    def __post_init__(self) -> None:
+        """Check how the backward is given."""
+        halves = self.input_gradient_ms, self.weight_gradient_ms
+        if (self.backward_ms is None) != (None not in halves) or halves.count(None) == 1:
+            raise StagesError("give either backward_ms, or input_gradient_ms and weight_gradient_ms")
+
+    @property
+    def stage(self) -> Stage:
+        """The same with the whole backward."""
+        whole, first, second = self.backward_ms, self.input_gradient_ms, self.weight_gradient_ms
+        if first is not None and second is not None:
+            return Stage(
+                self.forward_ms, exact(first) + exact(second), first, self.activation_mib, self.weight_mib
+            )
+        assert whole is not None, "checked"
+        return Stage(self.forward_ms, whole, None, self.activation_mib, self.weight_mib)
+
+
+@dataclass(frozen=True)
+class StagesForm:
+    """A model as a chain of stages or layers, and the devices for it.
+
+    Raises:
+        StagesError: There are neither stages nor layers, both, or layers without a number of devices.
+    """
+
+    stages: Annotated[tuple[StageEntry, ...], Meaning("the stages, with the fields below")] = ()
+    layers: Annotated[
+        tuple[StageEntry, ...],
+        Meaning(
+            "instead of stages: a finer chain, divided such that the longest piece is as short as possible"
+        ),
+    ] = ()
+    memory_mib: Annotated[
+        Field | None, Meaning("of each device: one number or a list; none for no limit", "MiB")
+    ] = None
+    transfer_ms: Annotated[
+        float, Meaning("from the end of a block to where its output is on another device", "ms", min=0)
+    ] = 0.0
+    num_devices: Annotated[int | None, Meaning("as many as stages; required beside layers", min=1)] = None
+    input_gradient_share: Annotated[
+        float,
+        Meaning(
+            "part of a backward that its input gradient takes where only the whole is given", above=0, below=1
+        ),
+    ] = 0.5
+    power_w: Annotated[
+        DevicePower | None,
+        Meaning("of each device: `running`, while it computes, and `blocking`, while it waits", "W"),
+    ] = None
+
+    def __post_init__(self) -> None:
+        """Check that there are stages or layers."""
+        if bool(self.stages) == bool(self.layers):
+            raise StagesError("stages: give either 'stages', one for each device, or 'layers', to be divided")
+        if self.layers and self.num_devices is None:
+            raise StagesError("num_devices: has no value beside layers; give the number of devices")
 
 
 def read_stages(path: str | Path) -> StageChain:
@@ -27,84 +107,17 @@ def read_stages(path: str | Path) -> StageChain:
 
 
 def stages_from_dict(data: object) -> StageChain:
-    """Build a model from plain data.
-
-    The fields are ``stages`` or ``layers``, a list of mappings with ``forward_ms``, with ``backward_ms`` or
-    ``input_gradient_ms`` and ``weight_gradient_ms``, and optionally with ``activation_mib`` and
-    ``weight_mib``; and optionally ``memory_mib`` (one number, or one for each device), ``transfer_ms``,
-    ``num_devices`` (default: as many as stages), ``input_gradient_share``, and ``power_w``, a mapping with
-    ``running`` and ``blocking``, of one device.
+    """Build a model from plain data; see `StagesForm`.
 
     Raises:
         StagesError: A field is missing, unknown or wrong.
     """
-    optional = ("memory_mib", "transfer_ms", "num_devices", "input_gradient_share", "power_w")
-    top = Field(data, "", StagesError)
-    given = top.mapping("a mapping with 'stages' or 'layers'")
-    if ("stages" in given) == ("layers" in given):
-        raise StagesError("stages: give either 'stages', one for each device, or 'layers', to be divided")
-    name = "layers" if "layers" in given else "stages"
-    top.only((name,), optional)
-    pieces = tuple(map(_read_stage, top[name].items(f"a list of {name}")))
-    if not pieces:
-        raise top[name].wrong(f"a list of at least one of the {name}")
-    if name == "layers" and top.get("num_devices").value is None:
-        raise StagesError("num_devices: has no value beside layers; give the number of devices")
-    number = top.get("num_devices", len(pieces)).whole("a whole number from 1 on", least=1)
-    share = top.get("input_gradient_share", 0.5)
-    if not 0 < share.number("a share between 0 and 1", least=0, most=1) < 1:
-        raise share.wrong("a share between 0 and 1")
-    transfer_ms = _figure(top.get("transfer_ms", 0.0))
+    form = Field(data, "", StagesError).record(StagesForm)
+    pieces = tuple(each.stage for each in form.stages or form.layers)
+    number = len(pieces) if form.num_devices is None else form.num_devices
+    memory = None if form.memory_mib is None else _read_memory(form.memory_mib, number)
     return StageChain(
-        pieces,
-        number,
-        _read_memory(top.get("memory_mib"), number),
-        transfer_ms,
-        share.value,
-        name == "layers",
-        _read_power(top.get("power_w")),
-    )
-
-
-def _read_power(field: Field) -> DevicePower | None:
-    if field.value is None:
-        return None
-    field.only(("running", "blocking"))
-    running, blocking = (_figure(field[name]) for name in ("running", "blocking"))
-    return DevicePower(running, blocking)
-
-
-def _read_stage(field: Field) -> Stage:
-    halves = ("input_gradient_ms", "weight_gradient_ms")
-    optional = ("backward_ms", *halves, "activation_mib", "weight_mib")
-    given = field.only(("forward_ms",), optional).value
-    if ("backward_ms" in given) == any(half in given for half in halves):
-        raise StagesError(f"{field.where}: give either backward_ms, or {' and '.join(halves)}")
-    if "backward_ms" in given:
-        whole: Number = _time(field["backward_ms"])
-        first = None
-    else:
-        first = _time(field[halves[0]])
-        whole = exact(first) + exact(_time(field[halves[1]]))
-    activation, weight = (_mib(field.get(name, 0.0)) for name in ("activation_mib", "weight_mib"))
-    return Stage(_time(field["forward_ms"]), whole, first, activation, weight)
-
-
-def _time(field: Field) -> float:
-    if not field.number("a time above 0", "give milliseconds", 0.0, _LARGEST) > 0:
-        raise field.wrong("a time above 0", "give milliseconds")
-    return float(field.value)
-
-
-def _figure(field: Field) -> float:
-    return float(field.number("a number of 0 or more", least=0.0, most=_LARGEST))
-
-
-def _mib(field: Field) -> float:
-    return float(
-        replace(field, value=in_mib(field.value)).number(
-            "a number of 0 or more", "give MiB, or a number with its unit as in 24GiB", 0.0, _LARGEST
-        )
+        pieces, number, memory, form.transfer_ms, form.input_gradient_share, bool(form.layers), form.power_w
     )
 
 
@@ -126,12 +139,12 @@ def _read_memory(field: Field, num_devices: int) -> tuple[float, ...] | None:
     if field.value is None:
         return None
     if not isinstance(field.value, list):
-        return (_mib(field),) * num_devices
+        return (field.typed(float, meaning=_MIB),) * num_devices
     if len(field.value) != num_devices:
         raise StagesError(
             f"{field.where}: has {len(field.value)} numbers for {num_devices} devices; give one each, or one"
         )
-    return tuple(map(_mib, field.items()))
+    return tuple(each.typed(float, meaning=_MIB) for each in field.items())
 
 
 def stages_of(

@@ -19,7 +19,7 @@ from experiments.config.composing import find_presets_first, name_files
 from experiments.config.option_list import CONFIG, kinds_of
 
 sys.path.append(str(ROOT / "docs"))
-from field_tables import PAGE, with_tables
+from field_tables import with_tables
 from options_table import tables
 
 DOCS = ROOT / "docs"
@@ -128,8 +128,9 @@ def test_the_tables_of_a_page_have_options_of_its_command(command: str) -> None:
             assert OmegaConf.select(config, name) == OmegaConf.create(f"value: {default}").value, name
 
 
-def test_tables_of_fields_are_as_the_fields_are_declared() -> None:
-    text = PAGE.read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_tables_of_fields_are_as_the_fields_are_declared(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
     assert with_tables(text) == text, "write the tables anew with python docs/field_tables.py"
 
 

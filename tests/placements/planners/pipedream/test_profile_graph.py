@@ -65,9 +65,9 @@ def test_rows_may_stand_in_any_order() -> None:
         (f"{HEADER}\n ,x,1,2,3,4,\n", "line 2, column node: is missing; fill the cell"),
         (
             f"{HEADER}\na,x,-1,2,3,4,\n",
-            "line 2, column forward_ms: '-1' is not a number from 0 on; give it in ms",
+            "line 2, column forward_ms: '-1' is not a number of 0 or more; give it in ms",
         ),
-        (f"{HEADER}\na,x,1,nan,3,4,\n", "line 2, column backward_ms: 'nan' is not a number from 0 on"),
+        (f"{HEADER}\na,x,1,nan,3,4,\n", "line 2, column backward_ms: 'nan' is not a number of 0 or more"),
         (f"{HEADER}\na,x,1,2,inf,4,\n", "line 2, column activation_bytes: 'inf' is not .*; give it in bytes"),
         (f"{HEADER}\na,x,1,2,3,lots,\n", "line 2, column parameter_bytes: 'lots' is not a number"),
         (f"{HEADER}\na,x,1,2,3,4,b\n", "node 'a', column inputs: there is no node 'b'; add it, or remove"),
