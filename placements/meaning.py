@@ -14,7 +14,7 @@ from functools import cache
 from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
-LARGEST = 1e15
+LARGEST = 1e18
 """Figure beyond which one is a mistake; likewise above 0 and below one over it."""
 
 

@@ -263,15 +263,14 @@ class Field:
     def _by_key(self, key: Any, wanted: Any, named: Named, meaning: Meaning | None) -> dict[Any, Any]:
         """Return a mapping of names, or of whole numbers, which JSON has as text, to values of a type."""
         key, own = without_meaning(key)
+        names = self.mapping(f"a mapping by {own.text}") if own is not None else self.mapping()
         if key is str:
-            return {name: self[name].typed(wanted, named, meaning) for name in self.mapping()}
-        for name in self.mapping():
+            return {name: self[name].typed(wanted, named, meaning) for name in names}
+        for name in names:
             is_number = bool(re.fullmatch(r"[0-9]{1,9}", str(name)))
             if not is_number or (own is not None and not own.allows(int(name))):
-                what = "" if own is None else f"; it is the {own.text}"
-                raise replace(self, value=name).wrong(
-                    own.wanted(int) if own else "a whole number", f"name each by its number{what}"
-                )
+                what = "a whole number" if own is None else f"a {own.text}, {own.wanted(int)}"
+                raise replace(self, value=name).wrong(what, "name each by its number")
         return {int(name): self[name].typed(wanted, named, meaning) for name in self.value}
 
     def _within(self, meaning: Meaning, kind: type) -> float:
