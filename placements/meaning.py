@@ -146,7 +146,7 @@ def check(record: Any, error: type[ValueError]) -> None:
         if value is None and may_be_none:
             continue
         if get_origin(kind) is Literal and value not in get_args(kind):
-            raise error(f"{name}: {value!r} is not known; use one of {', '.join(get_args(kind))}")
+            raise error(f"{name}: {value!r} is not known; use one of {', '.join(map(str, get_args(kind)))}")
         if kind is bool and not isinstance(value, bool):
             raise error(f"{name}: {value!r} is not a truth value; use true or false")
         if meaning is None or kind not in (int, float):
@@ -186,5 +186,5 @@ def _values(kind: Any, meaning: Meaning, default: Any) -> str:
     if default is None or default == ():
         parts.append("optional")
     elif default is not MISSING:
-        parts.append(f"default {default:g}" if isinstance(default, float) else f"default {default}")
+        parts.append(f"default `{default}`")
     return ", ".join(filter(None, parts))

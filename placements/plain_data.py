@@ -138,10 +138,10 @@ class Field:
             raise self.wrong(wanted, remedy)
         return self.value
 
-    def choice(self, known: Sequence[str]) -> str:
-        """Return text that is one of those known."""
-        if not isinstance(self.value, str) or self.value not in known:
-            raise self.wrong("known", f"use one of {', '.join(known)}")
+    def choice(self, known: Sequence[Any]) -> Any:
+        """Return a value that is one of those known."""
+        if self.value not in known or isinstance(self.value, bool):
+            raise self.wrong("known", f"use one of {', '.join(map(str, known))}")
         return self.value
 
     def number(
