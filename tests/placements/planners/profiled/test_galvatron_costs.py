@@ -171,7 +171,7 @@ def changed(data: dict[str, Any], remove: str = "", **new: Any) -> dict[str, Any
         ({"memory": changed(galvatron_memory(), layertype_0_sp={"64": {}})}, "lacks the field '128'"),
         ({"rings": {"allreduce_size_2": 1.0}}, "1.0 is not named allreduce_size_N_consec_0"),
         ({"chain": {"pp_size_2": 0}}, "pp_size_2: 0 is not a number above 0"),
-        ({"overlap": {"overlap_coe": 0.5}}, "overlap_coe: 0.5 is not a factor from 1"),
+        ({"overlap": {"overlap_coe": 0.5}}, "overlap_coe: 0.5 is not a number from 1"),
         ({"overlap": {}}, "lacks the field 'overlap_coe'"),
     ],
 )
