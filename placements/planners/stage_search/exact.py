@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placements.planners.stage_search.counts import TooManyError, cheapest_counts
 from placements.planners.stage_search.deadline import Check, no_limit
 from placements.planners.stage_search.labels import Found, bounds, search
 from placements.planners.stage_search.stage_problem import ROUNDING, StageProblem, StageSolution, weigh
@@ -50,7 +49,6 @@ class _Part(NamedTuple):
         last: Likewise.
         stage: Only with options up to that.
         prices: See `placements.planners.stage_search.tables.best_price`.
-        counted: The bound is that of counts; see `placements.planners.stage_search.counts`.
     """
 
     least_cost: float
@@ -58,7 +56,6 @@ class _Part(NamedTuple):
     last: int
     stage: Stage
     prices: Floats
-    counted: bool = False
 
 
 def solve(
@@ -89,13 +86,8 @@ def solve(
             break
         worth = part.prices[1] * (values[part.last] - values[part.first])
         if part.first == part.last or worth <= _ALIKE * part.least_cost:
-            if part.counted:
-                best, dropped = _searched(part, values[part.first], best, max_labels, check)
-                left = min(left, dropped)
-            else:
-                best, again = _counted(part, values[part.first], best)
-                for each in again:
-                    heapq.heappush(parts, each)
+            best, dropped = _searched(part, values[part.first], best, max_labels, check)
+            left = min(left, dropped)
             continue
         middle = (part.first + part.last) // 2
         prices = part.prices[1] * _AROUND if part.prices[1] else first_prices(whole)
@@ -121,27 +113,6 @@ def _bounded(whole: Stage, values: Sequence[float], first: int, last: int, price
         return []
     around, least_cost = best_price(stage, prices, room_mib)
     return [_Part(least_cost, first, last, stage, around)]
-
-
-def _counted(part: _Part, floor_mib: float, best: Found | None) -> tuple[Found | None, list[_Part]]:
-    """Return the best choice known after a part's layers were counted, and the part if that is not enough."""
-    problem = part.stage.problem
-    rounding = ROUNDING * max(1.0, abs(problem.capacity_mib))
-    floor_mib = max(floor_mib, least_transients(part.stage)[-1])
-    room_mib = problem.capacity_mib + rounding - floor_mib
-    cutoff = math.inf if best is None else _cutoff(best)
-    try:
-        choice, least_cost = cheapest_counts(
-            part.stage, room_mib, floor_mib, part.prices, part.least_cost, cutoff
-        )
-    except TooManyError:
-        return best, [part._replace(counted=True)]
-    if choice is None:
-        return best, []
-    found = weigh(problem, choice)
-    if problem.fits(found.peak_mib) and found.cost <= least_cost * (1 + 1e-3 * ROUNDING):
-        return Found(found.choice, found.cost, found.peak_mib), []
-    return best, [part._replace(least_cost=max(part.least_cost, least_cost), counted=True)]
 
 
 def _searched(
