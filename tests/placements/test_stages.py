@@ -10,8 +10,8 @@ import yaml
 
 from placements import Kind
 from placements.shapes import loop_shape, v_shape, wave_shape, x_shape
-from placements.stage_file import read_stages, stages_from_dict
-from placements.stages import Stage, StageChain, StagesError, place
+from placements.stages.stage_chain import Stage, StageChain, StagesError, place
+from placements.stages.stage_file import read_stages, stages_from_dict
 
 STAGE = {"forward_ms": 1, "backward_ms": 3, "activation_mib": 1, "weight_mib": 0}
 HALVES = {"forward_ms": 1, "input_gradient_ms": 1, "weight_gradient_ms": 1, "activation_mib": 1}

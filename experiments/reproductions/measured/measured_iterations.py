@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from placements.operating_point import ProfileError
 from placements.plain_data import Field, Row, csv_rows, in_file, read_csv
+from placements.profiles.operating_point import ProfileError
 
 COLUMNS = ("case", "layers_per_stage", "F_us_per_stage", "B_us_per_stage", "iteration_ms")
 """Of the file, among others; numbers of stages have ``|`` between."""

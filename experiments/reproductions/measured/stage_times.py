@@ -12,8 +12,8 @@ from math import gcd
 from pathlib import Path
 
 from placements import Placement
-from placements.operating_point import ProfileError
 from placements.plain_data import Field, Row, csv_rows, in_file, read_csv
+from placements.profiles.operating_point import ProfileError
 from placements.shapes import v_shape
 
 FILE = "measured_times.csv"

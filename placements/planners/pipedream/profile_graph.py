@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Annotated
 
 from placements.meaning import Meaning
-from placements.operating_point import ProfileError
 from placements.plain_data import csv_records, in_file, read_csv
+from placements.profiles.operating_point import ProfileError
 
 _LONGEST = 60
 """Characters of a cell that a message shows."""

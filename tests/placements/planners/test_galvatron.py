@@ -14,10 +14,10 @@ from places import ROOT, SHARED_DATA
 from placements import Kind, Placement, PlacementError
 from placements.hardware import GPUS, modelled_profile
 from placements.models.costs import CostOptions
-from placements.models.gpt import GptConfig, gpt_v_shape
+from placements.models.gpt.gpt_placement import GptConfig, gpt_v_shape
+from placements.models.gpt.workload import Workload
 from placements.models.parallel import LayerStrategy, Pass, VocabularyStrategy
 from placements.models.rates import Rates
-from placements.models.workload import Workload
 from placements.planners.galvatron import (
     layers_per_block,
     plan_compute_shares,

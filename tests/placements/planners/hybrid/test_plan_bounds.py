@@ -11,9 +11,9 @@ from made_up_costs import MadeUpCosts, small_model
 
 from placements.cluster import read_cluster
 from placements.planners.hybrid.decision_trees import TreeOptions
-from placements.planners.hybrid.pipeline_stages import Kinds, PipelineStages, Problem
-from placements.planners.hybrid.plan_bounds import contents_of, min_bottleneck_ms, stage_bounds_ms
 from placements.planners.hybrid.plan_options import PlanOptions
+from placements.planners.hybrid.search.pipeline_stages import Kinds, PipelineStages, Problem
+from placements.planners.hybrid.search.plan_bounds import contents_of, min_bottleneck_ms, stage_bounds_ms
 from placements.planners.hybrid.stage_tables import make_table
 
 

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from places import SHARED_DATA
 
-from placements.operating_point import ProfileError
 from placements.plain_data import keys_of
 from placements.planners.pipedream import closed_sets as closed_sets_module
 from placements.planners.pipedream.closed_sets import closed_sets
@@ -21,6 +20,7 @@ from placements.planners.pipedream.profile_graph import (
     profile_graph_of_text,
     read_profile_graph,
 )
+from placements.profiles.operating_point import ProfileError
 
 HEADER = ",".join(keys_of(ProfiledNode))
 BRANCHES = f"""{HEADER}

@@ -22,8 +22,8 @@ from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
 from placements.planners.hybrid.placing.planned_placement import planned_placement
 from placements.planners.hybrid.plan_file import plan_from_dict, plan_to_dict
 from placements.planners.hybrid.plan_options import PlanOptions
-from placements.planners.hybrid.plan_search import search_plans
 from placements.planners.hybrid.profiled.galvatron_costs import GalvatronCosts
+from placements.planners.hybrid.search.plan_search import search_plans
 from placements.spec import PlacementError
 
 SHIPPED = SHARED_DATA / "galvatron" / "llama2_2026"

@@ -10,7 +10,7 @@ from typing import Annotated, Any, SupportsFloat, SupportsIndex, TypeGuard
 from placements.meaning import Meaning
 from placements.placement_file import read_yaml
 from placements.plain_data import Field, in_file
-from placements.stages import DevicePower, Stage, StageChain, StagesError, exact
+from placements.stages.stage_chain import DevicePower, Stage, StageChain, StagesError, exact
 
 _MIB = Meaning("memory of a device", "MiB", min=0)
 

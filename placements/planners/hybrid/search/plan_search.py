@@ -22,15 +22,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placements.cluster import Cluster, DeviceGroup
-from placements.planners.hybrid.pipeline_stages import Kinds, PipelineStages, Problem, stages_of
 from placements.planners.hybrid.plan import Plan, StagePlan
-from placements.planners.hybrid.plan_numbers import Numbers, likely_to_fit, numbers_to_try, uniform_strategies
 from placements.planners.hybrid.plan_options import (
     PlanOptions,
     PlanSearchResult,
     RatedPlan,
     StageEstimate,
     Trial,
+)
+from placements.planners.hybrid.search.pipeline_stages import Kinds, PipelineStages, Problem, stages_of
+from placements.planners.hybrid.search.plan_numbers import (
+    Numbers,
+    likely_to_fit,
+    numbers_to_try,
+    uniform_strategies,
 )
 from placements.planners.hybrid.stage_tables import LayerCosts, StageTable, make_table
 from placements.planners.parallel_plan import PlanError

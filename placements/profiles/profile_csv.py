@@ -13,8 +13,8 @@ from typing import Annotated, Literal
 
 from placements.files import csv_text, write_text
 from placements.meaning import Meaning
-from placements.operating_point import OperatingPoint, ProfileError
 from placements.plain_data import csv_records, keys_of, read_csv
+from placements.profiles.operating_point import OperatingPoint, ProfileError
 
 Instruction = Literal["forward", "backward"]
 
@@ -92,7 +92,7 @@ def points_of_file(path: Path, time_scale: float, energy_scale: float) -> Points
     """Return the operating points of a CSV file.
 
     Args:
-        path: The file; see `placements.profile.Profile.from_csv`.
+        path: The file; see `placements.profiles.profile.Profile.from_csv`.
         time_scale: Factor on its times.
         energy_scale: Factor on its energies.
 

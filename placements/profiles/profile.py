@@ -12,8 +12,8 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
-from placements.operating_point import OperatingPoint, ProfileError
-from placements.profile_csv import points_of_file, points_of_text, write_profile_rows
+from placements.profiles.operating_point import OperatingPoint, ProfileError
+from placements.profiles.profile_csv import points_of_file, points_of_text, write_profile_rows
 from placements.spec import Block, Placement
 
 BlockingPower = float | tuple[tuple[int, float], ...]

@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 from placements.cluster import DeviceGroup
 from placements.models.layers import Layer
 from placements.planners.hybrid.plan import layers_of_stage
-from placements.planners.hybrid.plan_bounds import (
+from placements.planners.hybrid.plan_options import STAGE_METHODS, PlanOptions
+from placements.planners.hybrid.search.plan_bounds import (
     Contents,
     StageRoom,
     contents_of,
     min_bottleneck_ms,
     stage_bounds_ms,
 )
-from placements.planners.hybrid.plan_options import STAGE_METHODS, PlanOptions
 from placements.planners.hybrid.stage_tables import LayerCosts, StageTable
 from placements.planners.partition import min_largest
 from placements.planners.stage_search.deadline import Check, no_limit
