@@ -8,9 +8,8 @@ is made; `table` is what the docs show. The module does not know any form.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from functools import cache
 from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -97,9 +96,18 @@ class DeclaredField(NamedTuple):
         return self.default is not MISSING or (self.meaning is not None and self.meaning.may_be_empty)
 
 
-@cache
+_DECLARED: dict[type, tuple[DeclaredField, ...]] = {}
+"""Fields by record, found before."""
+
+
 def declared_fields(record: type) -> tuple[DeclaredField, ...]:
     """Return the fields of a dataclass or a named tuple, in order."""
+    if record not in _DECLARED:
+        _DECLARED[record] = tuple(_fields_of(record))
+    return _DECLARED[record]
+
+
+def _fields_of(record: type) -> Iterator[DeclaredField]:
     hints = get_type_hints(record, include_extras=True)
     if is_dataclass(record):
         defaults = {
@@ -110,12 +118,10 @@ def declared_fields(record: type) -> tuple[DeclaredField, ...]:
     else:
         given = record._field_defaults  # type: ignore[attr-defined]
         defaults = {name: given.get(name, MISSING) for name in record._fields}  # type: ignore[attr-defined]
-    found = []
     for name, default in defaults.items():
         kind, meaning = without_meaning(hints[name])
         key = meaning.key if meaning is not None and meaning.key else name
-        found.append(DeclaredField(name, key, kind, meaning, default))
-    return tuple(found)
+        yield DeclaredField(name, key, kind, meaning, default)
 
 
 def without_meaning(kind: Any) -> tuple[Any, Meaning | None]:

@@ -27,7 +27,7 @@ _LONGEST = 60
 _LARGEST = sys.float_info.max
 """The largest finite number."""
 
-_MOST = 10**18
+_MAX = 10**18
 """Largest whole number in a record."""
 
 Record = TypeVar("Record")
@@ -148,11 +148,11 @@ class Field:
         self,
         wanted: str = "a number",
         remedy: str = "give one",
-        least: float = -math.inf,
-        most: float = math.inf,
+        min: float = -math.inf,
+        max: float = math.inf,
     ) -> float:
         """Return a number within limits, which are included."""
-        if type(self.value) not in (int, float) or not least <= self.value <= most:
+        if type(self.value) not in (int, float) or not min <= self.value <= max:
             raise self.wrong(wanted, remedy)
         number: float = self.value
         return number
@@ -161,11 +161,11 @@ class Field:
         self,
         wanted: str = "a whole number",
         remedy: str = "give one",
-        least: float = -math.inf,
-        most: float = math.inf,
+        min: float = -math.inf,
+        max: float = math.inf,
     ) -> int:
         """Return a whole number within limits."""
-        if type(self.value) is not int or not least <= self.value <= most:
+        if type(self.value) is not int or not min <= self.value <= max:
             raise self.wrong(wanted, remedy)
         return self.value
 
@@ -232,7 +232,7 @@ class Field:
                 self._in_order([DeclaredField("", "", each, meaning, None) for each in kinds], named)
             )
         if origin is Mapping:
-            return self._by_key(*kinds, named, meaning)
+            return self._by_key(kinds[0], kinds[1], named, meaning)
         if origin is Literal:
             return self.choice(kinds)
         if wanted in named and isinstance(self.value, str):
@@ -248,7 +248,7 @@ class Field:
         if wanted in (int, float) and meaning is not None:
             return self._within(meaning, wanted)
         if wanted is int:
-            return self.whole(f"a whole number from 0 to {_MOST}", least=0, most=_MOST)
+            return self.whole(f"a whole number from 0 to {_MAX}", min=0, max=_MAX)
         readers: dict[Any, Callable[[], Any]] = {float: self.number, str: self.text, Fraction: self.fraction}
         return readers[wanted]()
 
@@ -294,15 +294,15 @@ class Cell(Field):
         self,
         wanted: str = "a number",
         remedy: str = "give a finite one",
-        least: float = -_LARGEST,
-        most: float = _LARGEST,
+        min: float = -math.inf,
+        max: float = math.inf,
     ) -> float:
         """Return the number that the text is, within limits, which are included."""
         try:
             value = float(self.value)
         except ValueError:
             value = math.nan
-        if not max(least, -_LARGEST) <= value <= min(most, _LARGEST):
+        if not (min <= value <= max and abs(value) <= _LARGEST):
             raise self.wrong(wanted, remedy)
         return value
 
@@ -310,11 +310,11 @@ class Cell(Field):
         self,
         wanted: str = "a whole number",
         remedy: str = "give one",
-        least: float = -_LARGEST,
-        most: float = _LARGEST,
+        min: float = -math.inf,
+        max: float = math.inf,
     ) -> int:
         """Return the whole number that the text is."""
-        value = self.number(wanted, remedy, least, most)
+        value = self.number(wanted, remedy, min, max)
         if value != int(value):
             raise self.wrong(wanted, remedy)
         return int(value)

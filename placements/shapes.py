@@ -84,8 +84,8 @@ def v_shape(num_devices: int = 4, *ticks: Any, **options: Any) -> Placement:
         num_devices: As many stages.
         ticks: Those of `StageTicks` in order, where there are no options in ms and MiB.
         options: Those of `StageTicks` by name; or, in ms and MiB, those of
-            `placements.stages.stage_file.stages_of`, ``split_backward`` (default: whether the input gradient's times
-            are given) and ``num_chunks``.
+            `placements.stages.stage_file.stages_of`, ``split_backward`` (default: whether input
+            gradients are given) and ``num_chunks``.
 
     Raises:
         PlacementError: An option in ticks is wrong.

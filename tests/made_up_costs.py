@@ -94,7 +94,7 @@ class EveryPlan:
         self._stages: dict[tuple[object, ...], float] = {}
         self._only: LayerStrategy | None = None
 
-    def least_ms(self) -> float:
+    def min_ms(self) -> float:
         """Return the shortest iteration; infinite where nothing fits."""
         return min(self.times_ms(), default=math.inf)
 

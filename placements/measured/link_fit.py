@@ -169,9 +169,9 @@ def read_links(between: str | Path, within: str | Path) -> Links:
     """
     found: dict[_Ends, dict[tuple[int, int], LinkFit]] = {}
     with json_file(between, "bandwidths between nodes", LinkError) as data:
-        for *sender, sending, far in _by_group(data.typed(_ByGroup[_ByGroup[LinkFit]])):
-            for *receiver, receiving, fit in _by_group(far):
-                found.setdefault((*sender, *receiver), {})[sending, receiving] = fit
+        for zone, gpu, sending, far in _by_group(data.typed(_ByGroup[_ByGroup[LinkFit]])):
+            for other_zone, other_gpu, receiving, fit in _by_group(far):
+                found.setdefault((zone, gpu, other_zone, other_gpu), {})[sending, receiving] = fit
     with json_file(within, "bandwidths within nodes", LinkError) as data:
         inside = data.typed(Mapping[str, Mapping[_Count, LinkFit]])
     return Links(found, {gpu: fits for gpu, fits in inside.items() if fits})

@@ -70,7 +70,7 @@ class NodeEntry(NamedTuple):
     """GPUs of one node as a plan's file names them."""
 
     gpu: Annotated[str, Meaning("name of a GPU")]
-    count: Annotated[int, Meaning("GPUs of the node", min=1)]
+    num_gpus: Annotated[int, Meaning("GPUs of the node", min=1)]
     zone: Annotated[str, Meaning("name of its zone")]
 
 
@@ -92,7 +92,7 @@ class ReplicaEntry(NamedTuple):
                 f"{sorted(kinds)} are not nodes of one type of GPU and one zone; make others a "
                 "replica of their own"
             )
-        if self.tensor_parallel > sum(node.count for node in self.nodes):
+        if self.tensor_parallel > sum(node.num_gpus for node in self.nodes):
             raise PlanFileError(
                 f"{self.tensor_parallel} is not at most the GPUs of its nodes; name more nodes, or share "
                 "layers among fewer"

@@ -55,7 +55,7 @@ class Profile:
         return _interpolated(power, clock_mhz) if isinstance(power, tuple) else power
 
     @cached_property
-    def least_blocking_power_w(self) -> float:
+    def min_blocking_power_w(self) -> float:
         """Return the power of a GPU that waits, at whichever of the profile's clocks it is least."""
         power = self.blocking_power_w
         if not isinstance(power, tuple):

@@ -114,8 +114,8 @@ def points_of_text(text: str) -> Points:
 def _points(text: str, ms_per_unit: float, mj_per_unit: float) -> Points:
     """Return the operating points of CSV text whose header is one of the three forms."""
     found: dict[str, dict[int, OperatingPoint]] = {}
-    rows = csv_records(text, "block and clock", ProfileError, BlockRow, StageRow, RankRow)
-    for number, row in rows:
+    kinds: tuple[type[BlockRow | StageRow], ...] = (BlockRow, StageRow, RankRow)
+    for number, row in csv_records(text, "block and clock", ProfileError, *kinds):
         points, clock_mhz = found.setdefault(row.block, {}), row.frequency
         if clock_mhz in points:
             raise ProfileError(f"line {number}: {row.block} at {clock_mhz} MHz is given twice; keep one row")

@@ -14,14 +14,14 @@ from typing import NamedTuple
 import numpy as np
 
 from placements.planners.stage_search.deadline import Check, no_limit
-from placements.planners.stage_search.labels import Found, bounds, search
+from placements.planners.stage_search.labels import Choice, bounds, search
 from placements.planners.stage_search.stage_problem import ROUNDING, StageProblem, StageSolution, weigh
 from placements.planners.stage_search.tables import (
     Floats,
     Stage,
     best_price,
     first_prices,
-    least_transients,
+    min_transients,
     plain_transients,
     prepare,
     with_transients_up_to,
@@ -31,7 +31,7 @@ _WIDTHS = 48, 400, 3_000
 """Labels of a layer that passes of the search keep, one after the other, until none is dropped; at last
 as many as are allowed."""
 
-_MOST_LABELS = 5_000
+_MAX_LABELS = 5_000
 
 _ALIKE = 3e-4
 """Of the cost: what transient memory may be worth that is not told apart in a search."""
@@ -44,14 +44,14 @@ class _Part(NamedTuple):
     """The choices whose most transient memory above all kept memory is from one of its values to another.
 
     Attributes:
-        least_cost: No choice costs less.
+        min_cost: No choice costs less.
         first: Of the ascending values.
         last: Likewise.
         stage: Only with options up to that.
         prices: See `placements.planners.stage_search.tables.best_price`.
     """
 
-    least_cost: float
+    min_cost: float
     first: int
     last: int
     stage: Stage
@@ -59,7 +59,7 @@ class _Part(NamedTuple):
 
 
 def solve(
-    problem: StageProblem, check: Check = no_limit, max_labels: int = _MOST_LABELS
+    problem: StageProblem, check: Check = no_limit, max_labels: int = _MAX_LABELS
 ) -> StageSolution | None:
     """Return the cheapest choice that fits; None where nothing does.
 
@@ -72,20 +72,20 @@ def solve(
         check: Called again and again; ends the search by what it raises.
         max_labels: Partial choices kept of each layer. Where more would be needed, which takes equal layers
             at their least memory or many different ones, the choice may not be the best, and the solution's
-            `least_cost` says by how much at most. Fewer bound the time.
+            `min_cost` says by how much at most. Fewer bound the time.
     """
     whole = prepare(problem)
     values = plain_transients(whole)
     parts = _bounded(whole, values, 0, len(values) - 1, first_prices(whole))
-    best: Found | None = None
+    best: Choice | None = None
     left = math.inf
     while parts:
         check()
         part = heapq.heappop(parts)
-        if best is not None and part.least_cost >= _cutoff(best):
+        if best is not None and part.min_cost >= _cutoff(best):
             break
         worth = part.prices[1] * (values[part.last] - values[part.first])
-        if part.first == part.last or worth <= _ALIKE * part.least_cost:
+        if part.first == part.last or worth <= _ALIKE * part.min_cost:
             best, dropped = _searched(part, values[part.first], best, max_labels, check)
             left = min(left, dropped)
             continue
@@ -107,17 +107,17 @@ def _bounded(whole: Stage, values: Sequence[float], first: int, last: int, price
     stage = with_transients_up_to(whole, values[last])
     if stage is None:
         return []
-    room_mib = whole.problem.capacity_mib - max(values[first], least_transients(stage)[-1])
+    room_mib = whole.problem.capacity_mib - max(values[first], min_transients(stage)[-1])
     lightest = sum(float(table.weight_mib.min()) for table in stage.layers)
     if not whole.problem.fits(whole.problem.capacity_mib - room_mib + lightest):
         return []
-    around, least_cost = best_price(stage, prices, room_mib)
-    return [_Part(least_cost, first, last, stage, around)]
+    around, min_cost = best_price(stage, prices, room_mib)
+    return [_Part(min_cost, first, last, stage, around)]
 
 
 def _searched(
-    part: _Part, floor_mib: float, best: Found | None, max_labels: int, check: Check
-) -> tuple[Found | None, float]:
+    part: _Part, floor_mib: float, best: Choice | None, max_labels: int, check: Check
+) -> tuple[Choice | None, float]:
     """Return the best choice known after a part was searched, and the least bound of what was dropped."""
     limits = bounds(
         part.stage,
@@ -136,7 +136,7 @@ def _searched(
     return best, dropped
 
 
-def _cutoff(best: Found) -> float:
+def _cutoff(best: Choice) -> float:
     return best.cost * (1 - 1e-2 * ROUNDING)
 
 
@@ -151,6 +151,6 @@ def _lightest(problem: StageProblem) -> tuple[int, ...]:
     lightest = [int(table.index[table.weight_mib.argmin()]) for table in stage.layers]
     enough_mib = weigh(problem, lightest).peak_mib
     limits = bounds(stage, np.zeros(1))
-    found, _ = search(stage, enough_mib, limits, math.inf, _MOST_LABELS, free=True)
+    found, _ = search(stage, enough_mib, limits, math.inf, _MAX_LABELS, free=True)
     assert found is not None, "the lightest options fit"
     return found.choice

@@ -132,7 +132,7 @@ def priced(table: Table, num_layouts: int, prices: Floats) -> Floats:
     return found
 
 
-def least_priced(stage: Stage, prices: Floats) -> Floats:
+def min_priced(stage: Stage, prices: Floats) -> Floats:
     """Return the least cost of the stage with memory at each price: Lagrangian bounds, before the room.
 
     Args:
@@ -210,7 +210,7 @@ def _least(values: Floats, steps: Floats) -> Floats:
     return np.asarray((values[:, :, None] + steps).min(axis=1))
 
 
-def least_transients(stage: Stage) -> list[float]:
+def min_transients(stage: Stage) -> list[float]:
     """Return the least transient memory above all kept memory that the layers before each layer need.
 
     A layer that can be recomputed needs none: what later layers keep makes room for it.
@@ -258,7 +258,7 @@ def best_price(stage: Stage, prices: Floats, room_mib: float) -> tuple[Floats, f
         The best found, with one on each side of it, and the bound.
     """
     for _ in range(2):
-        values = least_priced(stage, prices) - prices * room_mib
+        values = min_priced(stage, prices) - prices * room_mib
         best = int(np.argmax(values))
         around = prices[[max(best - 1, 0), best, min(best + 1, len(prices) - 1)]]
         prices = np.linspace(around[0], around[2], 9)

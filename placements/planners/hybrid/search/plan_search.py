@@ -239,7 +239,7 @@ class _Search:
         """Return the least time of each kind of layer on any group, or why there is none."""
         groups = {group.pattern: group for group in self._groups(num_stages, num_gpus)}
         tables = [self._table(group, m, strategy) for group in groups.values()]
-        known = [table.least_ms for table in tables if not isinstance(table, str)]
+        known = [table.min_ms for table in tables if not isinstance(table, str)]
         return np.min(known, axis=0) if known else str(tables[0])
 
     def _groups(self, num_stages: int, num_gpus: int) -> list[DeviceGroup]:

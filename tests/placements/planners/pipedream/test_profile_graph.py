@@ -132,7 +132,7 @@ def test_sets_are_all_that_are_closed_and_their_stages_cost_what_is_in_them(grap
 
 def test_of_many_branches_those_sets_are_kept_that_hand_on_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four branches of two nodes, of which the second hands on less: whole branches are kept together."""
-    monkeypatch.setattr(closed_sets_module, "MOST_SETS", 30)
+    monkeypatch.setattr(closed_sets_module, "MAX_SETS", 30)
     firsts = [ProfiledNode(f"{i}", "", 1, 1, 9, 1) for i in range(4)]
     seconds = [ProfiledNode(f"{i}b", "", 1, 1, 1, 1, (f"{i}",)) for i in range(4)]
     last = ProfiledNode("last", "", 1, 1, 1, 1, tuple(node.name for node in seconds))
@@ -146,7 +146,7 @@ def test_of_many_branches_those_sets_are_kept_that_hand_on_little(monkeypatch: p
 
 
 def test_of_very_many_branches_one_order_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(closed_sets_module, "MOST_SETS", 4)
+    monkeypatch.setattr(closed_sets_module, "MAX_SETS", 4)
     graph = ProfileGraph(tuple(ProfiledNode(f"{i}", "", 1, 1, 1, 1) for i in range(4)))
     assert np.array_equal(closed_sets(graph).members, np.tri(5, 4, -1, dtype=bool))
 
