@@ -3,12 +3,11 @@
 Rooms and files in the order in which to read them; each imports only those above it:
 
     files             files that are whole or absent, and rows as CSV text
+    meaning           fields of records declared once: unit, range and meaning
     plain_data        plain data read field by field, with errors in one line
     spec              the blocks of one micro-batch, the devices they run on, and what they need
     pieces            pieces of a model as blocks: forwards, backwards in reverse, optimizers
-    operating_point   what a block costs at one clock
-    profile_csv       the file form of a profile
-    profile           what each block costs at each clock
+    profiles          costs of blocks at each clock
     placement_file    the file form of a placement
     hardware          GPUs as data: clocks, power, link
     cluster           nodes of GPUs, their links, and what collectives take
@@ -16,12 +15,11 @@ Rooms and files in the order in which to read them; each imports only those abov
     models            what the layers of models cost
     planners          placements from what a planner decided
     stages            a model as a chain of stages in ms and MiB, cut into other pieces, on devices
-    stage_file        the file form of such a chain
     shapes            V, X, M, NN and K (Tessel), wave and loop
 """
 
-from placements.operating_point import OperatingPoint, ProfileError
-from placements.profile import BlockingPower, Profile
+from placements.profiles.operating_point import OperatingPoint, ProfileError
+from placements.profiles.profile import BlockingPower, Profile
 from placements.spec import Block, Kind, Placement, PlacementError
 
 __all__ = [

@@ -28,7 +28,7 @@ LATENCY_US = 5.0
 NAMED_GPUS: Named = {Gpu: GPUS}
 """GPUs that their names stand for in files."""
 
-_MOST = 10**6
+_MAX = 10**6
 """Largest number of nodes, or of GPUs of a node."""
 
 
@@ -373,7 +373,7 @@ _UNUSED_GB_S = 1.0
 
 def _read_part(part: str, text: str) -> tuple[str, int]:
     name, _, count = part.strip().rpartition("_")
-    if name not in GPUS or not (count.isascii() and count.isdigit() and 0 < int(count[:9]) <= _MOST):
+    if name not in GPUS or not (count.isascii() and count.isdigit() and 0 < int(count[:9]) <= _MAX):
         raise ClusterError(
             f"cluster: {part!r} in {text!r} is not a known GPU, _ and a number; the GPUs are "
             f"{', '.join(GPUS)}, as in a100_32"
@@ -394,9 +394,9 @@ def _nodes(name: str, count: int, gpus_per_node: int | None) -> Nodes:
 
 
 def _check_count(name: str, value: object) -> None:
-    if type(value) is not int or not 1 <= value <= _MOST:
+    if type(value) is not int or not 1 <= value <= _MAX:
         raise ClusterError(
-            f"{name}: {value!r} is not a whole number of at least 1 and at most {_MOST}; give one"
+            f"{name}: {value!r} is not a whole number of at least 1 and at most {_MAX}; give one"
         )
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from placements.operating_point import OperatingPoint, ProfileError
-from placements.profile import Profile
+from placements.profiles.operating_point import OperatingPoint, ProfileError
+from placements.profiles.profile import Profile
 from placements.spec import Placement
 
 

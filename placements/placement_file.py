@@ -7,15 +7,108 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
 
+from placements.meaning import Meaning
 from placements.plain_data import Field, in_file, in_mib, plain
 from placements.spec import Block, Kind, Placement, PlacementError, check_num_devices
 
 SCHEMA_VERSION = 1
 """Version of the placement file form; a file without the key is taken to be of this version."""
+
+
+@dataclass(frozen=True)
+class BlockEntry:
+    """A block; numbers may be written with a point, as 2.0, and memory with a unit, as 24GiB."""
+
+    name: Annotated[Field, Meaning("name, unique in the placement")]
+    kind: Annotated[
+        Field,
+        Meaning(
+            "`F` (forward), `B` (backward), `I` and `W` (its input and weight halves), or `O`: an optimizer "
+            "step, which runs once, after its inputs of every micro-batch"
+        ),
+    ]
+    devices: Annotated[
+        Field,
+        Meaning(
+            "where it runs. A block on several devices, or on one that stands for several GPUs, is run by "
+            "all of its GPUs together: tensor parallel"
+        ),
+    ]
+    time: Annotated[Field | None, Meaning("its time", "ticks", above=0)] = None
+    time_ms: Annotated[
+        Field | None,
+        Meaning(
+            "instead of `time`. Where times are fractions of a tick, ticks are made finer, by powers of "
+            "ten, until each time is whole to a millionth",
+            "ms",
+            above=0,
+        ),
+    ] = None
+    memory: Annotated[
+        Field | None,
+        Meaning(
+            "allocated at the block's start when positive, and released when negative: one number for each "
+            "of its devices, or units by device, as in `memory: {0: 1, 2: 3}` (devices left out: 0; in JSON, "
+            "devices are in quotes)",
+            "units",
+        ),
+    ] = None
+    after: Annotated[Field | None, Meaning("names of blocks of the same micro-batch that it waits for")] = (
+        None
+    )
+    transient: Annotated[
+        Field | None,
+        Meaning("needed besides while the block runs, on each of its devices", "units", min=0),
+    ] = None
+    data_parallel: Annotated[
+        Field | None,
+        Meaning(
+            "`2`: its GPUs are two groups, each of which computes half of the micro-batch's samples", min=1
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class TransferEntry:
+    """A transfer, which may also be a list of these three."""
+
+    source: Annotated[Field, Meaning("the block whose output it is", key="from")]
+    target: Annotated[Field, Meaning("the block after it", key="to")]
+    time: Annotated[Field, Meaning("from the end of the one to the start of the other", "ticks", min=0)]
+
+
+@dataclass(frozen=True)
+class PlacementForm:
+    """The file of a placement."""
+
+    name: Annotated[Field, Meaning("name of the placement")]
+    num_devices: Annotated[Field, Meaning("number of devices", min=1)]
+    tick_ms: Annotated[Field, Meaning("length of a tick", "ms", above=0)]
+    blocks: Annotated[Field, Meaning("blocks of one micro-batch, in any order")]
+    schema_version: Annotated[Field | None, Meaning("version of the form")] = None
+    memory: Annotated[
+        Field | None, Meaning("capacity of each device: one number or a list", "units", min=0)
+    ] = None
+    static_memory: Annotated[
+        Field | None, Meaning("held by each device all the time, likewise", "units", min=0)
+    ] = None
+    num_gpus: Annotated[
+        Field | None,
+        Meaning("GPUs that each device stands for, likewise; a run has a process for each", min=1),
+    ] = None
+    memory_unit_mib: Annotated[Field | None, Meaning("one unit of memory", "MiB", above=0)] = None
+    nodes: Annotated[
+        Field | None, Meaning("list: the machine of each GPU, from 0 on, those of one in a row", min=0)
+    ] = None
+    transfer: Annotated[Field | None, Meaning("times between a block and another after it")] = None
+    cost_source: Annotated[
+        Field | None,
+        Meaning("`times`: where times come from, and `placeholder`: true where nobody gave them"),
+    ] = None
 
 
 class _Loader(yaml.SafeLoader):
@@ -103,7 +196,8 @@ def placement_from_dict(data: object) -> Placement:
     Raises:
         PlacementError: A field is missing, unknown or of the wrong type, or a rule is broken.
     """
-    top = Field(data, "placement", PlacementError, is_root=True).only(_TOP_REQUIRED, _TOP_OPTIONAL)
+    top = Field(data, "placement", PlacementError, is_root=True)
+    top.record(PlacementForm)
     top.version(SCHEMA_VERSION, SCHEMA_VERSION)
     unit = replace(top.get("memory_unit_mib"), value=in_mib(top.get("memory_unit_mib").value))
     unit_mib = None if unit.value is None else unit.number("a number of MiB above 0")
@@ -209,22 +303,6 @@ _FINEST_POWER = 15
 """Ticks are made at most ten to this power finer."""
 
 
-_TOP_REQUIRED = ("name", "num_devices", "tick_ms", "blocks")
-_TOP_OPTIONAL = (
-    "schema_version",
-    "memory",
-    "static_memory",
-    "num_gpus",
-    "memory_unit_mib",
-    "nodes",
-    "transfer",
-    "cost_source",
-)
-_BLOCK_REQUIRED = ("name", "kind", "devices")
-_BLOCK_OPTIONAL = ("time", "time_ms", "memory", "after", "transient", "data_parallel")
-_TRANSFER = ("from", "to", "time")
-
-
 def read_capacity(
     value: object,
     where: str,
@@ -299,7 +377,7 @@ def _by_device(field: Field, num_devices: int, read: Callable[[Field], int]) -> 
 
 def _block_entry(field: Field) -> Field:
     """Return a block's fields, whose place has the block's name."""
-    name = _name(field.only(_BLOCK_REQUIRED, _BLOCK_OPTIONAL)["name"])
+    name = _name(field.record(BlockEntry).name)
     return replace(field, where=f"{field.where} ({name})")
 
 
@@ -386,7 +464,8 @@ def _read_time(entry: Field, tick_ms: float) -> Fraction:
 
 def _read_transfer(field: Field) -> tuple[str, str, Fraction]:
     if isinstance(field.value, dict):
-        source, target, ticks = (field.only(_TRANSFER)[name] for name in _TRANSFER)
+        entry = field.record(TransferEntry)
+        source, target, ticks = entry.source, entry.target, entry.time
     elif len(field.items("a triple [from, to, time]")) == 3:
         source, target, ticks = field.items()
     else:

@@ -1,7 +1,7 @@
 """Plain data of files and requests, read field by field: a mistake is one line with its place and the remedy.
 
-Tables in CSV are read likewise, cell by cell. The module does not know what the fields mean, nor where the
-data comes from.
+Tables in CSV are read likewise, cell by cell. A record is read whole, by what is declared of its fields (see
+`placements.meaning`). The module does not know what the fields mean, nor where the data comes from.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from types import NoneType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from placements.files import read_json
+from placements.meaning import DeclaredField, Meaning, declared_fields, without_meaning, without_none
 
 _LONGEST = 60
 """Characters of a value that a message shows."""
@@ -27,7 +27,7 @@ _LONGEST = 60
 _LARGEST = sys.float_info.max
 """The largest finite number."""
 
-_MOST = 10**18
+_MAX = 10**18
 """Largest whole number in a record."""
 
 Record = TypeVar("Record")
@@ -90,7 +90,7 @@ class Field:
     def inside(self, key: object, value: Any) -> Field:
         """Return a value that stands in this one, under a name or at an index."""
         where = f"{self.where}.{key}" if isinstance(key, str) else f"{self.where}[{key}]"
-        return Field(value, str(key) if self.is_root or not self.where else where, self.error)
+        return type(self)(value, str(key) if self.is_root or not self.where else where, self.error)
 
     def __getitem__(self, name: str) -> Field:
         """Return the field of that name."""
@@ -138,21 +138,21 @@ class Field:
             raise self.wrong(wanted, remedy)
         return self.value
 
-    def choice(self, known: Sequence[str]) -> str:
-        """Return text that is one of those known."""
-        if not isinstance(self.value, str) or self.value not in known:
-            raise self.wrong("known", f"use one of {', '.join(known)}")
+    def choice(self, known: Sequence[Any]) -> Any:
+        """Return a value that is one of those known."""
+        if self.value not in known or isinstance(self.value, bool):
+            raise self.wrong("known", f"use one of {', '.join(map(str, known))}")
         return self.value
 
     def number(
         self,
         wanted: str = "a number",
         remedy: str = "give one",
-        least: float = -math.inf,
-        most: float = math.inf,
+        min: float = -math.inf,
+        max: float = math.inf,
     ) -> float:
         """Return a number within limits, which are included."""
-        if type(self.value) not in (int, float) or not least <= self.value <= most:
+        if type(self.value) not in (int, float) or not min <= self.value <= max:
             raise self.wrong(wanted, remedy)
         number: float = self.value
         return number
@@ -161,11 +161,11 @@ class Field:
         self,
         wanted: str = "a whole number",
         remedy: str = "give one",
-        least: float = -math.inf,
-        most: float = math.inf,
+        min: float = -math.inf,
+        max: float = math.inf,
     ) -> int:
         """Return a whole number within limits."""
-        if type(self.value) is not int or not least <= self.value <= most:
+        if type(self.value) is not int or not min <= self.value <= max:
             raise self.wrong(wanted, remedy)
         return self.value
 
@@ -185,6 +185,7 @@ class Field:
         kind: type[Record],
         others: Sequence[str] = (),
         named: Named | None = None,
+        are_others_left: bool = False,
         **given: Any,
     ) -> Record:
         """Return a dataclass: its fields stand under their own names and are read as their types say.
@@ -193,69 +194,130 @@ class Field:
             kind: The dataclass, whose own checks say what else is wrong.
             others: Names of required fields that are read elsewhere.
             named: Records that a name may stand for.
+            are_others_left: Whether there may be other fields, which are not read.
             given: Fields of the record that are not read here.
         """
-        known = {each.name: each for each in fields(kind) if each.name not in given}  # type: ignore[arg-type]
-        required = [
-            name
-            for name, each in known.items()
-            if each.default is MISSING and each.default_factory is MISSING
-        ]
-        self.only((*required, *others), [name for name in known if name not in required])
-        hints = get_type_hints(kind)
-        values = {name: self[name].typed(hints[name], named or {}) for name in known if name in self.value}
+        known = [each for each in declared_fields(kind) if each.name not in given]
+        required = [each.key for each in known if each.default is MISSING]
+        optional = [each.key for each in known if each.key not in required]
+        self.only((*required, *others), [*optional, *(self.mapping() if are_others_left else ())])
+        values = {
+            each.name: self[each.key].typed(each.kind, named or {}, each.meaning)
+            for each in known
+            if each.key in self.value
+        }
         try:
             return kind(**values, **given)
         except ValueError as error:
             raise self.mistake(str(error)) from None
 
-    def typed(self, wanted: Any, named: Named) -> Any:
-        """Return a value of the type that a record's field has."""
+    def typed(self, wanted: Any, named: Named | None = None, meaning: Meaning | None = None) -> Any:
+        """Return a value of the type that a record's field has.
+
+        Args:
+            wanted: The type; of `Field` itself the field is returned, to be read elsewhere.
+            named: Records that a name may stand for.
+            meaning: What is declared of the field.
+        """
+        wanted, own = without_meaning(wanted)
+        named, meaning = named or {}, own or meaning
+        wanted, may_be_none = without_none(wanted)
         kinds, origin = get_args(wanted), get_origin(wanted)
-        if NoneType in kinds:
-            return None if self.value is None else self.typed(kinds[0], named)
+        if (may_be_none and self.value is None) or wanted is Field:
+            return None if wanted is not Field else self
+        if origin is tuple and kinds[-1] is Ellipsis:
+            return tuple(each.typed(kinds[0], named, meaning) for each in self.items())
         if origin is tuple:
-            return tuple(each.typed(kinds[0], named) for each in self.items())
+            return tuple(
+                self._in_order([DeclaredField("", "", each, meaning, None) for each in kinds], named)
+            )
         if origin is Mapping:
-            return self._by_number(kinds[1], named)
+            return self._by_key(kinds[0], kinds[1], named, meaning)
         if origin is Literal:
             return self.choice(kinds)
         if wanted in named and isinstance(self.value, str):
             return named[wanted][self.choice(tuple(named[wanted]))]
         if is_dataclass(wanted):
             return self.record(wanted, named=named)  # type: ignore[arg-type]
+        if isinstance(wanted, type) and issubclass(wanted, tuple):
+            return wanted(*self._in_order(declared_fields(wanted), named))
         if wanted is bool and type(self.value) is not bool:
             raise self.wrong("true or false", "give one of them")
         if wanted is bool or (wanted is str and self.value == ""):
             return self.value
+        if wanted in (int, float) and meaning is not None:
+            return self._within(meaning, wanted)
         if wanted is int:
-            return self.whole(f"a whole number from 0 to {_MOST}", least=0, most=_MOST)
+            return self.whole(f"a whole number from 0 to {_MAX}", min=0, max=_MAX)
         readers: dict[Any, Callable[[], Any]] = {float: self.number, str: self.text, Fraction: self.fraction}
         return readers[wanted]()
 
-    def _by_number(self, wanted: Any, named: Named) -> dict[int, Any]:
-        """Return a mapping of whole numbers, which JSON has as text, to values of a type."""
-        for name in self.mapping():
-            if not re.fullmatch(r"[0-9]{1,9}", str(name)):
-                raise self.wrong("a mapping of whole numbers", "name each by its number")
-        return {int(name): self[name].typed(wanted, named) for name in self.value}
+    def _in_order(self, kinds: Sequence[DeclaredField], named: Named) -> list[Any]:
+        """Return the entries of a list that has one for each field of a record, in their order."""
+        wanted = f"[{', '.join(each.key or 'number' for each in kinds)}]"
+        items = self.items(wanted)
+        if len(items) != len(kinds):
+            raise self.wrong(wanted, f"give {len(kinds)} entries")
+        return [item.typed(each.kind, named, each.meaning) for item, each in zip(items, kinds, strict=True)]
 
-    def figure(
+    def _by_key(self, key: Any, wanted: Any, named: Named, meaning: Meaning | None) -> dict[Any, Any]:
+        """Return a mapping of names, or of whole numbers, which JSON has as text, to values of a type."""
+        key, own = without_meaning(key)
+        names = self.mapping(f"a mapping by {own.text}") if own is not None else self.mapping()
+        if key is str:
+            return {name: self[name].typed(wanted, named, meaning) for name in names}
+        for name in names:
+            is_number = bool(re.fullmatch(r"[0-9]{1,9}", str(name)))
+            if not is_number or (own is not None and not own.allows(int(name))):
+                what = "a whole number" if own is None else f"a {own.text}, {own.wanted(int)}"
+                raise replace(self, value=name).wrong(what, "name each by its number")
+        return {int(name): self[name].typed(wanted, named, meaning) for name in self.value}
+
+    def _within(self, meaning: Meaning, kind: type) -> float:
+        """Return a number within the limits that are declared of it."""
+        field = replace(self, value=in_mib(self.value)) if meaning.unit == "MiB" else self
+        wanted, remedy = meaning.wanted(kind), meaning.remedy
+        value = field.whole(wanted, remedy) if kind is int else float(field.number(wanted, remedy))
+        if not meaning.allows(value):
+            raise self.wrong(wanted, remedy)
+        return value
+
+
+class Cell(Field):
+    """A value as a cell of a table gives it: text, of which numbers are read; lists have bars between."""
+
+    def items(self, wanted: str = "a list", remedy: str = "give one") -> list[Field]:
+        """Return the parts of the text, without the spaces around them."""
+        return [self.inside(i, part.strip()) for i, part in enumerate(self.value.split("|"))]
+
+    def number(
         self,
         wanted: str = "a number",
         remedy: str = "give a finite one",
-        least: float = -_LARGEST,
-        most: float = _LARGEST,
-        is_whole: bool = False,
+        min: float = -math.inf,
+        max: float = math.inf,
     ) -> float:
-        """Return the number that a cell's text is, within limits, which are included."""
+        """Return the number that the text is, within limits, which are included."""
         try:
             value = float(self.value)
         except ValueError:
             value = math.nan
-        if not least <= value <= most or (is_whole and value != int(value)):
+        if not (min <= value <= max and abs(value) <= _LARGEST):
             raise self.wrong(wanted, remedy)
         return value
+
+    def whole(
+        self,
+        wanted: str = "a whole number",
+        remedy: str = "give one",
+        min: float = -math.inf,
+        max: float = math.inf,
+    ) -> int:
+        """Return the whole number that the text is."""
+        value = self.number(wanted, remedy, min, max)
+        if value != int(value):
+            raise self.wrong(wanted, remedy)
+        return int(value)
 
 
 def plain(value: Any, named: Named | None = None, *, defaults: bool = True) -> Any:
@@ -297,7 +359,7 @@ def json_file(path: str | Path, wanted: str, error: type[ValueError], where: str
         yield Field(data, where, error, is_root=bool(where))
 
 
-Row = dict[str, Field]
+Row = dict[str, Cell]
 """The cells of a row by column, without the spaces around them."""
 
 
@@ -352,9 +414,46 @@ def csv_rows(
         if len(cells) != len(header):
             raise error(f"line {number}: has {len(cells)} cells for {len(header)} columns; give one each")
         named = zip(header, cells, strict=True)
-        row = {name: Field(cell, f"line {number}, column {name}", error) for name, cell in named}
+        row = {name: Cell(cell, f"line {number}, column {name}", error) for name, cell in named}
         for name in known:
             if not row[name].value and name not in may_be_empty:
                 raise row[name].mistake("is missing; fill the cell or remove the row")
         found.append((number, row))
     return found
+
+
+def csv_records(
+    text: str, row_for_each: str, error: type[ValueError], *kinds: type[Record], others: bool = False
+) -> list[tuple[int, Record]]:
+    """Return the rows of CSV text as records, with the numbers of their lines.
+
+    Args:
+        text: See `csv_rows`, as for the rest.
+        row_for_each: What a row is for.
+        error: What is raised where it is wrong.
+        kinds: The records of each form that the table can have; a cell may be empty where its field has a
+            default.
+        others: Whether there may be other columns, and columns missing whose fields have a default.
+    """
+    forms = [
+        [each for each in declared_fields(kind) if not others or each.default is MISSING] for kind in kinds
+    ]
+    columns = [[each.key for each in form] for form in forms]
+    optional = [each.key for kind in kinds for each in declared_fields(kind) if each.may_be_empty]
+    found = []
+    for number, row in csv_rows(text, row_for_each, error, *columns, may_be_empty=optional, others=others):
+        kind = next(each for each, names in zip(kinds, columns, strict=True) if set(names) <= set(row))
+        cells = [
+            each
+            for each in declared_fields(kind)
+            if each.key in row and (row[each.key].value or each.default is MISSING)
+        ]
+        found.append(
+            (number, kind(**{each.name: row[each.key].typed(each.kind, {}, each.meaning) for each in cells}))
+        )
+    return found
+
+
+def keys_of(kind: type) -> tuple[str, ...]:
+    """Return the names of a record's fields in its file, such as the columns of a table."""
+    return tuple(each.key for each in declared_fields(kind))

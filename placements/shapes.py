@@ -21,8 +21,8 @@ from typing import Any
 
 from placements.pieces import PIPELINES, Piece, blocks_of, pieces_on
 from placements.spec import Block, Kind, Placement, PlacementError
-from placements.stage_file import stages_of
-from placements.stages import place
+from placements.stages.stage_chain import place
+from placements.stages.stage_file import stages_of
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,9 @@ def v_shape(num_devices: int = 4, *ticks: Any, **options: Any) -> Placement:
     Args:
         num_devices: As many stages.
         ticks: Those of `StageTicks` in order, where there are no options in ms and MiB.
-        options: Those of `StageTicks` by name; or, in ms and MiB, those of `placements.stage_file.stages_of`,
-            ``split_backward`` (default: whether the input gradient's times are given) and ``num_chunks``.
+        options: Those of `StageTicks` by name; or, in ms and MiB, those of
+            `placements.stages.stage_file.stages_of`, ``split_backward`` (default: whether input
+            gradients are given) and ``num_chunks``.
 
     Raises:
         PlacementError: An option in ticks is wrong.

@@ -341,8 +341,8 @@ class Placement:
         return replace(self, memory=tuple(memory))
 
 
-_MOST_DEVICES = 100_000
-_MOST_GPUS = 1_000_000
+_MAX_DEVICES = 100_000
+_MAX_GPUS = 1_000_000
 
 
 def _check_numbers(placement: Placement) -> None:
@@ -370,8 +370,8 @@ def _check_numbers(placement: Placement) -> None:
             "give one for each, or one number"
         )
     for device, count in enumerate(placement.num_gpus):
-        if not 1 <= count <= _MOST_GPUS:
-            raise PlacementError(f"num_gpus[{device}]: {count} is not at least 1 and at most {_MOST_GPUS}")
+        if not 1 <= count <= _MAX_GPUS:
+            raise PlacementError(f"num_gpus[{device}]: {count} is not at least 1 and at most {_MAX_GPUS}")
 
 
 def _check_nodes(placement: Placement) -> None:
@@ -395,8 +395,8 @@ def check_num_devices(num_devices: int) -> None:
     Raises:
         PlacementError: There are none, or too many.
     """
-    if not 1 <= num_devices <= _MOST_DEVICES:
-        raise PlacementError(f"num_devices: {num_devices} is not at least 1 and at most {_MOST_DEVICES}")
+    if not 1 <= num_devices <= _MAX_DEVICES:
+        raise PlacementError(f"num_devices: {num_devices} is not at least 1 and at most {_MAX_DEVICES}")
 
 
 def _check_blocks(placement: Placement) -> None:

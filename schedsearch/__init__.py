@@ -78,8 +78,8 @@ _HOME = {
     "placements": ("Block", "Kind", "Placement", "Profile"),
     "placements.placement_file": ("read_placement",),
     "placements.shapes": ("v_shape", "x_shape", "m_shape", "nn_shape", "k_shape", "wave_shape", "loop_shape"),
-    "placements.stages": ("place",),
-    "placements.stage_file": ("read_stages", "stages_of"),
+    "placements.stages.stage_chain": ("place",),
+    "placements.stages.stage_file": ("read_stages", "stages_of"),
 }
 _ALIASES = {"frontier": "compute_frontier"}
 _WITH_BAR = ("search", "compare", "frontier", "plan")

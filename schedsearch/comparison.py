@@ -13,7 +13,7 @@ from typing import Any, SupportsIndex
 from placements import Placement
 from placements.pieces import PIPELINES
 from placements.plain_data import Field, json_file
-from placements.stages import DevicePower, PlacedStages, StageChain, StagesError, place
+from placements.stages.stage_chain import DevicePower, PlacedStages, StageChain, StagesError, place
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
 from schedsearch.baselines.structure import TooFewMicroBatchesError
 from schedsearch.bounds.makespan import makespan_bound

@@ -14,9 +14,9 @@ from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLaye
 from placements.models.layers import HALF, Layer
 from placements.models.parallel import Cost, LayerStrategy, Pass
 from placements.planners.hybrid.decision_trees import layer_strategies
-from placements.planners.hybrid.pipeline_stages import Kinds
 from placements.planners.hybrid.plan import alike, layers_of_stage, layout_of
 from placements.planners.hybrid.plan_options import PlanOptions
+from placements.planners.hybrid.search.pipeline_stages import Kinds
 from placements.planners.hybrid.stage_tables import LayerCosts, LayerTable
 from placements.planners.stage_search.stage_problem import Run, StageProblem, weigh
 from placements.spec import PlacementError
@@ -94,7 +94,7 @@ class EveryPlan:
         self._stages: dict[tuple[object, ...], float] = {}
         self._only: LayerStrategy | None = None
 
-    def least_ms(self) -> float:
+    def min_ms(self) -> float:
         """Return the shortest iteration; infinite where nothing fits."""
         return min(self.times_ms(), default=math.inf)
 

@@ -19,6 +19,7 @@ from experiments.config.composing import find_presets_first, name_files
 from experiments.config.option_list import CONFIG, kinds_of
 
 sys.path.append(str(ROOT / "docs"))
+from field_tables import with_tables
 from options_table import tables
 
 DOCS = ROOT / "docs"
@@ -125,6 +126,12 @@ def test_the_tables_of_a_page_have_options_of_its_command(command: str) -> None:
             assert default in kinds_of(command, name)
         elif not name.startswith("placement.") and default != "???" and not of_item:
             assert OmegaConf.select(config, name) == OmegaConf.create(f"value: {default}").value, name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_tables_of_fields_are_as_the_fields_are_declared(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert with_tables(text) == text, "write the tables anew with python docs/field_tables.py"
 
 
 def test_every_placement_has_a_table() -> None:

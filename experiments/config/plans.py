@@ -10,11 +10,11 @@ from typing import NamedTuple
 from experiments.config.records import GptPlacementOptions, PlanPlacementOptions
 from placements import Kind, Placement
 from placements.hardware import Gpu
+from placements.models.gpt.gpt_config import GptConfig
+from placements.models.gpt.workload import Workload
 from placements.models.layers import Layer, TransformerLayer
 from placements.models.parallel import LayerStrategy
 from placements.models.rates import Rates
-from placements.models.transformer import GptConfig
-from placements.models.workload import Workload
 from placements.planners.galvatron import layer_times_ms, recomputed_blocks
 from placements.planners.galvatron_file import read_galvatron
 from placements.planners.hybrid.joined_plan import JoinedPlan

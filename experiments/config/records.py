@@ -17,7 +17,7 @@ class FilePlacementOptions:
 
 @dataclass(frozen=True)
 class StagesPlacementOptions:
-    """The `placement` group of a file of stages; see `placements.stages.place`."""
+    """The `placement` group of a file of stages; see `placements.stages.stage_chain.place`."""
 
     kind: str
     path: str | None
@@ -27,7 +27,7 @@ class StagesPlacementOptions:
 
 @dataclass(frozen=True)
 class GptPlacementOptions:
-    """The `placement` group of a GPT; see `placements.models.gpt`."""
+    """The `placement` group of a GPT; see `placements.models.gpt.gpt_placement`."""
 
     kind: str
     arrangement: str
@@ -96,7 +96,7 @@ class SearchOptions:
 
 @dataclass(frozen=True)
 class ProfileOptions:
-    """The `profile` group; see `placements.profile.Profile.from_csv`."""
+    """The `profile` group; see `placements.profiles.profile.Profile.from_csv`."""
 
     path: str | None
     gpu: str

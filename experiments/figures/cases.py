@@ -12,8 +12,8 @@ from experiments.figures.pool import Found
 from placements import Placement
 from placements.placement_file import placement_to_dict
 from placements.shapes import SHAPES
-from placements.stage_file import read_stages
-from placements.stages import place
+from placements.stages.stage_chain import place
+from placements.stages.stage_file import read_stages
 from schedsearch.bounds.load_and_path import period_bound
 from schedsearch.cache import remembered
 from schedsearch.modulo.result import SearchResult, Status

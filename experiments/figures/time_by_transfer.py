@@ -31,8 +31,8 @@ from experiments.steps.search_step import output_directory
 from placements import Placement, PlacementError
 from placements.files import csv_text
 from placements.hardware import GPUS
-from placements.models.gpt import GPT_11B, gpt_m_shape
-from placements.models.transformer import hidden_bytes
+from placements.models.gpt.gpt_config import hidden_bytes
+from placements.models.gpt.gpt_placement import GPT_11B, gpt_m_shape
 from placements.shapes import SHAPES
 from runtime.program.deadlock import check
 from runtime.program.lower import lower

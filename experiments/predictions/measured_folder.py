@@ -119,4 +119,4 @@ def _number(row: Row, column: str) -> float | None:
     if column not in row or not row[column].value:
         return None
     remedy = "give one, or leave it empty"
-    return row[column].figure("a number above 0", remedy, least=math.ulp(0.0))
+    return row[column].number("a number above 0", remedy, min=math.ulp(0.0))

@@ -312,10 +312,10 @@ def _saved(label: str, tuned: EnergyResult) -> Fact:
 
 def _blocking_power(profile: Profile) -> str:
     if not profile.waits_by_clock:
-        return f"{profile.least_blocking_power_w:g} W"
+        return f"{profile.min_blocking_power_w:g} W"
     clocks = {point.clock_mhz for points in profile.points.values() for point in points}
     most_w = max(profile.blocking_w(clock) for clock in clocks)
-    return f"{profile.least_blocking_power_w:g} to {most_w:g} W by clock"
+    return f"{profile.min_blocking_power_w:g} to {most_w:g} W by clock"
 
 
 def _run_facts(measurement: Measurement) -> tuple[Fact, ...]:

@@ -17,7 +17,7 @@ from experiments.steps.placement_building import build_placement, place_stages
 from experiments.steps.profile_reading import complete_profile
 from experiments.steps.results import EnergyResult, SearchStepResult
 from placements import Placement
-from placements.stage_file import read_stages
+from placements.stages.stage_file import read_stages
 from schedsearch.baselines import UnsuitablePlacementError, applicable, one_f_one_b
 from schedsearch.comparison import NEEDS, compare
 from schedsearch.energy import compute_frontier

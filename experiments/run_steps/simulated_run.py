@@ -56,7 +56,7 @@ def simulate_scripts(
     profile = planned.profile
     highest = max(points[-1].clock_mhz for points in profile.points.values())
     gpus = [
-        SimulatedGpu(highest, profile.least_blocking_power_w, latency_ms)
+        SimulatedGpu(highest, profile.min_blocking_power_w, latency_ms)
         for _ in range(planned.schedule.placement.num_devices)
     ]
     run = run_virtually(VirtualScripts.read(scripts), profile, gpus)

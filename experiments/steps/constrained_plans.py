@@ -135,7 +135,7 @@ def check_constrained_plans_on(
     profile = complete_profile(options, placement, profile)
     for name, least_w in (
         ("power_cap_w", waiting_w(placement, profile)),
-        ("device_power_cap_w", profile.least_blocking_power_w),
+        ("device_power_cap_w", profile.min_blocking_power_w),
     ):
         value = getattr(energy, name)
         above = f"above {least_w:g} W, all waiting"

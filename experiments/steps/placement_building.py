@@ -32,13 +32,13 @@ from experiments.config.records import (
 from experiments.steps.profile_reading import PROFILE_FILES, profile_path, times_source
 from placements import Placement, PlacementError, Profile, ProfileError
 from placements.hardware import Gpu
-from placements.models.gpt import GptConfig, gpt_m_shape, gpt_v_shape
+from placements.models.gpt.gpt_placement import GptConfig, gpt_m_shape, gpt_v_shape
 from placements.pieces import PIPELINES
 from placements.placement_file import read_capacity, read_num_gpus, read_placement
 from placements.planners.galvatron import plan_placement
 from placements.shapes import SHAPES, options_of
-from placements.stage_file import read_stages
-from placements.stages import PlacedStages, place
+from placements.stages.stage_chain import PlacedStages, place
+from placements.stages.stage_file import read_stages
 from schedsearch.bounds.memory_need import require_capacity
 
 log = logging.getLogger(__name__)

@@ -25,13 +25,13 @@ from experiments.config.plans import PLAN_FILES, rates_of
 from experiments.config.records import GptPlacementOptions, Options
 from placements import BlockingPower, Placement, Profile
 from placements.hardware import Gpu, modelled_profile
-from placements.models.gpt import GptConfig, gpt_compute_shares
+from placements.models.gpt.gpt_placement import GptConfig, gpt_compute_shares
 from placements.placement_file import read_times_source
 from placements.planners.galvatron import plan_compute_shares
 from placements.planners.hybrid.plan_file import read_plan_file
-from placements.profile import checked_blocking_power
+from placements.profiles.profile import checked_blocking_power
 from placements.shapes import SHAPES
-from placements.stages import DevicePower
+from placements.stages.stage_chain import DevicePower
 from schedsearch.planning.power import mixed_profile
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from experiments.steps.profile_reading import CostSource, stages_cost_source
 from experiments.steps.schedule_finding import cache_directory, search_limits
 from experiments.steps.search_step import output_directory
 from placements.files import csv_text, write_json, write_text
-from placements.stage_file import read_stages, with_memory
+from placements.stages.stage_file import read_stages, with_memory
 from schedsearch.cache import cached_search
 from schedsearch.comparison import COLUMNS, ComparedRow, Comparison, compare
 from schedsearch.figures.canvas import COLUMN_INCHES, save_widths

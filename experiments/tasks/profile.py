@@ -27,7 +27,7 @@ from placements import OperatingPoint, Placement, Profile
 from placements.files import write_json, write_text
 from placements.measured.run_trace import TraceError, block_times, read_traces
 from placements.placement_file import placement_to_yaml
-from placements.profile_csv import write_profile_rows
+from placements.profiles.profile_csv import write_profile_rows
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Measurement
 from runtime.launching.launch import LaunchError, launch

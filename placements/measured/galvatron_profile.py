@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
+from placements.meaning import Meaning
 from placements.plain_data import Field, json_file
 
 _NAMED = re.compile(r"(computation|memory)_profiling_(bf16|fp16|fp32)_(.+?)(?:_all)?\.json")
@@ -23,7 +25,13 @@ _MACHINE = re.compile(r"(allreduce|p2p)_bandwidth_([1-9]\d{0,4})nodes_([1-9]\d{0
 _TIME = re.compile(r"layertype_(\w+?)_bsz([1-9]\d{0,6})_seq([1-9]\d{0,8})")
 _ALL_REDUCE = re.compile(r"allreduce_size_([1-9]\d{0,6})_consec_([01])")
 _NEXT = re.compile(r"pp_size_([1-9]\d{0,6})")
-_LARGEST = 1e12
+
+_Degree = Annotated[int, Meaning("number of GPUs that share a layer", min=1)]
+_SampleMs = Annotated[float, Meaning("time of a sample", "ms", above=0)]
+_Mib = Annotated[float, Meaning("memory", "MB", min=0)]
+_LayerMib = Annotated[float, Meaning("memory of a layer", "MB", above=0)]
+_GbPerS = Annotated[float, Meaning("bandwidth", "1e9 bytes per second", above=0)]
+_Slowdown = Annotated[float, Meaning("factor; 1 for none", min=1, max=2)]
 
 
 class GalvatronProfileError(ValueError):
@@ -197,7 +205,7 @@ def _read_times(path: Path, sequence_length: int | None) -> tuple[int, dict[str,
         for name in fields.mapping():
             if match := _TIME.fullmatch(name):
                 size, length = int(match[2]), int(match[3])
-                each_ms = _above_0(fields[name], "milliseconds of a sample")
+                each_ms = fields[name].typed(_SampleMs)
                 points.setdefault((length, match[1]), []).append((size, size * each_ms))
         length = _length(sorted({length for length, _ in points}), sequence_length)
         kinds = {kind for known, kind in points if known == length}
@@ -253,9 +261,9 @@ def _memory(fields: Field, suffix: str, length: int) -> GalvatronMemory:
     layer = fields[f"layertype_0{suffix}"][str(length)]
     kept = layer["tp_activation_per_bsz_dict"]
     return GalvatronMemory(
-        _above_0(layer["parameter_size"], "MB"),
+        layer["parameter_size"].typed(_LayerMib),
         _by_number(kept, ("checkpoint",)),
-        _above_0(kept["checkpoint"], "MB"),
+        kept["checkpoint"].typed(_LayerMib),
         *(
             EndMemory(_by_number(where["model_states"]), _by_number(where["activation"]))
             for name in ("pp_on_first", "pp_on_last", "pp_off")
@@ -265,13 +273,8 @@ def _memory(fields: Field, suffix: str, length: int) -> GalvatronMemory:
 
 
 def _by_number(field: Field, others: tuple[str, ...] = ()) -> dict[int, float]:
-    found = {}
-    for name in field.mapping("a mapping of GPUs that share a layer"):
-        if name in others:
-            continue
-        if not re.fullmatch(r"[1-9]\d{0,6}", name):
-            raise Field(name, field.where, GalvatronProfileError).wrong("a number of GPUs", "name each by it")
-        found[int(name)] = field[name].number("MB of 0 or more", least=0, most=_LARGEST)
+    own = {name: each for name, each in field.mapping().items() if name not in others}
+    found: dict[int, float] = replace(field, value=own).typed(Mapping[_Degree, _Mib])
     if not found:
         raise field.wrong("memory by the GPUs that share a layer")
     return found
@@ -289,7 +292,7 @@ def _read_machines(folder: Path) -> dict[tuple[int, int], MachineBandwidths]:
             raise GalvatronProfileError(f"{folder}: has {path.name} twice; give a folder with one of them")
         with json_file(path, "bandwidths", GalvatronProfileError) as fields:
             for name in fields.mapping():
-                gb_s = _above_0(fields[name], "1e9 bytes per second")
+                gb_s = fields[name].typed(_GbPerS)
                 if ring := _ALL_REDUCE.fullmatch(name):
                     rings.setdefault(machine, {})[int(ring[1]), ring[2] == "1"] = gb_s
                 elif chain := _NEXT.fullmatch(name):
@@ -309,9 +312,4 @@ def _read_machines(folder: Path) -> dict[tuple[int, int], MachineBandwidths]:
 
 def _read_overlap(path: Path) -> float:
     with json_file(path, "an overlap_coe", GalvatronProfileError) as data:
-        field = data["overlap_coe"]
-        return field.number("a factor from 1, for none, to 2", least=1, most=2)
-
-
-def _above_0(field: Field, unit: str) -> float:
-    return field.number(f"a number above 0, in {unit}", least=1 / _LARGEST, most=_LARGEST)
+        return float(data["overlap_coe"].typed(_Slowdown))

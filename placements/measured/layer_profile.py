@@ -6,14 +6,14 @@ replicas or links.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, NamedTuple, TypeVar
 
-from placements.files import read_json
-from placements.plain_data import Field, in_file, json_file
+from placements.meaning import Meaning
+from placements.plain_data import json_file
 
 FLOAT_BYTES = 4
 """Size of a weight, a gradient or an activation: 32 bits."""
@@ -30,10 +30,6 @@ _LOOKUP_WEIGHT_BYTES = 4
 
 _LOOKUP_OUTPUT_BYTES = 12
 """Bytes per float of its output: the gradient read, and added to a row of the table's."""
-
-_NUMBER = re.compile("[1-9][0-9]{0,5}")
-_LONGEST_S = 1e6
-_LARGEST = 10**15
 
 
 class LayerProfileError(ValueError):
@@ -59,17 +55,26 @@ class LayerTime:
 
 @dataclass(frozen=True)
 class LayerMemory:
-    """What a layer holds on each GPU that shares it.
+    """Memory of a layer on each GPU that shares it, for one sequence."""
 
-    Attributes:
-        parameters: Weights.
-        activation_floats: Kept from the forward to the backward, of one sequence.
-        output_floats: Passed on to the next layer, of one sequence; whole, not a GPU's share.
-    """
+    parameters: Annotated[int, Meaning("weights", "floats", min=0, key="params_floats")]
+    activation_floats: Annotated[
+        int, Meaning("kept from the forward to the backward", "floats", min=0, key="act_mem_floats")
+    ]
+    output_floats: Annotated[
+        int,
+        Meaning(
+            "passed on to the next layer; whole, not a GPU's share", "floats", min=0, key="act_output_floats"
+        ),
+    ]
 
-    parameters: int
-    activation_floats: int
-    output_floats: int
+
+class LayerSeconds(NamedTuple):
+    """Times of a layer as the file has them, in a list."""
+
+    forward: Annotated[float, Meaning("forward of a micro-batch", "s", min=0, max=1e6)]
+    backward: Annotated[float, Meaning("its backward", "s", min=0, max=1e6)]
+    update: Annotated[float, Meaning("optimizer step of embedding, two blocks and head", "s", min=0, max=1e6)]
 
 
 Sizes = tuple[int, int]
@@ -230,28 +235,10 @@ def read_layer_profile(times: str | Path, memory: str | Path, gpu: str) -> Layer
     Raises:
         LayerProfileError: A file cannot be read or is wrong, or they have not the same layers.
     """
-    held = _read_memory(memory)
-    num_layers = len(next(iter(held.values())))
-    data = read_json(times, "times of layers", LayerProfileError)
-    layers, update_ms = {}, {}
-    with in_file(times, LayerProfileError):
-        for size, shares in _numbered(Field(data, "", LayerProfileError), "micro-batch sizes").items():
-            for shared, fields in _numbered(shares, "tensor parallelism").items():
-                rows = [_three_times(each) for each in _layers_in_order(fields)]
-                if len(rows) != num_layers:
-                    raise LayerProfileError(
-                        f"{fields.where}: has {len(rows)} layers, but {memory} {num_layers}; give the same"
-                    )
-                layers[size, shared] = tuple(LayerTime(forward, backward) for forward, backward, _ in rows)
-                update_ms[size, shared] = rows[0][2]
-    return LayerProfile(gpu, layers, update_ms, held)
-
-
-def _read_memory(path: str | Path) -> dict[int, tuple[LayerMemory, ...]]:
-    with json_file(path, "memory of layers", LayerProfileError) as data:
+    with json_file(memory, "memory of layers", LayerProfileError) as data:
         held = {
-            shared: tuple(_memory(each) for each in _layers_in_order(fields))
-            for shared, fields in _numbered(data, "tensor parallelism").items()
+            shared: _in_order(layers, f"{shared}")
+            for shared, layers in data.typed(Mapping[_Shared, Mapping[int, LayerMemory]]).items()
         }
         if len({len(layers) for layers in held.values()}) > 1:
             raise LayerProfileError(
@@ -259,44 +246,36 @@ def _read_memory(path: str | Path) -> dict[int, tuple[LayerMemory, ...]]:
             )
         if not held:
             raise LayerProfileError("is empty; give the memory of each layer")
-    return held
+    num_layers = len(next(iter(held.values())))
+    layers, update_ms = {}, {}
+    with json_file(times, "times of layers", LayerProfileError) as data:
+        by_size = data.typed(Mapping[_MicroBatchSize, Mapping[_Shared, Mapping[int, LayerSeconds]]])
+        for size, shared in ((size, shared) for size, of_size in by_size.items() for shared in of_size):
+            rows = _in_order(by_size[size][shared], f"{size}.{shared}")
+            if len(rows) != num_layers:
+                raise LayerProfileError(
+                    f"{size}.{shared}: has {len(rows)} layers, but {memory} {num_layers}; give the same"
+                )
+            layers[size, shared] = tuple(LayerTime(1000 * row.forward, 1000 * row.backward) for row in rows)
+            update_ms[size, shared] = 1000 * rows[0].update
+    return LayerProfile(gpu, layers, update_ms, held)
 
 
-def _numbered(field: Field, what: str) -> dict[int, Field]:
-    """Return the fields of a mapping whose names are whole numbers, by number."""
-    fields = field.mapping(f"a mapping of {what}")
-    return {_number(field, name, what): field[name] for name in fields}
+_MicroBatchSize = Annotated[int, Meaning("micro-batch size", min=1)]
+_Shared = Annotated[int, Meaning("tensor parallelism", min=1)]
+_Entry = TypeVar("_Entry")
 
 
-def _number(field: Field, name: str, what: str) -> int:
-    if not _NUMBER.fullmatch(name):
-        raise Field(name, field.where, LayerProfileError).wrong(f"one of {what}", "name each by its number")
-    return int(name)
-
-
-def _layers_in_order(field: Field) -> list[Field]:
+def _in_order(layers: Mapping[int, _Entry], where: str) -> tuple[_Entry, ...]:
     """Return the entry of each layer; they are numbered from 0 without a gap."""
-    fields = field.mapping("a mapping of layers")
-    if len(fields) < 3:
-        raise field.wrong("a mapping of layers", "give at least embedding, one block and head")
-    return [field[str(layer)] for layer in range(len(fields))]
-
-
-def _three_times(field: Field) -> tuple[float, float, float]:
-    rows = field.items("forward, backward and update in s")
-    if len(rows) != 3:
-        raise field.wrong("forward, backward and update in s", "give three numbers")
-    wanted = f"a time from 0 to {_LONGEST_S:g} s"
-    forward, backward, update = (1000 * row.number(wanted, least=0, most=_LONGEST_S) for row in rows)
-    return forward, backward, update
-
-
-def _memory(field: Field) -> LayerMemory:
-    names = ("params_floats", "act_mem_floats", "act_output_floats")
-    parameters, activation, output = (
-        field[name].whole("a whole number of floats", least=0, most=_LARGEST) for name in names
-    )
-    return LayerMemory(parameters, activation, output)
+    if len(layers) < 3:
+        raise LayerProfileError(
+            f"{where}: has {len(layers)} layers; give at least embedding, one block and head"
+        )
+    missing = sorted(set(range(len(layers))) - layers.keys())
+    if missing:
+        raise LayerProfileError(f"{where}: lacks the field '{missing[0]}'; add it")
+    return tuple(layers[number] for number in range(len(layers)))
 
 
 def _listed(numbers: Iterable[int]) -> str:

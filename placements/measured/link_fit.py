@@ -6,20 +6,18 @@ The module does not know what is sent. Latency is in the fits: small messages ha
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Annotated, NamedTuple, TypeVar
 
+from placements.meaning import Meaning
 from placements.measured.layer_profile import NotProfiledError
-from placements.plain_data import Field, json_file
+from placements.plain_data import json_file
 
 _FIT_UNIT_BYTES = 1e6
 """The fits are of the logarithm of the message's size in MB; below 1 MB they bend to zero and less."""
-
-_NUMBER = re.compile("[1-9][0-9]{0,5}")
-_FASTEST = 1e18
 
 
 class LinkError(ValueError):
@@ -41,17 +39,19 @@ class GpuGroup:
     size: int
 
 
-@dataclass(frozen=True)
-class LinkFit:
-    """Bandwidth by the size of a message, of all GPUs together that send at once.
+class Coefficients(NamedTuple):
+    """Coefficients of GB/s = c2 l^2 + c1 l + c0, where l = log2(bytes / 1e6)."""
 
-    Attributes:
-        coefficients: c2, c1 and c0 of GB/s = c2 l^2 + c1 l + c0, where l = log2(bytes / 1e6).
-        max_bytes_per_s: The highest that was measured.
-    """
+    c2: Annotated[float, Meaning("of the square")]
+    c1: Annotated[float, Meaning("of the logarithm")]
+    c0: Annotated[float, Meaning("bandwidth of 1 MB", "GB/s", above=0)]
 
-    coefficients: tuple[float, float, float]
-    max_bytes_per_s: float
+
+class LinkFit(NamedTuple):
+    """Bandwidth by the size of a message, of all GPUs together that send at once."""
+
+    coefficients: Annotated[Coefficients, Meaning("the fit")]
+    max_bytes_per_s: Annotated[float, Meaning("the highest that was measured", "bytes/s", min=1)]
 
     def bytes_per_s(self, message_bytes: float) -> float:
         """Return the bandwidth where each GPU sends so much.
@@ -59,7 +59,7 @@ class LinkFit:
         A larger message is never slower per byte: the fit is followed up to its highest point, and from 1 MB
         on. Its tails are no measurements.
 
-        >>> fit = LinkFit((-1.0, 4.0, 2.0), 5.5e9)
+        >>> fit = LinkFit(Coefficients(-1.0, 4.0, 2.0), 5.5e9)
         >>> [fit.bytes_per_s(mb * 1e6) / 1e9 for mb in (0.01, 1, 2, 4, 64)]
         [2.0, 2.0, 5.0, 5.5, 5.5]
         """
@@ -169,39 +169,22 @@ def read_links(between: str | Path, within: str | Path) -> Links:
     """
     found: dict[_Ends, dict[tuple[int, int], LinkFit]] = {}
     with json_file(between, "bandwidths between nodes", LinkError) as data:
-        for sender, sending, far in _by_group(data):
-            for receiver, receiving, field in _by_group(far):
-                found.setdefault((*sender, *receiver), {})[sending, receiving] = _fit(field)
+        for zone, gpu, sending, far in _by_group(data.typed(_ByGroup[_ByGroup[LinkFit]])):
+            for other_zone, other_gpu, receiving, fit in _by_group(far):
+                found.setdefault((zone, gpu, other_zone, other_gpu), {})[sending, receiving] = fit
     with json_file(within, "bandwidths within nodes", LinkError) as data:
-        inside = {gpu: {size: _fit(each) for size, each in _by_size(field)} for gpu, field in _named(data)}
+        inside = data.typed(Mapping[str, Mapping[_Count, LinkFit]])
     return Links(found, {gpu: fits for gpu, fits in inside.items() if fits})
 
 
-def _by_group(field: Field) -> Iterator[tuple[tuple[str, str], int, Field]]:
-    for zone, gpus in _named(field):
-        for gpu, sizes in _named(gpus):
-            for size, inner in _by_size(sizes):
-                yield (zone, gpu), size, inner
+_Count = Annotated[int, Meaning("number of GPUs that send or receive", min=1)]
+_Inner = TypeVar("_Inner")
+_ByGroup = Mapping[str, Mapping[str, Mapping[_Count, _Inner]]]
+"""By zone, GPU and number."""
 
 
-def _named(field: Field) -> Iterator[tuple[str, Field]]:
-    for name in field.mapping():
-        yield name, field[name]
-
-
-def _by_size(field: Field) -> Iterator[tuple[int, Field]]:
-    for name, inner in _named(field):
-        if not _NUMBER.fullmatch(name):
-            raise Field(name, field.where, LinkError).wrong("a number of GPUs", "name each fit by its number")
-        yield int(name), inner
-
-
-def _fit(field: Field) -> LinkFit:
-    parts = field.items("a fit")
-    rows = parts[0].items("three coefficients") if len(parts) == 2 else []
-    if len(rows) != 3:
-        raise field.wrong("a fit", "give [[c2, c1, c0], most bytes per second]")
-    second, first = (row.number(least=-_FASTEST, most=_FASTEST) for row in rows[:2])
-    constant = rows[2].number("a bandwidth of 1 MB above 0", least=1e-9, most=_FASTEST)
-    most = parts[1].number("a bandwidth of at least 1 byte per second", least=1, most=_FASTEST)
-    return LinkFit((second, first, constant), most)
+def _by_group(data: _ByGroup[_Inner]) -> Iterator[tuple[str, str, int, _Inner]]:
+    for zone, gpus in data.items():
+        for gpu, counts in gpus.items():
+            for count, inner in counts.items():
+                yield zone, gpu, count, inner

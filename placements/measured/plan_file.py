@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, NamedTuple
 
+from placements.meaning import Meaning
 from placements.measured.link_fit import GpuGroup
-from placements.plain_data import Field, json_file
-
-_MOST = 1_000_000
+from placements.plain_data import in_file, json_file
 
 
 class PlanFileError(ValueError):
@@ -66,56 +66,105 @@ class ReplicatedPlan:
         return math.ceil(self.width / len(stage.replicas))
 
 
+class NodeEntry(NamedTuple):
+    """GPUs of one node as a plan's file names them."""
+
+    gpu: Annotated[str, Meaning("name of a GPU")]
+    num_gpus: Annotated[int, Meaning("GPUs of the node", min=1)]
+    zone: Annotated[str, Meaning("name of its zone")]
+
+
+class ReplicaEntry(NamedTuple):
+    """A replica of a stage as a plan's file has it."""
+
+    nodes: Annotated[tuple[NodeEntry, ...], Meaning("its nodes, `[gpu, GPUs of the node, zone]` each")]
+    tensor_parallel: Annotated[int, Meaning("GPUs that share its layers", min=1)]
+
+    def gpus(self) -> GpuGroup:
+        """Return its GPUs.
+
+        Raises:
+            PlanFileError: They are of several types or zones, or too few.
+        """
+        kinds = {(node.gpu, node.zone) for node in self.nodes}
+        if len(kinds) != 1:
+            raise PlanFileError(
+                f"{sorted(kinds)} are not nodes of one type of GPU and one zone; make others a "
+                "replica of their own"
+            )
+        if self.tensor_parallel > sum(node.num_gpus for node in self.nodes):
+            raise PlanFileError(
+                f"{self.tensor_parallel} is not at most the GPUs of its nodes; name more nodes, or share "
+                "layers among fewer"
+            )
+        return GpuGroup(*kinds.pop(), self.tensor_parallel)
+
+
+@dataclass(frozen=True)
+class PipelineEntry:
+    """The pipeline of a plan's file.
+
+    Raises:
+        PlanFileError: A list has not an entry for each stage, or a stage no layer, or not as many replicas
+            as it says.
+    """
+
+    num_stages: Annotated[int, Meaning("number of stages", min=1)]
+    layers_per_stage: Annotated[
+        tuple[tuple[int, ...], ...], Meaning("numbers of the layers of each stage", min=0)
+    ]
+    tmp_per_stage: Annotated[
+        tuple[tuple[ReplicaEntry, ...], ...],
+        Meaning("replicas of each stage: `[[[gpu, GPUs of the node, zone], ...], tensor parallelism]`"),
+    ]
+    dp: Annotated[tuple[int, ...], Meaning("number of replicas of each stage", min=1)]
+
+    def __post_init__(self) -> None:
+        """Check that the lists agree."""
+        for name in ("layers_per_stage", "tmp_per_stage", "dp"):
+            if len(getattr(self, name)) != self.num_stages:
+                raise PlanFileError(
+                    f"{name}: has {len(getattr(self, name))} entries, not one for each of the "
+                    f"{self.num_stages} stages; give as many"
+                )
+        for i, (layers, replicas) in enumerate(zip(self.layers_per_stage, self.tmp_per_stage, strict=True)):
+            if not layers:
+                raise PlanFileError(f"layers_per_stage[{i}]: is empty; give each stage at least one layer")
+            if len(replicas) != self.dp[i]:
+                raise PlanFileError(
+                    f"dp[{i}]: {self.dp[i]} is not the number of replicas in tmp_per_stage[{i}], "
+                    f"{len(replicas)}; make them agree"
+                )
+            for j, replica in enumerate(replicas):
+                with in_file(f"tmp_per_stage[{i}][{j}]", PlanFileError):
+                    replica.gpus()
+
+    @property
+    def stages(self) -> tuple[ReplicatedStage, ...]:
+        """The stages."""
+        return tuple(
+            ReplicatedStage(layers, tuple(replica.gpus() for replica in replicas))
+            for layers, replicas in zip(self.layers_per_stage, self.tmp_per_stage, strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class PlanEntry:
+    """A plan's file; fields that say what was measured are not read."""
+
+    pipeline_list: Annotated[tuple[PipelineEntry, ...], Meaning("one pipeline, with the fields below")]
+    mbs: Annotated[int, Meaning("sequences of a micro-batch of one replica", min=1)]
+    gbs: Annotated[int, Meaning("sequences of an iteration, over all replicas", min=1)]
+
+
 def read_replicated_plan(path: str | Path) -> ReplicatedPlan:
-    """Read a plan from a JSON file; fields that say what was measured are not read.
+    """Read a plan from a JSON file; see `PlanEntry`.
 
     Raises:
         PlanFileError: The file cannot be read or is wrong; the message begins with its path.
     """
     with json_file(path, "a plan of stages and replicas", PlanFileError, "plan") as fields:
-        pipelines = fields["pipeline_list"].items("a list of one pipeline")
-        if len(pipelines) != 1:
+        plan = fields.record(PlanEntry, are_others_left=True)
+        if len(plan.pipeline_list) != 1:
             raise fields["pipeline_list"].wrong("a list of one pipeline", "give one in each file")
-        return ReplicatedPlan(_stages(pipelines[0]), _count(fields["mbs"]), _count(fields["gbs"]))
-
-
-def _stages(field: Field) -> tuple[ReplicatedStage, ...]:
-    num_stages = _count(field["num_stages"])
-    columns = [field[name] for name in ("layers_per_stage", "tmp_per_stage", "dp")]
-    for column in columns:
-        if len(column.items("a list with an entry for each stage")) != num_stages:
-            raise column.wrong(f"an entry for each of the {num_stages} stages", "give as many")
-    return tuple(_stage(*row) for row in zip(*(column.items() for column in columns), strict=True))
-
-
-def _stage(layers: Field, replicas: Field, count: Field) -> ReplicatedStage:
-    numbers = tuple(
-        each.whole("the number of a layer", least=0, most=_MOST) for each in layers.items("a list of layers")
-    )
-    if not numbers:
-        raise layers.wrong("a list of layers", "give each stage at least one")
-    groups = tuple(_group(each) for each in replicas.items("a list of replicas"))
-    if len(groups) != _count(count):
-        raise count.wrong(f"the number of replicas in {replicas.where}, {len(groups)}", "make them agree")
-    return ReplicatedStage(numbers, groups)
-
-
-def _group(field: Field) -> GpuGroup:
-    wanted = "a replica: [[[gpu, GPUs of a node, zone], ...], tensor parallelism]"
-    parts = field.items(wanted)
-    if len(parts) != 2:
-        raise field.wrong(wanted)
-    nodes, size = [each.items(wanted) for each in parts[0].items(wanted)], _count(parts[1])
-    if not nodes or any(len(node) != 3 for node in nodes):
-        raise field.wrong(wanted)
-    kinds = {(node[0].text("the name of a GPU"), node[2].text("the name of a zone")) for node in nodes}
-    if len(kinds) > 1:
-        raise parts[0].wrong("nodes of one type of GPU and one zone", "make others a replica of their own")
-    if size > sum(_count(node[1]) for node in nodes):
-        raise parts[1].wrong("at most the GPUs of its nodes", "name more nodes, or share layers among fewer")
-    gpu, zone = kinds.pop()
-    return GpuGroup(gpu, zone, size)
-
-
-def _count(field: Field) -> int:
-    return field.whole(f"a whole number from 1 to {_MOST}", least=1, most=_MOST)
+        return ReplicatedPlan(plan.pipeline_list[0].stages, plan.mbs, plan.gbs)

@@ -32,7 +32,7 @@ _KINDS = (("input", "I"), ("weight", "W"), ("forward", "F"), ("backward", "B"), 
 _LETTERS = dict(_KINDS) | {letter.lower(): letter for letter in "FBIW"}
 _MEASURED_ROW = "measured"
 _GPU_LABEL = "gpu_user_annotation"
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 
 
 class TraceError(ValueError):
@@ -113,7 +113,7 @@ def read_traces(path: str | Path, pattern: str | None = None) -> tuple[BlockRun,
             runs += trace.drawn_runs() or trace.labelled_runs(labels)
             seen |= dict.fromkeys(trace.labels())
     if not runs:
-        some = ", ".join(repr(name) for name in list(seen)[:_MOST_NAMED]) or "no spans at all"
+        some = ", ".join(repr(name) for name in list(seen)[:_MAX_NAMED]) or "no spans at all"
         raise TraceError(
             f"{path}: no label matches {labels.pattern!r}; it has {some}; give a pattern with the groups "
             "stage, kind and micro_batch"
@@ -267,13 +267,13 @@ def _spans(events: Iterable[Field]) -> Iterator[_Span]:
         phase = event.mapping("an event").get("ph")
         if phase == "X":
             begin_us = event["ts"].number()
-            time_us = event["dur"].number("a time", "give microseconds from 0", least=0.0)
+            time_us = event["dur"].number("a time", "give microseconds from 0", min=0.0)
             yield _span(event, begin_us, begin_us + time_us)
         elif phase == "B":
             open_spans[_place(event.value)].append((event, event["ts"].number()))
         elif phase == "E" and open_spans[_place(event.value)]:
             began, begin_us = open_spans[_place(event.value)].pop()
-            yield _span(began, begin_us, event["ts"].number("a time after its begin", least=begin_us))
+            yield _span(began, begin_us, event["ts"].number("a time after its begin", min=begin_us))
 
 
 def _span(event: Field, begin_us: float, end_us: float) -> _Span:

@@ -1,11 +1,10 @@
-"""What models cost: operations, bytes and activation sizes of their layers, and placements made of them.
+"""Costs of models: operations, bytes and activation sizes of their layers, and placements made of them.
 
 - `layers`: a transformer layer by its shape; `end_layers`: vocabularies, projections, layers of the user's
 - `profiled_layer`: layers that are known by what was measured of them
 - `chain`: a model as runs of them; `zoo`: models by name
-- `transformer`: a GPT's sizes; `rates`: how fast a GPU does such work
+- `rates`: how fast a GPU does such work
 - `parallel`: how GPUs share a layer; `calibration`: measured times; `costs`: what a layer costs each GPU
 - `piece_placement`: pieces that cost so much as blocks
-- `workload`: a GPT's layers shared; `gpt`: placements of a GPT
-- `vision`: convolutional networks, layer by layer
+- `gpt`: a GPT, its layers shared, and its placements
 """

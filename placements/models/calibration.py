@@ -6,9 +6,7 @@ A CSV file has a row for each measurement, on GPUs that share the layer's matric
     layer,1,4,12.1,24.9
     layer,2,4,6.9,14.0
 
-The layer is a layer's `name`, the samples are what the GPUs compute at once, and the times are in
-milliseconds, with the all-reduces of these GPUs and without anything computed again. The module does not know
-what a layer is.
+The module does not know what a layer is.
 """
 
 from __future__ import annotations
@@ -17,19 +15,25 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from placements.plain_data import Field, csv_rows, in_file, read_csv
-
-COLUMNS = ("layer", "tensor_parallel", "samples", "forward_ms", "backward_ms")
-"""Version of the file form."""
-
-_LARGEST = 10**9
-"""Milliseconds, GPUs or samples beyond which a figure is a mistake; likewise times below one over it."""
+from placements.meaning import Meaning
+from placements.plain_data import csv_records, in_file, read_csv
 
 
 class CalibrationError(ValueError):
     """A file of measured times is wrong, or lacks one; the message says what and the remedy in one line."""
+
+
+@dataclass(frozen=True)
+class LayerTimesRow:
+    """A row of the file: a measurement, without anything computed again."""
+
+    layer: Annotated[str, Meaning("name of a layer of the model")]
+    tensor_parallel: Annotated[int, Meaning("GPUs that share its matrices", min=1)]
+    samples: Annotated[int, Meaning("samples that these GPUs compute at once", min=1)]
+    forward_ms: Annotated[float, Meaning("forward, with the all-reduces of these GPUs", "ms", above=0)]
+    backward_ms: Annotated[float, Meaning("backward, likewise", "ms", above=0)]
 
 
 class MeasuredTimes(NamedTuple):
@@ -109,25 +113,15 @@ def _scaled(row: MeasuredTimes, samples: float) -> MeasuredTimes:
 
 def _times(text: str) -> dict[str, dict[int, tuple[MeasuredTimes, ...]]]:
     found: dict[str, dict[int, dict[float, MeasuredTimes]]] = {}
-    for number, row in csv_rows(text, "measurement", CalibrationError, COLUMNS):
-        layer = row["layer"].value
-        degree, samples = _whole(row["tensor_parallel"]), _whole(row["samples"])
-        times = MeasuredTimes(samples, _ms(row["forward_ms"]), _ms(row["backward_ms"]))
-        of_degree = found.setdefault(layer, {}).setdefault(degree, {})
-        if samples in of_degree:
+    for number, row in csv_records(text, "measurement", CalibrationError, LayerTimesRow):
+        of_degree = found.setdefault(row.layer, {}).setdefault(row.tensor_parallel, {})
+        if row.samples in of_degree:
             raise CalibrationError(
-                f"line {number}: {layer} with {samples} samples on {degree} GPUs is twice; keep one"
+                f"line {number}: {row.layer} with {row.samples} samples on {row.tensor_parallel} GPUs is "
+                "twice; keep one"
             )
-        of_degree[samples] = times
+        of_degree[row.samples] = MeasuredTimes(row.samples, row.forward_ms, row.backward_ms)
     return {
         layer: {degree: tuple(sorted(rows.values())) for degree, rows in by_degree.items()}
         for layer, by_degree in found.items()
     }
-
-
-def _whole(cell: Field) -> int:
-    return int(cell.figure("a whole number of at least 1", "give one", 1, _LARGEST, is_whole=True))
-
-
-def _ms(cell: Field) -> float:
-    return cell.figure("a time above 0", "give milliseconds", 1 / _LARGEST, _LARGEST)

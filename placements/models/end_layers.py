@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from placements.models.layers import Held, Layer, Precision, Streams, check_sizes
+from placements.models.layers import HeldBytes, Layer, Precision, Streams, check_sizes
 from placements.spec import PlacementError
 
 
@@ -70,9 +70,9 @@ class EmbeddingLayer(Layer):
         gradient = 8 * math.ceil(self.vocab_size / t) * self.hidden_size
         return Streams(3 * precision.number_bytes * self._looked_up, 0.0, gradient)
 
-    def kept(self, precision: Precision, t: int) -> Held:
+    def kept(self, precision: Precision, t: int) -> HeldBytes:
         """Return nothing: its output is the first layer's input."""
-        return Held(0.0, 0.0)
+        return HeldBytes(0.0, 0.0)
 
     def input_elements(self) -> int:
         """Return none but the tokens."""
@@ -139,10 +139,10 @@ class OutputLayer(Layer):
         n, logits = precision.number_bytes, self.sequence_length * math.ceil(self.vocab_size / t)
         return Streams((2 * n + 4) * logits, (4 + n) * logits)
 
-    def kept(self, precision: Precision, t: int) -> Held:
+    def kept(self, precision: Precision, t: int) -> HeldBytes:
         """Return its input, and for each logit the logit or its gradient and the 32-bit softmax."""
         n, logits = precision.number_bytes, self.sequence_length * math.ceil(self.vocab_size / t)
-        return Held(n * self.input_elements(), (n + 4) * logits)
+        return HeldBytes(n * self.input_elements(), (n + 4) * logits)
 
     def input_elements(self) -> int:
         """Return s h."""
@@ -190,9 +190,9 @@ class ProjectionLayer(Layer):
         """Return one product."""
         return 2 * self.sequence_length * self.input_size * self.hidden_size
 
-    def kept(self, precision: Precision, t: int) -> Held:
+    def kept(self, precision: Precision, t: int) -> HeldBytes:
         """Return its input, and the norm's."""
-        return Held((2 if self.normed else 1) * precision.number_bytes * self.input_elements(), 0.0)
+        return HeldBytes((2 if self.normed else 1) * precision.number_bytes * self.input_elements(), 0.0)
 
     def input_elements(self) -> int:
         """Return the numbers of all tokens."""
@@ -251,10 +251,10 @@ class CustomLayer(Layer):
         """Return an equal share."""
         return self.flops / t
 
-    def kept(self, precision: Precision, t: int) -> Held:
+    def kept(self, precision: Precision, t: int) -> HeldBytes:
         """Return the input, and a share of the rest."""
         own = min(precision.number_bytes * self.input_numbers, self.kept_bytes)
-        return Held(own, (self.kept_bytes - own) / t)
+        return HeldBytes(own, (self.kept_bytes - own) / t)
 
     def input_elements(self) -> int:
         """Return the input's."""

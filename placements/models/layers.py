@@ -45,7 +45,7 @@ PRECISIONS = {each.name: each for each in (HALF, SINGLE, TF32)}
 """The precisions by name."""
 
 
-class Held(NamedTuple):
+class HeldBytes(NamedTuple):
     """Bytes of one sample.
 
     Attributes:
@@ -131,7 +131,7 @@ class Layer(ABC):
         return Streams()
 
     @abstractmethod
-    def kept(self, precision: Precision, t: int) -> Held:
+    def kept(self, precision: Precision, t: int) -> HeldBytes:
         """Return what each GPU keeps from the forward to the backward when nothing is recomputed."""
 
     def scores_bytes(self, precision: Precision, t: int) -> float:
@@ -290,7 +290,7 @@ class TransformerLayer(Layer):
         own = self._span * (0.5 if self.causal else 1)
         return 4 * self.sequence_length * (own + self.cross_length) * self.query_width / t
 
-    def kept(self, precision: Precision, t: int) -> Held:
+    def kept(self, precision: Precision, t: int) -> HeldBytes:
         """Return what is kept by its parts (Korthikanti et al., 2022, Sec. 4.1 and 4.2, Eq. 1 and 2).
 
         In 16 bits with dropout a GPT's layer keeps s h (10 + 24 / t + 5 a s / (h t)) bytes: inputs of
@@ -306,7 +306,7 @@ class TransformerLayer(Layer):
         if self.cross_length:
             attention += 2 * s * self.query_width / t + 2 * self.cross_length * self._kv_width(t)
         inner = (3 if self.gated else 2) * s * self.ffn_size * self.experts_per_token / t
-        return Held(each, n * (attention + inner) + self.scores_bytes(precision, t))
+        return HeldBytes(each, n * (attention + inner) + self.scores_bytes(precision, t))
 
     def scores_bytes(self, precision: Precision, t: int) -> float:
         """Return 5 a s^2 / t in 16 bits with dropout: softmax, mask, dropped-out softmax; by `Attention`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from placements.models.layers import Held, Layer, Precision, check_sizes
+from placements.models.layers import HeldBytes, Layer, Precision, check_sizes
 from placements.spec import PlacementError
 
 Role = Literal["embedding", "block", "head"]
@@ -50,9 +50,9 @@ class ProfiledLayer(Layer):
         """Return none: its time is measured, and its operations are not known."""
         return 0.0
 
-    def kept(self, precision: Precision, t: int) -> Held:
+    def kept(self, precision: Precision, t: int) -> HeldBytes:
         """Return an equal share of what one GPU keeps."""
-        return Held(0.0, self.kept_bytes / t)
+        return HeldBytes(0.0, self.kept_bytes / t)
 
     def input_elements(self) -> int:
         """Return the input's."""

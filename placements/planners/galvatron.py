@@ -16,11 +16,11 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
+from placements.models.gpt.gpt_config import hidden_bytes
+from placements.models.gpt.workload import Workload
 from placements.models.parallel import Cost, Pass
 from placements.models.piece_placement import PieceCost, piece_placement
 from placements.models.rates import COPY_COMPUTE_SHARE
-from placements.models.transformer import hidden_bytes
-from placements.models.workload import Workload
 from placements.planners.parallel_plan import ParallelPlan, PlanError
 from placements.spec import Placement
 

@@ -7,10 +7,11 @@ context parallelism of layers, experts, and tensor-parallel GPUs that are not ne
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from placements.meaning import Meaning
 from placements.models.parallel import LayerStrategy, VocabularyStrategy
 from placements.plain_data import Field, json_file
 from placements.planners.parallel_plan import ParallelPlan, PlanError
@@ -18,15 +19,48 @@ from placements.planners.parallel_plan import ParallelPlan, PlanError
 _ZERO = {"ddp": 0, "zero2": 2, "zero3": 3}
 """ZeRO's stage by the name of ``default_dp_type``."""
 
-_PIPELINE_TYPES = ("gpipe", "pipedream_flush")
+_Flag = Literal[0, 1]
 
-_REQUIRED = ("pp_deg", "tp_sizes_enc", "dp_types_enc", "global_bsz", "chunks")
 _FLAGS = {"dp_types_enc": 0, "checkpoint": 0, "use_sp": 0, "tp_consecutive_flags": 1}
-_ONES = ("cp_sizes_enc", "ep_sizes_enc", "tp_of_ep_sizes_enc")
-_OTHER = ("pp_division", "pipeline_type", "default_dp_type", "vtp", "vsp", "vcp", "embed_sdp", "world_size")
-_OPTIONAL = (*_FLAGS, *_ONES, *_OTHER)
+"""Lists of zeros and ones, one for each layer, and what all layers have where the file has none."""
 
-_MOST = 1_000_000
+_ONES = ("cp_sizes_enc", "ep_sizes_enc", "tp_of_ep_sizes_enc")
+"""Lists that must have a one for each layer."""
+
+
+@dataclass(frozen=True)
+class GalvatronForm:
+    """The fields of a plan's file; lists are text with commas between their numbers."""
+
+    pp_deg: Annotated[int, Meaning("stages", min=1)]
+    tp_sizes_enc: Annotated[Field, Meaning("list: tensor-parallel size of each layer")]
+    dp_types_enc: Annotated[Field, Meaning("list: 1 for a layer with ZeRO-3")]
+    global_bsz: Annotated[int, Meaning("samples of an iteration", min=1)]
+    chunks: Annotated[int, Meaning("micro-batches of an iteration", min=1)]
+    checkpoint: Annotated[Field | None, Meaning("list: 1 for a layer that is computed again")] = None
+    use_sp: Annotated[Field | None, Meaning("list: 1 for a layer with Ulysses, which blocks cannot have")] = (
+        None
+    )
+    tp_consecutive_flags: Annotated[
+        Field | None, Meaning("list: 1, unless all GPUs of a stage share the layer")
+    ] = None
+    cp_sizes_enc: Annotated[Field | None, Meaning("list: 1, as blocks do not share context")] = None
+    ep_sizes_enc: Annotated[Field | None, Meaning("list: 1, as blocks do not share experts")] = None
+    tp_of_ep_sizes_enc: Annotated[Field | None, Meaning("list: 1, likewise")] = None
+    pp_division: Annotated[
+        Field | None, Meaning("list: layers of each stage; without it equal, the rest on the last")
+    ] = None
+    pipeline_type: Annotated[
+        Literal["gpipe", "pipedream_flush"], Meaning("schedule that the planner assumed; not used")
+    ] = "pipedream_flush"
+    default_dp_type: Annotated[
+        Literal["ddp", "zero2", "zero3"], Meaning("how the other layers' states are shared")
+    ] = "ddp"
+    vtp: Annotated[int, Meaning("GPUs that share embedding and output layer", min=1)] = 1
+    vsp: Annotated[_Flag, Meaning("whether these share by tokens")] = 0
+    vcp: Annotated[Literal[1], Meaning("GPUs that share the context of both")] = 1
+    embed_sdp: Annotated[_Flag, Meaning("whether both have ZeRO-3")] = 0
+    world_size: Annotated[int | None, Meaning("GPUs in all; required here or as an option", min=1)] = None
 
 
 def read_galvatron(path: str | Path, world_size: int | None = None) -> ParallelPlan:
@@ -49,17 +83,17 @@ def galvatron_from_dict(data: object, world_size: int | None = None) -> Parallel
     Raises:
         PlanError: A field is missing, unknown, of the wrong type or refused, or a rule is broken.
     """
-    fields = Field(data, "plan", PlanError, is_root=True).only(_REQUIRED, _OPTIONAL)
-    num_stages = _count(fields["pp_deg"])
-    num_gpus = _num_gpus(fields, num_stages, world_size)
-    sizes = _numbers(fields["tp_sizes_enc"])
-    stage_layers = _stage_layers(fields, num_stages, len(sizes))
+    fields = Field(data, "plan", PlanError, is_root=True)
+    form = fields.record(GalvatronForm)
+    num_gpus = _num_gpus(form, world_size)
+    sizes = _numbers(form.tp_sizes_enc)
+    stage_layers = _stage_layers(form, len(sizes))
     flags = {
-        name: tuple(_binary(each) for each in _of_layers(fields, name, len(sizes), default))
+        name: tuple(each.typed(_Flag) for each in _of_layers(fields, name, len(sizes), default))
         for name, default in _FLAGS.items()
     }
     _check_refused(fields, sizes, flags, num_gpus)
-    zero = _ZERO[fields.get("default_dp_type", "ddp").choice(tuple(_ZERO))]
+    zero = _ZERO[form.default_dp_type]
     return ParallelPlan(
         num_gpus,
         stage_layers,
@@ -74,12 +108,10 @@ def galvatron_from_dict(data: object, world_size: int | None = None) -> Parallel
                 sizes, flags["dp_types_enc"], flags["checkpoint"], strict=True
             )
         ),
-        VocabularyStrategy(
-            _count(fields.get("vtp", 1)), _flag(fields, "vsp"), 3 if _flag(fields, "embed_sdp") else zero
-        ),
-        _count(fields["global_bsz"]),
-        _count(fields["chunks"]),
-        fields.get("pipeline_type", "pipedream_flush").choice(_PIPELINE_TYPES),
+        VocabularyStrategy(form.vtp, bool(form.vsp), 3 if form.embed_sdp else zero),
+        form.global_bsz,
+        form.chunks,
+        form.pipeline_type,
         zero,
     )
 
@@ -106,20 +138,6 @@ def galvatron_to_dict(plan: ParallelPlan) -> dict[str, int | str]:
     }
 
 
-def _count(field: Field) -> int:
-    return field.whole(f"a whole number from 1 to {_MOST}", least=1, most=_MOST)
-
-
-def _flag(fields: Field, name: str) -> bool:
-    return bool(_binary(fields.get(name, 0)))
-
-
-def _binary(field: Field) -> int:
-    if type(field.value) is not int or field.value not in (0, 1):
-        raise field.wrong("0 or 1", "give one of them")
-    return field.value
-
-
 def _numbers(field: Field) -> list[Field]:
     """Return the numbers of a text, whose commas are between them."""
     text = field.text("text", 'give whole numbers with commas between, as in "1,2"')
@@ -142,13 +160,13 @@ def _of_layers(fields: Field, name: str, count: int, default: int) -> list[Field
     return values
 
 
-def _num_gpus(fields: Field, num_stages: int, given: int | None) -> int:
+def _num_gpus(form: GalvatronForm, given: int | None) -> int:
     """Return the GPUs of a stage."""
-    if given is None and "world_size" not in fields.value:
+    total, num_stages = form.world_size or given, form.pp_deg
+    if total is None:
         raise PlanError(
             "world_size: is missing; give the number of all GPUs, in the file or as placement.world_size"
         )
-    total = _count(fields.get("world_size", given))
     if given is not None and given != total:
         raise PlanError(f"world_size: {total} is not the {given} of placement.world_size; give one of them")
     if total % num_stages:
@@ -156,14 +174,15 @@ def _num_gpus(fields: Field, num_stages: int, given: int | None) -> int:
     return total // num_stages
 
 
-def _stage_layers(fields: Field, num_stages: int, num_layers: int) -> tuple[int, ...]:
+def _stage_layers(form: GalvatronForm, num_layers: int) -> tuple[int, ...]:
     """Return the layers of each stage; without ``pp_division`` the same, and the rest on the last."""
-    if "pp_division" not in fields.value:
+    num_stages = form.pp_deg
+    if form.pp_division is None:
         if num_layers < num_stages:
             raise PlanError(f"pp_deg: {num_stages} is more than the {num_layers} layers; give at most these")
         each = num_layers // num_stages
         return (each,) * (num_stages - 1) + (num_layers - each * (num_stages - 1),)
-    division = _numbers(fields["pp_division"])
+    division = _numbers(form.pp_division)
     if len(division) != num_stages:
         raise PlanError(
             f"pp_division: has {len(division)} entries for pp_deg {num_stages}; give the layers of each stage"
@@ -193,7 +212,6 @@ def _check_refused(
     for name in _ONES:
         for each in _of_layers(fields, name, len(sizes), 1):
             each.whole("1", "blocks share neither context nor experts", 1, 1)
-    fields.get("vcp", 1).whole("1", "blocks do not share context", 1, 1)
 
 
 def _text(numbers: Any) -> str:

@@ -118,7 +118,7 @@ def _longer(times_ms: Sequence[float], stage_layers: Sequence[int]) -> float:
     return math.nextafter(min(stage_times(times_ms, stage_layers)), math.inf)
 
 
-def _divide(times_ms: Sequence[float], num_stages: int, least_ms: float) -> tuple[int, ...] | None:
+def _divide(times_ms: Sequence[float], num_stages: int, min_ms: float) -> tuple[int, ...] | None:
     """Return the division of least largest stage among those whose stages all take so long; None for none.
 
     `largest[end]` is that of the first `end` layers, for ever more stages.
@@ -126,7 +126,7 @@ def _divide(times_ms: Sequence[float], num_stages: int, least_ms: float) -> tupl
     until = np.array([0.0, *itertools.accumulate(times_ms)])
     num_layers = len(times_ms)
     spans = until[1:, None] - until[:-1]  # (end, first)
-    spans[(spans < least_ms) | np.triu(np.ones(spans.shape, bool), 1)] = math.inf
+    spans[(spans < min_ms) | np.triu(np.ones(spans.shape, bool), 1)] = math.inf
     largest = np.array([0.0, *[math.inf] * num_layers])
     firsts: list[list[int]] = []
     for _ in range(num_stages):

@@ -97,6 +97,6 @@ def _change(row: Field) -> Change:
     fields = row.items(wanted, remedy)
     if len(fields) != 3 or not fields[2].items(wanted, remedy):
         raise row.wrong(wanted, remedy)
-    before, after = (clock.whole("a clock", remedy, least=1) for clock in fields[:2])
+    before, after = (clock.whole("a clock", remedy, min=1) for clock in fields[:2])
     times = (ms.number("a time", remedy, 0, sys.float_info.max) for ms in fields[2].items())
     return Change(before, after, tuple(float(ms) for ms in times))

@@ -212,7 +212,7 @@ def _job(data: Field) -> Job:
     data.version(SCHEMA_VERSION)
     data.only(_FIELDS)
     placement = for_single_gpus(placement_from_dict(data["placement"].value))
-    number = data["num_micro_batches"].whole("a whole number from 1 on", least=1, most=_MOST)
+    number = data["num_micro_batches"].whole("a whole number from 1 on", min=1, max=_MOST)
     least, per_round = _loops(data["loops"])
     clocks = _clocks(data["clock_mhz"])
     check_clocks(placement, number, clocks)
@@ -242,12 +242,12 @@ def _loops(loops: Field) -> tuple[int | None, int]:
 
 
 def _count(count: Field) -> int:
-    return count.whole("a whole number from 1 on", least=1, most=_MOST)
+    return count.whole("a whole number from 1 on", min=1, max=_MOST)
 
 
 def _channel(channel: Field, placement: Placement) -> tuple[int, int]:
     most = placement.num_devices - 1
-    ends = [end.whole(f"a device from 0 to {most}", least=0, most=most) for end in channel.items()]
+    ends = [end.whole(f"a device from 0 to {most}", min=0, max=most) for end in channel.items()]
     if len(ends) != 2 or ends[0] == ends[1]:
         raise channel.wrong("a (source, target)", "give two devices")
     return ends[0], ends[1]

@@ -236,7 +236,7 @@ def _read_to_call(path: Path, job_in: Callable[[Path], Job], timeout_s: float = 
             script = _read(path, job_in)
             for_single_gpus(script.placement)
             number = Field(script.num_micro_batches, "NUM_MICRO_BATCHES", ScriptError)
-            number.whole("a whole number from 1 on", least=1)
+            number.whole("a whole number from 1 on", min=1)
             try:
                 _ = script.calls  # A script whose calls fail cannot be read either.
             except ScriptError as error:

@@ -52,7 +52,7 @@ def _programs(data: Field) -> Programs:
     version = data.version(SCHEMA_VERSION)
     placement = for_single_gpus(placement_from_dict(data["placement"].value))
     programs = _of_each_device(data["programs"], placement)
-    number = data["num_micro_batches"].whole("a whole number from 1 on", least=1)
+    number = data["num_micro_batches"].whole("a whole number from 1 on", min=1)
     instructions = tuple(tuple(map(_instruction, program.items("a list of lines"))) for program in programs)
     return Programs(placement, number, instructions, _specs(data["forms"], placement) if version > 1 else ())
 

@@ -69,7 +69,7 @@ def _is_below(middle: tuple[float, float], left: tuple[float, float], right: tup
 
 def cost_curve(block: str, num_gpus: int, profile: Profile) -> CostCurve:
     """Return the cost curve of a block that runs on so many GPUs, all at one clock."""
-    power = profile.least_blocking_power_w
+    power = profile.min_blocking_power_w
     points = profile.points[block]
     options = [(p.time_ms, num_gpus * (p.energy_mj - power * p.time_ms), p.clock_mhz) for p in points]
     best = list(pareto(options))

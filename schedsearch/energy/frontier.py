@@ -111,7 +111,7 @@ class Frontier(Shown):
         return cls(
             plans,
             all_maximum,
-            profile.least_blocking_power_w,
+            profile.min_blocking_power_w,
             placement.num_devices,
             sum(placement.gpus) if placement.num_gpus else None,
             power if isinstance(power, tuple) and profile.waits_by_clock else (),

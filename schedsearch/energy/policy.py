@@ -122,10 +122,10 @@ def read_signal(path: str | Path) -> tuple[Interval, ...]:
 
 
 def _interval(row: Row) -> Interval:
-    duration_s = row["duration_s"].figure("a duration above 0", "give seconds")
+    duration_s = row["duration_s"].number("a duration above 0", "give seconds")
     if duration_s <= 0:
         raise row["duration_s"].wrong("a duration above 0", "give seconds")
-    return Interval(duration_s, row["price_per_kwh"].figure("a price"))
+    return Interval(duration_s, row["price_per_kwh"].number("a price"))
 
 
 def until(signal: Sequence[Interval], deadline_s: float) -> tuple[Interval, ...]:

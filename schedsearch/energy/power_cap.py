@@ -105,7 +105,7 @@ def device_power_w(
     """
     length_ms = plan.time_ms if time_ms is None else time_ms
     chosen = operating_points(schedule, profile, plan.clock_mhz)
-    power = profile.least_blocking_power_w
+    power = profile.min_blocking_power_w
     devices = range(schedule.placement.num_devices)
     runs = [[chosen[instance] for instance in schedule.order(device)] for device in devices]
     above_mj = _above_least_mj(schedule, profile, chosen, length_ms)
@@ -172,7 +172,7 @@ class _Capped:
         self.schedule, self.profile, self.cap = schedule, profile, cap
         self.graph = instance_graph(schedule)
         self.waiting = Waiting.of(schedule, profile, self.graph)
-        self.blocking_w = profile.least_blocking_power_w
+        self.blocking_w = profile.min_blocking_power_w
         self.waiting_w = waiting_w(schedule.placement, profile)
         self.job_w = _above(cap.job_w, "job_w", self.waiting_w)
         self.device_w = _above(cap.device_w, "device_w", self.blocking_w)

@@ -65,7 +65,7 @@ def simulate(
     start = graph.earliest_start(time[:, None])[:, 0]
     makespan = float((start + time).max())
     gpus = {block.name: schedule.placement.gpus_of(block) for block in schedule.placement.blocks}
-    power = profile.least_blocking_power_w
+    power = profile.min_blocking_power_w
     effective = sum(
         gpus[name] * (point.energy_mj - power * point.time_ms)
         for (name, _), point in zip(graph.instances, points, strict=True)

@@ -22,7 +22,7 @@ from schedsearch.schedule import Schedule
 
 def waiting_w(placement: Placement, profile: Profile) -> float:
     """Return the power of the GPUs of all devices together while all wait at the clock of least power."""
-    return profile.least_blocking_power_w * sum(placement.gpus)
+    return profile.min_blocking_power_w * sum(placement.gpus)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class Waiting:
         if not profile.waits_by_clock:
             return None
         clocks = sorted({point.clock_mhz for points in profile.points.values() for point in points})
-        least = profile.least_blocking_power_w
+        least = profile.min_blocking_power_w
         return cls(
             tuple(device_orders(schedule, graph)),
             np.array(schedule.placement.gpus),

@@ -15,9 +15,9 @@ from placements.models.zoo import read_model
 from placements.planners.hybrid.placing.planned_placement import CHUNKED
 from placements.planners.hybrid.placing.shared_layers import PartCosts
 from placements.planners.hybrid.plan_options import PlanOptions, PlanSearchResult, RatedPlan
-from placements.planners.hybrid.plan_search import Report as PlannerReport
-from placements.planners.hybrid.plan_search import search_plans
-from placements.planners.hybrid.rules_of_thumb import rules_of_thumb
+from placements.planners.hybrid.search.plan_search import Report as PlannerReport
+from placements.planners.hybrid.search.plan_search import search_plans
+from placements.planners.hybrid.search.rules_of_thumb import rules_of_thumb
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.parallel_plan import PlanError
@@ -68,7 +68,7 @@ def plan(
         search_time_limit_s: For the schedule of each placement.
         deadline_ms: Of an iteration, where plans are ranked by energy.
         seed: Of the searches.
-        on_progress: Told about the planner; see `placements.planners.hybrid.plan_search`.
+        on_progress: Told about the planner; see `placements.planners.hybrid.search.plan_search`.
         on_search: Told about the searches of schedules.
 
     Raises:

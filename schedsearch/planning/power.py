@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from placements import Placement, Profile
 from placements.hardware import Gpu, modelled_profile
-from placements.operating_point import OperatingPoint
+from placements.profiles.operating_point import OperatingPoint
 
 
 def mixed_profile(placement: Placement, gpus: Sequence[Mapping[Gpu, int]]) -> Profile:

@@ -25,7 +25,7 @@ from placements.planners.hybrid.placing.planned_placement import (
 )
 from placements.planners.hybrid.placing.trunk_search import TrunkPlan, search_trunks
 from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
-from placements.planners.hybrid.plan_search import Report
+from placements.planners.hybrid.search.plan_search import Report
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.parallel_plan import PlanError
 from schedsearch.planning.plans import Found, ProposedPlan, capacities_of, chains_of

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from placements.cluster import Cluster
 from placements.planners.hybrid.plan_options import PlanOptions, PlanSearchResult
-from placements.planners.hybrid.plan_search import search_plans
+from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.stage_tables import LayerCosts
 
 

@@ -28,7 +28,7 @@ DATA = {"name": "", "count": True, "share": float("nan"), "rows": [1, {"size": 2
         (lambda top: top["name"].choice(("a", "b")), "name: '' is not known; use one of a, b"),
         (lambda top: top["count"].number(), "count: True is not a number; give one"),
         (lambda top: top["share"].number(), "share: nan is not a number; give one"),
-        (lambda top: top["rows"].items()[0].number(least=2), "rows[0]: 1 is not a number; give one"),
+        (lambda top: top["rows"].items()[0].number(min=2), "rows[0]: 1 is not a number; give one"),
         (
             lambda top: top["rows"].items()[1]["size"].whole(),
             "rows[1].size: 2.0 is not a whole number; give one",

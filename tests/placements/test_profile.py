@@ -65,21 +65,24 @@ def test_reads_a_byte_order_mark_and_columns_in_another_order(tmp_path: Path) ->
         (BLOCKS + "F0,900,1,1\nF0,901,fast,1\n", "line 3, column time: 'fast' is not a number"),
         (BLOCKS + "F0,900,nan,1\n", "line 2, column time: 'nan' is not a number"),
         (BLOCKS + "F0,900,1,inf\n", "line 2, column energy: 'inf' is not a number"),
-        (BLOCKS + "F0,900,-1,1\n", "line 2, column time: '-1' is not 0 or more; measure it again"),
-        (BLOCKS + "F0,900,0,1\n", "line 2, column time: 0 is not above 0"),
-        (BLOCKS + "F0,900,1,-2\n", "line 2, column energy: '-2' is not 0 or more"),
-        (BLOCKS + "F0,0,1,1\n", "line 2, column frequency: '0' is not a clock; give whole MHz"),
-        (BLOCKS + "F0,-5,1,1\n", "line 2, column frequency: '-5' is not a clock"),
-        (BLOCKS + "F0,900.5,1,1\n", "line 2, column frequency: '900.5' is not a clock"),
+        (BLOCKS + "F0,900,-1,1\n", "line 2, column time: '-1' is not a number above 0; give it in s"),
+        (BLOCKS + "F0,900,0,1\n", "line 2, column time: '0' is not a number above 0; give it in s"),
+        (BLOCKS + "F0,900,1,-2\n", "line 2, column energy: '-2' is not a number of 0 or more"),
+        (
+            BLOCKS + "F0,0,1,1\n",
+            "line 2, column frequency: '0' is not a whole number of 1 or more; give it in MHz",
+        ),
+        (BLOCKS + "F0,-5,1,1\n", "line 2, column frequency: '-5' is not a whole number"),
+        (BLOCKS + "F0,900.5,1,1\n", "line 2, column frequency: '900.5' is not a whole number"),
         (BLOCKS + "F0,900,1,1\nF0,900,1,1\n", "line 3: F0 at 900 MHz is given twice"),
         (
             STAGES + "0,sideways,900,1,1\n",
             "column instruction: 'sideways' is not known; use one of forward",
         ),
-        (STAGES + "-1,forward,900,1,1\n", "column stage: '-1' is not a stage"),
-        (RANKS + "x,forward,900,1,1\n", "line 2, column rank: 'x' is not a rank"),
-        (RANKS + "0,forward,900,1,-1\n", "line 2, column avg_energy: '-1' is not 0 or more"),
-        (RANKS + "0,forward,N/A,1,1\n", "line 2, column frequency: 'N/A' is not a clock"),
+        (STAGES + "-1,forward,900,1,1\n", "column stage: '-1' is not a whole number of 0 or more"),
+        (RANKS + "x,forward,900,1,1\n", "line 2, column rank: 'x' is not a whole number of 0 or more"),
+        (RANKS + "0,forward,900,1,-1\n", "line 2, column avg_energy: '-1' is not a number of 0 or more"),
+        (RANKS + "0,forward,N/A,1,1\n", "line 2, column frequency: 'N/A' is not a whole number"),
         (BLOCKS + '"F0,900,1,1\n', "is not CSV text"),
     ],
 )
@@ -185,9 +188,9 @@ def test_blocking_power_by_clock() -> None:
     assert profile.blocking_power_w == ((400, 90.0), (1000, 60.0), (1400, 80.0))
     found = [profile.blocking_w(clock) for clock in (210, 400, 800, 1000, 1200, 1400, 1980)]
     assert found == pytest.approx([90, 90, 70, 60, 70, 80, 80])
-    assert profile.least_blocking_power_w == pytest.approx(70)
+    assert profile.min_blocking_power_w == pytest.approx(70)
     number = Profile("test", points, 60.0)
-    assert number.least_blocking_power_w == number.blocking_w(1) == 60.0
+    assert number.min_blocking_power_w == number.blocking_w(1) == 60.0
     assert not number.waits_by_clock
     assert replace(profile, blocking_power_w=((400, 90.0), (1000, 60.0))).waits_by_clock
 

@@ -10,8 +10,8 @@ import yaml
 
 from placements import Kind
 from placements.shapes import loop_shape, v_shape, wave_shape, x_shape
-from placements.stage_file import read_stages, stages_from_dict
-from placements.stages import Stage, StageChain, StagesError, place
+from placements.stages.stage_chain import Stage, StageChain, StagesError, place
+from placements.stages.stage_file import read_stages, stages_from_dict
 
 STAGE = {"forward_ms": 1, "backward_ms": 3, "activation_mib": 1, "weight_mib": 0}
 HALVES = {"forward_ms": 1, "input_gradient_ms": 1, "weight_gradient_ms": 1, "activation_mib": 1}
@@ -115,18 +115,21 @@ def test_reads_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (3, "3 is not a mapping with 'stages' or 'layers'"),
+        (3, "3 is not a mapping of stages, layers, memory_mib"),
         ({}, "stages: give either 'stages', one for each device, or 'layers'"),
-        ({"stages": []}, r"stages: \[\] is not a list of at least one of the stages"),
+        ({"stages": []}, r"stages: give either 'stages', one for each device, or 'layers'"),
         ({"layers": [STAGE]}, "num_devices: has no value beside layers"),
         (
             {"stages": [STAGE], "memory": 3},
-            "has an unknown field 'memory'; the fields are stages, memory_mib",
+            "has an unknown field 'memory'; the fields are stages, layers, memory_mib",
         ),
         ({"stages": [STAGE], "memory_mib": "4GX"}, "memory_mib: '4GX' is not a number of 0 or more"),
         ({"stages": [STAGE], "memory_mib": [1, 2]}, "memory_mib: has 2 numbers for 1 devices; give one each"),
-        ({"stages": [STAGE], "num_devices": 0}, "num_devices: 0 is not a whole number from 1 on"),
-        ({"stages": [STAGE], "input_gradient_share": 1}, "input_gradient_share: 1 is not a share between"),
+        ({"stages": [STAGE], "num_devices": 0}, "num_devices: 0 is not a whole number of 1 or more"),
+        (
+            {"stages": [STAGE], "input_gradient_share": 1},
+            "input_gradient_share: 1 is not a number above 0, below 1",
+        ),
         ({"stages": [STAGE], "transfer_ms": -1}, "transfer_ms: -1 is not a number of 0 or more"),
         ({"stages": [STAGE], "power_w": {"running": 9}}, "power_w: lacks the field 'blocking'; add it"),
         ({"stages": [STAGE], "power_w": 300}, "power_w: 300 is not a mapping of running, blocking"),
@@ -137,13 +140,19 @@ def test_reads_files(tmp_path: Path) -> None:
         ({"stages": [{}]}, r"stages\[0\]: lacks the field 'forward_ms'"),
         ({"stages": [{"forward_ms": 1}]}, r"stages\[0\]: give either backward_ms, or input_gradient_ms and"),
         ({"stages": [STAGE | HALVES]}, r"stages\[0\]: give either backward_ms, or input_gradient_ms and"),
-        ({"stages": [{"forward_ms": 1, "input_gradient_ms": 1}]}, "lacks the field 'weight_gradient_ms'"),
-        ({"stages": [STAGE | {"forward_ms": 0}]}, r"stages\[0\].forward_ms: 0 is not a time above 0"),
+        (
+            {"stages": [{"forward_ms": 1, "input_gradient_ms": 1}]},
+            "give either backward_ms, or input_gradient_ms and weight_gradient_ms",
+        ),
+        (
+            {"stages": [STAGE | {"forward_ms": 0}]},
+            r"stages\[0\].forward_ms: 0 is not a number above 0; give it in ms",
+        ),
         (
             {"stages": [STAGE | {"backward_ms": -11.2}]},
-            r"backward_ms: -11.2 is not a time above 0; give milli",
+            r"backward_ms: -11.2 is not a number above 0; give it in ms",
         ),
-        ({"stages": [STAGE | {"backward_ms": float("nan")}]}, "backward_ms: nan is not a time above 0"),
+        ({"stages": [STAGE | {"backward_ms": float("nan")}]}, "backward_ms: nan is not a number above 0"),
         ({"stages": [STAGE | {"activation_mib": "x"}]}, "activation_mib: 'x' is not a number of 0 or more"),
     ],
 )

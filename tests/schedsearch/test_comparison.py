@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from placements.stage_file import stages_from_dict
-from placements.stages import StageChain, place
+from placements.stages.stage_chain import StageChain, place
+from placements.stages.stage_file import stages_from_dict
 from schedsearch.comparison import DOES_NOT_FIT, NEEDS, NOT_APPLICABLE, Comparison, compare
 from schedsearch.methods import SearchRequest, find
 from schedsearch.modulo.result import EndedBy, SearchError, SearchResult

@@ -28,7 +28,7 @@ from placements.cluster import read_cluster
 from placements.models.zoo import read_model
 from placements.planners.hybrid.decision_trees import PAPER, TreeOptions
 from placements.planners.hybrid.plan_options import PlanOptions
-from placements.planners.hybrid.plan_search import search_plans
+from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.pipedream.planner import best_plan
 from placements.planners.pipedream.topology import Level

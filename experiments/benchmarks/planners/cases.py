@@ -26,8 +26,8 @@ from experiments.benchmarks.planners.plan_searches import beside_others, whole_s
 from experiments.benchmarks.results import Case, CaseResult
 from experiments.benchmarks.timing import load_solvers
 from experiments.reproductions.measured.measured_iterations import MeasuredIteration, read_measured_iterations
-from placements.models.transformer import GptConfig
-from placements.models.vision import VISION_MODELS
+from placements.models.gpt.gpt_config import GptConfig
+from placements.models.zoo.convolutional import VISION_MODELS
 from placements.planners.hybrid.decision_trees import PAPER, TreeOptions
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.pipedream.computed_profile import computed_profile

@@ -21,7 +21,7 @@ from experiments.reproductions.measured.unbalanced_stages import (
     with_layers,
     with_shared_output,
 )
-from placements.models.transformer import GptConfig
+from placements.models.gpt.gpt_config import GptConfig
 from placements.planners.partition import min_imbalance, stage_times
 from placements.planners.pipedream.plan import PipelinePlan
 from placements.planners.pipedream.planner import best_plan, data_parallel_plan, straight_plan

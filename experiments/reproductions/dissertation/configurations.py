@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from experiments.reproductions.dissertation.published import BATCH_SIZES_2, TABLE_2_2
 from experiments.reproductions.item import CaseOptions, Claim, Item, Row, Trend, chosen_cases
-from placements.models.vision import VISION_MODELS
+from placements.models.zoo.convolutional import VISION_MODELS
 from placements.planners.pipedream.computed_profile import computed_profile
 from placements.planners.pipedream.planner import best_plan, data_parallel_plan
 from placements.planners.pipedream.topology import Level

@@ -8,7 +8,7 @@ from typing import Any
 from experiments.reproductions.dissertation.configurations import TFLOPS
 from experiments.reproductions.dissertation.published import BATCH_SIZES_2
 from experiments.reproductions.item import CaseOptions, Claim, Item, Row, Trend, cases_in, chosen_cases
-from placements.models.vision import VISION_MODELS
+from placements.models.zoo.convolutional import VISION_MODELS
 from placements.planners.pipedream.computed_profile import computed_profile
 from placements.planners.pipedream.plan import PipelinePlan
 from placements.planners.pipedream.planner import best_plan, data_parallel_plan, straight_plan

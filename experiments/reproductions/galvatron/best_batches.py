@@ -16,7 +16,7 @@ from placements.models.layers import Layer
 from placements.models.parallel import Cost, LayerStrategy
 from placements.planners.hybrid.decision_trees import PAPER, Paradigm, TreeOptions
 from placements.planners.hybrid.plan_options import PlanOptions
-from placements.planners.hybrid.plan_search import search_plans
+from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.hybrid.stage_tables import LayerCosts
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from placements.operating_point import ProfileError
 from placements.plain_data import Field, Row, csv_rows, in_file, read_csv
+from placements.profiles.operating_point import ProfileError
 
 COLUMNS = ("case", "layers_per_stage", "F_us_per_stage", "B_us_per_stage", "iteration_ms")
 """Of the file, among others; numbers of stages have ``|`` between."""
@@ -134,6 +134,6 @@ def _numbers(cell: Field, is_whole: bool = False, most: int | None = None) -> li
         raise cell.mistake(f"has {len(items)} numbers; give {most}")
     if is_whole:
         wanted = "a whole number of 0 or more"
-        return [item.figure(wanted, "give one", 0, _MOST, is_whole=True) for item in items]
+        return [item.whole(wanted, "give one", 0, _MOST) for item in items]
     wanted = f"a number above 0 and at most {_MOST}"
-    return [item.figure(wanted, "give one", math.ulp(0.0), _MOST) for item in items]
+    return [item.number(wanted, "give one", math.ulp(0.0), _MOST) for item in items]

@@ -12,8 +12,8 @@ from math import gcd
 from pathlib import Path
 
 from placements import Placement
-from placements.operating_point import ProfileError
 from placements.plain_data import Field, Row, csv_rows, in_file, read_csv
+from placements.profiles.operating_point import ProfileError
 from placements.shapes import v_shape
 
 FILE = "measured_times.csv"
@@ -135,10 +135,10 @@ def _stage_times(line: int, row: Row) -> StageTimes:
     for name in SCHEDULES:
         cell = row.get(f"bubble_{name}")
         if cell is not None and cell.value:
-            published[name] = cell.figure("a bubble rate from 0 to 1", "give one", 0, 1)
+            published[name] = cell.number("a bubble rate from 0 to 1", "give one", 0, 1)
     return StageTimes(line, p, m, forward, backward, weight, transfer, hidden, heads, published)
 
 
 def _whole(cell: Field, least: int, most: int) -> int:
     wanted = f"a whole number from {least} to {most}"
-    return int(cell.figure(wanted, "give one", least, most, is_whole=True))
+    return cell.whole(wanted, "give one", least, most)

@@ -27,7 +27,7 @@ from experiments.reproductions.measured.unbalanced_stages import (
     with_shared_output,
 )
 from placements.files import csv_text
-from placements.operating_point import ProfileError
+from placements.profiles.operating_point import ProfileError
 from schedsearch.baselines import one_f_one_b
 
 FILE = "measured_iterations.csv"

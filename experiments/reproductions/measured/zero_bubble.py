@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from experiments.reproductions.item import Row, Trend, cases_in
 from experiments.reproductions.measured.stage_times import SCHEDULES, StageTimes, read_stage_times
 from placements.files import csv_text
-from placements.operating_point import ProfileError
+from placements.profiles.operating_point import ProfileError
 from schedsearch.baselines import one_f_one_b, zb_h1, zb_h2
 from schedsearch.device_span import device_spans, with_least_device_span
 from schedsearch.modulo.search import search

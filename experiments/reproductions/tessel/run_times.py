@@ -28,7 +28,7 @@ from placements.planners.hybrid.placing.planned_placement import (
 from placements.planners.hybrid.placing.trunk_search import search_trunks
 from placements.planners.hybrid.plan import Plan
 from placements.planners.hybrid.plan_options import PlanOptions
-from placements.planners.hybrid.plan_search import search_plans
+from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from runtime.program.deadlock import check
 from runtime.program.lower import lower

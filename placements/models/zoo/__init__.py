@@ -2,6 +2,7 @@
 
 - `sizes`: checks that all kinds share
 - `language`: kinds of language models; `images`: kinds of models of images, alone or with text
+- `convolutional`: convolutional networks, layer by layer
 - `published`: the models by name, and how to change their sizes
 """
 

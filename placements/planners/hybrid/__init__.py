@@ -4,11 +4,7 @@
 - `decision_trees`: the ways in which GPUs can share a layer
 - `stage_tables`: what each way costs, for the search inside a stage; `shape_costs`: by the layers' shapes;
   `profiled`: by measured profiles
-- `plan_bounds`: what no plan with given stages can beat
-- `plan_options`: what a search may do and finds; `plan_numbers`: which numbers it tries
-- `pipeline_stages`: the stages of one pipeline
-- `plan_search`: stages, micro-batches and strategies with the shortest iteration
-- `rules_of_thumb`: Megatron's, to compare with
+- `plan_options`: options and results of a search; `search`: the search itself
 - `placing`: plans as placements of several shapes
 - `plan_file`: a plan as a file; `exports`: in other systems' terms
 """

@@ -34,9 +34,9 @@ _LAYERS: dict[str, type[Layer]] = {
 }
 """Layers by the name of their kind."""
 
-_MOST = 10**18
-_MOST_LAYERS = 10**5
-_MOST_GPUS = 10**6
+_MAX = 10**18
+_MAX_LAYERS = 10**5
+_MAX_GPUS = 10**6
 """What a size, the layers of a run and the GPUs of a node or a cluster are at most."""
 
 
@@ -119,7 +119,7 @@ def _stages(field: Field) -> tuple[StagePlan, ...]:
         gpus = own["gpus"].items()
         if len(gpus) != 2:
             raise own["gpus"].wrong("two numbers", "give the first GPU and the one after the last")
-        begin, end = (_count(each, 0, _MOST_GPUS) for each in gpus)
+        begin, end = (_count(each, 0, _MAX_GPUS) for each in gpus)
         strategies = [each for entry in own["layers"].items() for each in _strategies(entry)]
         stages.append(StagePlan(range(begin, end), range(first, first + len(strategies)), tuple(strategies)))
         first += len(strategies)
@@ -145,7 +145,7 @@ def _model(field: Field) -> ModelShape:
     runs = []
     for run in own["runs"].items():
         kind = _LAYERS[run["kind"].choice(tuple(_LAYERS))]
-        runs.append((_count(run["count"], most=_MOST_LAYERS), run.record(kind, ("count", "kind"))))
+        runs.append((_count(run["count"], most=_MAX_LAYERS), run.record(kind, ("count", "kind"))))
     branches = tuple(_model(each) for each in own.get("branches", []).items())
     made: ModelShape = _made(
         field, lambda: ModelShape(own["name"].text(), tuple(runs), PRECISIONS[precision], branches)
@@ -154,7 +154,7 @@ def _model(field: Field) -> ModelShape:
 
 
 def _strategies(field: Field) -> list[LayerStrategy]:
-    return [field.record(LayerStrategy, ("count",))] * _count(field["count"], most=_MOST_LAYERS)
+    return [field.record(LayerStrategy, ("count",))] * _count(field["count"], most=_MAX_LAYERS)
 
 
 def _made(field: Field, make: Callable[[], Any]) -> Any:
@@ -165,5 +165,5 @@ def _made(field: Field, make: Callable[[], Any]) -> Any:
         raise PlanError(f"{field.where}: {error}") from None
 
 
-def _count(field: Field, least: int = 1, most: int = _MOST) -> int:
-    return field.whole(f"a whole number from {least} to {most}", least=least, most=most)
+def _count(field: Field, least: int = 1, most: int = _MAX) -> int:
+    return field.whole(f"a whole number from {least} to {most}", min=least, max=most)

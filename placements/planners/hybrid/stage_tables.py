@@ -107,7 +107,7 @@ class StageTable:
     num_micro_batches: int
 
     @cached_property
-    def least_ms(self) -> NDArray[np.float64]:
+    def min_ms(self) -> NDArray[np.float64]:
         """The least cost of a layer of each kind, whatever memory it takes; shape ``(num_kinds,)``."""
         return np.array([float(cost.min()) for cost in self.costs_ms])
 

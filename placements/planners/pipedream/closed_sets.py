@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from placements.planners.pipedream.profile_graph import ProfiledNode, ProfileGraph
 
-MOST_SETS = 1000
+MAX_SETS = 1000
 """Sets that are looked at; of a model with more, a few of each size."""
 
 Floats = NDArray[np.float64]
@@ -92,14 +92,14 @@ class ClosedSets:
 def closed_sets(graph: ProfileGraph) -> ClosedSets:
     """Return the closed sets of a graph.
 
-    Where there are more than `MOST_SETS`, it is a few of each size: the one that begins the order of the
+    Where there are more than `MAX_SETS`, it is a few of each size: the one that begins the order of the
     nodes, and those whose nodes hand on the least.
     """
     branches = _Branches(graph)
-    found = branches.sets(MOST_SETS)
-    is_complete = len(found) <= MOST_SETS
+    found = branches.sets(MAX_SETS)
+    is_complete = len(found) <= MAX_SETS
     if not is_complete:
-        found = branches.sets(MOST_SETS, max(1, MOST_SETS // (len(graph.nodes) + 1)))
+        found = branches.sets(MAX_SETS, max(1, MAX_SETS // (len(graph.nodes) + 1)))
     members = np.array([[bool(mask >> i & 1) for i in range(len(graph.nodes))] for mask in found])
     return ClosedSets(graph, members, is_complete)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from placements.models.vision import VisionLayer
+from placements.models.zoo.convolutional import VisionLayer
 from placements.planners.parallel_plan import PlanError
 from placements.planners.pipedream.profile_graph import ProfiledNode, ProfileGraph, chain_graph
 

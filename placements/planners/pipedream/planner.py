@@ -86,11 +86,11 @@ def data_parallel_plan(
 
 def _plan(tables: StageTables) -> PipelinePlan | None:
     """Return the plan of least time, and of such with fewest stages; None where none fits the memory."""
-    least_ms = tables.best()
-    if not math.isfinite(least_ms):
+    min_ms = tables.best()
+    if not math.isfinite(min_ms):
         return None
     given = tables.sets, tables.levels, tables.sync, tables.memory_mib, tables.is_replicated
-    return plan_of(tables.sets, tables.levels, tables.sync, FewestStages(*given, least_ms).parts())
+    return plan_of(tables.sets, tables.levels, tables.sync, FewestStages(*given, min_ms).parts())
 
 
 def _one_stage(sets: ClosedSets, levels: Sequence[Level]) -> tuple[Part, ...]:

@@ -1,7 +1,7 @@
 """What each node of a model costs for one input, and whose output it reads: a profile as PipeDream has it.
 
-The file form is a CSV file with a row for each node. What PipeDream's planner leaves out is left out: the
-time of loading data, and outputs that nobody reads. The module does not know stages or workers.
+The file form is a CSV file with a row for each node, a `ProfiledNode`. What PipeDream's planner leaves out is
+left out: the time of loading data, and outputs that nobody reads. The module does not know stages or workers.
 """
 
 from __future__ import annotations
@@ -11,23 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import Annotated
 
-from placements.operating_point import ProfileError
-from placements.plain_data import Field, Row, csv_rows, in_file, read_csv
-
-COLUMNS = (
-    "node",
-    "operator",
-    "forward_ms",
-    "backward_ms",
-    "activation_bytes",
-    "parameter_bytes",
-    "inputs",
-)
-"""Of the file: bytes of the output and of the parameters; `inputs` are names with ``|`` between."""
-
-_LARGEST = 1e15
-"""Milliseconds or bytes beyond which a figure is a mistake."""
+from placements.meaning import Meaning
+from placements.plain_data import csv_records, in_file, read_csv
+from placements.profiles.operating_point import ProfileError
 
 _LONGEST = 60
 """Characters of a cell that a message shows."""
@@ -38,24 +26,15 @@ class ProfiledNode:
     """An operator of the model, or several in one, and what it costs for one input.
 
     An input is a mini-batch in PipeDream, after each of which the weights are updated.
-
-    Attributes:
-        name: Unique within the graph.
-        operator: What it computes; for people, except that ``Input`` loads data.
-        forward_ms: On one worker; 0 or more.
-        backward_ms: Likewise.
-        activation_bytes: Size of its output.
-        parameter_bytes: Size of its parameters.
-        inputs: Names of the nodes whose output it reads.
     """
 
-    name: str
-    operator: str
-    forward_ms: float
-    backward_ms: float
-    activation_bytes: float
-    parameter_bytes: float
-    inputs: tuple[str, ...] = ()
+    name: Annotated[str, Meaning("name of the node, unique within the graph", key="node")]
+    operator: Annotated[str, Meaning("what it computes; `Input` loads data", may_be_empty=True)]
+    forward_ms: Annotated[float, Meaning("forward of an input on one worker", "ms", min=0)]
+    backward_ms: Annotated[float, Meaning("backward, likewise", "ms", min=0)]
+    activation_bytes: Annotated[float, Meaning("size of its output", "bytes", min=0)]
+    parameter_bytes: Annotated[float, Meaning("size of its parameters", "bytes", min=0)]
+    inputs: Annotated[tuple[str, ...], Meaning("nodes whose output it reads, with `|` between")] = ()
 
     @property
     def time_ms(self) -> float:
@@ -124,8 +103,7 @@ def profile_graph_of_text(text: str) -> ProfileGraph:
     Raises:
         ProfileError: The text is wrong.
     """
-    rows = csv_rows(text, "node", ProfileError, COLUMNS, may_be_empty=("operator", "inputs"))
-    return ProfileGraph(tuple(_node(row) for _, row in rows))
+    return ProfileGraph(tuple(node for _, node in csv_records(text, "node", ProfileError, ProfiledNode)))
 
 
 def for_planning(graph: ProfileGraph) -> ProfileGraph:
@@ -193,18 +171,6 @@ def _in_order(nodes: Sequence[ProfiledNode]) -> tuple[ProfiledNode, ...]:
         raise ProfileError(
             f"column inputs: {circle} read each other in a circle; remove one of their inputs"
         ) from None
-
-
-def _node(row: Row) -> ProfiledNode:
-    name, operator, inputs = (row[each].value for each in ("node", "operator", "inputs"))
-    forward_ms, backward_ms, activation, parameters = (_figure(each, row[each]) for each in COLUMNS[2:6])
-    names = tuple(each.strip() for each in inputs.split("|")) if inputs else ()
-    return ProfiledNode(name, operator, forward_ms, backward_ms, activation, parameters, names)
-
-
-def _figure(column: str, cell: Field) -> float:
-    unit = "milliseconds" if column.endswith("_ms") else "bytes"
-    return cell.figure("a number of 0 or more", f"give {unit}", 0, _LARGEST)
 
 
 def _shown(text: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from placements.planners.parallel_plan import PlanError
 
-MOST_WORKERS = 1024
+MAX_WORKERS = 1024
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ def check_levels(levels: Sequence[Level]) -> None:
             raise PlanError(
                 f"levels[{i}].gb_per_s: {level.gb_per_s!r} is not above 0; give 1e9 bytes each second"
             )
-    if num_workers(levels) > MOST_WORKERS:
+    if num_workers(levels) > MAX_WORKERS:
         raise PlanError(
-            f"levels: have {num_workers(levels)} workers; give at most {MOST_WORKERS} in all levels together"
+            f"levels: have {num_workers(levels)} workers; give at most {MAX_WORKERS} in all levels together"
         )
 
 

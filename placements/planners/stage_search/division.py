@@ -125,9 +125,9 @@ def memory_balanced(
     static = np.concatenate([[0.0], np.cumsum(static_mib)])
     kept = np.concatenate([[0.0], np.cumsum(kept_mib)])
     stages = [windows(static + count * kept, num_layers) for count in in_flight]
-    _, max_mib = least_divided(stages, np.maximum)
+    _, max_mib = min_divided(stages, np.maximum)
     squares = [np.where(stage <= max_mib, stage**2, math.inf) for stage in stages]
-    return least_divided(squares, np.add)[0]
+    return min_divided(squares, np.add)[0]
 
 
 def windows(until: Floats, max_layers: int) -> Floats:
@@ -145,7 +145,7 @@ def windows(until: Floats, max_layers: int) -> Floats:
     return np.where((number == 0) | (first < 0), math.inf, until[:, None] - until[np.maximum(first, 0)])
 
 
-def least_divided(stages: Sequence[Floats], joined: np.ufunc) -> tuple[tuple[int, ...], float]:
+def min_divided(stages: Sequence[Floats], joined: np.ufunc) -> tuple[tuple[int, ...], float]:
     """Return the division of the least whole, and that whole, which is infinite where there is no division.
 
     Args:

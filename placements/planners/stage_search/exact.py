@@ -13,16 +13,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placements.planners.stage_search.counts import TooManyError, cheapest_counts
 from placements.planners.stage_search.deadline import Check, no_limit
-from placements.planners.stage_search.labels import Found, bounds, search
+from placements.planners.stage_search.labels import Choice, bounds, search
 from placements.planners.stage_search.stage_problem import ROUNDING, StageProblem, StageSolution, weigh
 from placements.planners.stage_search.tables import (
     Floats,
     Stage,
     best_price,
     first_prices,
-    least_transients,
+    min_transients,
     plain_transients,
     prepare,
     with_transients_up_to,
@@ -32,7 +31,7 @@ _WIDTHS = 48, 400, 3_000
 """Labels of a layer that passes of the search keep, one after the other, until none is dropped; at last
 as many as are allowed."""
 
-_MOST_LABELS = 5_000
+_MAX_LABELS = 5_000
 
 _ALIKE = 3e-4
 """Of the cost: what transient memory may be worth that is not told apart in a search."""
@@ -45,24 +44,22 @@ class _Part(NamedTuple):
     """The choices whose most transient memory above all kept memory is from one of its values to another.
 
     Attributes:
-        least_cost: No choice costs less.
+        min_cost: No choice costs less.
         first: Of the ascending values.
         last: Likewise.
         stage: Only with options up to that.
         prices: See `placements.planners.stage_search.tables.best_price`.
-        counted: The bound is that of counts; see `placements.planners.stage_search.counts`.
     """
 
-    least_cost: float
+    min_cost: float
     first: int
     last: int
     stage: Stage
     prices: Floats
-    counted: bool = False
 
 
 def solve(
-    problem: StageProblem, check: Check = no_limit, max_labels: int = _MOST_LABELS
+    problem: StageProblem, check: Check = no_limit, max_labels: int = _MAX_LABELS
 ) -> StageSolution | None:
     """Return the cheapest choice that fits; None where nothing does.
 
@@ -75,27 +72,22 @@ def solve(
         check: Called again and again; ends the search by what it raises.
         max_labels: Partial choices kept of each layer. Where more would be needed, which takes equal layers
             at their least memory or many different ones, the choice may not be the best, and the solution's
-            `least_cost` says by how much at most. Fewer bound the time.
+            `min_cost` says by how much at most. Fewer bound the time.
     """
     whole = prepare(problem)
     values = plain_transients(whole)
     parts = _bounded(whole, values, 0, len(values) - 1, first_prices(whole))
-    best: Found | None = None
+    best: Choice | None = None
     left = math.inf
     while parts:
         check()
         part = heapq.heappop(parts)
-        if best is not None and part.least_cost >= _cutoff(best):
+        if best is not None and part.min_cost >= _cutoff(best):
             break
         worth = part.prices[1] * (values[part.last] - values[part.first])
-        if part.first == part.last or worth <= _ALIKE * part.least_cost:
-            if part.counted:
-                best, dropped = _searched(part, values[part.first], best, max_labels, check)
-                left = min(left, dropped)
-            else:
-                best, again = _counted(part, values[part.first], best)
-                for each in again:
-                    heapq.heappush(parts, each)
+        if part.first == part.last or worth <= _ALIKE * part.min_cost:
+            best, dropped = _searched(part, values[part.first], best, max_labels, check)
+            left = min(left, dropped)
             continue
         middle = (part.first + part.last) // 2
         prices = part.prices[1] * _AROUND if part.prices[1] else first_prices(whole)
@@ -115,38 +107,17 @@ def _bounded(whole: Stage, values: Sequence[float], first: int, last: int, price
     stage = with_transients_up_to(whole, values[last])
     if stage is None:
         return []
-    room_mib = whole.problem.capacity_mib - max(values[first], least_transients(stage)[-1])
+    room_mib = whole.problem.capacity_mib - max(values[first], min_transients(stage)[-1])
     lightest = sum(float(table.weight_mib.min()) for table in stage.layers)
     if not whole.problem.fits(whole.problem.capacity_mib - room_mib + lightest):
         return []
-    around, least_cost = best_price(stage, prices, room_mib)
-    return [_Part(least_cost, first, last, stage, around)]
-
-
-def _counted(part: _Part, floor_mib: float, best: Found | None) -> tuple[Found | None, list[_Part]]:
-    """Return the best choice known after a part's layers were counted, and the part if that is not enough."""
-    problem = part.stage.problem
-    rounding = ROUNDING * max(1.0, abs(problem.capacity_mib))
-    floor_mib = max(floor_mib, least_transients(part.stage)[-1])
-    room_mib = problem.capacity_mib + rounding - floor_mib
-    cutoff = math.inf if best is None else _cutoff(best)
-    try:
-        choice, least_cost = cheapest_counts(
-            part.stage, room_mib, floor_mib, part.prices, part.least_cost, cutoff
-        )
-    except TooManyError:
-        return best, [part._replace(counted=True)]
-    if choice is None:
-        return best, []
-    found = weigh(problem, choice)
-    if problem.fits(found.peak_mib) and found.cost <= least_cost * (1 + 1e-3 * ROUNDING):
-        return Found(found.choice, found.cost, found.peak_mib), []
-    return best, [part._replace(least_cost=max(part.least_cost, least_cost), counted=True)]
+    around, min_cost = best_price(stage, prices, room_mib)
+    return [_Part(min_cost, first, last, stage, around)]
 
 
 def _searched(
-    part: _Part, floor_mib: float, best: Found | None, max_labels: int, check: Check
-) -> tuple[Found | None, float]:
+    part: _Part, floor_mib: float, best: Choice | None, max_labels: int, check: Check
+) -> tuple[Choice | None, float]:
     """Return the best choice known after a part was searched, and the least bound of what was dropped."""
     limits = bounds(
         part.stage,
@@ -165,7 +136,7 @@ def _searched(
     return best, dropped
 
 
-def _cutoff(best: Found) -> float:
+def _cutoff(best: Choice) -> float:
     return best.cost * (1 - 1e-2 * ROUNDING)
 
 
@@ -180,6 +151,6 @@ def _lightest(problem: StageProblem) -> tuple[int, ...]:
     lightest = [int(table.index[table.weight_mib.argmin()]) for table in stage.layers]
     enough_mib = weigh(problem, lightest).peak_mib
     limits = bounds(stage, np.zeros(1))
-    found, _ = search(stage, enough_mib, limits, math.inf, _MOST_LABELS, free=True)
+    found, _ = search(stage, enough_mib, limits, math.inf, _MAX_LABELS, free=True)
     assert found is not None, "the lightest options fit"
     return found.choice

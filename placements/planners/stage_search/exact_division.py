@@ -20,7 +20,7 @@ from placements.planners.stage_search.division import (
     StageSolutions,
     check_counts,
     iteration_ms,
-    least_divided,
+    min_divided,
     spans,
 )
 from placements.planners.stage_search.stage_problem import ROUNDING
@@ -114,12 +114,12 @@ def _least(
         return None
     tell(best)
     slowest_ms = search.slowest_ms(best)
-    least_ms = num_others * slowest_ms
-    best_ms = least_ms + search.sum_ms(best, with_sync)
+    min_ms = num_others * slowest_ms
+    best_ms = min_ms + search.sum_ms(best, with_sync)
     enough_ms = min(best_ms, cutoff_ms)
     limit = _limit(enough_ms - search.min_sum_ms(sync_limit, with_sync), num_others)
     while limit >= slowest_ms:
-        found = search.shortest(limit, sync_limit, with_sync, enough_ms - least_ms)
+        found = search.shortest(limit, sync_limit, with_sync, enough_ms - min_ms)
         if found is None:
             break
         whole_ms = num_others * search.slowest_ms(found) + search.sum_ms(found, with_sync)
@@ -185,18 +185,18 @@ class _Search:
 
     def min_sum_ms(self, sync_limit: float, with_sync: bool) -> float:
         """Return a bound on the sum of any division, with nothing more solved."""
-        return least_divided(self._allowed(math.inf, sync_limit, with_sync), np.add)[1]
+        return min_divided(self._allowed(math.inf, sync_limit, with_sync), np.add)[1]
 
     def min_sync_ms(self) -> float:
         """Return a bound on the longest exchange of any division, with nothing more solved."""
-        return least_divided(list(self._sync), np.maximum)[1]
+        return min_divided(list(self._sync), np.maximum)[1]
 
     def evenest(self, sync_limit: float, limit_ms: float) -> tuple[int, ...] | None:
         """Return the division whose slowest stage is the fastest; None where none fits, or takes no more."""
         while True:
             allowed = self._allowed(limit_ms, sync_limit, with_sync=False)
-            found, least_ms = least_divided(allowed, np.maximum)
-            if math.isinf(least_ms):
+            found, min_ms = min_divided(allowed, np.maximum)
+            if math.isinf(min_ms):
                 return None
             if not self._solve_all(found):
                 return found
@@ -206,7 +206,7 @@ class _Search:
     ) -> tuple[int, ...] | None:
         """Return the division of the least sum, below a cutoff, whose stages take at most a limit each."""
         while True:
-            found, sum_ms = least_divided(self._allowed(limit_ms, sync_limit, with_sync), np.add)
+            found, sum_ms = min_divided(self._allowed(limit_ms, sync_limit, with_sync), np.add)
             if not sum_ms < cutoff_ms:
                 return None
             if not self._solve_all(found):

@@ -25,15 +25,15 @@ from placements.planners.stage_search.tables import (
     Stage,
     Table,
     before,
-    least_transients,
     may_precede,
+    min_transients,
 )
 
 _BLOCK = 256
 """Labels compared with others at a time."""
 
 
-class Found(NamedTuple):
+class Choice(NamedTuple):
     """The answer of one pass.
 
     Attributes:
@@ -55,7 +55,7 @@ class Bounds:
         prices: Of a MiB.
         costs: See `placements.planners.stage_search.tables.before`.
         weights_mib: The least that they weigh, at no cost; one more than there are layers.
-        transients_mib: See `placements.planners.stage_search.tables.least_transients`.
+        transients_mib: See `placements.planners.stage_search.tables.min_transients`.
     """
 
     prices: Floats
@@ -73,7 +73,7 @@ def bounds(stage: Stage, prices: Floats, floor_mib: float = 0.0) -> Bounds:
         floor_mib: Room to leave above all kept memory.
     """
     lightest = np.cumsum([0.0, *(float(table.weight_mib.min()) for table in stage.layers)])
-    transients = [max(floor_mib, each) for each in least_transients(stage)]
+    transients = [max(floor_mib, each) for each in min_transients(stage)]
     return Bounds(prices, before(stage, prices), lightest, transients)
 
 
@@ -113,7 +113,7 @@ def search(
     width: int,
     free: bool = False,
     check: Check = no_limit,
-) -> tuple[Found | None, float]:
+) -> tuple[Choice | None, float]:
     """Return the cheapest choice that fits and costs less than a cutoff.
 
     Args:
@@ -149,7 +149,7 @@ def search(
         history.append((labels.parent, labels.option))
     held = labels.weight + labels.above
     best = int(np.lexsort((held, labels.cost))[0]) if not free else int(np.argmin(held))
-    found = Found(_traced(layers, history, best), float(labels.cost[best]), float(held[best]))
+    found = Choice(_traced(layers, history, best), float(labels.cost[best]), float(held[best]))
     return found, dropped
 
 

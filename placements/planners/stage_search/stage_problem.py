@@ -202,7 +202,7 @@ class StageSolution:
         sync_ms: Once an iteration.
         cost: Both, weighed; see `StageProblem.weights`.
         peak_mib: See `peak_mib`.
-        least_cost: No choice that fits costs less than this, but for rounding; below `cost` where the search
+        min_cost: No choice that fits costs less than this, but for rounding; below `cost` where the search
             gave up on proving the choice best.
     """
 
@@ -211,16 +211,16 @@ class StageSolution:
     sync_ms: float
     cost: float
     peak_mib: float
-    least_cost: float
+    min_cost: float
 
 
-def weigh(problem: StageProblem, choice: Sequence[int], least_cost: float = -math.inf) -> StageSolution:
+def weigh(problem: StageProblem, choice: Sequence[int], min_cost: float = -math.inf) -> StageSolution:
     """Return a choice with what it costs and holds.
 
     Args:
         problem: The stage.
         choice: Of each layer in order, the index of its option.
-        least_cost: See `StageSolution`; at most the choice's own cost.
+        min_cost: See `StageSolution`; at most the choice's own cost.
     """
     layers = list(zip(problem.layer_options, choice, strict=True))
     layouts = [int(options.layout[i]) for options, i in layers]
@@ -234,7 +234,7 @@ def weigh(problem: StageProblem, choice: Sequence[int], least_cost: float = -mat
         sync_ms,
         cost,
         peak_mib(problem, choice),
-        min(cost, least_cost),
+        min(cost, min_cost),
     )
 
 
@@ -250,7 +250,7 @@ def grouped(problem: StageProblem, solution: StageSolution) -> StageSolution:
         for run in problem.runs:
             own = solution.choice[len(choice) : len(choice) + run.num_layers]
             choice += sorted(own, key=lambda i: (run.options.recomputed[i] != is_recomputed_last, i))
-        found = weigh(problem, choice, solution.least_cost)
+        found = weigh(problem, choice, solution.min_cost)
         if problem.fits(found.peak_mib) and found.cost <= solution.cost * (1 + ROUNDING):
             return found
     return solution

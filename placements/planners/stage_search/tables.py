@@ -132,35 +132,20 @@ def priced(table: Table, num_layouts: int, prices: Floats) -> Floats:
     return found
 
 
-def following(runs: Sequence[tuple[Table, int]], transition: Floats, prices: Floats) -> list[Floats]:
-    """Return bounds on what the runs after each run cost with memory at a price (Lagrangian).
-
-    Args:
-        runs: The table and the number of layers of each.
-        transition: See `Stage`.
-        prices: Cost of a MiB.
-
-    Returns:
-        For each run an array by price and the layout of its last layer, with the transition after it.
-    """
-    found = [np.zeros((len(prices), len(transition)))]
-    for table, num_layers in runs[:0:-1]:
-        steps = transition + priced(table, len(transition), prices)[:, None, :]
-        found.append(_repeated(steps, found[-1][:, :, None], num_layers)[:, :, 0])
-    return found[::-1]
-
-
-def least_priced(stage: Stage, prices: Floats) -> Floats:
+def min_priced(stage: Stage, prices: Floats) -> Floats:
     """Return the least cost of the stage with memory at each price: Lagrangian bounds, before the room.
 
     Args:
         stage: To bound.
         prices: Cost of a MiB.
     """
+    later = np.zeros((len(prices), len(stage.transition), 1))
+    for table, num_layers in stage.runs[:0:-1]:
+        steps = stage.transition + priced(table, len(stage.transition), prices)[:, None, :]
+        later = _repeated(steps, later, num_layers)
     values = priced(stage.tables[0], len(stage.transition), prices)
     steps = stage.transition + values[:, None, :]
-    later = following(stage.runs, stage.transition, prices)[0]
-    whole = _repeated(steps, later[:, :, None], stage.problem.runs[0].num_layers - 1)[:, :, 0]
+    whole = _repeated(steps, later, stage.problem.runs[0].num_layers - 1)[:, :, 0]
     return np.asarray((values + whole).min(axis=1))
 
 
@@ -225,7 +210,7 @@ def _least(values: Floats, steps: Floats) -> Floats:
     return np.asarray((values[:, :, None] + steps).min(axis=1))
 
 
-def least_transients(stage: Stage) -> list[float]:
+def min_transients(stage: Stage) -> list[float]:
     """Return the least transient memory above all kept memory that the layers before each layer need.
 
     A layer that can be recomputed needs none: what later layers keep makes room for it.
@@ -273,7 +258,7 @@ def best_price(stage: Stage, prices: Floats, room_mib: float) -> tuple[Floats, f
         The best found, with one on each side of it, and the bound.
     """
     for _ in range(2):
-        values = least_priced(stage, prices) - prices * room_mib
+        values = min_priced(stage, prices) - prices * room_mib
         best = int(np.argmax(values))
         around = prices[[max(best - 1, 0), best, min(best + 1, len(prices) - 1)]]
         prices = np.linspace(around[0], around[2], 9)

@@ -136,7 +136,7 @@ def _table(rows: list[Row]) -> Throughputs:
     pairs: _Pairs = {}
     for row in rows:
         job_type, gpu_type = row.text("job_type"), row.text("gpu_type")
-        scale_factor = row["scale_factor"].whole("a number of GPUs", "give 1 or more", least=1)
+        scale_factor = row["scale_factor"].whole("a number of GPUs", "give 1 or more", min=1)
         rate = rate_of(row["steps_per_s"])
         if "other_job_type" in row:
             _add_pair(pairs, row, (job_type, row.text("other_job_type"), scale_factor), gpu_type, rate)
@@ -156,7 +156,7 @@ def _point(row: Row, rate: float) -> OperatingPoint:
     if "other_steps_per_s" in row:
         raise row.wrong("has other_steps_per_s but no other_job_type; name it or leave both empty")
     power_w = row["power_w"].number("a power in W", "give 0 or more", 0, MOST) if "power_w" in row else 0.0
-    clock = row["clock_mhz"].whole("a clock in MHz", "give 0 or more", least=0) if "clock_mhz" in row else 0
+    clock = row["clock_mhz"].whole("a clock in MHz", "give 0 or more", min=0) if "clock_mhz" in row else 0
     return OperatingPoint(rate, power_w, clock)
 
 

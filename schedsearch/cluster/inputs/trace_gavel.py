@@ -68,7 +68,7 @@ def _submission(name: str, row: Row) -> Submission:
         row.line,
         name,
         row["arrival"].number("an arrival in seconds", "give 0 or more", 0, MOST),
-        row["scale factor"].whole("a number of GPUs", "give 1 or more", least=1),
+        row["scale factor"].whole("a number of GPUs", "give 1 or more", min=1),
         row.text("job type"),
         row["total steps"].number("a number of steps", "give more than 0", math.ulp(0), MOST),
         weight=_weight(row),

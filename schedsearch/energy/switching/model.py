@@ -94,7 +94,7 @@ class ClockCosts:
     @classmethod
     def of(cls, schedule: Schedule, profile: Profile, graph: InstanceGraph) -> ClockCosts:
         """Return the costs of the instances of a graph."""
-        placement, power = schedule.placement, profile.least_blocking_power_w
+        placement, power = schedule.placement, profile.min_blocking_power_w
         blocks = placement.blocks
         clocks = sorted({p.clock_mhz for block in blocks for p in profile.points[block.name]})
         column = {mhz: k for k, mhz in enumerate(clocks)}

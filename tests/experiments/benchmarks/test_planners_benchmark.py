@@ -31,8 +31,8 @@ from experiments.reproductions.measured.unbalanced_stages import (
     with_layers,
     with_shared_output,
 )
-from placements.operating_point import ProfileError
 from placements.planners.pipedream.topology import Level
+from placements.profiles.operating_point import ProfileError
 
 RUNS = SHARED_DATA / "vocabulary_parallelism" / "measured_iterations.csv"
 

@@ -32,7 +32,7 @@ from experiments.reproductions.perseus.workloads import (
     costed,
     data_folder,
 )
-from placements.operating_point import ProfileError
+from placements.profiles.operating_point import ProfileError
 
 DATA = SHARED_DATA / "perseus"
 BY_NAME = {item.name.removeprefix("perseus_"): item for item in ITEMS}

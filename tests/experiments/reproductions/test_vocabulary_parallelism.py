@@ -11,7 +11,7 @@ from places import SHARED_DATA
 from experiments.reproductions.item import Row
 from experiments.reproductions.measured.items import ITEMS
 from experiments.reproductions.measured.vocabulary_parallelism import MOVED, SHARED, VocabularyOptions
-from placements.operating_point import ProfileError
+from placements.profiles.operating_point import ProfileError
 
 RUNS = SHARED_DATA / "vocabulary_parallelism"
 HEADER = "case,layers_per_stage,F_us_per_stage,B_us_per_stage,iteration_ms"

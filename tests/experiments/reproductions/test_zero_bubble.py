@@ -11,7 +11,7 @@ from places import SHARED_DATA
 from experiments.reproductions.measured.items import ITEMS
 from experiments.reproductions.measured.stage_times import SCHEDULES, StageTimes, read_stage_times
 from experiments.reproductions.measured.zero_bubble import ZeroBubbleOptions, by_hand, time_limit_s
-from placements.operating_point import ProfileError
+from placements.profiles.operating_point import ProfileError
 
 PUBLISHED = SHARED_DATA / "zero_bubble"
 HEADER = "model,p,m,F_us,B_us,W_us,comm_us,hidden,heads,bubble_1F1B,bubble_ZB_2p"

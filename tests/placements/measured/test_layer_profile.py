@@ -82,18 +82,21 @@ def test_the_backward_of_the_embedding_is_not_free(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ([], "t.json: [] is not a mapping of micro-batch sizes; give one"),
-        (3, "t.json: 3 is not a mapping of micro-batch sizes; give one"),
-        ({"a": {}}, "t.json: 'a' is not one of micro-batch sizes; name each by its number"),
-        ({"0": {}}, "t.json: '0' is not one of micro-batch sizes"),
-        ({"1": {"1": {"0": [1, 1, 1]}}}, "t.json: 1.1: {'0': [1, 1, 1]} is not a mapping of layers; give at"),
+        ([], "t.json: [] is not a mapping by micro-batch size; give one"),
+        (3, "t.json: 3 is not a mapping by micro-batch size; give one"),
+        ({"a": {}}, "t.json: 'a' is not a micro-batch size, a whole number of 1 or more; name"),
+        ({"0": {}}, "t.json: '0' is not a micro-batch size"),
+        ({"1": {"1": {"0": [1, 1, 1]}}}, "t.json: 1.1: has 1 layers; give at least embedding"),
         (
             {"1": {"1": {"0": [1] * 3, "1": [1] * 3, "3": [1] * 3}}},
             "t.json: 1.1: lacks the field '2'; add it",
         ),
-        ({"1": {"1": {**times(1), "1": [1, 2]}}}, "1.1.1: [1, 2] is not forward, backward and update in s"),
-        ({"1": {"1": {**times(1), "1": [1, "2", 3]}}}, "1.1.1[1]: '2' is not a time from 0 to 1e+06 s"),
-        ({"1": {"1": {**times(1), "1": [1, -2, 3]}}}, "1.1.1[1]: -2 is not a time from 0"),
+        ({"1": {"1": {**times(1), "1": [1, 2]}}}, "1.1.1: [1, 2] is not [forward, backward, update]; give 3"),
+        (
+            {"1": {"1": {**times(1), "1": [1, "2", 3]}}},
+            "1.1.1[1]: '2' is not a number from 0 to 1e+06; give it in s",
+        ),
+        ({"1": {"1": {**times(1), "1": [1, -2, 3]}}}, "1.1.1[1]: -2 is not a number from 0"),
         ({"1": {"1": {**times(1), "4": [1, 2, 3]}}}, "1.1: has 5 layers, but "),
     ],
 )
@@ -122,5 +125,5 @@ def test_wrong_memory_is_a_line(tmp_path: Path, data: Any, message: str) -> None
 def test_not_a_number_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_text('{"1": {"1": {"0": [NaN, 1, 1], "1": [1, 1, 1], "2": [1, 1, 1], "3": [1, 1, 1]}}}')
-    with pytest.raises(LayerProfileError, match=r"1\.1\.0\[0\]: nan is not a time"):
+    with pytest.raises(LayerProfileError, match=r"1\.1\.0\[0\]: nan is not a number from 0"):
         read_layer_profile(path, write_json(tmp_path / "m.json", {"1": memory(1)}), "fast")

@@ -11,7 +11,7 @@ from made_up_runs import GB_PER_S, links, write_runs
 
 from placements.files import write_json
 from placements.measured.layer_profile import NotProfiledError
-from placements.measured.link_fit import GpuGroup, LinkError, LinkFit, Links, read_links
+from placements.measured.link_fit import Coefficients, GpuGroup, LinkError, LinkFit, Links, read_links
 
 FAST, SLOW = GpuGroup("fast", "east", 2), GpuGroup("slow", "west", 2)
 
@@ -30,7 +30,7 @@ def read(tmp_path: Path, between: dict[str, Any]) -> Links:
 def test_more_bytes_take_longer_and_are_not_slower_each(
     second: float, first: float, constant: float, most: float, sizes: list[float]
 ) -> None:
-    fit = LinkFit((second, first, constant), most)
+    fit = LinkFit(Coefficients(second, first, constant), most)
     rates = [fit.bytes_per_s(size) for size in sorted(sizes)]
     assert all(0 < rate <= most for rate in rates)
     assert rates == sorted(rates)
@@ -38,7 +38,7 @@ def test_more_bytes_take_longer_and_are_not_slower_each(
 
 def test_below_1_mb_a_fit_is_not_followed_to_less_than_nothing() -> None:
     """The fit of a real link: at 0.01 MB its quadratic is at -14 GB/s."""
-    fit = LinkFit((-0.16570216, 2.79431173, 11.74409677), 22934533176.5)
+    fit = LinkFit(Coefficients(-0.16570216, 2.79431173, 11.74409677), 22934533176.5)
     assert fit.bytes_per_s(1e4) == fit.bytes_per_s(1e6) == pytest.approx(11.74409677e9)
     assert fit.bytes_per_s(1e12) == 22934533176.5
 
@@ -69,7 +69,7 @@ def test_a_sum_goes_round_a_ring(tmp_path: Path) -> None:
 
 
 def test_a_gather_brings_what_others_have(tmp_path: Path) -> None:
-    known = Links({}, {"fast": {4: LinkFit((0, 0, 1), 1e9)}})
+    known = Links({}, {"fast": {4: LinkFit(Coefficients(0, 0, 1), 1e9)}})
     assert known.all_gather_ms(GpuGroup("fast", "east", 4), 1e9) == pytest.approx(750)
     assert known.all_gather_ms(GpuGroup("other", "east", 1), 1e9) == 0
     with pytest.raises(NotProfiledError, match="no bandwidth between the slow of a node"):
@@ -83,19 +83,22 @@ def test_a_gather_brings_what_others_have(tmp_path: Path) -> None:
         ({"east": {"fast": {"1": 3}}}, "east.fast.1: 3 is not a mapping"),
         (
             {"east": {"fast": {"x": {}}}},
-            "east.fast: 'x' is not a number of GPUs; name each fit by its number",
+            "east.fast: 'x' is not a number of GPUs that send or receive, a whole number",
         ),
         ({"east": {"fast": 1}}, "east.fast: 1 is not a mapping"),
-        ({"e": {"f": {"1": {"e": {"f": {"1": [1, 2]}}}}}}, "e.f.1.e.f.1[0]: 1 is not three coefficients"),
+        ({"e": {"f": {"1": {"e": {"f": {"1": [1, 2]}}}}}}, "e.f.1.e.f.1[0]: 1 is not [c2, c1, c0]"),
         (
             {"e": {"f": {"1": {"e": {"f": {"1": [[1, 2, 0], 1]}}}}}},
-            "1[0][2]: 0 is not a bandwidth of 1 MB above",
+            "1[0][2]: 0 is not a number above 0; give it in GB/s",
         ),
         (
             {"e": {"f": {"1": {"e": {"f": {"1": [[1, 2, 3], 0]}}}}}},
-            "1[1]: 0 is not a bandwidth of at least 1",
+            "1[1]: 0 is not a number of 1 or more; give it in bytes/s",
         ),
-        ({"e": {"f": {"1": {"e": {"f": {"1": [[1, 2]]}}}}}}, "give [[c2, c1, c0], most bytes per second]"),
+        (
+            {"e": {"f": {"1": {"e": {"f": {"1": [[1, 2]]}}}}}},
+            "is not [coefficients, max_bytes_per_s]; give 2 entries",
+        ),
     ],
 )
 def test_wrong_links_are_a_line(tmp_path: Path, data: Any, message: str) -> None:

@@ -10,11 +10,17 @@ import pytest
 
 from placements import Kind, Placement, PlacementError
 from placements.hardware import GPUS, modelled_profile
-from placements.models.gpt import GPT_11B, GptConfig, gpt_compute_shares, gpt_m_shape, gpt_v_shape
+from placements.models.gpt.gpt_config import layer_working_bytes, num_parameters
+from placements.models.gpt.gpt_placement import (
+    GPT_11B,
+    GptConfig,
+    gpt_compute_shares,
+    gpt_m_shape,
+    gpt_v_shape,
+)
+from placements.models.gpt.workload import Workload
 from placements.models.parallel import LayerStrategy
 from placements.models.rates import Rates
-from placements.models.transformer import layer_working_bytes, num_parameters
-from placements.models.workload import Workload
 
 A100, V100 = GPUS["a100"], GPUS["v100"]
 ROOMY_V100 = replace(V100, memory_gib=80.0)

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from placements import PlacementError
 from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer, ProjectionLayer
-from placements.models.layers import HALF, SINGLE, Layer, TransformerLayer
-from placements.models.transformer import (
+from placements.models.gpt.gpt_config import (
     GptConfig,
     layer_parameters,
     layer_working_bytes,
     num_parameters,
 )
+from placements.models.layers import HALF, SINGLE, Layer, TransformerLayer
 
 H, A, S = 2048, 16, 1024
 GPT = TransformerLayer(hidden_size=H, num_heads=A, sequence_length=S)

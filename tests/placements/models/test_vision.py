@@ -2,7 +2,7 @@
 
 import pytest
 
-from placements.models.vision import VISION_MODELS, alexnet, resnet50, vgg16
+from placements.models.zoo.convolutional import VISION_MODELS, alexnet, resnet50, vgg16
 
 GIGA_MACS = {"vgg16": 15.47, "alexnet": 0.71, "resnet50": 4.09}
 """Multiply-adds of one image of 224 by 224, as commonly published for these variants."""

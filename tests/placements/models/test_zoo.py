@@ -10,8 +10,8 @@ from places import SHARED_DATA
 
 from placements import PlacementError
 from placements.models.chain import ModelShape
+from placements.models.gpt.gpt_config import GptConfig, num_parameters
 from placements.models.layers import HALF, SINGLE
-from placements.models.transformer import GptConfig, num_parameters
 from placements.models.zoo import MODELS, read_model
 
 TABLE_I = {

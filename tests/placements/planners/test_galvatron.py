@@ -14,10 +14,10 @@ from places import ROOT, SHARED_DATA
 from placements import Kind, Placement, PlacementError
 from placements.hardware import GPUS, modelled_profile
 from placements.models.costs import CostOptions
-from placements.models.gpt import GptConfig, gpt_v_shape
+from placements.models.gpt.gpt_placement import GptConfig, gpt_v_shape
+from placements.models.gpt.workload import Workload
 from placements.models.parallel import LayerStrategy, Pass, VocabularyStrategy
 from placements.models.rates import Rates
-from placements.models.workload import Workload
 from placements.planners.galvatron import (
     layers_per_block,
     plan_compute_shares,
@@ -226,7 +226,7 @@ WRONG: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
     (without("world_size"), "world_size: is missing; give the number of all GPUs, in the file or as "),
     (lambda _: [1], "plan: [1] is not a mapping of pp_deg, tp_sizes_enc, "),
     (but(tp_size=1), "plan: has an unknown field 'tp_size'; the fields are pp_deg, "),
-    (but(pp_deg=0), "pp_deg: 0 is not a whole number from 1"),
+    (but(pp_deg=0), "pp_deg: 0 is not a whole number of 1"),
     (but(pp_deg="2"), "pp_deg: '2' is not a whole number"),
     (but(pp_deg=True), "pp_deg: True is not a whole number"),
     (but(pp_deg=3), "pp_deg: 3 does not divide the 8 GPUs"),
@@ -238,15 +238,15 @@ WRONG: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
     (but(tp_sizes_enc="2,4,8"), "tp_sizes_enc[2]: 8 does not divide the 4 GPUs of a stage"),
     (but(tp_sizes_enc="2,4,0"), "tp_sizes_enc[2]: 0 does not divide"),
     (but(dp_types_enc="0,0"), "dp_types_enc: has 2 entries, but tp_sizes_enc 3"),
-    (but(dp_types_enc="0,0,2"), "dp_types_enc[2]: 2 is not 0 or 1"),
-    (but(checkpoint="1,0,2"), "checkpoint[2]: 2 is not 0 or 1"),
+    (but(dp_types_enc="0,0,2"), "dp_types_enc[2]: 2 is not known; use one of 0, 1"),
+    (but(checkpoint="1,0,2"), "checkpoint[2]: 2 is not known; use one of 0, 1"),
     (but(use_sp="0,1,0"), "use_sp[1]: 4 GPUs share the sequence (Ulysses)"),
     (but(tp_consecutive_flags="0,1,1"), "tp_consecutive_flags[0]: 0 has tensor-parallel GPUs that are not"),
     (but(cp_sizes_enc="1,1,2"), "cp_sizes_enc[2]: 2 is not 1"),
     (but(ep_sizes_enc="1,1"), "ep_sizes_enc: has 2 entries"),
-    (but(vcp=2), "vcp: 2 is not 1"),
+    (but(vcp=2), "vcp: 2 is not known; use one of 1"),
     (but(vtp=3), "vtp: 3 does not divide the 4 GPUs of a stage"),
-    (but(vsp=2), "vsp: 2 is not 0 or 1"),
+    (but(vsp=2), "vsp: 2 is not known; use one of 0, 1"),
     (but(pp_division="1,1"), "pp_division: 1,1 sums to 2, but tp_sizes_enc has 3 layers"),
     (but(pp_division="3,0"), "pp_division[1]: 0 is not at least 1 layer"),
     (but(chunks=3), "chunks: 3 does not divide global_bsz 8"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placements.models.transformer import GptConfig
+from placements.models.gpt.gpt_config import GptConfig
 from placements.planners.parallel_plan import PlanError
 from placements.planners.partition import in_proportion, min_imbalance, min_largest, stage_times
 

@@ -12,7 +12,7 @@ import torch
 from fake_driver import FakeDriver, FakeGpu
 
 from placements import Profile, ProfileError
-from placements.profile_csv import write_profile_rows
+from placements.profiles.profile_csv import write_profile_rows
 from placements.shapes import m_shape
 from runtime.clocks.clock import Clock, NvmlClock, RecordingClock
 from runtime.clocks.nvml import NvmlGpu

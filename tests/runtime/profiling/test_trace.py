@@ -59,7 +59,7 @@ def virtually(plan: Planned, scripts: Path, latency_ms: float = 0.0) -> VirtualR
     profile = plan.profile
     highest = max(points[-1].clock_mhz for points in profile.points.values())
     gpus = [
-        SimulatedGpu(highest, profile.least_blocking_power_w, latency_ms)
+        SimulatedGpu(highest, profile.min_blocking_power_w, latency_ms)
         for _ in range(plan.schedule.placement.num_devices)
     ]
     return run_virtually(VirtualScripts.read(scripts), profile, gpus)
@@ -125,8 +125,8 @@ def test_a_plan_is_drawn_as_it_is(tmp_path: Path) -> None:
     units = [value for _, value in counter_of(events, 0, "planned memory (GiB)")]
     assert units == [1, 2, 3, 2, 1, 0]
     power_w = [value for _, value in counter_of(events, 0, "planned power")]
-    assert power_w[1::2] == [plan.profile.least_blocking_power_w] * 6
-    assert min(power_w[0::2]) > plan.profile.least_blocking_power_w
+    assert power_w[1::2] == [plan.profile.min_blocking_power_w] * 6
+    assert min(power_w[0::2]) > plan.profile.min_blocking_power_w
 
 
 @pytest.mark.parametrize("latency", [0, 5])

@@ -255,7 +255,7 @@ def test_a_cap_on_a_device_is_one_on_a_gpu_and_a_cap_on_the_job_counts_all() -> 
 @given(st.data())
 def test_caps_are_kept_by_the_slow_accounting(data: st.DataObject) -> None:
     schedule, profile = data.draw(cases())
-    gpus_of, least_w = schedule.placement.gpus, profile.least_blocking_power_w
+    gpus_of, least_w = schedule.placement.gpus, profile.min_blocking_power_w
     above = data.draw(st.sampled_from([0.5, 3.0, 9.0, 20.0]))
     is_job = data.draw(st.booleans())
     cap = PowerCap(job_w=(least_w + above) * sum(gpus_of)) if is_job else PowerCap(device_w=least_w + above)

@@ -156,7 +156,7 @@ def _layer(memory: Field, time: Field, strategies: tuple[Strategy, ...], num_gpu
         if flag.value is not True:
             raise flag.wrong("true", "without micro-batches there is nothing to reproduce")
     if "layer_num" in time.value:
-        time["layer_num"].whole("a whole number above 0", least=1)
+        time["layer_num"].whole("a whole number above 0", min=1)
     parameter_mib = _positive(memory["parameter_size"])
     activations = memory["tp_activation_per_bsz_dict"]
     return LayerConstants(
@@ -204,16 +204,16 @@ def _other(field: Field) -> OtherMemory:
 
 
 def _positive(field: Field) -> float:
-    return float(field.number("a number above 0", least=_LEAST, most=_MOST))
+    return float(field.number("a number above 0", min=_LEAST, max=_MOST))
 
 
 def _amount(field: Field) -> float:
-    return float(field.number("a number of 0 or more", least=0, most=_MOST))
+    return float(field.number("a number of 0 or more", min=0, max=_MOST))
 
 
 def _slowdown(field: Field) -> float:
-    return float(field.number("a number of 1 or more", least=1, most=_MOST))
+    return float(field.number("a number of 1 or more", min=1, max=_MOST))
 
 
 def _count(field: Field) -> int:
-    return field.whole("a whole number above 0", least=1, most=_MOST)
+    return field.whole("a whole number above 0", min=1, max=_MOST)

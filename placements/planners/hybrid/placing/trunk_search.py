@@ -24,7 +24,7 @@ from placements.planners.hybrid.placing.planned_placement import (
 )
 from placements.planners.hybrid.placing.shared_layers import PartCosts, SharedLayers
 from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
-from placements.planners.hybrid.plan_search import Report, search_plans
+from placements.planners.hybrid.search.plan_search import Report, search_plans
 from placements.planners.hybrid.stage_tables import LayerCosts, layer_table
 from placements.planners.parallel_plan import PlanError
 from placements.spec import PlacementError
@@ -88,9 +88,9 @@ def search_trunks(
         if found is not None and (key not in best or found.time_ms < best[key].time_ms):
             best[key] = found
         if on_progress is not None:
-            least_ms = min((each.time_ms for each in best.values()), default=None)
+            min_ms = min((each.time_ms for each in best.values()), default=None)
             left_ms = queue[done].bound_ms if done < len(queue) else math.inf
-            on_progress(done, len(queue), least_ms, left_ms if least_ms is None else min(least_ms, left_ms))
+            on_progress(done, len(queue), min_ms, left_ms if min_ms is None else min(min_ms, left_ms))
     return tuple(sorted(best.values(), key=lambda each: each.time_ms)[: search.options.num_plans])
 
 
@@ -152,8 +152,8 @@ class _Search:
                 except (PlacementError, CalibrationError) as error:
                     refused = error
                     continue
-                least_ms = bound_ms + shared.iteration_ms(m)
-                found.append(_Candidate(least_ms, num_stages, m, shared))
+                min_ms = bound_ms + shared.iteration_ms(m)
+                found.append(_Candidate(min_ms, num_stages, m, shared))
         if refused is not None and not found:
             raise PlanError(f"the vocabulary cannot be on all GPUs: {refused}")
         return sorted(found, key=lambda each: each[:3])

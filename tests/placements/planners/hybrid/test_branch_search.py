@@ -11,7 +11,7 @@ from placements.cluster import read_cluster
 from placements.models.zoo import read_model
 from placements.planners.hybrid.placing.branch_search import BranchedPlan, branched_placement, search_branches
 from placements.planners.hybrid.plan_options import PlanOptions
-from placements.planners.hybrid.plan_search import search_plans
+from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.parallel_plan import PlanError
 from schedsearch.metrics import peak_memory

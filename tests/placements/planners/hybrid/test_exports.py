@@ -24,7 +24,7 @@ from placements.planners.hybrid.exports.megatron import megatron_text, to_megatr
 from placements.planners.hybrid.exports.torchtitan import to_torchtitan, torchtitan_text
 from placements.planners.hybrid.plan import Plan, StagePlan
 from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
-from placements.planners.hybrid.plan_search import search_plans
+from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.parallel_plan import PlanError
 

@@ -16,7 +16,7 @@ from placements.planners.hybrid.exports.as_run import Limits, PlanExport, rate
 from placements.planners.hybrid.exports.galvatron import parallel_plan, to_galvatron
 from placements.planners.hybrid.plan import Plan, StagePlan
 from placements.planners.hybrid.plan_options import PlanOptions
-from placements.planners.hybrid.plan_search import search_plans
+from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.parallel_plan import PlanError
 

@@ -19,7 +19,7 @@ from placements.planners.hybrid.placing.branch_search import search_branches
 from placements.planners.hybrid.plan import Plan
 from placements.planners.hybrid.plan_file import plan_from_dict, plan_to_dict, read_plan_file
 from placements.planners.hybrid.plan_options import PlanOptions
-from placements.planners.hybrid.plan_search import search_plans
+from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.parallel_plan import PlanError
 

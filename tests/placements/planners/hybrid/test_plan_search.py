@@ -16,7 +16,7 @@ from placements.models.costs import CostOptions
 from placements.models.zoo import read_model
 from placements.planners.hybrid.decision_trees import PAPER, Paradigm, TreeOptions
 from placements.planners.hybrid.plan_options import STAGE_METHODS, PlanOptions, PlanStatus
-from placements.planners.hybrid.plan_search import search_plans
+from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.parallel_plan import PlanError
@@ -45,7 +45,7 @@ def some_cluster(rng: random.Random) -> Cluster:
     )
 
 
-def least_ms(costs: LayerCosts, cluster: Cluster, batch: int, options: PlanOptions) -> float:
+def min_ms(costs: LayerCosts, cluster: Cluster, batch: int, options: PlanOptions) -> float:
     found = search_plans(costs, cluster, batch, options)
     return found.plans[0].time_ms if found.plans else math.inf
 
@@ -56,8 +56,8 @@ def test_no_plan_of_made_up_costs_is_shorter(seed: int) -> None:
     costs, cluster, batch = MadeUpCosts(seed, small_model(rng)), some_cluster(rng), rng.randint(1, 4)
     for gib in (100.0, rng.uniform(2, 5), rng.uniform(1, 2), rng.uniform(0.2, 1)):
         options = PlanOptions(trees=TREES[seed % 3], memory_gib=gib, reserve_gib=0.0)
-        expected = EveryPlan(costs, cluster, batch, options).least_ms()
-        assert least_ms(costs, cluster, batch, options) == NEAR(expected), gib
+        expected = EveryPlan(costs, cluster, batch, options).min_ms()
+        assert min_ms(costs, cluster, batch, options) == NEAR(expected), gib
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -66,9 +66,9 @@ def test_no_uniform_plan_of_made_up_costs_is_shorter(seed: int) -> None:
     costs, cluster, batch = MadeUpCosts(seed, small_model(rng)), some_cluster(rng), rng.randint(1, 4)
     for gib in (100.0, rng.uniform(2, 5), rng.uniform(1, 2), rng.uniform(0.2, 1)):
         options = PlanOptions(trees=TREES[seed % 3], memory_gib=gib, reserve_gib=0.0, uniform=True)
-        expected = EveryPlan(costs, cluster, batch, options).least_ms()
+        expected = EveryPlan(costs, cluster, batch, options).min_ms()
         found = search_plans(costs, cluster, batch, options)
-        assert least_ms(costs, cluster, batch, options) == NEAR(expected), gib
+        assert min_ms(costs, cluster, batch, options) == NEAR(expected), gib
         assert found.status == (PlanStatus.INFEASIBLE if math.isinf(expected) else PlanStatus.OPTIMAL)
         assert all(each.plan.is_uniform for each in found.plans)
         assert len({trial[:3] for trial in found.trials}) == len(found.trials)
@@ -103,7 +103,7 @@ def test_no_plan_of_a_model_is_shorter(name: str, gib: float) -> None:
     trees = TreeOptions() if name == "a100_2" else TREES[0]
     options = PlanOptions(trees=trees, memory_gib=gib, reserve_gib=0.5)
     cluster = read_cluster(name)
-    assert least_ms(costs, cluster, 4, options) == NEAR(EveryPlan(costs, cluster, 4, options).least_ms())
+    assert min_ms(costs, cluster, 4, options) == NEAR(EveryPlan(costs, cluster, 4, options).min_ms())
 
 
 GPT = ShapeCosts(read_model("gpt3_1.3b", num_layers=8))
@@ -237,7 +237,7 @@ def test_a_search_out_of_time_claims_no_more_than_is_proved(seed: int) -> None:
     costs, cluster, batch = MadeUpCosts(seed, small_model(rng)), some_cluster(rng), rng.randint(1, 4)
     for gib in (100.0, 2.0, 0.8):
         options = PlanOptions(trees=TREES[seed % 3], memory_gib=gib, reserve_gib=0.0, time_limit_s=1.0)
-        least = EveryPlan(costs, cluster, batch, options).least_ms()
+        least = EveryPlan(costs, cluster, batch, options).min_ms()
         times, bounds, statuses = [], [], []
         for num_looks in (1, 2, 3, 5, 8, 12, 20, 30, 50, 100, 10_000):
             found = search_plans(costs, cluster, batch, options, clock=ticking(1 / num_looks))
@@ -289,7 +289,7 @@ def test_what_stages_leave_unproved_is_in_the_status(monkeypatch: pytest.MonkeyP
 
     def unproved(problem: StageProblem, check: Check) -> StageSolution | None:
         solved = solve(problem, check)
-        return solved and replace(solved, least_cost=0.9 * solved.cost)
+        return solved and replace(solved, min_cost=0.9 * solved.cost)
 
     monkeypatch.setitem(STAGE_METHODS, "exact", unproved)
     found = search_plans(costs, read_cluster("a100_2"), 4, options)

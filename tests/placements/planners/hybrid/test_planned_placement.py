@@ -18,7 +18,7 @@ from placements.planners.hybrid.placing.planned_placement import (
     trunk_of,
 )
 from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
-from placements.planners.hybrid.plan_search import search_plans
+from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.parallel_plan import PlanError
 from schedsearch.baselines import HAND_MADE

@@ -8,8 +8,8 @@ from placements.cluster import read_cluster
 from placements.models.zoo import read_model
 from placements.planners.hybrid.decision_trees import PAPER, TreeOptions
 from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
-from placements.planners.hybrid.plan_search import search_plans
-from placements.planners.hybrid.rules_of_thumb import rules_of_thumb
+from placements.planners.hybrid.search.plan_search import search_plans
+from placements.planners.hybrid.search.rules_of_thumb import rules_of_thumb
 from placements.planners.hybrid.shape_costs import ShapeCosts
 
 

@@ -11,7 +11,7 @@ from placements.planners.hybrid.placing.planned_placement import shared_vocabula
 from placements.planners.hybrid.placing.trunk_search import search_trunks
 from placements.planners.hybrid.plan import layers_of_stage
 from placements.planners.hybrid.plan_options import PlanOptions
-from placements.planners.hybrid.plan_search import search_plans
+from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.parallel_plan import PlanError
 from placements.spec import Kind, Placement

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from placements.models.vision import VISION_MODELS, vgg16
+from placements.models.zoo.convolutional import VISION_MODELS, vgg16
 from placements.planners.parallel_plan import PlanError
 from placements.planners.pipedream.computed_profile import computed_profile
 from placements.planners.pipedream.planner import best_plan

@@ -11,18 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from places import SHARED_DATA
 
-from placements.operating_point import ProfileError
+from placements.plain_data import keys_of
 from placements.planners.pipedream import closed_sets as closed_sets_module
 from placements.planners.pipedream.closed_sets import closed_sets
 from placements.planners.pipedream.profile_graph import (
-    COLUMNS,
     ProfiledNode,
     ProfileGraph,
     profile_graph_of_text,
     read_profile_graph,
 )
+from placements.profiles.operating_point import ProfileError
 
-HEADER = ",".join(COLUMNS)
+HEADER = ",".join(keys_of(ProfiledNode))
 BRANCHES = f"""{HEADER}
 a,Input,500,0,64,0,
 b,"Conv(3, 4)",1,2,8,16,a
@@ -65,10 +65,10 @@ def test_rows_may_stand_in_any_order() -> None:
         (f"{HEADER}\n ,x,1,2,3,4,\n", "line 2, column node: is missing; fill the cell"),
         (
             f"{HEADER}\na,x,-1,2,3,4,\n",
-            "line 2, column forward_ms: '-1' is not a number of 0 or more; give mil",
+            "line 2, column forward_ms: '-1' is not a number of 0 or more; give it in ms",
         ),
         (f"{HEADER}\na,x,1,nan,3,4,\n", "line 2, column backward_ms: 'nan' is not a number of 0 or more"),
-        (f"{HEADER}\na,x,1,2,inf,4,\n", "line 2, column activation_bytes: 'inf' is not .*; give bytes"),
+        (f"{HEADER}\na,x,1,2,inf,4,\n", "line 2, column activation_bytes: 'inf' is not .*; give it in bytes"),
         (f"{HEADER}\na,x,1,2,3,lots,\n", "line 2, column parameter_bytes: 'lots' is not a number"),
         (f"{HEADER}\na,x,1,2,3,4,b\n", "node 'a', column inputs: there is no node 'b'; add it, or remove"),
         (f"{HEADER}\na,x,1,2,3,4,\nb,x,1,2,3,4,a|a\n", "node 'b', column inputs: names a node twice"),
@@ -132,7 +132,7 @@ def test_sets_are_all_that_are_closed_and_their_stages_cost_what_is_in_them(grap
 
 def test_of_many_branches_those_sets_are_kept_that_hand_on_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four branches of two nodes, of which the second hands on less: whole branches are kept together."""
-    monkeypatch.setattr(closed_sets_module, "MOST_SETS", 30)
+    monkeypatch.setattr(closed_sets_module, "MAX_SETS", 30)
     firsts = [ProfiledNode(f"{i}", "", 1, 1, 9, 1) for i in range(4)]
     seconds = [ProfiledNode(f"{i}b", "", 1, 1, 1, 1, (f"{i}",)) for i in range(4)]
     last = ProfiledNode("last", "", 1, 1, 1, 1, tuple(node.name for node in seconds))
@@ -146,7 +146,7 @@ def test_of_many_branches_those_sets_are_kept_that_hand_on_little(monkeypatch: p
 
 
 def test_of_very_many_branches_one_order_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(closed_sets_module, "MOST_SETS", 4)
+    monkeypatch.setattr(closed_sets_module, "MAX_SETS", 4)
     graph = ProfileGraph(tuple(ProfiledNode(f"{i}", "", 1, 1, 1, 1) for i in range(4)))
     assert np.array_equal(closed_sets(graph).members, np.tri(5, 4, -1, dtype=bool))
 

@@ -22,8 +22,8 @@ from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
 from placements.planners.hybrid.placing.planned_placement import planned_placement
 from placements.planners.hybrid.plan_file import plan_from_dict, plan_to_dict
 from placements.planners.hybrid.plan_options import PlanOptions
-from placements.planners.hybrid.plan_search import search_plans
 from placements.planners.hybrid.profiled.galvatron_costs import GalvatronCosts
+from placements.planners.hybrid.search.plan_search import search_plans
 from placements.spec import PlacementError
 
 SHIPPED = SHARED_DATA / "galvatron" / "llama2_2026"
@@ -171,7 +171,7 @@ def changed(data: dict[str, Any], remove: str = "", **new: Any) -> dict[str, Any
         ({"memory": changed(galvatron_memory(), layertype_0_sp={"64": {}})}, "lacks the field '128'"),
         ({"rings": {"allreduce_size_2": 1.0}}, "1.0 is not named allreduce_size_N_consec_0"),
         ({"chain": {"pp_size_2": 0}}, "pp_size_2: 0 is not a number above 0"),
-        ({"overlap": {"overlap_coe": 0.5}}, "overlap_coe: 0.5 is not a factor from 1"),
+        ({"overlap": {"overlap_coe": 0.5}}, "overlap_coe: 0.5 is not a number from 1"),
         ({"overlap": {}}, "lacks the field 'overlap_coe'"),
     ],
 )

@@ -25,9 +25,9 @@ from placements.planners.hybrid.placing.planned_placement import planned_placeme
 from placements.planners.hybrid.plan import Plan, StagePlan
 from placements.planners.hybrid.plan_file import plan_from_dict, plan_to_dict
 from placements.planners.hybrid.plan_options import PlanOptions
-from placements.planners.hybrid.plan_search import search_plans
 from placements.planners.hybrid.profiled.layer_profile_costs import LayerProfileCosts
 from placements.planners.hybrid.profiled.measured_cluster import hardware_of, read_measured_cluster
+from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.parallel_plan import PlanError
 from placements.spec import PlacementError
 

@@ -105,13 +105,13 @@ def test_balanced_memory(seed: int) -> None:
 
 def test_few_stages_are_solved_with_bounds() -> None:
     """96 equal layers on 16 stages: all bounds are met, so only the best division's stages are solved."""
-    least_ms = np.broadcast_to(windows(2.0 * np.arange(97), 96), (16, 97, 97))
+    min_ms = np.broadcast_to(windows(2.0 * np.arange(97), 96), (16, 97, 97))
     found = exact_partition(
         lambda stage, first, end: StageCost(2.0 * (end - first), 1.0, 0.0),
         96,
         16,
         64,
-        bounds_ms=(least_ms, np.ones(least_ms.shape)),
+        bounds_ms=(min_ms, np.ones(min_ms.shape)),
     )
     assert found is not None
     assert found.stage_layers == (6,) * 16
@@ -129,9 +129,9 @@ def test_equal_layers_are_solved_once_in_a_stage() -> None:
         asked.append((stage, end - first))
         return StageCost(times[stage, end - first], 0.0, 0.0)
 
-    least_ms = np.broadcast_to(windows(np.arange(14.0), 13), (4, 14, 14))
+    min_ms = np.broadcast_to(windows(np.arange(14.0), 13), (4, 14, 14))
     contents = np.broadcast_to(np.arange(14), (14, 14))
-    bounds = least_ms, np.zeros(least_ms.shape)
+    bounds = min_ms, np.zeros(min_ms.shape)
     found = exact_partition(costs, 13, 4, 3, bounds_ms=bounds, contents=contents)
     assert found is not None
     assert len(asked) == len(set(asked))

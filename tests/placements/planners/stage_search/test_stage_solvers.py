@@ -32,10 +32,10 @@ def test_no_choice_that_fits_is_cheaper(seed: int) -> None:
     assert min_memory(stage) == min(each.peak_mib for each in every)
     assert (found is None) == (not fitting)
     if found is not None:
-        assert found == weigh(stage, found.choice, found.least_cost)
+        assert found == weigh(stage, found.choice, found.min_cost)
         assert stage.fits(found.peak_mib)
         assert found.cost == pytest.approx(min(fitting), abs=1e-9)
-        assert found.least_cost == pytest.approx(found.cost)
+        assert found.min_cost == pytest.approx(found.cost)
 
 
 LARGER = [(1, 6, 1), (12,), (1, 20, 1), (4, 4, 4), (1,) * 9]
@@ -215,4 +215,4 @@ def test_few_labels_give_a_choice_and_how_far_it_is_from_the_best(seed: int) -> 
     assert (found is None) == (best is None)
     if found is not None and best is not None:
         assert stage.fits(found.peak_mib)
-        assert found.least_cost - 1e-9 <= best.cost <= found.cost + 1e-9
+        assert found.min_cost - 1e-9 <= best.cost <= found.cost + 1e-9

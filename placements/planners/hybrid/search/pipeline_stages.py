@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 from placements.cluster import DeviceGroup
 from placements.models.layers import Layer
 from placements.planners.hybrid.plan import layers_of_stage
-from placements.planners.hybrid.plan_bounds import (
+from placements.planners.hybrid.plan_options import STAGE_METHODS, PlanOptions
+from placements.planners.hybrid.search.plan_bounds import (
     Contents,
     StageRoom,
     contents_of,
     min_bottleneck_ms,
     stage_bounds_ms,
 )
-from placements.planners.hybrid.plan_options import STAGE_METHODS, PlanOptions
 from placements.planners.hybrid.stage_tables import LayerCosts, StageTable
 from placements.planners.partition import min_largest
 from placements.planners.stage_search.deadline import Check, no_limit
@@ -104,7 +104,7 @@ class Problem:
     def proved_share(self) -> float:
         """The least share of its cost that is proved of any stage that was solved; 1 for all of it."""
         shares = (
-            1.0 if each.least_cost >= each.cost * (1 - _PROVED) else each.least_cost / each.cost
+            1.0 if each.min_cost >= each.cost * (1 - _PROVED) else each.min_cost / each.cost
             for each in self.solved.values()
             if each is not None
         )
@@ -271,9 +271,7 @@ class PipelineStages:
     @cached_property
     def min_sum_ms(self) -> float:
         """What all stages take together at least, memory aside."""
-        least = np.min(
-            [table.least_ms for table in {id(each): each for each in self.tables}.values()], axis=0
-        )
+        least = np.min([table.min_ms for table in {id(each): each for each in self.tables}.values()], axis=0)
         return float(self._problem.kinds.counts @ least)
 
     @cached_property
@@ -287,7 +285,7 @@ class PipelineStages:
         return None if found is None else StageCost(found.cost, self.transfer_ms(stage, end), found.peak_mib)
 
     def _balanced_in_time(self) -> tuple[int, ...]:
-        least = np.min([table.least_ms for table in self.tables], axis=0)
+        least = np.min([table.min_ms for table in self.tables], axis=0)
         return min_largest([float(least[kind]) for kind in self._problem.kinds.in_order], len(self.groups))
 
     def _balanced_in_memory(self) -> tuple[int, ...]:

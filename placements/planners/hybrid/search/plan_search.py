@@ -22,15 +22,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placements.cluster import Cluster, DeviceGroup
-from placements.planners.hybrid.pipeline_stages import Kinds, PipelineStages, Problem, stages_of
 from placements.planners.hybrid.plan import Plan, StagePlan
-from placements.planners.hybrid.plan_numbers import Numbers, likely_to_fit, numbers_to_try, uniform_strategies
 from placements.planners.hybrid.plan_options import (
     PlanOptions,
     PlanSearchResult,
     RatedPlan,
     StageEstimate,
     Trial,
+)
+from placements.planners.hybrid.search.pipeline_stages import Kinds, PipelineStages, Problem, stages_of
+from placements.planners.hybrid.search.plan_numbers import (
+    Numbers,
+    likely_to_fit,
+    numbers_to_try,
+    uniform_strategies,
 )
 from placements.planners.hybrid.stage_tables import LayerCosts, StageTable, make_table
 from placements.planners.parallel_plan import PlanError
@@ -234,7 +239,7 @@ class _Search:
         """Return the least time of each kind of layer on any group, or why there is none."""
         groups = {group.pattern: group for group in self._groups(num_stages, num_gpus)}
         tables = [self._table(group, m, strategy) for group in groups.values()]
-        known = [table.least_ms for table in tables if not isinstance(table, str)]
+        known = [table.min_ms for table in tables if not isinstance(table, str)]
         return np.min(known, axis=0) if known else str(tables[0])
 
     def _groups(self, num_stages: int, num_gpus: int) -> list[DeviceGroup]:

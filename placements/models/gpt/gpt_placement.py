@@ -12,10 +12,7 @@ from dataclasses import dataclass, replace
 
 from placements.hardware import Gpu
 from placements.models.costs import STATIC_BYTES
-from placements.models.parallel import Cost, LayerStrategy, Pass, VocabularyStrategy
-from placements.models.piece_placement import PieceCost, in_ticks
-from placements.models.rates import COPY_COMPUTE_SHARE, Rates
-from placements.models.transformer import (
+from placements.models.gpt.gpt_config import (
     HALF_BYTES,
     GptConfig,
     hidden_bytes,
@@ -24,7 +21,10 @@ from placements.models.transformer import (
     position_parameters,
     table_parameters,
 )
-from placements.models.workload import Workload
+from placements.models.gpt.workload import Workload
+from placements.models.parallel import Cost, LayerStrategy, Pass, VocabularyStrategy
+from placements.models.piece_placement import PieceCost, in_ticks
+from placements.models.rates import COPY_COMPUTE_SHARE, Rates
 from placements.pieces import Piece, blocks_of, transfers_of, updates_of
 from placements.spec import Kind, Placement, PlacementError
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 from placements.cluster import Cluster, DeviceGroup, Nodes
 from placements.models.costs import OVERLAP_SLOWDOWN, CostOptions, layer_cost
+from placements.models.gpt.gpt_config import GptConfig
 from placements.models.layers import Layer
 from placements.models.parallel import Cost, LayerStrategy, VocabularyStrategy
 from placements.models.rates import Rates
-from placements.models.transformer import GptConfig
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
+from typing import Annotated
 
+from placements.meaning import Meaning
 from placements.pieces import PIPELINES, Piece, blocks_of, pieces_on, transfers_of
 from placements.planners.partition import min_largest
 from placements.spec import Placement
@@ -71,15 +73,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class DevicePower:
-    """What a device uses, in W.
+    """Power of a device."""
 
-    Attributes:
-        running: While it computes.
-        blocking: While it waits.
-    """
-
-    running: float
-    blocking: float
+    running: Annotated[float, Meaning("while it computes", "W", min=0)]
+    blocking: Annotated[float, Meaning("while it waits", "W", min=0)]
 
 
 @dataclass(frozen=True)

@@ -158,8 +158,8 @@ def stage_bounds_ms(
             sums = until[:, contents.end] - until[:, contents.end - contents.number]
             whole = (sums[:-1] - (prices * stage.capacity_mib)[:, None]).max(axis=0)
             fits = sums[-1] <= stage.capacity_mib * (1 + 1e-9)
-            least_ms = np.append(np.where(fits, whole, np.inf), np.inf)
-            known[key] = least_ms[contents.which]
+            min_ms = np.append(np.where(fits, whole, np.inf), np.inf)
+            known[key] = min_ms[contents.which]
     return np.array([known[id(stage.table), stage.in_flight, stage.capacity_mib] for stage in stages])
 
 

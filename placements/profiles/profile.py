@@ -12,8 +12,8 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
-from placements.operating_point import OperatingPoint, ProfileError
-from placements.profile_csv import points_of_file, points_of_text, write_profile_rows
+from placements.profiles.operating_point import OperatingPoint, ProfileError
+from placements.profiles.profile_csv import points_of_file, points_of_text, write_profile_rows
 from placements.spec import Block, Placement
 
 BlockingPower = float | tuple[tuple[int, float], ...]
@@ -55,7 +55,7 @@ class Profile:
         return _interpolated(power, clock_mhz) if isinstance(power, tuple) else power
 
     @cached_property
-    def least_blocking_power_w(self) -> float:
+    def min_blocking_power_w(self) -> float:
         """Return the power of a GPU that waits, at whichever of the profile's clocks it is least."""
         power = self.blocking_power_w
         if not isinstance(power, tuple):

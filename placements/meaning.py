@@ -1,0 +1,196 @@
+"""Fields of a record, declared once: name, type, unit, range and meaning, for reading, checks and docs.
+
+A field is declared by its annotation, such as ``Annotated[float, Meaning("time of a pass", "ms", above=0)]``.
+`placements.plain_data` reads such records from JSON, YAML and CSV; `check` holds the ranges where a record
+is made; `table` is what the docs show. The module does not know any form.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from types import NoneType
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+LARGEST = 1e18
+"""Figure beyond which one is a mistake; likewise above 0 and below one over it."""
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """The meaning of a field, and which values it may have.
+
+    Attributes:
+        text: What it is, as the docs say it.
+        unit: Unit of its figure; one in MiB may also be text with a unit, such as ``24GiB``.
+        min: The least value that it may have.
+        max: The greatest.
+        above: A value that it must be above.
+        below: A value that it must be below.
+        key: Name in the file; empty for that of the field.
+        may_be_empty: The cell of a table may have nothing in it, for empty text.
+    """
+
+    text: str
+    unit: str = ""
+    min: float = -math.inf
+    max: float = math.inf
+    above: float = -math.inf
+    below: float = math.inf
+    key: str = ""
+    may_be_empty: bool = False
+
+    def allows(self, value: float) -> bool:
+        """Return whether a number is within the limits, and no mistake of unit."""
+        is_within = self.min <= value <= self.max and self.above < value < self.below
+        return is_within and (value == 0 or 1 / LARGEST <= abs(value) <= LARGEST)
+
+    @property
+    def range(self) -> str:
+        """The limits in words; empty where there are none.
+
+        >>> Meaning("", min=1).range, Meaning("", above=0, max=1).range, Meaning("", min=0, max=3).range
+        ('1 or more', 'above 0, at most 1', '0 to 3')
+        """
+        if self.min > -math.inf:
+            return f"{self.min:g} to {self.max:g}" if self.max < math.inf else f"{self.min:g} or more"
+        limits = (("above", self.above), ("below", self.below), ("at most", self.max))
+        return ", ".join(f"{word} {limit:g}" for word, limit in limits if math.isfinite(limit))
+
+    def wanted(self, kind: Any) -> str:
+        """Return in words which values a field of a type may have."""
+        noun = "a whole number" if kind is int else "a number"
+        if self.min > -math.inf:
+            return f"{noun} {'from' if self.max < math.inf else 'of'} {self.range}"
+        return f"{noun} {self.range}".strip()
+
+    @property
+    def remedy(self) -> str:
+        """What to do about a value that it may not have."""
+        if self.unit == "MiB":
+            return "give MiB, or a number with its unit as in 24GiB"
+        return f"give it in {self.unit}" if self.unit else "give one"
+
+
+class DeclaredField(NamedTuple):
+    """A field of a record as it stands in a file.
+
+    Attributes:
+        name: In Python.
+        key: In the file.
+        kind: Its type, without `Meaning`.
+        meaning: What is declared of it; None for nothing.
+        default: Value where the file has none; ``MISSING`` for a field that is required.
+    """
+
+    name: str
+    key: str
+    kind: Any
+    meaning: Meaning | None
+    default: Any
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether the cell of a table may have nothing in it."""
+        return self.default is not MISSING or (self.meaning is not None and self.meaning.may_be_empty)
+
+
+_DECLARED: dict[type, tuple[DeclaredField, ...]] = {}
+"""Fields by record, found before."""
+
+
+def declared_fields(record: type) -> tuple[DeclaredField, ...]:
+    """Return the fields of a dataclass or a named tuple, in order."""
+    if record not in _DECLARED:
+        _DECLARED[record] = tuple(_fields_of(record))
+    return _DECLARED[record]
+
+
+def _fields_of(record: type) -> Iterator[DeclaredField]:
+    hints = get_type_hints(record, include_extras=True)
+    if is_dataclass(record):
+        defaults = {
+            each.name: each.default_factory() if each.default_factory is not MISSING else each.default
+            for each in fields(record)
+            if each.init
+        }
+    else:
+        given = record._field_defaults  # type: ignore[attr-defined]
+        defaults = {name: given.get(name, MISSING) for name in record._fields}  # type: ignore[attr-defined]
+    for name, default in defaults.items():
+        kind, meaning = without_meaning(hints[name])
+        key = meaning.key if meaning is not None and meaning.key else name
+        yield DeclaredField(name, key, kind, meaning, default)
+
+
+def without_meaning(kind: Any) -> tuple[Any, Meaning | None]:
+    """Return a type, and apart from it what is declared of it."""
+    if get_origin(kind) is not Annotated:
+        return kind, None
+    inner, *extras = get_args(kind)
+    return inner, next((each for each in extras if isinstance(each, Meaning)), None)
+
+
+def without_none(kind: Any) -> tuple[Any, bool]:
+    """Return a type, and whether None may stand in its place."""
+    kinds = get_args(kind)
+    if NoneType not in kinds:
+        return kind, False
+    return next(each for each in kinds if each is not NoneType), True
+
+
+def check(record: Any, error: type[ValueError]) -> None:
+    """Ensure that the numbers and names of a record are as its fields are declared.
+
+    Raises:
+        error: One is not; the message names the field, the value and the remedy.
+    """
+    for name, _, kind, meaning, _ in declared_fields(type(record)):
+        value = getattr(record, name)
+        kind, may_be_none = without_none(kind)
+        if value is None and may_be_none:
+            continue
+        if get_origin(kind) is Literal and value not in get_args(kind):
+            raise error(f"{name}: {value!r} is not known; use one of {', '.join(map(str, get_args(kind)))}")
+        if kind is bool and not isinstance(value, bool):
+            raise error(f"{name}: {value!r} is not a truth value; use true or false")
+        if meaning is None or kind not in (int, float):
+            continue
+        is_number = type(value) is int if kind is int else isinstance(value, (int, float))
+        if not is_number or isinstance(value, bool) or not meaning.allows(value):
+            raise error(f"{name}: {value!r} is not {meaning.wanted(kind)}; {meaning.remedy}")
+
+
+def table(record: type, head: str = "field") -> str:
+    """Return the fields of a record as a table in Markdown.
+
+    Args:
+        record: The dataclass or named tuple.
+        head: Of the first column.
+    """
+    rows = [f"| {head} | values | meaning |", "|---|---|---|"]
+    for _, key, kind, meaning, default in declared_fields(record):
+        assert meaning is not None, f"{record.__name__}.{key} has no meaning"
+        rows.append(f"| `{key}` | {_values(kind, meaning, default)} | {meaning.text} |")
+    return "\n".join(rows)
+
+
+def _values(kind: Any, meaning: Meaning, default: Any) -> str:
+    """Return in words which values a field may have, and what it has where there is none."""
+    kind, _ = without_none(kind)
+    origin, noun = get_origin(kind), {int: "whole number", str: "text", bool: "true or false"}.get(kind, "")
+    if origin is Literal:
+        noun = ", ".join(f"`{each}`" for each in get_args(kind))
+    elif origin is Mapping:
+        noun = "mapping"
+    elif origin is tuple:
+        noun = "list"
+    parts = [noun, meaning.unit, meaning.range]
+    if meaning.may_be_empty:
+        parts.append("may be empty")
+    if default is None or default == ():
+        parts.append("optional")
+    elif default is not MISSING:
+        parts.append(f"default `{default}`")
+    return ", ".join(filter(None, parts))

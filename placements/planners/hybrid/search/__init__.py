@@ -1,0 +1,10 @@
+"""The search for plans of a model on a cluster.
+
+In the order in which to read:
+
+- `plan_numbers`: the numbers of stages, GPUs and micro-batches that it tries
+- `plan_bounds`: times that no plan with given stages can beat
+- `pipeline_stages`: the stages of one pipeline
+- `plan_search`: stages, micro-batches and strategies with the shortest iteration
+- `rules_of_thumb`: Megatron's, to compare with
+"""

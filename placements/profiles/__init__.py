@@ -1,0 +1,8 @@
+"""Costs of blocks by clock, measured or modelled.
+
+In the order in which to read:
+
+- `operating_point`: the cost of a block at one clock
+- `profile_csv`: the file form of a profile
+- `profile`: the cost of each block at each clock
+"""

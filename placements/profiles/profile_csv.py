@@ -1,0 +1,123 @@
+"""The file form of a profile, that of Zeus and Perseus: a CSV file with a row for each block and clock.
+
+In the file clocks are in MHz, times in seconds and energies in joules on one GPU; inside the program times
+are milliseconds and energies millijoules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from placements.files import csv_text, write_text
+from placements.meaning import Meaning
+from placements.plain_data import csv_records, keys_of, read_csv
+from placements.profiles.operating_point import OperatingPoint, ProfileError
+
+Instruction = Literal["forward", "backward"]
+
+Frequency = Annotated[int, Meaning("clock", "MHz", min=1)]
+Seconds = Annotated[float, Meaning("time of the block", "s", above=0)]
+Joules = Annotated[float, Meaning("energy of the block on one GPU", "J", min=0)]
+
+
+@dataclass(frozen=True)
+class BlockRow:
+    """A row of a profile by block."""
+
+    block: Annotated[str, Meaning("name of the block")]
+    frequency: Frequency
+    time: Seconds
+    energy: Joules
+
+
+@dataclass(frozen=True)
+class StageRow:
+    """A row of a profile by stage, as Zeus and Perseus write it, where the placement is a V-shape."""
+
+    stage: Annotated[int, Meaning("number of the stage, whose blocks are `F` and `B` with it", min=0)]
+    instruction: Annotated[Instruction, Meaning("which of the two blocks")]
+    frequency: Frequency
+    time: Seconds
+    energy: Joules
+
+    @property
+    def block(self) -> str:
+        """Name of the block."""
+        return f"{self.instruction[0].upper()}{self.stage}"
+
+
+@dataclass(frozen=True)
+class RankRow(StageRow):
+    """A row of a profile by process, as Zeus's server writes it, one process for each stage."""
+
+    stage: Annotated[int, Meaning("number of the process, for that of a stage", min=0, key="rank")]
+    time: Annotated[float, Meaning("mean time of the block", "s", above=0, key="avg_time")]
+    energy: Annotated[float, Meaning("mean energy of the block on one GPU", "J", min=0, key="avg_energy")]
+
+
+Points = dict[str, tuple[OperatingPoint, ...]]
+"""Operating points of each block, by ascending clock."""
+
+
+def write_profile_rows(path: Path, rows: Iterable[tuple[str, int | None, float, float | None]]) -> None:
+    """Write a profile of which not all was measured, all of it or nothing.
+
+    Args:
+        path: The CSV file.
+        rows: Block, clock in MHz, time in milliseconds, energy in millijoules; None leaves the cell empty,
+            which `Profile.from_csv` rejects.
+
+    Raises:
+        ProfileError: The file cannot be written.
+    """
+    lines = [
+        (
+            block,
+            "" if clock_mhz is None else clock_mhz,
+            repr(time_ms / 1e3),
+            "" if energy_mj is None else repr(energy_mj / 1e3),
+        )
+        for block, clock_mhz, time_ms, energy_mj in rows
+    ]
+    try:
+        write_text(path, csv_text(keys_of(BlockRow), lines))
+    except OSError as error:
+        raise ProfileError(f"{path}: cannot be written ({error.strerror}); give another path") from None
+
+
+def points_of_file(path: Path, time_scale: float, energy_scale: float) -> Points:
+    """Return the operating points of a CSV file.
+
+    Args:
+        path: The file; see `placements.profiles.profile.Profile.from_csv`.
+        time_scale: Factor on its times.
+        energy_scale: Factor on its energies.
+
+    Raises:
+        ProfileError: The file cannot be read or is wrong; the message does not name it.
+    """
+    return _points(read_csv(path, ProfileError), 1e3 * time_scale, 1e3 * energy_scale)
+
+
+def points_of_text(text: str) -> Points:
+    """Return the operating points of what a CSV file holds.
+
+    Raises:
+        ProfileError: The text is wrong.
+    """
+    return _points(text, 1e3, 1e3)
+
+
+def _points(text: str, ms_per_unit: float, mj_per_unit: float) -> Points:
+    """Return the operating points of CSV text whose header is one of the three forms."""
+    found: dict[str, dict[int, OperatingPoint]] = {}
+    kinds: tuple[type[BlockRow | StageRow], ...] = (BlockRow, StageRow, RankRow)
+    for number, row in csv_records(text, "block and clock", ProfileError, *kinds):
+        points, clock_mhz = found.setdefault(row.block, {}), row.frequency
+        if clock_mhz in points:
+            raise ProfileError(f"line {number}: {row.block} at {clock_mhz} MHz is given twice; keep one row")
+        points[clock_mhz] = OperatingPoint(clock_mhz, row.time * ms_per_unit, row.energy * mj_per_unit)
+    return {block: tuple(points[clock] for clock in sorted(points)) for block, points in found.items()}
