@@ -22,7 +22,7 @@ COST_STUDY_DURATIONS_S = tuple(days * 86400.0 for days in (0.5, 1.0, 2.0, 4.0, 8
 
 @dataclass(frozen=True)
 class GeneratorOptions:
-    """What is drawn.
+    """Options of the jobs that are drawn.
 
     Attributes:
         seed: Of the jobs (seed + 2), of the times between arrivals (seed + 3) and of the SLOs (seed + 6).

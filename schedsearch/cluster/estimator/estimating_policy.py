@@ -26,7 +26,7 @@ _RUN = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """What was measured before any job of a simulation came.
+    """Throughputs that were measured before any job of a simulation came.
 
     Attributes:
         measured: All types alone, and some pairs.

@@ -79,7 +79,7 @@ _TIME = ("a time in seconds", "give 0 or more")
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """What a decision file asks.
+    """The question of a decision file.
 
     Attributes:
         demand: With pairs, where the file has some.

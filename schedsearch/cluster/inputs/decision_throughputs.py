@@ -29,7 +29,7 @@ _POINT: Mapping[str, Sequence[str]] = {
 }
 
 _Cells = list[tuple[str, Field]]
-"""What a file says of a job or a pair, by GPU type."""
+"""Entries of a file about a job or a pair, by GPU type."""
 
 
 @dataclass(frozen=True)

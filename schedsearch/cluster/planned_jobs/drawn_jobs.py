@@ -18,7 +18,7 @@ from schedsearch.cluster.throughputs import Throughputs
 
 @dataclass(frozen=True)
 class DrawOptions:
-    """What is drawn.
+    """Options of the jobs that are drawn.
 
     Attributes:
         seed: Of all draws.
