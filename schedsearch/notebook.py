@@ -214,35 +214,21 @@ def _shares(result: SimulatedIterations) -> list[Point]:
     return [Point(float(np.quantile(result.iteration_ms, each)), each) for each in shares]
 
 
-@singledispatch
+_TO_DICT: Mapping[type, Callable[[Any], Mapping[str, Any]]] = {
+    Schedule: schedule_to_dict,
+    SearchResult: result_to_dict,
+    Frontier: Frontier.to_dict,
+    Comparison: Comparison.to_dict,
+    Plans: Plans.to_dict,
+}
+"""The file form of each kind of result as plain data."""
+
+
 def save(result: object, path: str | Path) -> Path:
     """Write a result's file form, whole or not at all; return the path."""
-    raise _unknown(result)
-
-
-@save.register
-def _(result: Schedule, path: str | Path) -> Path:
-    return write_json(path, schedule_to_dict(result))
-
-
-@save.register
-def _(result: SearchResult, path: str | Path) -> Path:
-    return write_json(path, result_to_dict(result))
-
-
-@save.register
-def _(result: Frontier, path: str | Path) -> Path:
-    return write_json(path, result.to_dict())
-
-
-@save.register
-def _(result: Comparison, path: str | Path) -> Path:
-    return write_json(path, result.to_dict())
-
-
-@save.register
-def _(result: Plans, path: str | Path) -> Path:
-    return write_json(path, result.to_dict())
+    if type(result) not in _TO_DICT:
+        raise _unknown(result)
+    return write_json(path, _TO_DICT[type(result)](result))
 
 
 _READERS: Mapping[type, tuple[str, Callable[[str | Path], Any]]] = {

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from schedsearch.cluster.demand import Demand, FloatArray
-from schedsearch.cluster.gpu_cluster import ClusterError
+from schedsearch.cluster.gpu_cluster import ClusterError, require
 from schedsearch.cluster.policies.policy import SharesPolicy
 from schedsearch.cluster.policies.water_filling import BoolArray, filled
 
@@ -32,10 +32,9 @@ class Entity:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        if not (math.isfinite(self.weight) and self.weight > 0):
-            raise ClusterError(f"entity weight: {self.weight!r} is not above 0; give a weight above 0")
-        if self.inside not in ("fairness", "fifo"):
-            raise ClusterError(f"entity inside: {self.inside!r} is not known; give fairness or fifo")
+        is_weight, is_known = 0 < self.weight < math.inf, self.inside in ("fairness", "fifo")
+        require(is_weight, "entity weight", self.weight, "above 0; give a weight above 0")
+        require(is_known, "entity inside", self.inside, "known; give fairness or fifo")
 
 
 @dataclass(frozen=True)

@@ -199,11 +199,6 @@ class Outcome:
         return self.jobs[slice(*self.window)]
 
     @property
-    def is_interrupted(self) -> bool:
-        """Return whether it ended before all that was asked for was done."""
-        return bool(self.reason)
-
-    @property
     def missing(self) -> str:
         """Return why it ended early and what is not there, in one line; "" where all jobs are done."""
         wanted = self.window[1] - self.window[0]

@@ -23,7 +23,7 @@ import numpy as np
 
 from schedsearch.cluster.allocation import Allocation, InfeasibleError
 from schedsearch.cluster.demand import Demand, FloatArray
-from schedsearch.cluster.gpu_cluster import ClusterError
+from schedsearch.cluster.gpu_cluster import ClusterError, require
 from schedsearch.cluster.policies.fairness import fair_factors
 from schedsearch.cluster.policies.policy import check_runnable
 from schedsearch.cluster.policies.program import Program
@@ -85,10 +85,9 @@ class FloorRules:
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        if not 0 <= self.least_share <= 1:
-            raise ClusterError(f"least_share: {self.least_share!r} is not between 0 and 1; give a share")
-        if not 0 <= self.spare_s < math.inf:
-            raise ClusterError(f"spare_s: {self.spare_s!r} is not a time; give seconds of 0 or more")
+        share, spare_s = self.least_share, self.spare_s
+        require(0 <= share <= 1, "least_share", share, "between 0 and 1; give a share")
+        require(0 <= spare_s < math.inf, "spare_s", spare_s, "a time; give seconds of 0 or more")
 
     def set_floors(self, program: Program) -> Floors:
         """Set the floors of a program's demand, and return them.

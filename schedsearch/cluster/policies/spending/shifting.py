@@ -18,7 +18,7 @@ from scipy.sparse import csc_array, csr_array, diags_array, eye_array, hstack, k
 
 from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import NOBODY, Demand, FloatArray, IntArray
-from schedsearch.cluster.gpu_cluster import ClusterError
+from schedsearch.cluster.gpu_cluster import ClusterError, require
 from schedsearch.cluster.linear_program import LinearProgram
 from schedsearch.cluster.policies.program import Program
 from schedsearch.cluster.policies.spending.energy import KEPT, FloorRules, Floors, check_powers
@@ -61,8 +61,8 @@ class LeastSignalCost(FloorRules):
         super().__post_init__()
         if not self.signal:
             raise ClusterError("signal: has no intervals; give at least one")
-        if not 0 < self.horizon_s < math.inf:
-            raise ClusterError(f"horizon_s: {self.horizon_s!r} is not a time above 0; give seconds")
+        is_time = 0 < self.horizon_s < math.inf
+        require(is_time, "horizon_s", self.horizon_s, "a time above 0; give seconds")
 
     @classmethod
     def of_file(

@@ -58,12 +58,12 @@ def run(on_progress: InterruptAt | None = None, state: Path | None = None, jobs:
 def test_resumed_simulations_are_the_same_bit_for_bit(number: int, tmp_path: Path) -> None:
     state = tmp_path / "state.pkl"
     first = run(InterruptAt(number, by_signal=number == 7), state)
-    assert first.is_interrupted
+    assert first.reason
     assert first.missing.startswith("interrupted from the keyboard: ")
     if first.recorded:
         check_outcome(first, THROUGHPUTS, OPTIONS)
     again = run(InterruptAt(3), state)
-    assert again.is_interrupted
+    assert again.reason
     resumed, whole = run(state=state), run()
     assert plain(resumed) == plain(whole)
     assert not state.exists()
@@ -106,7 +106,7 @@ def test_policies_that_know_what_they_did_before_go_on(name: str, parts: int | N
         )
 
     state = tmp_path / "state.pkl"
-    assert simulated(InterruptAt(40)).is_interrupted
+    assert simulated(InterruptAt(40)).reason
     assert plain(simulated()) == plain(simulated())
 
 
