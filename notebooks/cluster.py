@@ -29,7 +29,7 @@ import pandas as pd
 from placements.hardware import GPUS
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.planned_jobs.drawn_jobs import DrawOptions, drawn_jobs
-from schedsearch.cluster.planned_jobs.planned_frontier import PlannedOn, planned_frontier
+from schedsearch.cluster.planned_jobs.planned_frontier import PlanRequest, planned_frontier
 from schedsearch.cluster.planned_jobs.planned_throughputs import planned_throughputs
 from schedsearch.cluster.planned_jobs.study import StudyOptions, study
 from schedsearch.energy import Interval
@@ -42,7 +42,7 @@ from schedsearch.figures.cluster_study import draw_power_by_hour, draw_savings
 # %%
 cluster = GpuCluster(workers, idle_power_w={name: GPUS[name].blocking_power_w for name in workers})
 found = [
-    planned_frontier(PlannedOn(model, gpu_type, gpus, batch))
+    planned_frontier(PlanRequest(model, gpu_type, gpus, batch))
     for model, batch in models.items()
     for gpu_type in workers
     for gpus in counts

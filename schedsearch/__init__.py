@@ -2,7 +2,7 @@
 
 Rooms and files in the order in which to read them; each imports only those above it:
 
-    shown           results that show themselves in a notebook
+    results         results that show themselves in a notebook
     graph           longest paths, the least period of given orders, and its critical cycle
     schedule        the start of every block, for a fixed number of micro-batches
     repetend        the pattern that repeats every period, and its extension to any number of micro-batches
@@ -21,10 +21,8 @@ Rooms and files in the order in which to read them; each imports only those abov
     improve         large-neighbourhood search of a finite schedule
     modulo          the search for a repetend, and for the schedule around it
     tessel          Tessel's own search, beside ours
-    methods         the searches by name, with one question and one answer
-    cache           results kept on disk
+    searches        the searches by name, with one question and one answer, kept on disk and as files
     certificate     what a search proved, written down and checked again without it
-    search_file     the file form of a search's result, without its schedule
     schedule_file   the file form of all this
     energy          the time-energy frontier of a schedule
     figures         pictures of schedules and frontiers
@@ -51,11 +49,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from schedsearch.shown import Tabled
+from schedsearch.results import TableResult
 
 __version__ = "0.1.0"
 
-Tabled.presentation = staticmethod(lambda: importlib.import_module("schedsearch.notebook"))
+TableResult.presentation = staticmethod(lambda: importlib.import_module("schedsearch.notebook"))
 
 _HOME = {
     "runtime": ("Pipeline",),  # the one name of a later layer, so that a training loop needs one import

@@ -14,18 +14,18 @@ from placements import Placement
 from placements.pieces import PIPELINES
 from placements.plain_data import Field, json_file
 from placements.stages.stage_chain import DevicePower, PlacedStages, StageChain, StagesError, place
-from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
+from schedsearch.baselines import HAND_MADE, NEEDS, UnsuitablePlacementError
 from schedsearch.baselines.structure import TooFewMicroBatchesError
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.device_span import device_spans, with_least_device_span
-from schedsearch.methods import Report as SearchReport
-from schedsearch.methods import SearchRequest, find
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.modulo.result import Progress, SearchError, SearchResult, Status, proved_text
+from schedsearch.results import FileResult
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import ScheduleFileError, schedule_from_dict, schedule_to_dict
-from schedsearch.shown import Shown
+from schedsearch.searches.methods import Report as SearchReport
+from schedsearch.searches.methods import SearchRequest, find
 from schedsearch.validate import validate
 
 SCHEMA_VERSION = 1
@@ -34,30 +34,8 @@ SCHEMA_VERSION = 1
 SEARCHED = "searched"
 """The name of a schedule that is searched; with a shape behind an @ it is searched on that one alone."""
 
-NEEDS: Mapping[str, tuple[str, bool]] = {
-    "gpipe": ("v_shape", False),
-    "one_f_one_b": ("v_shape", False),
-    "eager_one_f_one_b": ("v_shape", False),
-    "interleaved_one_f_one_b": ("loop_shape", False),
-    "breadth_first": ("loop_shape", False),
-    "chimera": ("x_shape", False),
-    "chimera_doubling": ("x_shape", False),
-    "gems": ("x_shape", False),
-    "dual_pipe": ("x_shape", True),
-    "zb_h1": ("v_shape", True),
-    "zb_h2": ("v_shape", True),
-    "zb_v": ("wave_shape", True),
-    "v_half": ("wave_shape", True),
-    "v_min": ("wave_shape", True),
-    "one_f_one_b_v": ("wave_shape", False),
-    "dual_pipe_v": ("wave_shape", True),
-    "hanayo": ("wave_shape", False),
-    "pipedream": ("v_shape", False),
-}
-"""The shape that a hand-made schedule needs, and whether its backward is split."""
-
 DOES_NOT_FIT = "does not fit"
-"""What stands beside a hand-made schedule that needs more memory than there is."""
+"""Word beside a hand-made schedule that needs more memory than there is."""
 
 NOT_APPLICABLE = "not applicable"
 """Likewise, of one that is not defined for the model, the devices or the number of micro-batches."""
@@ -111,7 +89,7 @@ class ComparedRow:
 
     @property
     def title(self) -> str:
-        """What stands above its timeline."""
+        """The title of its timeline."""
         assert self.makespan_ms is not None and self.bubble_rate is not None, "a schedule has these"
         figures = f"{self.makespan_ms:,.6g} ms, {self.bubble_rate:.1%} bubble"
         return f"{self.schedule} ({self.placement}): {figures}"
@@ -126,7 +104,7 @@ COLUMNS = tuple(each.name for each in fields(ComparedRow) if each.name != "found
 
 
 @dataclass(frozen=True)
-class Comparison(Shown):
+class Comparison(FileResult):
     """Schedules of one model side by side.
 
     Attributes:
@@ -188,11 +166,12 @@ def compare(
 ) -> Comparison:
     """Put schedules of one model side by side: the same samples, devices and memory, weights included.
 
-    Each hand-made schedule is put on the shape that it needs (see `NEEDS`): the V, a loop or wave of
-    `num_chunks` pieces on each device, or the X, on which each device holds the weights of two stages and
-    every pair of micro-batches runs in both directions. ``searched`` is the best that is found on the shapes
-    of all others; ``searched@v_shape`` and the like search one shape. A search begins with the best schedule
-    of the list that is made by hand for its shape and fits: none of them is shorter than what it finds.
+    Each hand-made schedule is put on the shape that it needs (see `schedsearch.baselines.NEEDS`): the V, a
+    loop or wave of `num_chunks` pieces on each device, or the X, on which each device holds the weights of
+    two stages and every pair of micro-batches runs in both directions. ``searched`` is the best that is found
+    on the shapes of all others; ``searched@v_shape`` and the like search one shape. A search begins with the
+    best schedule of the list that is made by hand for its shape and fits: none of them is shorter than what
+    it finds.
 
     Args:
         stages: The model.
@@ -201,13 +180,13 @@ def compare(
         num_chunks: Pieces of the model on each device of a loop or wave.
         on_progress: Told how far the searches are.
         answer: What answers the searches, such as one with a cache.
-        options: Of each search: the fields of `schedsearch.methods.SearchRequest`, such as ``time_limit_s``.
+        options: Of each search: the fields of `SearchRequest`, such as ``time_limit_s``.
 
     Raises:
         SearchError: A name is not known or there twice, or a number is out of its range.
     """
     _check(stages, schedules, num_micro_batches, num_chunks)
-    running = _Comparing(
+    running = _Course(
         stages, num_micro_batches, num_chunks, answer, options, on_progress or (lambda *_: None)
     )
     rows = {name: running.hand_made(name) for name in schedules if name in HAND_MADE}
@@ -257,7 +236,7 @@ Variant = tuple[str, bool]
 
 
 @dataclass
-class _Tried:
+class _Attempt:
     """A shape that is searched.
 
     Attributes:
@@ -281,7 +260,7 @@ class _Tried:
 
 
 @dataclass
-class _Comparing:
+class _Course:
     """A comparison that goes on; see `compare` for the attributes.
 
     Attributes:
@@ -330,14 +309,14 @@ class _Comparing:
     def searched(self, name: str, variants: Sequence[Variant]) -> ComparedRow:
         """Return the row of the best that is found on some shapes; those of the least bound come first."""
         began = time.monotonic()
-        tried: dict[Variant, _Tried] = {}
+        tried: dict[Variant, _Attempt] = {}
         reasons = []
         for variant in variants:
             try:
                 placed, number = self._placed(variant)
                 _require_room(placed)
                 bound = makespan_bound(placed.placement, number)
-                tried[variant] = _Tried(placed, number, placed.placement.ms(bound))
+                tried[variant] = _Attempt(placed, number, placed.placement.ms(bound))
             except _UnplacedError as error:
                 reasons.append(f"{variant[0]}: {error}")
         for variant, each in sorted(tried.items(), key=lambda item: item[1].bound_ms):
@@ -355,7 +334,7 @@ class _Comparing:
         """Whether our own method searches; others begin with nothing."""
         return bool(self.options.get("method", "modulo") == "modulo")
 
-    def _search(self, name: str, tried: _Tried, made: Schedule | None) -> SearchResult:
+    def _search(self, name: str, tried: _Attempt, made: Schedule | None) -> SearchResult:
         placement = tried.placed.placement
         begin_with = {"begin_with": made} if self._is_ours else {}
         request = SearchRequest(placement, tried.number, **begin_with | dict(self.options))
@@ -376,7 +355,7 @@ class _Comparing:
         return placed, number
 
 
-def _best_row(name: str, tried: Sequence[_Tried], reasons: Sequence[str]) -> ComparedRow:
+def _best_row(name: str, tried: Sequence[_Attempt], reasons: Sequence[str]) -> ComparedRow:
     """Return the row of the best schedule on any of the shapes that were tried, or why there is none.
 
     Args:

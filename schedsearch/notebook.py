@@ -1,4 +1,4 @@
-"""Results as tables of pandas, figures of matplotlib, files and in notebooks; see `schedsearch.shown`."""
+"""Results as tables of pandas, figures of matplotlib, files and in notebooks; see `schedsearch.results`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from schedsearch.simulation.robustness import Degradation
 _LONGEST_TABLE = 30
 """Rows that are shown below a figure."""
 
-_LEAST_INCHES, _INCHES_FOR_EACH = 6.0, 1.0
+_MIN_INCHES, _INCHES_FOR_EACH = 6.0, 1.0
 """Minimum width of a figure of bars, and width for each schedule."""
 
 
@@ -204,7 +204,7 @@ def _(result: Degradation) -> Any:
     longer = {
         name: {row.conditions: row.longer for row in result.rows if row.schedule == name} for name in names
     }
-    width = max(_LEAST_INCHES, _INCHES_FOR_EACH * len(longer))
+    width = max(_MIN_INCHES, _INCHES_FOR_EACH * len(longer))
     return draw_bars([BarPanel("Iterations under conditions", longer)], "longer by, as a part", width=width)
 
 
@@ -214,35 +214,21 @@ def _shares(result: SimulatedIterations) -> list[Point]:
     return [Point(float(np.quantile(result.iteration_ms, each)), each) for each in shares]
 
 
-@singledispatch
+_TO_DICT: Mapping[type, Callable[[Any], Mapping[str, Any]]] = {
+    Schedule: schedule_to_dict,
+    SearchResult: result_to_dict,
+    Frontier: Frontier.to_dict,
+    Comparison: Comparison.to_dict,
+    Plans: Plans.to_dict,
+}
+"""The file form of each kind of result as plain data."""
+
+
 def save(result: object, path: str | Path) -> Path:
     """Write a result's file form, whole or not at all; return the path."""
-    raise _unknown(result)
-
-
-@save.register
-def _(result: Schedule, path: str | Path) -> Path:
-    return write_json(path, schedule_to_dict(result))
-
-
-@save.register
-def _(result: SearchResult, path: str | Path) -> Path:
-    return write_json(path, result_to_dict(result))
-
-
-@save.register
-def _(result: Frontier, path: str | Path) -> Path:
-    return write_json(path, result.to_dict())
-
-
-@save.register
-def _(result: Comparison, path: str | Path) -> Path:
-    return write_json(path, result.to_dict())
-
-
-@save.register
-def _(result: Plans, path: str | Path) -> Path:
-    return write_json(path, result.to_dict())
+    if type(result) not in _TO_DICT:
+        raise _unknown(result)
+    return write_json(path, _TO_DICT[type(result)](result))
 
 
 _READERS: Mapping[type, tuple[str, Callable[[str | Path], Any]]] = {
@@ -251,7 +237,7 @@ _READERS: Mapping[type, tuple[str, Callable[[str | Path], Any]]] = {
     Frontier: ("plans", Frontier.from_json),
     Comparison: ("rows", Comparison.from_json),
 }
-"""What reads a file of each kind of result, and the key that only such files have."""
+"""Readers of the files of each kind of result, and the key that only such files have."""
 
 
 def load(kind: type, path: str | Path) -> Any:

@@ -13,7 +13,7 @@ from schedsearch.graph import Edge, numbered
 from schedsearch.schedule import Instance, Schedule, ScheduledBlock, as_soon_as_possible
 
 Cycle = Sequence[tuple[Instance, int]]
-"""What a device runs in one period, in order: (block, micro-batch of the repetend), and of which round.
+"""The course of a device in one period, in order: (block, micro-batch of the repetend), and of which round.
 
 The rounds of one period count from any number, on all devices from the same.
 """

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 from placements import Kind, Placement
-from schedsearch.shown import Shown
+from schedsearch.results import FileResult
 
 
 class ScheduledBlock(NamedTuple):
@@ -51,7 +51,7 @@ def dependencies(placement: Placement, num_micro_batches: int) -> Iterator[tuple
 
 
 @dataclass(frozen=True)
-class Schedule(Shown):
+class Schedule(FileResult):
     """An answer for a fixed number of micro-batches; see `schedsearch.validate.validate` for its rules.
 
     Attributes:

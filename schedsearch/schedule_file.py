@@ -17,7 +17,7 @@ from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.modulo.result import SearchResult, Status, proved_text
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, ScheduledBlock
-from schedsearch.search_file import (
+from schedsearch.searches.search_file import (
     repetend_from_dict,
     repetend_to_dict,
     search_from_dict,
@@ -84,7 +84,7 @@ def _certificate_to_dict(schedule: Schedule, result: SearchResult) -> dict[str, 
 
 @dataclass(frozen=True)
 class Claims:
-    """What a schedule file claims.
+    """The claims of a schedule file.
 
     Attributes:
         schedule: Validated.

@@ -6,8 +6,11 @@ It knows the rules of rounds, and not how a round's jobs were chosen.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
+
+import numpy as np
 
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.simulator.options import SimulationOptions
@@ -34,6 +37,19 @@ class _Replayed:
     failures: int = 0
     gpus: tuple[int, tuple[int, ...]] | None = None
     """Type and GPUs in the last round."""
+
+
+def plain(value: Any) -> Any:
+    """Return an outcome as data that can be compared: numbers that are not finite are None."""
+    if is_dataclass(value):
+        return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, Mapping):
+        return {name: plain(one) for name, one in value.items()}
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def check_outcome(outcome: Outcome, throughputs: Throughputs, options: SimulationOptions) -> None:

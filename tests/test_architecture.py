@@ -47,7 +47,7 @@ OWNERS = {
     ],
     "numba": ["schedsearch/graph/compiled.py"],
     "pybind11_abseil": ["schedsearch/cluster/linear_program.py"],  # comes with ortools
-    "joblib": ["schedsearch/cache.py", "experiments/figures/pool.py"],
+    "joblib": ["schedsearch/searches/cache.py", "experiments/figures/pool.py"],
     "bokeh": ["experiments/report/drawings.py"],
     "matplotlib": ["schedsearch/figures/"],
     "IPython": ["schedsearch/figures/"],  # where it runs already
@@ -75,7 +75,7 @@ OWNERS = {
         "schedsearch/cluster/linear_program.py",
         "schedsearch/cluster/policies/allox.py",
         "schedsearch/cluster/policies/program.py",
-        "schedsearch/cluster/policies/shifting.py",
+        "schedsearch/cluster/policies/spending/shifting.py",
         "schedsearch/energy/",
         "experiments/cluster_steps/loads.py",
     ],

@@ -75,7 +75,7 @@ class PlanPlacementOptions:
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """The `search` group; see `schedsearch.methods.SearchRequest` and `schedsearch.cache`."""
+    """The `search` group; see `SearchRequest` and the cache of `schedsearch.searches`."""
 
     method: str
     num_micro_batches: int

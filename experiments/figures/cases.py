@@ -15,10 +15,10 @@ from placements.shapes import SHAPES
 from placements.stages.stage_chain import place
 from placements.stages.stage_file import read_stages
 from schedsearch.bounds.load_and_path import period_bound
-from schedsearch.cache import remembered
 from schedsearch.modulo.result import SearchResult, Status
 from schedsearch.modulo.search import search
 from schedsearch.repetend import Repetend
+from schedsearch.searches.cache import remembered
 from schedsearch.tessel import tessel
 
 

@@ -12,9 +12,9 @@ from placements import Placement
 from schedsearch.baselines import applicable
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import CapacityError
-from schedsearch.methods import SearchRequest, find
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.schedule import Schedule
+from schedsearch.searches.methods import SearchRequest, find
 
 NUM_MICRO_BATCHES = {2: (8,), 4: (8, 16), 8: (16,)}
 """Numbers of micro-batches by the number of devices."""

@@ -12,8 +12,7 @@ from schedsearch.cluster.prices.reductions import Reduction
 from schedsearch.cluster.prices.strategies import BASELINE, DYNAMIC, MULTI_CLOUD
 from schedsearch.figures.bars import BarPanel, draw_bars
 from schedsearch.figures.canvas import COLUMN_INCHES, save_widths
-from schedsearch.figures.panels import Panel, Point, draw_panels
-from schedsearch.figures.prices import PricePanel, draw_prices
+from schedsearch.figures.panels import Panel, Point, draw_panels, draw_steps
 
 _WIDE_INCHES = 9.0
 
@@ -110,18 +109,15 @@ def save_prices(market: Market, path: Path) -> None:
         if series.offer.cloud == "aws":
             of_instance.setdefault(series.offer.instance, []).append(series)
     first_s = min(series.times_s[0] for each in of_instance.values() for series in each)
-    panels = [
-        PricePanel(
-            f"{name} ({_gpus(every[0])})",
-            {
-                series.offer.zone: ((series.times_s - first_s) / _DAY_S, series.dollars_per_hour)
-                for series in every
-            },
-        )
+    panels = {
+        f"{name} ({_gpus(every[0])})": {
+            series.offer.zone: ((series.times_s - first_s) / _DAY_S, series.dollars_per_hour)
+            for series in every
+        }
         for name, every in of_instance.items()
-    ]
+    }
     wide, column = (
-        draw_prices(panels, "day", "$ per hour", width=width) for width in (_WIDE_INCHES, COLUMN_INCHES)
+        draw_steps(panels, "day", "$ per hour", width=width) for width in (_WIDE_INCHES, COLUMN_INCHES)
     )
     save_widths(wide, column, path)
 

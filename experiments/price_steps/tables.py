@@ -63,7 +63,7 @@ def hourly_prices_csv(market: Market) -> str:
     series = market.series
     first, last = min(each.times_s[0] for each in series), max(each.times_s[-1] for each in series)
     times_s = np.arange(_HOUR_S * math.ceil(first / _HOUR_S), last + _HOUR_S, _HOUR_S)
-    prices = market.least_prices(times_s)
+    prices = market.min_prices(times_s)
     rows = (
         [f"{datetime.fromtimestamp(time_s, UTC):%Y-%m-%dT%H:%M:%SZ}", gpu, _figure(float(dollars))]
         for gpu in sorted(prices)

@@ -18,8 +18,8 @@ from experiments.steps.profile_reading import complete_profile
 from experiments.steps.results import EnergyResult, SearchStepResult
 from placements import Placement
 from placements.stages.stage_file import read_stages
-from schedsearch.baselines import UnsuitablePlacementError, applicable, one_f_one_b
-from schedsearch.comparison import NEEDS, compare
+from schedsearch.baselines import NEEDS, UnsuitablePlacementError, applicable, one_f_one_b
+from schedsearch.comparison import compare
 from schedsearch.energy import compute_frontier
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.schedule import Schedule

@@ -12,12 +12,12 @@ from experiments.config.options import OptionError, require_known, require_least
 from experiments.config.records import Options, SearchOptions
 from placements import Placement
 from schedsearch.baselines import HAND_MADE
-from schedsearch.cache import cached_search
-from schedsearch.methods import SearchRequest
 from schedsearch.modulo.progress import SearchBar
 from schedsearch.modulo.result import Progress, SearchResult, Status
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import read_found
+from schedsearch.searches.cache import cached_search
+from schedsearch.searches.methods import SearchRequest
 from schedsearch.validate import InvalidScheduleError, validate
 
 log = logging.getLogger(__name__)

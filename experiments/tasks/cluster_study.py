@@ -17,7 +17,7 @@ from placements.files import csv_text, write_json, write_text
 from placements.hardware import GPUS
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.planned_jobs.drawn_jobs import DrawOptions, drawn_jobs
-from schedsearch.cluster.planned_jobs.planned_frontier import PlannedOn, kept_frontier
+from schedsearch.cluster.planned_jobs.planned_frontier import PlanRequest, kept_frontier
 from schedsearch.cluster.planned_jobs.planned_throughputs import PlannedThroughputs, planned_throughputs
 from schedsearch.cluster.planned_jobs.study import StudyOptions, StudyResult, study
 from schedsearch.energy import Interval, read_signal
@@ -126,7 +126,7 @@ def _table(options: ClusterStudyOptions, cluster: GpuCluster, directory: Path) -
         for gpu_type, workers in cluster.workers.items():
             for gpus in options.counts:
                 if gpus <= workers:
-                    asked = PlannedOn(
+                    asked = PlanRequest(
                         model, gpu_type, gpus, batch, options.num_plans, options.search_time_limit_s
                     )
                     found.append(kept_frontier(asked, directory))

@@ -19,12 +19,12 @@ from experiments.steps.schedule_finding import cache_directory, search_limits
 from experiments.steps.search_step import output_directory
 from placements.files import csv_text, write_json, write_text
 from placements.stages.stage_file import read_stages, with_memory
-from schedsearch.cache import cached_search
 from schedsearch.comparison import COLUMNS, ComparedRow, Comparison, compare
 from schedsearch.figures.canvas import COLUMN_INCHES, save_widths
 from schedsearch.figures.comparison import draw_timelines
 from schedsearch.modulo.progress import PlanProgress
 from schedsearch.schedule_file import schedule_to_dict
+from schedsearch.searches.cache import cached_search
 
 log = logging.getLogger(__name__)
 

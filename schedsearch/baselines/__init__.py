@@ -32,6 +32,7 @@ from schedsearch.validate import InvalidScheduleError, validate
 
 __all__ = [
     "HAND_MADE",
+    "NEEDS",
     "UnsuitablePlacementError",
     "applicable",
     "breadth_first",
@@ -65,30 +66,34 @@ def _with_updates(make: _Maker) -> _Maker:
     return lambda placement, number: with_optimizer(placement, make(placement.per_micro_batch, number))
 
 
-_RULES: dict[str, _Maker] = {
-    "gpipe": gpipe,
-    "one_f_one_b": one_f_one_b,
-    "eager_one_f_one_b": eager_one_f_one_b,
-    "one_f_one_b_plus": one_f_one_b_plus,
-    "interleaved_one_f_one_b": interleaved_one_f_one_b,
-    "breadth_first": breadth_first,
-    "chimera": chimera,
-    "chimera_doubling": chimera_doubling,
-    "gems": gems,
-    "dual_pipe": dual_pipe,
-    "zb_h1": zb_h1,
-    "zb_h2": zb_h2,
-    "zb_v": zb_v,
-    "v_half": v_half,
-    "v_min": v_min,
-    "one_f_one_b_v": one_f_one_b_v,
-    "dual_pipe_v": dual_pipe_v,
-    "hanayo": hanayo,
-    "pipedream": pipedream,
+_NEEDS: dict[_Maker, tuple[str, bool] | None] = {
+    gpipe: ("v_shape", False),
+    one_f_one_b: ("v_shape", False),
+    eager_one_f_one_b: ("v_shape", False),
+    one_f_one_b_plus: None,
+    interleaved_one_f_one_b: ("loop_shape", False),
+    breadth_first: ("loop_shape", False),
+    chimera: ("x_shape", False),
+    chimera_doubling: ("x_shape", False),
+    gems: ("x_shape", False),
+    dual_pipe: ("x_shape", True),
+    zb_h1: ("v_shape", True),
+    zb_h2: ("v_shape", True),
+    zb_v: ("wave_shape", True),
+    v_half: ("wave_shape", True),
+    v_min: ("wave_shape", True),
+    one_f_one_b_v: ("wave_shape", False),
+    dual_pipe_v: ("wave_shape", True),
+    hanayo: ("wave_shape", False),
+    pipedream: ("v_shape", False),
 }
+"""Shape that each needs, and whether its backward is split; None for stages on all devices."""
 
-HAND_MADE: dict[str, _Maker] = {name: _with_updates(make) for name, make in _RULES.items()}
+HAND_MADE: dict[str, _Maker] = {make.__name__: _with_updates(make) for make in _NEEDS}
 """The hand-made schedules by the name that the command line uses."""
+
+NEEDS: dict[str, tuple[str, bool]] = {make.__name__: needs for make, needs in _NEEDS.items() if needs}
+"""The shape of a chain of stages that a hand-made schedule needs, and whether its backward is split."""
 
 
 def applicable(placement: Placement, num_micro_batches: int) -> dict[str, Schedule]:

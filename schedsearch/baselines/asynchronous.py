@@ -7,9 +7,9 @@ schedule, no flush means that it is one of many micro-batches, or the repetend.
 from __future__ import annotations
 
 from placements import Placement
-from schedsearch.baselines.structure import Stage, replicated_chains
+from schedsearch.baselines.structure import Stage, in_orders, replicated_chains
 from schedsearch.repetend import Cycle, Repetend
-from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
+from schedsearch.schedule import Instance, Schedule
 
 
 def pipedream(placement: Placement, num_micro_batches: int) -> Schedule:
@@ -27,7 +27,7 @@ def pipedream(placement: Placement, num_micro_batches: int) -> Schedule:
         UnsuitablePlacementError: The placement is neither.
     """
     chains = replicated_chains(placement, "PipeDream")
-    orders: list[list[Instance]] = [[] for _ in range(placement.num_devices)]
+    orders: dict[int, list[Instance]] = {}
     for device, (stages, ahead) in _replicas(chains).items():
         inputs = [(stage, n) for n in range(num_micro_batches) for stage in stages]
         order = [(stage.forward, n) for stage, n in inputs[: ahead - 1]]
@@ -35,7 +35,7 @@ def pipedream(placement: Placement, num_micro_batches: int) -> Schedule:
             order += [(later.forward, k) for later, k in inputs[i + ahead - 1 : i + ahead]]
             order.append((stage.backward, n))
         orders[device] = order
-    return as_soon_as_possible(placement, num_micro_batches, orders)
+    return in_orders(placement, num_micro_batches, orders)
 
 
 def pipedream_repetend(placement: Placement) -> Repetend:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from placements import Kind, Placement
-from schedsearch.baselines.structure import Stage, wave_stages
+from schedsearch.baselines.structure import WAVE, Stage, in_orders, stages_in
 from schedsearch.metrics import peak_memory
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 
@@ -50,16 +50,16 @@ def one_f_one_b_v(placement: Placement, num_micro_batches: int) -> Schedule:
     Raises:
         UnsuitablePlacementError: The placement is not a wave of two chunks with whole backward.
     """
-    stages = wave_stages(placement, "1F1B-V")
+    stages = stages_in(placement, "1F1B-V", WAVE)
     num_devices = len(stages) // 2
     ticks = _moved_up(_whole(num_devices), num_micro_batches)
-    orders: list[list[Instance]] = [[] for _ in range(placement.num_devices)]
+    orders: dict[int, list[Instance]] = {}
     for d, of_device in enumerate(ticks):
         near, far = stages[d], stages[-1 - d]
         names = near.forward, far.forward, far.backward, near.backward
         in_order = sorted(of_device, key=of_device.__getitem__)
         orders[near.device] = [(names[piece], n) for piece, n in in_order]
-    return as_soon_as_possible(placement, num_micro_batches, orders)
+    return in_orders(placement, num_micro_batches, orders)
 
 
 def _whole(p: int) -> list[tuple[int, int, int, int]]:
@@ -165,7 +165,7 @@ def _min(d: int, p: int) -> tuple[int, int, int, int]:
 def _from_building_block(
     placement: Placement, num_micro_batches: int, schedule: str, building_block: _BuildingBlock
 ) -> Schedule:
-    stages = wave_stages(placement, schedule, split=True)
+    stages = stages_in(placement, schedule, WAVE, split=True)
     num_devices = len(stages) // 2
     orders: list[list[Instance]] = [[] for _ in range(placement.num_devices)]
     for d in range(num_devices):
@@ -242,11 +242,11 @@ def _choose(
     is_cooldown = all(placement.by_name[name].kind is not Kind.F for name in left)
     weight: int | None = None
     seen: set[str] = set()
-    taken = most_taken = 0
+    taken = max_taken = 0
     for i, (name, n) in enumerate(order):
         block = placement.by_name[name]
         can_run = name not in seen and all((before, n) in done for before in block.after)
-        if can_run and (i == 0 or most_taken + max(block.memory_on(device), 0) <= room):
+        if can_run and (i == 0 or max_taken + max(block.memory_on(device), 0) <= room):
             if not (is_cooldown and block.kind is Kind.W):
                 return i
             weight = i if weight is None else weight
@@ -254,5 +254,5 @@ def _choose(
         if len(seen) == len(left):
             break
         taken += block.memory_on(device)
-        most_taken = max(most_taken, taken)
+        max_taken = max(max_taken, taken)
     return weight

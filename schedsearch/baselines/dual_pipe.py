@@ -7,8 +7,15 @@ devices would do to a second pipeline, the devices do to the second half of the 
 from __future__ import annotations
 
 from placements import Placement
-from schedsearch.baselines.structure import Stage, TooFewMicroBatchesError, wave_stages, x_shape_pipelines
-from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
+from schedsearch.baselines.structure import (
+    WAVE,
+    Stage,
+    TooFewMicroBatchesError,
+    in_orders,
+    stages_in,
+    x_shape_pipelines,
+)
+from schedsearch.schedule import Instance, Schedule
 
 
 def dual_pipe(placement: Placement, num_micro_batches: int) -> Schedule:
@@ -24,14 +31,14 @@ def dual_pipe(placement: Placement, num_micro_batches: int) -> Schedule:
     """
     down, up = x_shape_pipelines(placement, "DualPipe", split=True)
     _check_number("DualPipe", len(down), num_micro_batches)
-    orders: list[list[Instance]] = [[] for _ in range(placement.num_devices)]
+    orders: dict[int, list[Instance]] = {}
     for position, (first, second) in enumerate(zip(down, up[::-1], strict=True)):
         mirrored = len(down) - 1 - position
         near, far = (first, second) if position < mirrored else (second, first)
         device = _Device(near, far)
         device.run(min(position, mirrored), len(down) // 2, num_micro_batches)
         orders[first.device] = device.order
-    return as_soon_as_possible(placement, num_micro_batches, orders)
+    return in_orders(placement, num_micro_batches, orders)
 
 
 def dual_pipe_v(placement: Placement, num_micro_batches: int) -> Schedule:
@@ -43,15 +50,15 @@ def dual_pipe_v(placement: Placement, num_micro_batches: int) -> Schedule:
         UnsuitablePlacementError: The placement is not a wave of two chunks with split backward, or there are
             fewer micro-batches than twice the devices.
     """
-    stages = wave_stages(placement, "DualPipeV", split=True)
+    stages = stages_in(placement, "DualPipeV", WAVE, split=True)
     _check_number("DualPipeV", len(stages), num_micro_batches)
     num_devices = len(stages) // 2
-    orders: list[list[Instance]] = [[] for _ in range(placement.num_devices)]
+    orders: dict[int, list[Instance]] = {}
     for d in range(num_devices):
         device = _Device(stages[d], stages[-1 - d])
         device.run(d, num_devices, num_micro_batches)
         orders[stages[d].device] = device.order
-    return as_soon_as_possible(placement, num_micro_batches, orders)
+    return in_orders(placement, num_micro_batches, orders)
 
 
 def _check_number(schedule: str, minimum: int, num_micro_batches: int) -> None:

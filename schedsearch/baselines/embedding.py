@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from placements import Placement
-from schedsearch.baselines.structure import embedded_stages
+from schedsearch.baselines.structure import EMBEDDED, stages_in
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 
 _BEFORE, _IN, _AFTER = -1, 0, 1
@@ -21,7 +21,7 @@ def one_f_one_b_plus(placement: Placement, num_micro_batches: int) -> Schedule:
     Raises:
         UnsuitablePlacementError: The placement is not a V-shape with stages on all devices in between.
     """
-    stages = embedded_stages(placement, "1F1B+")
+    stages = stages_in(placement, "1F1B+", EMBEDDED)
     last_step = 2 * sum(len(stage.devices) == 1 for stage in stages) - 1
     entries: list[tuple[int, int, int, int, str]] = []
     position = 0

@@ -7,8 +7,8 @@ micro-batches as devices: then W waves have about a W-th of the idle time of one
 from __future__ import annotations
 
 from placements import Placement
-from schedsearch.baselines.structure import whole_waves
-from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
+from schedsearch.baselines.structure import WAVES, in_orders, stages_in
+from schedsearch.schedule import Instance, Schedule
 
 _FORWARD, _BACKWARD = 1, 2
 """Ticks that blocks count as; with other times the order is kept."""
@@ -23,13 +23,13 @@ def hanayo(placement: Placement, num_micro_batches: int) -> Schedule:
     Raises:
         UnsuitablePlacementError: The placement is not a wave of an even number of chunks with whole backward.
     """
-    stages = whole_waves(placement, "Hanayo")
+    stages = stages_in(placement, "Hanayo", WAVES)
     down = [(stage.forward, stage.device, _FORWARD) for stage in stages]
     chain = [*down, *((stage.backward, stage.device, _BACKWARD) for stage in reversed(stages))]
     devices = {device for _, device, _ in chain}
     place, ready = [0] * num_micro_batches, [0] * num_micro_batches
     free = dict.fromkeys(devices, 0)
-    orders: list[list[Instance]] = [[] for _ in range(placement.num_devices)]
+    orders: dict[int, list[Instance]] = {device: [] for device in devices}
     tick = 0
     while num_micro_batches and min(place) < len(chain):
         for device in sorted(devices):
@@ -47,4 +47,4 @@ def hanayo(placement: Placement, num_micro_batches: int) -> Schedule:
                 place[n] += 1
                 free[device] = ready[n] = tick + ticks
         tick = min((each for each in (*free.values(), *ready) if each > tick), default=tick)
-    return as_soon_as_possible(placement, num_micro_batches, orders)
+    return in_orders(placement, num_micro_batches, orders)

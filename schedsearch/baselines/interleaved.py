@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
 from placements import Placement
-from schedsearch.baselines.structure import TooFewMicroBatchesError, UnsuitablePlacementError, loop_stages
-from schedsearch.schedule import DeadlockError, Instance, Schedule, as_soon_as_possible, memory_needed
+from schedsearch.baselines.structure import (
+    LOOP,
+    Stage,
+    TooFewMicroBatchesError,
+    UnsuitablePlacementError,
+    in_orders,
+    stages_in,
+)
+from schedsearch.schedule import DeadlockError, Instance, Schedule, memory_needed
 
 _AHEAD = (Fraction(2), Fraction(3, 2), Fraction(5, 4), Fraction(1))
 """Forward blocks ahead for each device that follows, as they are tried; the usual is 2."""
+
+
+def _loop(placement: Placement, schedule: str) -> tuple[list[Stage], int]:
+    """Return the stages of a loop, and on how many devices they stand."""
+    stages = stages_in(placement, schedule, LOOP)
+    return stages, len({stage.devices for stage in stages})
 
 
 def interleaved_one_f_one_b(
@@ -35,7 +48,7 @@ def interleaved_one_f_one_b(
         UnsuitablePlacementError: The placement is not a loop, the group is smaller than p, or the number of
             micro-batches does not go with it.
     """
-    _, num_devices = loop_stages(placement, "interleaved 1F1B")
+    _, num_devices = _loop(placement, "interleaved 1F1B")
     if group is None:
         if num_micro_batches < num_devices:
             raise TooFewMicroBatchesError("interleaved 1F1B", num_devices, num_micro_batches)
@@ -51,7 +64,7 @@ def interleaved_one_f_one_b(
             f"schedule: interleaved 1F1B in groups of {group} leaves a last one of {sizes[-1]} of "
             f"{num_micro_batches} micro-batches, fewer than the {num_devices} devices; change either"
         )
-    return _schedule(placement, num_micro_batches, dict(_orders(placement, sizes, Fraction(2))))
+    return in_orders(placement, num_micro_batches, dict(_orders(placement, sizes, Fraction(2))))
 
 
 def interleavings(placement: Placement, num_micro_batches: int) -> Iterator[Schedule]:
@@ -64,7 +77,7 @@ def interleavings(placement: Placement, num_micro_batches: int) -> Iterator[Sche
     Raises:
         UnsuitablePlacementError: The placement is not a loop.
     """
-    _, num_devices = loop_stages(placement, "interleaved 1F1B")
+    _, num_devices = _loop(placement, "interleaved 1F1B")
     usual = _even(num_micro_batches, num_devices)
     smaller = [_in_groups(num_micro_batches, group) for group in range(num_devices - 1, num_devices // 3, -1)]
     choices = [(ahead, [usual, *smaller]) for ahead in _AHEAD]
@@ -80,7 +93,7 @@ def interleavings(placement: Placement, num_micro_batches: int) -> Iterator[Sche
             )
             if len(orders) == num_devices:
                 with contextlib.suppress(DeadlockError):
-                    yield _schedule(placement, num_micro_batches, orders)
+                    yield in_orders(placement, num_micro_batches, orders)
                 break
 
 
@@ -107,7 +120,7 @@ def _orders(
             largest come first.
         ahead: Forward blocks before the first backward for each device that follows, besides whole groups.
     """
-    stages, num_devices = loop_stages(placement, "interleaved 1F1B")
+    stages, num_devices = _loop(placement, "interleaved 1F1B")
     groups = [range(end - size, end) for size, end in zip(sizes, itertools.accumulate(sizes), strict=True)]
     for device in range(num_devices):
         chunks = stages[device::num_devices]
@@ -127,14 +140,6 @@ def _fits(placement: Placement, device: int, order: Iterable[Instance]) -> bool:
     return all(units <= placement.free_memory[device] for units in memory_needed(placement, device, order))
 
 
-def _schedule(
-    placement: Placement, num_micro_batches: int, orders: Mapping[int, Iterable[Instance]]
-) -> Schedule:
-    """Return the schedule of some devices' orders; the others have no stages."""
-    everywhere = [orders.get(device, ()) for device in range(placement.num_devices)]
-    return as_soon_as_possible(placement, num_micro_batches, everywhere)
-
-
 def breadth_first(placement: Placement, num_micro_batches: int) -> Schedule:
     """Return the breadth-first order: all micro-batches through a chunk, then through the next.
 
@@ -145,10 +150,10 @@ def breadth_first(placement: Placement, num_micro_batches: int) -> Schedule:
     Raises:
         UnsuitablePlacementError: The placement is not a loop.
     """
-    stages, num_devices = loop_stages(placement, "breadth-first")
-    orders: list[list[Instance]] = [[] for _ in range(placement.num_devices)]
+    stages, num_devices = _loop(placement, "breadth-first")
+    orders: dict[int, list[Instance]] = {}
     for device in range(num_devices):
         chunks = stages[device::num_devices]
         names = [chunk.forward for chunk in chunks] + [chunk.backward for chunk in chunks[::-1]]
         orders[chunks[0].device] = [(name, n) for name in names for n in range(num_micro_batches)]
-    return as_soon_as_possible(placement, num_micro_batches, orders)
+    return in_orders(placement, num_micro_batches, orders)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from placements import Kind, Placement
-from schedsearch.baselines.structure import Stage, v_shape_stages
+from schedsearch.baselines.structure import Stage, V, in_orders, stages_in
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible, micro_batches_of
 
 
@@ -45,7 +45,7 @@ def one_f_one_b(placement: Placement, num_micro_batches: int) -> Schedule:
     Raises:
         UnsuitablePlacementError: The placement is not a V-shape.
     """
-    stages = v_shape_stages(placement, "1F1B")
+    stages = stages_in(placement, "1F1B", V)
     return one_forward_one_backward(placement, num_micro_batches, stages)
 
 
@@ -58,7 +58,7 @@ def eager_one_f_one_b(placement: Placement, num_micro_batches: int) -> Schedule:
     Raises:
         UnsuitablePlacementError: The placement is not a V-shape.
     """
-    stages = v_shape_stages(placement, "eager 1F1B")
+    stages = stages_in(placement, "eager 1F1B", V)
     return one_forward_one_backward(placement, num_micro_batches, stages, ahead=2)
 
 
@@ -79,7 +79,7 @@ def one_forward_one_backward(
         weight_delay: Micro-batches by which a weight half is behind the input half before it, for each
             stage before; the rest comes at the end.
     """
-    orders: list[list[Instance]] = [[] for _ in range(placement.num_devices)]
+    orders: dict[int, list[Instance]] = {}
     for position, stage in enumerate(stages):
         warmup = min(ahead * (len(stages) - position - 1), num_micro_batches)
         delay = weight_delay * position
@@ -93,4 +93,4 @@ def one_forward_one_backward(
         if stage.weight is not None:
             order += [(stage.weight, n) for n in range(max(num_micro_batches - delay, 0), num_micro_batches)]
         orders[stage.device] = order
-    return as_soon_as_possible(placement, num_micro_batches, orders)
+    return in_orders(placement, num_micro_batches, orders)

@@ -1,16 +1,18 @@
-"""What a placement is made of, read from its blocks alone: chains of stages, and the shape they form.
+"""The structure of a placement, read from its blocks alone: chains of stages, and the shape they form.
 
 A hand-made schedule is a rule over stages. This module finds the stages, whatever the blocks are called,
-and refuses placements that a rule is not defined for. It knows no rule.
+and refuses placements that a rule is not defined for. It knows no rule, and makes a schedule of its orders.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import networkx as nx
 
 from placements import Block, Kind, Placement
+from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 
 
 class UnsuitablePlacementError(ValueError):
@@ -70,17 +72,76 @@ def pipelines(placement: Placement) -> list[list[Stage]]:
     return found if all(found) else []
 
 
-def v_shape_stages(placement: Placement, schedule: str, split: bool = False) -> list[Stage]:
-    """Return the stages of a V-shape: one pipeline, each stage alone on one device.
+@dataclass(frozen=True)
+class Form:
+    """A form that the stages of one pipeline can have.
+
+    Attributes:
+        shape: The shape of `placements.shapes` that has it.
+        what: The form in words.
+        holds: Whether the stages of a placement have it.
+    """
+
+    shape: str
+    what: str
+    holds: Callable[[list[Stage], Placement], bool]
+
+
+def _is_v(stages: list[Stage], _: Placement | None = None) -> bool:
+    devices = {stage.devices for stage in stages}
+    return bool(stages) and len(devices) == len(stages) and all(len(one) == 1 for one in devices)
+
+
+def _num_waves(stages: list[Stage]) -> int:
+    """Return how often stages go down the devices and up again; 0 where they do not."""
+    num_devices = len({stage.devices for stage in stages})
+    there = [stage.devices for stage in stages[:num_devices]]
+    num_waves, incomplete = divmod(len(stages), 2 * num_devices)
+    turns = [stage.devices for stage in stages] == [*there, *there[::-1]] * num_waves
+    return num_waves if _is_v(stages[:num_devices]) and turns and not incomplete else 0
+
+
+def _is_loop(stages: list[Stage], _: Placement) -> bool:
+    num_devices = len({stage.devices for stage in stages})
+    repeats = all(stage.devices == stages[i % num_devices].devices for i, stage in enumerate(stages))
+    num_chunks, incomplete = divmod(len(stages), num_devices)
+    return _is_v(stages[:num_devices]) and repeats and num_chunks > 1 and not incomplete
+
+
+def _is_embedded(stages: list[Stage], placement: Placement) -> bool:
+    everywhere = tuple(range(placement.num_devices))
+    single = [stage for stage in stages if stage.devices != everywhere]
+    return 0 < len(single) < len(stages) and _is_v(single)
+
+
+V = Form(
+    "v_shape", "a V-shape (a chain of forward and mirrored backward blocks, one of each on a device)", _is_v
+)
+LOOP = Form("loop_shape", "a loop (several rounds of stages over the devices, in one order)", _is_loop)
+EMBEDDED = Form(
+    "m_shape", "an M- or NN-shape (a V-shape with stages on all devices in between)", _is_embedded
+)
+_WAVE = "chunks per device (down the devices and up again)"
+WAVE = Form("wave_shape", f"a wave of two {_WAVE}", lambda stages, _: _num_waves(stages) == 1)
+WAVES = Form("wave_shape", f"a wave of an even number of {_WAVE}", lambda stages, _: _num_waves(stages) > 0)
+
+
+def stages_in(placement: Placement, schedule: str, form: Form, split: bool = False) -> list[Stage]:
+    """Return the stages of a placement of one pipeline, first stage first.
+
+    Args:
+        placement: What runs where.
+        schedule: What is to be made of it.
+        form: Of the stages.
+        split: Whether their backward is in two halves.
 
     Raises:
-        UnsuitablePlacementError: The placement is none; the message begins with the name of the schedule.
+        UnsuitablePlacementError: The placement has another form; the message begins with the schedule's name.
     """
     found = pipelines(placement)
-    if len(found) == 1 and _is_v(found[0]) and _is_split(found[0]) == split:
+    if len(found) == 1 and _is_split(found[0]) == split and form.holds(found[0], placement):
         return found[0]
-    what = "a V-shape (a chain of forward and mirrored backward blocks, one of each on a device)"
-    raise _unsuitable(placement, schedule, what, "v_shape", split)
+    raise _unsuitable(placement, schedule, form.what, form.shape, split)
 
 
 def replicated_chains(placement: Placement, schedule: str) -> list[list[Stage]]:
@@ -117,75 +178,6 @@ def x_shape_pipelines(
             return down, up
     what = "an X-shape (two V-shapes in opposite directions) of an even number of devices"
     raise _unsuitable(placement, schedule, what, "x_shape", split)
-
-
-def wave_stages(placement: Placement, schedule: str, split: bool = False) -> list[Stage]:
-    """Return the 2p stages of a wave of two chunks: stages d and 2p - 1 - d stand on one device.
-
-    Raises:
-        UnsuitablePlacementError: The placement is none; the message begins with the name of the schedule.
-    """
-    found = pipelines(placement)
-    if len(found) == 1 and _is_split(found[0]) == split:
-        half = len(found[0]) // 2
-        down, up = found[0][:half], found[0][half:]
-        if _is_v(down) and [stage.devices for stage in down] == [stage.devices for stage in reversed(up)]:
-            return found[0]
-    what = "a wave of two chunks per device (down the devices and up again)"
-    raise _unsuitable(placement, schedule, what, "wave_shape", split)
-
-
-def whole_waves(placement: Placement, schedule: str) -> list[Stage]:
-    """Return the stages of a wave of any even number of chunks on each device, with whole backward.
-
-    Raises:
-        UnsuitablePlacementError: The placement is none; the message begins with the name of the schedule.
-    """
-    found = pipelines(placement)
-    if len(found) == 1 and not _is_split(found[0]):
-        stages = found[0]
-        num_devices = len({stage.devices for stage in stages})
-        there = [stage.devices for stage in stages[:num_devices]]
-        num_waves, incomplete = divmod(len(stages), 2 * num_devices)
-        turns = [stage.devices for stage in stages] == [*there, *there[::-1]] * num_waves
-        if _is_v(stages[:num_devices]) and turns and num_waves and not incomplete:
-            return stages
-    what = "a wave of an even number of chunks per device (down the devices and up again)"
-    raise _unsuitable(placement, schedule, what, "wave_shape", split=False)
-
-
-def loop_stages(placement: Placement, schedule: str) -> tuple[list[Stage], int]:
-    """Return the stages of a loop, and on how many devices they stand: at least two rounds in one order.
-
-    Raises:
-        UnsuitablePlacementError: The placement is none; the message begins with the name of the schedule.
-    """
-    found = pipelines(placement)
-    if len(found) == 1 and not _is_split(found[0]):
-        stages = found[0]
-        num_devices = len({stage.devices for stage in stages})
-        repeats = all(stage.devices == stages[i % num_devices].devices for i, stage in enumerate(stages))
-        num_chunks, incomplete = divmod(len(stages), num_devices)
-        if _is_v(stages[:num_devices]) and repeats and num_chunks > 1 and not incomplete:
-            return stages, num_devices
-    what = "a loop (several rounds of stages over the devices, always in the same order)"
-    raise _unsuitable(placement, schedule, what, "loop_shape", split=False)
-
-
-def embedded_stages(placement: Placement, schedule: str) -> list[Stage]:
-    """Return the stages of a V-shape with stages on all its devices in between, as in M- and NN-shapes.
-
-    Raises:
-        UnsuitablePlacementError: The placement is none; the message begins with the name of the schedule.
-    """
-    found = pipelines(placement)
-    if len(found) == 1 and not _is_split(found[0]):
-        everywhere = tuple(range(placement.num_devices))
-        single = [stage for stage in found[0] if stage.devices != everywhere]
-        if 0 < len(single) < len(found[0]) and _is_v(single):
-            return found[0]
-    what = "an M- or NN-shape (a V-shape with stages on all devices in between)"
-    raise _unsuitable(placement, schedule, what, "m_shape", split=False)
 
 
 def _unsuitable(
@@ -247,10 +239,13 @@ def _weights(
     return weights if len(weights) == expected else None
 
 
-def _is_v(stages: list[Stage]) -> bool:
-    devices = {stage.devices for stage in stages}
-    return bool(stages) and len(devices) == len(stages) and all(len(one) == 1 for one in devices)
-
-
 def _is_split(stages: list[Stage]) -> bool:
     return any(stage.weight is not None for stage in stages)
+
+
+def in_orders(
+    placement: Placement, num_micro_batches: int, orders: Mapping[int, Iterable[Instance]]
+) -> Schedule:
+    """Return the schedule of the orders of some devices; nothing runs on the others."""
+    everywhere = [orders.get(device, ()) for device in range(placement.num_devices)]
+    return as_soon_as_possible(placement, num_micro_batches, everywhere)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from placements import Placement
 from schedsearch.baselines.pipelines import one_forward_one_backward
-from schedsearch.baselines.structure import v_shape_stages, wave_stages
-from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
+from schedsearch.baselines.structure import WAVE, V, in_orders, stages_in
+from schedsearch.schedule import Instance, Schedule
 
 
 def zb_h1(placement: Placement, num_micro_batches: int) -> Schedule:
@@ -20,7 +20,7 @@ def zb_h1(placement: Placement, num_micro_batches: int) -> Schedule:
     Raises:
         UnsuitablePlacementError: The placement is not a V-shape with split backward.
     """
-    stages = v_shape_stages(placement, "ZB-H1", split=True)
+    stages = stages_in(placement, "ZB-H1", V, split=True)
     return one_forward_one_backward(placement, num_micro_batches, stages, weight_delay=1)
 
 
@@ -33,7 +33,7 @@ def zb_h2(placement: Placement, num_micro_batches: int) -> Schedule:
     Raises:
         UnsuitablePlacementError: The placement is not a V-shape with split backward.
     """
-    stages = v_shape_stages(placement, "ZB-H2", split=True)
+    stages = stages_in(placement, "ZB-H2", V, split=True)
     return one_forward_one_backward(placement, num_micro_batches, stages, ahead=2, weight_delay=2)
 
 
@@ -48,10 +48,10 @@ def zb_v(placement: Placement, num_micro_batches: int) -> Schedule:
     Raises:
         UnsuitablePlacementError: The placement is not a wave of two chunks with split backward.
     """
-    stages = wave_stages(placement, "ZB-V", split=True)
+    stages = stages_in(placement, "ZB-V", WAVE, split=True)
     num_devices = len(stages) // 2
     most = max(num_micro_batches, 2 * num_devices - 1)
-    orders: list[list[Instance]] = [[] for _ in range(placement.num_devices)]
+    orders: dict[int, list[Instance]] = {}
     for d in range(num_devices):
         steps = ["F0"] * (2 * (num_devices - d) - 1)
         steps += ["F1", "F0"] * d
@@ -67,7 +67,7 @@ def zb_v(placement: Placement, num_micro_batches: int) -> Schedule:
         names |= {f"W{c}": str(chunk.weight) for c, chunk in enumerate(chunks)}
         order = numbered([names[step] for step in steps])
         orders[chunks[0].device] = [(name, n) for name, n in order if n < num_micro_batches]
-    return as_soon_as_possible(placement, num_micro_batches, orders)
+    return in_orders(placement, num_micro_batches, orders)
 
 
 def numbered(names: list[str]) -> list[Instance]:

@@ -1,4 +1,4 @@
-"""What no schedule can beat: lower bounds on period, span, makespan and memory, each with its proof.
+"""Bounds that no schedule can beat: on period, span, makespan and memory, each with its proof.
 
 Knows nothing of the search. In the order in which to read:
 

@@ -1,4 +1,4 @@
-"""What cannot run at once: blocks that share a device, also where no device is in all of them.
+"""Conflicts, which cannot run at once: blocks that share a device, also where no device is in all of them.
 
 Of five blocks on the pairs of neighbours in a ring of five devices, two run at once at most: each device
 works for two of them, but all five take two and a half. A linear program finds which blocks to weigh, the
@@ -21,17 +21,17 @@ from schedsearch.bounds.memory_occupancy import in_whole_numbers
 
 Devices = tuple[int, ...]
 
-_MOST_SETS = 200
+_MAX_SETS = 200
 """Sets of devices beyond which no weights are sought."""
 
-_MOST_STATES = 20_000
+_MAX_STATES = 20_000
 """Sets of free devices to look at for one heaviest packing; beyond them none is found."""
 
-_MOST_PACKINGS = 200
+_MAX_PACKINGS = 200
 """Limits of the linear program."""
 
 _EXCESS = 1e-7
-"""By how much a packing may be above the limit of the linear program."""
+"""Excess that a packing may have above the limit of the linear program."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,11 @@ def conflicts(placement: Placement) -> Conflicts | None:
     times: Counter[Devices] = Counter()
     for block in placement.per_micro_batch.blocks:
         times[tuple(sorted(block.devices))] += block.time
-    if len(times) > _MOST_SETS or sum(len(devices) > 1 for devices in times) < 3:
+    if len(times) > _MAX_SETS or sum(len(devices) > 1 for devices in times) < 3:
         return None  # of two sets the load says as much
     sets = list(times)
     rows = np.eye(len(sets))
-    for _ in range(_MOST_PACKINGS):
+    for _ in range(_MAX_PACKINGS):
         ticks = -np.array([times[devices] for devices in sets], dtype=float)
         weights = linprog(ticks, A_ub=rows, b_ub=np.ones(len(rows)), bounds=(0, None), method="highs").x
         packing = _heaviest(dict(zip(sets, weights.tolist(), strict=True)))
@@ -99,7 +99,7 @@ def _heaviest(weight: Mapping[Devices, float]) -> tuple[float, tuple[Devices, ..
         everywhere |= mask
     best: dict[int, tuple[float, tuple[Devices, ...]]] = {0: (0, ())}  # by the devices that are free
     stack = [everywhere]
-    while stack and len(best) <= _MOST_STATES:
+    while stack and len(best) <= _MAX_STATES:
         free = stack[-1]
         first = (free & -free).bit_length() - 1
         ways = [(free & ~mask, devices) for mask, devices in by_first.get(first, ()) if mask & free == mask]

@@ -1,4 +1,4 @@
-"""What a device can hold: how often each of its blocks has started, in states in which it is not stuck.
+"""States of a device's memory: how often each of its blocks has started, in states in which it is not stuck.
 
 Times and other devices are left out, so there are few such states even where those of the whole placement
 are too many. They say what the capacity alone does not: memory for ten units and blocks of four hold eight,
@@ -23,16 +23,16 @@ Counts = NDArray[np.int64]
 Group = tuple[tuple[Pair, int], ...]
 """Pairs of blocks, and how often a micro-batch between each counts."""
 
-_MOST_STATES = 1_500
+_MAX_STATES = 1_500
 """States of a device beyond which only what fits counts; more raised no bound of 140 random placements."""
 
-_MOST_STATES_IN_ALL = 12_000
+_MAX_STATES_IN_ALL = 12_000
 """The same of all devices together; that takes a fraction of a second."""
 
 
 @dataclass(frozen=True, eq=False)
 class DeviceStates:
-    """What is between blocks in the states of one device from which it can end all that it has begun.
+    """Micro-batches between blocks in the states of one device from which it can end all that it has begun.
 
     Blocks that allocate and release nothing there are counted only between two that do. The others run in
     any state in which what they need while they run fits.
@@ -68,7 +68,7 @@ def device_states(placement: Placement) -> tuple[DeviceStates, ...]:
     """
     if placement.free_memory is None:
         return ()
-    most = min(_MOST_STATES, _MOST_STATES_IN_ALL // placement.num_devices)
+    most = min(_MAX_STATES, _MAX_STATES_IN_ALL // placement.num_devices)
     found = (_states_of(placement, device, most) for device in range(placement.num_devices))
     return tuple(states for states in found if states is not None)
 
@@ -109,7 +109,7 @@ def _walked(walk: _Walk, pairs: Sequence[Pair], others: Sequence[Block], most: i
 def _fitting(walk: _Walk, pairs: Sequence[Pair], others: Sequence[Block], most: int) -> DeviceStates | None:
     """Return the greatest states whose memory fits; None where that says no more than the capacity."""
     amounts = amounts_held(walk.memory, pairs)
-    if amounts is None or amounts.most_ways(walk.capacity) > most:
+    if amounts is None or amounts.max_ways(walk.capacity) > most:
         return None
     groups = tuple(
         tuple((pair, int(times)) for pair, times in zip(pairs, row, strict=True) if times)

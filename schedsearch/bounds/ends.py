@@ -16,7 +16,7 @@ from placements import Block, Kind, Placement
 from schedsearch.bounds.timeline import Timeline, timelines
 from schedsearch.schedule import micro_batches_of
 
-_MOST_STATES = 500
+_MAX_STATES = 500
 """States of a micro-batch on one device beyond which only its head and its tail are counted."""
 
 
@@ -54,7 +54,7 @@ def ends_bound(timeline: Timeline, num_micro_batches: int) -> int:
     """Return a lower bound on the makespan in ticks: a device's work, and what it is idle at both ends.
 
     Proof. Let X be all of a device's blocks with a head of at least so many ticks. Before the first of them
-    starts, at x, there are ``heads[x]`` ticks, and the device has done no more than `_most_work` says of
+    starts, at x, there are ``heads[x]`` ticks, and the device has done no more than `_max_work` says of
     micro-batches none of which has begun a block of X. Likewise for the blocks Y with a tail of at least so
     many ticks, after the last of them has ended. The device is idle for what is left, at the begin and at the
     end. These are apart unless all of Y can be through before X begins, with every micro-batch in between:
@@ -77,13 +77,13 @@ def device_span_bound(placement: Placement, num_micro_batches: int) -> int:
     for timeline in timelines(placement):
         for device in timeline.devices or range(placement.num_devices):
             ends = _Ends(timeline, device, num_micro_batches)
-            heads, tails = _own_heads(timeline, device), _own_tails(timeline, device)
+            heads, tails = (_own_ticks(timeline, device, until_end=each) for each in (False, True))
             bound = max(bound, ends.bound(heads, tails) + num_micro_batches * timeline.shared_time)
     return bound
 
 
 class _Ends:
-    """What one device can do at the ends; see `ends_bound`."""
+    """The work that one device can do at the ends; see `ends_bound`."""
 
     def __init__(self, timeline: Timeline, device: int, num_micro_batches: int) -> None:
         self.timeline = timeline
@@ -123,7 +123,7 @@ class _Ends:
                     room = self._room(max(0, block.memory_on(self.device) + block.transient))
                     own = [state for state in states if self._is_ready(block, state)]
                     if own:  # else it cannot be the first
-                        most = _most_work(own, states, self.number, room, lambda state: state.done)
+                        most = _max_work(own, states, self.number, room, lambda state: state.done)
                         idle.append(heads[block.name] - most - self._once_before(later))
             if idle:
                 yield _End(later, max(0, min(idle)))
@@ -150,7 +150,7 @@ class _Ends:
                     after = self._after(block)
                     own = [state for state in states if not state.started & after]
                     if own:  # else it cannot be the last
-                        most = _most_work(own, states, self.number, room, lambda state: state.left)
+                        most = _max_work(own, states, self.number, room, lambda state: state.left)
                         idle.append(tails[block.name] - most - once)
             if idle:
                 yield _End(earlier, max(0, min(idle)))
@@ -183,7 +183,7 @@ class _Ends:
         )
 
 
-def _most_work(
+def _max_work(
     own: Iterable[_State],
     states: Iterable[_State],
     number: int,
@@ -211,7 +211,7 @@ def _most_work(
     }
 
     def worth(price: Fraction) -> Fraction:
-        """What is done at most, at a price."""
+        """Return the most work that can be done, at a price."""
         most = [max(ticks - price * held for held, ticks in points) for points in (first, others)]
         return price * room + most[0] + (number - 1) * most[1]
 
@@ -244,9 +244,9 @@ def _states(timeline: Timeline, device: int, here: list[Block]) -> tuple[list[_S
     found = {frozenset[str]()}
     for name in names:  # in topological order
         found |= {started | {name} for started in found if before[name] <= started}
-        if len(found) > _MOST_STATES:
+        if len(found) > _MAX_STATES:
             break
-    knows_all = len(found) <= _MOST_STATES
+    knows_all = len(found) <= _MAX_STATES
     shared = {block.name for block in timeline.shared}
     length = {name: 0 if name in shared else timeline.length[name] for name in names}
     memory = {block.name: block.memory_on(device) for block in here}
@@ -258,29 +258,25 @@ def _states(timeline: Timeline, device: int, here: list[Block]) -> tuple[list[_S
     return states, knows_all
 
 
-def _own_heads(timeline: Timeline, device: int) -> dict[str, int]:
-    """Return for each block of a device the ticks from the first start there to its own, at least."""
-    heads: dict[str, int] = {}
-    for block in timeline.placement.topological_order:
-        since = [
-            heads[name] + timeline.length[name] + timeline.transfer_time(name, block.name)
-            for name in block.after
-            if name in heads
-        ]
-        if since or device in block.devices:
-            heads[block.name] = max(since, default=0)
-    return heads
+def _own_ticks(timeline: Timeline, device: int, *, until_end: bool) -> dict[str, int]:
+    """Return for each block of a device the ticks from the first start there to its own, at least.
 
-
-def _own_tails(timeline: Timeline, device: int) -> dict[str, int]:
-    """Return for each block of a device the ticks from its end to the last end there, at least."""
-    tails: dict[str, int] = {}
-    for block in reversed(timeline.placement.topological_order):
-        until = [
-            timeline.transfer_time(block.name, name) + timeline.length[name] + tails[name]
-            for name in timeline.placement.successors[block.name]
-            if name in tails
+    Args:
+        timeline: Of the placement.
+        device: Which one.
+        until_end: Return those from its end to the last end there instead.
+    """
+    placement, found = timeline.placement, dict[str, int]()
+    order = placement.topological_order
+    for block in reversed(order) if until_end else order:
+        near = placement.successors[block.name] if until_end else block.after
+        apart = [
+            found[name]
+            + timeline.length[name]
+            + timeline.transfer_time(*((block.name, name) if until_end else (name, block.name)))
+            for name in near
+            if name in found
         ]
-        if until or device in block.devices:
-            tails[block.name] = max(until, default=0)
-    return tails
+        if apart or device in block.devices:
+            found[block.name] = max(apart, default=0)
+    return found

@@ -1,4 +1,4 @@
-"""What no schedule of so many micro-batches can beat, periodic or not: lower bounds with their proofs."""
+"""Lower bounds on the makespan of so many micro-batches, periodic or not, with their proofs."""
 
 from __future__ import annotations
 

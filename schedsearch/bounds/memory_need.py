@@ -1,4 +1,4 @@
-"""What memory one micro-batch needs on each device at the least, before any search."""
+"""Memory that one micro-batch needs on each device at the least, before any search."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def require_capacity(placement: Placement) -> None:
     """
     for device in range(placement.num_devices) if placement.memory is not None else ():
         course = _Course(placement, device)
-        early = course.most_released(course.memory)
+        early = course.max_released(course.memory)
         if early > 0:
             raise CapacityError(
                 f"blocks: one micro-batch may release {early} of memory on device {device} before it "
@@ -113,9 +113,9 @@ class _Course:
             for name in self.memory
             if name not in before and name not in missing and not self.before[name] & missing
         ]
-        return sum(self.memory.get(name, 0) for name in before) - self.most_released(free)
+        return sum(self.memory.get(name, 0) for name in before) - self.max_released(free)
 
-    def most_released(self, names: Iterable[str]) -> int:
+    def max_released(self, names: Iterable[str]) -> int:
         """Return the most that blocks among some can release in total, each with those that it is after."""
         network = nx.DiGraph()
         network.add_nodes_from(["source", "sink"])

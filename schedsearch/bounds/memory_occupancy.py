@@ -24,7 +24,7 @@ from schedsearch.bounds.timeline import Timeline, timelines
 
 @dataclass(frozen=True)
 class HeldLimit:
-    """What a device holds at any time, weighed, is at most a limit.
+    """A limit of what a device holds at any time, weighed.
 
     With a start of block b weighed as ``weight[b]``, the sum over all starts so far is at most `limit`, and
     at most ``limit - spare[b]`` while b runs; see `schedsearch.bounds.device_states`.

@@ -1,4 +1,4 @@
-"""What a device's memory holds at once, of micro-batches that hold different amounts there.
+"""Numbers of micro-batches that fit a device's memory at once, where these hold different amounts.
 
 Where a device has too many states to go through (`schedsearch.bounds.device_states`), this says of them what
 the capacity does not: memory for 100 units holds two micro-batches of 37, not 2.7.
@@ -19,7 +19,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class Amounts:
-    """What micro-batches between pairs of blocks hold on a device: multiples of a few amounts.
+    """Memory that micro-batches between pairs of blocks hold on a device: multiples of a few amounts.
 
     Attributes:
         units: The amounts, in units of memory; none is a multiple of another.
@@ -46,7 +46,7 @@ class Amounts:
         ways = [there + more for more in _fill(self.units, rest)]
         return np.array(ways, dtype=np.int64).reshape(-1, len(self.units))
 
-    def most_ways(self, free: int) -> int:
+    def max_ways(self, free: int) -> int:
         """Return how many ways `fit` goes through, at most."""
         return math.prod(free // unit + 1 for unit in self.units[:-1])
 

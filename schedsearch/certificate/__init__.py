@@ -1,4 +1,4 @@
-"""What a search proved, as data that can be checked without it.
+"""Proofs of a search as data that can be checked without it.
 
 Knows the search's answers, but nothing of how they were found. In the order in which to read:
 

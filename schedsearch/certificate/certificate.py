@@ -81,7 +81,7 @@ Reason = Universal | Refutation
 
 @dataclass(frozen=True)
 class Limits:
-    """What is demanded of every repetend besides its placement's capacities; None for nothing.
+    """Demands on every repetend besides its placement's capacities; None for none.
 
     Attributes:
         span: Longest time from first start to last end of one round's micro-batches, in ticks.

@@ -22,10 +22,10 @@ from schedsearch.schedule import Instance, Schedule, ScheduledBlock
 from schedsearch.solver.query import Answer, Query
 from schedsearch.validate import InvalidScheduleError, validate
 
-_MOST_BLOCKS = 200_000
+_MAX_BLOCKS = 200_000
 """Blocks of the longest schedule that is unrolled to check a repetend."""
 
-_MOST_INSTANCES = 1_000
+_MAX_INSTANCES = 1_000
 """Instances of the largest question that is put to Z3: it has a rule for each pair."""
 
 
@@ -47,7 +47,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What was shown of a certificate in which nothing is false.
+    """The result of checking a certificate in which nothing is false.
 
     Attributes:
         claims: The repetend's, one for each reason, then the bound.
@@ -142,7 +142,7 @@ def _check_repetend(certificate: Certificate) -> Claim:
     repetend = certificate.repetend
     rounds = 3 * (1 + max(max(modulo_stage) for modulo_stage in repetend.modulo_stage.values()))
     facts = f"{_counted(repetend.micro_batches)} in {certificate.in_ms(repetend.period)}"
-    if rounds * repetend.micro_batches * len(repetend.start) > _MOST_BLOCKS:
+    if rounds * repetend.micro_batches * len(repetend.start) > _MAX_BLOCKS:
         return Claim(f"repetend: {facts}; it spans too many rounds to unroll", holds=False)
     first = {
         (name, micro_batch): repetend.start[name][micro_batch]
@@ -234,7 +234,7 @@ def _check_refutation(certificate: Certificate, refutation: Refutation, time_lim
 
 def ask_again(query: Query, time_limit_s: float) -> Answer:
     """Return Z3's answer, UNKNOWN where a question is too large; a repetend found is shown to be one."""
-    if time_limit_s <= 0 or query.micro_batches * len(query.placement.blocks) > _MOST_INSTANCES:
+    if time_limit_s <= 0 or query.micro_batches * len(query.placement.blocks) > _MAX_INSTANCES:
         return Answer.UNKNOWN
     answer, first = find_starts(query, time_limit_s)
     if first is not None:

@@ -18,7 +18,7 @@ from placements import Placement
 from schedsearch.bounds.memory_occupancy import HeldLimit
 from schedsearch.solver.interrupts import interruptible
 
-_MOST_STATES = 50_000
+_MAX_STATES = 50_000
 
 State = frozenset[tuple[str, int]]
 """How often blocks have started, by name, where that is more than 0."""
@@ -119,7 +119,7 @@ class _Walk:
                     if after not in self.steps:
                         self.steps[after] = []
                         todo.append(after)
-            if len(self.steps) > _MOST_STATES or time.monotonic() > deadline:
+            if len(self.steps) > _MAX_STATES or time.monotonic() > deadline:
                 return False
         return True
 

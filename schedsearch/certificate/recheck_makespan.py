@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from placements import Kind, Placement
 from schedsearch.solver.interrupts import INTERRUPTS
 
-_MOST_COUNTS = 200_000
+_MAX_COUNTS = 200_000
 """Sets of orders, by how often they have started each block, beyond which the memory might not do."""
 
 Counts = tuple[int, ...]
@@ -54,7 +54,7 @@ def no_shorter_schedule(
         longer: dict[Counts, list[Ends]] = {}
         for counts, several in orders.items():
             INTERRUPTS.raise_if_seen()
-            if len(longer) > _MOST_COUNTS or time.monotonic() > deadline:
+            if len(longer) > _MAX_COUNTS or time.monotonic() > deadline:
                 return None
             for after, ends in walk.followers(counts, several):
                 _add(longer.setdefault(after, []), ends)

@@ -17,7 +17,7 @@ from fractions import Fraction
 from placements import Placement
 from schedsearch.solver.interrupts import INTERRUPTS
 
-_MOST_STATES = 200_000
+_MAX_STATES = 200_000
 
 _FALLS_PER_LOOK = 32
 """Times that a state's length falls between two looks for a cycle."""
@@ -136,7 +136,7 @@ class _Walk:
                     for after, ticks, progress in self._followers(state)
                 ]
                 INTERRUPTS.raise_if_seen()
-                if len(edges) > _MOST_STATES or time.monotonic() > self.deadline:
+                if len(edges) > _MAX_STATES or time.monotonic() > self.deadline:
                     return None
             if rounds[state] % _FALLS_PER_LOOK == 0 and _returns(state, came_from):
                 return False  # round this cycle lengths fall for ever

@@ -15,7 +15,7 @@ from schedsearch.cluster.demand import Demand, FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)
-class Alike:
+class AlikeGroups:
     """Groups of jobs that are alike.
 
     Attributes:
@@ -36,7 +36,7 @@ class Alike:
         return of_all
 
 
-def alike(demand: Demand, values: FloatArray) -> Alike:
+def alike(demand: Demand, values: FloatArray) -> AlikeGroups:
     """Return the groups of jobs with one value and the same configurations, but for a factor of throughput.
 
     Args:
@@ -65,7 +65,7 @@ def alike(demand: Demand, values: FloatArray) -> Alike:
     ways = np.empty(len(found), dtype=np.int64)
     ways[order] = begins[groups[job[order]]] + place
     kept = order[is_first][np.argsort(groups[job[order[is_first]]], kind="stable")]
-    return Alike(_of_groups(demand, first, counts, kept), first, counts.astype(np.float64), ways)
+    return AlikeGroups(_of_groups(demand, first, counts, kept), first, counts.astype(np.float64), ways)
 
 
 def _of_groups(demand: Demand, first: IntArray, counts: IntArray, kept: IntArray) -> Demand:

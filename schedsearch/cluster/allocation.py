@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from schedsearch.cluster.demand import Demand, FloatArray
+from schedsearch.cluster.demand import NOBODY, Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError
 
 TOLERANCE = 1e-6
@@ -18,9 +18,30 @@ class InfeasibleError(ClusterError):
     """No allocation does what the policy asks for; the message says which job or limit is in the way."""
 
 
+@dataclass(frozen=True)
+class UsedConfiguration:
+    """A configuration that gets time.
+
+    Attributes:
+        jobs: Names of the one, or of both, that run in it.
+        gpu_type: Where.
+        gpus: How many it takes.
+        clock_mhz: 0 where it is not set.
+        steps_per_s: Of each of the jobs while it runs.
+        share: Of the time; above 0.
+    """
+
+    jobs: tuple[str, ...]
+    gpu_type: str
+    gpus: int
+    clock_mhz: int
+    steps_per_s: tuple[float, ...]
+    share: float
+
+
 @dataclass(frozen=True, eq=False)
 class Allocation:
-    """What a policy decided; valid until the next decision.
+    """A policy's decision; valid until the next decision.
 
     Attributes:
         demand: What it was asked.
@@ -61,6 +82,23 @@ class Allocation:
             gpu_type: float(self.shares[is_its & (found.gpu_type == number)].sum())
             for number, gpu_type in enumerate(self.demand.cluster.gpu_types)
         }
+
+    def used(self, above: float) -> tuple[UsedConfiguration, ...]:
+        """Return the configurations whose share is above some rounding, by names, in the demand's order."""
+        found, types = self.demand.configurations, self.demand.cluster.gpu_types
+        names = [active.name for active in self.demand.jobs]
+        return tuple(
+            UsedConfiguration(
+                tuple(names[job] for job in found.jobs[index].tolist() if job != NOBODY),
+                types[found.gpu_type[index]],
+                int(found.gpus[index]),
+                int(found.clock_mhz[index]),
+                tuple(found.steps_per_s[index, found.jobs[index] != NOBODY].tolist()),
+                share,
+            )
+            for index, share in enumerate(self.shares.tolist())
+            if share > above
+        )
 
 
 def check_allocation(allocation: Allocation) -> None:

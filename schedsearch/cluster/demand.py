@@ -1,4 +1,4 @@
-"""What a policy decides on: the active jobs, and the configurations that each can run in.
+"""The demand that a policy decides on: the active jobs, and the configurations that each can run in.
 
 A *configuration* is one way to run one job, or two on the same GPUs: a number of GPUs of one type, at one
 clock, and the steps per second and the power that follow. One formulation so holds time sharing, space
@@ -69,6 +69,12 @@ class Configurations:
     steps_per_s: FloatArray
     power_w: FloatArray
     clock_mhz: IntArray
+
+    @classmethod
+    def none(cls) -> Configurations:
+        """Return no configurations."""
+        ints, floats = np.zeros(0, dtype=np.int64), np.zeros(0)
+        return cls(ints.reshape(0, 2), ints, ints, floats.reshape(0, 2), floats, ints)
 
     def __len__(self) -> int:
         return len(self.gpus)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import count
 from random import Random
 
-from schedsearch.cluster.gpu_cluster import ClusterError
+from schedsearch.cluster.gpu_cluster import ClusterError, require
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.throughputs import Throughputs
 
@@ -22,7 +22,7 @@ COST_STUDY_DURATIONS_S = tuple(days * 86400.0 for days in (0.5, 1.0, 2.0, 4.0, 8
 
 @dataclass(frozen=True)
 class GeneratorOptions:
-    """What is drawn.
+    """Options of the jobs that are drawn.
 
     Attributes:
         seed: Of the jobs (seed + 2), of the times between arrivals (seed + 3) and of the SLOs (seed + 6).
@@ -50,11 +50,11 @@ class GeneratorOptions:
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        if not (math.isfinite(self.lam_s) and self.lam_s >= 0):
-            raise ClusterError(f"trace.lam_s: {self.lam_s!r} is not a time; give seconds of at least 0")
-        if self.num_jobs is not None and self.num_jobs < 1:
-            raise ClusterError(f"trace.num_jobs: {self.num_jobs!r} is not a number of jobs; give 1 or more")
-        if self.num_jobs is None and self.lam_s == 0:
+        lam_s, num_jobs = self.lam_s, self.num_jobs
+        require(0 <= lam_s < math.inf, "trace.lam_s", lam_s, "a time; give seconds of at least 0")
+        is_number = num_jobs is None or num_jobs >= 1
+        require(is_number, "trace.num_jobs", num_jobs, "a number of jobs; give 1 or more")
+        if num_jobs is None and lam_s == 0:
             raise ClusterError("trace.lam_s: 0 for jobs without end; give trace.num_jobs, or seconds above 0")
         if not all(math.isfinite(one) and one > 0 for one in self.durations_s):
             raise ClusterError(f"trace.durations_s: {self.durations_s!r} are not all above 0; correct them")

@@ -11,6 +11,22 @@ class ClusterError(ValueError):
     """A cluster, its jobs or what is asked of them is wrong; the message is one line with the remedy."""
 
 
+def require(is_right: bool, where: str, value: object, wanted: str) -> None:
+    """Check a value that a user gave.
+
+    Args:
+        is_right: Whether it is what is wanted.
+        where: Its name, with which the message begins.
+        value: For the message.
+        wanted: What it should be, and the remedy.
+
+    Raises:
+        ClusterError: It is not.
+    """
+    if not is_right:
+        raise ClusterError(f"{where}: {value!r} is not {wanted}")
+
+
 @dataclass(frozen=True)
 class GpuCluster:
     """GPUs of several types.
@@ -38,10 +54,8 @@ class GpuCluster:
         if not self.workers:
             raise ClusterError("cluster.workers is empty; give GPUs of at least one type, as v100: 36")
         for gpu_type, count in self.workers.items():
-            if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-                raise ClusterError(
-                    f"cluster.workers.{gpu_type}: {count!r} is not a number of GPUs; give 0 or more"
-                )
+            is_count = isinstance(count, int) and not isinstance(count, bool) and count >= 0
+            require(is_count, f"cluster.workers.{gpu_type}", count, "a number of GPUs; give 0 or more")
         for name in ("dollars_per_hour", "gpus_per_server", "idle_power_w"):
             for gpu_type, value in getattr(self, name).items():
                 if gpu_type not in self.workers:
@@ -54,8 +68,7 @@ class GpuCluster:
                     raise ClusterError(
                         f"cluster.{name}.{gpu_type}: {value!r} is out of range; give {least} or more"
                     )
-        if not self.power_cap_w > 0:
-            raise ClusterError(f"cluster.power_cap_w: {self.power_cap_w!r} is not above 0; give watts")
+        require(self.power_cap_w > 0, "cluster.power_cap_w", self.power_cap_w, "above 0; give watts")
         idle_w = sum(self.idle_power_w.get(gpu_type, 0.0) * count for gpu_type, count in self.workers.items())
         if idle_w >= self.power_cap_w:
             raise ClusterError(

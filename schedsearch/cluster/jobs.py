@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from schedsearch.cluster.gpu_cluster import ClusterError
+from schedsearch.cluster.gpu_cluster import require
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,7 @@ class Job:
             ("arrival_s", "a time of 0 s or later", math.isfinite(self.arrival_s) and self.arrival_s >= 0),
             ("slo_s", "a time above 0 s after the arrival", self.slo_s > 0),
         ):
-            if not is_right:
-                raise ClusterError(
-                    f"job {self.name}: {name}: {getattr(self, name)!r} is not {wanted}; correct it"
-                )
+            require(is_right, f"job {self.name}: {name}", getattr(self, name), f"{wanted}; correct it")
 
     @property
     def scale_factors(self) -> tuple[int, ...]:

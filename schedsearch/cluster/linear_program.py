@@ -24,9 +24,9 @@ INFEASIBLE = (
     result_pb2.TERMINATION_REASON_INFEASIBLE,
     result_pb2.TERMINATION_REASON_INFEASIBLE_OR_UNBOUNDED,
 )
-"""What the solver says of an infeasible program; programs are expected to be bounded."""
+"""Reasons that the solver gives for an infeasible program; programs are expected to be bounded."""
 CERTAIN = (result_pb2.TERMINATION_REASON_OPTIMAL, *INFEASIBLE)
-"""What ends a program; after anything else it is solved in another way."""
+"""Reasons that end a program; after anything else it is solved in another way."""
 PRICING = parameters_pb2.SolveParametersProto(
     glop={"feasibility_rule": "DANTZIG", "optimization_rule": "DANTZIG"}
 )

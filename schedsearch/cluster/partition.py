@@ -16,7 +16,7 @@ import numpy as np
 
 from schedsearch.cluster.allocation import Allocation, InfeasibleError
 from schedsearch.cluster.demand import NOBODY, Demand, IntArray
-from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
+from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster, require
 from schedsearch.cluster.policies.policy import Policy
 from schedsearch.cluster.policies.registry import policy_of
 
@@ -45,8 +45,7 @@ class PartitionedPolicy:
 
     def __post_init__(self) -> None:
         """Make the policies."""
-        if self.parts < 1:
-            raise ClusterError(f"policy parts: {self.parts!r} is not 1 or more")
+        require(self.parts >= 1, "policy parts", self.parts, "1 or more")
         self._policies = [self.policy_of() for _ in range(self.parts)]
         self._random = Random(self.seed)
 

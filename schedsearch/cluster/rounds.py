@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from schedsearch.cluster.allocation import Allocation
-from schedsearch.cluster.demand import NOBODY, FloatArray, IntArray
+from schedsearch.cluster.demand import NOBODY, Configurations, FloatArray
 from schedsearch.cluster.gpu_cluster import GpuCluster
 
-LEAST_SHARE = 1e-9
+MIN_SHARE = 1e-9
 """Shares up to here are none: a linear program's zeros."""
 
 Key = tuple[tuple[str, ...], int, int, int]
@@ -66,48 +66,26 @@ class Candidates:
 
     Attributes:
         keys: What each one is.
-        gpu_type: Index of the type.
-        gpus: How many.
+        configurations: The same as arrays.
         share: Of the time.
-        steps_per_s: Of each job.
-        power_w: Of all GPUs.
     """
 
-    keys: tuple[Key, ...]
-    gpu_type: IntArray
-    gpus: IntArray
-    share: FloatArray
-    steps_per_s: tuple[tuple[float, ...], ...]
-    power_w: tuple[float, ...]
+    keys: tuple[Key, ...] = ()
+    configurations: Configurations = field(default_factory=Configurations.none)
+    share: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
     def of(cls, allocation: Allocation, *, fills_idle_gpus: bool) -> Candidates:
         """Return the configurations with a share, and all of one job if idle GPUs may be filled."""
         found, shares = allocation.demand.configurations, allocation.shares
-        may_run = shares > LEAST_SHARE
+        may_run = shares > MIN_SHARE
         if fills_idle_gpus:
             may_run |= found.is_alone
-        found, shares = found.only(may_run), np.where(shares > LEAST_SHARE, shares, 0.0)[may_run]
+        found, shares = found.only(may_run), np.where(shares > MIN_SHARE, shares, 0.0)[may_run]
         names = [active.name for active in allocation.demand.jobs]
         jobs = [tuple(names[job] for job in pair if job != NOBODY) for pair in found.jobs.tolist()]
-        return cls(
-            tuple(
-                zip(jobs, found.gpu_type.tolist(), found.gpus.tolist(), found.clock_mhz.tolist(), strict=True)
-            ),
-            found.gpu_type,
-            found.gpus,
-            shares,
-            tuple(
-                tuple(pair[: len(both)]) for pair, both in zip(found.steps_per_s.tolist(), jobs, strict=True)
-            ),
-            tuple(found.power_w.tolist()),
-        )
-
-    @classmethod
-    def none(cls) -> Candidates:
-        """Return no candidates."""
-        no_ints, no_floats = np.zeros(0, dtype=np.int64), np.zeros(0)
-        return cls((), no_ints, no_ints, no_floats, (), ())
+        numbers = found.gpu_type.tolist(), found.gpus.tolist(), found.clock_mhz.tolist()
+        return cls(tuple(zip(jobs, *numbers, strict=True)), found, shares)
 
 
 @dataclass(eq=False)
@@ -137,7 +115,7 @@ class Rounds:
     cluster: GpuCluster
     round_s: float
     fills_idle_gpus: bool = False
-    candidates: Candidates = field(default_factory=Candidates.none)
+    candidates: Candidates = field(default_factory=Candidates)
     received_s: FloatArray = field(default_factory=lambda: np.zeros(0))
     deficits_s: dict[Key, float] = field(default_factory=dict)
     leases: dict[str, Lease] = field(default_factory=dict)
@@ -158,7 +136,7 @@ class Rounds:
         """
         missed = self._settle(elapsed_s)
         if allocation is None:
-            self.candidates = Candidates.none()
+            self.candidates = Candidates()
             self.deficits_s = {}
         else:
             self.candidates = Candidates.of(allocation, fills_idle_gpus=self.fills_idle_gpus)
@@ -230,14 +208,15 @@ class Rounds:
         self._all_gpus = [range(workers) for workers in self.cluster.workers.values()]
         owed = [self.deficits_s.get(key, 0.0) for key in found.keys]
         self._owed_s: FloatArray = np.array(owed, dtype=np.float64)
-        self._gpus: list[int] = found.gpus.tolist()
+        ways = found.configurations
+        self._gpus: list[int] = ways.gpus.tolist()
         idle_w = [self.cluster.idle_power_w.get(gpu_type, 0.0) for gpu_type in self.cluster.gpu_types]
         self._spare_w = self.cluster.power_cap_w - sum(
             watts * workers for watts, workers in zip(idle_w, self.cluster.workers.values(), strict=True)
         )
         self._added_w: list[float] = [
             power_w - idle_w[number] * gpus
-            for power_w, number, gpus in zip(found.power_w, found.gpu_type, found.gpus, strict=True)
+            for power_w, number, gpus in zip(ways.power_w.tolist(), ways.gpu_type, self._gpus, strict=True)
         ]
         self._with: dict[str, list[int]] = {}
         for candidate, key in enumerate(found.keys):
@@ -249,7 +228,11 @@ class Rounds:
         """Return the candidates, first what should run first; equal ones as in the demand."""
         found = self.candidates
         priority = found.share / self.received_s
-        turn = np.zeros(len(found.keys)) if type_order is None else np.argsort(type_order)[found.gpu_type]
+        turn = (
+            np.zeros(len(found.keys))
+            if type_order is None
+            else np.argsort(type_order)[found.configurations.gpu_type]
+        )
         order = np.lexsort((-found.share, -self._owed_s, -priority, turn))
         queue: list[int] = order[self._is_there[order]].tolist()
         return queue

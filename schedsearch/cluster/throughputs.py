@@ -159,10 +159,4 @@ def _gathered(
     return (np.stack([first[who], second[who]], axis=1), *(column[which] for column in columns))
 
 
-_NO_ROWS = _Rows(
-    np.zeros(0, dtype=np.int64),
-    np.zeros(0, dtype=np.int64),
-    np.zeros((0, 2)),
-    np.zeros(0),
-    np.zeros(0, dtype=np.int64),
-)
+_NO_ROWS = _Rows.of(Configurations.none())

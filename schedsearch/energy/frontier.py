@@ -30,7 +30,7 @@ from placements.files import read_json
 from placements.plain_data import Field, in_file
 from schedsearch.energy.bound import LowerBound
 from schedsearch.energy.graph import EnergyError
-from schedsearch.shown import Shown
+from schedsearch.results import FileResult
 
 _OF_ALL_MAXIMUM = ("time_ms", "energy_mj", "waiting_w")
 """What the file form tells of the plan to compare with."""
@@ -70,7 +70,7 @@ class FrequencyPlan:
 
 
 @dataclass(frozen=True)
-class Frontier(Shown):
+class Frontier(FileResult):
     """The plans among which to choose, once for every deadline.
 
     Attributes:

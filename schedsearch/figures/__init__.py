@@ -1,10 +1,9 @@
 """Pictures of schedules and of what is found of them. The only room that knows matplotlib.
 
-- `canvas`: axes, rows, legends and files that all share
+- `canvas`: axes, rows, colours, legends and files that all share
 - `timeline`, `memory`: a schedule over time; `frontier`: energy against time
-- `panels`: curves side by side; `bars`: bars in groups; `comparison`: schedules above each other
-- `power`: timelines whose colours are powers
-- `prices`: prices over time
+- `panels`: curves side by side; `bars`: bars in groups
+- `comparison`: timelines above each other, of schedules or of powers
 - `plan`: stages over GPUs, and how these share the layers
 - `cluster`: jobs and GPUs of a cluster over time, and policies under load
 - `cluster_study`: what each run of a study saves, and its power over the day

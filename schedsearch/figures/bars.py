@@ -10,10 +10,16 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from schedsearch.figures.canvas import COLUMN_INCHES, Figure, draw_logarithms, is_narrow, legend_below, style
-
-_COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
-"""Colours of the series in order, from the palette of Okabe and Ito."""
+from schedsearch.figures.canvas import (
+    COLORS,
+    COLUMN_INCHES,
+    Figure,
+    draw_grid,
+    draw_logarithms,
+    is_narrow,
+    legend_below,
+    style,
+)
 
 _HATCHES = ("", "///", "...", "xxx", "---", "ooo")
 """Hatches of the series in order, for readers who see no colours."""
@@ -74,7 +80,7 @@ def look(series: Sequence[str], name: str) -> dict[str, Any]:
     """Return colour and hatching of one of the series."""
     number = series.index(name)
     return {
-        "facecolor": _COLORS[number % len(_COLORS)],
+        "facecolor": COLORS[number % len(COLORS)],
         "hatch": _HATCHES[number % len(_HATCHES)],
         "edgecolor": "white",
         "linewidth": 0.3,
@@ -96,6 +102,4 @@ def _draw_panel(axes: Axes, panel: BarPanel, series: Sequence[str]) -> None:
     axes.set_xlim(-0.5, len(panel.groups) - 0.5)
     axes.tick_params(axis="x", length=0)
     axes.set_title(panel.title, loc="left")
-    axes.grid(axis="y", color="#E4E4E4", linewidth=0.5)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    draw_grid(axes, "y")

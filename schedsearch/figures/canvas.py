@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -34,7 +34,7 @@ _DOTS = {"svg": 300, "pdf": 300}
 _INCHES_BESIDES, _INCHES_OF_ROW = 0.75, 0.25
 """Height of a column's figure: of its axis and legend, and of each device."""
 
-_MOST_INCHES = 150.0
+_MAX_INCHES = 150.0
 """Height of all rows together; PNGs are at most 65536 pixels high, and take memory for each of them."""
 
 ROW_HEIGHT = 0.86
@@ -52,18 +52,25 @@ STYLE: dict[Any, Any] = {
     "pdf.fonttype": 42,  # journals refuse type 3
 }
 
+COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#666666", "#F0E442")
+"""Colours of what stands side by side, in order: the palette of Okabe and Ito, safe for the colour-blind."""
+
+_MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
+_DASHES: Sequence[Any] = ("-", (0, (5, 2)), (0, (1, 1)), (0, (5, 1, 1, 1)))
+"""Marks and dashes of curves in order, for readers who see no colours."""
+
 COLUMN_INCHES = 3.3
 """Width of a column of a paper; its caption is the title, and the legend stands below the axes."""
 
-LEAST_POINTS = 7.0
+MIN_POINTS = 7.0
 """Size of all text at the width of a column, which journals ask for at least."""
 
 _COLUMN_STYLE: dict[Any, Any] = {
     **STYLE,
-    "font.size": LEAST_POINTS,
-    "axes.titlesize": LEAST_POINTS,
+    "font.size": MIN_POINTS,
+    "axes.titlesize": MIN_POINTS,
     "axes.titleweight": "normal",
-    "legend.fontsize": LEAST_POINTS,
+    "legend.fontsize": MIN_POINTS,
     "legend.handlelength": 1.3,
     "legend.handletextpad": 0.5,
     "legend.columnspacing": 0.7,
@@ -141,7 +148,7 @@ def is_narrow(figure: PlainFigure) -> bool:
 
 def small_points(figure: PlainFigure) -> float:
     """Return the size of text beside the figure's own, no smaller than can be read."""
-    return LEAST_POINTS if is_narrow(figure) else 0.8 * float(STYLE["font.size"])
+    return MIN_POINTS if is_narrow(figure) else 0.8 * float(STYLE["font.size"])
 
 
 def style(figure: PlainFigure) -> dict[Any, Any]:
@@ -253,6 +260,22 @@ _MAX_SHAPES = 3_000
 _BELOW_TICKS = 1.2
 
 
+def curve_look(number: int) -> dict[str, Any]:
+    """Return colour, marks and dashes of one of several curves, by its place among them."""
+    return {
+        "color": COLORS[number % len(COLORS)],
+        "marker": _MARKS[number % len(_MARKS)],
+        "linestyle": _DASHES[number % len(_DASHES)],
+    }
+
+
+def draw_grid(axes: Axes, along: Literal["both", "x", "y"] = "both") -> None:
+    """Draw a light grid below the data, and leave out the frame on top and on the right."""
+    axes.grid(axis=along, color="#E4E4E4", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
 def draw_logarithms(axes: Axes) -> None:
     """Draw values that are there already by their logarithms, labelled as plain numbers."""
     axes.set_yscale("log")
@@ -265,7 +288,7 @@ def draw_logarithms(axes: Axes) -> None:
 
 def rows_inches(num_rows: int, each: float) -> float:
     """Return the height of rows in inches, which are less high where there are very many."""
-    return min(each * num_rows, _MOST_INCHES)
+    return min(each * num_rows, _MAX_INCHES)
 
 
 def label_rows(axes: Axes, num_devices: int) -> None:

@@ -1,10 +1,10 @@
-"""What jobs and GPUs of a cluster did: completion times, busy GPUs, allocations, and policies under load."""
+"""Jobs and GPUs of a cluster over time: completion times, busy GPUs, allocations, and policies under load."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -14,22 +14,25 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, NullFormatter, PercentFormatter, StrMethodFormatter
 
-from schedsearch.figures.canvas import NARROW_INCHES, Figure, is_narrow, legend_below, style
-
-_COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#666666", "#F0E442")
-"""Colours of GPU types and policies in order, from the palette of Okabe and Ito."""
-
-_MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
-_DASHES: Sequence[Any] = ("-", (0, (5, 2)), (0, (1, 1)), (0, (5, 1, 1, 1)))
+from schedsearch.figures.canvas import (
+    COLORS,
+    NARROW_INCHES,
+    Figure,
+    curve_look,
+    draw_grid,
+    is_narrow,
+    legend_below,
+    style,
+)
 
 _WIDE_INCHES = 8.5
 
-_MOST_NAMED = 40
+_MAX_NAMED = 40
 """Jobs of a heat map whose names are written."""
 
 
 class LoadPoint(NamedTuple):
-    """What a policy gave at one load.
+    """Completion times of a policy at one load.
 
     Attributes:
         jobs_per_hour: That arrived on average.
@@ -61,7 +64,7 @@ class BusyGpus:
 
 @dataclass(frozen=True, eq=False)
 class AllocatedTime:
-    """What share of the time the policy gave to each job on each type.
+    """The share of the time that the policy gave to each job on each type.
 
     Attributes:
         jobs: Names, a row each.
@@ -85,7 +88,7 @@ def draw_completion_times(hours: Mapping[str, Sequence[float]], width: float = _
     with mpl.rc_context(style(figure)):
         handles = []
         for number, (name, values) in enumerate(hours.items()):
-            look: dict[str, Any] = {"color": _color(number), "linestyle": _DASHES[number % len(_DASHES)]}
+            look = {**curve_look(number), "marker": ""}
             ordered = np.sort(np.asarray(values, dtype=np.float64))
             axes.step(
                 [ordered[0], *ordered], np.arange(len(ordered) + 1) / len(ordered), where="post", **look
@@ -111,7 +114,7 @@ def draw_busy_gpus(found: BusyGpus, width: float = _WIDE_INCHES) -> Figure:
         base = np.zeros(len(found.begins_h) - 1)
         handles: list[Patch | Line2D] = []
         for number, (gpu_type, busy) in enumerate(found.busy.items()):
-            color = _color(number)
+            color = COLORS[number % len(COLORS)]
             axes.stairs(base + busy, found.begins_h, baseline=base, fill=True, color=color, linewidth=0.0)
             base = base + busy
             handles.append(Patch(color=color, label=f"{gpu_type} ({found.num_gpus[gpu_type]} GPUs)"))
@@ -148,7 +151,7 @@ def draw_allocations(found: AllocatedTime, width: float = _WIDE_INCHES) -> Figur
             _label_hours(axes)
         grid[0].set_ylim(len(found.jobs) - 0.5, -0.5)
         grid[0].set_ylabel("job, by arrival")
-        if len(found.jobs) <= _MOST_NAMED and not narrow:
+        if len(found.jobs) <= _MAX_NAMED and not narrow:
             grid[0].set_yticks(range(len(found.jobs)), found.jobs, fontsize="x-small")
         else:
             grid[0].set_yticks([])
@@ -167,12 +170,7 @@ def draw_loads(curves: Mapping[str, Sequence[LoadPoint]], width: float = _WIDE_I
         for number, (name, points) in enumerate(curves.items()):
             means = np.array([point.mean_h for point in points])
             ends = np.array([(point.mean_h - point.low_h, point.high_h - point.mean_h) for point in points])
-            look: dict[str, Any] = {
-                "color": _color(number),
-                "marker": _MARKS[number % len(_MARKS)],
-                "markersize": 3.0 if is_narrow(figure) else 5.0,
-                "linestyle": _DASHES[number % len(_DASHES)],
-            }
+            look = {**curve_look(number), "markersize": 3.0 if is_narrow(figure) else 5.0}
             loads = [point.jobs_per_hour for point in points]
             axes.errorbar(loads, means, yerr=ends.reshape(-1, 2).T, capsize=2.5, **look)
             handles.append(Line2D([], [], label=name, **look))
@@ -188,9 +186,7 @@ def _empty(width: float, title: str) -> tuple[Figure, Axes]:
     figure = Figure(width, width * (0.75 if width < NARROW_INCHES else 0.5))
     with mpl.rc_context(style(figure)):
         axes = figure.add_subplot()
-        axes.grid(color="#E4E4E4", linewidth=0.6)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
+        draw_grid(axes)
         if not is_narrow(figure):
             axes.set_title(title, loc="left")
     return figure, axes
@@ -200,7 +196,3 @@ def _label_hours(axes: Axes) -> None:
     axes.set_xlabel("time (h)")
     axes.xaxis.set_major_locator(MaxNLocator(2 if is_narrow(axes.figure.figure) else 4))
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
-
-
-def _color(number: int) -> str:
-    return _COLORS[number % len(_COLORS)]

@@ -1,12 +1,14 @@
-"""Timelines of several schedules above each other, on one axis of time."""
+"""Timelines above each other: of several schedules on one axis of time, or coloured by one scale of power."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import matplotlib as mpl
 
+from placements import Placement
 from schedsearch.baselines.structure import pipelines
 from schedsearch.figures.canvas import Figure, is_narrow, legend_below, rows_inches, small_points, style
 from schedsearch.figures.timeline import kind_handles, timeline
@@ -20,36 +22,92 @@ _INCHES_OF_DEVICE, _NARROW_INCHES_OF_DEVICE = 0.2, 0.15
 _WIDTH = 10.0
 
 
+@dataclass(frozen=True)
+class TimedBlocks:
+    """An iteration as it is drawn.
+
+    Attributes:
+        placement: The devices of the blocks.
+        start_ms: Of each (block, micro-batch).
+        duration_ms: Likewise, how long it takes.
+        power_w: Likewise, the power of one GPU; None where colours are to show the kinds.
+    """
+
+    placement: Placement
+    start_ms: Mapping[Instance, float]
+    duration_ms: Mapping[Instance, float]
+    power_w: Mapping[Instance, float] | None = None
+
+    @property
+    def end_ms(self) -> float:
+        """The end of its last block."""
+        return max(start + self.duration_ms[key] for key, start in self.start_ms.items())
+
+
 def draw_timelines(
     schedules: Mapping[str, Schedule],
     width: float = _WIDTH,
     repetend_ms: Mapping[str, Sequence[float]] | None = None,
 ) -> Figure:
-    """Draw one timeline for each schedule, by the title that stands above it, and one legend below all.
+    """Draw one timeline for each schedule, by the title that stands above it, on one axis of time.
 
     Args:
         schedules: At least one.
         width: In inches; `canvas.COLUMN_INCHES` for a column of a paper.
         repetend_ms: Times of boundaries to mark, by the title; None for none.
     """
+    timed = {title: _timed(schedule) for title, schedule in schedules.items()}
+    return _stacked(timed, width, repetend_ms=repetend_ms or {})
+
+
+def draw_power(timelines: Mapping[str, TimedBlocks], blocking_power_w: float) -> Figure:
+    """Draw timelines by the titles that stand above them; each has an axis of time as long as itself.
+
+    Args:
+        timelines: At least one, with powers: the colours of the blocks.
+        blocking_power_w: Power of a GPU that waits: the colour where nothing runs.
+    """
+    max_w = max(power for each in timelines.values() for power in (each.power_w or {}).values())
+    return _stacked(timelines, _WIDTH, power_range_w=(blocking_power_w, max_w))
+
+
+def _stacked(
+    timelines: Mapping[str, TimedBlocks],
+    width: float,
+    *,
+    repetend_ms: Mapping[str, Sequence[float]] | None = None,
+    power_range_w: tuple[float, float] | None = None,
+) -> Figure:
+    """Draw timelines above each other, with one legend below all; without powers on one axis of time."""
     marked = repetend_ms or {}
-    rows = [schedule.placement.num_devices for schedule in schedules.values()]
-    figure = Figure(width, 1)
+    figure = Figure(width)
     inches = _NARROW_INCHES_OF_DEVICE if is_narrow(figure) else _INCHES_OF_DEVICE
-    heights = [rows_inches(number, inches) + _INCHES_BESIDES for number in rows]
+    heights = [
+        rows_inches(each.placement.num_devices, inches) + _INCHES_BESIDES for each in timelines.values()
+    ]
     legend: dict[str, Any] = {}
     with mpl.rc_context(style(figure)):
-        panels = figure.subplots(len(rows), 1, squeeze=False, height_ratios=heights)[:, 0]
-        longest = max(_end_ms(schedule) for schedule in schedules.values())
-        for axes, (title, schedule) in zip(panels, schedules.items(), strict=True):
-            _draw(axes, schedule, title, marked.get(title, ()))
-            axes.set_xlim(0.0, longest)
+        panels = figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
+        longest_ms = max(each.end_ms for each in timelines.values())
+        for axes, (title, each) in zip(panels, timelines.items(), strict=True):
+            timeline(
+                each.placement,
+                each.start_ms,
+                each.duration_ms,
+                axes,
+                power_w=each.power_w,
+                power_range_w=power_range_w,
+                repetend_ms=marked.get(title, ()),
+                legend=False,
+            )
+            axes.set_xlim(0.0, longest_ms if power_range_w is None else each.end_ms)
+            axes.set_title(title, loc="left")
             axes.tick_params(axis="y", labelsize=small_points(figure))
-            handles = kind_handles(schedule.placement, repetend=title in marked)
+            handles = kind_handles(each.placement, repetend=title in marked)
             legend |= {str(handle.get_label()): handle for handle in handles}
             if axes is not panels[-1]:
                 axes.set_xlabel("")
-                axes.tick_params(axis="x", labelbottom=False)
+                axes.tick_params(axis="x", labelbottom=power_range_w is not None)
         legend_below(figure, list(legend.values()))
     figure.set_figheight(sum(heights) + _INCHES_OF_LEGEND)
     return figure
@@ -61,8 +119,11 @@ def title_of(schedule: Schedule) -> str:
     return f"{schedule.placement.name}: {makespan}, {bubble_rate(schedule):.1%} bubble"
 
 
-def _end_ms(schedule: Schedule) -> float:
-    return schedule.makespan * schedule.placement.tick_ms
+def _timed(schedule: Schedule) -> TimedBlocks:
+    placement, sample = schedule.placement, _sample_of(schedule)
+    start_ms = {sample[key]: start * placement.tick_ms for key, start in schedule.start_of.items()}
+    duration_ms = {key: placement.by_name[key[0]].time * placement.tick_ms for key in start_ms}
+    return TimedBlocks(placement, start_ms, duration_ms)
 
 
 def _sample_of(schedule: Schedule) -> dict[Instance, Instance]:
@@ -74,12 +135,3 @@ def _sample_of(schedule: Schedule) -> dict[Instance, Instance]:
     ]
     index = {name: i for i, each in enumerate(names) for name in each}
     return {(name, n): (name, n * len(found) + index.get(name, 0)) for name, n in schedule.start_of}
-
-
-def _draw(axes: mpl.axes.Axes, schedule: Schedule, title: str, repetend_ms: Sequence[float]) -> None:
-    placement = schedule.placement
-    sample = _sample_of(schedule)
-    start_ms = {sample[key]: start * placement.tick_ms for key, start in schedule.start_of.items()}
-    duration_ms = {key: placement.by_name[key[0]].time * placement.tick_ms for key in start_ms}
-    timeline(placement, start_ms, duration_ms, axes, repetend_ms=repetend_ms, legend=False)
-    axes.set_title(title, loc="left")

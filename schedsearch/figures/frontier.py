@@ -11,7 +11,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import StrMethodFormatter
 
-from schedsearch.figures.canvas import drawing_on, is_narrow, legend_below, small_points
+from schedsearch.figures.canvas import draw_grid, drawing_on, is_narrow, legend_below, small_points
 
 Point = tuple[float, float]
 """Time in ms and energy in mJ of an iteration."""
@@ -69,7 +69,7 @@ def frontier(
                     label=f"{'_' * i}waiting until an equal time",
                 )
         for (label, points), style in zip((others or {}).items(), cycle(_OTHERS), strict=False):
-            some = max(len(points) // _MOST_MARKS, 1)
+            some = max(len(points) // _MAX_MARKS, 1)
             line = "-" if len(points) > 1 else "none"
             curve = {**_OTHER, **style, "linestyle": line, "markevery": some, "label": label}
             axes.plot(*_scaled(points, per_unit), **curve)
@@ -120,7 +120,7 @@ _OTHERS: list[dict[str, Any]] = [
     {"color": "#009E73", "marker": "P"},
 ]
 _OTHER: dict[str, Any] = {"markersize": 5, "linewidth": 0.8, "zorder": 1.5}
-_MOST_MARKS = 30
+_MAX_MARKS = 30
 """Marks on the curve of one of the others, of which some have a thousand points."""
 _ALL_MAXIMUM: dict[str, Any] = {
     "color": "#D55E00",
@@ -150,9 +150,7 @@ def _energy_axes(axes: Axes, time_label: str, title: str) -> None:
     axes.set_xlabel(time_label)
     axes.set_ylabel("energy of all devices (J)")
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
-    axes.grid(color="#DDDDDD", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    draw_grid(axes)
     if is_narrow(axes.figure.figure):
         for line in axes.lines:
             line.set_markersize(0.5 * line.get_markersize())

@@ -1,4 +1,7 @@
-"""Figures of curves side by side: a panel per case, values at some places, and what is proved of them."""
+"""Figures of curves side by side: a panel per case, values at some places, and what is proved of them.
+
+A curve has a mark at each place, or is a line of steps.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,13 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter, StrMethodFormatter
+from numpy.typing import NDArray
 
 from schedsearch.figures.canvas import (
     NARROW_INCHES,
     Figure,
+    curve_look,
+    draw_grid,
     draw_logarithms,
     is_narrow,
     label_grid,
@@ -100,15 +106,39 @@ def draw_shares(
     return figure
 
 
-_LOOKS: Sequence[dict[str, Any]] = (
-    {"color": "#E69F00", "marker": "s", "linestyle": "-"},
-    {"color": "#0072B2", "marker": "o", "linestyle": (0, (4, 2))},
-    {"color": "#CC79A7", "marker": "D", "linestyle": "-"},
-    {"color": "#009E73", "marker": "^", "linestyle": (0, (4, 2))},
-    {"color": "#D55E00", "marker": "v", "linestyle": "-"},
-    {"color": "#56B4E9", "marker": "P", "linestyle": (0, (4, 2))},
-)
-"""Styles of the curves in order: colours that colour-blind people tell apart, and marks for all others."""
+Steps = tuple[NDArray[Any], NDArray[Any]]
+"""Places, rising, and the value from each on."""
+
+
+def draw_steps(
+    panels: Mapping[str, Mapping[str, Steps]], x_label: str, y_label: str, *, width: float
+) -> Figure:
+    """Draw panels of steps that share the axis of places, with one legend below them all.
+
+    Args:
+        panels: By the title that stands above each, its steps by the name of the line; at least one panel.
+        x_label: Of the axis of places.
+        y_label: Of the axes of values, which begin at 0.
+        width: In inches; `canvas.COLUMN_INCHES` for a column of a paper.
+    """
+    columns = min(2, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    figure = Figure(width, (0.24 * rows + 0.2) * width)
+    names = sorted({name for curves in panels.values() for name in curves})
+    thin = {"marker": "", "linewidth": 0.7 if is_narrow(figure) else 1.2}
+    looks = {name: {**curve_look(i), **thin} for i, name in enumerate(names)}
+    with mpl.rc_context(style(figure)):
+        grid = figure.subplots(rows, columns, squeeze=False, sharex=True)
+        for axes, (title, curves) in zip(grid.flat, panels.items(), strict=False):
+            for name, (places, values) in curves.items():
+                axes.step(places, values, where="post", **looks[name])
+            axes.set_ylim(0.0, 1.08 * max(float(values.max()) for _, values in curves.values()))
+            axes.set_title(title, loc="left")
+            draw_grid(axes)
+        label_grid(grid, len(panels), x_label, y_label)
+        legend_below(figure, [Line2D([], [], label=name, **looks[name]) for name in names], columns=3)
+    return figure
+
 
 _SIZES: dict[str, Any] = {"ms": 5.0, "lw": 1.2}
 
@@ -127,7 +157,7 @@ _PROOFS = (
     {"label": "filled: proved, none of its kind is better", **_GREY},
     {"label": "hollow: open, down to the whisker's end", "markerfacecolor": "white", **_GREY},
 )
-"""What the legend says of marks."""
+"""Entries of the legend about marks."""
 
 
 def _empty(num_panels: int, width: float | None) -> tuple[Figure, int, int]:
@@ -153,7 +183,7 @@ def _draw(
     figure, rows, columns = _empty(len(panels), width)
     sizes = _NARROW_SIZES if is_narrow(figure) else _SIZES
     names = list(dict.fromkeys(name for panel in panels for name in panel.curves))
-    looks = {name: {**_LOOKS[i % len(_LOOKS)], **sizes} for i, name in enumerate(names)}
+    looks = {name: {**curve_look(i), **sizes} for i, name in enumerate(names)}
     shifts = {name: apart * (i - (len(names) - 1) / 2) for i, name in enumerate(names)}
     with mpl.rc_context(style(figure)):
         grid = figure.subplots(rows, columns, squeeze=False, sharex=not apart, sharey=True)
@@ -192,9 +222,7 @@ def _draw_axes(axes: Axes, panel: Panel) -> None:
     size = 5.5 if narrow else 8.5
     axes.set_title(panel.note, loc="right", fontsize=size, fontweight="normal", color="#555555")
     axes.yaxis.set_tick_params(labelleft=True)
-    axes.grid(color="#E4E4E4", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    draw_grid(axes)
 
 
 def _draw_curve(axes: Axes, name: str, curve: Sequence[Point], look: dict[str, Any], shift: float) -> None:

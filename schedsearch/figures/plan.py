@@ -14,9 +14,8 @@ from placements.models.parallel import LayerStrategy
 from placements.planners.hybrid.placing.shared_layers import SharedLayers
 from placements.planners.hybrid.plan import Plan
 from placements.planners.hybrid.plan_options import RatedPlan
-from schedsearch.figures.canvas import ROW_HEIGHT, STYLE, Figure, legend_below
+from schedsearch.figures.canvas import COLORS, ROW_HEIGHT, STYLE, Figure, legend_below
 
-_COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 _CAPACITY_LINE: dict[str, Any] = {"color": "#D55E00", "linewidth": 1.2, "linestyle": "--"}
 
 
@@ -42,7 +41,7 @@ def draw_plan(
     """
     own = [strategy for chain in chains for strategy in chain.plan.strategies]
     used = dict.fromkeys(own if shared is None else [*own, shared.strategy])
-    colors = {strategy: _COLORS[i % len(_COLORS)] for i, strategy in enumerate(used)}
+    colors = {strategy: COLORS[i % len(COLORS)] for i, strategy in enumerate(used)}
     stages = [(stage, _kinds(chain.plan, i)) for chain in chains for i, stage in enumerate(chain.plan.stages)]
     with mpl.rc_context(STYLE):
         figure = Figure(12.0, 1.6 + 0.34 * len(stages))

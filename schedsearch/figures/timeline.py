@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 
 from placements import Block, Kind, Placement
 from schedsearch.figures.canvas import (
-    LEAST_POINTS,
+    MIN_POINTS,
     ROW_HEIGHT,
     draw_as_image,
     drawing_on,
@@ -154,7 +154,7 @@ def _draw_row(
         axes.broken_barh(spans, (device - ROW_HEIGHT / 2, _STRIP), facecolors=kinds).set_gid("kinds")
     axes.axhspan(device - ROW_HEIGHT / 2, device + ROW_HEIGHT / 2, color=idle, linewidth=0, zorder=0)
     middle = device + (ROW_HEIGHT - height) / 2
-    size = LEAST_POINTS if is_narrow(axes.figure.figure) else _LABEL_POINTS
+    size = MIN_POINTS if is_narrow(axes.figure.figure) else _LABEL_POINTS
     for (start, (_, n)), (_, duration), color in zip(instances, spans, colors, strict=True):
         if duration >= (0.65 * size * len(str(n)) + 1.5) * per_point:
             label = {**_LABEL, "fontsize": size, "color": _readable_on(color)}

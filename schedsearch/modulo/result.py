@@ -10,8 +10,8 @@ from enum import StrEnum
 from schedsearch.device_span import device_spans
 from schedsearch.improve.objective import DEVICE_SPAN, MAKESPAN, FiniteObjective
 from schedsearch.repetend import Repetend
+from schedsearch.results import FileResult
 from schedsearch.schedule import Schedule
-from schedsearch.shown import Shown
 from schedsearch.state_space import LeastPeriod
 
 
@@ -171,7 +171,7 @@ class InFlightPeriod:
 
 
 @dataclass(frozen=True)
-class SearchResult(Shown):
+class SearchResult(FileResult):
     """A schedule and what is proved of it.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""What a planner chose and why, in words: stages, layers, what else there was, what ran out of memory.
+"""A planner's choice and its reasons, in words: stages, layers, what else there was, what ran out of memory.
 
 The module knows Markdown. It decides nothing.
 """

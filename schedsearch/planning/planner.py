@@ -28,7 +28,7 @@ from schedsearch.planning.shape_plans import SHAPES, ShapePlans
 from schedsearch.planning.short_memory import why_no_plan
 
 RANKS = ("schedule", "formula", "energy")
-"""What plans are ranked by: the searched schedule, the planner's formula, the energy at a deadline."""
+"""Measures that rank plans: the searched schedule, the planner's formula, the energy at a deadline."""
 
 
 NEAR_TIE = 0.01

@@ -21,13 +21,13 @@ from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.parallel_plan import PlanError
 from schedsearch.metrics import in_flight
 from schedsearch.planning.ranking import Candidate, RankedPlan
-from schedsearch.shown import Shown
+from schedsearch.results import FileResult
 
-Found = RatedPlan | TrunkPlan | BranchedPlan
+FoundPlan = RatedPlan | TrunkPlan | BranchedPlan
 """A plan as its search gives it: all layers in a chain, with the vocabulary on all GPUs, or with branches."""
 
 
-def chains_of(found: Found) -> tuple[RatedPlan, ...]:
+def chains_of(found: FoundPlan) -> tuple[RatedPlan, ...]:
     """Return a plan's chains of stages in order of their devices: one of each branch, else one."""
     if isinstance(found, BranchedPlan):
         return found.branches
@@ -44,7 +44,7 @@ class ProposedPlan:
         ranked: What its search found; None where plans are ranked by the formula alone.
     """
 
-    found: Found
+    found: FoundPlan
     candidate: Candidate
     ranked: RankedPlan | None = None
 
@@ -70,12 +70,12 @@ class ProposedPlan:
 
     @property
     def plan(self) -> Plan | JoinedPlan:
-        """What runs where; of an M- or NN-shape only the layers between embeddings and output layer."""
+        """The plan itself; of an M- or NN-shape only the layers between embeddings and output layer."""
         return self.found.plan if isinstance(self.found, BranchedPlan) else self.rated.plan
 
     @property
     def num_stages(self) -> int:
-        """Of all chains."""
+        """The number of stages of all chains."""
         return sum(chain.plan.num_stages for chain in self.chains)
 
     @property
@@ -143,7 +143,7 @@ class ProposedPlan:
 
 
 @dataclass(frozen=True)
-class Plans(Shown):
+class Plans(FileResult):
     """The plans of a model on a cluster, best first.
 
     Attributes:

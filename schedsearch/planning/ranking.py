@@ -12,10 +12,10 @@ from placements import Placement, Profile
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
 from schedsearch.bounds.memory_need import CapacityError
 from schedsearch.energy import EnergyError, compute_frontier
-from schedsearch.methods import SearchRequest, find
 from schedsearch.metrics import peak_memory
 from schedsearch.modulo.result import Progress, SearchResult, Status
 from schedsearch.schedule import Schedule
+from schedsearch.searches.methods import SearchRequest, find
 from schedsearch.validate import InvalidScheduleError, validate
 
 Report = Callable[[str, float, Progress], None]
@@ -74,7 +74,7 @@ class RankedPlan:
 
     @property
     def proved(self) -> str:
-        """What is proved of the schedule, or why there is none, in words."""
+        """The proof of the schedule, or why there is none, in words."""
         words = {Status.OPTIMAL: "makespan", Status.FEASIBLE: "no"}
         return words.get(self.status, str(self.status).lower())
 

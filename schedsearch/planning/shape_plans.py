@@ -28,7 +28,7 @@ from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
 from placements.planners.hybrid.search.plan_search import Report
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.parallel_plan import PlanError
-from schedsearch.planning.plans import Found, ProposedPlan, capacities_of, chains_of
+from schedsearch.planning.plans import FoundPlan, ProposedPlan, capacities_of, chains_of
 from schedsearch.planning.ranking import Candidate
 
 SHAPES = ("v_shape", *CHUNKED, *SHARED_VOCABULARY, "k_shape")
@@ -37,7 +37,7 @@ SHAPES = ("v_shape", *CHUNKED, *SHARED_VOCABULARY, "k_shape")
 
 @dataclass(frozen=True)
 class ShapePlans:
-    """What plans are made of.
+    """The plans of each shape, of the same costs and GPUs.
 
     Attributes:
         costs: Of the whole model, with its branches.
@@ -78,7 +78,7 @@ class ShapePlans:
         proposed = (self._proposed(shape, each) for each in found)
         return [each for each in proposed if each is not None]
 
-    def _found(self, shape: str, chains: Sequence[RatedPlan]) -> Sequence[Found]:
+    def _found(self, shape: str, chains: Sequence[RatedPlan]) -> Sequence[FoundPlan]:
         if shape not in SHARED_VOCABULARY and shape != "k_shape":
             return chains
         if self.cluster.num_gpus == 1:
@@ -94,7 +94,7 @@ class ShapePlans:
             return search_branches(*numbers, self.options, self.on_progress)
         return search_trunks(*numbers, shape, self.options, self.on_progress)
 
-    def _proposed(self, shape: str, found: Found) -> ProposedPlan | None:
+    def _proposed(self, shape: str, found: FoundPlan) -> ProposedPlan | None:
         """Return a plan with its placement; where that cannot be, say why."""
         plan = chains_of(found)[0].plan
         num_stages = sum(chain.plan.num_stages for chain in chains_of(found))
@@ -112,7 +112,7 @@ class ShapePlans:
         number, batch = plan.num_micro_batches, plan.global_batch_size
         return ProposedPlan(found, Candidate(name, shape, placement, number, batch, formula_ms))
 
-    def _placement(self, shape: str, found: Found) -> Placement:
+    def _placement(self, shape: str, found: FoundPlan) -> Placement:
         capacities_gib = capacities_of(chains_of(found)[0], self.options)
         if isinstance(found, BranchedPlan):
             return branched_placement(found, self.costs, min(capacities_gib))

@@ -32,7 +32,7 @@ def why_no_plan(
     if not short:
         return f"{name}: nothing can be planned: {trials[0].reason if trials else 'nothing was tried'}"
     min_gib, gpus = (
-        least_memory_gib(costs, cluster, sizes, options),
+        min_memory_gib(costs, cluster, sizes, options),
         min_gpus(costs, cluster, sizes, options),
     )
     ways = [] if min_gib is None else [f"at least {min_gib:.1f} GiB"]
@@ -97,7 +97,7 @@ def _fits(costs: LayerCosts, cluster: Cluster, sizes: Sequence[int], options: Pl
     return any(search_plans(costs, cluster, size, tried, stop).plans for size in sizes)
 
 
-def least_memory_gib(
+def min_memory_gib(
     costs: LayerCosts, cluster: Cluster, sizes: Sequence[int], options: PlanOptions, max_gib: float = 2.0**16
 ) -> float | None:
     """Return the least memory of each GPU, to a tenth of a GiB, with which some plan fits; None for none.

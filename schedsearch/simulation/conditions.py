@@ -1,4 +1,4 @@
-"""What differs from a placement's times: blocks that vary, slow devices and links, links that are shared.
+"""Differences from a placement's times: blocks that vary, slow devices and links, links that are shared.
 
 The module does not know schedules.
 """
@@ -33,7 +33,7 @@ class Jitter(StrEnum):
 
 @dataclass(frozen=True)
 class Link:
-    """What carries messages between devices: one at a time, in the order in which they are there to be sent.
+    """A carrier of messages between devices: one at a time, in the order in which they are there to be sent.
 
     A message occupies it for its size over the bandwidth, or for the placement's transfer time where the link
     has no bandwidth; it is there a latency later.

@@ -9,8 +9,8 @@ from typing import SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
+from schedsearch.results import TableResult
 from schedsearch.schedule import Schedule
-from schedsearch.shown import Tabled
 from schedsearch.simulation.conditions import Conditions, ConditionsError
 from schedsearch.simulation.drawn_times import drawn_times
 from schedsearch.simulation.events import ends_by_events
@@ -24,7 +24,7 @@ PERCENTILES = (50, 95, 99)
 
 
 @dataclass(frozen=True, eq=False)
-class SimulatedIterations(Tabled):
+class SimulatedIterations(TableResult):
     """Iterations, each from a barrier to the end of its last block.
 
     Attributes:

@@ -17,7 +17,7 @@ NO_LINK = -1
 
 @dataclass(frozen=True)
 class Message:
-    """What a block sends to another, or that this one waits for it.
+    """A block's output on its way to another, or that this one waits for it.
 
     Attributes:
         target: Position of the other block.

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from placements import Placement
+from schedsearch.results import TableResult
 from schedsearch.schedule import Schedule
-from schedsearch.shown import Tabled
 from schedsearch.simulation.conditions import Conditions, ConditionsError
 from schedsearch.simulation.iterations import SimulatedIterations, simulate
 
@@ -16,7 +16,7 @@ JITTER, SLOW_DEVICE, SLOW_PAIR = 0.1, 1.2, 4.0
 
 
 @dataclass(frozen=True, eq=False)
-class Degraded:
+class DegradationRow:
     """A schedule under conditions.
 
     Attributes:
@@ -38,14 +38,14 @@ class Degraded:
 
 
 @dataclass(frozen=True, eq=False)
-class Degradation(Tabled):
+class Degradation(TableResult):
     """Every schedule under every condition.
 
     Attributes:
         rows: Schedule after schedule.
     """
 
-    rows: tuple[Degraded, ...]
+    rows: tuple[DegradationRow, ...]
 
 
 def usual_conditions(placement: Placement) -> dict[str, Conditions]:
@@ -86,7 +86,9 @@ def degradation(
         undisturbed_ms = simulate(schedule, iterations=1).mean_ms
         applied = usual_conditions(schedule.placement) if conditions is None else conditions
         for condition, each in applied.items():
-            rows.append(Degraded(name, condition, undisturbed_ms, simulate(schedule, each, iterations, seed)))
+            rows.append(
+                DegradationRow(name, condition, undisturbed_ms, simulate(schedule, each, iterations, seed))
+            )
     return Degradation(tuple(rows))
 
 

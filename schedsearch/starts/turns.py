@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from placements import Placement
-from schedsearch.baselines.structure import Stage, UnsuitablePlacementError, v_shape_stages
+from schedsearch.baselines.structure import Stage, UnsuitablePlacementError, V, stages_in
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 
 _FORWARD, _INPUT, _WEIGHT = range(3)
@@ -48,7 +48,7 @@ def in_turns(placement: Placement, num_micro_batches: int) -> Iterator[Schedule]
         num_micro_batches: At least 1.
     """
     with contextlib.suppress(UnsuitablePlacementError):
-        stages = v_shape_stages(placement, "turns", split=True)
+        stages = stages_in(placement, "turns", V, split=True)
         for choice in CHOICES:
             orders = _Turns(placement, num_micro_batches, stages, choice).orders()
             if orders is not None:

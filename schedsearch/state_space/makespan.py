@@ -27,13 +27,13 @@ MOST_STATES = 50_000_000
 
 _NEVER = 2**60
 
-_MOST_AT_ONCE = 200_000
+_MAX_AT_ONCE = 200_000
 """States whose followers are made in one go; bounds the memory."""
 
 
 @dataclass(frozen=True)
 class LeastMakespan:
-    """What a search over states has found.
+    """The result of a search over states.
 
     Attributes:
         bound: Ticks that no schedule beats.
@@ -86,7 +86,7 @@ def least_makespan(
     while low <= at_most - apart:
         limit = min(low + step, at_most - apart)
         try:
-            found = _Limited(model, num_micro_batches, limit, budget, rest).run()
+            found = _LimitedSearch(model, num_micro_batches, limit, budget, rest).run()
         except _OutOfBudgetError:
             break
         if found is not None:
@@ -104,7 +104,7 @@ class _OutOfBudgetError(Exception):
 
 @dataclass
 class _Budget:
-    """What a search may still use."""
+    """The time and the states that a search may still use."""
 
     deadline: float
     most_states: int
@@ -171,7 +171,7 @@ class _LeastRest:
 
 
 @dataclass(frozen=True, eq=False)
-class _Kept:
+class _Layer:
     """The states kept at a tick.
 
     Attributes:
@@ -186,7 +186,7 @@ class _Kept:
 
 
 @dataclass(eq=False)
-class _Limited:
+class _LimitedSearch:
     """The search of a schedule that ends by a limit."""
 
     model: Model
@@ -194,7 +194,7 @@ class _Limited:
     limit: int
     budget: _Budget
     rest: _LeastRest
-    kept: list[_Kept] = field(default_factory=list)
+    kept: list[_Layer] = field(default_factory=list)
 
     def run(self) -> list[tuple[int, Counts]] | None:
         """Return ticks and how often each activity has started by then, or None if none ends in time."""
@@ -210,7 +210,7 @@ class _Limited:
             if ended.any():
                 return self._path(tick, states.at(np.flatnonzero(ended)))
             states = transitions.undominated(states, self.budget.look)
-            self.kept.append(_Kept(tick, number, states))
+            self.kept.append(_Layer(tick, number, states))
             for after, following in self._following(transitions, states, tick):
                 numbered = States(following.started, following.left, following.parent + number)
                 pending.setdefault(tick + after, []).append(numbered)
@@ -219,8 +219,8 @@ class _Limited:
 
     def _following(self, transitions: Transitions, states: States, tick: int) -> Iterator[tuple[int, States]]:
         """Yield the states that follow after so many ticks, and can still end by the limit."""
-        for begin in range(0, len(states), _MOST_AT_ONCE):
-            part = states.at(np.arange(begin, min(begin + _MOST_AT_ONCE, len(states))))
+        for begin in range(0, len(states), _MAX_AT_ONCE):
+            part = states.at(np.arange(begin, min(begin + _MAX_AT_ONCE, len(states))))
             following, ticks = transitions.next_states(
                 part, self.num_micro_batches, undominated=True, look=self.budget.look
             )

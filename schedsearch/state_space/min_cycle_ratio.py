@@ -28,7 +28,7 @@ MOST_STATES = 100_000
 _STATES_AT_ONCE = 20_000
 """States that one portion of states may lead to, about: these take a fraction of a second."""
 
-_MOST_AHEAD = 60_000
+_MAX_AHEAD = 60_000
 """How far one activity may run ahead of another; reached only where nothing holds it back."""
 
 
@@ -110,7 +110,7 @@ def _least_period(
     if graph is None:
         return None
     try:
-        ratio, cycle = graph.least_ratio(known - model.apart)
+        ratio, cycle = graph.min_ratio(known - model.apart)
     except OverflowError:
         return None
     cut_out = tuple(block.name for block in (*model.first, *model.last))
@@ -137,7 +137,7 @@ class StateGraph:
     progress: Ints
     components: int
 
-    def least_ratio(self, known: Fraction) -> tuple[Fraction, Fraction | None]:
+    def min_ratio(self, known: Fraction) -> tuple[Fraction, Fraction | None]:
         """Return the least ticks per micro-batch of any cycle, at most `known`, and its micro-batches.
 
         Each round looks for a cycle that is better than the best so far: one whose progress times the best
@@ -170,7 +170,7 @@ def _explore(model: Model, deadline: float, most_states: int) -> StateGraph | No
     """Return all states that can be reached, or None if they are too many."""
     transitions = Transitions(model)
     number: dict[bytes, int] = {}
-    frontier = empty_state(model, _MOST_AHEAD)
+    frontier = empty_state(model, _MAX_AHEAD)
     ids = _numbers(frontier, number)
     edges: list[tuple[Ints, Ints, Ints, Ints]] = []
     at_once = _STATES_AT_ONCE
@@ -181,7 +181,7 @@ def _explore(model: Model, deadline: float, most_states: int) -> StateGraph | No
             part = np.arange(first, min(first + at_once, len(frontier)))
             following, ticks = transitions.next_states(frontier.at(part), None)
             progress = _normalise(model, following)
-            if (following.started >= _MOST_AHEAD).any():
+            if (following.started >= _MAX_AHEAD).any():
                 return None
             size = len(number)
             reached = _numbers(following, number)

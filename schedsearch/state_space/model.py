@@ -14,13 +14,13 @@ from schedsearch.bounds.timeline import Timeline
 
 Ints = NDArray[np.int64]
 
-MOST_TICKS = 2**31
+MAX_TICKS = 2**31
 """Ticks of a block from which on the sums over states might not fit 64 bits; other bounds are used then."""
 
 
 @dataclass(frozen=True)
 class Activity:
-    """What runs: a block, or a transfer, which needs no device and starts by itself.
+    """A block, or a transfer, which needs no device and starts by itself.
 
     Attributes:
         name: The block's; of a transfer, who sends to whom.
@@ -129,7 +129,7 @@ def model_of(placement: Placement) -> Model | None:
     """Return a placement's model, or None where it has what states do not express.
 
     Optimizer blocks are left out. A transfer is expressed where it takes no longer than the block that
-    sends, so that there is never a second one on its way; a block where it takes less than `MOST_TICKS`.
+    sends, so that there is never a second one on its way; a block where it takes less than `MAX_TICKS`.
 
     Blocks on all devices that neither allocate nor release memory, and wait for nothing but such blocks, can
     all run first, if there are no transfers: cut the intervals in which they run out of a schedule, and put
@@ -139,7 +139,7 @@ def model_of(placement: Placement) -> Model | None:
     placement = placement.per_micro_batch
     if any(ticks > placement.by_name[source].time for source, _, ticks in placement.transfer):
         return None
-    if any(block.time >= MOST_TICKS for block in placement.blocks):
+    if any(block.time >= MAX_TICKS for block in placement.blocks):
         return None
     order = placement.topological_order
     first = _apart(placement, order, lambda block: block.after)

@@ -24,7 +24,7 @@ Marks = NDArray[np.bool_]
 Look = Callable[[int], None]
 """Told the number of states at hand; raises an error where these are too many or take too long."""
 
-_MOST_RIVALS = 500
+_MAX_RIVALS = 500
 """Best states of a group with which each other one is compared; more would find little more to drop."""
 
 
@@ -77,7 +77,7 @@ def joined(several: list[States]) -> States:
 
 
 class Transitions:
-    """What may follow a state, in a model.
+    """The states that may follow a state, in a model.
 
     Every start can be put off or brought forward to a tick at which something ends: on a device, memory
     changes only when something starts there, so a block that starts as soon as its inputs and devices are
@@ -243,7 +243,7 @@ class Transitions:
         rank = np.arange(len(order)) - group_begin  # in its group; 0 is the best
         kept = np.ones(len(order), dtype=bool)
         undecided = np.arange(len(order))  # kept so far, and worse in rank than all rivals so far
-        for rival_rank in range(min(int(rank.max(initial=0)), _MOST_RIVALS)):
+        for rival_rank in range(min(int(rank.max(initial=0)), _MAX_RIVALS)):
             look(0)
             undecided = undecided[(rank[undecided] > rival_rank) & kept[undecided]]
             if not len(undecided):

@@ -1,4 +1,4 @@
-"""What Tessel's two searches check of their arguments, and say when there is no schedule."""
+"""Checks of the arguments of Tessel's two searches, and their words when there is no schedule."""
 
 from __future__ import annotations
 

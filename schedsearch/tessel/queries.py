@@ -245,7 +245,7 @@ class PhaseQuery(Query):
 
 @dataclass(frozen=True)
 class Least:
-    """What a binary search found.
+    """The result of a binary search.
 
     Attributes:
         starts: Start of each block in ticks; None when none was found.

@@ -97,8 +97,8 @@ def _minimise(
 
 def _verdict(least: Least, schedule: Schedule | None, bound: int, interrupted: bool) -> tuple[Status, str]:
     if schedule is not None:
-        is_least = schedule.makespan <= bound and not interrupted
-        return Status.OPTIMAL if is_least else Status.FEASIBLE, ""
+        is_minimal = schedule.makespan <= bound and not interrupted
+        return Status.OPTIMAL if is_minimal else Status.FEASIBLE, ""
     if least.decided:
         return Status.INFEASIBLE, DOES_NOT_FIT
     return Status.UNKNOWN, OUT_OF_TIME

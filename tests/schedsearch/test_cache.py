@@ -16,12 +16,12 @@ import pytest
 from places import ROOT
 
 from placements.shapes import v_shape
-from schedsearch import cache
 from schedsearch.baselines import HAND_MADE
-from schedsearch.cache import cached_search, remembered
-from schedsearch.methods import SearchRequest
 from schedsearch.modulo.result import EndedBy, SearchResult, Status
 from schedsearch.schedule import Schedule
+from schedsearch.searches import cache
+from schedsearch.searches.cache import cached_search, remembered
+from schedsearch.searches.methods import SearchRequest
 
 REQUEST = SearchRequest(v_shape(2).with_memory(2), 3, objectives=("period",), time_limit_s=5.0)
 
@@ -101,7 +101,7 @@ def imports_of(path: Path) -> set[Path]:
 
 def test_the_code_of_a_search_is_part_of_the_question_and_no_later_room_is() -> None:
     reached: set[Path] = set()
-    open_files = {ROOT / "schedsearch/methods.py", ROOT / "placements/pieces.py"}
+    open_files = {ROOT / "schedsearch/searches/methods.py", ROOT / "placements/pieces.py"}
     while open_files:
         reached |= open_files
         open_files = {file for each in open_files for file in imports_of(each)} - reached

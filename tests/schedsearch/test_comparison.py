@@ -9,9 +9,10 @@ import pytest
 
 from placements.stages.stage_chain import StageChain, place
 from placements.stages.stage_file import stages_from_dict
-from schedsearch.comparison import DOES_NOT_FIT, NEEDS, NOT_APPLICABLE, Comparison, compare
-from schedsearch.methods import SearchRequest, find
+from schedsearch.baselines import NEEDS
+from schedsearch.comparison import DOES_NOT_FIT, NOT_APPLICABLE, Comparison, compare
 from schedsearch.modulo.result import EndedBy, SearchError, SearchResult
+from schedsearch.searches.methods import SearchRequest, find
 from schedsearch.validate import validate
 
 QUICK = {"time_limit_s": 4}

@@ -15,9 +15,9 @@ from placements import Block, Kind, Placement
 from placements.files import write_json
 from placements.shapes import m_shape, v_shape
 from schedsearch.bounds.memory_need import CapacityError
-from schedsearch.methods import METHODS, SearchRequest, find
 from schedsearch.modulo.result import Progress, SearchError, Status
 from schedsearch.schedule_file import read_schedule, schedule_to_dict
+from schedsearch.searches.methods import METHODS, SearchRequest, find
 from schedsearch.validate import validate
 
 

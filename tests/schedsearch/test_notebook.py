@@ -19,7 +19,7 @@ from placements.hardware import GPUS, modelled_profile
 from placements.shapes import k_shape, v_shape
 from schedsearch.energy import Frontier
 from schedsearch.figures.canvas import Figure
-from schedsearch.methods import SearchRequest, find
+from schedsearch.searches.methods import SearchRequest, find
 
 
 def test_every_name_of_the_front_door_is_there() -> None:

@@ -22,7 +22,7 @@ from experiments.reproductions.perseus.workloads import (
 from placements.hardware import GPUS
 from placements.shapes import v_shape
 from schedsearch.energy import FrequencyPlan, compute_frontier, simulate
-from schedsearch.figures.power import PoweredTimeline, draw_power
+from schedsearch.figures.comparison import TimedBlocks, draw_power
 
 NUM_MICRO_BATCHES = 6
 NUM_STAGES = 4
@@ -65,7 +65,7 @@ def _block_rows(case: str, when: str, costs: Costed, plan: FrequencyPlan) -> Ite
             yield Row(case, f"{when}, {block} of micro-batch {number}", metric, value)
 
 
-def timeline_of(rows: Sequence[Row], case: str, when: str) -> PoweredTimeline:
+def timeline_of(rows: Sequence[Row], case: str, when: str) -> TimedBlocks:
     """Return the blocks of a case, at the highest clocks or with the plan."""
     found: dict[str, dict[tuple[str, int], float]] = {START: {}, TIME: {}, POWER: {}}
     for row in rows:
@@ -73,7 +73,7 @@ def timeline_of(rows: Sequence[Row], case: str, when: str) -> PoweredTimeline:
         if (row.case, head) == (case, when) and row.metric in found and row.ours is not None:
             name, _, number = block.partition(" of micro-batch ")
             found[row.metric][name, int(number)] = row.ours
-    return PoweredTimeline(v_shape(NUM_STAGES), found[START], found[TIME], found[POWER])
+    return TimedBlocks(v_shape(NUM_STAGES), found[START], found[TIME], found[POWER])
 
 
 def _value(rows: Sequence[Row], case: str, when: str, metric: str) -> float:

@@ -16,7 +16,7 @@ from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import Demand, FloatArray, IntArray
 from schedsearch.cluster.estimator.completion import Settings
 from schedsearch.cluster.estimator.pairs import estimate_pairs, with_measurement
-from schedsearch.cluster.gpu_cluster import ClusterError
+from schedsearch.cluster.gpu_cluster import ClusterError, require
 from schedsearch.cluster.policies.policy import Policy
 from schedsearch.cluster.throughputs import Throughputs
 
@@ -26,7 +26,7 @@ _RUN = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """What was measured before any job of a simulation came.
+    """Throughputs that were measured before any job of a simulation came.
 
     Attributes:
         measured: All types alone, and some pairs.
@@ -49,12 +49,9 @@ def profiled(throughputs: Throughputs, reference_share: float, beside: int, seed
     Raises:
         ClusterError: A number is out of its range, or there are no pairs.
     """
-    if not 0 < reference_share <= 1:
-        raise ClusterError(
-            f"reference_share: {reference_share!r} is not above 0 and at most 1; give a share of the types"
-        )
-    if beside < 1:
-        raise ClusterError(f"profiled: {beside!r} is not 1 or more; give a number of reference types")
+    wanted = "above 0 and at most 1; give a share of the types"
+    require(0 < reference_share <= 1, "reference_share", reference_share, wanted)
+    require(beside >= 1, "profiled", beside, "1 or more; give a number of reference types")
     if not throughputs.pairs:
         raise ClusterError("reference_share: the throughputs have no pairs; leave it out, or give pairs")
     random = Random(seed)

@@ -1,4 +1,4 @@
-"""What types of jobs do beside reference jobs, as shares of what each does alone: a row for each type.
+"""Throughputs of types of jobs beside reference jobs, as shares of those alone: a row for each type.
 
 Columns are, for each GPU type and reference job, the share that the type keeps of its own throughput, and the
 share that it leaves to the reference job.

@@ -42,7 +42,7 @@ class PairEstimate:
 
 
 @dataclass(frozen=True, eq=False)
-class _Completed:
+class _Completion:
     """Fingerprints without gaps.
 
     Attributes:
@@ -128,13 +128,13 @@ def _chosen(found: Fingerprints, seed: int) -> tuple[Settings, Settings]:
     return chosen_settings(fits, seed), chosen_settings(shares, seed)
 
 
-def _completed(found: Fingerprints, of_fits: Settings, of_shares: Settings) -> _Completed:
+def _completed(found: Fingerprints, of_fits: Settings, of_shares: Settings) -> _Completion:
     fits, shares = _matrices(found)
     can_share = complete(fits, of_fits.rank, of_fits.regularization) >= FITS
     all_shares = np.clip(complete(shares, of_shares.rank, of_shares.regularization), 0.0, 1.0)
     both = np.where(can_share, all_shares, 0.0).reshape(found.shares.shape)
     both[(both == 0).any(axis=-1)] = 0.0
-    return _Completed(found, both, _nearest(found, both))
+    return _Completion(found, both, _nearest(found, both))
 
 
 def _nearest(found: Fingerprints, shares: FloatArray) -> list[int]:
@@ -150,7 +150,7 @@ def _nearest(found: Fingerprints, shares: FloatArray) -> list[int]:
 
 
 def _estimates(
-    measured: Throughputs, completed: _Completed
+    measured: Throughputs, completed: _Completion
 ) -> Iterator[tuple[tuple[str, str, int], str, tuple[float, float]]]:
     """Yield all pairs of types with their estimated throughputs on each GPU type."""
     found, gpus = completed.of, completed.of.scale_factor
@@ -164,7 +164,7 @@ def _estimates(
             yield (one, other, gpus), gpu_type, rates if all(rates) else (0.0, 0.0)
 
 
-def _shares_of(completed: _Completed, one: str, other: str, gpu_type: int) -> tuple[float, float]:
+def _shares_of(completed: _Completion, one: str, other: str, gpu_type: int) -> tuple[float, float]:
     """Return what both keep; of two new types each keeps what it keeps beside the other's nearest."""
     found, shares = completed.of, completed.shares
     row, other_row = found.row[one], found.row[other]

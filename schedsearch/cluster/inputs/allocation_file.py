@@ -1,4 +1,4 @@
-"""What a policy decided, as JSON: shares by the names of jobs and types, and what follows from them."""
+"""A policy's decision as JSON: shares by the names of jobs and types, and what follows from them."""
 
 from __future__ import annotations
 
@@ -8,32 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from placements.files import write_json
-from schedsearch.cluster.allocation import Allocation
-from schedsearch.cluster.demand import NOBODY
+from schedsearch.cluster.allocation import Allocation, UsedConfiguration
 
 SMALLEST = 1e-12
 """Shares up to this are the solver's rounding, and are written as none."""
-
-
-@dataclass(frozen=True)
-class UsedConfiguration:
-    """A configuration that gets time.
-
-    Attributes:
-        jobs: Names of the one, or of both, that run in it.
-        gpu_type: Of the cluster.
-        gpus: How many it takes.
-        clock_mhz: 0 where it is not set.
-        steps_per_s: Of each of the jobs while it runs.
-        share: Of the time.
-    """
-
-    jobs: tuple[str, ...]
-    gpu_type: str
-    gpus: int
-    clock_mhz: int
-    steps_per_s: tuple[float, ...]
-    share: float
 
 
 @dataclass(frozen=True)
@@ -66,7 +44,7 @@ class DecidedAllocation:
     def of(cls, allocation: Allocation, policy: str, objective_is: str) -> DecidedAllocation:
         """Return what is written of an allocation."""
         names = [active.name for active in allocation.demand.jobs]
-        used = _used(allocation, names)
+        used = allocation.used(SMALLEST)
         shares = {name: dict.fromkeys(allocation.demand.cluster.gpu_types, 0.0) for name in names}
         for one in used:
             if len(one.jobs) == 1:
@@ -82,22 +60,6 @@ class DecidedAllocation:
             allocation.power_w,
             used,
         )
-
-
-def _used(allocation: Allocation, names: list[str]) -> tuple[UsedConfiguration, ...]:
-    found = allocation.demand.configurations
-    return tuple(
-        UsedConfiguration(
-            tuple(names[job] for job in found.jobs[index].tolist() if job != NOBODY),
-            allocation.demand.cluster.gpu_types[found.gpu_type[index]],
-            int(found.gpus[index]),
-            int(found.clock_mhz[index]),
-            tuple(found.steps_per_s[index, found.jobs[index] != NOBODY].tolist()),
-            share,
-        )
-        for index, share in enumerate(allocation.shares.tolist())
-        if share > SMALLEST
-    )
 
 
 def write_allocation(path: str | Path, decided: DecidedAllocation) -> Path:

@@ -31,7 +31,7 @@ name), steps, steps_left (else all), scale_factor (else 1), weight (else 1), arr
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,7 +40,7 @@ from schedsearch.cluster.demand import Demand
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.inputs.decision_fields import fields_of, nearest
 from schedsearch.cluster.inputs.decision_throughputs import Names, demand_of
-from schedsearch.cluster.inputs.table import MOST
+from schedsearch.cluster.inputs.table import above_0, at_least_0
 from schedsearch.cluster.jobs import ActiveJob, Job
 
 _FILE: Mapping[str, Sequence[str]] = {
@@ -74,12 +74,12 @@ _JOB: Mapping[str, Sequence[str]] = {
 
 _ENTITY: Mapping[str, Sequence[str]] = {"weight": ("priority_weight",), "policy": ("inside",)}
 
-_TIME = ("a time in seconds", "give 0 or more")
+_TIME = "a time in seconds"
 
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """What a decision file asks.
+    """The question of a decision file.
 
     Attributes:
         demand: With pairs, where the file has some.
@@ -113,7 +113,7 @@ def _decision(data: Field, folder: Path) -> Decision:
             raise ClusterError(f"lacks the field {name!r}; add it")
     cluster = _cluster(top)
     described = _described(top["jobs"])
-    now_s = top["now_s"].number(*_TIME, 0, MOST) if "now_s" in top else None
+    now_s = at_least_0(top["now_s"], _TIME) if "now_s" in top else None
     jobs = [_active(name, fields, cluster, now_s) for name, fields in described]
     entities = _entities(top["entities"]) if "entities" in top else {}
     _check_entities(jobs, described, entities)
@@ -132,7 +132,7 @@ def _decision(data: Field, folder: Path) -> Decision:
 
 
 def _above_0(cell: Field, unit: str) -> float:
-    return float(cell.number(f"a number of {unit}", "give more than 0", math.ulp(0), MOST))
+    return above_0(cell, f"a number of {unit}")
 
 
 def _cluster(top: Mapping[str, Field]) -> GpuCluster:
@@ -144,7 +144,7 @@ def _cluster(top: Mapping[str, Field]) -> GpuCluster:
     servers = _by_type(top, "gpus_per_server", counts)
     return GpuCluster(
         counts,
-        {name: float(cell.number("a price", "give 0 or more", 0, MOST)) for name, cell in prices.items()},
+        {name: at_least_0(cell, "a price") for name, cell in prices.items()},
         {name: cell.whole("a number of GPUs", "give 1 or more", 1) for name, cell in servers.items()},
         _above_0(top["power_cap_w"], "W") if "power_cap_w" in top else math.inf,
     )
@@ -200,15 +200,14 @@ def _listed(place: int, cell: Field) -> tuple[str, dict[str, Field]]:
 
 
 def _active(name: str, fields: Mapping[str, Field], cluster: GpuCluster, now_s: float | None) -> ActiveJob:
-    def number(field_name: str, default: float, wanted: str = _TIME[0], least: float = 0.0) -> float:
-        remedy = "give 0 or more" if least == 0 else "give more than 0"
-        if field_name not in fields or fields[field_name].value is None:
-            return default
-        return float(fields[field_name].number(wanted, remedy, least, MOST))
+    def number(
+        key: str, default: float, wanted: str = _TIME, read: Callable[[Field, str], float] = at_least_0
+    ) -> float:
+        is_there = key in fields and fields[key].value is not None
+        return read(fields[key], wanted) if is_there else default
 
-    least = math.ulp(0)
-    steps_left = number("steps_left", 0.0, "a number of steps", least)
-    steps = number("steps", steps_left or 1.0, "a number of steps", least)
+    steps_left = number("steps_left", 0.0, "a number of steps", above_0)
+    steps = number("steps", steps_left or 1.0, "a number of steps", above_0)
     if steps_left > steps:
         raise fields["steps_left"].wrong(f"at most the job's {steps:g} steps", "correct one of them")
     arrival_s = number("arrival_s", 0.0)
@@ -220,9 +219,9 @@ def _active(name: str, fields: Mapping[str, Field], cluster: GpuCluster, now_s: 
         fields["type"].text("a type of job") if "type" in fields else name,
         steps,
         _scale_factor(fields, cluster),
-        number("weight", 1.0, "a weight", least),
+        number("weight", 1.0, "a weight", above_0),
         arrival_s,
-        number("slo_s", math.inf, "a time after the arrival in seconds", least),
+        number("slo_s", math.inf, "a time after the arrival in seconds", above_0),
         _entity(fields),
     )
     if job.slo_s <= waited_s:

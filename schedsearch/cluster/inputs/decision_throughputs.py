@@ -11,7 +11,7 @@ from placements.plain_data import Field
 from schedsearch.cluster.demand import Configuration, Demand
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.inputs.decision_fields import fields_of, nearest
-from schedsearch.cluster.inputs.table import MOST
+from schedsearch.cluster.inputs.table import at_least_0, count_of_gpus
 from schedsearch.cluster.inputs.throughput_file import (
     gavel_throughputs,
     rate_of,
@@ -29,7 +29,7 @@ _POINT: Mapping[str, Sequence[str]] = {
 }
 
 _Cells = list[tuple[str, Field]]
-"""What a file says of a job or a pair, by GPU type."""
+"""Entries of a file about a job or a pair, by GPU type."""
 
 
 @dataclass(frozen=True)
@@ -242,16 +242,10 @@ def _configuration(place: int, job: Job, gpu_type: str, point: Field) -> Configu
     fields = fields_of(point, _POINT)
     if "steps_per_s" not in fields:
         raise point.wrong("a throughput", "add steps_per_s")
-    power = (
-        fields["power_w"].number("a power in W", "give 0 or more", 0, MOST) if "power_w" in fields else 0.0
-    )
+    power = at_least_0(fields["power_w"], "a power in W") if "power_w" in fields else 0.0
     clock = fields["clock_mhz"].whole("a clock in MHz", "give 0 or more", 0) if "clock_mhz" in fields else 0
-    gpus = (
-        fields["gpus"].whole("a number of GPUs", "give 1 or more", 1)
-        if "gpus" in fields
-        else job.scale_factor
-    )
-    return Configuration((place,), gpu_type, gpus, (rate_of(fields["steps_per_s"]),), float(power), clock)
+    gpus = count_of_gpus(fields["gpus"]) if "gpus" in fields else job.scale_factor
+    return Configuration((place,), gpu_type, gpus, (rate_of(fields["steps_per_s"]),), power, clock)
 
 
 def _pairs(names: Names, pairs: Field) -> Iterator[Configuration]:

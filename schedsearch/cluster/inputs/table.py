@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +14,23 @@ from typing import Any
 from placements.plain_data import Field
 from schedsearch.cluster.gpu_cluster import ClusterError
 
-MOST = sys.float_info.max
-"""The highest finite number: readers of numbers give it as the limit, so that infinity is rejected."""
+_MAX = sys.float_info.max
+"""The highest finite number: the limit of all numbers, so that infinity is rejected."""
+
+
+def at_least_0(cell: Field, wanted: str, remedy: str = "give 0 or more") -> float:
+    """Return a finite number of 0 or more."""
+    return float(cell.number(wanted, remedy, 0, _MAX))
+
+
+def above_0(cell: Field, wanted: str, remedy: str = "give more than 0") -> float:
+    """Return a finite number above 0."""
+    return float(cell.number(wanted, remedy, math.ulp(0), _MAX))
+
+
+def count_of_gpus(cell: Field) -> int:
+    """Return a number of GPUs, 1 or more."""
+    return cell.whole("a number of GPUs", "give 1 or more", min=1)
 
 
 @dataclass(frozen=True)

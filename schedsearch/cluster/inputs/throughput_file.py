@@ -24,7 +24,7 @@ from typing import Any
 
 from placements.plain_data import Field, in_file, json_file
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.inputs.table import MOST, Row, read_text, rows_of
+from schedsearch.cluster.inputs.table import Row, at_least_0, count_of_gpus, read_text, rows_of
 from schedsearch.cluster.throughputs import OperatingPoint, Throughputs
 
 REQUIRED = ("job_type", "scale_factor", "gpu_type", "steps_per_s")
@@ -34,7 +34,7 @@ ALONE = "null"
 """The key in Gavel's form of the throughput of a job alone."""
 
 UNCONSOLIDATED = "_unconsolidated"
-"""End of the names of Gavel's GPU types whose GPUs are on several servers."""
+"""End of the names of Gavel's GPU types whose GPUs are on several servers; these are left out."""
 
 _WANTED = "Gavel's JSON or a CSV table of throughputs"
 
@@ -42,30 +42,26 @@ _Alone = dict[tuple[str, int], dict[str, tuple[OperatingPoint, ...]]]
 _Pairs = dict[tuple[str, str, int], dict[str, tuple[float, float]]]
 
 
-def read_throughputs(path: str | Path, *, unconsolidated: bool = False) -> Throughputs:
+def read_throughputs(path: str | Path) -> Throughputs:
     """Return the throughputs of a file: Gavel's JSON where its name ends so, else a CSV table.
-
-    Args:
-        path: The file.
-        unconsolidated: Keep Gavel's GPU types for jobs spread over servers too, under names of their own.
 
     Raises:
         ClusterError: The file cannot be read or is wrong.
     """
     if Path(path).suffix == ".json":
         with json_file(path, _WANTED, ClusterError) as data:
-            return gavel_throughputs(data, unconsolidated=unconsolidated)
+            return gavel_throughputs(data)
     with in_file(path, ClusterError):
         return _table(rows_of(read_text(path, _WANTED), REQUIRED, OPTIONAL))
 
 
-def gavel_throughputs(data: Field, *, unconsolidated: bool = False) -> Throughputs:
+def gavel_throughputs(data: Field) -> Throughputs:
     """Return the throughputs of plain data in Gavel's form; see `read_throughputs`."""
     alone: _Alone = {}
     pairs: _Pairs = {}
     types: dict[str, tuple[str, int]] = {}  # keys repeat some thousand times
     for gpu_type in data.mapping("throughputs by GPU type", _WANTED):
-        if gpu_type.endswith(UNCONSOLIDATED) and not unconsolidated:
+        if gpu_type.endswith(UNCONSOLIDATED):
             continue
         for key, row in _fields(data[gpu_type]):
             job_type, scale_factor = _typed(key, row, types)
@@ -119,7 +115,7 @@ def _parsed_type(key: str, field: Field) -> tuple[str, int]:
 
 def rate_of(cell: Field) -> float:
     """Return a throughput, in steps/s."""
-    return float(cell.number("a throughput in steps/s", "give a finite number of 0 or more", 0, MOST))
+    return at_least_0(cell, "a throughput in steps/s", "give a finite number of 0 or more")
 
 
 def rates_of_two(cell: Field) -> tuple[float, float]:
@@ -136,7 +132,7 @@ def _table(rows: list[Row]) -> Throughputs:
     pairs: _Pairs = {}
     for row in rows:
         job_type, gpu_type = row.text("job_type"), row.text("gpu_type")
-        scale_factor = row["scale_factor"].whole("a number of GPUs", "give 1 or more", min=1)
+        scale_factor = count_of_gpus(row["scale_factor"])
         rate = rate_of(row["steps_per_s"])
         if "other_job_type" in row:
             _add_pair(pairs, row, (job_type, row.text("other_job_type"), scale_factor), gpu_type, rate)
@@ -155,7 +151,7 @@ def _table(rows: list[Row]) -> Throughputs:
 def _point(row: Row, rate: float) -> OperatingPoint:
     if "other_steps_per_s" in row:
         raise row.wrong("has other_steps_per_s but no other_job_type; name it or leave both empty")
-    power_w = row["power_w"].number("a power in W", "give 0 or more", 0, MOST) if "power_w" in row else 0.0
+    power_w = at_least_0(row["power_w"], "a power in W") if "power_w" in row else 0.0
     clock = row["clock_mhz"].whole("a clock in MHz", "give 0 or more", min=0) if "clock_mhz" in row else 0
     return OperatingPoint(rate, power_w, clock)
 

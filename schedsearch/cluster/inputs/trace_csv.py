@@ -33,7 +33,7 @@ from datetime import UTC, datetime
 
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.inputs.submission import Submission
-from schedsearch.cluster.inputs.table import MOST, Row, rows_of
+from schedsearch.cluster.inputs.table import Row, above_0, at_least_0, rows_of
 
 NAME = ("name", "jobid", "job_id", "job_name")
 SUBMITTED = ("submitted_time", "submit_time", "start_time")
@@ -132,32 +132,30 @@ def _text(row: Row, columns: Sequence[str]) -> str:
 
 def _number(row: Row, columns: Sequence[str], wanted: str, default: float) -> float:
     column = _first(row, columns)
-    return row[column].number(wanted, "give more than 0", math.ulp(0), MOST) if column else default
+    return above_0(row[column], wanted) if column else default
 
 
 def _gpus(row: Row) -> float:
     """Return the GPUs of a row, of which there may be parts."""
     column = _first(row, GPUS)
     if column:
-        return row[column].number("a number of GPUs", "give 0 or more", 0, MOST)
+        return at_least_0(row[column], "a number of GPUs")
     if "plan_gpu" not in row:
         return 0.0
-    instances = (
-        row["inst_num"].number("a number of instances", "give 0 or more", 0, MOST) if "inst_num" in row else 1
-    )
-    return instances * row["plan_gpu"].number("GPUs in percent", "give 0 or more", 0, MOST) / 100
+    instances = at_least_0(row["inst_num"], "a number of instances") if "inst_num" in row else 1
+    return instances * at_least_0(row["plan_gpu"], "GPUs in percent") / 100
 
 
 def _arrival_s(row: Row, column: str) -> float:
     if column == "arrival_s":
-        return row[column].number("an arrival in seconds", "give 0 or more", 0, MOST)
+        return at_least_0(row[column], "an arrival in seconds")
     return _time_s(row, column)
 
 
 def _duration_s(row: Row) -> float:
     column = _first(row, DURATION)
     if column:
-        return row[column].number("a duration in seconds", "give 0 or more", 0, MOST)
+        return at_least_0(row[column], "a duration in seconds")
     if "end_time" not in row or "start_time" not in row:
         return 0.0
     duration_s = _time_s(row, "end_time") - _time_s(row, "start_time")
@@ -171,7 +169,7 @@ def _time_s(row: Row, column: str) -> float:
     cell = row[column]
     remedy = "give seconds of 0 or more, or a date as 2017-10-07 01:11:39"
     if not isinstance(cell.value, str):
-        return cell.number("a time", remedy, 0, MOST)
+        return at_least_0(cell, "a time", remedy)
     try:
         date = datetime.fromisoformat(cell.value)
     except ValueError:

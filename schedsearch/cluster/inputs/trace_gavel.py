@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.inputs.submission import Submission
-from schedsearch.cluster.inputs.table import MOST, Row
+from schedsearch.cluster.inputs.table import Row, above_0, at_least_0, count_of_gpus
 
 PHYSICAL = (
     "job type",
@@ -67,10 +67,10 @@ def _submission(name: str, row: Row) -> Submission:
     return Submission(
         row.line,
         name,
-        row["arrival"].number("an arrival in seconds", "give 0 or more", 0, MOST),
-        row["scale factor"].whole("a number of GPUs", "give 1 or more", min=1),
+        at_least_0(row["arrival"], "an arrival in seconds"),
+        count_of_gpus(row["scale factor"]),
         row.text("job type"),
-        row["total steps"].number("a number of steps", "give more than 0", math.ulp(0), MOST),
+        above_0(row["total steps"], "a number of steps"),
         weight=_weight(row),
         slo_factor=_slo_factor(row),
     )
@@ -79,7 +79,7 @@ def _submission(name: str, row: Row) -> Submission:
 def _weight(row: Row) -> float:
     if "priority weight" not in row:
         return 1.0
-    return row["priority weight"].number("a weight", "give more than 0", math.ulp(0), MOST)
+    return above_0(row["priority weight"], "a weight")
 
 
 def _slo_factor(row: Row) -> float:
@@ -87,4 +87,4 @@ def _slo_factor(row: Row) -> float:
     if "SLO" not in row or row["SLO"].value == NO_SLO:
         return math.inf
     wanted = "an SLO that can be met, a multiple of the job's duration"
-    return row["SLO"].number(wanted, f"give more than 0, or {NO_SLO} for none", math.ulp(0), MOST)
+    return above_0(row["SLO"], wanted, f"give more than 0, or {NO_SLO} for none")

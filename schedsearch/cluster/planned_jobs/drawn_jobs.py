@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
+from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster, require
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.throughputs import Throughputs
 
 
 @dataclass(frozen=True)
 class DrawOptions:
-    """What is drawn.
+    """Options of the jobs that are drawn.
 
     Attributes:
         seed: Of all draws.
@@ -55,8 +55,7 @@ class DrawOptions:
                 0 < self.slo_factors[0] <= self.slo_factors[1] < math.inf,
             ),
         ):
-            if not is_right:
-                raise ClusterError(f"trace.{name}: {getattr(self, name)!r} is not {wanted}; correct it")
+            require(is_right, f"trace.{name}", getattr(self, name), f"{wanted}; correct it")
 
 
 def drawn_jobs(table: Throughputs, cluster: GpuCluster, options: DrawOptions) -> tuple[Job, ...]:

@@ -1,4 +1,4 @@
-"""What a simulated cluster draws over time, idle GPUs included, and what that costs by a signal.
+"""The power of a simulated cluster over time, idle GPUs included, and its cost by a signal.
 
 Read from the rounds that a simulation recorded, apart from its own sums, so that the two check each other.
 """

@@ -8,26 +8,21 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from placements.cluster import ClusterError as GpusError
 from placements.cluster import read_cluster
-from placements.files import read_json, write_json
 from placements.hardware import GPUS, modelled_profile
-from placements.plain_data import Field, in_file
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.parallel_plan import PlanError
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.energy import EnergyError, Frontier, compute_frontier
+from schedsearch.energy import Frontier, compute_frontier
 from schedsearch.planning.planner import plan
-
-SCHEMA_VERSION = 1
-"""Version of the file form."""
+from schedsearch.searches.cache import remembered
 
 
 @dataclass(frozen=True)
-class PlannedOn:
-    """What is planned.
+class PlanRequest:
+    """A model, and the GPUs that it is planned for.
 
     Attributes:
         model: A name of `placements.models.zoo`.
@@ -48,7 +43,7 @@ class PlannedOn:
 
 @dataclass(frozen=True)
 class PlannedFrontier:
-    """What came of it.
+    """The best plan, and the frontier of its schedule.
 
     Attributes:
         asked: What was planned.
@@ -58,25 +53,14 @@ class PlannedFrontier:
         reason: Why it does not fit; "" where it does.
     """
 
-    asked: PlannedOn
+    asked: PlanRequest
     plan: str = ""
     status: str = ""
     frontier: Frontier | None = None
     reason: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the file form as plain data."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "asked": asdict(self.asked),
-            "plan": self.plan,
-            "status": self.status,
-            "reason": self.reason,
-            "frontier": None if self.frontier is None else self.frontier.to_dict(),
-        }
 
-
-def planned_frontier(asked: PlannedOn) -> PlannedFrontier:
+def planned_frontier(asked: PlanRequest) -> PlannedFrontier:
     """Plan a model on GPUs, search schedules for the best plans, and compute the frontier of the best.
 
     Raises:
@@ -107,30 +91,18 @@ def planned_frontier(asked: PlannedOn) -> PlannedFrontier:
     return PlannedFrontier(asked, best.name, str(ranked.status), frontier)
 
 
-def kept_frontier(asked: PlannedOn, directory: Path) -> PlannedFrontier:
-    """Return what was planned before, from its file in a directory, or plan it and write that file.
+def kept_frontier(asked: PlanRequest, directory: Path) -> PlannedFrontier:
+    """Return what was planned before, as it is kept in a directory, or plan it and keep it there.
 
     Raises:
-        ClusterError: See `planned_frontier`; or a file is wrong, or of other options under the same name.
-        PlacementError: See `planned_frontier`.
+        ClusterError: See `planned_frontier`.
+        PlacementError: Likewise.
     """
-    path = directory / f"{asked.model}_{asked.gpu_type}_{asked.gpus}_{asked.batch}.json"
-    if not path.exists():
-        found = planned_frontier(asked)
-        directory.mkdir(parents=True, exist_ok=True)
-        write_json(path, found.to_dict())
-        return found
-    data = read_json(path, "a planned frontier", ClusterError)
-    with in_file(path, ClusterError), in_file(path, EnergyError):
-        return _from_dict(data, asked)
-
-
-def _from_dict(data: object, asked: PlannedOn) -> PlannedFrontier:
-    top = Field(data, "planned frontier", ClusterError, is_root=True)
-    top.version(SCHEMA_VERSION)
-    if top["asked"].value != asdict(asked):
-        raise ClusterError("asked: was planned with other options; remove the file, or choose another folder")
-    frontier = top["frontier"].value
-    plan, status, reason = (str(top[name].value) for name in ("plan", "status", "reason"))
-    found = None if frontier is None else Frontier.from_dict(frontier)
-    return PlannedFrontier(asked, plan, status, found, reason)
+    found, _ = remembered(
+        directory,
+        {"what": "planned frontier", **asdict(asked)},
+        lambda: planned_frontier(asked),
+        is_worth_keeping=lambda _: True,
+        is_answer=lambda found: isinstance(found, PlannedFrontier) and found.asked == asked,
+    )
+    return found

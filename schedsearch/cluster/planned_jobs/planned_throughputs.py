@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.planned_jobs.frontier_points import frontier_points, operating_point
-from schedsearch.cluster.planned_jobs.planned_frontier import PlannedFrontier, PlannedOn
+from schedsearch.cluster.planned_jobs.planned_frontier import PlannedFrontier, PlanRequest
 from schedsearch.cluster.throughputs import OperatingPoint, Throughputs
 
 Points = dict[tuple[str, int], dict[str, tuple[OperatingPoint, ...]]]
@@ -31,8 +31,8 @@ class PlannedThroughputs:
 
     throughputs: Throughputs
     highest_clocks: Throughputs
-    losses: Mapping[PlannedOn, float]
-    left_out: Mapping[PlannedOn, str]
+    losses: Mapping[PlanRequest, float]
+    left_out: Mapping[PlanRequest, str]
 
     def counts(self, model: str) -> tuple[int, ...]:
         """Return the numbers of GPUs of one type on which a model runs, ascending."""
@@ -55,8 +55,8 @@ def planned_throughputs(
     """
     alone: Points = defaultdict(dict)
     highest: Points = defaultdict(dict)
-    losses: dict[PlannedOn, float] = {}
-    left_out: dict[PlannedOn, str] = {}
+    losses: dict[PlanRequest, float] = {}
+    left_out: dict[PlanRequest, str] = {}
     batches: dict[str, int] = {}
     for one in found:
         asked = one.asked

@@ -17,21 +17,21 @@ from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.planned_jobs.energy_over_time import EnergyOverTime
 from schedsearch.cluster.planned_jobs.planned_throughputs import PlannedThroughputs
-from schedsearch.cluster.policies.energy import LeastCost, LeastEnergy
 from schedsearch.cluster.policies.policy import Policy
-from schedsearch.cluster.policies.shifting import LeastSignalCost
+from schedsearch.cluster.policies.spending.energy import LeastCost, LeastEnergy
+from schedsearch.cluster.policies.spending.shifting import LeastSignalCost
 from schedsearch.cluster.policies.water_filling import WaterFilling
 from schedsearch.cluster.simulator.options import SimulationOptions
 from schedsearch.cluster.simulator.outcome import Outcome
-from schedsearch.cluster.simulator.outcome_file import read_outcome, write_outcome
 from schedsearch.cluster.simulator.simulation import simulate
 from schedsearch.energy import Interval
+from schedsearch.searches.cache import remembered
 from schedsearch.solver.interrupts import INTERRUPTS
 
 
 @dataclass(frozen=True)
 class StudyOptions:
-    """What is compared.
+    """The runs that are compared, and their options.
 
     Attributes:
         runs: Keys of `RUNS`; the baselines of those that have one are run too.
@@ -119,7 +119,7 @@ RUNS: Mapping[str, Run] = {
 
 @dataclass(frozen=True)
 class StudyResult:
-    """What became of the trace in each run.
+    """The outcome of the trace in each run.
 
     Attributes:
         options: What was compared.
@@ -223,12 +223,15 @@ def _kept(
     options: StudyOptions,
     directory: Path | None,
 ) -> Outcome:
-    """Return what a run found: from its file, or by simulation, which then writes it."""
+    """Return what a run found: as it is kept, or by simulation."""
     run = RUNS[name]
     throughputs = table.throughputs if run.has_clocks else table.highest_clocks
+    asked = (name, throughputs, jobs, cluster, replace(options, runs=()))
+    mark = hashlib.sha256(repr(asked).encode()).hexdigest()[:16]
+    state = None if directory is None else directory / f"{name}_{mark}_state.pkl"
 
-    def simulated(state: Path | None) -> Outcome:
-        return simulate(
+    def simulated() -> Outcome:
+        found = simulate(
             jobs,
             replace(cluster, power_cap_w=options.power_cap_w) if run.is_capped else cluster,
             throughputs,
@@ -236,17 +239,16 @@ def _kept(
             SimulationOptions(round_s=options.round_s, reset_s=0.0, records_rounds=True),
             state_path=state,
         )
-
-    if directory is None:
-        return simulated(None)
-    asked = (name, throughputs, jobs, cluster, replace(options, runs=()))
-    mark = hashlib.sha256(repr(asked).encode()).hexdigest()[:16]
-    path, state = directory / f"{name}_{mark}.json", directory / f"{name}_{mark}_state.pkl"
-    if path.exists():
-        return read_outcome(path)
-    with INTERRUPTS.watched():  # to the end of the file, as a simulation that is done has no state
-        found = simulated(state)
-        if state.exists():
+        if state is not None and state.exists():
             raise KeyboardInterrupt
-        write_outcome(found, path)
-    return found
+        return found
+
+    with INTERRUPTS.watched():  # until it is kept, as a simulation that is done has no state
+        outcome, _ = remembered(
+            directory,
+            {"what": "run of a study", "run": name, "asked": mark},
+            simulated,
+            is_worth_keeping=lambda _: True,
+            is_answer=lambda found: isinstance(found, Outcome),
+        )
+    return outcome

@@ -2,17 +2,15 @@
 
 In the order in which to read:
 
-- `policy`: what a policy is, and the forms of a single-level one: plain, agnostic, with space sharing
+- `policy`: what a policy is, and the forms of most: plain, agnostic of the types, with space sharing
 - `program`: the linear program that they share
 - `fairness`: max-min fairness and the isolated split
 - `water_filling`: max-min fairness whose other jobs are raised too
 - `hierarchical`: fairness between entities, fairness or first in first out inside
 - `finish_time`: makespan and finish-time fairness
 - `throughput`: the largest total throughput, first in first out, shortest job first
-- `cost`: least cost, least cost with deadlines, least makespan within a budget
 - `allox`: least average completion time by matching
 - `gandiva`: sharing of GPUs by trial
-- `energy`: least energy or cost with SLOs and fair shares
-- `shifting`: the same while the price of energy changes
+- `spending`: least cost, energy or carbon, with deadlines and within budgets
 - `registry`: policies by name
 """

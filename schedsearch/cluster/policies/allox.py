@@ -17,7 +17,7 @@ from scipy.optimize import linear_sum_assignment
 
 from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import Demand, FloatArray, IntArray
-from schedsearch.cluster.gpu_cluster import ClusterError
+from schedsearch.cluster.gpu_cluster import ClusterError, require
 
 
 @dataclass
@@ -41,10 +41,8 @@ class AlloX:
 
     def __post_init__(self) -> None:
         """Check the part."""
-        if not 0 < self.considered_share <= 1:
-            raise ClusterError(
-                f"policy allox: considered_share: {self.considered_share!r} is not above 0 and at most 1"
-            )
+        share = self.considered_share
+        require(0 < share <= 1, "policy allox: considered_share", share, "above 0 and at most 1")
 
     def allocate(self, demand: Demand) -> Allocation:
         """Return who has a GPU, all of the time.

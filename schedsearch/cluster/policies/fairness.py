@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from schedsearch.cluster.alike import Alike, alike
+from schedsearch.cluster.alike import AlikeGroups, alike
 from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.policies.policy import LeastFirst, check_runnable
@@ -28,7 +28,7 @@ class MaxMinFairness(LeastFirst):
 
     term: ClassVar[str] = "las"
 
-    def _groups(self, demand: Demand) -> Alike | None:
+    def _groups(self, demand: Demand) -> AlikeGroups | None:
         return None if self.shares_space else alike(demand, demand.scale_factors / demand.weights)
 
     def _least(self, demand: Demand, program: Program) -> tuple[FloatArray, float, FloatArray]:

@@ -50,7 +50,7 @@ class FinishTimeFairness(LeastFirst):
         check_runnable(demand, self.name)
         finish = _FinishTimes.of(demand)
         bound, best, found = finish.lower_bound(demand), np.inf, np.zeros(0)
-        for _ in range(MOST_PROGRAMS):
+        for _ in range(MAX_PROGRAMS):
             shares, least = program.maximize_least(1 / finish.needed(bound))
             ratio = finish.ratio(demand.rates(shares))
             if ratio <= best:
@@ -65,13 +65,13 @@ class FinishTimeFairness(LeastFirst):
 
 PRECISION = 1e-7
 """Relative, of the ratio."""
-MOST_PROGRAMS = 50
+MAX_PROGRAMS = 50
 """Linear programs for one ratio; a handful is what it takes."""
 
 
 @dataclass(frozen=True, eq=False)
 class _FinishTimes:
-    """What the ratio of each job depends on: steps left, and seconds.
+    """The steps and seconds on which the ratio of each job depends.
 
     Attributes:
         steps: Left.
@@ -121,7 +121,7 @@ class _FinishTimes:
             least: Its value.
         """
         left_s = ratio * self.isolated_s - self.waited_s
-        for _ in range(MOST_NEWTON_STEPS):
+        for _ in range(MAX_NEWTON_STEPS):
             at_s = ratio * self.isolated_s - self.waited_s
             terms = prices * left_s / at_s
             excess = float(terms.sum()) - least
@@ -132,5 +132,5 @@ class _FinishTimes:
         return ratio
 
 
-MOST_NEWTON_STEPS = 200
+MAX_NEWTON_STEPS = 200
 """Each is a few operations on arrays; near a pole the first ones only double the distance to it."""

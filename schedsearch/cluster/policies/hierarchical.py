@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import Demand, FloatArray
-from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.policies.program import Programs
+from schedsearch.cluster.gpu_cluster import ClusterError, require
+from schedsearch.cluster.policies.policy import SharesPolicy
 from schedsearch.cluster.policies.water_filling import BoolArray, filled
 
 
@@ -33,27 +32,26 @@ class Entity:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        if not (math.isfinite(self.weight) and self.weight > 0):
-            raise ClusterError(f"entity weight: {self.weight!r} is not above 0; give a weight above 0")
-        if self.inside not in ("fairness", "fifo"):
-            raise ClusterError(f"entity inside: {self.inside!r} is not known; give fairness or fifo")
+        is_weight, is_known = 0 < self.weight < math.inf, self.inside in ("fairness", "fifo")
+        require(is_weight, "entity weight", self.weight, "above 0; give a weight above 0")
+        require(is_known, "entity inside", self.inside, "known; give fairness or fifo")
 
 
 @dataclass(frozen=True)
-class Hierarchical:
+class Hierarchical(SharesPolicy):
     """Raises the entities by their weights until nothing is left to give.
 
     The weights of an entity's jobs sum to the entity's own, over those jobs that can still rise; what a
-    bottlenecked job no longer needs stays in its entity, as long as another of it can use it.
+    bottlenecked job no longer needs stays in its entity, as long as another of it can use it. The objective
+    is the throughput of the first level, per entity weight.
 
     Attributes:
         entities: By name, as `Job.entity` says it; where none are given, all weigh 1 and are fair inside.
-        shares_space: Two jobs may run on the same GPUs.
     """
 
+    term: ClassVar[str] = "hierarchical"
+
     entities: Mapping[str, Entity] = field(default_factory=dict)
-    shares_space: bool = False
-    _programs: Programs = field(default_factory=Programs, init=False, repr=False, compare=False)
 
     @classmethod
     def of(
@@ -66,22 +64,17 @@ class Hierarchical:
         Raises:
             ClusterError: An entity has another field, or a wrong value.
         """
-        return cls({name: _entity(name, given) for name, given in (entities or {}).items()}, shares_space)
+        by_name = {name: _entity(name, given) for name, given in (entities or {}).items()}
+        return cls(by_name, shares_space=shares_space)
 
-    @property
-    def name(self) -> str:
-        """Return its name, as on the command line."""
-        return "hierarchical" + "_packed" * self.shares_space
-
-    def allocate(self, demand: Demand) -> Allocation:
-        """Return the allocation; the objective is the throughput of the first level, per entity weight.
+    def _best(self, demand: Demand) -> tuple[FloatArray, float]:
+        """Return the share of each configuration, and the objective.
 
         Raises:
             ClusterError: A job belongs to an entity that is not there.
         """
-        real = demand if self.shares_space else demand.without_pairs()
-        names = [active.job.entity for active in real.jobs]
-        for active in real.jobs:
+        names = [active.job.entity for active in demand.jobs]
+        for active in demand.jobs:
             if self.entities and active.job.entity not in self.entities:
                 raise ClusterError(
                     f"job {active.name}: entity {active.job.entity!r} is not in policy.entities; "
@@ -95,11 +88,11 @@ class Hierarchical:
                 entity = self.entities.get(name, Entity())
                 able = np.flatnonzero(is_member & can_rise)
                 chosen = able[:1] if entity.inside == "fifo" else able
-                own = real.weights[chosen]
+                own = demand.weights[chosen]
                 weights[chosen] = entity.weight * own / own.sum()
             return weights
 
-        return filled(self._programs.of(real), self.name, weights_of)
+        return filled(self._programs.of(demand), self.name, weights_of)
 
 
 def _entity(name: str, given: Mapping[str, object] | Entity) -> Entity:

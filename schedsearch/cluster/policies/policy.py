@@ -1,4 +1,4 @@
-"""What a policy is: a name, and a function from a demand to an allocation."""
+"""Policies: a name, and a function from a demand to an allocation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from schedsearch.cluster.alike import Alike
+from schedsearch.cluster.alike import AlikeGroups
 from schedsearch.cluster.allocation import Allocation, InfeasibleError, check_allocation
 from schedsearch.cluster.demand import NO_CONFIGURATION, Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError
@@ -39,9 +39,9 @@ class Policy(Protocol):
         """
 
 
-@dataclass(frozen=True)
-class SingleLevel(ABC):
-    """One of Gavel's policies, in its three forms: plain, agnostic of the types, with space sharing.
+@dataclass(frozen=True, kw_only=True)
+class SharesPolicy(ABC):
+    """One of Gavel's policies of shares, in three forms: plain, agnostic of the types, with space sharing.
 
     An *agnostic* policy takes all types for equal: each job runs on any as on the first one of the cluster
     that it can run on. Its objective is in these throughputs; what jobs then get is their real throughput.
@@ -84,7 +84,7 @@ class SingleLevel(ABC):
 
 
 @dataclass(frozen=True)
-class LeastFirst(SingleLevel):
+class LeastFirst(SharesPolicy):
     """A policy that raises the least of something, or lowers the largest, of all jobs.
 
     Only that least is guaranteed to each. Many allocations have it: often one long job alone decides it, and
@@ -106,7 +106,7 @@ class LeastFirst(SingleLevel):
         shares, objective = self._in_program(groups.demand, groups.counts)
         return groups.of_all(shares), objective
 
-    def _groups(self, demand: Demand) -> Alike | None:
+    def _groups(self, demand: Demand) -> AlikeGroups | None:
         """Return the groups of jobs that the policy cannot tell apart; None where it tells all apart."""
         return None
 
@@ -149,10 +149,7 @@ def worth(demand: Demand, values: FloatArray) -> FloatArray:
         values: Of each job; one that cannot run alone counts nothing.
     """
     fastest = demand.alone_steps_per_s.max(axis=1, initial=0.0)
-    per_step = np.zeros(len(demand.jobs) + 1)  # the last one is nobody's
-    np.divide(values, fastest, out=per_step[:-1], where=fastest > 0)
-    found: FloatArray = (demand.configurations.steps_per_s * per_step[demand.configurations.jobs]).sum(axis=1)
-    return found
+    return demand.coefficients(np.divide(values, fastest, out=np.zeros(len(fastest)), where=fastest > 0))
 
 
 def check_runnable(demand: Demand, policy: str) -> None:

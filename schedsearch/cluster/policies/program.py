@@ -24,8 +24,8 @@ from schedsearch.cluster.demand import (
 )
 from schedsearch.cluster.linear_program import Basis, LinearProgram
 
-LEAST_WEIGHT = 1e-8
-"""What a job counts for at least beside the one that counts most, in a program of a least throughput.
+MIN_WEIGHT = 1e-8
+"""Weight of a job, at least, beside the one that counts most, in a program of a least throughput.
 
 The solver's tolerances are of this size. A job below it needs next to nothing, and gets as much as one there.
 """
@@ -157,7 +157,7 @@ class Program:
             return self.maximize(none), np.inf
         less = np.zeros(len(chosen)) if offsets is None else offsets
         units = 1 / (factors * self._fastest[chosen])
-        weights = np.maximum(units / units.max(), LEAST_WEIGHT)
+        weights = np.maximum(units / units.max(), MIN_WEIGHT)
         floors = self._raised(chosen, less * units)
         least = -self._per_least / float(units.max())
         least[self._row_of(chosen)] = -weights

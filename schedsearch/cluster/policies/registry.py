@@ -9,46 +9,49 @@ from functools import partial
 
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.policies.allox import AlloX
-from schedsearch.cluster.policies.cost import MakespanWithinBudget, MinCost, MinCostWithSlos
-from schedsearch.cluster.policies.energy import LeastCost, LeastEnergy
 from schedsearch.cluster.policies.fairness import IsolatedSplit, MaxMinFairness
 from schedsearch.cluster.policies.finish_time import FinishTimeFairness, Makespan
 from schedsearch.cluster.policies.gandiva import Gandiva
 from schedsearch.cluster.policies.hierarchical import Hierarchical
-from schedsearch.cluster.policies.policy import Policy, SingleLevel
-from schedsearch.cluster.policies.shifting import LeastSignalCost
+from schedsearch.cluster.policies.policy import Policy
+from schedsearch.cluster.policies.spending.cost import MakespanWithinBudget, MinCost, MinCostWithSlos
+from schedsearch.cluster.policies.spending.energy import LeastCost, LeastEnergy
+from schedsearch.cluster.policies.spending.shifting import LeastSignalCost
 from schedsearch.cluster.policies.throughput import FirstInFirstOut, MaxTotalThroughput, ShortestJobFirst
 from schedsearch.cluster.policies.water_filling import WaterFilling
 
 _Maker = Callable[..., Policy]
 
 
-def _three_forms(made: type[SingleLevel], description: str) -> dict[str, tuple[_Maker, str]]:
+def _forms(
+    make: _Maker, term: str, description: str, *, is_single_level: bool = True
+) -> dict[str, tuple[_Maker, str]]:
+    """Return a policy in its forms, by name; only a single-level one can be agnostic of the types."""
+    agnostic = partial(make, is_agnostic=True), f"{description}, taking all types for equal"
     return {
-        made.term: (made, description),
-        f"{made.term}_agnostic": (
-            partial(made, is_agnostic=True),
-            f"{description}, taking all types for equal",
-        ),
-        f"{made.term}_packed": (partial(made, shares_space=True), f"{description}, with space sharing"),
+        term: (make, description),
+        **({f"{term}_agnostic": agnostic} if is_single_level else {}),
+        f"{term}_packed": (partial(make, shares_space=True), f"{description}, with space sharing"),
     }
 
 
 _KNOWN: Mapping[str, tuple[_Maker, str]] = {
-    **_three_forms(MaxMinFairness, "max-min fairness of normalized throughput (least attained service)"),
-    **_three_forms(FinishTimeFairness, "the least largest ratio of finish times (Themis)"),
-    **_three_forms(Makespan, "the least time until all jobs are done"),
-    **_three_forms(FirstInFirstOut, "first in, first out, in a soft order"),
+    **_forms(MaxMinFairness, "las", "max-min fairness of normalized throughput (least attained service)"),
+    **_forms(FinishTimeFairness, "finish_time_fairness", "the least largest ratio of finish times (Themis)"),
+    **_forms(Makespan, "makespan", "the least time until all jobs are done"),
+    **_forms(FirstInFirstOut, "fifo", "first in, first out, in a soft order"),
     "sjf": (ShortestJobFirst, "the shortest job first"),
-    "water_filling": (WaterFilling, "max-min fairness whose other jobs are raised too"),
-    "water_filling_packed": (
-        partial(WaterFilling, shares_space=True),
-        "max-min fairness whose other jobs are raised too, with space sharing",
+    **_forms(
+        WaterFilling,
+        "water_filling",
+        "max-min fairness whose other jobs are raised too",
+        is_single_level=False,
     ),
-    "hierarchical": (Hierarchical.of, "fairness between entities, fairness or fifo inside"),
-    "hierarchical_packed": (
-        partial(Hierarchical.of, shares_space=True),
-        "fairness between entities, fairness or fifo inside, with space sharing",
+    **_forms(
+        Hierarchical.of,
+        "hierarchical",
+        "fairness between entities, fairness or fifo inside",
+        is_single_level=False,
     ),
     "min_cost": (MinCost, "the most steps per dollar, or the least dollars"),
     "min_cost_slo": (MinCostWithSlos, "the most steps per dollar, or the least dollars, within SLOs"),
@@ -66,7 +69,7 @@ _KNOWN: Mapping[str, tuple[_Maker, str]] = {
 }
 
 POLICIES: Mapping[str, str] = {name: description for name, (_, description) in _KNOWN.items()}
-"""What each policy aims at, by its name."""
+"""The aim of each policy, by its name."""
 
 ALIASES: Mapping[str, str] = {
     "max_min_fairness": "las_agnostic",

@@ -11,11 +11,11 @@ from typing import ClassVar
 import numpy as np
 
 from schedsearch.cluster.demand import Demand, FloatArray, IntArray
-from schedsearch.cluster.policies.policy import SLACK, SingleLevel, check_runnable, worth
+from schedsearch.cluster.policies.policy import SLACK, SharesPolicy, check_runnable, worth
 
 
 @dataclass(frozen=True)
-class MaxTotalThroughput(SingleLevel):
+class MaxTotalThroughput(SharesPolicy):
     """Maximizes the sum of all throughputs, in steps per second; jobs with short steps so come first."""
 
     term: ClassVar[str] = "max_total_throughput"
@@ -26,7 +26,7 @@ class MaxTotalThroughput(SingleLevel):
 
 
 @dataclass(frozen=True)
-class FirstInFirstOut(SingleLevel):
+class FirstInFirstOut(SharesPolicy):
     """Maximizes the sum of throughput / throughput on the fastest type, times M for the first of M jobs.
 
     The next has M - 1 and so on. It is a *soft* order: a late job may take the place of an earlier one that
@@ -43,7 +43,7 @@ class FirstInFirstOut(SingleLevel):
 
 
 @dataclass(frozen=True)
-class ShortestJobFirst(SingleLevel):
+class ShortestJobFirst(SharesPolicy):
     """Minimizes the time of the job that can be done first, which is the objective, in seconds.
 
     The text says nothing about the others; they follow as in `FirstInFirstOut`, by the time each would take

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import Demand, FloatArray
-from schedsearch.cluster.policies.policy import check_runnable
-from schedsearch.cluster.policies.program import Program, Programs
+from schedsearch.cluster.policies.policy import SharesPolicy, check_runnable
+from schedsearch.cluster.policies.program import Program
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -31,30 +31,21 @@ NO_GAIN = 1e-3 * SMALL_GAIN
 
 
 @dataclass(frozen=True)
-class WaterFilling:
+class WaterFilling(SharesPolicy):
     """Max-min fairness whose other jobs are raised too, until the allocation is Pareto efficient.
 
-    Attributes:
-        shares_space: Two jobs may run on the same GPUs.
+    The objective is the least normalized throughput, as of `las`.
     """
 
-    shares_space: bool = False
-    _programs: Programs = field(default_factory=Programs, init=False, repr=False, compare=False)
+    term: ClassVar[str] = "water_filling"
 
-    @property
-    def name(self) -> str:
-        """Return its name, as on the command line."""
-        return "water_filling" + "_packed" * self.shares_space
-
-    def allocate(self, demand: Demand) -> Allocation:
-        """Return the allocation; the objective is the least normalized throughput, as of `las`."""
-        real = demand if self.shares_space else demand.without_pairs()
-        return filled(self._programs.of(real), self.name, lambda _: real.weights)
+    def _best(self, demand: Demand) -> tuple[FloatArray, float]:
+        return filled(self._programs.of(demand), self.name, lambda _: demand.weights)
 
 
 @dataclass(frozen=True, eq=False)
 class WaterLevel:
-    """What one pass of water filling found.
+    """The result of one pass of water filling.
 
     Attributes:
         normalized: Scale factor x throughput / proportional throughput that each job has for certain.
@@ -65,16 +56,15 @@ class WaterLevel:
     can_rise: BoolArray
 
 
-def filled(program: Program, policy: str, weights_of: Callable[[BoolArray], FloatArray]) -> Allocation:
-    """Return an allocation by water filling.
+def filled(
+    program: Program, policy: str, weights_of: Callable[[BoolArray], FloatArray]
+) -> tuple[FloatArray, float]:
+    """Return shares by water filling, and how high the first level is, per weight.
 
     Args:
         program: Of what is asked, without floors.
         policy: Its name, for what is said of a wrong demand.
         weights_of: See `water_levels`.
-
-    Returns:
-        Its objective is how high the first level is, per weight.
 
     Raises:
         InfeasibleError: A job has no throughput.
@@ -83,11 +73,11 @@ def filled(program: Program, policy: str, weights_of: Callable[[BoolArray], Floa
     check_runnable(demand, policy)
     levels = [*water_levels(program, weights_of)]
     if not levels:
-        return Allocation(demand, np.zeros(len(demand.configurations)), math.inf)
+        return np.zeros(len(demand.configurations)), math.inf
     everybody = np.ones(len(demand.jobs), dtype=np.bool_)
     weights = weights_of(everybody)
     first = levels[0].normalized[weights > 0] / weights[weights > 0]
-    return Allocation(demand, program.maximize(demand.coefficients(_factors(demand))), float(first.min()))
+    return program.maximize(demand.coefficients(_factors(demand))), float(first.min())
 
 
 def water_levels(program: Program, weights_of: Callable[[BoolArray], FloatArray]) -> Iterator[WaterLevel]:

@@ -1,4 +1,4 @@
-"""What GPUs cost over time at several clouds, and what a job saves by choosing among them and by moving.
+"""Prices of GPUs over time at several clouds, and the savings of a job that chooses among them and moves.
 
 Spot prices change daily and differ among zones (dissertation, Sec. 6.3). In the order in which to read:
 

@@ -1,17 +1,17 @@
-"""What the published study of spot prices leaves out, off by default: what moves and preemptions cost."""
+"""Costs that the published study of spot prices leaves out, off by default: moves and preemptions."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-_LEAST_SHARE = 0.01
-"""With less of the time of use a job would take more than a hundred times as long."""
+_MIN_SHARE = 0.01
+"""The least useful share of the time: with less a job would take more than a hundred times as long."""
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """Under which a job is charged. By default those of the published study (dissertation, Sec. 6.3.2).
+    """The conditions of a job's price; by default those of the published study (dissertation, Sec. 6.3.2).
 
     Attributes:
         carry_forward: A price that did not change on a day stands, and can be chosen. The study chooses only
@@ -55,7 +55,7 @@ class Conditions:
         """
         rate, work_s = self.preemptions_per_day / 86400.0, self.checkpoint_every_s
         stretch_s = work_s + self.checkpoint_s
-        if rate * (stretch_s + self.restart_s) > math.log(1 / _LEAST_SHARE) + 1:
+        if rate * (stretch_s + self.restart_s) > math.log(1 / _MIN_SHARE) + 1:
             return 0.0
         mean_s = math.exp(rate * self.restart_s) * math.expm1(rate * stretch_s) / rate if rate else stretch_s
         return work_s / mean_s * max(0.0, 1 - self.restart_s / (3600.0 * self.life_h))
@@ -63,7 +63,7 @@ class Conditions:
     @property
     def makes_progress(self) -> bool:
         """Return whether a job gets anywhere: at least a hundredth of the time is of use."""
-        return self.useful_share >= _LEAST_SHARE and self.restart_s < 86400.0
+        return self.useful_share >= _MIN_SHARE and self.restart_s < 86400.0
 
     @property
     def moves_cost(self) -> bool:

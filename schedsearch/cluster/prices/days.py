@@ -20,7 +20,7 @@ from schedsearch.cluster.prices.market import Market, Offer, Quote, order_of
 
 @dataclass(frozen=True)
 class Candidates:
-    """What can be chosen on a day, the first of equally good ones first.
+    """The offers of a day, the first of equally good ones first.
 
     Attributes:
         offers: Numbers of offers; one may be there several times.

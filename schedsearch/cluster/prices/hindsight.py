@@ -14,7 +14,7 @@ from schedsearch.cluster.prices.days import DailyPrices
 from schedsearch.cluster.prices.strategies import HOURS
 
 _DIGITS = 12
-"""To which the work that is done is rounded, as a share, so that equal sums are equal."""
+"""Digits to which the share of the work that is done is rounded, so that equal sums are equal."""
 
 Front = NDArray[np.float64]
 """Shape (pairs, 2): share of the work that is done, rising, and dollars, rising too."""
@@ -62,7 +62,7 @@ class _Search:
         self._best = np.inf
         with np.errstate(divide="ignore", invalid="ignore"):
             of_work = np.where(np.isnan(table), np.inf, table / rates).min(axis=1)
-        self._least_ahead = np.minimum.accumulate(of_work[::-1])[::-1]
+        self._min_ahead = np.minimum.accumulate(of_work[::-1])[::-1]
 
     def least(self) -> float:
         """Return the least dollars with which all work is done."""
@@ -97,7 +97,7 @@ class _Search:
         lost_h = self._restart_h if day else 0.0
         parts = [self._after(day, offer, staying, 0.0), self._after(day, offer, arriving, lost_h)]
         found = _pareto(parts)
-        ahead = self._least_ahead[min(day + 1, len(self._least_ahead) - 1)]
+        ahead = self._min_ahead[min(day + 1, len(self._min_ahead) - 1)]
         kept: Front = found[found[:, 1] + (1 - found[:, 0]) * ahead < self._best]
         return kept
 
@@ -127,7 +127,7 @@ def _pareto(fronts: list[Front]) -> Front:
     if len(pairs) < 2:
         return pairs
     pairs = pairs[np.lexsort((pairs[:, 1], -pairs[:, 0]))]
-    least_before = np.minimum.accumulate(pairs[:, 1])
-    kept = np.concatenate([[True], pairs[1:, 1] < least_before[:-1]])
+    min_before = np.minimum.accumulate(pairs[:, 1])
+    kept = np.concatenate([[True], pairs[1:, 1] < min_before[:-1]])
     front: Front = pairs[kept][::-1]
     return front

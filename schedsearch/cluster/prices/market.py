@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 
 class Offer(NamedTuple):
-    """What can be rented.
+    """An instance that can be rented.
 
     Attributes:
         cloud: As ``"aws"``.
@@ -99,7 +99,7 @@ class Market:
         """Return the clouds by name."""
         return tuple(sorted({series.offer.cloud for series in self.series}))
 
-    def least_prices(self, times_s: NDArray[np.float64]) -> Mapping[str, NDArray[np.float64]]:
+    def min_prices(self, times_s: NDArray[np.float64]) -> Mapping[str, NDArray[np.float64]]:
         """Return what one GPU of each type costs at least, at each time.
 
         It is what `GpuCluster.dollars_per_hour` is over time, for a cluster that rents where it is cheapest.

@@ -5,14 +5,13 @@ Types of GPUs are the same in capital and in small letters.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 from placements.plain_data import in_file
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.inputs.table import MOST, Row, read_text, rows_of
+from schedsearch.cluster.inputs.table import Row, above_0, read_text, rows_of
 from schedsearch.cluster.prices.market import Market, Offer, Quote
 
 AWS_INSTANCES: Mapping[str, tuple[str, int]] = {
@@ -34,7 +33,7 @@ _SPEED = "_steps_per_s"
 CLOUDS = ("aws", "azure", "gcp")
 
 _WANTED = "a CSV file"
-_ABOVE_0 = ("a number above 0", "give one", math.ulp(0), MOST)
+_ABOVE_0 = ("a number above 0", "give one")
 
 
 def read_market(folder: str | Path, clouds: tuple[str, ...] = ("aws", "azure")) -> Market:
@@ -84,7 +83,7 @@ def read_speeds(path: str | Path) -> dict[str, dict[str, float]]:
             if model in speeds:
                 raise row.wrong(f"model {model!r} is in two rows; name each model once")
             speeds[model] = {
-                column.removesuffix(_SPEED).lower(): float(row[column].number(*_ABOVE_0))
+                column.removesuffix(_SPEED).lower(): above_0(row[column], *_ABOVE_0)
                 for column in row.cells
                 if column.endswith(_SPEED)
             }
@@ -128,7 +127,7 @@ def _quote(row: Row, column: str, offer: Offer) -> Quote:
     except ValueError:
         raise row[column].wrong("a time", "write it as 2020-03-23 or 2020-03-23T16:09:42Z") from None
     in_utc = time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)
-    return Quote(in_utc, offer, float(row["dollars_per_hour"].number(*_ABOVE_0)))
+    return Quote(in_utc, offer, above_0(row["dollars_per_hour"], *_ABOVE_0))
 
 
 def _quotes(path: Path, columns: tuple[str, ...], read: Callable[[Row], Quote]) -> list[Quote]:

@@ -1,4 +1,4 @@
-"""What each strategy saves against the baseline: mean costs over start days, compared (Fig. 6.5 and 6.6)."""
+"""Savings of each strategy against the baseline: mean costs over start days, compared (Fig. 6.5 and 6.6)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PUBLISHED_STARTS = (-35, -5)
 
 @dataclass(frozen=True)
 class Reduction:
-    """What a strategy saves for one model and length of the job.
+    """The saving of a strategy for one model and length of the job.
 
     Attributes:
         model: That is trained.

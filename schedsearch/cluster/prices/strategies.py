@@ -64,7 +64,7 @@ Choice = Mapping[int, float]
 
 
 class Run(NamedTuple):
-    """What became of a job.
+    """The course of a job.
 
     Attributes:
         dollars: All that is paid.

@@ -10,7 +10,6 @@ In the order in which to read:
 - `running`: what one round brings
 - `history`: what is kept while it runs
 - `engine`: one round after another
-- `outcome_file`: the file form of an outcome
 - `resume`: the state of an interrupted simulation
 - `simulation`: all of it, by one function
 """

@@ -19,13 +19,13 @@ from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.policies.fairness import isolated_steps_per_s
 from schedsearch.cluster.policies.policy import Policy
-from schedsearch.cluster.rounds import Assignment, Rounds
+from schedsearch.cluster.rounds import MIN_SHARE, Assignment, Rounds
 from schedsearch.cluster.simulator.arrivals import Arrivals, can_run
 from schedsearch.cluster.simulator.failures import GpuFailures
 from schedsearch.cluster.simulator.history import History
 from schedsearch.cluster.simulator.job_table import JobTable, Progress
 from schedsearch.cluster.simulator.options import SimulationOptions
-from schedsearch.cluster.simulator.outcome import Outcome, Share, Snapshot
+from schedsearch.cluster.simulator.outcome import Outcome, Snapshot
 from schedsearch.cluster.simulator.running import RoundRuns, run
 from schedsearch.cluster.throughputs import Throughputs
 from schedsearch.solver.interrupts import INTERRUPTS
@@ -193,13 +193,7 @@ class Simulation:
             kept and self.now_s - kept[-1].time_s < self.options.snapshots_s
         ):
             return
-        found, types = self.rounds.candidates, self.cluster.gpu_types
-        shares = (
-            Share(jobs, types[number], gpus, clock_mhz, share)
-            for (jobs, number, gpus, clock_mhz), share in zip(found.keys, found.share.tolist(), strict=True)
-            if share > 0
-        )
-        kept.append(Snapshot(self.now_s, tuple(shares)))
+        kept.append(Snapshot(self.now_s, allocation.used(MIN_SHARE)))
 
     def _type_order(self) -> list[int] | None:
         if not self.options.types_in_turn:

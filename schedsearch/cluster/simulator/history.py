@@ -1,14 +1,15 @@
-"""What a simulation keeps while it runs: the cluster in each round, decisions, allocations and runs."""
+"""Records of a simulation while it runs: the cluster in each round, decisions, allocations and runs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
+from schedsearch.cluster.demand import FloatArray
 from schedsearch.cluster.rounds import ShareMiss
-from schedsearch.cluster.simulator.outcome import Column, DecisionSeries, Round, RoundSeries, Snapshot
+from schedsearch.cluster.simulator.outcome import DecisionSeries, Round, RoundSeries, Snapshot
 from schedsearch.cluster.simulator.running import RoundRuns
 
 
@@ -51,13 +52,16 @@ class History:
 
     def round_series(self) -> RoundSeries:
         """Return the rounds as arrays."""
-        return RoundSeries.of(*_columns(self.rounds), num_types=len(self.busy_s))
+        start_s, busy, active, waiting = _columns(self.rounds)
+        by_type = busy.reshape(-1, len(self.busy_s)).astype(np.int64)
+        return RoundSeries(start_s, by_type, active.astype(np.int64), waiting.astype(np.int64))
 
     def decision_series(self) -> DecisionSeries:
         """Return the decisions as arrays."""
-        return DecisionSeries.of(*_columns(self.decisions))
+        time_s, jobs, error, shortfall = _columns(self.decisions)
+        return DecisionSeries(time_s, jobs.astype(np.int64), error, shortfall)
 
 
-def _columns(rows: Sequence[tuple[object, ...]]) -> Iterable[Column]:
+def _columns(rows: Sequence[tuple[object, ...]]) -> list[FloatArray]:
     """Return the four columns of rows."""
-    return zip(*rows, strict=True) if rows else ((),) * 4
+    return [np.array(column, dtype=np.float64) for column in (zip(*rows, strict=True) if rows else ((),) * 4)]

@@ -1,4 +1,4 @@
-"""What a simulation found: every job, the cluster over time, and the numbers that follow.
+"""The outcome of a simulation: every job, the cluster over time, and the numbers that follow.
 
 It does not know how these were found.
 """
@@ -6,28 +6,32 @@ It does not know how these were found.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from schedsearch.cluster.allocation import UsedConfiguration
 from schedsearch.cluster.demand import FloatArray, IntArray
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import Job
 
-Column = Sequence[Any]
-"""Values one by one, as they are collected and as JSON gives them."""
-
 PERCENTILES = (50, 90, 95, 99)
 """Percentiles of job completion times that are reported."""
+
+_METRICS = (
+    *("makespan_s", "utilisation", "average_finish_time_ratio", "dollars", "kwh", "slo_violations"),
+    *("slo_violation_share", "preemptions", "lease_renewals", "share_error"),
+)
+"""Numbers of an outcome that are reported besides completion times."""
 
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """What became of one job.
+    """The course of one job.
 
     Attributes:
         job: What was submitted.
@@ -94,18 +98,6 @@ class RoundSeries:
     active_jobs: IntArray
     waiting_jobs: IntArray
 
-    @classmethod
-    def of(
-        cls, start_s: Column, busy_gpus: Column, active_jobs: Column, waiting_jobs: Column, *, num_types: int
-    ) -> RoundSeries:
-        """Return plain columns as arrays."""
-        return cls(
-            np.array(start_s, dtype=np.float64),
-            np.array(busy_gpus, dtype=np.int64).reshape(-1, num_types),
-            np.array(active_jobs, dtype=np.int64),
-            np.array(waiting_jobs, dtype=np.int64),
-        )
-
 
 @dataclass(frozen=True, eq=False)
 class DecisionSeries:
@@ -124,44 +116,16 @@ class DecisionSeries:
     error: FloatArray
     shortfall: FloatArray
 
-    @classmethod
-    def of(cls, time_s: Column, jobs: Column, error: Column, shortfall: Column) -> DecisionSeries:
-        """Return plain columns as arrays; None stands for nan."""
-        return cls(
-            np.array(time_s, dtype=np.float64),
-            np.array(jobs, dtype=np.int64),
-            np.array(error, dtype=np.float64),
-            np.array(shortfall, dtype=np.float64),
-        )
-
-
-class Share(NamedTuple):
-    """One configuration that has a share of the time.
-
-    Attributes:
-        jobs: Names of the job, or of both.
-        gpu_type: Where.
-        gpus: How many.
-        clock_mhz: 0 where it is not set.
-        share: Of the time; above 0.
-    """
-
-    jobs: tuple[str, ...]
-    gpu_type: str
-    gpus: int
-    clock_mhz: int
-    share: float
-
 
 class Snapshot(NamedTuple):
     """An allocation that was kept: its time, and the configurations that have a share."""
 
     time_s: float
-    shares: tuple[Share, ...]
+    shares: tuple[UsedConfiguration, ...]
 
 
 class Run(NamedTuple):
-    """What one configuration did in one round.
+    """One configuration in one round.
 
     Attributes:
         jobs: Index of the job, or of both, in the order of arrival.
@@ -197,7 +161,7 @@ class Round(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a simulation found.
+    """The outcome of a simulation.
 
     Attributes:
         policy: Its name.
@@ -233,11 +197,6 @@ class Outcome:
     def measured(self) -> tuple[JobOutcome, ...]:
         """Return the jobs of the window that arrived."""
         return self.jobs[slice(*self.window)]
-
-    @property
-    def is_interrupted(self) -> bool:
-        """Return whether it ended before all that was asked for was done."""
-        return bool(self.reason)
 
     @property
     def missing(self) -> str:
@@ -335,19 +294,9 @@ class Outcome:
     @property
     def metrics(self) -> dict[str, float]:
         """Return all numbers by name; times in s, energy in kWh."""
-        return {
-            "average_jct_s": self.average_jct_s,
-            **{f"jct_p{one}_s": value for one, value in self.jct_percentiles_s.items()},
-            "makespan_s": self.makespan_s,
-            "utilisation": self.utilisation,
-            "average_finish_time_ratio": self.average_finish_time_ratio,
-            "dollars": self.dollars,
-            "kwh": self.kwh,
-            "slo_violations": self.slo_violations,
-            "slo_violation_share": self.slo_violation_share,
-            "preemptions": self.preemptions,
-            "lease_renewals": self.lease_renewals,
-            "share_error": self.share_error,
+        percentiles = {f"jct_p{one}_s": value for one, value in self.jct_percentiles_s.items()}
+        return {"average_jct_s": self.average_jct_s, **percentiles} | {
+            name: getattr(self, name) for name in _METRICS
         }
 
     def is_late(self, one: JobOutcome) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from schedsearch.cluster.demand import FloatArray, IntArray
+from schedsearch.cluster.demand import NOBODY, FloatArray, IntArray
 from schedsearch.cluster.rounds import Assignment, Candidates
 from schedsearch.cluster.simulator.job_table import JobTable
 from schedsearch.cluster.simulator.options import SimulationOptions
@@ -22,7 +22,7 @@ from schedsearch.cluster.simulator.outcome import Run
 
 @dataclass(frozen=True, eq=False)
 class RoundRuns:
-    """What the configurations of a round do, as arrays.
+    """The configurations of a round and their steps, as arrays.
 
     Attributes:
         assignments: Of the round.
@@ -99,7 +99,8 @@ def run(
     of = np.repeat(np.arange(len(assignments)), [len(one.jobs) for one in assignments])
     job = np.array([table.index[name] for one in assignments for name in one.jobs], dtype=np.int64)
     renewed = np.array([flag for one in assignments for flag in one.renewed], dtype=bool)
-    rate = np.array([rate for one in assignments for rate in candidates.steps_per_s[one.candidate]])
+    ways = candidates.configurations.only(np.array([one.candidate for one in assignments], dtype=np.int64))
+    rate = ways.steps_per_s[ways.jobs != NOBODY]
     lost_s = np.zeros(len(assignments))
     if options.restart_s or options.checkpoint_s:
         cost_s = options.restart_s + options.checkpoint_s * (table.rows["starts"][job] > 0)
@@ -121,9 +122,9 @@ def run(
         steps = np.where(is_cut, taken_back, steps)
     return RoundRuns(
         assignments,
-        np.array([one.gpu_type for one in assignments], dtype=np.int64),
-        np.array([len(one.gpu_ids) for one in assignments], dtype=np.int64),
-        np.array([candidates.power_w[one.candidate] for one in assignments]),
+        ways.gpu_type,
+        ways.gpus,
+        ways.power_w,
         first_step_s,
         end_s,
         failed,

@@ -23,7 +23,7 @@ from schedsearch.baselines import gpipe
 from schedsearch.figures.canvas import (
     COLUMN_INCHES,
     DOTS_PER_INCH,
-    LEAST_POINTS,
+    MIN_POINTS,
     Drawing,
     image,
     save_drawing,
@@ -253,7 +253,7 @@ def test_text_at_the_width_of_a_column_is_large_enough_to_print() -> None:
     for column in figures:
         image(column, "svg")
         texts = [text for text in column.findobj(Text) if text.get_text() and text.get_visible()]
-        assert texts and min(text.get_fontsize() for text in texts) >= LEAST_POINTS == 7
+        assert texts and min(text.get_fontsize() for text in texts) >= MIN_POINTS == 7
 
 
 def test_blocks_too_thin_to_be_seen_apart_are_an_image_in_vector_graphics() -> None:

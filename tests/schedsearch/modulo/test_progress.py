@@ -22,12 +22,12 @@ import schedsearch
 from placements.hardware import A100_SXM_80GB, modelled_profile
 from schedsearch.comparison import compare
 from schedsearch.energy import compute_frontier
-from schedsearch.methods import SearchRequest, find
 from schedsearch.modulo import progress
 from schedsearch.modulo.progress import PlanProgress, StepBar
 from schedsearch.modulo.result import Objective, Progress, SearchError, SearchResult
 from schedsearch.modulo.search import search
 from schedsearch.planning.planner import plan
+from schedsearch.searches.methods import SearchRequest, find
 
 LONG = "another way of the large neighbourhoods of a schedule, which is long"
 

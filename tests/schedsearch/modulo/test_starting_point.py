@@ -13,11 +13,11 @@ from placements import Block, Kind, Placement
 from placements.shapes import m_shape, v_shape, x_shape
 from schedsearch.baselines import HAND_MADE
 from schedsearch.device_span import device_spans
-from schedsearch.methods import SearchRequest, find
 from schedsearch.modulo.result import Progress, SearchError, SearchResult
 from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule, as_soon_as_possible
 from schedsearch.schedule_file import read_found, result_to_dict, schedule_to_dict
+from schedsearch.searches.methods import SearchRequest, find
 from schedsearch.validate import validate
 
 TIGHT = v_shape(num_devices=4).with_memory(3)

@@ -20,7 +20,7 @@ from schedsearch.planning.explanation import explain
 from schedsearch.planning.planner import NEAR_TIE, plan
 from schedsearch.planning.ranking import Candidate, rank
 from schedsearch.planning.shape_plans import SHAPES
-from schedsearch.planning.short_memory import least_memory_gib
+from schedsearch.planning.short_memory import min_memory_gib
 from schedsearch.validate import validate
 
 MODEL = read_model("gpt3_350m", num_layers=6)
@@ -196,7 +196,7 @@ def test_no_number_of_gpus_is_enough() -> None:
 
 def test_no_memory_is_enough_below_a_limit() -> None:
     costs, cluster = ShapeCosts(read_model("gpt3_13b")), read_cluster("a100_2")
-    assert least_memory_gib(costs, cluster, [2], PlanOptions(), max_gib=64.0) is None
+    assert min_memory_gib(costs, cluster, [2], PlanOptions(), max_gib=64.0) is None
 
 
 @pytest.mark.parametrize(

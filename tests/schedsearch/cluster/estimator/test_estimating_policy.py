@@ -10,6 +10,7 @@ from random import Random
 import numpy as np
 import pytest
 from cluster.small_clusters import Drawn, gavel_throughputs, needs_gavel
+from outcome_check import plain
 
 from schedsearch.cluster.estimator.estimating_policy import EstimatingPolicy, Profile, profiled
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
@@ -17,7 +18,6 @@ from schedsearch.cluster.jobs import ActiveJob, Job
 from schedsearch.cluster.policies.fairness import MaxMinFairness
 from schedsearch.cluster.simulator.job_table import Progress
 from schedsearch.cluster.simulator.options import SimulationOptions
-from schedsearch.cluster.simulator.outcome_file import outcome_to_json
 from schedsearch.cluster.simulator.simulation import simulate
 from schedsearch.cluster.throughputs import OperatingPoint, Throughputs
 
@@ -96,7 +96,7 @@ def test_resumed_it_knows_what_it_learned(tmp_path: Path) -> None:
 
         policy = EstimatingPolicy(Drawn(5, shares_space=True), profiled(throughputs, 0.5, 1, 1))
         found = simulate(jobs, cluster, throughputs, policy, SimulationOptions(), interrupt, state)
-        return policy, outcome_to_json(found)
+        return policy, plain(found)
 
     policy, whole = simulated()
     assert policy._learned

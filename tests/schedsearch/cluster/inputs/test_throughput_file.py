@@ -35,8 +35,6 @@ def test_gavels_form(tmp_path: Path) -> None:
     assert found.pair("A", "B", 1) == {"v100": (3.0, 1.0)}
     assert found.pair("B", "A", 1) == {"v100": (1.0, 3.0)}
     assert found.pair("A", "A", 1) == {"v100": (2.5, 2.5)}
-    spread = read_throughputs(tmp_path / "t.json", unconsolidated=True)
-    assert spread.rate("A", 1, "v100_unconsolidated") == 3.0
 
 
 def test_a_table_of_ones_own(tmp_path: Path) -> None:

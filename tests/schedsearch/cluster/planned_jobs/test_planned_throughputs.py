@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +11,11 @@ from schedsearch.cluster.allocation import check_allocation
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.jobs import ActiveJob, Job
 from schedsearch.cluster.planned_jobs import planned_frontier as module
-from schedsearch.cluster.planned_jobs.planned_frontier import PlannedOn, kept_frontier, planned_frontier
+from schedsearch.cluster.planned_jobs.planned_frontier import PlanRequest, kept_frontier, planned_frontier
 from schedsearch.cluster.planned_jobs.planned_throughputs import planned_throughputs
 from schedsearch.cluster.policies.fairness import MaxMinFairness
 
-ONE = PlannedOn("gpt3_1.3b", "a100", 2, 16, num_plans=5)
+ONE = PlanRequest("gpt3_1.3b", "a100", 2, 16, num_plans=5)
 
 
 def test_a_model_becomes_throughputs_on_each_type_and_count() -> None:
@@ -50,7 +49,7 @@ def test_a_job_may_run_on_several_numbers_of_gpus() -> None:
 
 
 def test_a_model_that_does_not_fit_is_left_out_with_the_reason() -> None:
-    found = planned_frontier(PlannedOn("llama2_13b", "a100", 1, 16))
+    found = planned_frontier(PlanRequest("llama2_13b", "a100", 1, 16))
     assert found.frontier is None
     table = planned_throughputs([found])
     assert "80 GiB less 4 in reserve are too little" in table.left_out[found.asked]
@@ -64,18 +63,10 @@ def test_what_was_planned_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert planned_throughputs([again]).throughputs.alone == planned_throughputs([first]).throughputs.alone
 
 
-def test_files_of_other_options_or_with_mistakes_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "gpt3_1.3b_a100_2_16.json"
-    kept_frontier(ONE, tmp_path)
-    with pytest.raises(
-        ClusterError, match=r"16\.json: asked: was planned with other options; remove the file"
-    ):
-        kept_frontier(replace(ONE, num_plans=6), tmp_path)
-    data = json.loads(path.read_text())
-    data["frontier"]["plans"] = []
-    path.write_text(json.dumps(data))
-    with pytest.raises(ValueError, match=r"16\.json: plans: .* at least one plan"):
-        kept_frontier(ONE, tmp_path)
+def test_other_options_are_planned_anew(tmp_path: Path) -> None:
+    assert kept_frontier(ONE, tmp_path).asked == ONE
+    other = kept_frontier(replace(ONE, num_plans=6), tmp_path)
+    assert other.asked.num_plans == 6
 
 
 def test_wrong_questions_are_refused() -> None:

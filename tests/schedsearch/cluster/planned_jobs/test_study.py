@@ -16,7 +16,7 @@ from schedsearch.cluster.planned_jobs.energy_over_time import EnergyOverTime
 from schedsearch.cluster.planned_jobs.planned_throughputs import PlannedThroughputs
 from schedsearch.cluster.planned_jobs.study import RUNS, StudyOptions, study
 from schedsearch.cluster.policies.fairness import MaxMinFairness
-from schedsearch.cluster.policies.shifting import LeastSignalCost
+from schedsearch.cluster.policies.spending.shifting import LeastSignalCost
 from schedsearch.cluster.simulator.engine import Simulation
 from schedsearch.cluster.simulator.options import SimulationOptions
 from schedsearch.cluster.simulator.simulation import simulate
@@ -118,12 +118,9 @@ def test_an_interrupted_study_goes_on_in_the_run_where_it_was(
     with pytest.raises(KeyboardInterrupt):
         study(TABLE, jobs, CLUSTER, options, begun.append, tmp_path)
     monkeypatch.undo()
-    assert [path.name.rpartition("_")[0] for path in sorted(tmp_path.iterdir())][:2] == [
-        "frontier",
-        "highest_clocks",
-    ]
-    assert len([*tmp_path.glob("least_carbon_*_state.pkl")]) == 1
-    written = {path: path.stat().st_mtime_ns for path in tmp_path.glob("[fh]*.json")}
+    (state,) = tmp_path.glob("least_carbon_*_state.pkl")
+    written = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir() if path != state}
+    assert len(written) == 2  # the two runs before it
     resumed = study(TABLE, jobs, CLUSTER, options, directory=tmp_path)
     assert {path: path.stat().st_mtime_ns for path in written} == written
     whole = study(TABLE, jobs, CLUSTER, options)

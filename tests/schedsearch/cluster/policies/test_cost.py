@@ -13,8 +13,8 @@ from schedsearch.cluster.allocation import Allocation, InfeasibleError, check_al
 from schedsearch.cluster.demand import Configuration, Demand
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.jobs import ActiveJob, Job
-from schedsearch.cluster.policies.cost import MakespanWithinBudget, MinCost, MinCostWithSlos
 from schedsearch.cluster.policies.registry import policy_of
+from schedsearch.cluster.policies.spending.cost import MakespanWithinBudget, MinCost, MinCostWithSlos
 
 Array = np.ndarray
 SEEDS = range(100)

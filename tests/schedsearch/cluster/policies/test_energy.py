@@ -15,9 +15,9 @@ from schedsearch.cluster.allocation import InfeasibleError, check_allocation
 from schedsearch.cluster.demand import Configuration, Demand
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.jobs import ActiveJob, Job
-from schedsearch.cluster.policies.energy import FloorRules, LeastCost, LeastEnergy
 from schedsearch.cluster.policies.fairness import MaxMinFairness
-from schedsearch.cluster.policies.shifting import LeastSignalCost
+from schedsearch.cluster.policies.spending.energy import FloorRules, LeastCost, LeastEnergy
+from schedsearch.cluster.policies.spending.shifting import LeastSignalCost
 from schedsearch.energy import Interval
 
 FAST, SLOW = (10.0, 400.0), (8.0, 200.0)

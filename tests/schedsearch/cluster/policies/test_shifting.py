@@ -16,10 +16,10 @@ from schedsearch.cluster.demand import Configuration, Demand
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.jobs import ActiveJob, Job
 from schedsearch.cluster.planned_jobs.frontier_points import frontier_points
-from schedsearch.cluster.policies.energy import FloorRules, Floors, LeastEnergy
 from schedsearch.cluster.policies.program import Program
 from schedsearch.cluster.policies.registry import policy_of
-from schedsearch.cluster.policies.shifting import LeastSignalCost, least_cost_shares
+from schedsearch.cluster.policies.spending.energy import FloorRules, Floors, LeastEnergy
+from schedsearch.cluster.policies.spending.shifting import LeastSignalCost, least_cost_shares
 from schedsearch.energy import FrequencyPlan, Frontier, Interval, least_cost_policy
 from schedsearch.energy import Job as OneJob
 

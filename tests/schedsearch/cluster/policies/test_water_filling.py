@@ -94,7 +94,7 @@ def test_levels_are_those_of_the_plain_procedure(shares_space: bool) -> None:
     """The result is the one lexicographically largest vector of throughputs / weights, so it is unique."""
     for seed in SEEDS:
         case = random_case(seed) if shares_space else random_case(seed).without_pairs()
-        allocation = WaterFilling(shares_space).allocate(random_case(seed).demand())
+        allocation = WaterFilling(shares_space=shares_space).allocate(random_case(seed).demand())
         check_allocation(allocation)
         levels = plainly_filled(case, lambda _, case=case: case.weights)  # type: ignore[misc]
         assert normalized(case, allocation) == pytest.approx(levels[-1][0], rel=1e-4), seed
@@ -165,7 +165,7 @@ def test_hierarchical_is_the_plain_procedure() -> None:
             return weights
 
         levels = plainly_filled(case, weights_of)
-        allocation = Hierarchical(entities, True).allocate(with_entities(case.demand(), names))
+        allocation = Hierarchical(entities, shares_space=True).allocate(with_entities(case.demand(), names))
         check_allocation(allocation)
         assert normalized(case, allocation) == pytest.approx(levels[-1][0], rel=1e-4, abs=1e-6), seed
 

@@ -25,7 +25,7 @@ def test_of_equal_times_the_first_that_is_given_counts() -> None:
 
 def test_a_cluster_pays_the_least_for_a_gpu_of_each_type() -> None:
     market = market_of({ZONE_A: [1.0, 0.9], FOUR: [2.0, 4.8], AZURE: [None, 1.1], SLOW: [None, 0.3]})
-    prices = market.least_prices(NOON + DAY_S * np.arange(2))
+    prices = market.min_prices(NOON + DAY_S * np.arange(2))
     assert prices["v100"] == pytest.approx([0.5, 0.9])
     assert prices["k80"] == pytest.approx([np.nan, 0.3], nan_ok=True)
     now = {gpu_type: float(dollars[1]) for gpu_type, dollars in prices.items()}

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 
-class Tabled:
-    """What every result can do.
+class TableResult:
+    """A result that shows itself as a table and a figure.
 
     Attributes:
         presentation: Returns what makes tables, figures and files; the package says what, results know none.
@@ -30,8 +30,8 @@ class Tabled:
         type(self).presentation().show(self)
 
 
-class Shown(Tabled):
-    """What a result can do that has a file form."""
+class FileResult(TableResult):
+    """A result that has a file form too."""
 
     def save(self, path: str | Path) -> Path:
         """Write the file form (JSON), whole or not at all; return the path."""

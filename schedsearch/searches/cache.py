@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 import joblib
 
 from placements.files import write_bytes
-from schedsearch.methods import Report, SearchRequest, find
 from schedsearch.modulo.result import SearchResult, Status
+from schedsearch.searches.methods import Report, SearchRequest, find
 from schedsearch.validate import validate
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,10 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 _LIBRARIES = ("z3-solver", "ortools", "networkx", "numpy", "scipy")
-"""What a search calls, by the names of the distributions."""
+"""Libraries that a search calls, by the names of the distributions."""
+
+_LAYERS = Path(__file__).parents[2]
+"""Where the packages are."""
 
 _LATER = frozenset({"certificate", "search_file", "schedule_file", "energy", "figures", "models", "planners"})
 """Rooms that are no part of a search: those after this one, and what makes placements of models."""
@@ -50,7 +53,7 @@ def cached_search(
         on_progress: Called with each step of a search; not for a result from the cache.
 
     Raises:
-        ValueError: As `schedsearch.methods.find`.
+        ValueError: As `schedsearch.searches.methods.find`.
         OSError: The directory cannot be made.
     """
 
@@ -128,9 +131,8 @@ def _hash(key: Mapping[str, Any]) -> str:
 
 def sources() -> list[Path]:
     """Return the files that a result can depend on: imports go left, so none of the rooms after this one."""
-    layers = Path(__file__).parents[1]
-    files = [*(layers / "schedsearch").rglob("*.py"), *(layers / "placements").rglob("*.py")]
-    return sorted(file for file in files if not _LATER & set(file.relative_to(layers).with_suffix("").parts))
+    files = [*(_LAYERS / "schedsearch").rglob("*.py"), *(_LAYERS / "placements").rglob("*.py")]
+    return sorted(file for file in files if not _LATER & set(file.relative_to(_LAYERS).with_suffix("").parts))
 
 
 @cache
@@ -138,6 +140,6 @@ def source_hash() -> str:
     """Return a hash of all code that a result can depend on."""
     digest = hashlib.sha256()
     for path in sources():
-        name = path.relative_to(Path(__file__).parents[1]).as_posix()
+        name = path.relative_to(_LAYERS).as_posix()
         digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()

@@ -18,10 +18,10 @@ from scipy.sparse import csc_array, csr_array, diags_array, eye_array, hstack, k
 
 from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import NOBODY, Demand, FloatArray, IntArray
-from schedsearch.cluster.gpu_cluster import ClusterError
+from schedsearch.cluster.gpu_cluster import ClusterError, require
 from schedsearch.cluster.linear_program import LinearProgram
-from schedsearch.cluster.policies.energy import KEPT, FloorRules, Floors, check_powers
 from schedsearch.cluster.policies.program import Program
+from schedsearch.cluster.policies.spending.energy import KEPT, FloorRules, Floors, check_powers
 from schedsearch.energy import Interval, read_signal
 
 _J_PER_KWH = 3.6e6
@@ -61,8 +61,8 @@ class LeastSignalCost(FloorRules):
         super().__post_init__()
         if not self.signal:
             raise ClusterError("signal: has no intervals; give at least one")
-        if not 0 < self.horizon_s < math.inf:
-            raise ClusterError(f"horizon_s: {self.horizon_s!r} is not a time above 0; give seconds")
+        is_time = 0 < self.horizon_s < math.inf
+        require(is_time, "horizon_s", self.horizon_s, "a time above 0; give seconds")
 
     @classmethod
     def of_file(
@@ -102,12 +102,12 @@ class LeastSignalCost(FloorRules):
     def _with_promises(self, demand: Demand, floors: Floors, promised: IntArray) -> Floors:
         """Return the floors in which some jobs have until their promised ends; SLOs are wanted in full."""
         window_s, steps_left = floors.window_s.copy(), demand.steps_left
-        best = np.zeros(len(demand.jobs) + 1)
-        np.maximum.at(best, demand.configurations.jobs, demand.configurations.steps_per_s)
         for job in promised.tolist():
             name, fair_s = demand.jobs[job].name, steps_left[job] / floors.steps_per_s[job]
             left_s = min(self._promised_s.get(name, math.inf) - demand.now_s, fair_s)
-            if left_s * best[job] < steps_left[job]:  # nothing keeps it, so it is promised anew
+            if (
+                left_s * demand.fastest_steps_per_s[job] < steps_left[job]
+            ):  # nothing keeps it, so it is promised anew
                 left_s = fair_s
             self._promised_s[name], window_s[job] = demand.now_s + left_s, left_s
         is_asked = np.isfinite(window_s)
@@ -136,7 +136,7 @@ def coming(signal: tuple[Interval, ...], now_s: float, horizon_s: float) -> Iter
 
 @dataclass(frozen=True, eq=False)
 class IntervalShares:
-    """What is run in each interval.
+    """The configurations that run in each interval.
 
     Attributes:
         shares: Of each interval's time; shape (intervals, configurations).

@@ -23,7 +23,7 @@ import numpy as np
 
 from schedsearch.cluster.allocation import Allocation, InfeasibleError
 from schedsearch.cluster.demand import Demand, FloatArray
-from schedsearch.cluster.gpu_cluster import ClusterError
+from schedsearch.cluster.gpu_cluster import ClusterError, require
 from schedsearch.cluster.policies.fairness import fair_factors
 from schedsearch.cluster.policies.policy import check_runnable
 from schedsearch.cluster.policies.program import Program
@@ -32,13 +32,13 @@ KEPT = 1 - 1e-7
 """Share of a floor that a program before found to be possible: its rounding errors are left to it."""
 
 
-LEAST_ASKED = 1e-6
+MIN_ASKED = 1e-6
 """Share of its best throughput that a job with an SLO is given at least, as solvers are no more precise."""
 
 
 @dataclass(frozen=True)
 class Floors:
-    """What jobs must at least get.
+    """Throughputs that jobs must at least get.
 
     Attributes:
         steps_per_s: Of each job.
@@ -85,10 +85,9 @@ class FloorRules:
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        if not 0 <= self.least_share <= 1:
-            raise ClusterError(f"least_share: {self.least_share!r} is not between 0 and 1; give a share")
-        if not 0 <= self.spare_s < math.inf:
-            raise ClusterError(f"spare_s: {self.spare_s!r} is not a time; give seconds of 0 or more")
+        share, spare_s = self.least_share, self.spare_s
+        require(0 <= share <= 1, "least_share", share, "between 0 and 1; give a share")
+        require(0 <= spare_s < math.inf, "spare_s", spare_s, "a time; give seconds of 0 or more")
 
     def set_floors(self, program: Program) -> Floors:
         """Set the floors of a program's demand, and return them.
@@ -109,7 +108,7 @@ class FloorRules:
         if self.is_strict:
             _require(demand, np.where(has_slo, needed, 0.0))
         keeps_slo = has_slo & (needed <= best)
-        wanted = np.where(keeps_slo, np.clip(hurried, LEAST_ASKED * best, best), 0.0)
+        wanted = np.where(keeps_slo, np.clip(hurried, MIN_ASKED * best, best), 0.0)
         share = _share_that_can_be_kept(program, wanted)
         floors = wanted * (share * KEPT if share < 1 else 1.0)
         program.set_floors(floors)
@@ -190,15 +189,14 @@ def check_powers(demand: Demand, policy: str) -> None:
 def _best_rates(program: Program) -> FloatArray:
     """Return the highest throughput of each job if it were the only one, with the power cap."""
     demand, found = program.demand, program.demand.configurations
-    best, power_w = np.zeros(len(demand.jobs) + 1), np.zeros(len(demand.jobs) + 1)
-    np.maximum.at(best, found.jobs, found.steps_per_s)
+    best, power_w = demand.fastest_steps_per_s.copy(), np.zeros(len(demand.jobs) + 1)
     np.maximum.at(power_w, found.jobs, np.repeat(demand.added_power_w[:, None], 2, axis=1))
     spare_w = demand.cluster.power_cap_w - demand.idle_power_w
     for job in np.flatnonzero(power_w[:-1] > spare_w):  # the cap may not let it run at its best all the time
         program.set_floors(np.zeros(len(demand.jobs)))
         of_job = np.where(found.jobs == job, found.steps_per_s, 0.0).sum(axis=1)
         best[job] = of_job @ program.maximize(of_job)
-    return best[:-1]
+    return best
 
 
 def _share_that_can_be_kept(program: Program, wanted: FloatArray) -> float:

@@ -17,12 +17,12 @@ from schedsearch.modulo.search import OBJECTIVES, search, seconds_of
 from schedsearch.modulo.starting_point import BeginWith, plain_orders
 
 Report = Callable[[Progress], None]
-"""What is told how far a search is."""
+"""A listener that is told how far a search is."""
 
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """What is asked of a search: all that its answer depends on, but for the speed of the machine.
+    """A question to a search: all that its answer depends on, but for the speed of the machine.
 
     Attributes:
         placement: What runs where; its `memory` is the capacity.
@@ -96,24 +96,24 @@ def _modulo(request: SearchRequest, on_progress: Report) -> SearchResult:
     )
 
 
-def _tessel(request: SearchRequest, on_progress: Report) -> SearchResult:
-    from schedsearch.tessel import tessel  # takes a second to load, and is rarely needed
+def _tessels(request: SearchRequest, on_progress: Report) -> SearchResult:
+    """Search by one of Tessel's two methods, which know less of what may be asked.
 
-    _require_what_tessel_knows(request)
-    return tessel(
-        request.placement,
-        request.num_micro_batches,
-        time_limit_s=seconds_of(request.time_limit_s, None),
-        seed=request.seed,
-        on_progress=on_progress,
-    )
+    Raises:
+        SearchError: The request asks for more.
+    """
+    from schedsearch import tessel  # takes a second to load, and is rarely needed
 
-
-def _time_optimal(request: SearchRequest, on_progress: Report) -> SearchResult:
-    from schedsearch.tessel import time_optimal  # as above
-
-    _require_what_tessel_knows(request)
-    return time_optimal(
+    num = request.micro_batches_per_repetend
+    for name, is_asked, why in (
+        ("begin_with", request.begin_with is not None, "begins with nothing; leave it out"),
+        ("work_limit", request.work_limit is not None, "does not count its work; give search.time_limit_s"),
+        ("micro_batches_per_repetend", num not in (None, 1), f"knows only 1, not {num}; leave it out"),
+    ):
+        if is_asked:
+            raise SearchError(f"search.{name}: {request.method} {why} or use search.method=modulo")
+    find_one = tessel.tessel if request.method == "tessel" else tessel.time_optimal
+    return find_one(
         request.placement,
         request.num_micro_batches,
         time_limit_s=seconds_of(request.time_limit_s, None),
@@ -124,25 +124,7 @@ def _time_optimal(request: SearchRequest, on_progress: Report) -> SearchResult:
 
 METHODS: Mapping[str, Callable[[SearchRequest, Report], SearchResult]] = {
     "modulo": _modulo,
-    "tessel": _tessel,
-    "time_optimal": _time_optimal,
+    "tessel": _tessels,
+    "time_optimal": _tessels,
 }
-"""What searches, by the name that the command line uses."""
-
-
-def _require_what_tessel_knows(request: SearchRequest) -> None:
-    if request.begin_with is not None:
-        raise SearchError(
-            f"search.begin_with: {request.method} begins with nothing; leave it out or use "
-            "search.method=modulo"
-        )
-    if request.work_limit is not None:
-        raise SearchError(
-            f"search.work_limit: {request.method} does not count its work; give search.time_limit_s or use "
-            "search.method=modulo"
-        )
-    if request.micro_batches_per_repetend not in (None, 1):
-        raise SearchError(
-            f"search.micro_batches_per_repetend: is {request.micro_batches_per_repetend}, and "
-            f"{request.method} knows only 1; leave it out or use search.method=modulo"
-        )
+"""The searches by the name that the command line uses."""

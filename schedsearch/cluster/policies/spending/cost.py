@@ -13,7 +13,7 @@ import numpy as np
 
 from schedsearch.cluster.allocation import Allocation, InfeasibleError
 from schedsearch.cluster.demand import Demand, FloatArray
-from schedsearch.cluster.gpu_cluster import ClusterError
+from schedsearch.cluster.gpu_cluster import ClusterError, require
 from schedsearch.cluster.policies.policy import check_runnable
 from schedsearch.cluster.policies.program import Program, Programs
 
@@ -55,10 +55,8 @@ class MinCost:
 
     def __post_init__(self) -> None:
         """Check the aim."""
-        if self.aim not in ("steps_per_dollar", "dollars"):
-            raise ClusterError(
-                f"policy {self.name}: aim: {self.aim!r} is not known; give steps_per_dollar or dollars"
-            )
+        is_known = self.aim in ("steps_per_dollar", "dollars")
+        require(is_known, f"policy {self.name}: aim", self.aim, "known; give steps_per_dollar or dollars")
 
     def allocate(self, demand: Demand) -> Allocation:
         """Return the allocation.
@@ -112,14 +110,9 @@ class MinCostWithSlos(MinCost):
     def __post_init__(self) -> None:
         """Check the options."""
         super().__post_init__()
-        if self.on_infeasible not in ("error", "drop"):
-            raise ClusterError(
-                f"policy {self.name}: on_infeasible: {self.on_infeasible!r} is not known; give error or drop"
-            )
-        if not (math.isfinite(self.margin_s) and self.margin_s >= 0):
-            raise ClusterError(
-                f"policy {self.name}: margin_s: {self.margin_s!r} is not 0 or more; give seconds"
-            )
+        where, choice, margin_s = f"policy {self.name}", self.on_infeasible, self.margin_s
+        require(choice in ("error", "drop"), f"{where}: on_infeasible", choice, "known; give error or drop")
+        require(0 <= margin_s < math.inf, f"{where}: margin_s", margin_s, "0 or more; give seconds")
 
     def _seconds(self, program: Program) -> tuple[FloatArray, tuple[str, ...]]:
         demand = program.demand
@@ -192,10 +185,8 @@ class MakespanWithinBudget:
 
     def __post_init__(self) -> None:
         """Check the budget."""
-        if not self.budget_dollars > 0:
-            raise ClusterError(
-                f"policy {self.name}: budget_dollars: {self.budget_dollars!r} is not above 0; give dollars"
-            )
+        budget = self.budget_dollars
+        require(budget > 0, f"policy {self.name}: budget_dollars", budget, "above 0; give dollars")
 
     def allocate(self, demand: Demand) -> Allocation:
         """Return the allocation; the objective is the makespan from now on, in seconds.
