@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 
 from experiments.config.options import require, require_known, require_least, require_once
@@ -31,13 +30,3 @@ def check_numbers(option: str, values: Sequence[int]) -> None:
         require(type(value) is int, option, value, "a whole number")
         require_least(option, value, 1)
     require_once(option, list(values))
-
-
-def check_limit(time_limit_s: float, option: str = "time_limit_s") -> None:
-    """Check a time limit in seconds.
-
-    Raises:
-        OptionError: It is not a number above 0.
-    """
-    is_time = type(time_limit_s) in (int, float) and 0 < time_limit_s < math.inf
-    require(is_time, option, time_limit_s, "a positive number of seconds")

@@ -6,6 +6,7 @@ does not know what the paper measured, except how much faster its schedules were
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
@@ -26,7 +27,9 @@ from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from schedsearch.baselines import applicable
-from schedsearch.planning.ranking import Candidate, RankedPlan, rank
+from schedsearch.metrics import peak_memory
+from schedsearch.modulo.result import SearchResult
+from schedsearch.modulo.search import search
 
 SAMPLES = 128
 """Of an iteration (Tessel, Sec. VI-D)."""
@@ -100,10 +103,32 @@ class VocabularyRow:
 
 
 class _Proposal(NamedTuple):
-    """A plan in a shape."""
+    """A plan in a shape.
+
+    Attributes:
+        plan: What runs where.
+        shape: Of the placement.
+        placement: Its blocks, with the memory of each device.
+    """
 
     plan: Plan
-    candidate: Candidate
+    shape: str
+    placement: Placement
+
+    def searched(self, work_limit: float) -> SearchResult:
+        """Return what a search of so much work finds.
+
+        Raises:
+            KeyboardInterrupt: From the keyboard.
+        """
+        result = search(self.placement, self.plan.num_micro_batches, work_limit=work_limit)
+        if result.interrupted:
+            raise KeyboardInterrupt
+        return result
+
+    def iteration_ms(self, result: SearchResult) -> float:
+        """Return the time of an iteration; infinite where no schedule was found."""
+        return math.inf if result.schedule is None else self.placement.ms(result.schedule.makespan)
 
 
 def cluster_of(case: Case) -> Cluster:
@@ -124,7 +149,7 @@ def compare_shapes(
     global_batch_size: int = SAMPLES,
     *,
     options: PlanOptions | None = None,
-    time_limit_s: float = 10.0,
+    work_limit: float = 10.0,
 ) -> list[VocabularyRow]:
     """Return the best V-shape, the best shape with the vocabulary on all GPUs, and a V-shape like that one.
 
@@ -134,7 +159,7 @@ def compare_shapes(
         shape: A key of `placements.planners.hybrid.placing.planned_placement.SHARED_VOCABULARY`.
         global_batch_size: Samples of an iteration.
         options: What plans may be; by default without ZeRO-1, as in the paper.
-        time_limit_s: For the search of each schedule.
+        work_limit: Units of work of the search of each schedule.
 
     Returns:
         One row of each that fits; the last one also where nothing fits.
@@ -144,15 +169,15 @@ def compare_shapes(
         KeyboardInterrupt: From the keyboard.
     """
     options = replace(options or PlanOptions(TreeOptions(PAPER), num_plans=3), idle_gpus=False)
-    search = _Shapes(ShapeCosts(model), cluster, global_batch_size, shape, options)
-    ordinary = list(search.ordinary(options))
-    shared = list(search.shared(options))
+    shapes = _Shapes(ShapeCosts(model), cluster, global_batch_size, shape, options)
+    ordinary = list(shapes.ordinary(options))
+    shared = list(shapes.shared(options))
     rows = []
     for found in (ordinary, shared):
         if found:
-            rows.append(search.row(found, "best", time_limit_s))
+            rows.append(shapes.row(found, "best", work_limit))
     if shared:
-        rows.append(search.same_stages(rows[-1], time_limit_s))
+        rows.append(shapes.same_stages(rows[-1], work_limit))
     return rows
 
 
@@ -183,35 +208,31 @@ class _Shapes:
         found = search_plans(self.costs, self.cluster, self.batch, options)
         if found.interrupted:
             raise KeyboardInterrupt
-        for i, rated in enumerate(found.plans):
+        for rated in found.plans:
             placement = planned_placement(rated.plan, self.costs, self._capacities_gib(rated.plan, options))
-            yield self._proposal(i, "v_shape", rated.plan, placement)
+            yield _Proposal(rated.plan, "v_shape", placement)
 
     def shared(self, options: PlanOptions) -> Iterator[_Proposal]:
         """Yield plans with the vocabulary on all GPUs."""
-        for i, each in enumerate(self._trunks(options)):
+        for each in self._trunks(options):
             plan = each.rated.plan
             capacities_gib = self._capacities_gib(plan, options)
             placement = shared_vocabulary_placement(
                 self.costs.model, plan, self.costs, each.data_parallel, capacities_gib
             )
-            yield self._proposal(i, self.shape, each.rated.plan, placement)
+            yield _Proposal(plan, self.shape, placement)
 
-    def row(self, proposals: Sequence[_Proposal], plan: str, time_limit_s: float) -> VocabularyRow:
+    def row(self, proposals: Sequence[_Proposal], plan: str, work_limit: float) -> VocabularyRow:
         """Return the proposal with the shortest searched schedule."""
-        ranked = rank([each.candidate for each in proposals], time_limit_s)
-        if any(each.note.startswith("interrupted") for each in ranked):
-            raise KeyboardInterrupt
-        by_name = {each.candidate.name: each.plan for each in proposals}
-        best = ranked[0]
-        numbers = _numbers(by_name[best.candidate.name])
-        return self._filled(self._row(best.candidate.shape, plan, numbers), best)
+        found = [(each, each.searched(work_limit)) for each in proposals]
+        best, result = min(found, key=lambda pair: pair[0].iteration_ms(pair[1]))
+        return self._filled(self._row(best.shape, plan, _numbers(best.plan)), best, result)
 
-    def same_stages(self, like: VocabularyRow, time_limit_s: float) -> VocabularyRow:
+    def same_stages(self, like: VocabularyRow, work_limit: float) -> VocabularyRow:
         """Return the V-shape with another row's numbers."""
         numbers = _Numbers(like.num_stages, like.gpus_per_stage, like.num_micro_batches)
         if proposals := list(self.ordinary(self._restricted(numbers))):
-            return self.row(proposals, "same_stages", time_limit_s)
+            return self.row(proposals, "same_stages", work_limit)
         return self._row("v_shape", "same_stages", numbers)
 
     def _trunks(self, options: PlanOptions) -> tuple[TrunkPlan, ...]:
@@ -221,9 +242,6 @@ class _Shapes:
         own_gib = self.cluster.whole.memory_gib
         given_gib = own_gib if options.memory_gib is None else options.memory_gib
         return [given_gib - options.reserve_gib] * plan.num_stages
-
-    def _proposal(self, number: int, shape: str, plan: Plan, placement: Placement) -> _Proposal:
-        return _Proposal(plan, Candidate(str(number), shape, placement, plan.num_micro_batches, self.batch))
 
     def _restricted(self, numbers: _Numbers) -> PlanOptions:
         return replace(
@@ -241,16 +259,21 @@ class _Shapes:
             self.costs.model.name, self.cluster.num_gpus, shape, plan, *numbers, least_memory_gib=min_gib
         )
 
-    def _filled(self, row: VocabularyRow, best: RankedPlan) -> VocabularyRow:
-        placement = best.candidate.placement
-        hand_made = applicable(placement, best.candidate.num_micro_batches).values()
+    def _filled(self, row: VocabularyRow, best: _Proposal, result: SearchResult) -> VocabularyRow:
+        """Return a row with what the search of its proposal found."""
+        placement, schedule = best.placement, result.schedule
+        hand_made = applicable(placement, best.plan.num_micro_batches).values()
+        hand_made_ms = min((placement.ms(each.makespan) for each in hand_made), default=None)
+        if schedule is None:
+            return replace(row, hand_made_ms=hand_made_ms)
+        iteration_ms = best.iteration_ms(result)
         return replace(
             row,
-            peak_mib=max(best.peaks_mib) if best.peaks_mib else None,
-            iteration_ms=best.iteration_ms,
-            iteration_bound_ms=best.iteration_bound_ms,
-            hand_made_ms=min((placement.ms(each.makespan) for each in hand_made), default=None),
-            samples_per_s=best.samples_per_s,
+            peak_mib=placement.mib(int(peak_memory(schedule).max())),
+            iteration_ms=iteration_ms,
+            iteration_bound_ms=placement.ms(result.makespan_bound),
+            hand_made_ms=hand_made_ms,
+            samples_per_s=self.batch / iteration_ms * 1e3,
         )
 
     def _least_gib(self, shape: str, options: PlanOptions, max_gib: float = 4096.0) -> float | None:

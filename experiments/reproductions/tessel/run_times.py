@@ -140,10 +140,10 @@ def _capacities_gib(plan: Plan) -> list[float]:
     return [plan.cluster.whole.memory_gib - _OPTIONS.reserve_gib] * plan.num_stages
 
 
-def searched_schedule(planned: Planned, time_limit_s: float) -> Schedule | None:
+def searched_schedule(planned: Planned, work_limit: float) -> Schedule | None:
     """Return the schedule of the repetend with the shortest period that our search finds."""
     placement, number = planned.without_transfers, planned.plan.num_micro_batches
-    found = search(placement, number, objectives=("period",), time_limit_s=time_limit_s)
+    found = search(placement, number, objectives=("period",), work_limit=work_limit)
     return found.schedule
 
 
@@ -178,7 +178,7 @@ def _breakdown_rows(options: VocabularyOptions, case: str) -> Iterator[Row]:
         case, "1F1B+", shared, lambda planned: hand_made_schedule(planned, "one_f_one_b_plus")
     )
     yield from _system_rows(
-        case, _TESSEL, shared, lambda planned: searched_schedule(planned, options.time_limit_s)
+        case, _TESSEL, shared, lambda planned: searched_schedule(planned, options.work_limit)
     )
 
 
@@ -257,7 +257,7 @@ FIGURE_16 = Item(
     title="Time of blocks and share of waiting",
     claim=Claim.TREND,
     options=VocabularyOptions,
-    small=VocabularyOptions(models=("gpt_11b",), time_limit_s=3.0),
+    small=VocabularyOptions(models=("gpt_11b",)),
     cases=cases,
     make=lambda options, case: tuple(_breakdown_rows(options, case)),
     trends=lambda rows: tuple(_breakdown_trends(rows)),
@@ -274,7 +274,7 @@ FIGURE_16 = Item(
 
 def _transfer_rows(options: VocabularyOptions, case: str) -> Iterator[Row]:
     shared = shared_shape_of(CASES[case])
-    schedule = None if shared is None else searched_schedule(shared, options.time_limit_s)
+    schedule = None if shared is None else searched_schedule(shared, options.work_limit)
     if shared is None or schedule is None:
         yield Row(case, _TESSEL, _RATIO, None, note="no plan or no schedule was found")
         return
@@ -307,7 +307,7 @@ FIGURE_17 = Item(
     title="Iterations with blocking and non-blocking communication",
     claim=Claim.TREND,
     options=VocabularyOptions,
-    small=VocabularyOptions(models=("mt5_1.8b",), time_limit_s=3.0),
+    small=VocabularyOptions(models=("mt5_1.8b",)),
     cases=cases,
     make=lambda options, case: tuple(_transfer_rows(options, case)),
     trends=lambda rows: tuple(_transfer_trends(rows)),

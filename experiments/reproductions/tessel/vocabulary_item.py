@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
+from experiments.config.options import require_limits
 from experiments.reproductions.item import Claim, Item, Row, Trend, cases_in
-from experiments.reproductions.item_options import check_limit, check_names
+from experiments.reproductions.item_options import check_names
 from experiments.reproductions.tessel.large_vocabulary import (
     CASES,
     PAPER_SPEEDUPS,
@@ -35,28 +36,28 @@ class VocabularyOptions:
 
     Attributes:
         models: Keys of `CASES`.
-        time_limit_s: For the search of each schedule, in seconds.
+        work_limit: Units of work of the search of each schedule.
     """
 
     models: tuple[str, ...] = tuple(CASES)
-    time_limit_s: float = 10.0
+    work_limit: float = 10.0
 
 
 def cases(options: VocabularyOptions) -> Sequence[str]:
     """Return the models.
 
     Raises:
-        OptionError: There is no such model, or no time.
+        OptionError: There is no such model, or no work.
     """
     check_names("models", options.models, CASES)
-    check_limit(options.time_limit_s)
+    require_limits(options)
     return options.models
 
 
 def make(options: VocabularyOptions, case: str) -> list[Row]:
     """Return the rows of one model: what its plans and schedules are, and the speedup."""
     own = CASES[case]
-    found = compare_shapes(model_of(own), cluster_of(own), own.shape, time_limit_s=options.time_limit_s)
+    found = compare_shapes(model_of(own), cluster_of(own), own.shape, work_limit=options.work_limit)
     rows = [row for each in found for row in _rows(case, each)]
     ratio = speedup(found)
     note = "the paper's is the largest of all models, over existing schedules" if ratio else "not compared"
@@ -124,7 +125,7 @@ LARGE_VOCABULARY = Item(
     "models of large vocabularies in a V-shape, and with the vocabulary on all GPUs",
     Claim.TREND,
     VocabularyOptions,
-    VocabularyOptions(models=("mt5_1.8b",), time_limit_s=2.0),
+    VocabularyOptions(models=("mt5_1.8b",), work_limit=2.5),
     cases,
     make,
     lambda rows: tuple(trends(rows)),

@@ -27,7 +27,7 @@ def test_over_slow_links_the_shared_vocabulary_is_faster_and_smaller(model: Mode
     """In a V-shape the first stage has the table, so that few stages fit; these go over several nodes."""
     cluster = read_cluster("v100_8", gpus_per_node=2, node_bandwidth_gb_s=12.5)
     options = PlanOptions(num_plans=1, num_micro_batches=(16,), memory_gib=14.0)
-    rows = compare_shapes(model, cluster, shape, 16, options=options, time_limit_s=2.0)
+    rows = compare_shapes(model, cluster, shape, 16, options=options, work_limit=2.5)
     assert [(row.shape, row.plan) for row in rows] == [
         ("v_shape", "best"),
         (shape, "best"),

@@ -136,4 +136,4 @@ def test_a_search_says_that_a_pattern_was_best(monkeypatch: pytest.MonkeyPatch) 
             raise _FoundError
 
     with pytest.raises(_FoundError):
-        search(placement, 48, time_limit_s=600.0, on_progress=end)
+        search(placement, 48, work_limit=640, on_progress=end)
