@@ -12,19 +12,13 @@ from dataclasses import dataclass
 from experiments.config.options import require_limits
 from experiments.reproductions.item import Claim, Item, Row, Trend
 from experiments.reproductions.item_options import check_names
-from experiments.reproductions.tessel.published import MODELS
+from experiments.reproductions.tessel.published import MODELS, MOST_MICRO_BATCHES, NUM_DEVICES
 from placements import Placement
 from placements.shapes import SHAPES
 from schedsearch.baselines import HAND_MADE
 from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
 from schedsearch.tessel import tessel
-
-_NUM_DEVICES = 4
-"""Of all placements in the paper's figures."""
-
-_MOST_IN_FLIGHT = 6
-"""Micro-batches of Tessel's repetends (Sec. VI-B)."""
 
 _MICRO_BATCHES = 32
 """After which a hand-made schedule is in its steady state; whole units of Chimera."""
@@ -68,8 +62,8 @@ def _cases(options: BubbleRateOptions) -> Sequence[str]:
 
 def _rows(options: BubbleRateOptions, case: str) -> Iterator[Row]:
     model = MODELS[case]
-    placement = SHAPES[model.shape](_NUM_DEVICES)
-    v_shape, x_shape = SHAPES["v_shape"](_NUM_DEVICES), SHAPES["x_shape"](_NUM_DEVICES)
+    placement = SHAPES[model.shape](NUM_DEVICES)
+    v_shape, x_shape = SHAPES["v_shape"](NUM_DEVICES), SHAPES["x_shape"](NUM_DEVICES)
 
     def row(label: str, ours: float | None, published: float | None, note: str = "") -> Row:
         return Row(case, f"{model.name}, {label}", "bubble_rate", ours, published, digits=2, note=note)
@@ -82,7 +76,8 @@ def _rows(options: BubbleRateOptions, case: str) -> Iterator[Row]:
         plus = added_bubble_rate(HAND_MADE["one_f_one_b_plus"], placement)
         yield row("1F1B+", plus, model.one_f_one_b_plus)
     limit_s, work = options.tessel_time_limit_s, options.work_limit
-    theirs = tessel(placement, _MOST_IN_FLIGHT, most_in_flight=_MOST_IN_FLIGHT, time_limit_s=limit_s).repetend
+    number = MOST_MICRO_BATCHES
+    theirs = tessel(placement, number, most_in_flight=number, time_limit_s=limit_s).repetend
     ours = search(placement, 1, objectives=("period", "memory"), work_limit=work).repetend
     for label, repetend, within in (
         ("Tessel", theirs, f"{limit_s:g} s"),

@@ -12,7 +12,7 @@ from typing import Any
 from experiments.config.options import require_limits
 from experiments.reproductions.item import Claim, Item, Row, Trend
 from experiments.reproductions.item_options import check_names
-from experiments.reproductions.tessel.published import MODELS, MOST_MICRO_BATCHES
+from experiments.reproductions.tessel.published import MODELS, MOST_MICRO_BATCHES, NUM_DEVICES
 from placements import Placement
 from placements.shapes import SHAPES
 from schedsearch.figures.canvas import COLUMN_INCHES
@@ -20,7 +20,6 @@ from schedsearch.figures.comparison import draw_timelines
 from schedsearch.repetend import Repetend
 from schedsearch.tessel import tessel
 
-_NUM_DEVICES = 4
 _DRAWN = MOST_MICRO_BATCHES + 2
 """Micro-batches of a picture: three repetends of as many as a repetend has at most."""
 
@@ -44,7 +43,7 @@ class DrawingOptions:
 def placement_of(case: str) -> Placement:
     """Return the placement of a case, such as ``gpt inference``."""
     model, part = case.split()
-    return SHAPES[MODELS[model].shape](_NUM_DEVICES, inference=part == "inference")
+    return SHAPES[MODELS[model].shape](NUM_DEVICES, inference=part == "inference")
 
 
 def drawn_repetend(rows: Sequence[Row]) -> Repetend:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from placements import Placement
 from placements.cluster import CLUSTERS, Cluster, read_cluster
-from placements.files import csv_text
 from placements.models.chain import ModelShape
 from placements.models.zoo import read_model
 from placements.planners.hybrid.decision_trees import PAPER, TreeOptions
@@ -72,8 +71,6 @@ class VocabularyRow:
     """A model in one shape: the best of its plans by their searched schedules.
 
     Attributes:
-        model: Its name.
-        num_gpus: Of the cluster.
         shape: Of the placement.
         plan: ``best``, or ``same_stages``: a V-shape with the numbers of the best M- or NN-shape.
         num_stages: Of the plan.
@@ -87,8 +84,6 @@ class VocabularyRow:
         samples_per_s: Throughput.
     """
 
-    model: str
-    num_gpus: int
     shape: str
     plan: str
     num_stages: int
@@ -255,9 +250,7 @@ class _Shapes:
     def _row(self, shape: str, plan: str, numbers: _Numbers) -> VocabularyRow:
         """Return a row without a schedule."""
         min_gib = self._least_gib(shape, self._restricted(numbers))
-        return VocabularyRow(
-            self.costs.model.name, self.cluster.num_gpus, shape, plan, *numbers, least_memory_gib=min_gib
-        )
+        return VocabularyRow(shape, plan, *numbers, least_memory_gib=min_gib)
 
     def _filled(self, row: VocabularyRow, best: _Proposal, result: SearchResult) -> VocabularyRow:
         """Return a row with what the search of its proposal found."""
@@ -302,15 +295,3 @@ def speedup(rows: Sequence[VocabularyRow]) -> float | None:
     times = {row.shape: row.iteration_ms for row in rows if row.plan == "best"}
     ordinary_ms, shared_ms = times.pop("v_shape", None), next(iter(times.values()), None)
     return None if ordinary_ms is None or shared_ms is None else ordinary_ms / shared_ms
-
-
-def rows_to_csv(rows: Sequence[VocabularyRow]) -> str:
-    """Return rows as CSV; what is not there is empty."""
-    names = [field.name for field in fields(VocabularyRow)]
-    return csv_text(names, ([_in_text(getattr(row, name)) for name in names] for row in rows))
-
-
-def _in_text(value: object) -> str:
-    if value is None:
-        return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)

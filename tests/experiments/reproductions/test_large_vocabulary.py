@@ -10,9 +10,9 @@ from experiments.reproductions.tessel.large_vocabulary import (
     cluster_of,
     compare_shapes,
     model_of,
-    rows_to_csv,
     speedup,
 )
+from experiments.reproductions.tessel.vocabulary_item import files, plan_rows
 from placements.cluster import read_cluster
 from placements.models.chain import ModelShape
 from placements.models.zoo import read_model
@@ -52,7 +52,8 @@ def test_each_case_has_its_vocabulary() -> None:
 
 
 def test_rows_as_csv() -> None:
-    empty = VocabularyRow("gpt", 8, "v_shape", "same_stages", 4, 2, 128, 40.3125)
-    lines = rows_to_csv([empty]).splitlines()
-    assert lines[1] == "gpt,8,v_shape,same_stages,4,2,128,40.3125,,,,,"
+    empty = VocabularyRow("v_shape", "same_stages", 4, 2, 128, 40.3125)
+    names, line = files(plan_rows("gpt_11b", empty))["vocabulary.csv"].splitlines()
+    assert names.startswith("model,num_gpus,shape,plan,num_stages,")
+    assert line == "gpt_11b,8,v_shape,same_stages,4,2,128,40.3125,,,,,"
     assert speedup([empty]) is None

@@ -35,7 +35,7 @@ def _no_time(placement: Placement, number: int, begin_with: object, **options: o
 
 @pytest.fixture(scope="module")
 def tight() -> SearchResult:
-    return search(TIGHT, 8, work_limit=20)
+    return search(TIGHT, 8, work_limit=5)
 
 
 def test_nothing_is_lost_without_time(tight: SearchResult) -> None:
@@ -111,7 +111,7 @@ def test_optimizer_blocks_are_put_at_the_end_anew() -> None:
 def test_the_repetend_counts_where_its_size_is_asked_for(
     size: int, rate: Fraction, tight: SearchResult
 ) -> None:
-    begun = search(TIGHT, 8, micro_batches_per_repetend=size, work_limit=10, begin_with=tight)
+    begun = search(TIGHT, 8, micro_batches_per_repetend=size, work_limit=5, begin_with=tight)
     assert begun.repetend.micro_batches == size
     assert _rate(begun) == rate
 
