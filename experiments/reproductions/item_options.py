@@ -19,14 +19,14 @@ def check_names(option: str, values: Sequence[str], known: Collection[str]) -> N
     require_once(option, list(values))
 
 
-def check_numbers(option: str, values: Sequence[int]) -> None:
-    """Check that whole numbers are at least 1, and that each is there once.
+def check_numbers(option: str, values: Sequence[int], least: int = 1) -> None:
+    """Check that whole numbers are at least so much, and that each is there once.
 
     Raises:
         OptionError: One is not, or there is none.
     """
-    require(bool(values), option, [], "a list of at least one", "give whole numbers of at least 1")
+    require(bool(values), option, [], "a list of at least one", f"give whole numbers of at least {least}")
     for value in values:
         require(type(value) is int, option, value, "a whole number")
-        require_least(option, value, 1)
+        require_least(option, value, least)
     require_once(option, list(values))

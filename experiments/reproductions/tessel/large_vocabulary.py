@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from placements import Placement
 from placements.cluster import CLUSTERS, Cluster, read_cluster
@@ -97,7 +97,7 @@ class VocabularyRow:
     samples_per_s: float | None = None
 
 
-class _Proposal(NamedTuple):
+class Proposal(NamedTuple):
     """A plan in a shape.
 
     Attributes:
@@ -164,9 +164,9 @@ def compare_shapes(
         KeyboardInterrupt: From the keyboard.
     """
     options = replace(options or PlanOptions(TreeOptions(PAPER), num_plans=3), idle_gpus=False)
-    shapes = _Shapes(ShapeCosts(model), cluster, global_batch_size, shape, options)
-    ordinary = list(shapes.ordinary(options))
-    shared = list(shapes.shared(options))
+    shapes = VocabularyPlans(ShapeCosts(model), cluster, global_batch_size, shape, options)
+    ordinary = list(shapes.ordinary())
+    shared = list(shapes.shared())
     rows = []
     for found in (ordinary, shared):
         if found:
@@ -189,8 +189,16 @@ def _numbers(plan: Plan) -> _Numbers:
 
 
 @dataclass(frozen=True)
-class _Shapes:
-    """The plans of one model on one cluster, in both shapes."""
+class VocabularyPlans:
+    """The plans of one model on one cluster, in both shapes.
+
+    Attributes:
+        costs: Of the model's layers.
+        cluster: The GPUs, all of which are used.
+        batch: Samples of an iteration.
+        shape: That has the vocabulary on all GPUs.
+        options: What plans may be.
+    """
 
     costs: ShapeCosts
     cluster: Cluster
@@ -198,26 +206,25 @@ class _Shapes:
     shape: str
     options: PlanOptions
 
-    def ordinary(self, options: PlanOptions) -> Iterator[_Proposal]:
+    def ordinary(self) -> Iterator[Proposal]:
         """Yield plans of a V-shape."""
-        found = search_plans(self.costs, self.cluster, self.batch, options)
+        found = search_plans(self.costs, self.cluster, self.batch, self.options)
         if found.interrupted:
             raise KeyboardInterrupt
         for rated in found.plans:
-            placement = planned_placement(rated.plan, self.costs, self._capacities_gib(rated.plan, options))
-            yield _Proposal(rated.plan, "v_shape", placement)
+            placement = planned_placement(rated.plan, self.costs, self._capacities_gib(rated.plan))
+            yield Proposal(rated.plan, "v_shape", placement)
 
-    def shared(self, options: PlanOptions) -> Iterator[_Proposal]:
+    def shared(self) -> Iterator[Proposal]:
         """Yield plans with the vocabulary on all GPUs."""
-        for each in self._trunks(options):
+        for each in self._trunks():
             plan = each.rated.plan
-            capacities_gib = self._capacities_gib(plan, options)
             placement = shared_vocabulary_placement(
-                self.costs.model, plan, self.costs, each.data_parallel, capacities_gib
+                self.costs.model, plan, self.costs, each.data_parallel, self._capacities_gib(plan)
             )
-            yield _Proposal(plan, self.shape, placement)
+            yield Proposal(plan, self.shape, placement)
 
-    def row(self, proposals: Sequence[_Proposal], plan: str, work_limit: float) -> VocabularyRow:
+    def row(self, proposals: Sequence[Proposal], plan: str, work_limit: float) -> VocabularyRow:
         """Return the proposal with the shortest searched schedule."""
         found = [(each, each.searched(work_limit)) for each in proposals]
         best, result = min(found, key=lambda pair: pair[0].iteration_ms(pair[1]))
@@ -226,21 +233,23 @@ class _Shapes:
     def same_stages(self, like: VocabularyRow, work_limit: float) -> VocabularyRow:
         """Return the V-shape with another row's numbers."""
         numbers = _Numbers(like.num_stages, like.gpus_per_stage, like.num_micro_batches)
-        if proposals := list(self.ordinary(self._restricted(numbers))):
+        if proposals := list(self._restricted(numbers).ordinary()):
             return self.row(proposals, "same_stages", work_limit)
         return self._row("v_shape", "same_stages", numbers)
 
-    def _trunks(self, options: PlanOptions) -> tuple[TrunkPlan, ...]:
-        return search_trunks(self.costs, self.cluster, self.batch, self.shape, options)
+    def _trunks(self) -> tuple[TrunkPlan, ...]:
+        return search_trunks(self.costs, self.cluster, self.batch, self.shape, self.options)
 
-    def _capacities_gib(self, plan: Plan, options: PlanOptions) -> list[float]:
-        own_gib = self.cluster.whole.memory_gib
-        given_gib = own_gib if options.memory_gib is None else options.memory_gib
-        return [given_gib - options.reserve_gib] * plan.num_stages
+    def _capacities_gib(self, plan: Plan) -> list[float]:
+        given_gib = self.options.memory_gib
+        own_gib = self.cluster.whole.memory_gib if given_gib is None else given_gib
+        return [own_gib - self.options.reserve_gib] * plan.num_stages
 
-    def _restricted(self, numbers: _Numbers) -> PlanOptions:
-        return replace(
-            self.options,
+    def _with(self, **options: Any) -> VocabularyPlans:
+        return replace(self, options=replace(self.options, **options))
+
+    def _restricted(self, numbers: _Numbers) -> VocabularyPlans:
+        return self._with(
             num_stages=(numbers.num_stages,),
             gpus_per_stage=(numbers.gpus_per_stage,),
             num_micro_batches=(numbers.num_micro_batches,),
@@ -249,10 +258,10 @@ class _Shapes:
 
     def _row(self, shape: str, plan: str, numbers: _Numbers) -> VocabularyRow:
         """Return a row without a schedule."""
-        min_gib = self._least_gib(shape, self._restricted(numbers))
+        min_gib = self._restricted(numbers)._least_gib(shape)
         return VocabularyRow(shape, plan, *numbers, least_memory_gib=min_gib)
 
-    def _filled(self, row: VocabularyRow, best: _Proposal, result: SearchResult) -> VocabularyRow:
+    def _filled(self, row: VocabularyRow, best: Proposal, result: SearchResult) -> VocabularyRow:
         """Return a row with what the search of its proposal found."""
         placement, schedule = best.placement, result.schedule
         hand_made = applicable(placement, best.plan.num_micro_batches).values()
@@ -269,16 +278,16 @@ class _Shapes:
             samples_per_s=self.batch / iteration_ms * 1e3,
         )
 
-    def _least_gib(self, shape: str, options: PlanOptions, max_gib: float = 4096.0) -> float | None:
+    def _least_gib(self, shape: str, max_gib: float = 4096.0) -> float | None:
         """Return the least memory of each GPU, to a tenth of a GiB, with which a plan fits; None for none."""
 
         def fits(gib: float) -> bool:
-            tried = replace(options, memory_gib=gib)
+            tried = self._with(memory_gib=gib)
             if shape == self.shape:
-                return bool(self._trunks(tried))
-            return bool(search_plans(self.costs, self.cluster, self.batch, tried).plans)
+                return bool(tried._trunks())
+            return bool(search_plans(self.costs, self.cluster, self.batch, tried.options).plans)
 
-        low = options.reserve_gib
+        low = self.options.reserve_gib
         high = 2 * max(low, 1.0)
         while not fits(high):
             low, high = high, 2 * high
