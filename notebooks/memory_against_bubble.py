@@ -17,7 +17,7 @@
 # %% tags=["parameters"]
 num_devices = 4
 most_memory = 6
-time_limit_s = 10
+work_limit = 10
 
 # %%
 import matplotlib.pyplot as plt
@@ -45,7 +45,7 @@ for name, placement in shapes.items():
             placement.with_memory(memory),
             4 * num_devices,
             objectives=["period"],
-            time_limit_s=time_limit_s,
+            work_limit=work_limit,
         )
         rate = None if result.repetend is None else 100 * result.repetend.bubble_rate
         rows.append({"shape": name, "memory": memory, "proved": result.proved, "bubble": rate})

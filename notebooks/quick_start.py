@@ -16,7 +16,7 @@
 
 # %% tags=["parameters"]
 num_micro_batches = 16
-time_limit_s = 60
+work_limit = 80
 
 # %%
 import schedsearch
@@ -47,7 +47,7 @@ stages = schedsearch.stages_of(
 
 # %%
 found = schedsearch.compare(
-    stages, ["one_f_one_b", "dual_pipe_v", "searched"], num_micro_batches, time_limit_s=time_limit_s
+    stages, ["one_f_one_b", "dual_pipe_v", "searched"], num_micro_batches, work_limit=work_limit
 )
 found.to_frame()[["schedule", "proved", "makespan_ms", "makespan_bound_ms", "bubble_rate", "peak_memory_mib"]]
 
@@ -64,7 +64,7 @@ found.plot()
 memory = {"activation_mib": 600, "weight_mib": 900}
 placement = schedsearch.v_shape(4, forward_ms=10, backward_ms=20, memory_mib=3300, **memory)
 tight = placement.with_memory(placement.memory[0] - placement.by_name["F0"].memory)
-schedsearch.search(tight, num_micro_batches, time_limit_s=time_limit_s)
+schedsearch.search(tight, num_micro_batches, work_limit=work_limit)
 
 # %% [markdown]
 # ## At what clock

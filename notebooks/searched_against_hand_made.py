@@ -27,7 +27,7 @@ schedules = [
     "zb_v",
     "dual_pipe",
 ]
-time_limit_s = 20
+work_limit = 20
 
 # %%
 import matplotlib.pyplot as plt
@@ -47,7 +47,7 @@ stages = schedsearch.stages_of(
     weight_mib=900,
     memory_mib=2 * 900 + 600 * (num_devices + 1),
 )
-found = schedsearch.compare(stages, schedules, num_micro_batches, time_limit_s=time_limit_s)
+found = schedsearch.compare(stages, schedules, num_micro_batches, work_limit=work_limit)
 table = found.to_frame()
 table[["schedule", "proved", "makespan_ms", "bubble_rate", "peak_memory_mib", "note"]]
 

@@ -20,7 +20,7 @@ num_devices = 8
 num_micro_batches = 24
 forward_us, input_us, weight_us, transfer_us = 18522, 18086, 9337, 601
 hidden_size, num_heads = 2304, 24
-time_limit_s = 30
+work_limit = 40
 
 # %%
 import matplotlib.pyplot as plt
@@ -85,7 +85,7 @@ for multiple, name in ((1, "searched, memory of ZB-H1"), (2, "searched, memory o
         times.with_split_backward(multiple * num_devices),
         num_micro_batches,
         objectives=["device_span"],
-        time_limit_s=time_limit_s,
+        work_limit=work_limit,
     )
     schedules[name] = found.schedule
 

@@ -14,14 +14,14 @@ from places import ROOT
 NOTEBOOKS = ROOT / "notebooks"
 
 SMALL: dict[str, dict[str, Any]] = {
-    "quick_start": {"num_micro_batches": 4, "time_limit_s": 2},
+    "quick_start": {"num_micro_batches": 4, "work_limit": 2.5},
     "searched_against_hand_made": {
         "num_devices": 2,
         "num_micro_batches": 4,
         "schedules": ["searched", "one_f_one_b", "zb_v"],
-        "time_limit_s": 2,
+        "work_limit": 2.5,
     },
-    "memory_against_bubble": {"num_devices": 2, "most_memory": 2, "time_limit_s": 2},
+    "memory_against_bubble": {"num_devices": 2, "most_memory": 2, "work_limit": 2.5},
     "energy_and_stragglers": {
         "num_devices": 2,
         "num_micro_batches": 3,
@@ -36,7 +36,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "days": 1,
         "jobs_per_day": 5,
     },
-    "zero_bubble_real_times": {"num_devices": 2, "num_micro_batches": 4, "time_limit_s": 2},
+    "zero_bubble_real_times": {"num_devices": 2, "num_micro_batches": 4, "work_limit": 2.5},
 }
 """What is put in the place of a notebook's parameters."""
 

@@ -1,4 +1,4 @@
-"""What a measurement depends on besides the project: the machine, Python and the packages."""
+"""What a measurement depends on: the machine, Python, the packages, and the commit of the project."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import datetime
 import importlib.metadata
 import os
 import platform
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +26,18 @@ def machine() -> dict[str, object]:
         "packages": dict(_versions()),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
+
+
+def commit() -> str:
+    """Return the commit's short name, with ``-dirty`` if files differ; empty where this is no checkout."""
+    project = Path(__file__).parents[2]
+    if not (project / ".git").exists():
+        return ""
+    command = ["git", "-C", str(project), "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        return ""
 
 
 def _versions() -> Iterator[tuple[str, str]]:

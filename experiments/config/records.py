@@ -279,7 +279,7 @@ class SweepOptions:
     num_devices: int
     most_in_flight: int | None
     tessel_time_limit_s: float | None
-    time_limit_s: float
+    work_limit: float
     solver: str
     seed: int
     num_processes: int | None
@@ -305,7 +305,7 @@ class TransferSweepOptions:
     transfers: list[Any]
     receive_ahead: int
     gpu: str
-    time_limit_s: float
+    work_limit: float
     solver: str
     seed: int
     num_processes: int | None

@@ -62,13 +62,13 @@ def tessel_search(case: Case, cache: Path | None) -> Found[Row]:
 
 def own_search(case: Case, cache: Path | None) -> Found[Row]:
     """Return our curve of a placement."""
-    return remembered_rows(cache, case, ours(1), case.options.time_limit_s, partial(_by_us, case))
+    return remembered_rows(cache, case, ours(1), case.options.work_limit, partial(_by_us, case))
 
 
 def several_search(case: Case, cache: Path | None) -> Found[Row]:
     """Return our curve of a placement for several micro-batches per repetend."""
-    name, limit_s = ours(MOST_MICRO_BATCHES), case.options.time_limit_s
-    return remembered_rows(cache, case, name, limit_s, partial(_by_us_with_several, case))
+    name, limit = ours(MOST_MICRO_BATCHES), case.options.work_limit
+    return remembered_rows(cache, case, name, limit, partial(_by_us_with_several, case))
 
 
 def _by_tessel(case: Case) -> Found[Row]:
@@ -78,13 +78,14 @@ def _by_tessel(case: Case) -> Found[Row]:
 
 
 def _by_us(case: Case) -> Found[Row]:
+    """Search with one micro-batch per repetend; this search counts no work, and takes units for seconds."""
     options = case.options
     try:
         found = period_by_in_flight(
             case.placement,
             case.most_in_flight,
             solver=options.solver,
-            time_limit_s=options.time_limit_s / case.most_in_flight,
+            time_limit_s=options.work_limit / case.most_in_flight,
             seed=options.seed,
         )
     except KeyboardInterrupt:

@@ -98,8 +98,8 @@ def tessel_search(case: Case, cache: Path | None) -> Found[Row]:
 
 def own_search(case: Case, cache: Path | None, most_micro_batches: int) -> Found[Row]:
     """Return our row for repetends of up to so many micro-batches."""
-    name, limit_s = ours(most_micro_batches), case.options.time_limit_s
-    return remembered_rows(cache, case, name, limit_s, partial(_by_us, case, most_micro_batches))
+    name, limit = ours(most_micro_batches), case.options.work_limit
+    return remembered_rows(cache, case, name, limit, partial(_by_us, case, most_micro_batches))
 
 
 def _by_tessel(case: Case) -> Found[Row]:

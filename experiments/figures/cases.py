@@ -77,7 +77,7 @@ class Case:
         figure: For which it is searched.
         shape: Of the placement.
         most_in_flight: Micro-batches of the longest repetend.
-        options: Limits and seed.
+        options: Limits, of work for our searches and of seconds for Tessel's, and seed.
         memory: Of each device; None for any.
     """
 
@@ -103,14 +103,14 @@ class Case:
         return tessel(self.placement, most, most_in_flight=most, time_limit_s=limit_s, seed=options.seed)
 
     def by_us(self, placement: Placement, most_micro_batches: int, share: float = 1.0) -> SearchResult:
-        """Return what our search finds for repetends of so many micro-batches, in a share of the time."""
+        """Return what our search finds for repetends of so many micro-batches, in a share of the work."""
         return search(
             placement,
             1,
             most_micro_batches_per_repetend=most_micro_batches,
             objectives=("period",),
             solver=self.options.solver,
-            time_limit_s=self.options.time_limit_s * share,
+            work_limit=self.options.work_limit * share,
             seed=self.options.seed,
         )
 
@@ -163,9 +163,17 @@ def tessel_row(case: Case, searched_by: str, in_flight: int, result: SearchResul
 
 
 def remembered_rows(
-    cache: Path | None, case: Case, searched_by: str, time_limit_s: float, search: Callable[[], Found[Row]]
+    cache: Path | None, case: Case, searched_by: str, limit: float, search: Callable[[], Found[Row]]
 ) -> Found[Row]:
-    """Return what a search of a case brings, from the cache where it is there."""
+    """Return what a search of a case brings, from the cache where it is there.
+
+    Args:
+        cache: Its folder; None for no cache.
+        case: What is searched.
+        searched_by: Which search.
+        limit: Its units of work, or the seconds of Tessel's.
+        search: The search itself.
+    """
     key = {
         "what": "sweep",
         "figure": case.figure,
@@ -173,7 +181,7 @@ def remembered_rows(
         "placement": placement_to_dict(case.placement),
         "memory": case.memory,
         "most_in_flight": case.most_in_flight,
-        "time_limit_s": time_limit_s,
+        "limit": limit,
         "solver": case.options.solver,
         "seed": case.options.seed,
         "searched_by": searched_by,

@@ -7,7 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 
-from experiments.config.options import OptionError, require, require_known, require_least, require_once
+from experiments.config.options import (
+    OptionError,
+    require,
+    require_known,
+    require_least,
+    require_limits,
+    require_once,
+)
 from experiments.config.records import SweepOptions, TransferSweepOptions
 from experiments.figures.cases import Row, placement_of
 from experiments.figures.pool import Found, collect
@@ -45,8 +52,6 @@ def check_sweep_options(options: SweepOptions) -> None:
             raise OptionError(str(error)) from None
     require_least("most_in_flight", options.most_in_flight, 1)
     check_search_options(options)
-    limit_s = options.tessel_time_limit_s
-    require(limit_s is None or limit_s > 0, "tessel_time_limit_s", limit_s, "a positive number of seconds")
 
 
 def check_search_options(options: SweepOptions | TransferSweepOptions) -> None:
@@ -56,8 +61,8 @@ def check_search_options(options: SweepOptions | TransferSweepOptions) -> None:
         OptionError: One is out of its range.
     """
     require_least("num_processes", options.num_processes, 1)
-    limit_s, solver = options.time_limit_s, options.solver
-    require(limit_s > 0, "time_limit_s", limit_s, "a positive number of seconds")
+    require_limits(options)
+    solver = options.solver
     require(solver in SOLVERS, "solver", solver, "a solver", f"use {' or '.join(SOLVERS)}")
 
 
@@ -132,7 +137,7 @@ def to_table(rows: Sequence[Row], column: str) -> str:
         for row in cells
     ]
     is_marked = any(cell.endswith(("?", "-")) for row in cells[1:] for cell in row[2:])
-    marks = "?: not proved the least in the time; -: no repetend fits; -?: none found"
+    marks = "?: not proved the least within the limit; -: no repetend fits; -?: none found"
     return "\n".join([*table, *([marks] if is_marked else [])])
 
 

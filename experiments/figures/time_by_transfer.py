@@ -182,14 +182,14 @@ def played(name: str, placement: Placement, options: TransferSweepOptions) -> Fo
         options.num_micro_batches,
         objectives=("period",),
         solver=options.solver,
-        time_limit_s=options.time_limit_s,
+        work_limit=options.work_limit,
         seed=options.seed,
     )
     if result.interrupted:
         return Found((), True)
     if result.schedule is None:
         raise OptionError(
-            f"memory: {name} has no schedule that fits, or none was found in time; raise it or time_limit_s"
+            f"memory: {name} has no schedule that fits, or none was found in the work; raise it or work_limit"
         )
     rows = _rows(name, result.schedule, result.proved, options)
     return Found(tuple(rows))

@@ -5,16 +5,15 @@ The module makes no rows.
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import schedsearch
-from experiments.config.machine import machine
+from experiments.config.machine import commit, machine
 from experiments.reproductions.item import Row
-from experiments.reproductions.kept_cases import PROJECT, plain_options
+from experiments.reproductions.kept_cases import plain_options
 from experiments.reproductions.run_item import MadeItem
 from placements.files import csv_text, write_bytes, write_json, write_text
 from schedsearch.figures.canvas import image
@@ -91,17 +90,6 @@ def _without_inputs(made: MadeItem) -> dict[str, Any]:
     options = plain_options(made.options)
     inputs = {**made.item.inputs, **made.item.optional_inputs}
     return {name: value for name, value in options.items() if name not in inputs}
-
-
-def commit() -> str:
-    """Return the commit's short name, with ``-dirty`` if files differ; empty where this is no checkout."""
-    if not (PROJECT / ".git").exists():
-        return ""
-    command = ["git", "-C", str(PROJECT), "describe", "--always", "--dirty", "--exclude=*"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    except OSError:
-        return ""
 
 
 def described(made: MadeItem) -> str:

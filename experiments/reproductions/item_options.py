@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 
 from experiments.config.options import require, require_known, require_least, require_once
@@ -20,24 +19,14 @@ def check_names(option: str, values: Sequence[str], known: Collection[str]) -> N
     require_once(option, list(values))
 
 
-def check_numbers(option: str, values: Sequence[int]) -> None:
-    """Check that whole numbers are at least 1, and that each is there once.
+def check_numbers(option: str, values: Sequence[int], least: int = 1) -> None:
+    """Check that whole numbers are at least so much, and that each is there once.
 
     Raises:
         OptionError: One is not, or there is none.
     """
-    require(bool(values), option, [], "a list of at least one", "give whole numbers of at least 1")
+    require(bool(values), option, [], "a list of at least one", f"give whole numbers of at least {least}")
     for value in values:
         require(type(value) is int, option, value, "a whole number")
-        require_least(option, value, 1)
+        require_least(option, value, least)
     require_once(option, list(values))
-
-
-def check_limit(time_limit_s: float, option: str = "time_limit_s") -> None:
-    """Check a time limit in seconds.
-
-    Raises:
-        OptionError: It is not a number above 0.
-    """
-    is_time = type(time_limit_s) in (int, float) and 0 < time_limit_s < math.inf
-    require(is_time, option, time_limit_s, "a positive number of seconds")

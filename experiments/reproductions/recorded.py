@@ -25,7 +25,7 @@ schedules that are as good as each other."""
 TOLERANCE = 0.05
 """Of values that are not exact, from run to run, as a part of the value, of 1 if that is more.
 
-Searches end by the clock, and find one of several optima."""
+Searches find one of several optima, another one in another version; Tessel's end by the clock."""
 
 
 class RecordedError(ValueError):

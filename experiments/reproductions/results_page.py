@@ -121,6 +121,8 @@ def _section(item: Item, found: Recorded | None) -> Iterator[str]:
         if item.claim is not Claim.NOT_HERE:
             yield "No results are kept."
         return
+    if "time_limit_s" in found.manifest["options"].keys() - item.options.__dataclass_fields__.keys():
+        yield "Kept from a run whose searches ended by the clock (`time_limit_s`); now they count work."
     if found.figure is not None:
         yield f"![{item.source}: {item.title}]({os.path.relpath(found.figure, PAGE.parent)})"
     if found.manifest["trends"]:

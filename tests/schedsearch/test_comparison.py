@@ -15,7 +15,7 @@ from schedsearch.modulo.result import EndedBy, SearchError, SearchResult
 from schedsearch.searches.methods import SearchRequest, find
 from schedsearch.validate import validate
 
-QUICK = {"time_limit_s": 4}
+QUICK = {"work_limit": 2.5}
 
 
 def chain(number: int = 4, **more: Any) -> StageChain:
@@ -125,7 +125,7 @@ def test_a_loop_is_searched_with_split_backward_too() -> None:
             stages_from_dict({"stages": [halves] * 2}),
             ["searched@loop_shape", "interleaved_one_f_one_b"],
             4,
-            time_limit_s=60,
+            work_limit=40,
         )
     )
     searched = rows["searched@loop_shape"]

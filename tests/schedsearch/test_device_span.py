@@ -79,7 +79,7 @@ def test_improving_the_device_span() -> None:
 @pytest.mark.parametrize("objectives", [["device_span"], ["period", "device_span"]])
 def test_device_span_as_an_objective(objectives: list[str]) -> None:
     placement = v_shape(3, 2, split_backward=True, input_time=2, weight_time=2).with_memory(6)
-    result = search(placement, 8, objectives=objectives, time_limit_s=10)
+    result = search(placement, 8, objectives=objectives, work_limit=10)
     assert result.schedule is not None
     assert int(device_spans(validate(result.schedule)).max()) == result.device_span_bound
     assert result.status is Status.OPTIMAL
@@ -87,7 +87,7 @@ def test_device_span_as_an_objective(objectives: list[str]) -> None:
 
 
 def test_the_makespan_alone() -> None:
-    result = search(m_shape().with_memory(6), 6, objectives=["makespan"], time_limit_s=30)
+    result = search(m_shape().with_memory(6), 6, objectives=["makespan"], work_limit=40)
     assert result.repetend is None
     assert (result.status, result.schedule.makespan, result.makespan_bound) == (Status.OPTIMAL, 48, 48)
 

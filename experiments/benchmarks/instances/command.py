@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
@@ -17,7 +16,7 @@ from experiments.benchmarks.instances.measuring import BY_HAND, InstanceRow, mad
 from experiments.benchmarks.instances.tables import gaps, history, markdown
 from experiments.benchmarks.timing import load_solvers
 from experiments.config.command import INTERRUPTED
-from experiments.config.machine import machine
+from experiments.config.machine import commit, machine
 from placements.files import read_json, write_json, write_text
 from placements.plain_data import Field, in_file
 from schedsearch.modulo.progress import StepBar
@@ -153,12 +152,6 @@ def _line(row: InstanceRow, better: set[str]) -> str:
         f"makespan {row.makespan} ({row.makespan_bound}), device span {row.device_span}, {row.seconds} s"
         + (f"; better: {', '.join(sorted(better))}" if better else "")
     )
-
-
-def commit() -> str:
-    """Return the short name of the commit; empty where this is no repository."""
-    command = ["git", "-C", str(FOLDER), "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def _read_results(path: Path) -> tuple[dict[str, Any], list[InstanceRow]]:

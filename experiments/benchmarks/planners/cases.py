@@ -153,14 +153,14 @@ def unbalanced() -> Iterator[Case]:
             "unbalanced",
             f"{row.case}: layers moved",
             "period proved; no longer than with none moved",
-            partial(moved, row, others, time_limit_s=10.0),
+            partial(moved, row, others, work_limit=10.0),
         )
         for num_in_flight, at_load in ((8, False), (12, True)):
             yield Case(
                 "unbalanced",
                 f"{row.case}: output layer on all devices, {num_in_flight} in flight",
                 "period is the load" if at_load else "period at most that of 1F1B+",
-                partial(shared_output, row, num_in_flight=num_in_flight, time_limit_s=20.0, at_load=at_load),
+                partial(shared_output, row, num_in_flight=num_in_flight, work_limit=20.0, at_load=at_load),
             )
 
 

@@ -165,17 +165,17 @@ def prediction(row: MeasuredIteration, *, most: float) -> CaseResult:
     return CaseResult(clock.seconds, true_of({f"off by {error:.2f} %": abs(error) > most}), note=note)
 
 
-def moved(row: MeasuredIteration, others: Sequence[MeasuredIteration], *, time_limit_s: float) -> CaseResult:
+def moved(row: MeasuredIteration, others: Sequence[MeasuredIteration], *, work_limit: float) -> CaseResult:
     """Move whole layers such that the slowest stage takes the least time, and search a schedule.
 
     Args:
         row: With as many layers in each stage.
         others: Measured iterations of the same model with layers moved.
-        time_limit_s: Of the search.
+        work_limit: Units of work of the search.
     """
     clock = CpuClock()
     layers = moved_layers(row)
-    found = searched(with_layers(row, layers), time_limit_s)
+    found = searched(with_layers(row, layers), work_limit)
     base_ms = predicted(row).predicted_ms
     wrong = {
         "period not proved": found.period_ms > found.period_bound_ms * (1 + _ALMOST),
@@ -195,14 +195,14 @@ def moved(row: MeasuredIteration, others: Sequence[MeasuredIteration], *, time_l
 
 
 def shared_output(
-    row: MeasuredIteration, *, num_in_flight: int, time_limit_s: float, at_load: bool
+    row: MeasuredIteration, *, num_in_flight: int, work_limit: float, at_load: bool
 ) -> CaseResult:
     """Put the output layer on all devices, and search a schedule.
 
     Args:
         row: With as many layers in each stage.
         num_in_flight: Micro-batches for which each device has room.
-        time_limit_s: Of the search.
+        work_limit: Units of work of the search.
         at_load: Whether the period must be the devices' load; otherwise it must be that of 1F1B+ at most.
     """
     placement = with_shared_output(row, num_in_flight)
@@ -211,7 +211,7 @@ def shared_output(
     )
     plus_ms = placement.ms(long - short) / (NUM_MICRO_BATCHES / 2)
     clock = CpuClock()
-    found = searched(placement, time_limit_s)
+    found = searched(placement, work_limit)
     limit_ms = found.load_ms if at_load else plus_ms
     wrong = {f"period {found.period_ms:.2f} ms": found.period_ms > limit_ms * (1 + _ALMOST)}
     note = (

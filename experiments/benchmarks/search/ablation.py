@@ -14,9 +14,10 @@ from fractions import Fraction
 from pathlib import Path
 from statistics import mean
 
-from experiments.benchmarks.instances.command import ResultsError, by_turns, chosen_instances, commit
+from experiments.benchmarks.instances.command import ResultsError, by_turns, chosen_instances
 from experiments.benchmarks.instances.instance_file import FOLDER, Instance, InstanceError
 from experiments.config.command import INTERRUPTED
+from experiments.config.machine import commit
 from placements.files import read_json, write_json, write_text
 from placements.plain_data import Field, in_file
 from schedsearch.modulo.progress import StepBar

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from experiments.config.options import OptionError, require, require_least, require_once
+from experiments.config.options import OptionError, require
 from experiments.reproductions.item import chosen_cases
+from experiments.reproductions.item_options import check_numbers
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.inputs.job_type_file import read_job_types
 from schedsearch.cluster.inputs.throughput_file import read_throughputs
@@ -69,11 +70,7 @@ def checked_cases(options: SeedOptions, workloads: Sequence[str]) -> list[str]:
         OptionError: An option is wrong, or the data are not there.
     """
     folder_of(options)
-    require(bool(options.seeds), "seeds", [], "a list of at least one", "give whole numbers of at least 0")
-    for seed in options.seeds:
-        require(type(seed) is int, "seeds", seed, "a whole number")
-        require_least("seeds", seed, 0)
-    require_once("seeds", [*options.seeds])
+    check_numbers("seeds", options.seeds, least=0)
     known = [f"{workload}_seed{seed}" for workload in workloads for seed in options.seeds]
     return chosen_cases(known, options.only)
 

@@ -110,13 +110,12 @@ class StageTimes:
         return replace(placement, tick_ms=0.001, transfer=transfer)
 
 
-def read_stage_times(folder: str | Path) -> tuple[StageTimes, ...]:
-    """Read the runs of a folder's ``measured_times.csv``.
+def read_stage_times(path: str | Path) -> tuple[StageTimes, ...]:
+    """Read the runs of a ``measured_times.csv``.
 
     Raises:
         ProfileError: The file cannot be read or is wrong; the message begins with its path.
     """
-    path = Path(folder) / FILE
     with in_file(path, ProfileError):
         rows = csv_rows(read_csv(path, ProfileError), "run", ProfileError, COLUMNS, others=True)
         return tuple(_stage_times(line, row) for line, row in rows)

@@ -110,14 +110,14 @@ def _stages(row: MeasuredIteration, stage_layers: Sequence[int]) -> list[Times]:
     return stages
 
 
-def searched(placement: Placement, time_limit_s: float) -> SearchedIteration:
+def searched(placement: Placement, work_limit: float) -> SearchedIteration:
     """Search a schedule of an iteration.
 
     Args:
         placement: What runs where.
-        time_limit_s: Wall-clock seconds.
+        work_limit: Units of counted work.
     """
-    found = search(placement, NUM_MICRO_BATCHES, time_limit_s=time_limit_s)
+    found = search(placement, NUM_MICRO_BATCHES, work_limit=work_limit)
     assert found.repetend is not None
     assert found.schedule is not None, "there is room for 1F1B"
     tick_ms = placement.tick_ms

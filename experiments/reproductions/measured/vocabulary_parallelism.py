@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from experiments.reproductions.item import Row, Trend, cases_in
+from experiments.reproductions.measured.measured_file import MeasuredOptions
 from experiments.reproductions.measured.measured_iterations import (
     NUM_MICRO_BATCHES,
     MeasuredIteration,
@@ -27,7 +27,6 @@ from experiments.reproductions.measured.unbalanced_stages import (
     with_shared_output,
 )
 from placements.files import csv_text
-from placements.profiles.operating_point import ProfileError
 from schedsearch.baselines import one_f_one_b
 
 FILE = "measured_iterations.csv"
@@ -44,25 +43,22 @@ _DIGITS = 1
 
 
 @dataclass(frozen=True)
-class VocabularyOptions:
+class VocabularyOptions(MeasuredOptions):
     """What is asked for.
 
     Attributes:
-        data: Folder with a ``measured_iterations.csv``.
-        time_limit_s: Wall-clock seconds of one search.
-        most_rows: Of the file, from the first on; None for all.
+        work_limit: Units of work of one search.
     """
 
-    data: str | None = None
-    time_limit_s: float = 10.0
-    most_rows: int | None = None
+    work_limit: float = 10.0
 
 
 def cases(options: VocabularyOptions) -> tuple[str, ...]:
     """Return the names of the runs.
 
     Raises:
-        ProfileError: No data is given, it is wrong, or an option is out of its range.
+        OptionError: No data is given, or an option is out of its range.
+        ProfileError: The file is wrong.
     """
     return tuple(run.case for run in _runs(options))
 
@@ -79,20 +75,15 @@ def make(options: VocabularyOptions, case: str) -> tuple[Row, ...]:
         note = f"layers {'|'.join(map(str, moved))}; not measured"
         rows.append(Row(case, MOVED, _METRIC, moved_ms, note=note))
         in_flight = math.ceil(1.5 * len(run.stages))
-        shared = searched(with_shared_output(run, in_flight), options.time_limit_s)
+        shared = searched(with_shared_output(run, in_flight), options.work_limit)
         note = f"{in_flight} activations; exchanging what the devices share takes no time here; not measured"
         rows.append(Row(case, SHARED, _METRIC, shared.makespan_ms, note=note))
     return tuple(rows)
 
 
 def _runs(options: VocabularyOptions) -> tuple[MeasuredIteration, ...]:
-    if not options.data:
-        raise ProfileError(f"data: has no value; give the folder of {FILE}, as in data=FOLDER")
-    for name, value in (("time_limit_s", options.time_limit_s), ("most_rows", options.most_rows)):
-        if value is not None and not value > 0:
-            raise ProfileError(f"{name}: {value} is not above 0; give a positive number")
-    path = Path(options.data) / FILE
-    return read_measured_iterations(path, with_inner_layers=False)[: options.most_rows]
+    runs = read_measured_iterations(options.path_of(FILE), with_inner_layers=False)
+    return runs[: options.most_rows]
 
 
 def trends(rows: Sequence[Row]) -> tuple[Trend, ...]:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from experiments.reproductions.item import Row, Trend, cases_in
-from experiments.reproductions.measured.stage_times import SCHEDULES, StageTimes, read_stage_times
+from experiments.reproductions.measured.measured_file import MeasuredOptions
+from experiments.reproductions.measured.stage_times import FILE, SCHEDULES, StageTimes, read_stage_times
 from placements.files import csv_text
-from placements.profiles.operating_point import ProfileError
 from schedsearch.baselines import one_f_one_b, zb_h1, zb_h2
 from schedsearch.device_span import device_spans, with_least_device_span
 from schedsearch.modulo.search import search
@@ -29,34 +29,31 @@ _DIGITS = 4
 
 
 @dataclass(frozen=True)
-class ZeroBubbleOptions:
+class ZeroBubbleOptions(MeasuredOptions):
     """What is asked for.
 
     Attributes:
-        data: Folder with a ``measured_times.csv``.
-        time_limit_s: Wall-clock seconds of one search; None for what the size needs, see `time_limit_s`.
-        most_rows: Of the file, from the first on; None for all.
+        work_limit: Units of work of one search; None for what the size needs, see `work_limit`.
     """
 
-    data: str | None = None
-    time_limit_s: float | None = None
-    most_rows: int | None = None
+    work_limit: float | None = None
 
 
-def time_limit_s(times: StageTimes) -> float:
-    """Return the wall-clock seconds that a search of a run gets: 4 for each device, more of many blocks.
+def work_limit(times: StageTimes) -> float:
+    """Return the units of work that a search of a run gets: 5 for each device, more of many blocks.
 
     The heuristic's own schedules, with which a search begins, take 25 CPU seconds of 32 devices and 256
     micro-batches.
     """
-    return max(4.0 * times.num_stages, times.num_stages * times.num_micro_batches / 32)
+    return max(5.0 * times.num_stages, times.num_stages * times.num_micro_batches / 32)
 
 
 def cases(options: ZeroBubbleOptions) -> tuple[str, ...]:
     """Return the names of the runs.
 
     Raises:
-        ProfileError: No data is given, it is wrong, or an option is out of its range.
+        OptionError: No data is given, or an option is out of its range.
+        ProfileError: The file is wrong.
     """
     return tuple(times.name for times in _runs(options))
 
@@ -64,8 +61,8 @@ def cases(options: ZeroBubbleOptions) -> tuple[str, ...]:
 def make(options: ZeroBubbleOptions, case: str) -> tuple[Row, ...]:
     """Return what is given of a run, and the bubble rates of its schedules."""
     (times,) = (each for each in _runs(options) if each.name == case)
-    limit_s = options.time_limit_s or time_limit_s(times)
-    bubbles = by_hand(times) | {name: searched(times, name, limit_s) for name in SEARCHED}
+    work = options.work_limit or work_limit(times)
+    bubbles = by_hand(times) | {name: searched(times, name, work) for name in SEARCHED}
     given = zip(GIVEN, (times.num_stages, times.num_micro_batches, times.forward_us), strict=True)
     return (
         *(Row(case, "given", metric, float(value), digits=0) for metric, value in given),
@@ -91,12 +88,7 @@ _NOTES = {
 
 
 def _runs(options: ZeroBubbleOptions) -> tuple[StageTimes, ...]:
-    if not options.data:
-        raise ProfileError("data: has no value; give the folder of measured_times.csv, as in data=FOLDER")
-    for name, value in (("time_limit_s", options.time_limit_s), ("most_rows", options.most_rows)):
-        if value is not None and not value > 0:
-            raise ProfileError(f"{name}: {value} is not above 0; give a positive number, or leave it out")
-    return read_stage_times(options.data)[: options.most_rows]
+    return read_stage_times(options.path_of(FILE))[: options.most_rows]
 
 
 def by_hand(times: StageTimes) -> dict[str, float]:
@@ -110,21 +102,16 @@ def by_hand(times: StageTimes) -> dict[str, float]:
     return {name: bubble(times, end) for name, end in ends.items()}
 
 
-def searched(times: StageTimes, name: str, limit_s: float) -> float:
+def searched(times: StageTimes, name: str, work: float) -> float:
     """Return the bubble rate of the searched schedule in a heuristic's memory.
 
     Args:
         times: The run.
         name: A key of `SEARCHED`.
-        limit_s: Wall-clock seconds.
+        work: Units of counted work.
     """
     placement = times.with_split_backward(SEARCHED[name] * times.num_stages)
-    found = search(
-        placement,
-        times.num_micro_batches,
-        objectives=["device_span"],
-        time_limit_s=limit_s,
-    )
+    found = search(placement, times.num_micro_batches, objectives=["device_span"], work_limit=work)
     assert found.schedule is not None, "there is room for a whole micro-batch"
     return bubble(times, int(device_spans(found.schedule).max()))
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from experiments.config.options import OptionError
+from experiments.config.options import OptionError, require_known, require_limits
 from experiments.reproductions.item import Row, Trend
 from placements import Placement
 from placements.files import csv_text
@@ -48,13 +48,13 @@ class ByHandOptions:
         num_devices: Of each placement; even.
         num_micro_batches: Of the schedules; even.
         placements: Some of `PLACEMENTS`; None for all.
-        time_limit_s: Wall-clock seconds of one search.
+        work_limit: Units of work of one search.
     """
 
     num_devices: int = 4
     num_micro_batches: tuple[int, ...] = (6, 16, 128)
     placements: tuple[str, ...] | None = None
-    time_limit_s: float = 5.0
+    work_limit: float = 5.0
 
 
 def cases(options: ByHandOptions) -> tuple[str, ...]:
@@ -70,10 +70,9 @@ def cases(options: ByHandOptions) -> tuple[str, ...]:
         if not numbers or any(type(each) is not int or each < 2 or each % 2 for each in numbers):
             raise OptionError(f"{name}: {list(numbers)} are not even numbers from 2 on; give such")
     chosen = PLACEMENTS if options.placements is None else options.placements
-    if unknown := [name for name in chosen if name not in PLACEMENTS]:
-        raise OptionError(f"placements: {unknown[0]!r} is not known; use {', '.join(PLACEMENTS)}")
-    if not options.time_limit_s > 0:
-        raise OptionError(f"time_limit_s: {options.time_limit_s} is not above 0")
+    for name in chosen:
+        require_known("placements", name, PLACEMENTS)
+    require_limits(options)
     return tuple(
         f"{name}, memory {units}" for name in chosen for units in _memories(name, options.num_devices)
     )
@@ -87,7 +86,7 @@ def make(options: ByHandOptions, case: str) -> list[Row]:
     for number in options.num_micro_batches:
         each = number // _num_inputs(name)
         found = dict(applicable(placement, each))
-        searched = search(placement, each, time_limit_s=options.time_limit_s).schedule
+        searched = search(placement, each, work_limit=options.work_limit).schedule
         assert searched is not None, "a schedule by hand fits"
         found[SEARCHED] = searched
         rows += [

@@ -13,7 +13,7 @@ ITEMS: tuple[Item, ...] = (
         title="Bubble rates of all schedules by hand, and of searched ones in the same memory",
         claim=Claim.TREND,
         options=ByHandOptions,
-        small=ByHandOptions(num_micro_batches=(6,), placements=("V", "X"), time_limit_s=30.0),
+        small=ByHandOptions(num_micro_batches=(6,), placements=("V", "X")),
         cases=bubbles.cases,
         make=bubbles.make,
         trends=bubbles.trends,

@@ -11,22 +11,23 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from experiments.config.options import require_limits
 from experiments.config.records import MemorySweepOptions, SweepOptions
 from experiments.figures import bubble_by_in_flight, bubble_by_memory
 from experiments.figures.cases import Case, ours
 from experiments.figures.cases import Row as Searched
 from experiments.figures.sweep import shape_title
 from experiments.reproductions.item import Claim, Item, Row, Trend, cases_in
-from experiments.reproductions.item_options import check_limit, check_names
-from experiments.reproductions.tessel.published import LEAST_IN_FLIGHT
+from experiments.reproductions.item_options import check_names
+from experiments.reproductions.tessel.published import (
+    FIGURE_SHAPES,
+    LEAST_IN_FLIGHT,
+    MOST_MICRO_BATCHES,
+    NUM_DEVICES,
+)
 from schedsearch.figures.canvas import COLUMN_INCHES
 from schedsearch.figures.panels import Panel, Point, draw_shares
 
-_NUM_DEVICES = 4
-_MOST_IN_FLIGHT = 6
-"""Micro-batches of Tessel's repetends in Fig. 12, "the same" as what is enough in Fig. 11."""
-
-_SHAPES = ("v_shape", "x_shape", "m_shape", "nn_shape", "k_shape")
 _RATE, _LEAST = "bubble_rate", "least_in_flight_without_bubble"
 _SEVERAL = 3
 """Micro-batches of our repetends, at most."""
@@ -38,19 +39,18 @@ class BubbleSweepOptions:
 
     Attributes:
         shapes: Of the placements.
-        tessel_time_limit_s: Of Tessel's search; in Fig. 12 for each memory.
-        time_limit_s: Of ours, likewise.
+        tessel_time_limit_s: Seconds of Tessel's search, which counts no work; in Fig. 12 for each memory.
+        work_limit: Units of work of ours, likewise.
     """
 
-    shapes: tuple[str, ...] = _SHAPES
+    shapes: tuple[str, ...] = FIGURE_SHAPES
     tessel_time_limit_s: float = 300.0
-    time_limit_s: float = 20.0
+    work_limit: float = 20.0
 
 
 def _cases(options: BubbleSweepOptions) -> Sequence[str]:
-    check_names("shapes", options.shapes, _SHAPES)
-    check_limit(options.tessel_time_limit_s, "tessel_time_limit_s")
-    check_limit(options.time_limit_s)
+    check_names("shapes", options.shapes, FIGURE_SHAPES)
+    require_limits(options)
     return options.shapes
 
 
@@ -59,10 +59,10 @@ def _sweep(options: BubbleSweepOptions) -> SweepOptions:
     return SweepOptions(
         stages=None,
         shapes=list(options.shapes),
-        num_devices=_NUM_DEVICES,
+        num_devices=NUM_DEVICES,
         most_in_flight=None,
         tessel_time_limit_s=options.tessel_time_limit_s,
-        time_limit_s=options.time_limit_s,
+        work_limit=options.work_limit,
         solver="portfolio",
         seed=0,
         num_processes=1,
@@ -73,12 +73,12 @@ def _sweep(options: BubbleSweepOptions) -> SweepOptions:
 def _row(case: str, searched: Searched, place: float) -> Row:
     note = "" if searched.decided else f"open: at least {searched.least_bubble_rate:.4f}"
     if searched.bubble_rate is None:
-        note = "one micro-batch does not fit" if searched.decided else "none found in time"
+        note = "one micro-batch does not fit" if searched.decided else "none found within the limit"
     return Row(case, f"{searched.searched_by} at {place:g}", _RATE, searched.bubble_rate, note=note)
 
 
 def _in_flight_rows(options: BubbleSweepOptions, case: str) -> Iterator[Row]:
-    most = _NUM_DEVICES + bubble_by_in_flight.MORE_THAN_DEVICES
+    most = NUM_DEVICES + bubble_by_in_flight.MORE_THAN_DEVICES
     searched = Case(bubble_by_in_flight.NAME, case, most, _sweep(options))
     found = [
         *bubble_by_in_flight.tessel_search(searched, None).rows,
@@ -165,7 +165,7 @@ FIGURE_11 = Item(
     title="Bubble rate by micro-batches in a repetend",
     claim=Claim.EXACT,
     options=BubbleSweepOptions,
-    small=BubbleSweepOptions(shapes=("v_shape", "m_shape"), time_limit_s=120.0),
+    small=BubbleSweepOptions(shapes=("v_shape", "m_shape")),
     cases=_cases,
     make=lambda options, case: tuple(_in_flight_rows(options, case)),
     trends=lambda rows: tuple(_in_flight_trends(rows)),
@@ -180,7 +180,7 @@ def _memory_rows(options: BubbleSweepOptions, case: str) -> Iterator[Row]:
         **vars(_sweep(options)), memories=None, most_micro_batches_per_repetend=_SEVERAL
     )
     for memory in bubble_by_memory.memories(case, sweep):
-        searched = Case(bubble_by_memory.NAME, case, _MOST_IN_FLIGHT, sweep, memory)
+        searched = Case(bubble_by_memory.NAME, case, MOST_MICRO_BATCHES, sweep, memory)
         for each in (
             *bubble_by_memory.tessel_search(searched, None).rows,
             *bubble_by_memory.own_search(searched, None, 1).rows,

@@ -6,12 +6,13 @@ A row for each block says where it stands in the repetend, so that the figure is
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from experiments.config.options import require_limits
 from experiments.reproductions.item import Claim, Item, Row, Trend
-from experiments.reproductions.item_options import check_limit, check_names
-from experiments.reproductions.tessel.bubble_rates import SearchOptions
-from experiments.reproductions.tessel.published import MODELS, MOST_MICRO_BATCHES
+from experiments.reproductions.item_options import check_names
+from experiments.reproductions.tessel.published import MODELS, MOST_MICRO_BATCHES, NUM_DEVICES
 from placements import Placement
 from placements.shapes import SHAPES
 from schedsearch.figures.canvas import COLUMN_INCHES
@@ -19,7 +20,6 @@ from schedsearch.figures.comparison import draw_timelines
 from schedsearch.repetend import Repetend
 from schedsearch.tessel import tessel
 
-_NUM_DEVICES = 4
 _DRAWN = MOST_MICRO_BATCHES + 2
 """Micro-batches of a picture: three repetends of as many as a repetend has at most."""
 
@@ -27,10 +27,23 @@ _BUBBLE, _IN_FLIGHT, _PERIOD, _START = "bubble_rate", "in_flight", "period_ticks
 _PARTS = ("training", "inference")
 
 
+@dataclass(frozen=True)
+class DrawingOptions:
+    """Which models, and how long Tessel's search may take.
+
+    Attributes:
+        models: Keys of `experiments.reproductions.tessel.published.MODELS`.
+        time_limit_s: Seconds of each search, which counts no work.
+    """
+
+    models: tuple[str, ...] = ("gpt", "mt5", "flava")
+    time_limit_s: float = 120.0
+
+
 def placement_of(case: str) -> Placement:
     """Return the placement of a case, such as ``gpt inference``."""
     model, part = case.split()
-    return SHAPES[MODELS[model].shape](_NUM_DEVICES, inference=part == "inference")
+    return SHAPES[MODELS[model].shape](NUM_DEVICES, inference=part == "inference")
 
 
 def drawn_repetend(rows: Sequence[Row]) -> Repetend:
@@ -42,21 +55,17 @@ def drawn_repetend(rows: Sequence[Row]) -> Repetend:
     return Repetend.from_first_starts(placement, 1, round(period), first)
 
 
-def _cases(options: SearchOptions) -> Sequence[str]:
+def _cases(options: DrawingOptions) -> Sequence[str]:
     check_names("models", options.models, MODELS)
-    check_limit(options.time_limit_s)
+    require_limits(options)
     return [f"{model} {part}" for model in options.models for part in _PARTS]
 
 
-def _rows(options: SearchOptions, case: str) -> Iterator[Row]:
-    found = tessel(
-        placement_of(case),
-        MOST_MICRO_BATCHES,
-        most_in_flight=MOST_MICRO_BATCHES,
-        time_limit_s=options.time_limit_s,
-    ).repetend
+def _rows(options: DrawingOptions, case: str) -> Iterator[Row]:
+    number, limit_s = MOST_MICRO_BATCHES, options.time_limit_s
+    found = tessel(placement_of(case), number, most_in_flight=number, time_limit_s=limit_s).repetend
     if found is None:
-        yield Row(case, "repetend", _BUBBLE, None, 0.0, note=f"none found in {options.time_limit_s:g} s")
+        yield Row(case, "repetend", _BUBBLE, None, 0.0, note=f"none found in {limit_s:g} s")
         return
     yield Row(case, "repetend", _BUBBLE, found.bubble_rate, 0.0, digits=2)
     yield Row(case, "repetend", _IN_FLIGHT, float(found.in_flight), digits=0)
@@ -94,8 +103,8 @@ FIGURE_8 = Item(
     source="Tessel, Fig. 8",
     title="Schedules that Tessel's search finds for training and inference",
     claim=Claim.EXACT,
-    options=SearchOptions,
-    small=SearchOptions(models=("flava",)),
+    options=DrawingOptions,
+    small=DrawingOptions(models=("flava",)),
     cases=_cases,
     make=lambda options, case: tuple(_rows(options, case)),
     trends=lambda rows: tuple(_trends(rows)),

@@ -14,8 +14,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from experiments.config.options import require_limits
 from experiments.reproductions.item import Claim, Item, Row, Trend, cases_in
-from experiments.reproductions.item_options import check_limit, check_numbers
+from experiments.reproductions.item_options import check_numbers
 from experiments.reproductions.tessel.published import (
     LATENCY_BUDGET_MS,
     LATENCY_SAVED,
@@ -51,11 +52,11 @@ class FlavaOptions:
 
     Attributes:
         micro_batch_sizes: Samples of a micro-batch.
-        time_limit_s: Of the search of a schedule.
+        work_limit: Units of work of the search of a schedule.
     """
 
     micro_batch_sizes: tuple[int, ...] = (1, 2, 4, 8, 16)
-    time_limit_s: float = 10.0
+    work_limit: float = 10.0
 
 
 class FlavaTimes:
@@ -162,7 +163,7 @@ def latency_ms(schedule: Schedule) -> float:
 
 def _cases(options: FlavaOptions) -> Sequence[str]:
     check_numbers("micro_batch_sizes", options.micro_batch_sizes)
-    check_limit(options.time_limit_s)
+    require_limits(options)
     return [_case_of(size) for size in sorted(options.micro_batch_sizes)]
 
 
@@ -179,20 +180,18 @@ def _rows(options: FlavaOptions, case: str) -> Iterator[Row]:
         yield Row(case, _TENSOR, _throughput(number), 1e3 * samples / shared_ms, digits=1)
     chained, branched = v_shape_placement(times), k_shape_placement(times)
     for label, placement in ((_ONE_F_ONE_B, chained), (_TESSEL, branched)):
-        schedules = {
-            number: _schedule(placement, number, options.time_limit_s) for number in (1, _FEW, _MANY)
-        }
+        schedules = {number: _schedule(placement, number, options.work_limit) for number in (1, _FEW, _MANY)}
         yield Row(case, label, _LATENCY, latency_ms(schedules[1]), digits=1, note="of one micro-batch alone")
         for number in (_FEW, _MANY):
             per_s = 1e3 * samples * number / placement.ms(schedules[number].makespan)
             yield Row(case, label, _throughput(number), per_s, digits=1)
 
 
-def _schedule(placement: Placement, number: int, time_limit_s: float) -> Schedule:
+def _schedule(placement: Placement, number: int, work_limit: float) -> Schedule:
     """Return the order of 1F1B in a V-shape, and of what our search finds in a K-shape."""
     if placement.name.endswith("v_shape"):
         return HAND_MADE["gpipe"](placement, number)
-    found = search(placement, number, time_limit_s=time_limit_s)
+    found = search(placement, number, work_limit=work_limit)
     assert found.schedule is not None, "without a limit on memory there is a schedule"
     return found.schedule
 
@@ -262,7 +261,7 @@ FIGURE_15 = Item(
     title="Latency and throughput of Flava's inference on four GPUs",
     claim=Claim.TREND,
     options=FlavaOptions,
-    small=FlavaOptions(micro_batch_sizes=(4,), time_limit_s=3.0),
+    small=FlavaOptions(micro_batch_sizes=(4,)),
     cases=_cases,
     make=lambda options, case: tuple(_rows(options, case)),
     trends=lambda rows: tuple(_trends(rows)),

@@ -6,13 +6,13 @@ does not know what the paper measured, except how much faster its schedules were
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from placements import Placement
 from placements.cluster import CLUSTERS, Cluster, read_cluster
-from placements.files import csv_text
 from placements.models.chain import ModelShape
 from placements.models.zoo import read_model
 from placements.planners.hybrid.decision_trees import PAPER, TreeOptions
@@ -26,7 +26,9 @@ from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from schedsearch.baselines import applicable
-from schedsearch.planning.ranking import Candidate, RankedPlan, rank
+from schedsearch.metrics import peak_memory
+from schedsearch.modulo.result import SearchResult
+from schedsearch.modulo.search import search
 
 SAMPLES = 128
 """Of an iteration (Tessel, Sec. VI-D)."""
@@ -69,8 +71,6 @@ class VocabularyRow:
     """A model in one shape: the best of its plans by their searched schedules.
 
     Attributes:
-        model: Its name.
-        num_gpus: Of the cluster.
         shape: Of the placement.
         plan: ``best``, or ``same_stages``: a V-shape with the numbers of the best M- or NN-shape.
         num_stages: Of the plan.
@@ -84,8 +84,6 @@ class VocabularyRow:
         samples_per_s: Throughput.
     """
 
-    model: str
-    num_gpus: int
     shape: str
     plan: str
     num_stages: int
@@ -99,11 +97,33 @@ class VocabularyRow:
     samples_per_s: float | None = None
 
 
-class _Proposal(NamedTuple):
-    """A plan in a shape."""
+class Proposal(NamedTuple):
+    """A plan in a shape.
+
+    Attributes:
+        plan: What runs where.
+        shape: Of the placement.
+        placement: Its blocks, with the memory of each device.
+    """
 
     plan: Plan
-    candidate: Candidate
+    shape: str
+    placement: Placement
+
+    def searched(self, work_limit: float) -> SearchResult:
+        """Return what a search of so much work finds.
+
+        Raises:
+            KeyboardInterrupt: From the keyboard.
+        """
+        result = search(self.placement, self.plan.num_micro_batches, work_limit=work_limit)
+        if result.interrupted:
+            raise KeyboardInterrupt
+        return result
+
+    def iteration_ms(self, result: SearchResult) -> float:
+        """Return the time of an iteration; infinite where no schedule was found."""
+        return math.inf if result.schedule is None else self.placement.ms(result.schedule.makespan)
 
 
 def cluster_of(case: Case) -> Cluster:
@@ -124,7 +144,7 @@ def compare_shapes(
     global_batch_size: int = SAMPLES,
     *,
     options: PlanOptions | None = None,
-    time_limit_s: float = 10.0,
+    work_limit: float = 10.0,
 ) -> list[VocabularyRow]:
     """Return the best V-shape, the best shape with the vocabulary on all GPUs, and a V-shape like that one.
 
@@ -134,7 +154,7 @@ def compare_shapes(
         shape: A key of `placements.planners.hybrid.placing.planned_placement.SHARED_VOCABULARY`.
         global_batch_size: Samples of an iteration.
         options: What plans may be; by default without ZeRO-1, as in the paper.
-        time_limit_s: For the search of each schedule.
+        work_limit: Units of work of the search of each schedule.
 
     Returns:
         One row of each that fits; the last one also where nothing fits.
@@ -144,15 +164,15 @@ def compare_shapes(
         KeyboardInterrupt: From the keyboard.
     """
     options = replace(options or PlanOptions(TreeOptions(PAPER), num_plans=3), idle_gpus=False)
-    search = _Shapes(ShapeCosts(model), cluster, global_batch_size, shape, options)
-    ordinary = list(search.ordinary(options))
-    shared = list(search.shared(options))
+    shapes = VocabularyPlans(ShapeCosts(model), cluster, global_batch_size, shape, options)
+    ordinary = list(shapes.ordinary())
+    shared = list(shapes.shared())
     rows = []
     for found in (ordinary, shared):
         if found:
-            rows.append(search.row(found, "best", time_limit_s))
+            rows.append(shapes.row(found, "best", work_limit))
     if shared:
-        rows.append(search.same_stages(rows[-1], time_limit_s))
+        rows.append(shapes.same_stages(rows[-1], work_limit))
     return rows
 
 
@@ -169,8 +189,16 @@ def _numbers(plan: Plan) -> _Numbers:
 
 
 @dataclass(frozen=True)
-class _Shapes:
-    """The plans of one model on one cluster, in both shapes."""
+class VocabularyPlans:
+    """The plans of one model on one cluster, in both shapes.
+
+    Attributes:
+        costs: Of the model's layers.
+        cluster: The GPUs, all of which are used.
+        batch: Samples of an iteration.
+        shape: That has the vocabulary on all GPUs.
+        options: What plans may be.
+    """
 
     costs: ShapeCosts
     cluster: Cluster
@@ -178,56 +206,50 @@ class _Shapes:
     shape: str
     options: PlanOptions
 
-    def ordinary(self, options: PlanOptions) -> Iterator[_Proposal]:
+    def ordinary(self) -> Iterator[Proposal]:
         """Yield plans of a V-shape."""
-        found = search_plans(self.costs, self.cluster, self.batch, options)
+        found = search_plans(self.costs, self.cluster, self.batch, self.options)
         if found.interrupted:
             raise KeyboardInterrupt
-        for i, rated in enumerate(found.plans):
-            placement = planned_placement(rated.plan, self.costs, self._capacities_gib(rated.plan, options))
-            yield self._proposal(i, "v_shape", rated.plan, placement)
+        for rated in found.plans:
+            placement = planned_placement(rated.plan, self.costs, self._capacities_gib(rated.plan))
+            yield Proposal(rated.plan, "v_shape", placement)
 
-    def shared(self, options: PlanOptions) -> Iterator[_Proposal]:
+    def shared(self) -> Iterator[Proposal]:
         """Yield plans with the vocabulary on all GPUs."""
-        for i, each in enumerate(self._trunks(options)):
+        for each in self._trunks():
             plan = each.rated.plan
-            capacities_gib = self._capacities_gib(plan, options)
             placement = shared_vocabulary_placement(
-                self.costs.model, plan, self.costs, each.data_parallel, capacities_gib
+                self.costs.model, plan, self.costs, each.data_parallel, self._capacities_gib(plan)
             )
-            yield self._proposal(i, self.shape, each.rated.plan, placement)
+            yield Proposal(plan, self.shape, placement)
 
-    def row(self, proposals: Sequence[_Proposal], plan: str, time_limit_s: float) -> VocabularyRow:
+    def row(self, proposals: Sequence[Proposal], plan: str, work_limit: float) -> VocabularyRow:
         """Return the proposal with the shortest searched schedule."""
-        ranked = rank([each.candidate for each in proposals], time_limit_s)
-        if any(each.note.startswith("interrupted") for each in ranked):
-            raise KeyboardInterrupt
-        by_name = {each.candidate.name: each.plan for each in proposals}
-        best = ranked[0]
-        numbers = _numbers(by_name[best.candidate.name])
-        return self._filled(self._row(best.candidate.shape, plan, numbers), best)
+        found = [(each, each.searched(work_limit)) for each in proposals]
+        best, result = min(found, key=lambda pair: pair[0].iteration_ms(pair[1]))
+        return self._filled(self._row(best.shape, plan, _numbers(best.plan)), best, result)
 
-    def same_stages(self, like: VocabularyRow, time_limit_s: float) -> VocabularyRow:
+    def same_stages(self, like: VocabularyRow, work_limit: float) -> VocabularyRow:
         """Return the V-shape with another row's numbers."""
         numbers = _Numbers(like.num_stages, like.gpus_per_stage, like.num_micro_batches)
-        if proposals := list(self.ordinary(self._restricted(numbers))):
-            return self.row(proposals, "same_stages", time_limit_s)
+        if proposals := list(self._restricted(numbers).ordinary()):
+            return self.row(proposals, "same_stages", work_limit)
         return self._row("v_shape", "same_stages", numbers)
 
-    def _trunks(self, options: PlanOptions) -> tuple[TrunkPlan, ...]:
-        return search_trunks(self.costs, self.cluster, self.batch, self.shape, options)
+    def _trunks(self) -> tuple[TrunkPlan, ...]:
+        return search_trunks(self.costs, self.cluster, self.batch, self.shape, self.options)
 
-    def _capacities_gib(self, plan: Plan, options: PlanOptions) -> list[float]:
-        own_gib = self.cluster.whole.memory_gib
-        given_gib = own_gib if options.memory_gib is None else options.memory_gib
-        return [given_gib - options.reserve_gib] * plan.num_stages
+    def _capacities_gib(self, plan: Plan) -> list[float]:
+        given_gib = self.options.memory_gib
+        own_gib = self.cluster.whole.memory_gib if given_gib is None else given_gib
+        return [own_gib - self.options.reserve_gib] * plan.num_stages
 
-    def _proposal(self, number: int, shape: str, plan: Plan, placement: Placement) -> _Proposal:
-        return _Proposal(plan, Candidate(str(number), shape, placement, plan.num_micro_batches, self.batch))
+    def _with(self, **options: Any) -> VocabularyPlans:
+        return replace(self, options=replace(self.options, **options))
 
-    def _restricted(self, numbers: _Numbers) -> PlanOptions:
-        return replace(
-            self.options,
+    def _restricted(self, numbers: _Numbers) -> VocabularyPlans:
+        return self._with(
             num_stages=(numbers.num_stages,),
             gpus_per_stage=(numbers.gpus_per_stage,),
             num_micro_batches=(numbers.num_micro_batches,),
@@ -236,33 +258,36 @@ class _Shapes:
 
     def _row(self, shape: str, plan: str, numbers: _Numbers) -> VocabularyRow:
         """Return a row without a schedule."""
-        min_gib = self._least_gib(shape, self._restricted(numbers))
-        return VocabularyRow(
-            self.costs.model.name, self.cluster.num_gpus, shape, plan, *numbers, least_memory_gib=min_gib
-        )
+        min_gib = self._restricted(numbers)._least_gib(shape)
+        return VocabularyRow(shape, plan, *numbers, least_memory_gib=min_gib)
 
-    def _filled(self, row: VocabularyRow, best: RankedPlan) -> VocabularyRow:
-        placement = best.candidate.placement
-        hand_made = applicable(placement, best.candidate.num_micro_batches).values()
+    def _filled(self, row: VocabularyRow, best: Proposal, result: SearchResult) -> VocabularyRow:
+        """Return a row with what the search of its proposal found."""
+        placement, schedule = best.placement, result.schedule
+        hand_made = applicable(placement, best.plan.num_micro_batches).values()
+        hand_made_ms = min((placement.ms(each.makespan) for each in hand_made), default=None)
+        if schedule is None:
+            return replace(row, hand_made_ms=hand_made_ms)
+        iteration_ms = best.iteration_ms(result)
         return replace(
             row,
-            peak_mib=max(best.peaks_mib) if best.peaks_mib else None,
-            iteration_ms=best.iteration_ms,
-            iteration_bound_ms=best.iteration_bound_ms,
-            hand_made_ms=min((placement.ms(each.makespan) for each in hand_made), default=None),
-            samples_per_s=best.samples_per_s,
+            peak_mib=placement.mib(int(peak_memory(schedule).max())),
+            iteration_ms=iteration_ms,
+            iteration_bound_ms=placement.ms(result.makespan_bound),
+            hand_made_ms=hand_made_ms,
+            samples_per_s=self.batch / iteration_ms * 1e3,
         )
 
-    def _least_gib(self, shape: str, options: PlanOptions, max_gib: float = 4096.0) -> float | None:
+    def _least_gib(self, shape: str, max_gib: float = 4096.0) -> float | None:
         """Return the least memory of each GPU, to a tenth of a GiB, with which a plan fits; None for none."""
 
         def fits(gib: float) -> bool:
-            tried = replace(options, memory_gib=gib)
+            tried = self._with(memory_gib=gib)
             if shape == self.shape:
-                return bool(self._trunks(tried))
-            return bool(search_plans(self.costs, self.cluster, self.batch, tried).plans)
+                return bool(tried._trunks())
+            return bool(search_plans(self.costs, self.cluster, self.batch, tried.options).plans)
 
-        low = options.reserve_gib
+        low = self.options.reserve_gib
         high = 2 * max(low, 1.0)
         while not fits(high):
             low, high = high, 2 * high
@@ -279,15 +304,3 @@ def speedup(rows: Sequence[VocabularyRow]) -> float | None:
     times = {row.shape: row.iteration_ms for row in rows if row.plan == "best"}
     ordinary_ms, shared_ms = times.pop("v_shape", None), next(iter(times.values()), None)
     return None if ordinary_ms is None or shared_ms is None else ordinary_ms / shared_ms
-
-
-def rows_to_csv(rows: Sequence[VocabularyRow]) -> str:
-    """Return rows as CSV; what is not there is empty."""
-    names = [field.name for field in fields(VocabularyRow)]
-    return csv_text(names, ([_in_text(getattr(row, name)) for name in names] for row in rows))
-
-
-def _in_text(value: object) -> str:
-    if value is None:
-        return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)

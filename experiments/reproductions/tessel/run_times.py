@@ -12,7 +12,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from experiments.reproductions.item import Claim, Item, Row, Trend
-from experiments.reproductions.tessel.large_vocabulary import CASES, SAMPLES, Case, cluster_of, model_of
+from experiments.reproductions.tessel.large_vocabulary import (
+    CASES,
+    SAMPLES,
+    Case,
+    Proposal,
+    VocabularyPlans,
+    cluster_of,
+    model_of,
+)
 from experiments.reproductions.tessel.published import (
     BLOCK_TIME_RATIO,
     NON_BLOCKING_SPEED_UP,
@@ -21,14 +29,8 @@ from experiments.reproductions.tessel.published import (
 from experiments.reproductions.tessel.vocabulary_item import VocabularyOptions, cases
 from placements import Block, Kind, Placement
 from placements.planners.hybrid.decision_trees import PAPER, TreeOptions
-from placements.planners.hybrid.placing.planned_placement import (
-    planned_placement,
-    shared_vocabulary_placement,
-)
-from placements.planners.hybrid.placing.trunk_search import search_trunks
 from placements.planners.hybrid.plan import Plan
 from placements.planners.hybrid.plan_options import PlanOptions
-from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
@@ -76,24 +78,21 @@ class Planned:
 
 def v_shape_of(case: Case) -> Planned | None:
     """Return the best plan in stages of consecutive layers; None where none fits."""
-    costs = ShapeCosts(model_of(case))
-    found = search_plans(costs, cluster_of(case), SAMPLES, _OPTIONS).plans
-    if not found:
-        return None
-    plan = found[0].plan
-    return Planned(plan, whole_stages(planned_placement(plan, costs, _capacities_gib(plan))))
+    return _best(_plans_of(case).ordinary())
 
 
 def shared_shape_of(case: Case) -> Planned | None:
     """Return the best plan with the vocabulary on all GPUs; None where none fits."""
-    costs = ShapeCosts(model_of(case))
-    found = search_trunks(costs, cluster_of(case), SAMPLES, case.shape, _OPTIONS)
-    if not found:
-        return None
-    plan = found[0].rated.plan
-    capacities_gib = _capacities_gib(plan)
-    placement = shared_vocabulary_placement(costs.model, plan, costs, found[0].data_parallel, capacities_gib)
-    return Planned(plan, whole_stages(placement))
+    return _best(_plans_of(case).shared())
+
+
+def _plans_of(case: Case) -> VocabularyPlans:
+    return VocabularyPlans(ShapeCosts(model_of(case)), cluster_of(case), SAMPLES, case.shape, _OPTIONS)
+
+
+def _best(proposals: Iterator[Proposal]) -> Planned | None:
+    found = next(proposals, None)
+    return None if found is None else Planned(found.plan, whole_stages(found.placement))
 
 
 def whole_stages(placement: Placement) -> Placement:
@@ -136,14 +135,10 @@ def _joined(group: Sequence[Block], name_of: Mapping[str, str]) -> Block:
     )
 
 
-def _capacities_gib(plan: Plan) -> list[float]:
-    return [plan.cluster.whole.memory_gib - _OPTIONS.reserve_gib] * plan.num_stages
-
-
-def searched_schedule(planned: Planned, time_limit_s: float) -> Schedule | None:
+def searched_schedule(planned: Planned, work_limit: float) -> Schedule | None:
     """Return the schedule of the repetend with the shortest period that our search finds."""
     placement, number = planned.without_transfers, planned.plan.num_micro_batches
-    found = search(placement, number, objectives=("period",), time_limit_s=time_limit_s)
+    found = search(placement, number, objectives=("period",), work_limit=work_limit)
     return found.schedule
 
 
@@ -178,7 +173,7 @@ def _breakdown_rows(options: VocabularyOptions, case: str) -> Iterator[Row]:
         case, "1F1B+", shared, lambda planned: hand_made_schedule(planned, "one_f_one_b_plus")
     )
     yield from _system_rows(
-        case, _TESSEL, shared, lambda planned: searched_schedule(planned, options.time_limit_s)
+        case, _TESSEL, shared, lambda planned: searched_schedule(planned, options.work_limit)
     )
 
 
@@ -257,7 +252,7 @@ FIGURE_16 = Item(
     title="Time of blocks and share of waiting",
     claim=Claim.TREND,
     options=VocabularyOptions,
-    small=VocabularyOptions(models=("gpt_11b",), time_limit_s=3.0),
+    small=VocabularyOptions(models=("gpt_11b",)),
     cases=cases,
     make=lambda options, case: tuple(_breakdown_rows(options, case)),
     trends=lambda rows: tuple(_breakdown_trends(rows)),
@@ -274,7 +269,7 @@ FIGURE_16 = Item(
 
 def _transfer_rows(options: VocabularyOptions, case: str) -> Iterator[Row]:
     shared = shared_shape_of(CASES[case])
-    schedule = None if shared is None else searched_schedule(shared, options.time_limit_s)
+    schedule = None if shared is None else searched_schedule(shared, options.work_limit)
     if shared is None or schedule is None:
         yield Row(case, _TESSEL, _RATIO, None, note="no plan or no schedule was found")
         return
@@ -307,7 +302,7 @@ FIGURE_17 = Item(
     title="Iterations with blocking and non-blocking communication",
     claim=Claim.TREND,
     options=VocabularyOptions,
-    small=VocabularyOptions(models=("mt5_1.8b",), time_limit_s=3.0),
+    small=VocabularyOptions(models=("mt5_1.8b",)),
     cases=cases,
     make=lambda options, case: tuple(_transfer_rows(options, case)),
     trends=lambda rows: tuple(_transfer_trends(rows)),

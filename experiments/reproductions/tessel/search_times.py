@@ -1,8 +1,9 @@
 """Fig. 3, 9 and 10: what the searches take, in seconds of this machine's processor.
 
 The time-optimal search by micro-batches, its time over that of Tessel's search, and what parts of Tessel's
-search take. Seconds of another machine are no claim; how they grow is. A search that does not end in its time
-has no value, and its note says so.
+search take. Seconds of another machine are no claim; how they grow is. Seconds are what is measured here, and
+these searches count no work, so their limits are of time. A search that does not end in its time has no
+value, and its note says so.
 """
 
 from __future__ import annotations
@@ -15,11 +16,16 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any, NamedTuple, TypeVar
 
+from experiments.config.options import require_limits
+from experiments.figures.sweep import shape_title
 from experiments.reproductions.item import Claim, Item, Row, Trend, cases_in
-from experiments.reproductions.item_options import check_limit, check_names, check_numbers
+from experiments.reproductions.item_options import check_names, check_numbers
 from experiments.reproductions.tessel.published import (
+    FIGURE_SHAPES,
     MEAN_SEARCH_S,
+    MOST_MICRO_BATCHES,
     NN_SHAPE_BUBBLE_RATE,
+    NUM_DEVICES,
     TIME_OPTIMAL_S,
 )
 from placements import Placement
@@ -34,11 +40,6 @@ from schedsearch.tessel import tessel, time_optimal
 from schedsearch.tessel.phases import cooldown, shortened, warmup
 from schedsearch.tessel.queries import Budget
 
-_NUM_DEVICES = 4
-_MOST_IN_FLIGHT = 6
-"""Micro-batches of Tessel's repetends (Sec. VI-B)."""
-
-_SHAPES = ("v_shape", "x_shape", "m_shape", "nn_shape", "k_shape")
 _SEARCH_S, _OVER_TESSEL = "search_s", "over_tessels_search_s"
 _SHARE, _RATIO = "share_of_search_s", "ratio_of_search_s"
 _NEARLY_ALL = 0.97
@@ -72,7 +73,7 @@ class SearchCostOptions:
         time_limit_s: Of each time-optimal search.
     """
 
-    shapes: tuple[str, ...] = _SHAPES
+    shapes: tuple[str, ...] = FIGURE_SHAPES
     micro_batches: tuple[int, ...] = (2, 4, 6, 8, 10, 12)
     tessel_time_limit_s: float = 300.0
     time_limit_s: float = 120.0
@@ -87,7 +88,7 @@ class BreakdownOptions:
         time_limit_s: Of each search.
     """
 
-    shapes: tuple[str, ...] = _SHAPES
+    shapes: tuple[str, ...] = FIGURE_SHAPES
     time_limit_s: float = 300.0
 
 
@@ -96,11 +97,6 @@ def measured(call: Callable[[], _Answer]) -> tuple[_Answer, float]:
     began = time.process_time()
     answer = call()
     return answer, time.process_time() - began
-
-
-def title_of(shape: str) -> str:
-    """Return the name of a shape as the paper writes it."""
-    return f"{shape.removesuffix('_shape').upper()}-Shape"
 
 
 class _Searched(NamedTuple):
@@ -132,13 +128,13 @@ def _time_optimal(placement: Placement, num_micro_batches: int, limit_s: float) 
 
 def _time_optimal_cases(options: TimeOptimalOptions) -> Sequence[str]:
     check_numbers("micro_batches", options.micro_batches)
-    check_limit(options.time_limit_s)
+    require_limits(options)
     return [f"{number} micro-batches" for number in sorted(options.micro_batches)]
 
 
 def _time_optimal_rows(options: TimeOptimalOptions, case: str) -> Iterator[Row]:
     number = int(case.split()[0])
-    searched = _time_optimal(SHAPES["v_shape"](_NUM_DEVICES, 1, 2), number, options.time_limit_s)
+    searched = _time_optimal(SHAPES["v_shape"](NUM_DEVICES, 1, 2), number, options.time_limit_s)
     yield searched.row(case, "time-optimal", options.time_limit_s, TIME_OPTIMAL_S.get(number))
     if searched.result.schedule is not None:
         makespan = float(searched.result.schedule.makespan)
@@ -187,26 +183,25 @@ FIGURE_3 = Item(
 def _by_tessel(placement: Placement, limit_s: float, lazy: bool = True) -> _Searched:
     result, seconds = measured(
         lambda: tessel(
-            placement, _MOST_IN_FLIGHT, most_in_flight=_MOST_IN_FLIGHT, lazy=lazy, time_limit_s=limit_s
+            placement, MOST_MICRO_BATCHES, most_in_flight=MOST_MICRO_BATCHES, lazy=lazy, time_limit_s=limit_s
         )
     )
     return _Searched(result, seconds, result.seconds < _NEARLY_ALL * limit_s)
 
 
-def _shape_cases(shapes: Sequence[str], time_limit_s: float) -> Sequence[str]:
-    check_names("shapes", shapes, _SHAPES)
-    check_limit(time_limit_s)
-    return shapes
+def _shape_cases(options: SearchCostOptions | BreakdownOptions) -> Sequence[str]:
+    check_names("shapes", options.shapes, FIGURE_SHAPES)
+    require_limits(options)
+    return options.shapes
 
 
 def _cost_cases(options: SearchCostOptions) -> Sequence[str]:
     check_numbers("micro_batches", options.micro_batches)
-    check_limit(options.tessel_time_limit_s, "tessel_time_limit_s")
-    return _shape_cases(options.shapes, options.time_limit_s)
+    return _shape_cases(options)
 
 
 def _cost_rows(options: SearchCostOptions, case: str) -> Iterator[Row]:
-    placement, limit_s = SHAPES[case](_NUM_DEVICES), options.time_limit_s
+    placement, limit_s = SHAPES[case](NUM_DEVICES), options.time_limit_s
     theirs = _by_tessel(placement, options.tessel_time_limit_s)
     yield theirs.row(case, "Tessel", options.tessel_time_limit_s)
     ends = True
@@ -226,14 +221,14 @@ def _cost_rows(options: SearchCostOptions, case: str) -> Iterator[Row]:
     schedule, published = theirs.result.schedule, NN_SHAPE_BUBBLE_RATE if case == "nn_shape" else None
     rate = None if schedule is None else bubble_rate(schedule)
     yield Row(
-        case, f"Tessel, {_MOST_IN_FLIGHT} micro-batches", "found_bubble_rate", rate, published, digits=2
+        case, f"Tessel, {MOST_MICRO_BATCHES} micro-batches", "found_bubble_rate", rate, published, digits=2
     )
 
 
 def _bubbles(case: str, number: int, optimal: _Searched) -> Iterator[Row]:
     """Yield the bubble rate of the time-optimal search's schedule, warmup and cooldown included."""
     if optimal.result.schedule is not None:
-        published = NN_SHAPE_BUBBLE_RATE if (case, number) == ("nn_shape", _MOST_IN_FLIGHT) else None
+        published = NN_SHAPE_BUBBLE_RATE if (case, number) == ("nn_shape", MOST_MICRO_BATCHES) else None
         note = "" if optimal.ended else "the best until the time was over"
         rate, label = bubble_rate(optimal.result.schedule), f"time-optimal, {number} micro-batches"
         yield Row(case, label, "bubble_rate", rate, published, digits=2, note=note)
@@ -247,7 +242,7 @@ def _least_ratio(row: Row) -> float:
 def _cost_trends(rows: Sequence[Row]) -> Iterator[Trend]:
     ratios = [row for row in rows if row.metric == _OVER_TESSEL]
     most = [[row for row in ratios if row.case == case][-1] for case in dict.fromkeys(r.case for r in ratios)]
-    shown = [f"{title_of(row.case)} {row.note or f'{row.ours:.3g}'}" for row in most]
+    shown = [f"{shape_title(row.case)} {row.note or f'{row.ours:.3g}'}" for row in most]
     yield Trend(
         "for the most micro-batches that were tried the time-optimal search takes longer than Tessel's",
         bool(most) and all(_least_ratio(row) > 1 for row in most),
@@ -271,7 +266,7 @@ def _draw_costs(rows: Sequence[Row]) -> Any:
     for row in rows:
         if row.metric == _OVER_TESSEL:
             label = row.label.removeprefix("time-optimal, ")
-            groups.setdefault(title_of(row.case), {})[label] = row.ours
+            groups.setdefault(shape_title(row.case), {})[label] = row.ours
     return draw_bars([BarPanel("", groups)], "time-optimal / Tessel", logarithmic=True)
 
 
@@ -318,7 +313,7 @@ def completions(repetend: Repetend, limit_s: float) -> dict[str, Completion]:
 
 
 def _breakdown_rows(options: BreakdownOptions, case: str) -> Iterator[Row]:
-    placement, limit_s = SHAPES[case](_NUM_DEVICES), options.time_limit_s
+    placement, limit_s = SHAPES[case](NUM_DEVICES), options.time_limit_s
     lazy, eager = (_by_tessel(placement, limit_s, is_lazy) for is_lazy in (True, False))
     yield lazy.row(case, "lazy", limit_s)
     yield eager.row(case, "not lazy", limit_s)
@@ -366,9 +361,9 @@ def _draw_breakdown(rows: Sequence[Row]) -> Any:
     ratios: dict[str, dict[str, float | None]] = {}
     for row in rows:
         if row.metric == _SHARE:
-            shares.setdefault(title_of(row.case), {})[row.label] = row.ours
+            shares.setdefault(shape_title(row.case), {})[row.label] = row.ours
         elif row.metric == _RATIO:
-            ratios.setdefault(title_of(row.case), {})[row.label] = row.ours
+            ratios.setdefault(shape_title(row.case), {})[row.label] = row.ours
     return draw_bars([BarPanel("(a) phases", shares), BarPanel("(b) lazy search", ratios)], "share of time")
 
 
@@ -379,7 +374,7 @@ FIGURE_10 = Item(
     claim=Claim.TREND,
     options=BreakdownOptions,
     small=BreakdownOptions(shapes=("v_shape", "k_shape")),
-    cases=lambda options: _shape_cases(options.shapes, options.time_limit_s),
+    cases=_shape_cases,
     make=lambda options, case: tuple(_breakdown_rows(options, case)),
     trends=lambda rows: tuple(_breakdown_trends(rows)),
     draw=_draw_breakdown,

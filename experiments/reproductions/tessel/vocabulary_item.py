@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from experiments.reproductions.item import Claim, Item, Row, Trend, cases_in
-from experiments.reproductions.item_options import check_limit, check_names
+from experiments.config.options import require_limits
+from experiments.reproductions.item import Claim, Item, Row, Trend
+from experiments.reproductions.item_options import check_names
 from experiments.reproductions.tessel.large_vocabulary import (
     CASES,
     PAPER_SPEEDUPS,
@@ -14,19 +15,16 @@ from experiments.reproductions.tessel.large_vocabulary import (
     cluster_of,
     compare_shapes,
     model_of,
-    rows_to_csv,
     speedup,
 )
+from placements.files import csv_text
 from placements.hardware import GPUS
 
 SPEEDUP = "speedup"
 """Metric of the row that has a published value."""
 
-_PLACE = ("model", "num_gpus", "shape", "plan")
-"""Fields of a `VocabularyRow` that say which one it is."""
-
-METRICS = tuple(field.name for field in fields(VocabularyRow) if field.name not in _PLACE)
-"""The other fields, each a row of the item."""
+METRICS = tuple(field.name for field in fields(VocabularyRow))[2:]
+"""The fields of a `VocabularyRow` behind its shape and plan, each a row of the item."""
 
 
 @dataclass(frozen=True)
@@ -35,29 +33,29 @@ class VocabularyOptions:
 
     Attributes:
         models: Keys of `CASES`.
-        time_limit_s: For the search of each schedule, in seconds.
+        work_limit: Units of work of the search of each schedule.
     """
 
     models: tuple[str, ...] = tuple(CASES)
-    time_limit_s: float = 10.0
+    work_limit: float = 10.0
 
 
 def cases(options: VocabularyOptions) -> Sequence[str]:
     """Return the models.
 
     Raises:
-        OptionError: There is no such model, or no time.
+        OptionError: There is no such model, or no work.
     """
     check_names("models", options.models, CASES)
-    check_limit(options.time_limit_s)
+    require_limits(options)
     return options.models
 
 
 def make(options: VocabularyOptions, case: str) -> list[Row]:
     """Return the rows of one model: what its plans and schedules are, and the speedup."""
     own = CASES[case]
-    found = compare_shapes(model_of(own), cluster_of(own), own.shape, time_limit_s=options.time_limit_s)
-    rows = [row for each in found for row in _rows(case, each)]
+    found = compare_shapes(model_of(own), cluster_of(own), own.shape, work_limit=options.work_limit)
+    rows = [row for each in found for row in plan_rows(case, each)]
     ratio = speedup(found)
     note = "the paper's is the largest of all models, over existing schedules" if ratio else "not compared"
     published = PAPER_SPEEDUPS[own.shape]
@@ -89,27 +87,23 @@ def trends(rows: Sequence[Row]) -> Iterator[Trend]:
 
 
 def files(rows: Sequence[Row]) -> Mapping[str, str]:
-    """Return the plans as ``vocabulary.csv``."""
-    return {"vocabulary.csv": rows_to_csv(list(vocabulary_rows(rows)))}
-
-
-def vocabulary_rows(rows: Sequence[Row]) -> Iterator[VocabularyRow]:
-    """Yield the plans that an item's rows are of."""
-    values = {(row.case, row.label, row.metric): row.ours for row in rows}
-    for model in cases_in(rows):
-        case = CASES[model]
-        for shape, plan in (("v_shape", "best"), (case.shape, "best"), ("v_shape", "same_stages")):
-            label = f"{shape}, {plan}"
-            if (model, label, METRICS[0]) in values:
-                own = {metric: values[model, label, metric] for metric in METRICS}
-                whole = {name: int(own.pop(name) or 0) for name in METRICS[:3]}
-                yield VocabularyRow(model, case.num_gpus, shape, plan, **whole, **own)  # type: ignore[arg-type]
+    """Return the plans as ``vocabulary.csv``; what is not there is empty."""
+    plans: dict[tuple[str, str], dict[str, float | None]] = {}
+    for row in rows:
+        if row.metric in METRICS:
+            plans.setdefault((row.case, row.label), {})[row.metric] = row.ours
+    lines = []
+    for (model, label), values in plans.items():
+        shown = ["" if value is None else f"{value:.6g}" for value in map(values.get, METRICS)]
+        lines.append([model, CASES[model].num_gpus, *label.split(", "), *shown])
+    return {"vocabulary.csv": csv_text(("model", "num_gpus", "shape", "plan", *METRICS), lines)}
 
 
 _SAME_STAGES = "v_shape, same_stages"
 
 
-def _rows(case: str, row: VocabularyRow) -> Iterator[Row]:
+def plan_rows(case: str, row: VocabularyRow) -> Iterator[Row]:
+    """Yield a row for each metric of a plan."""
     for metric in METRICS:
         value = getattr(row, metric)
         digits = 0 if metric in METRICS[:3] else 2
@@ -124,7 +118,7 @@ LARGE_VOCABULARY = Item(
     "models of large vocabularies in a V-shape, and with the vocabulary on all GPUs",
     Claim.TREND,
     VocabularyOptions,
-    VocabularyOptions(models=("mt5_1.8b",), time_limit_s=2.0),
+    VocabularyOptions(models=("mt5_1.8b",), work_limit=2.5),
     cases,
     make,
     lambda rows: tuple(trends(rows)),

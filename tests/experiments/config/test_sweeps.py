@@ -17,7 +17,7 @@ from experiments.config.command import Failed, Interrupted
 from experiments.config.run_record import RunRecordError, SweepEnd, read_run_record
 from experiments.search import main as search
 
-SMALL = ["placement=v_shape", "search.num_micro_batches=4", "search.time_limit_s=3"]
+SMALL = ["placement=v_shape", "search.num_micro_batches=4", "search.work_limit=2.5"]
 
 
 @pytest.fixture

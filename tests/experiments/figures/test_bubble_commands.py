@@ -82,7 +82,7 @@ def test_bubble_by_memory(command, tmp_path: Path) -> None:
         "memories=[0,2,3]",
         "num_processes=1",
         "tessel_time_limit_s=10",
-        "time_limit_s=10",
+        "work_limit=10",
     )
     assert done.returncode == 0, done.stderr
     rows = rows_of(tmp_path / "out/bubble_by_memory.csv")
@@ -100,7 +100,7 @@ def test_the_bubble_of_ones_own_stages(command, tmp_path: Path) -> None:
     stage = {"forward_ms": 10.5, "backward_ms": 21, "activation_mib": 100, "weight_mib": 50}
     (tmp_path / "stages.yaml").write_text(yaml.safe_dump({"stages": [stage] * 2, "memory_mib": 999}))
     options = [f"stages={tmp_path / 'stages.yaml'}", "shapes=[v_shape]", "num_processes=1"]
-    done = command("bubble_by_memory", *options, "time_limit_s=5", "most_micro_batches_per_repetend=1")
+    done = command("bubble_by_memory", *options, "work_limit=5", "most_micro_batches_per_repetend=1")
     assert done.returncode == 0, done.stderr
     rows = rows_of(tmp_path / "out/bubble_by_memory.csv")
     assert {row["searched_by"] for row in rows} == {"ours, 1 micro-batch per repetend"}, (
@@ -142,7 +142,7 @@ def test_the_m_shape_needs_no_bubble_with_memory_5(command, tmp_path: Path) -> N
             "most_micro_batches_per_repetend=0",
             "per_repetend: 0 is not at least 1",
         ),
-        ("bubble_by_memory", "time_limit_s=0", "time_limit_s: 0 is not a positive number of seconds"),
+        ("bubble_by_memory", "work_limit=0", "work_limit: 0 is not a positive number of units of work"),
         ("bubble_by_in_flight", "num_devices=0", "num_devices: 0 is not at least 1"),
         ("bubble_by_in_flight", "num_processes=0", "num_processes: 0 is not at least 1"),
         ("bubble_by_in_flight", "most_in_flight=0", "most_in_flight: 0 is not at least 1"),

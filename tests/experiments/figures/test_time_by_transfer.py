@@ -63,7 +63,7 @@ OPTIONS = TransferSweepOptions(
     transfers=[0, 0.5],
     receive_ahead=2,
     gpu="a100",
-    time_limit_s=10.0,
+    work_limit=10.0,
     solver="portfolio",
     seed=0,
     num_processes=1,
@@ -84,7 +84,7 @@ OPTIONS = TransferSweepOptions(
         ({"receive_ahead": 0}, "receive_ahead: 0 is not at least 1"),
         ({"num_processes": 0}, "num_processes: 0 is not at least 1"),
         ({"memory": -1}, "memory: -1 is not at least 0"),
-        ({"time_limit_s": 0.0}, "time_limit_s: 0 is not a positive number of seconds"),
+        ({"work_limit": 0.0}, "work_limit: 0 is not a positive number of units of work"),
         ({"solver": "cplex"}, "solver: 'cplex' is not a solver; use"),
         ({"gpu": "b200"}, "gpu: 'b200' is not known; "),
     ],
@@ -123,7 +123,7 @@ def test_too_little_memory_is_named() -> None:
 def test_ctrl_c_keeps_the_rows_that_are_there(tmp_path: Path) -> None:
     path = tmp_path / "out/time_by_transfer.csv"
     line = [sys.executable, "-m", "experiments.time_by_transfer", f"hydra.run.dir={tmp_path / 'out'}"]
-    line += ["placements=[v_shape,x_shape]", "num_micro_batches=2000", "num_processes=1", "time_limit_s=500"]
+    line += ["placements=[v_shape,x_shape]", "num_micro_batches=2000", "num_processes=1", "work_limit=500"]
     process = subprocess.Popen(line, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     while not path.exists() or len(path.read_text().splitlines()) < 1:
         assert process.poll() is None

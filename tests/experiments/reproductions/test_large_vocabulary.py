@@ -10,9 +10,9 @@ from experiments.reproductions.tessel.large_vocabulary import (
     cluster_of,
     compare_shapes,
     model_of,
-    rows_to_csv,
     speedup,
 )
+from experiments.reproductions.tessel.vocabulary_item import files, plan_rows
 from placements.cluster import read_cluster
 from placements.models.chain import ModelShape
 from placements.models.zoo import read_model
@@ -27,7 +27,7 @@ def test_over_slow_links_the_shared_vocabulary_is_faster_and_smaller(model: Mode
     """In a V-shape the first stage has the table, so that few stages fit; these go over several nodes."""
     cluster = read_cluster("v100_8", gpus_per_node=2, node_bandwidth_gb_s=12.5)
     options = PlanOptions(num_plans=1, num_micro_batches=(16,), memory_gib=14.0)
-    rows = compare_shapes(model, cluster, shape, 16, options=options, time_limit_s=2.0)
+    rows = compare_shapes(model, cluster, shape, 16, options=options, work_limit=2.5)
     assert [(row.shape, row.plan) for row in rows] == [
         ("v_shape", "best"),
         (shape, "best"),
@@ -52,7 +52,8 @@ def test_each_case_has_its_vocabulary() -> None:
 
 
 def test_rows_as_csv() -> None:
-    empty = VocabularyRow("gpt", 8, "v_shape", "same_stages", 4, 2, 128, 40.3125)
-    lines = rows_to_csv([empty]).splitlines()
-    assert lines[1] == "gpt,8,v_shape,same_stages,4,2,128,40.3125,,,,,"
+    empty = VocabularyRow("v_shape", "same_stages", 4, 2, 128, 40.3125)
+    names, line = files(plan_rows("gpt_11b", empty))["vocabulary.csv"].splitlines()
+    assert names.startswith("model,num_gpus,shape,plan,num_stages,")
+    assert line == "gpt_11b,8,v_shape,same_stages,4,2,128,40.3125,,,,,"
     assert speedup([empty]) is None

@@ -20,7 +20,7 @@ def test_a_placement_is_looked_at_in_the_memory_of_each_of_its_schedules() -> No
 
 
 def test_known_bubbles_stand_beside_the_searched_one() -> None:
-    options = ByHandOptions(num_micro_batches=(6, 16), placements=("X",), time_limit_s=20.0)
+    options = ByHandOptions(num_micro_batches=(6, 16), placements=("X",), work_limit=10.0)
     rows = make(options, "X, memory 4")
     found = {(row.label, row.metric): row.ours for row in rows}
     assert found["chimera", "bubble_rate_of_6"] == pytest.approx(1 - 18 / 25)
@@ -45,7 +45,7 @@ def test_a_schedule_that_beats_the_searched_one_is_seen() -> None:
         ByHandOptions(num_micro_batches=(5,)),
         ByHandOptions(num_micro_batches=()),
         ByHandOptions(placements=("W",)),
-        ByHandOptions(time_limit_s=0.0),
+        ByHandOptions(work_limit=0.0),
     ],
 )
 def test_wrong_options_are_refused_in_one_line(options: ByHandOptions) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from places import SHARED_DATA
 
+from experiments.config.options import OptionError
 from experiments.reproductions.item import Row
 from experiments.reproductions.measured.items import ITEMS
 from experiments.reproductions.measured.vocabulary_parallelism import MOVED, SHARED, VocabularyOptions
@@ -20,7 +21,7 @@ ITEM = next(item for item in ITEMS if item.name == "vocabulary_parallelism")
 
 def rows_of(tmp_path: Path, *lines: str) -> list[Row]:
     (tmp_path / "measured_iterations.csv").write_text("\n".join((HEADER, *lines)) + "\n", encoding="utf-8")
-    options = VocabularyOptions(data=str(tmp_path), time_limit_s=2.0)
+    options = VocabularyOptions(data=str(tmp_path), work_limit=2.5)
     return [row for case in ITEM.cases(options) for row in ITEM.make(options, case)]
 
 
@@ -47,7 +48,7 @@ def test_two_runs_by_hand(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not RUNS.is_dir(), reason="the measured runs are not there")
 def test_the_published_runs_are_within_two_percent() -> None:
-    options = VocabularyOptions(data=str(RUNS), time_limit_s=0.1)
+    options = VocabularyOptions(data=str(RUNS), work_limit=0.1)
     cases = ITEM.cases(options)
     assert len(cases) == 8
     rows = [ITEM.make(options, case)[0] for case in cases]
@@ -66,5 +67,5 @@ def test_wrong_runs_are_named(tmp_path: Path) -> None:
         rows_of(tmp_path, "a,1|1,1|1,2|2,4", "a,1|1,1|1,2|2,4")
     with pytest.raises(ProfileError, match=f"^{path}: line 2, column F_us_per_stage: '-1' is not a number"):
         rows_of(tmp_path, "a,1|1,1|-1,2|2,4")
-    with pytest.raises(ProfileError, match="^data: has no value; give the folder"):
+    with pytest.raises(OptionError, match="^data: has no value; give the folder"):
         ITEM.cases(VocabularyOptions())

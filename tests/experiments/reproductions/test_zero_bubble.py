@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from places import SHARED_DATA
 
+from experiments.config.options import OptionError
 from experiments.reproductions.measured.items import ITEMS
-from experiments.reproductions.measured.stage_times import SCHEDULES, StageTimes, read_stage_times
-from experiments.reproductions.measured.zero_bubble import ZeroBubbleOptions, by_hand, time_limit_s
+from experiments.reproductions.measured.stage_times import FILE, SCHEDULES, StageTimes, read_stage_times
+from experiments.reproductions.measured.zero_bubble import ZeroBubbleOptions, by_hand, work_limit
 from placements.profiles.operating_point import ProfileError
 
 PUBLISHED = SHARED_DATA / "zero_bubble"
@@ -27,7 +28,7 @@ def folder(tmp_path: Path, *lines: str) -> str:
 
 def test_a_run_beside_what_is_published(tmp_path: Path) -> None:
     """The rates of 1F1B and ZB-2p from the repository; the columns of the others are missing here."""
-    options = ZeroBubbleOptions(data=folder(tmp_path, ROW), time_limit_s=2.0)
+    options = ZeroBubbleOptions(data=folder(tmp_path, ROW), work_limit=5.0)
     (case,) = ITEM.cases(options)
     rows = ITEM.make(options, case)
     (line,) = csv.DictReader(ITEM.files(rows)["zero_bubble.csv"].splitlines())
@@ -44,7 +45,7 @@ def test_a_run_beside_what_is_published(tmp_path: Path) -> None:
 @pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the published rates are not there")
 def test_hand_made_schedules_are_as_published() -> None:
     """Nine runs of 8 and 16 stages, to the four digits printed."""
-    runs = read_stage_times(PUBLISHED)
+    runs = read_stage_times(PUBLISHED / FILE)
     assert len(runs) == 9
     for times in runs:
         for name, rate in by_hand(times).items():
@@ -67,12 +68,12 @@ def test_memory_follows_from_the_model() -> None:
     assert placement.memory == (16 * 37,) * 8
 
 
-def test_larger_runs_get_more_time() -> None:
-    def limit_s(p: int, m: int) -> float:
-        return time_limit_s(StageTimes(2, p, m, 3, 3, 2, 1, 4096, 32, {}))
+def test_larger_runs_get_more_work() -> None:
+    def work(p: int, m: int) -> float:
+        return work_limit(StageTimes(2, p, m, 3, 3, 2, 1, 4096, 32, {}))
 
-    assert limit_s(8, 24) < limit_s(16, 24) < limit_s(32, 64) < limit_s(32, 256)
-    assert sum(limit_s(32, m) for m in (64, 128, 256)) < 15 * 60
+    assert work(8, 24) < work(16, 24) < work(32, 64) < work(32, 256)
+    assert sum(work(32, m) for m in (64, 128, 256)) < 15 * 60
 
 
 @pytest.mark.parametrize(
@@ -95,9 +96,9 @@ def test_wrong_runs_are_named(tmp_path: Path, lines: tuple[str, ...], message: s
 
 
 def test_wrong_options_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ProfileError, match="^data: has no value; give the folder"):
+    with pytest.raises(OptionError, match="^data: has no value; give the folder"):
         ITEM.cases(ZeroBubbleOptions())
     with pytest.raises(ProfileError, match=r"measured_times\.csv: cannot be read"):
         ITEM.cases(ZeroBubbleOptions(data=str(tmp_path / "nowhere")))
-    with pytest.raises(ProfileError, match="^time_limit_s: 0.0 is not above 0"):
-        ITEM.cases(ZeroBubbleOptions(data=folder(tmp_path, ROW), time_limit_s=0.0))
+    with pytest.raises(OptionError, match="^work_limit: 0 is not a positive number of units of work"):
+        ITEM.cases(ZeroBubbleOptions(data=folder(tmp_path, ROW), work_limit=0.0))

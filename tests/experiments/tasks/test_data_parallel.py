@@ -135,7 +135,7 @@ def test_a_plan_of_galvatron_runs(command, tmp_path: Path) -> None:
     small = ["runtime.hidden_size=16", "runtime.sequence_length=8", "runtime.iterations=1"]
     done = command(
         *("run", "placement=galvatron", *chosen, *small, "runtime.micro_batch_size=8"),
-        *("search.num_micro_batches=2", "search.time_limit_s=3"),
+        *("search.num_micro_batches=2", "search.work_limit=2.5"),
         *("runtime.launcher=in_process", "runtime.simulated_gpus=true"),
     )
     assert done.returncode == 0, done.stderr

@@ -369,7 +369,7 @@ def test_a_placement_file_with_a_profile_of_its_blocks(command, tmp_path: Path) 
 
 def test_the_best_of_several_schedules_is_the_one_that_is_saved(command, tmp_path: Path) -> None:
     options = ["placement=m_shape", "placement.num_devices=3", "search.num_micro_batches=6"]
-    options += ["search.time_limit_s=3", "energy.num_plans=5", "energy.baselines=[]"]
+    options += ["search.work_limit=2.5", "energy.num_plans=5", "energy.baselines=[]"]
     done = command("frontier", *options, "energy.orders=4", "energy.slowdown=1.05")
     assert done.returncode == 0, done.stderr
     out = tmp_path / "out"

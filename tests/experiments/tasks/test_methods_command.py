@@ -61,7 +61,7 @@ def test_a_search_again_comes_from_the_cache(method: str, command, tmp_path: Pat
 
 def test_a_search_begins_with_a_file(command, tmp_path: Path) -> None:
     line = ["search", "placement=v_shape", "search.num_micro_batches=8", "search.memory=3"]
-    assert command(*line, "search.time_limit_s=20").returncode == 0
+    assert command(*line, "search.work_limit=20").returncode == 0
     first = tmp_path / "first.json"
     (tmp_path / "out/schedule.json").rename(first)
     line.append("search.time_limit_s=1e-6")

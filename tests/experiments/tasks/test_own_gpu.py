@@ -50,8 +50,8 @@ def test_a_gpu_needs_one_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     ]
     for name, *given in (
         ("plan", f"cluster={cluster}", *small),
-        ("search", "placement=planned", placed, f"profile.gpu={gpu}", "search.time_limit_s=2"),
-        ("search", "placement=gpt", "placement.num_devices=4", "profile.gpu=own", "search.time_limit_s=2"),
+        ("search", "placement=planned", placed, f"profile.gpu={gpu}", "search.work_limit=2.5"),
+        ("search", "placement=gpt", "placement.num_devices=4", "profile.gpu=own", "search.work_limit=2.5"),
         ("frontier", "placement=planned", placed, "schedule=one_f_one_b"),
     ):
         monkeypatch.setattr(sys, "argv", [name, *given, f"hydra.run.dir={tmp_path / name}"])

@@ -88,7 +88,7 @@ def test_the_best_plan_is_searched_and_run(command, tmp_path: Path) -> None:
     assert command("plan", *SMALL, "rank=formula", "num_micro_batches=[4]").returncode == 0
     planned = tmp_path / "planned"
     (tmp_path / "out").rename(planned)
-    chosen = ["placement=planned", f"placement.path={planned}", "search.time_limit_s=3"]
+    chosen = ["placement=planned", f"placement.path={planned}", "search.work_limit=2.5"]
     done = command("search", *chosen)
     assert done.returncode == 0, done.stderr
     assert "times: cost model of schedsearch plan, gpt3_125m on 4 NVIDIA A100" in done.stdout
@@ -110,7 +110,7 @@ def test_a_wave_is_run_with_layers_of_its_own(command, tmp_path: Path) -> None:
     (tmp_path / "out").rename(planned)
     sizes = ["runtime.hidden_size=32", "runtime.num_heads=4", "runtime.sequence_length=16"]
     small = [*sizes, "runtime.num_layers=4", "runtime.vocab_size=256", "runtime.iterations=1"]
-    chosen = ["placement=planned", f"placement.path={planned}", "search.time_limit_s=3"]
+    chosen = ["placement=planned", f"placement.path={planned}", "search.work_limit=2.5"]
     done = command("run", *chosen, *small, "energy.baselines=[]", "energy.num_plans=3")
     assert done.returncode == 0, done.stderr
     assert "bitwise equal to its replay: True" in done.stdout
@@ -156,7 +156,7 @@ def test_the_gpu_of_a_plan_goes_with_it(
     assert done.returncode == 0, done.stderr
     planned = tmp_path / "planned"
     (tmp_path / "out").rename(planned)
-    chosen = ["placement=planned", f"placement.path={planned}", "search.time_limit_s=2"]
+    chosen = ["placement=planned", f"placement.path={planned}", "search.work_limit=2.5"]
     done = command("frontier", *chosen, "energy.baselines=[]", "energy.num_plans=3")
     assert done.returncode == 0, done.stderr
     points = rows(tmp_path / "out/profile.csv")
@@ -204,7 +204,7 @@ def test_branches_are_planned_searched_and_run(command, tmp_path: Path) -> None:
     assert isinstance(plan, JoinedPlan)
     assert [len(branch.layers) for branch in plan.branches] == [5, 5]
     assert rows(planned / "plans.csv")[0]["shape"] == "k_shape"
-    chosen = ["placement=planned", f"placement.path={planned}", "search.time_limit_s=3"]
+    chosen = ["placement=planned", f"placement.path={planned}", "search.work_limit=2.5"]
     sizes = ["runtime.hidden_size=32", "runtime.num_heads=4", "runtime.sequence_length=16"]
     run = [*sizes, "runtime.num_layers=6", "runtime.vocab_size=256", "runtime.iterations=1"]
     done = command("run", *chosen, *run, "energy.baselines=[]", "energy.num_plans=3")

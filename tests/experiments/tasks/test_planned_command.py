@@ -25,7 +25,7 @@ from schedsearch.schedule_file import read_schedule
 from schedsearch.validate import validate
 
 EXAMPLE = "examples/galvatron_plan.json"
-PLANNED = ["placement=galvatron", f"placement.path={EXAMPLE}", "search.time_limit_s=3"]
+PLANNED = ["placement=galvatron", f"placement.path={EXAMPLE}", "search.work_limit=2.5"]
 
 
 def test_a_plan_is_searched(command, tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def run_plan(command, tmp_path: Path) -> Callable[..., subprocess.CompletedProce
         (tmp_path / "plan.json").write_text(json.dumps(plan))
         return command(
             *("run", "placement=galvatron", f"placement.path={tmp_path / 'plan.json'}", *more),
-            *("energy.num_plans=2", "energy.baselines=[]", "search.time_limit_s=3"),
+            *("energy.num_plans=2", "energy.baselines=[]", "search.work_limit=2.5"),
             *("runtime.hidden_size=8", "runtime.sequence_length=6", "runtime.iterations=2"),
             "runtime.launcher=in_process",
         )

@@ -37,7 +37,7 @@ def test_profile_then_search(command, tmp_path: Path) -> None:
         assert ticks * placement.tick_ms == pytest.approx(1000 * float(row["time"]), rel=1e-5)
     facts = json.loads((measured / "profile.json").read_text())
     assert (facts["energy"], facts["blocking_power_w"], facts["iterations"]) == (False, None, 3)
-    options = ["placement=profiled", f"placement.path={measured}", "search.time_limit_s=3"]
+    options = ["placement=profiled", f"placement.path={measured}", "search.work_limit=2.5"]
     done = command("search", *options, "search.num_micro_batches=5")
     assert done.returncode == 0, done.stderr
     assert validate(read_schedule(tmp_path / "out/schedule.json")).placement == placement

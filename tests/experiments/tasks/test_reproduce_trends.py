@@ -27,7 +27,7 @@ def test_trends_of_table_6(command: Callable[..., Any], tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_one_model_of_a_large_vocabulary(command: Callable[..., Any], tmp_path: Path) -> None:
-    done = command("reproduce", "experiment=large_vocabulary", "models=[mt5_1.8b]", "time_limit_s=1")
+    done = command("reproduce", "experiment=large_vocabulary", "models=[mt5_1.8b]", "work_limit=1")
     assert done.returncode == 0, done.stderr
     with (tmp_path / "out/vocabulary.csv").open() as file:
         rows = list(csv.DictReader(file))

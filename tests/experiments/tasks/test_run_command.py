@@ -86,7 +86,7 @@ def check_traces(out: Path) -> None:
     assert "With free transfers" in (out / "report.html").read_text()
 
 
-SMALL = ["runtime.iterations=2", "search.time_limit_s=3", "energy.num_plans=10"]
+SMALL = ["runtime.iterations=2", "search.work_limit=2.5", "energy.num_plans=10"]
 FORKED = [*SMALL, "runtime.launcher=fork", "runtime.verify=all", "energy.baselines=[envpipe]"]
 
 
@@ -381,7 +381,7 @@ def test_a_run_that_died_is_resumed_by_the_command_that_it_prints(command, tmp_p
     options = [
         *("placement=v_shape", "placement.num_devices=2", "search.num_micro_batches=4", "energy.num_plans=5"),
         *(
-            "search.time_limit_s=3",
+            "search.work_limit=2.5",
             "energy.baselines=[]",
             "runtime.model=module",
             f"runtime.path={tmp_path / 'model.py'}",

@@ -339,7 +339,7 @@ def test_shipped_plans_are_searched(path: Path) -> None:
     placement = plan_placement(plan, Workload(config, Rates(A100), plan.num_micro_batches))
     placement = placement.with_memory(memory_gib * 1024)
     require_capacity(placement)
-    result = search(placement, plan.num_micro_batches, time_limit_s=20)
+    result = search(placement, plan.num_micro_batches, work_limit=20)
     assert result.status is Status.OPTIMAL
     assert result.schedule is not None
     validate(result.schedule)

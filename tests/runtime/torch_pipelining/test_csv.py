@@ -170,7 +170,7 @@ def arbitrary() -> Schedule:
 
 
 def found(placement: Placement, num_micro_batches: int) -> Schedule:
-    schedule = search(placement, num_micro_batches, time_limit_s=4).schedule
+    schedule = search(placement, num_micro_batches, work_limit=2.5).schedule
     assert schedule is not None
     return schedule
 

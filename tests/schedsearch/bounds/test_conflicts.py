@@ -45,7 +45,7 @@ def test_a_period_is_proved_that_no_device_needs(
 ) -> None:
     placement = without_order(sets)
     assert (load_bound(placement), period_bound(placement)) == (load, period)
-    result = search(placement, 6, time_limit_s=60)
+    result = search(placement, 6, work_limit=40)
     assert (result.status, result.repetend.period_per_micro_batch) == (Status.OPTIMAL, period)
     assert result.schedule.makespan == result.makespan_bound == makespan
     certificate = certificate_of(placement, result)
@@ -63,7 +63,7 @@ def test_heads_and_tails_of_the_blocks_count_at_the_ends() -> None:
 
 def test_what_cannot_run_at_once_is_not_claimed_wrongly() -> None:
     placement = without_order(RING)
-    certificate = certificate_of(placement, search(placement, 3, time_limit_s=60))
+    certificate = certificate_of(placement, search(placement, 3, work_limit=40))
     wrong = Conflicts(dict.fromkeys(RING, 1), 1)
     for reasons, message in (
         ((wrong,), "more can run at once than is claimed"),

@@ -37,7 +37,7 @@ from schedsearch.schedule_file import ScheduleFileError, read_claims, schedule_t
 from schedsearch.solver import smt
 from schedsearch.solver.query import Answer, Query
 
-QUICK = {"objectives": ["period"], "time_limit_s": 10}
+QUICK = {"objectives": ["period"], "work_limit": 10}
 
 
 def certified(placement: Placement, **options: Any) -> Certificate:
@@ -87,7 +87,7 @@ def test_every_search_has_a_certificate(placement: Placement, size: int, spare: 
 
     placement = with_spare_memory(placement, spare)
     key = "micro_batches_per_repetend" if only else "most_micro_batches_per_repetend"
-    result = search(placement, 3, **{key: size}, time_limit_s=3, objectives=["period"])
+    result = search(placement, 3, **{key: size}, work_limit=2.5, objectives=["period"])
     if result.repetend is None:
         return
     certificate = certificate_of(placement, result)

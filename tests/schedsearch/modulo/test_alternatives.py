@@ -22,7 +22,7 @@ from schedsearch.validate import validate
 
 def test_candidates_differ_and_have_the_period_of_the_search() -> None:
     placement = nn_shape(4).with_memory(6)
-    result = search(placement, 6, time_limit_s=4)
+    result = search(placement, 6, work_limit=5)
     assert result.repetend is not None
     found = list(schedules_of_equal_period(placement, 6, result, count=6, time_limit_s=20))
     assert 1 < len(found) <= 6
@@ -46,7 +46,7 @@ def test_hand_made_schedules_are_candidates() -> None:
 
 def test_shared_blocks_are_also_gathered_at_the_ends() -> None:
     placement = m_shape(4)
-    result = search(placement, 4, time_limit_s=4)
+    result = search(placement, 4, work_limit=5)
     for each in schedules_of_equal_period(placement, 4, result, count=6):
         if each.origin == "gathered":
             orders = [each.schedule.order(device) for device in range(4)]
@@ -56,7 +56,7 @@ def test_shared_blocks_are_also_gathered_at_the_ends() -> None:
 
 def test_the_same_seed_makes_the_same_candidates() -> None:
     placement = m_shape(4)
-    result = search(placement, 4, time_limit_s=4)
+    result = search(placement, 4, work_limit=5)
     first, second = (
         [each.schedule for each in schedules_of_equal_period(placement, 4, result, count=5, seed=7)]
         for _ in range(2)
@@ -90,7 +90,7 @@ def test_spans_begin_at_the_bound_and_not_at_the_span_that_a_search_happened_to_
 
 def test_an_objective_that_was_reached_is_kept() -> None:
     placement = v_shape(3)
-    result = search(placement, 6, objectives=["period", "memory", "makespan"], time_limit_s=4)
+    result = search(placement, 6, objectives=["period", "memory", "makespan"], work_limit=5)
     assert result.repetend is not None
     limit = reached(result, ["period", "memory", "makespan"])
     assert limit == {

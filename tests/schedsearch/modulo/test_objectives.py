@@ -109,17 +109,17 @@ def test_memory_as_an_objective_stops_at_what_the_period_needs() -> None:
 def test_the_whole_schedule_keeps_the_objectives_before_the_makespan() -> None:
     """A hand-made V would be shorter, but hold one more; a shorter schedule would have a longer latency."""
     placement = v_shape(4, 1, 2).with_memory(4)
-    result = search(placement, 6, objectives=["memory", "period", "makespan"], time_limit_s=5)
+    result = search(placement, 6, objectives=["memory", "period", "makespan"], work_limit=5)
     assert max(peak_memory(result.schedule)) == max(result.repetend.peak_memory) == 1
     assert result.schedule.placement == result.repetend.placement == placement
     assert result.makespan_bound <= 27 < result.schedule.makespan
-    quick = search(x_shape(), 4, objectives=["latency", "period", "makespan"], time_limit_s=5)
+    quick = search(x_shape(), 4, objectives=["latency", "period", "makespan"], work_limit=5)
     assert quick.schedule.makespan == quick.repetend.unroll(4).makespan
 
 
 def test_span_and_memory_after_the_period() -> None:
     placement = k_shape().with_memory(6)
-    result = search(placement, 6, objectives=["period", "span", "memory", "makespan"], time_limit_s=8)
+    result = search(placement, 6, objectives=["period", "span", "memory", "makespan"], work_limit=10)
     assert result.repetend.span == result.span_bound
     assert result.repetend.period == 6
     assert max(result.repetend.peak_memory) < 6
@@ -194,7 +194,7 @@ def test_a_result_says_what_ended_it(find: Callable[..., SearchResult]) -> None:
 def test_a_search_that_has_tried_all_it_can_says_so() -> None:
     """The latency is kept, so no other order is tried, and the makespan stays above its bound."""
     tight = v_shape(4, 1, 2).with_memory(2)
-    result = search(tight, 4, objectives=["latency", "period", "makespan"], time_limit_s=60)
+    result = search(tight, 4, objectives=["latency", "period", "makespan"], work_limit=40)
     assert result.schedule.makespan > result.makespan_bound
     assert result.ended_by is EndedBy.NOTHING_LEFT
 

@@ -67,7 +67,7 @@ def test_tight_memory_has_the_proven_period(shape: str, memory: int, period: int
 @pytest.mark.parametrize(("micro_batches", "period"), [(1, 8), (2, 12), (3, 16)])
 def test_several_micro_batches_per_repetend_use_tight_memory_better(micro_batches: int, period: int) -> None:
     placement = v_shape().with_memory(3)
-    result = search(placement, 7, micro_batches_per_repetend=micro_batches, time_limit_s=5)
+    result = search(placement, 7, micro_batches_per_repetend=micro_batches, work_limit=5)
     assert (result.status, result.repetend.period) == (Status.OPTIMAL, period)
     assert max(peak_memory(result.schedule)) <= 3
     assert period >= micro_batches * period_bound(placement) == micro_batches * Fraction(16, 3)
@@ -83,7 +83,7 @@ def test_several_micro_batches_are_never_worse_than_one(monkeypatch: pytest.Monk
 
     monkeypatch.setitem(SOLVERS, "only_one", lambda: only_one)
     placement = nn_shape(6).with_memory(8)
-    limits = {"time_limit_s": 10, "objectives": ["period"]}
+    limits = {"work_limit": 10, "objectives": ["period"]}
     one = search(placement, 4, micro_batches_per_repetend=1, **limits)
     several = search(placement, 4, micro_batches_per_repetend=3, solver="only_one", **limits)
     assert several.repetend.period_per_micro_batch <= one.repetend.period_per_micro_batch
@@ -132,7 +132,7 @@ def test_every_answer_is_valid_and_above_the_bounds(
     capacity = [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
     placement = placement.with_memory(capacity)
     result = search(
-        placement, number, micro_batches_per_repetend=micro_batches, time_limit_s=5, objectives=["period"]
+        placement, number, micro_batches_per_repetend=micro_batches, work_limit=5, objectives=["period"]
     )
     if result.status is Status.INFEASIBLE:
         return
@@ -219,7 +219,7 @@ def test_the_load_is_exact_however_many_ticks(unit: int) -> None:
         Block(name, Kind.F, (i % 2,), unit + 7 * i, 0, tuple(names[i - 1 : i]))
         for i, name in enumerate(names)
     )
-    result = search(Placement("loop", 2, blocks), 2, objectives=["period"], time_limit_s=60)
+    result = search(Placement("loop", 2, blocks), 2, objectives=["period"], work_limit=40)
     assert result.status is Status.OPTIMAL
     assert (
         result.repetend.period
@@ -280,10 +280,10 @@ def test_a_solver_that_gives_up_is_unknown_not_infeasible(gives_up: str) -> None
     assert "search.time_limit_s" in result.reason
 
 
-def test_out_of_time_returns_the_best_so_far_with_its_bound(gives_up: str) -> None:
+def test_out_of_work_returns_the_best_so_far_with_its_bound(gives_up: str) -> None:
     """Of a wave with uneven times, whose bound no annealing meets, and with too many states."""
     placement = random_placement("waves", 3)
-    result = search(placement, 4, solver=gives_up, time_limit_s=5)
+    result = search(placement, 4, solver=gives_up, work_limit=5)
     assert result.status is Status.FEASIBLE
     assert period_bound(placement) <= result.period_bound < result.repetend.period_per_micro_batch
     assert result.span_bound == critical_path(result.schedule.placement)
@@ -318,7 +318,7 @@ def test_progress_says_what_found_the_best() -> None:
     """
     seen: list[Progress] = []
     placement = wave_shape(8, 2, split_backward=True).with_memory(16)
-    search(placement, 16, time_limit_s=200, on_progress=seen.append)
+    search(placement, 16, work_limit=160, on_progress=seen.append)
     found_by = {phase: [each for each in seen if each.phase == phase] for phase in ("period", "makespan")}
     assert {each.found_by for each in found_by["period"]} == {"zb_v"}
     names = [each.found_by for each in found_by["makespan"]]

@@ -104,13 +104,13 @@ def test_each_try_is_counted_as_work() -> None:
 
 
 def test_a_search_of_many_blocks_begins_with_a_greedy_repetend() -> None:
-    """A loop whose memory interleaved 1F1B does not fit; the time is enough on a busy machine, too."""
+    """A loop whose memory interleaved 1F1B does not fit."""
     placement = loop_shape(24, 4).with_memory(24)
     moves: list[str] = []
     result = search(
         placement,
         4,
-        time_limit_s=4.0,
+        work_limit=2.5,
         objectives=["period"],
         on_progress=lambda progress: moves.append(progress.found_by),
     )

@@ -175,7 +175,7 @@ def test_a_search_of_a_loop_begins_with_groups_that_the_micro_batches_fill(
     num_devices: int, number: int
 ) -> None:
     loop = loop_shape(num_devices, 2, 1, 2).with_memory(3 * num_devices + number)
-    result = search(loop, number, time_limit_s=60)
+    result = search(loop, number, work_limit=40)
     assert result.status is Status.OPTIMAL
     assert result.schedule.makespan == result.makespan_bound
 
@@ -195,7 +195,7 @@ def test_no_hand_made_schedule_has_a_lesser_period() -> None:
     result = search(
         placement.with_memory([int(units) for units in peak_memory(usual)]),
         32,
-        time_limit_s=5,
+        work_limit=5,
         objectives=["period"],
     )
     assert (result.status, result.repetend.micro_batches, result.repetend.bubble_rate) == (

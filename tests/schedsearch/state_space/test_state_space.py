@@ -96,7 +96,7 @@ def test_makespan_equals_brute_force(
 def test_makespan_equals_that_of_a_solver(placement: Placement, n: int, spare: int) -> None:
     placement = tight(placement, spare)
     schedule = search(
-        placement, n, time_limit_s=5, objectives=["period"], micro_batches_per_repetend=1
+        placement, n, work_limit=5, objectives=["period"], micro_batches_per_repetend=1
     ).schedule
     assume(schedule is not None and model_of(placement) is not None)
     clocks = (0,) * placement.num_devices
@@ -208,7 +208,7 @@ def test_no_repetend_beats_the_cycles(placement: Placement, spare: int) -> None:
     assert no_shorter_period(placement, found.devices, found.cut_out, found.ticks, 60.0) is not False
     for micro_batches in (1, 2):
         result = search(
-            placement, 2, micro_batches_per_repetend=micro_batches, time_limit_s=1, objectives=["period"]
+            placement, 2, micro_batches_per_repetend=micro_batches, work_limit=1, objectives=["period"]
         )
         if result.repetend is not None:
             assert result.repetend.period >= found.ticks * result.repetend.micro_batches
@@ -219,7 +219,7 @@ def test_no_repetend_beats_the_cycles(placement: Placement, spare: int) -> None:
             placement,
             2,
             micro_batches_per_repetend=int(found.micro_batches),
-            time_limit_s=1,
+            work_limit=1,
             objectives=["period"],
         )
         assert best.period_bound <= found.ticks  # a cycle is a repetend, so no solver refutes it

@@ -92,7 +92,7 @@ def test_every_v_shape_has_a_1f1b_and_blocking_is_never_faster() -> None:
     ordinary, shared = v_shape_of(case), shared_shape_of(case)
     assert ordinary is not None and shared is not None
     assert hand_made_schedule(ordinary, "one_f_one_b") is not None
-    schedule = searched_schedule(shared, 2.0)
+    schedule = searched_schedule(shared, 2.5)
     assert schedule is not None
     plan_s = shared.seconds(schedule.makespan)
     blocking_s, directed_s = (

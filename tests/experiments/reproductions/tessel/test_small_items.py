@@ -72,7 +72,7 @@ def test_the_whole_item_has_the_cases_of_the_small_one(name: str) -> None:
     [
         ("tessel_table2", "models", ("bert",), "models: 'bert' is not known"),
         ("tessel_table2", "models", (), "models: [] is not a list of at least one"),
-        ("tessel_table2", "time_limit_s", 0.0, "time_limit_s: 0 is not a positive number of seconds"),
+        ("tessel_table2", "work_limit", 0.0, "work_limit: 0 is not a positive number of units of work"),
         ("tessel_figure3", "micro_batches", (2, 0), "micro_batches: 0 is not at least 1"),
         ("tessel_figure3", "micro_batches", (True,), "micro_batches: True is not a whole number"),
         ("tessel_figure9", "shapes", ("m_shape", "m_shape"), "shapes: 'm_shape' is named twice"),

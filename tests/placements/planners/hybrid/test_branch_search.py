@@ -55,7 +55,7 @@ def test_the_placement_joins_them() -> None:
     assert {block.name for block in after_joined if block.kind is Kind.B} == {
         end.name.replace("F", "B") for end in ends
     }
-    found = search(placement, plan.num_micro_batches, time_limit_s=3.0)
+    found = search(placement, plan.num_micro_batches, work_limit=2.5)
     assert found.schedule is not None
     validate(found.schedule)
     assert placement.memory is not None

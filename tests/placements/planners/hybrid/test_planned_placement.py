@@ -174,7 +174,7 @@ def test_searched_schedules_keep_the_memory() -> None:
     placements += [chunked_placement(plan, costs, shape, 2, capacities_gib) for shape in CHUNKED]
     placements.append(shared_vocabulary_placement(model, trunk_plan().plan, costs, 1, [76.0] * 4))
     for placement in placements:
-        found = search(placement, 8, time_limit_s=2.0)
+        found = search(placement, 8, work_limit=2.5)
         assert found.schedule is not None
         validate(found.schedule)
         assert placement.memory is not None

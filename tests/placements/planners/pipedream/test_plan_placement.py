@@ -39,7 +39,7 @@ def test_replicas_take_a_share_of_the_time() -> None:
 def test_a_search_reaches_the_time_of_the_plan() -> None:
     plan = best_plan(EXAMPLE, [Level(3, 10.0)])
     placement = plan_placement(plan)
-    found = search(placement, 8, time_limit_s=5.0)
+    found = search(placement, 8, work_limit=5)
     assert found.schedule is not None
     validate(found.schedule)
     assert found.repetend is not None

@@ -346,7 +346,7 @@ def test_units_of_memory_do_not_matter() -> None:
 def test_a_search_takes_it() -> None:
     placement = loop_with_transfers(12, 2, 28)
     told = []
-    result = search(placement, 48, time_limit_s=12, on_progress=lambda p: told.append(p.found_by))
+    result = search(placement, 48, work_limit=10, on_progress=lambda p: told.append(p.found_by))
     assert result.repetend is not None
     assert result.schedule is not None
     assert result.repetend.period_per_micro_batch <= 40
@@ -368,7 +368,7 @@ def test_ctrl_c_keeps_what_was_found_before_it(sizes: int | None) -> None:
         loop_with_transfers(12, 2, 28),
         48,
         micro_batches_per_repetend=sizes,
-        time_limit_s=60,
+        work_limit=80,
         on_progress=interrupt,
     )
     assert result.interrupted

@@ -55,7 +55,7 @@ def test_each_is_better_than_the_one_before_and_valid(placement: Placement, spar
 def test_a_solver_finds_little_better(family: str, number: int) -> None:
     """Of one micro-batch per repetend, on placements of the benchmark with 14 to 24 blocks."""
     placement = random_placement(family, number)
-    options = {"micro_batches_per_repetend": 1, "time_limit_s": 5.0}
+    options = {"micro_batches_per_repetend": 1, "work_limit": 5.0}
     by_solver = search(placement, 8, objectives=("period",), **options).repetend
     assert by_solver is not None
     assert period_bound(placement) <= all_annealed(placement)[-1].period <= 1.05 * by_solver.period

@@ -1,0 +1,33 @@
+"""The file of published measurements that an item is made of, and how many of its rows are taken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from experiments.config.options import OptionError, require_least, require_limits
+
+
+@dataclass(frozen=True)
+class MeasuredOptions:
+    """Where the measurements are.
+
+    Attributes:
+        data: Folder of the file.
+        most_rows: Of the file, from the first on; None for all.
+    """
+
+    data: str | None = None
+    most_rows: int | None = None
+
+    def path_of(self, file: str) -> Path:
+        """Return the path of the file with this name.
+
+        Raises:
+            OptionError: No folder is given, or an option is out of its range.
+        """
+        if not self.data:
+            raise OptionError(f"data: has no value; give the folder of {file}, as in data=FOLDER")
+        require_limits(self)
+        require_least("most_rows", self.most_rows, 1)
+        return Path(self.data) / file
