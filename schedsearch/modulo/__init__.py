@@ -8,7 +8,7 @@ read:
 - `knowledge`: what is known of the repetends of one size, and the next query.
 - `oracle`: the solver that is asked, with a count of the questions and of the work.
 - `starting_point`: what a caller begins with, on the placement that is searched.
-- `many_blocks`: a search from device to device, for rings under tight memory.
+- `device_by_device`: a search from device to device, for rings under tight memory.
 - `state`: what is known of the period of all sizes, as one frozen record.
 - `strategies`: these and others by name, as objects whose findings make the next state.
 - `rounds`: the search for the period, strategies in rounds of counted work.

@@ -13,6 +13,5 @@ In the order in which to read:
 - `patterns`: ever shorter periods of such patterns.
 - `segments`: parts of a repetend that a solver orders anew.
 - `neighbourhoods`: ever shorter periods of such parts.
-- `device_by_device`: orders found from device to device.
 - `registry`: all of them by name, and which of them a search uses.
 """

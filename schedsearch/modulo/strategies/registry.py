@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from schedsearch.modulo.device_by_device.strategy import DeviceByDevice
 from schedsearch.modulo.result import SearchError
 from schedsearch.modulo.strategies.annealing import Annealing
 from schedsearch.modulo.strategies.beginnings import Greedy, HandMade, Simulated
-from schedsearch.modulo.strategies.device_by_device import DeviceByDevice
 from schedsearch.modulo.strategies.neighbourhoods import Neighbourhoods
 from schedsearch.modulo.strategies.patterns import Patterns
 from schedsearch.modulo.strategies.queries import Queries, States

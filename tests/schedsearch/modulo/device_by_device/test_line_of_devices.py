@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from placements import Placement
 from placements.shapes import k_shape, loop_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
-from schedsearch.modulo.many_blocks.device_orders import DeviceOrders, whole_rounds
-from schedsearch.modulo.many_blocks.line_of_devices import LineOfDevices
-from tests.schedsearch.modulo.many_blocks.test_device_beam import loop_with_transfers
+from schedsearch.modulo.device_by_device.device_orders import DeviceOrders, whole_rounds
+from schedsearch.modulo.device_by_device.line_of_devices import LineOfDevices
+from tests.schedsearch.modulo.device_by_device.test_device_beam import loop_with_transfers
 
 
 @pytest.mark.parametrize(

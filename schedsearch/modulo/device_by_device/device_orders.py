@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from schedsearch.modulo.many_blocks.line_of_devices import LineOfDevices
+from schedsearch.modulo.device_by_device.line_of_devices import LineOfDevices
 from schedsearch.repetend import Repetend
 
 Ints = NDArray[np.int64]

@@ -17,12 +17,12 @@ from experiments.benchmarks.instances.instance_file import read_instances
 from placements import Placement
 from placements.shapes import k_shape, loop_shape, v_shape, wave_shape
 from schedsearch.bounds.load_and_path import period_bound
-from schedsearch.modulo.many_blocks import device_beam as module
-from schedsearch.modulo.many_blocks.device_beam import DeviceBeam, DeviceBeams, Ring
-from schedsearch.modulo.many_blocks.device_orders import DeviceOrders
-from schedsearch.modulo.many_blocks.line_of_devices import LineOfDevices
-from schedsearch.modulo.many_blocks.next_device import Blocks, Prices, next_orders
-from schedsearch.modulo.many_blocks.ring_closing import NOT_POSSIBLE, Flows, price_closing
+from schedsearch.modulo.device_by_device import device_beam as module
+from schedsearch.modulo.device_by_device.device_beam import DeviceBeam, DeviceBeams, Ring
+from schedsearch.modulo.device_by_device.device_orders import DeviceOrders
+from schedsearch.modulo.device_by_device.line_of_devices import LineOfDevices
+from schedsearch.modulo.device_by_device.next_device import Blocks, Prices, next_orders
+from schedsearch.modulo.device_by_device.ring_closing import NOT_POSSIBLE, Flows, price_closing
 from schedsearch.modulo.result import Progress
 from schedsearch.modulo.search import search
 from schedsearch.repetend import Repetend

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schedsearch.graph.compiled import compiled
-from schedsearch.modulo.many_blocks.next_device import Blocks, Floats, Ints, Prices, price_of_late
+from schedsearch.modulo.device_by_device.next_device import Blocks, Floats, Ints, Prices, price_of_late
 
 _PLACES = 5
 """Places later than the first in reach that a message may get, and the first."""

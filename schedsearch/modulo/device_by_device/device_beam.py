@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placements import Placement
-from schedsearch.modulo.many_blocks.device_orders import DeviceOrders, repetend_of
-from schedsearch.modulo.many_blocks.line_of_devices import LineOfDevices
-from schedsearch.modulo.many_blocks.next_device import Blocks, Floats, Hashes, Ints, Prices, next_orders
-from schedsearch.modulo.many_blocks.ring_closing import NOT_POSSIBLE, Flows, price_closing
+from schedsearch.modulo.device_by_device.device_orders import DeviceOrders, repetend_of
+from schedsearch.modulo.device_by_device.line_of_devices import LineOfDevices
+from schedsearch.modulo.device_by_device.next_device import Blocks, Floats, Hashes, Ints, Prices, next_orders
+from schedsearch.modulo.device_by_device.ring_closing import NOT_POSSIBLE, Flows, price_closing
 from schedsearch.repetend import Repetend
 from schedsearch.solver.cores import together, usable_cores
 from schedsearch.solver.effort import Effort

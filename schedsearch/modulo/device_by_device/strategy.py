@@ -12,7 +12,7 @@ from schedsearch.modulo.strategies.strategy import Strategy
 from schedsearch.starts.first_repetends import Start
 
 if TYPE_CHECKING:  # as it loads numba, which is slow
-    from schedsearch.modulo.many_blocks.device_beam import DeviceBeams
+    from schedsearch.modulo.device_by_device.device_beam import DeviceBeams
 
 
 @dataclass
@@ -30,7 +30,7 @@ class DeviceByDevice(Strategy):
 
     def run(self, state: SearchState, oracle: Oracle, until: float) -> Iterator[Start]:
         """Yield ever shorter repetends."""
-        from schedsearch.modulo.many_blocks.device_beam import DeviceBeams
+        from schedsearch.modulo.device_by_device.device_beam import DeviceBeams
 
         sizes = range(1, state.max_size + 1) if len(state.sizes) > 1 else state.sizes
         self._beams = self._beams or DeviceBeams(state.placement, sizes, state.seed)
