@@ -37,7 +37,7 @@ WRONG: list[tuple[Callable[..., Any], str]] = [
     ),
     (partial(schedsearch.stages_of, forward_ms=1, backward_ms=2), "num_stages: has no value, and no column"),
     (partial(schedsearch.stages_of, FRAME), "num_stages: a DataFrame is not a whole number; give columns"),
-    (partial(in_ms, forward_ms="10"), "stages[0].forward_ms: '10' is not a time above 0; give milliseconds"),
+    (partial(in_ms, forward_ms="10"), "stages[0].forward_ms: '10' is not a number above 0; give it in ms"),
     (
         partial(in_ms, forward_ms=1, memory_mib="6 apples"),
         "memory_mib: '6 apples' is not a number of 0 or more",
