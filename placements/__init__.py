@@ -1,4 +1,4 @@
-"""What runs where: placements, their shapes, and what their blocks cost. Knows no solver and no torch.
+"""Placements say what runs where: their shapes, and what their blocks cost. Knows no solver and no torch.
 
 Rooms and files in the order in which to read them; each imports only those above it:
 

@@ -7,13 +7,12 @@ of transformer layers; it does not know temperature, or how one GPU differs from
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from placements.profiles.operating_point import OperatingPoint, ProfileError
-from placements.profiles.profile import Profile
+from placements.profiles.profile import Profile, interpolated
 from placements.spec import Placement
 
 
@@ -74,13 +73,7 @@ class ClockLatency:
         """
         if not self.by_target_ms:
             return self.typical_ms
-        clocks = sorted(self.by_target_ms)
-        place = bisect_right(clocks, clock_mhz)
-        if place in (0, len(clocks)):
-            return self.by_target_ms[clocks[max(place - 1, 0)]]
-        low, high = clocks[place - 1 : place + 1]
-        share = (clock_mhz - low) / (high - low)
-        return (1 - share) * self.by_target_ms[low] + share * self.by_target_ms[high]
+        return interpolated(tuple(sorted(self.by_target_ms.items())), clock_mhz)
 
     @property
     def longest_ms(self) -> float:
@@ -211,7 +204,7 @@ _MEASURED_LATENCY = ClockLatency(
     10.0, DWELL_PER_LATENCY * 10.0, "Perseus, footnote 2: around 10 ms; dwell assumed"
 )
 ASSUMED_LATENCY = ClockLatency(10.0, DWELL_PER_LATENCY * 10.0, "assumed, as of the A100")
-"""What a change of clock takes on a GPU that is not known."""
+"""Time of a change of clock on a GPU that is not known."""
 
 # Blocking powers of A100 and A40: the same artifact.
 # Peaks, memories and bandwidths: the vendor's data sheets. The link of the A40 is PCIe 4.0 x16.

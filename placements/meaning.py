@@ -1,8 +1,8 @@
-"""Fields of a record, declared once: name, type, unit, range and meaning, for reading, checks and docs.
+"""Fields of a record, declared once: name, type, unit, range and meaning, for reading and docs.
 
 A field is declared by its annotation, such as ``Annotated[float, Meaning("time of a pass", "ms", above=0)]``.
-`placements.plain_data` reads such records from JSON, YAML and CSV; `check` holds the ranges where a record
-is made; `table` is what the docs show. The module does not know any form.
+`placements.plain_data` reads such records from JSON, YAML and CSV; `table` is what the docs show. The module
+does not know any form.
 """
 
 from __future__ import annotations
@@ -42,9 +42,8 @@ class Meaning:
     may_be_empty: bool = False
 
     def allows(self, value: float) -> bool:
-        """Return whether a number is within the limits, and no mistake of unit."""
-        is_within = self.min <= value <= self.max and self.above < value < self.below
-        return is_within and (value == 0 or 1 / LARGEST <= abs(value) <= LARGEST)
+        """Return whether a number is within the limits."""
+        return self.min <= value <= self.max and self.above < value < self.below
 
     @property
     def range(self) -> str:
@@ -67,7 +66,7 @@ class Meaning:
 
     @property
     def remedy(self) -> str:
-        """What to do about a value that it may not have."""
+        """Remedy for a value that it may not have."""
         if self.unit == "MiB":
             return "give MiB, or a number with its unit as in 24GiB"
         return f"give it in {self.unit}" if self.unit else "give one"
@@ -138,28 +137,6 @@ def without_none(kind: Any) -> tuple[Any, bool]:
     if NoneType not in kinds:
         return kind, False
     return next(each for each in kinds if each is not NoneType), True
-
-
-def check(record: Any, error: type[ValueError]) -> None:
-    """Ensure that the numbers and names of a record are as its fields are declared.
-
-    Raises:
-        error: One is not; the message names the field, the value and the remedy.
-    """
-    for name, _, kind, meaning, _ in declared_fields(type(record)):
-        value = getattr(record, name)
-        kind, may_be_none = without_none(kind)
-        if value is None and may_be_none:
-            continue
-        if get_origin(kind) is Literal and value not in get_args(kind):
-            raise error(f"{name}: {value!r} is not known; use one of {', '.join(map(str, get_args(kind)))}")
-        if kind is bool and not isinstance(value, bool):
-            raise error(f"{name}: {value!r} is not a truth value; use true or false")
-        if meaning is None or kind not in (int, float):
-            continue
-        is_number = type(value) is int if kind is int else isinstance(value, (int, float))
-        if not is_number or isinstance(value, bool) or not meaning.allows(value):
-            raise error(f"{name}: {value!r} is not {meaning.wanted(kind)}; {meaning.remedy}")
 
 
 def table(record: type, head: str = "field") -> str:

@@ -20,7 +20,7 @@ _LETTERS = {
 """Letters of a piece's backward blocks, by the letter of its forward. Of other pieces a B is added to it."""
 
 _KINDS = {1: (Kind.F,), 2: (Kind.F, Kind.B), 3: (Kind.F, Kind.I, Kind.W)}
-"""What the blocks of a piece compute, by their number."""
+"""Kinds of the blocks of a piece, by their number."""
 
 
 @dataclass(frozen=True)

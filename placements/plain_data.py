@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from placements.files import read_json
-from placements.meaning import DeclaredField, Meaning, declared_fields, without_meaning, without_none
+from placements.meaning import LARGEST, DeclaredField, Meaning, declared_fields, without_meaning, without_none
 
 _LONGEST = 60
 """Characters of a value that a message shows."""
@@ -280,6 +280,8 @@ class Field:
         value = field.whole(wanted, remedy) if kind is int else float(field.number(wanted, remedy))
         if not meaning.allows(value):
             raise self.wrong(wanted, remedy)
+        if value and not 1 / LARGEST <= abs(value) <= LARGEST:
+            raise self.wrong("in a possible range", "check its unit")
         return value
 
 

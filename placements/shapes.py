@@ -27,7 +27,7 @@ from placements.stages.stage_file import stages_of
 
 @dataclass(frozen=True)
 class StageTicks:
-    """What every stage of a shape takes, in ticks and units of memory.
+    """Times and memory of every stage of a shape, in ticks and units of memory.
 
     Attributes:
         forward_time: Ticks of a forward block.

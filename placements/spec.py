@@ -21,7 +21,7 @@ class PlacementError(ValueError):
 
 
 class Kind(StrEnum):
-    """What a block computes.
+    """Kind of work that a block does.
 
     F forward, B whole backward, I and W its input and weight halves; O an optimizer step, which runs once,
     after the last micro-batch.
@@ -187,7 +187,7 @@ class Placement:
 
     @cached_property
     def static(self) -> tuple[int, ...]:
-        """What each device holds all the time; shape ``(num_devices,)``."""
+        """Memory that each device holds all the time; shape ``(num_devices,)``."""
         return self.static_memory or (0,) * self.num_devices
 
     @cached_property

@@ -5,15 +5,16 @@ It does not know what is predicted.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+from placements.meaning import Meaning
 from placements.measured.layer_profile import LayerProfile, read_layer_profile
 from placements.measured.link_fit import Links, read_links
 from placements.measured.plan_file import ReplicatedPlan, read_replicated_plan
-from placements.plain_data import Field, Row, csv_rows, in_file, read_csv
+from placements.plain_data import csv_records, in_file, read_csv
 
 _GIB = 2**30
 
@@ -60,6 +61,42 @@ class MeasuredFolder:
     links: Links
 
 
+@dataclass(frozen=True)
+class PlanRow:
+    """A row of the table of plans; other columns are not read."""
+
+    plan: Annotated[str, Meaning("name of the plan's file")]
+    model: Annotated[str, Meaning("name of the model's folder")]
+    real_s: Annotated[float | None, Meaning("measured time of an iteration", "s", above=0)] = None
+    max_memory_bytes: Annotated[
+        float | None, Meaning("measured memory, the most of all GPUs", "bytes", above=0, key="max_mem_B")
+    ] = None
+    note: Annotated[str, Meaning("remark, which the predictions repeat")] = ""
+
+    def plan_in(self, folder: Path, line: int) -> MeasuredPlan:
+        """Return the plan, whose file is in the folder.
+
+        Raises:
+            MeasuredFolderError: A name is not that of a file.
+            PlanFileError: The plan's file is wrong.
+        """
+        for column in ("plan", "model"):
+            name = getattr(self, column)
+            if name.startswith(".") or any(mark in name for mark in "/\\\0"):
+                raise MeasuredFolderError(
+                    f"line {line}, column {column}: {name!r} is not the name of a file; give one "
+                    "without folders"
+                )
+        return MeasuredPlan(
+            self.plan,
+            self.model,
+            read_replicated_plan(folder / "plans" / f"{self.plan}.json"),
+            self.real_s,
+            None if self.max_memory_bytes is None else self.max_memory_bytes / _GIB,
+            self.note,
+        )
+
+
 def read_measured_folder(folder: str | Path) -> MeasuredFolder:
     """Read a folder; without a profile of a model or a type of GPU, plans on it just have no prediction.
 
@@ -84,39 +121,10 @@ def _read_profiles(folder: Path, model: str) -> dict[str, LayerProfile]:
 def _read_plans(folder: Path) -> tuple[MeasuredPlan, ...]:
     path = folder / TABLE
     with in_file(path, MeasuredFolderError):
-        rows = csv_rows(
-            read_csv(path, MeasuredFolderError), "plan", MeasuredFolderError, ("plan", "model"), others=True
-        )
-        plans = tuple(_read_plan(folder, row) for _, row in rows)
+        text = read_csv(path, MeasuredFolderError)
+        rows = csv_records(text, "plan", MeasuredFolderError, PlanRow, others=True)
+        plans = tuple(row.plan_in(folder, number) for number, row in rows)
     names = [plan.name for plan in plans]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise MeasuredFolderError(f"{path}: {twice[0]!r} is in two rows; name each plan once")
     return plans
-
-
-def _read_plan(folder: Path, row: Row) -> MeasuredPlan:
-    name, model = _file_name(row["plan"]), _file_name(row["model"])
-    used_bytes = _number(row, "max_mem_B")
-    return MeasuredPlan(
-        name,
-        model,
-        read_replicated_plan(folder / "plans" / f"{name}.json"),
-        _number(row, "real_s"),
-        None if used_bytes is None else used_bytes / _GIB,
-        row["note"].value if "note" in row else "",
-    )
-
-
-def _file_name(cell: Field) -> str:
-    name = str(cell.value)
-    if name.startswith(".") or any(mark in name for mark in "/\\\0"):
-        raise cell.wrong("the name of a file", "give one without folders")
-    return name
-
-
-def _number(row: Row, column: str) -> float | None:
-    """Return what was measured; None where the cell is empty or not there."""
-    if column not in row or not row[column].value:
-        return None
-    remedy = "give one, or leave it empty"
-    return row[column].number("a number above 0", remedy, min=math.ulp(0.0))

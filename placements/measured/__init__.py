@@ -1,4 +1,4 @@
-"""What was measured of layers and links, the plans that were run on them, and these plans as placements.
+"""Measurements of layers and links, the plans that were run on them, and these plans as placements.
 
 The file forms are those of Sailor's artifact (SOSP 2025), and of Galvatron. In the order in which to read:
 

@@ -57,7 +57,7 @@ class TimeLine:
 
 @dataclass(frozen=True)
 class EndMemory:
-    """What embedding or output layer hold on a GPU, by the GPUs that share the vocabulary.
+    """Memory of embedding or output layer on a GPU, by the GPUs that share the vocabulary.
 
     Attributes:
         states_mib: Weights, gradients and the optimizer's states.

@@ -37,12 +37,12 @@ class LayerProfileError(ValueError):
 
 
 class NotProfiledError(ValueError):
-    """What is asked for was not measured; the message says what was."""
+    """A size, layer or link was not measured; the message says which were."""
 
 
 @dataclass(frozen=True)
 class LayerTime:
-    """What a layer takes for one micro-batch on each GPU that shares it.
+    """Times of a layer for one micro-batch on each GPU that shares it.
 
     Attributes:
         forward_ms: Time of the forward.
@@ -83,7 +83,7 @@ Sizes = tuple[int, int]
 
 @dataclass(frozen=True)
 class LayerProfile:
-    """What the layers of a model cost on one type of GPU.
+    """Costs of the layers of a model on one type of GPU.
 
     Layer 0 is the embedding, the last one the final norm or head with the loss, and those between are blocks.
 

@@ -180,7 +180,7 @@ def read_links(between: str | Path, within: str | Path) -> Links:
 _Count = Annotated[int, Meaning("number of GPUs that send or receive", min=1)]
 _Inner = TypeVar("_Inner")
 _ByGroup = Mapping[str, Mapping[str, Mapping[_Count, _Inner]]]
-"""By zone, GPU and number."""
+"""Mapping by zone, GPU and number."""
 
 
 def _by_group(data: _ByGroup[_Inner]) -> Iterator[tuple[str, str, int, _Inner]]:

@@ -31,7 +31,7 @@ _MIB = 2**20
 
 @dataclass(frozen=True)
 class Measurements:
-    """What is known of the machines of a plan.
+    """Knowledge of the machines of a plan.
 
     Attributes:
         profiles: What the model's layers cost, by type of GPU.
@@ -88,7 +88,7 @@ def place_measured(plan: ReplicatedPlan, known: Measurements) -> Placement:
 
 @dataclass(frozen=True)
 class _StageCost:
-    """What a stage costs for what each replica gets at a time; `working_mib` only during its backward."""
+    """Cost of a stage for what a replica gets at a time; `working_mib` only during its backward."""
 
     forward_ms: float
     backward_ms: float
@@ -100,7 +100,7 @@ class _StageCost:
 
 @dataclass(frozen=True)
 class _Hop:
-    """What it takes to send between two stages, and to gather at the receivers what has arrived."""
+    """Times to send between two stages, and to gather at the receivers what has arrived."""
 
     activation_ms: float
     gradient_ms: float

@@ -26,7 +26,7 @@ TORCH_PATTERN = r"^PP:(?P<stage>\d+)(?P<kind>[FBIW])(?P<micro_batch>\d+)$"
 """The labels of ``torch.distributed.pipelining``."""
 
 GROUPS = ("block", "stage", "kind", "micro_batch")
-"""What a pattern may name: a block, or its kind and stage; and the micro-batch."""
+"""Groups that a pattern may name: a block, or its kind and stage; and the micro-batch."""
 
 _KINDS = (("input", "I"), ("weight", "W"), ("forward", "F"), ("backward", "B"), ("fwd", "F"), ("bwd", "B"))
 _LETTERS = dict(_KINDS) | {letter.lower(): letter for letter in "FBIW"}
@@ -155,7 +155,7 @@ class _Span:
 
     @property
     def correlation(self) -> Any:
-        """What a kernel and its launch have in common; None of other spans."""
+        """Number that a kernel and its launch have in common; None of other spans."""
         return self.arguments.get("correlation")
 
 

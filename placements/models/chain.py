@@ -70,7 +70,7 @@ class ModelShape:
 
     @property
     def kept_bytes(self) -> float:
-        """What one sample keeps from forward to backward on one GPU, with nothing recomputed."""
+        """Bytes that one sample keeps from forward to backward on one GPU, with nothing recomputed."""
         own = sum(count * sum(layer.kept(self.precision, 1)) for count, layer in self.runs)
         return own + sum(branch.kept_bytes for branch in self.branches)
 

@@ -1,4 +1,4 @@
-"""What a layer costs each GPU of a group under a strategy: one rule for all layers and all strategies.
+"""Costs of a layer on each GPU of a group under a strategy: one rule for all layers and all strategies.
 
 Times are computed: operations and bytes of the layer's shape over what the GPUs and links reach. The module
 does not know stages, nor the order in which micro-batches run.
@@ -39,7 +39,7 @@ _UPDATE_BYTES = 28
 
 @dataclass(frozen=True)
 class CostOptions:
-    """What GPUs reach of their data sheets, and what the model is trained with.
+    """Shares of their data sheets that GPUs reach, and the precision of the training.
 
     Attributes:
         model_flops_utilisation: Share of the peak that layers reach; above 0, at most 1, as of those that

@@ -14,13 +14,13 @@ from placements.hardware import Gpu
 from placements.spec import PlacementError
 
 Attention = Literal["flash", "fused", "unfused"]
-"""What an attention keeps of its scores: nothing; the softmax's output, dropped out or not, and the mask; or
+"""Scores that an attention keeps: nothing; the softmax's output, dropped out or not, and the mask; or
 the softmax's input too, as without a fused softmax."""
 
 
 @dataclass(frozen=True)
 class Precision:
-    """What numbers a model is trained with. Either way 16 bytes stand for each parameter.
+    """Numbers that a model is trained with. Either way 16 bytes stand for each parameter.
 
     Attributes:
         name: ``half`` has 16-bit weights and gradients beside 32-bit master weights and moments of Adam,

@@ -11,10 +11,10 @@ from typing import Literal, NamedTuple, get_args
 from placements.spec import PlacementError
 
 Recompute = Literal["none", "selective", "full"]
-"""What a backward computes again: nothing, the attention's core, or the whole forward from its input."""
+"""Part that a backward computes again: nothing, the attention's core, or the forward from its input."""
 
 SequenceSharing = Literal["none", "megatron", "ulysses"]
-"""What the `tensor_parallel` GPUs share beside the matrices, or in their place; see `LayerStrategy`."""
+"""Tokens that `tensor_parallel` GPUs share beside the matrices, or in their place; see `LayerStrategy`."""
 
 
 class Level(NamedTuple):
@@ -180,7 +180,7 @@ _NOTHING = Pass()
 
 @dataclass(frozen=True)
 class Cost:
-    """What some layers cost each GPU.
+    """Cost of some layers on each GPU.
 
     Attributes:
         forward: Of one micro-batch.

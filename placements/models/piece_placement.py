@@ -24,7 +24,7 @@ _MIB = 2**20
 
 
 class PieceCost(NamedTuple):
-    """What one piece costs each of its GPUs.
+    """Cost of one piece on each of its GPUs.
 
     Attributes:
         devices: That run it together; mostly one.

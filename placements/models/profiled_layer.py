@@ -12,7 +12,7 @@ from placements.models.layers import HeldBytes, Layer, Precision, check_sizes
 from placements.spec import PlacementError
 
 Role = Literal["embedding", "block", "head"]
-"""What a layer is in its model: the first one, one of those between, or the last one with the loss."""
+"""Place of a layer in its model: the first one, one of those between, or the last one with the loss."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What a GPU reaches, from its data sheet and shares of it, which are assumptions and parameters.
+"""Rates that a GPU reaches, from its data sheet and shares of it, which are assumptions and parameters.
 
 The module does not know a model, a stage or a device.
 """
@@ -33,7 +33,7 @@ links, but at the lowest clocks even those slow down."""
 
 @dataclass(frozen=True)
 class Rates:
-    """What a GPU reaches, from its data sheet and the assumed shares of it.
+    """Rates that a GPU reaches, from its data sheet and the assumed shares of it.
 
     Attributes:
         gpu: What every device is.

@@ -17,7 +17,7 @@ class PlanError(ValueError):
     """A plan is wrong; the message names the field of the file, the value and the remedy in one line."""
 
 
-class Piece(NamedTuple):
+class LayerPiece(NamedTuple):
     """Consecutive layers of one stage with one layout: what becomes a forward and a backward block.
 
     Attributes:
@@ -31,7 +31,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class ParallelPlan:
-    """What a planner decides for a transformer (Galvatron-BMW, Sec. III).
+    """Decisions of a planner for a transformer (Galvatron-BMW, Sec. III).
 
     Attributes:
         num_gpus: Of a stage; all stages have the same number.
@@ -73,7 +73,7 @@ class ParallelPlan:
         return self.global_batch_size // self.num_micro_batches
 
     @cached_property
-    def pieces(self) -> tuple[Piece, ...]:
+    def pieces(self) -> tuple[LayerPiece, ...]:
         """The layers in order, cut between stages and where tensor parallelism or recomputation changes."""
         stages = itertools.chain.from_iterable(
             itertools.repeat(stage, count) for stage, count in enumerate(self.stage_layers)
@@ -84,7 +84,7 @@ class ParallelPlan:
         ]
         cuts = [i for i in range(1, len(keys)) if keys[i] != keys[i - 1]]
         return tuple(
-            Piece(keys[first][0], range(first, end))
+            LayerPiece(keys[first][0], range(first, end))
             for first, end in itertools.pairwise([0, *cuts, len(keys)])
         )
 

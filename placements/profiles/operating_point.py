@@ -1,4 +1,4 @@
-"""What a block costs at one clock, and what is wrong with a profile."""
+"""Cost of a block at one clock, and the error of a wrong profile."""
 
 from __future__ import annotations
 

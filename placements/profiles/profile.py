@@ -1,4 +1,4 @@
-"""What each block costs at each clock, measured or modelled; in milliseconds and millijoules."""
+"""Costs of each block at each clock, measured or modelled; in milliseconds and millijoules."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Profile:
     def blocking_w(self, clock_mhz: int) -> float:
         """Return the power of a GPU that waits at a clock."""
         power = self.blocking_power_w
-        return _interpolated(power, clock_mhz) if isinstance(power, tuple) else power
+        return interpolated(power, clock_mhz) if isinstance(power, tuple) else power
 
     @cached_property
     def min_blocking_power_w(self) -> float:
@@ -60,13 +60,13 @@ class Profile:
         power = self.blocking_power_w
         if not isinstance(power, tuple):
             return power
-        return min((_interpolated(power, clock) for clock in self._clocks), default=power[0][1])
+        return min((interpolated(power, clock) for clock in self._clocks), default=power[0][1])
 
     @cached_property
     def waits_by_clock(self) -> bool:
         """Return whether the blocking power differs between the profile's clocks."""
         power = self.blocking_power_w
-        return isinstance(power, tuple) and len({_interpolated(power, clock) for clock in self._clocks}) > 1
+        return isinstance(power, tuple) and len({interpolated(power, clock) for clock in self._clocks}) > 1
 
     @cached_property
     def _clocks(self) -> frozenset[int]:
@@ -241,10 +241,10 @@ def checked_blocking_power(power: BlockingPower) -> BlockingPower:
     return points[0][1] if len({watts for _, watts in points}) == 1 else points
 
 
-def _interpolated(points: tuple[tuple[int, float], ...], clock_mhz: int) -> float:
-    """Return the power at a clock.
+def interpolated(points: tuple[tuple[int, float], ...], clock_mhz: int) -> float:
+    """Return a figure at a clock: linear between the points, constant outside.
 
-    >>> [_interpolated(((700, 60.0), (1400, 80.0)), clock) for clock in (210, 700, 1050, 1410)]
+    >>> [interpolated(((700, 60.0), (1400, 80.0)), clock) for clock in (210, 700, 1050, 1410)]
     [60.0, 60.0, 70.0, 80.0]
     """
     after = bisect_right(points, clock_mhz, key=lambda point: point[0])

@@ -31,7 +31,7 @@ class StagesError(ValueError):
 
 @dataclass(frozen=True)
 class Stage:
-    """What one piece of the model costs for one micro-batch.
+    """Cost of one piece of the model for one micro-batch.
 
     Attributes:
         forward_ms: Time of its forward block; above 0.
@@ -109,7 +109,7 @@ class StageChain:
 
     @property
     def note_of_split(self) -> str:
-        """What is assumed where the backward is split."""
+        """Note on the assumption made where the backward is split."""
         if not self.knows_halves:
             return f"input gradient assumed to take {self.input_gradient_share:.0%} of each backward"
         return "split backward"

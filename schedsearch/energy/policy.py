@@ -20,17 +20,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
-from placements.plain_data import Row, csv_rows, in_file, read_csv
+from placements.meaning import Meaning
+from placements.plain_data import csv_records, in_file, read_csv
 from schedsearch.energy.bound import proved
 from schedsearch.energy.cost import lower_hull
 from schedsearch.energy.frontier import FrequencyPlan, Frontier
 from schedsearch.energy.graph import EnergyError
-
-COLUMNS = ("duration_s", "price_per_kwh")
-"""Columns of a signal's CSV file."""
 
 _MJ_PER_KWH = 3.6e9
 """Millijoules in a kilowatt-hour."""
@@ -41,15 +40,10 @@ _ENOUGH = 1e-9
 
 @dataclass(frozen=True)
 class Interval:
-    """A time of constant price.
+    """A time of constant price."""
 
-    Attributes:
-        duration_s: Length.
-        price_per_kwh: Money or grams per kilowatt-hour; may be negative.
-    """
-
-    duration_s: float
-    price_per_kwh: float
+    duration_s: Annotated[float, Meaning("length of the interval", "s", above=0)]
+    price_per_kwh: Annotated[float, Meaning("money or grams of carbon dioxide for a kilowatt-hour")]
 
 
 @dataclass(frozen=True)
@@ -117,15 +111,8 @@ def read_signal(path: str | Path) -> tuple[Interval, ...]:
         EnergyError: The file cannot be read or is wrong; the message begins with its path.
     """
     with in_file(path, EnergyError):
-        rows = csv_rows(read_csv(path, EnergyError), "interval", EnergyError, COLUMNS)
-        return tuple(_interval(row) for _, row in rows)
-
-
-def _interval(row: Row) -> Interval:
-    duration_s = row["duration_s"].number("a duration above 0", "give seconds")
-    if duration_s <= 0:
-        raise row["duration_s"].wrong("a duration above 0", "give seconds")
-    return Interval(duration_s, row["price_per_kwh"].number("a price"))
+        rows = csv_records(read_csv(path, EnergyError), "interval", EnergyError, Interval)
+        return tuple(interval for _, interval in rows)
 
 
 def until(signal: Sequence[Interval], deadline_s: float) -> tuple[Interval, ...]:

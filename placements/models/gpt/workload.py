@@ -17,7 +17,7 @@ from placements.models.rates import Rates
 
 @dataclass(frozen=True)
 class Workload:
-    """What all layers of a model have in common.
+    """Model, rates and number of micro-batches that all layers have in common.
 
     Attributes:
         config: The model, and a micro-batch of all data-parallel groups together; `recompute` is each

@@ -1,4 +1,4 @@
-"""What convolutional networks for images cost: VGG-16, AlexNet and ResNet-50, layer by layer from shapes.
+"""Costs of convolutional networks for images: VGG-16, AlexNet and ResNet-50, layer by layer from shapes.
 
 A layer is what a pipeline is cut between: a convolution or a fully connected layer with what follows it, or
 in ResNet-50 a bottleneck block. Operations count two for each multiply and add; norms, activations and pools
@@ -35,7 +35,7 @@ class VisionLayer:
 
 @dataclass(frozen=True)
 class _Image:
-    """What goes from layer to layer."""
+    """Tensor that goes from layer to layer."""
 
     channels: int
     height: int

@@ -17,7 +17,7 @@ from placements.planners.parallel_plan import PlanError
 
 
 class Paradigm(StrEnum):
-    """What the GPUs of a level do (Galvatron-BMW, Sec. III-A, and ZERO1; the others on by name alone).
+    """Task of the GPUs of a level (Galvatron-BMW, Sec. III-A, and ZERO1; the others on by name alone).
 
     DP data parallel, ZERO1 with sharded optimizer states, SDP with all states sharded (ZeRO-3), TP tensor
     parallel; ZERO2 with sharded optimizer states and gradients; ULYSSES the sequence by all-to-all; CP

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 from placements.cluster import Cluster, DeviceGroup
 from placements.hardware import Gpu
@@ -19,19 +18,7 @@ from placements.models.end_layers import EmbeddingLayer, OutputLayer
 from placements.models.layers import Layer
 from placements.models.parallel import LayerStrategy
 from placements.models.profiled_layer import ProfiledLayer, Role
-from placements.planners.parallel_plan import PlanError
-
-
-class LayerPiece(NamedTuple):
-    """Consecutive layers of one stage with one layout: what becomes a forward and a backward block.
-
-    Attributes:
-        stage: From 0.
-        layers: Their indices in the model; at least one.
-    """
-
-    stage: int
-    layers: range
+from placements.planners.parallel_plan import LayerPiece, PlanError
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ _LAYERS: dict[str, type[Layer]] = {
 _MAX = 10**18
 _MAX_LAYERS = 10**5
 _MAX_GPUS = 10**6
-"""What a size, the layers of a run and the GPUs of a node or a cluster are at most."""
+"""Greatest size, number of layers of a run, and number of GPUs of a node or a cluster."""
 
 
 def plan_to_dict(plan: Plan | JoinedPlan) -> dict[str, Any]:

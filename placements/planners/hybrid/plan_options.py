@@ -1,4 +1,4 @@
-"""What a search for plans may do, and what it finds.
+"""Options of a search for plans, and its results.
 
 The module does not search.
 """
@@ -22,7 +22,7 @@ METHODS = ("exact", "bmw", "base", "megatron")
 better; evenly in time, whatever memory each stage has (its Alg. 1). The last is `rules_of_thumb`."""
 
 STAGE_METHODS = {"exact": solve, "paper": solve_as_paper}
-"""What finds the strategies of a stage, by name."""
+"""Solvers that find the strategies of a stage, by name."""
 
 _ROUNDING = 1e-9
 """Relative difference of times that sums of floats may have."""
@@ -33,7 +33,7 @@ PIPELINES = ("1f1b", "gpipe")
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """What a search for plans may do.
+    """Options of a search for plans.
 
     Attributes:
         trees: How GPUs may share a layer.
@@ -109,7 +109,7 @@ class Trial(NamedTuple):
 
 
 class StageEstimate(NamedTuple):
-    """What a stage is taken to cost.
+    """Cost that a stage is taken to have.
 
     Attributes:
         time_ms: Forward and backward of one micro-batch.
@@ -144,7 +144,7 @@ class RatedPlan(NamedTuple):
 
 
 class PlanStatus(StrEnum):
-    """What is known of the best plan of a search.
+    """Knowledge of the best plan of a search.
 
     OPTIMAL: the first plan meets the bound. FEASIBLE: there is a plan, and a bound that it does not meet.
     INFEASIBLE: nothing fits. UNKNOWN: the search ended before it found a plan, or it does not try all there
@@ -181,7 +181,7 @@ class PlanSearchResult:
 
     @property
     def status(self) -> PlanStatus:
-        """What is known of the first plan."""
+        """Status of the first plan."""
         if not self.plans:
             return PlanStatus.INFEASIBLE if math.isinf(self.bound_ms) else PlanStatus.UNKNOWN
         is_met = self.plans[0].time_ms <= self.bound_ms * (1 + _ROUNDING)

@@ -1,4 +1,4 @@
-"""What layers cost by their shapes, as a planner asks for it.
+"""Costs of layers by their shapes, as a planner asks for it.
 
 The module knows no strategy of its own.
 """

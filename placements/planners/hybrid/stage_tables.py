@@ -1,4 +1,4 @@
-"""What the layers of a model cost on the GPUs of a stage, as tables for the search inside a stage.
+"""Costs of the layers of a model on the GPUs of a stage, as tables for the search inside a stage.
 
 A table is of one group of GPUs and one micro-batch: for each kind of layer every strategy that can share it.
 The module does not know which layers a stage has.
@@ -123,7 +123,7 @@ class StageTable:
 
     @cached_property
     def min_mib(self) -> NDArray[np.float64]:
-        """What a layer of each kind needs at least, with one micro-batch; shape ``(num_kinds,)``."""
+        """MiB that a layer of each kind needs at least, with one micro-batch; shape ``(num_kinds,)``."""
         return np.array([float(np.min(each.static_mib + each.kept_mib)) for each in self.options])
 
 

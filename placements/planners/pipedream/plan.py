@@ -90,7 +90,7 @@ class PipelinePlan:
 
     @property
     def bottleneck(self) -> str:
-        """What takes this time: ``compute``, ``synchronisation`` or ``transfer``; of several the first."""
+        """Cause of this time: ``compute``, ``synchronisation`` or ``transfer``; the first of several."""
         return max(self._terms(), key=lambda term: term[0])[1]
 
     @property
@@ -128,7 +128,7 @@ class PipelinePlan:
 
 @dataclass(frozen=True)
 class Part:
-    """What copies of a component of the level below do: all of them the same.
+    """Work of copies of a component of the level below: all of them the same.
 
     Attributes:
         first: Index of the closed set that it begins after.

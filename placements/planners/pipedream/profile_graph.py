@@ -1,4 +1,4 @@
-"""What each node of a model costs for one input, and whose output it reads: a profile as PipeDream has it.
+"""Costs of each node of a model for one input, and the nodes that it reads: a profile as PipeDream has it.
 
 The file form is a CSV file with a row for each node, a `ProfiledNode`. What PipeDream's planner leaves out is
 left out: the time of loading data, and outputs that nobody reads. The module does not know stages or workers.

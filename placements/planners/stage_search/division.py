@@ -18,7 +18,7 @@ from placements.planners.stage_search.tables import Floats, Ints
 
 
 class StageCost(NamedTuple):
-    """What some layers cost as a stage.
+    """Cost of some layers as a stage.
 
     Attributes:
         time_ms: Of one micro-batch, without the exchange of gradients.

@@ -34,10 +34,10 @@ as many as are allowed."""
 _MAX_LABELS = 5_000
 
 _ALIKE = 3e-4
-"""Of the cost: what transient memory may be worth that is not told apart in a search."""
+"""Share of the cost that transient memory may be worth which a search does not tell apart."""
 
 _AROUND = np.geomspace(1 / 8, 8, 13)
-"""Of a price: where to look for the price of fewer choices."""
+"""Multiples of a price at which to look for the price of fewer choices."""
 
 
 class _Part(NamedTuple):

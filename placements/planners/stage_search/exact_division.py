@@ -27,7 +27,7 @@ from placements.planners.stage_search.stage_problem import ROUNDING
 from placements.planners.stage_search.tables import Floats, Ints
 
 Bounds = tuple[Floats, Floats]
-"""What stages take at least: their time and their exchange in ms, by stage, the layer after its last and its
+"""Least times of stages: their time and their exchange in ms, by stage, the layer after its last and its
 number of layers; shape ``(num_stages, num_layers + 1, max_layers + 1)`` each. No stage has more layers."""
 
 
@@ -137,7 +137,7 @@ def _limit(left_ms: float, num_others: int) -> float:
 
 
 class _Search:
-    """What is known of the stages: costs where they were solved, bounds where not; shaped as `Bounds`.
+    """Knowledge of the stages: costs where they were solved, bounds where not; shaped as `Bounds`.
 
     Infinite where a stage cannot be.
     """

@@ -49,7 +49,7 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Bounds:
-    """What the layers before each layer need at least.
+    """Costs and memory that the layers before each layer need at least.
 
     Attributes:
         prices: Of a MiB.

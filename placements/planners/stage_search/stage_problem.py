@@ -25,7 +25,7 @@ class StageError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Options:
-    """What each strategy open to a layer costs; arrays of shape ``(num_options,)``, given in any form.
+    """Costs of each strategy open to a layer; arrays of shape ``(num_options,)``, given in any form.
 
     Attributes:
         time_ms: Forward and backward of one micro-batch, without the exchange of gradients.

@@ -632,7 +632,7 @@ def test_wrong_input(overrides: list[str], message: str, command, profile_csv: P
         (3, "0,sideways,690,1,2", "'sideways'"),
         (3, "0,forward,690,1", "has 4 cells for 5 columns; give one each"),
         (3, "0,forward,690,1e300,1", "is not in a possible range; check its unit"),
-        (3, "0,forward,1e30,1,1", "is not a clock"),
+        (3, "0,forward,1e30,1,1", "is not in a possible range; check its unit"),
         (0, "a,b,c", "columns"),
     ],
 )

@@ -256,7 +256,7 @@ POINT = {"clock_mhz": 1410, "time_ms": 1, "energy_mj": 1}
             "JOB/profile",
             {"blocking_power_w": 60, "csv": CSV + "F1,x,1,1\n"},
             422,
-            "csv: line 4, column frequency: 'x' is not a clock; give whole MHz above 0",
+            "csv: line 4, column frequency: 'x' is not a whole number of 1 or more; give it in MHz",
         ),
         (
             "JOB/profile",

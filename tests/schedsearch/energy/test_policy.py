@@ -192,10 +192,13 @@ def test_reads_a_signal(tmp_path: Path) -> None:
         ("duration_s,price_per_kwh\n1\n", "line 2: has 1 cells for 2 columns; give one each"),
         (
             "duration_s,price_per_kwh\n1,2\n1,x\n",
-            "line 3, column price_per_kwh: 'x' is not a price; give a finite",
+            "line 3, column price_per_kwh: 'x' is not a number; give one",
         ),
-        ("duration_s,price_per_kwh\n0,2\n", "line 2, column duration_s: '0' is not a duration above 0"),
-        ("duration_s,price_per_kwh\n1,nan\n", "line 2, column price_per_kwh: 'nan' is not a price"),
+        (
+            "duration_s,price_per_kwh\n0,2\n",
+            "line 2, column duration_s: '0' is not a number above 0; give it in s",
+        ),
+        ("duration_s,price_per_kwh\n1,nan\n", "line 2, column price_per_kwh: 'nan' is not a number"),
     ],
 )
 def test_wrong_signals(text: str, message: str, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ class PlanExport(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What layers cost, and what there is room for.
+    """Costs of layers, and the memory that there is.
 
     Attributes:
         costs: Of the plan's layers.

@@ -56,12 +56,12 @@ class BranchedPlan:
 
     @property
     def num_micro_batches(self) -> int:
-        """Of an iteration."""
+        """Micro-batches of an iteration."""
         return self.branches[0].plan.num_micro_batches
 
     @property
     def num_stages(self) -> int:
-        """Of all branches."""
+        """Stages of all branches."""
         return sum(each.plan.num_stages for each in self.branches)
 
 

@@ -32,7 +32,7 @@ class SharedLayers:
 
     @property
     def held_mib(self) -> float:
-        """What they take of each GPU, with two micro-batches at once."""
+        """Memory that they take of each GPU, with two micro-batches at once."""
         lasting = sum(cost.static_bytes + 2 * cost.kept_bytes for cost in self.costs)
         return (lasting + max(max(cost.forward_bytes, cost.backward_bytes) for cost in self.costs)) / 2**20
 

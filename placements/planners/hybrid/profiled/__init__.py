@@ -1,4 +1,4 @@
-"""What layers cost by measured profiles, as a planner asks for it.
+"""Costs of layers by measured profiles, as a planner asks for it.
 
 - `measured_cluster`: GPUs by the names that a profile has for them
 - `measured_links`: what gathers and transfers take on the links of such a cluster

@@ -1,4 +1,4 @@
-"""What layers cost by the profiles of Galvatron, as a planner asks for it.
+"""Costs of layers by the profiles of Galvatron, as a planner asks for it.
 
 A forward is as measured for a GPU's samples, a backward twice as long, and a layer that t GPUs share takes
 the time of a t-th of the samples. What GPUs exchange is computed from measured bandwidths. The step of the

@@ -1,4 +1,4 @@
-"""What layers cost by measured times and memory of each, as a planner asks for it.
+"""Costs of layers by measured times and memory of each, as a planner asks for it.
 
 Training is in 32 bits with Adam, as in `placements.measured.measured_placement`. Times are those of the
 profile, with the all-reduces of the GPUs that share a layer. What data parallelism adds is computed from

@@ -1,4 +1,4 @@
-"""What gathers and transfers take on measured links, for the GPUs of a stage.
+"""Times of gathers and transfers on measured links, for the GPUs of a stage.
 
 All rings of a group run at the same time, so those that cross nodes share what a node reaches. The module
 does not know what is sent.

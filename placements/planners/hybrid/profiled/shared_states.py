@@ -1,4 +1,4 @@
-"""What parameters, gradients and the optimizer's states take on each GPU that shares them by ZeRO.
+"""Memory of parameters, gradients and the optimizer's states on each GPU that shares them by ZeRO.
 
 The module does not know what a layer takes.
 """

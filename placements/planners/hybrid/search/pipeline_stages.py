@@ -82,7 +82,7 @@ class Kinds:
 
 @dataclass(frozen=True)
 class Problem:
-    """What all pipelines of a search have in common.
+    """Costs, layers and options that all pipelines of a search have in common.
 
     Attributes:
         costs: Of the model's layers.
@@ -132,7 +132,7 @@ class PipelineStages:
 
     @cached_property
     def rooms(self) -> list[StageRoom]:
-        """What each stage has."""
+        """Costs, micro-batches and memory of each stage."""
         return [
             StageRoom(table, self.in_flight(i), self.capacity_mib(i)) for i, table in enumerate(self.tables)
         ]
@@ -270,13 +270,13 @@ class PipelineStages:
 
     @cached_property
     def min_sum_ms(self) -> float:
-        """What all stages take together at least, memory aside."""
+        """Time that all stages take together at least, memory aside."""
         least = np.min([table.min_ms for table in {id(each): each for each in self.tables}.values()], axis=0)
         return float(self._problem.kinds.counts @ least)
 
     @cached_property
     def min_bottleneck_ms(self) -> float:
-        """What the longest stage takes at least."""
+        """Time that the longest stage takes at least."""
         return min_bottleneck_ms(self.rooms, self._problem.kinds.counts)
 
     def _stage_cost(self, stage: int, first: int, end: int) -> StageCost | None:

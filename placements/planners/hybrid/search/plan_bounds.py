@@ -1,4 +1,4 @@
-"""What no plan with given stages can beat, in time: how much of the model each stage can do under its memory.
+"""Times that no plan with given stages can beat: how much of the model each stage can do under its memory.
 
 The module does not divide layers and does not choose strategies.
 """
@@ -20,7 +20,7 @@ _STEPS = 24
 
 
 class StageRoom(NamedTuple):
-    """What a stage has.
+    """Costs, micro-batches and memory of a stage.
 
     Attributes:
         table: The costs of layers on it.
@@ -91,7 +91,7 @@ def min_bottleneck_ms(stages: Sequence[StageRoom], counts: NDArray[np.int64]) ->
 
 
 class Contents(NamedTuple):
-    """What consecutive layers can be, each once, up to some number of layers.
+    """Sequences that consecutive layers can be, each once, up to some number of layers.
 
     Attributes:
         which: By the layer after the last and how many they are: an index of the others; -1 where there are

@@ -16,7 +16,7 @@ from placements.planners.parallel_plan import PlanError
 
 
 class Numbers(NamedTuple):
-    """What is tried; the first field orders them.
+    """Numbers to try; the first field orders them.
 
     Attributes:
         bound_ms: No iteration is shorter; 0 where nothing is known yet.

@@ -42,7 +42,7 @@ from placements.planners.parallel_plan import PlanError
 from placements.planners.stage_search.deadline import Check, OutOfTimeError, deadline
 
 Report = Callable[[int, int, float | None, float], None]
-"""What is told how many numbers are done, of how many, the least time so far, and the bound; both in ms."""
+"""Callback told how many numbers are done, of how many, the least time so far and the bound in ms."""
 
 
 def search_plans(
