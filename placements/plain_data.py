@@ -70,12 +70,14 @@ class Field:
         where: Its place, with which messages begin; empty for all of the data.
         error: What is raised where it is wrong.
         is_root: It is all of the data although it has a name; the fields in it stand under theirs alone.
+        is_open: Mappings in it may have other fields than those known, which are not read.
     """
 
     value: Any
     where: str
     error: type[ValueError]
     is_root: bool = False
+    is_open: bool = False
 
     def wrong(self, wanted: str, remedy: str = "give one") -> ValueError:
         """Return the error of a value that is not what is wanted."""
@@ -90,7 +92,8 @@ class Field:
     def inside(self, key: object, value: Any) -> Field:
         """Return a value that stands in this one, under a name or at an index."""
         where = f"{self.where}.{key}" if isinstance(key, str) else f"{self.where}[{key}]"
-        return type(self)(value, str(key) if self.is_root or not self.where else where, self.error)
+        where = str(key) if self.is_root or not self.where else where
+        return type(self)(value, where, self.error, is_open=self.is_open)
 
     def __getitem__(self, name: str) -> Field:
         """Return the field of that name."""
@@ -109,13 +112,13 @@ class Field:
         return self.value
 
     def only(self, required: Sequence[str], optional: Sequence[str] = ()) -> Field:
-        """Return itself, a mapping with the required fields, and no others than the optional ones."""
+        """Return itself, a mapping with the required fields; unless open, with optional others alone."""
         known = ", ".join((*required, *optional))
         fields = self.mapping(f"a mapping of {', '.join(required or optional)}")
         for name in required:
             self[name]
         for name in fields:
-            if name not in (*required, *optional):
+            if not self.is_open and name not in (*required, *optional):
                 raise self.mistake(f"has an unknown field {name!r}; the fields are {known}")
         return self
 
@@ -185,7 +188,6 @@ class Field:
         kind: type[Record],
         others: Sequence[str] = (),
         named: Named | None = None,
-        are_others_left: bool = False,
         **given: Any,
     ) -> Record:
         """Return a dataclass: its fields stand under their own names and are read as their types say.
@@ -194,13 +196,12 @@ class Field:
             kind: The dataclass, whose own checks say what else is wrong.
             others: Names of required fields that are read elsewhere.
             named: Records that a name may stand for.
-            are_others_left: Whether there may be other fields, which are not read.
             given: Fields of the record that are not read here.
         """
         known = [each for each in declared_fields(kind) if each.name not in given]
         required = [each.key for each in known if each.default is MISSING]
         optional = [each.key for each in known if each.key not in required]
-        self.only((*required, *others), [*optional, *(self.mapping() if are_others_left else ())])
+        self.only((*required, *others), optional)
         values = {
             each.name: self[each.key].typed(each.kind, named or {}, each.meaning)
             for each in known

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, NamedTuple, TypeVar
 
@@ -238,7 +238,7 @@ def read_layer_profile(times: str | Path, memory: str | Path, gpu: str) -> Layer
     with json_file(memory, "memory of layers", LayerProfileError) as data:
         held = {
             shared: _in_order(layers, f"{shared}")
-            for shared, layers in data.typed(Mapping[_Shared, Mapping[int, LayerMemory]]).items()
+            for shared, layers in replace(data, is_open=True).typed(_Memory).items()
         }
         if len({len(layers) for layers in held.values()}) > 1:
             raise LayerProfileError(
@@ -263,6 +263,7 @@ def read_layer_profile(times: str | Path, memory: str | Path, gpu: str) -> Layer
 
 _MicroBatchSize = Annotated[int, Meaning("micro-batch size", min=1)]
 _Shared = Annotated[int, Meaning("tensor parallelism", min=1)]
+_Memory = Mapping[_Shared, Mapping[int, LayerMemory]]
 _Entry = TypeVar("_Entry")
 
 

@@ -6,7 +6,7 @@ It does not know what layers cost or which links there are.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -164,7 +164,7 @@ def read_replicated_plan(path: str | Path) -> ReplicatedPlan:
         PlanFileError: The file cannot be read or is wrong; the message begins with its path.
     """
     with json_file(path, "a plan of stages and replicas", PlanFileError, "plan") as fields:
-        plan = fields.record(PlanEntry, are_others_left=True)
+        plan = replace(fields, is_open=True).record(PlanEntry)
         if len(plan.pipeline_list) != 1:
             raise fields["pipeline_list"].wrong("a list of one pipeline", "give one in each file")
         return ReplicatedPlan(plan.pipeline_list[0].stages, plan.mbs, plan.gbs)

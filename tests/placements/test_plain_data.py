@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -42,3 +43,12 @@ def test_what_is_wrong_is_one_line_with_place_value_and_remedy(
     with pytest.raises(ValueError) as caught, in_file("a.json", ValueError):
         read(Field(DATA, "top", ValueError, is_root=True))
     assert str(caught.value) == f"a.json: {message}"
+
+
+def test_an_open_field_may_have_others_at_any_depth() -> None:
+    """Measured files say more than is read of them; a typing error is found in all others."""
+    data = {"inner": {"size": 1, "note": "x"}, "note": "y"}
+    top = Field(data, "", ValueError)
+    assert replace(top, is_open=True)["inner"].only(("size",))["size"].value == 1
+    with pytest.raises(ValueError, match="inner: has an unknown field 'note'"):
+        top["inner"].only(("size",))

@@ -140,9 +140,13 @@ def test_errors_keep_their_sign_in_the_mean() -> None:
         ("plans/one_stage.json", None, "plans/one_stage.json: cannot be read"),
         ("plans/one_stage.json", "{", "plans/one_stage.json: is not JSON"),
         ("profiles/toy/slow.json", "[]", "profiles/toy/slow.json: [] is not a mapping by micro-batch size"),
-        ("memory/toy.json", "[]", "memory/toy.json: [] is not a mapping of tensor parallelism; give one"),
+        ("memory/toy.json", "[]", "memory/toy.json: [] is not a mapping by tensor parallelism; give one"),
         ("bandwidth/inter_node.json", None, "bandwidth/inter_node.json: cannot be read"),
-        ("bandwidth/intra_node.json", '{"fast": {"2": 1}}', "intra_node.json: fast.2: 1 is not a fit; give"),
+        (
+            "bandwidth/intra_node.json",
+            '{"fast": {"2": 1}}',
+            "intra_node.json: fast.2: 1 is not [coefficients, max_bytes_per_s]; give",
+        ),
     ],
 )
 def test_a_wrong_file_is_a_line(tmp_path: Path, file: str, text: str | None, message: str) -> None:
