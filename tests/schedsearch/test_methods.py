@@ -94,7 +94,9 @@ def test_what_tessel_does_not_know_is_refused_by_name(method: str) -> None:
     transient = replace(placement, blocks=(replace(placement.blocks[0], transient=1), *placement.blocks[1:]))
     with pytest.raises(SearchError, match=rf"^search.method: {method} .* block F0 .*search.method=modulo$"):
         find(request(transient, 4, method))
-    with pytest.raises(SearchError, match=rf"^search.micro_batches_per_repetend: {method} knows only 1, not 2; .*modulo$"):
+    with pytest.raises(
+        SearchError, match=rf"^search.micro_batches_per_repetend: {method} knows only 1, not 2; .*modulo$"
+    ):
         find(request(placement, 4, method, micro_batches_per_repetend=2))
     with pytest.raises(CapacityError, match=r"memory\[0\]: 0 is too small"):
         find(request(placement.with_memory(0), 4, method))
