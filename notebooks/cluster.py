@@ -47,7 +47,7 @@ found = [
     for gpu_type in workers
     for gpus in counts
 ]
-table = planned_throughputs(found, most_points=3, idle_power_w=cluster.idle_power_w)
+table = planned_throughputs(found, max_points=3, idle_power_w=cluster.idle_power_w)
 pd.DataFrame(
     {
         "model": model,

@@ -81,7 +81,7 @@ class SearchOptions:
     num_micro_batches: int
     memory: int | float | str | list[Any] | None
     micro_batches_per_repetend: int | None
-    most_micro_batches_per_repetend: int
+    max_micro_batches_per_repetend: int
     objectives: list[Any]
     solver: str
     time_limit_s: float | None
@@ -117,7 +117,7 @@ class ProfilingOptions:
     """
 
     iterations: int
-    least_ms: float
+    min_ms: float
     rises: int
     blocking_clocks: int
     in_pipeline: bool
@@ -277,7 +277,7 @@ class SweepOptions:
     stages: str | None
     shapes: list[Any]
     num_devices: int
-    most_in_flight: int | None
+    max_in_flight: int | None
     tessel_time_limit_s: float | None
     work_limit: float
     solver: str
@@ -291,7 +291,7 @@ class MemorySweepOptions(SweepOptions):
     """The config of `experiments.bubble_by_memory`."""
 
     memories: list[Any] | None
-    most_micro_batches_per_repetend: int
+    max_micro_batches_per_repetend: int
 
 
 @dataclass(frozen=True)
@@ -372,7 +372,7 @@ class PlanCommandOptions:
     uniform: bool
     recompute: list[Any]
     sequence_parallel: bool
-    most_tensor_parallel: int | None
+    max_tensor_parallel: int | None
     expert_parallel: list[Any]
     num_stages: list[Any] | None
     gpus_per_stage: list[Any] | None
@@ -444,7 +444,7 @@ class PricesOptions:
     checkpoint_every_s: float
     checkpoint_s: float
     dwell_days: int
-    least_saving: float
+    min_saving: float
     hindsight: bool
     durations: tuple[float, ...]
     sweep_restart_s: tuple[float, ...]
@@ -460,7 +460,7 @@ class ClusterStudyOptions:
     counts: list[Any]
     gpu_types: list[Any]
     workers: list[Any]
-    most_points: int
+    max_points: int
     num_plans: int
     search_time_limit_s: float
     cache_dir: str | None
@@ -477,7 +477,7 @@ class ClusterStudyOptions:
     dollars_per_kwh: float
     carbon_g_per_kwh: list[Any]
     signal: str | None
-    least_share: float
+    min_share: float
     spare_s: float
     horizon_s: float
     round_s: float
@@ -548,7 +548,7 @@ class PolicyOptions:
     aim: str | None
     considered_share: float | None
     work_conserving: bool | None
-    least_share: float | None
+    min_share: float | None
     spare_s: float | None
     is_strict: bool | None
     dollars_per_kwh: float | None

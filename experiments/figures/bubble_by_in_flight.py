@@ -20,9 +20,9 @@ NAME = "bubble_by_in_flight"
 """Name of the command, its config and its files."""
 
 TESSEL = "Tessel"
-"""The first curve; the others are `ours` with 1 and with `MOST_MICRO_BATCHES`."""
+"""The first curve; the others are `ours` with 1 and with `MAX_MICRO_BATCHES`."""
 
-MOST_MICRO_BATCHES = 3
+MAX_MICRO_BATCHES = 3
 """Micro-batches per repetend of the third curve, where those in flight are counted over all time."""
 
 TESSEL_S = 90.0
@@ -39,7 +39,7 @@ def task(config: DictConfig) -> None:
     if options.tessel_time_limit_s is None and options.stages is None:
         options = replace(options, tessel_time_limit_s=TESSEL_S)
     num_devices = placement_of(options.shapes[0], options).num_devices
-    most = options.most_in_flight or num_devices + MORE_THAN_DEVICES
+    most = options.max_in_flight or num_devices + MORE_THAN_DEVICES
     cache = cache_directory(options.cache_dir)
     cases = [Case(NAME, shape, most, options) for shape in options.shapes]
     curves = (tessel_search, own_search, several_search)[options.tessel_time_limit_s is None :]
@@ -67,13 +67,13 @@ def own_search(case: Case, cache: Path | None) -> Found[Row]:
 
 def several_search(case: Case, cache: Path | None) -> Found[Row]:
     """Return our curve of a placement for several micro-batches per repetend."""
-    name, limit = ours(MOST_MICRO_BATCHES), case.options.work_limit
+    name, limit = ours(MAX_MICRO_BATCHES), case.options.work_limit
     return remembered_rows(cache, case, name, limit, partial(_by_us_with_several, case))
 
 
 def _by_tessel(case: Case) -> Found[Row]:
     result = case.by_tessel()
-    numbers = range(1, case.most_in_flight + 1)
+    numbers = range(1, case.max_in_flight + 1)
     return Found(tuple(tessel_row(case, TESSEL, number, result) for number in numbers), result.interrupted)
 
 
@@ -83,9 +83,9 @@ def _by_us(case: Case) -> Found[Row]:
     try:
         found = period_by_in_flight(
             case.placement,
-            case.most_in_flight,
+            case.max_in_flight,
             solver=options.solver,
-            time_limit_s=options.work_limit / case.most_in_flight,
+            time_limit_s=options.work_limit / case.max_in_flight,
             seed=options.seed,
         )
     except KeyboardInterrupt:
@@ -108,12 +108,12 @@ def _by_us(case: Case) -> Found[Row]:
 def _by_us_with_several(case: Case) -> Found[Row]:
     """Search with room for one micro-batch in flight, then for two, until there is no bubble."""
     rows: list[Row] = []
-    for in_flight in range(1, case.most_in_flight + 1):
+    for in_flight in range(1, case.max_in_flight + 1):
         limited = in_flight_as_memory(case.placement, in_flight)
         if limited is None:
             break
-        result = case.by_us(limited, MOST_MICRO_BATCHES, 1 / case.most_in_flight)
-        rows.append(case.row_of(ours(MOST_MICRO_BATCHES), in_flight, result))
+        result = case.by_us(limited, MAX_MICRO_BATCHES, 1 / case.max_in_flight)
+        rows.append(case.row_of(ours(MAX_MICRO_BATCHES), in_flight, result))
         if result.interrupted:
             return Found(tuple(rows), interrupted=True)
     return Found(tuple(rows))

@@ -16,7 +16,7 @@ from experiments.figures.sweep import check_sweep_options, draw_sweep
 from experiments.steps.schedule_finding import cache_directory
 from schedsearch.bounds.memory_need import CapacityError, minimum_memory
 from schedsearch.modulo.result import Status
-from schedsearch.tessel.candidates import most_in_flight
+from schedsearch.tessel.candidates import max_in_flight
 
 NAME = "bubble_by_memory"
 """Name of the command, its config and its files."""
@@ -37,11 +37,11 @@ def task(config: DictConfig) -> None:
     check_sweep_options(options)
     if options.tessel_time_limit_s is None and options.stages is None:
         options = replace(options, tessel_time_limit_s=TESSEL_S)
-    several = options.most_micro_batches_per_repetend
-    require_least("most_micro_batches_per_repetend", several, 1)
+    several = options.max_micro_batches_per_repetend
+    require_least("max_micro_batches_per_repetend", several, 1)
     cache = cache_directory(options.cache_dir)
     num_devices = placement_of(options.shapes[0], options).num_devices
-    most = options.most_in_flight or num_devices + MORE_THAN_DEVICES
+    most = options.max_in_flight or num_devices + MORE_THAN_DEVICES
     cases = [
         Case(NAME, shape, most, options, memory)
         for shape in options.shapes
@@ -96,15 +96,15 @@ def tessel_search(case: Case, cache: Path | None) -> Found[Row]:
     return remembered_rows(cache, case, "tessel", limit_s, partial(_by_tessel, case))
 
 
-def own_search(case: Case, cache: Path | None, most_micro_batches: int) -> Found[Row]:
+def own_search(case: Case, cache: Path | None, max_micro_batches: int) -> Found[Row]:
     """Return our row for repetends of up to so many micro-batches."""
-    name, limit = ours(most_micro_batches), case.options.work_limit
-    return remembered_rows(cache, case, name, limit, partial(_by_us, case, most_micro_batches))
+    name, limit = ours(max_micro_batches), case.options.work_limit
+    return remembered_rows(cache, case, name, limit, partial(_by_us, case, max_micro_batches))
 
 
 def _by_tessel(case: Case) -> Found[Row]:
-    most = case.most_in_flight
-    by_memory = min(most, most_in_flight(case.placement, most))
+    most = case.max_in_flight
+    by_memory = min(most, max_in_flight(case.placement, most))
     curves = [(TESSEL_BY_MEMORY, by_memory), (tessel_in_full(most), most)]
     impossible = Found(tuple(case.impossible(name, number) for name, number in curves))
     try:
@@ -117,10 +117,10 @@ def _by_tessel(case: Case) -> Found[Row]:
     return Found(tuple(rows), result.interrupted)
 
 
-def _by_us(case: Case, most_micro_batches: int) -> Found[Row]:
-    name = ours(most_micro_batches)
+def _by_us(case: Case, max_micro_batches: int) -> Found[Row]:
+    name = ours(max_micro_batches)
     try:
-        result = case.by_us(case.placement, most_micro_batches)
+        result = case.by_us(case.placement, max_micro_batches)
     except CapacityError:
         return Found((case.impossible(name, None),))
     if result.status is Status.INFEASIBLE:

@@ -76,14 +76,14 @@ class Case:
     Attributes:
         figure: For which it is searched.
         shape: Of the placement.
-        most_in_flight: Micro-batches of the longest repetend.
+        max_in_flight: Micro-batches of the longest repetend.
         options: Limits, of work for our searches and of seconds for Tessel's, and seed.
         memory: Of each device; None for any.
     """
 
     figure: str
     shape: str
-    most_in_flight: int
+    max_in_flight: int
     options: SweepOptions
     memory: float | None = None
 
@@ -97,17 +97,17 @@ class Case:
 
     def by_tessel(self) -> SearchResult:
         """Return what Tessel's search finds: one for all numbers in flight, as each comes after the last."""
-        most, options = self.most_in_flight, self.options
+        most, options = self.max_in_flight, self.options
         limit_s = options.tessel_time_limit_s
         assert limit_s is not None, "it is asked for"
-        return tessel(self.placement, most, most_in_flight=most, time_limit_s=limit_s, seed=options.seed)
+        return tessel(self.placement, most, max_in_flight=most, time_limit_s=limit_s, seed=options.seed)
 
-    def by_us(self, placement: Placement, most_micro_batches: int, share: float = 1.0) -> SearchResult:
+    def by_us(self, placement: Placement, max_micro_batches: int, share: float = 1.0) -> SearchResult:
         """Return what our search finds for repetends of so many micro-batches, in a share of the work."""
         return search(
             placement,
             1,
-            most_micro_batches_per_repetend=most_micro_batches,
+            max_micro_batches_per_repetend=max_micro_batches,
             objectives=("period",),
             solver=self.options.solver,
             work_limit=self.options.work_limit * share,
@@ -180,7 +180,7 @@ def remembered_rows(
         "shape": case.shape,
         "placement": placement_to_dict(case.placement),
         "memory": case.memory,
-        "most_in_flight": case.most_in_flight,
+        "max_in_flight": case.max_in_flight,
         "limit": limit,
         "solver": case.options.solver,
         "seed": case.options.seed,

@@ -50,7 +50,7 @@ def check_sweep_options(options: SweepOptions) -> None:
             placement_of(name, options)
         except PlacementError as error:
             raise OptionError(str(error)) from None
-    require_least("most_in_flight", options.most_in_flight, 1)
+    require_least("max_in_flight", options.max_in_flight, 1)
     check_search_options(options)
 
 

@@ -15,7 +15,7 @@ from schedsearch.metrics import peak_memory
 from schedsearch.schedule import Schedule
 from schedsearch.validate import validate
 
-_MOST_BLOCKS = 2_000_000
+_MAX_BLOCKS = 2_000_000
 """Of a schedule that is made; more would take minutes and gigabytes."""
 
 
@@ -79,8 +79,8 @@ def scheduled(placement: Placement, num_micro_batches: int) -> Schedule:
     Raises:
         NotProfiledError: It has too many blocks.
     """
-    if (count := len(placement.blocks) * num_micro_batches) > _MOST_BLOCKS:
-        raise NotProfiledError(f"{count} blocks are more than the {_MOST_BLOCKS} that are simulated")
+    if (count := len(placement.blocks) * num_micro_batches) > _MAX_BLOCKS:
+        raise NotProfiledError(f"{count} blocks are more than the {_MAX_BLOCKS} that are simulated")
     return validate(blocking_one_f_one_b(placement, num_micro_batches))
 
 

@@ -112,14 +112,14 @@ def _of_capped(found: CappedPlan) -> tuple[dict[str, Any], Fact]:
     data = {
         "power_cap_w": found.cap.job_w,
         "device_power_cap_w": found.cap.device_w,
-        "least_time_ms": found.least_ms,
+        "least_time_ms": found.min_ms,
         "running_ms": found.running_ms,
         "device_power_w": list(found.power_w),
         "plan": _plan_to_dict(found.plan),
     }
     note = (
         f"{found.job_power_w:.6g} W, at most {max(found.power_w):.6g} W on a GPU; "
-        f"no iteration under the cap is shorter than {found.least_ms:.6g} ms"
+        f"no iteration under the cap is shorter than {found.min_ms:.6g} ms"
     )
     return data, ("Under the power cap", _time_and_energy(found.plan), note)
 

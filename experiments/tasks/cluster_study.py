@@ -104,7 +104,7 @@ def _study_options(options: ClusterStudyOptions) -> StudyOptions:
         options.power_cap_w,
         _signal(options),
         options.dollars_per_kwh,
-        options.least_share,
+        options.min_share,
         options.spare_s,
         options.horizon_s,
         options.round_s,
@@ -131,7 +131,7 @@ def _table(options: ClusterStudyOptions, cluster: GpuCluster, directory: Path) -
                     )
                     found.append(kept_frontier(asked, directory))
                     log.info("%s on %d %s: %s", model, gpus, gpu_type, found[-1].plan or found[-1].reason)
-    return planned_throughputs(found, options.most_points, cluster.idle_power_w)
+    return planned_throughputs(found, options.max_points, cluster.idle_power_w)
 
 
 def _save(found: StudyResult, directory: Path) -> None:

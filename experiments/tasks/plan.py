@@ -252,7 +252,7 @@ def _plan_options(options: PlanCommandOptions, is_sequence_parallel: bool) -> Pl
         tuple(Paradigm(name) for name in options.paradigms),
         tuple(options.recompute),
         options.sequence_parallel or is_sequence_parallel,
-        options.most_tensor_parallel,
+        options.max_tensor_parallel,
         _numbers("expert_parallel", options.expert_parallel) or (1,),
     )
     return PlanOptions(

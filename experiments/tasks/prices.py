@@ -32,7 +32,7 @@ _MOST_DAYS = 3650
 """Of a job, and between two moves."""
 
 _NOT_NEGATIVE = (
-    *("restart_s", "egress_dollars", "preemptions_per_day", "checkpoint_s", "least_saving", "dwell_days"),
+    *("restart_s", "egress_dollars", "preemptions_per_day", "checkpoint_s", "min_saving", "dwell_days"),
 )
 
 
@@ -78,7 +78,7 @@ def _conditions(options: PricesOptions) -> Conditions:
     for name in _NOT_NEGATIVE:
         value = getattr(options, name)
         require(0 <= value < math.inf, name, value, "a number of 0 or more")
-    require(options.least_saving < 1, "least_saving", options.least_saving, "a share below 1")
+    require(options.min_saving < 1, "min_saving", options.min_saving, "a share below 1")
     require(options.restart_s < 86400, "restart_s", options.restart_s, "less than a day")
     every = options.checkpoint_every_s
     require(0 < every < math.inf, "checkpoint_every_s", every, "a number of seconds above 0")

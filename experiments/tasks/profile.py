@@ -134,7 +134,7 @@ def _run(
     # Nothing is trained: a model that diverges over many iterations would compute with other numbers.
     generate(programs, {}, replace(model, learning_rate=0.0).to_dict(), scripts)
     chosen = options.profiling
-    sweep = Sweep(chosen.iterations, chosen.least_ms, chosen.rises, chosen.blocking_clocks)
+    sweep = Sweep(chosen.iterations, chosen.min_ms, chosen.rises, chosen.blocking_clocks)
     log.info("profile: starting %s with %s", devices_in_words(schedule.placement), options.runtime.launcher)
     bar = IterationBar("profile")
     with bar:
@@ -249,6 +249,6 @@ def _check_profiling_options(options: ProfileCommandOptions) -> None:
     chosen = options.profiling
     for name in ("iterations", "rises", "blocking_clocks"):
         require_least(f"profiling.{name}", getattr(chosen, name), 1)
-    least_ms = chosen.least_ms
-    require(0 <= least_ms < math.inf, "profiling.least_ms", least_ms, "a time", "give 0 ms or more")
+    min_ms = chosen.min_ms
+    require(0 <= min_ms < math.inf, "profiling.min_ms", min_ms, "a time", "give 0 ms or more")
     require_least("search.num_micro_batches", options.search.num_micro_batches, 1)

@@ -36,14 +36,14 @@ class Sweep:
 
     Attributes:
         iterations: Measured at each clock, at least; one more is run before the first.
-        least_ms: Each block is measured for at least so long at each clock, all its runs together.
+        min_ms: Each block is measured for at least so long at each clock, all its runs together.
         rises: The sweep ends when the energy of every block has risen so many times in a row.
         blocking_clocks: At so many of the sweep's clocks the blocking power is measured: the highest, the
             lowest and others evenly between.
     """
 
     iterations: int = 3
-    least_ms: float = 0.0
+    min_ms: float = 0.0
     rises: int = 5
     blocking_clocks: int = 1
 
@@ -216,7 +216,7 @@ class Profiler:
     def end_iteration(self) -> None:
         """Take the clock down if all was measured enough, or end the sweep."""
         self._iterations += 1
-        short = any(added.time_ms < self.sweep.least_ms for added in self._sums.values())
+        short = any(added.time_ms < self.sweep.min_ms for added in self._sums.values())
         if self.is_done or self._iterations < self.sweep.iterations or short:
             return
         self._keep()

@@ -29,12 +29,12 @@ def minimum_memory(placement: Placement, device: int) -> int:
     missing = {block.name: set(placement.successors[block.name]) for block in needs}
     course = _Course(placement, device, set(missing).union(*missing.values()))
     return max(
-        (block.transient + course.least_in_use({block.name}, missing[block.name]) for block in needs),
+        (block.transient + course.min_in_use({block.name}, missing[block.name]) for block in needs),
         default=0,
     )
 
 
-def least_in_use(placement: Placement, device: int, started: set[str], missing: set[str]) -> int:
+def min_in_use(placement: Placement, device: int, started: set[str], missing: set[str]) -> int:
     """Return the least memory that one micro-batch can have in use on a device at some point of its course.
 
     Proof: what has started is closed under dependencies, and project selection (a minimum cut) finds the
@@ -46,7 +46,7 @@ def least_in_use(placement: Placement, device: int, started: set[str], missing: 
         started: Blocks that have started by then, and so all that they are after.
         missing: Blocks that have not, and so none that is after them; no block of `started` is.
     """
-    return _Course(placement, device, started | missing).least_in_use(started, missing)
+    return _Course(placement, device, started | missing).min_in_use(started, missing)
 
 
 def require_capacity(placement: Placement) -> None:
@@ -105,7 +105,7 @@ class _Course:
                 self.before[block.name] = found
                 upto[block.name] = found | {block.name}
 
-    def least_in_use(self, started: set[str], missing: set[str]) -> int:
+    def min_in_use(self, started: set[str], missing: set[str]) -> int:
         """See the function of the same name; all blocks named are among those asked for."""
         before = started.union(*(self.before[name] for name in started))
         free = [

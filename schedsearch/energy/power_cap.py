@@ -70,7 +70,7 @@ class CappedPlan:
         plan: Clocks, and time and energy of the iteration, with the wait at its end.
         running_ms: End of the last block; the devices wait from then on.
         power_w: Average of one GPU of each device.
-        least_ms: No iteration under the cap is shorter, at any clocks; from the relaxed problem, or where the
+        min_ms: No iteration under the cap is shorter, at any clocks; from the relaxed problem, or where the
             solver failed on it, the shortest iteration without a cap.
         cap: That is kept.
     """
@@ -78,7 +78,7 @@ class CappedPlan:
     plan: FrequencyPlan
     running_ms: float
     power_w: tuple[float, ...]
-    least_ms: float
+    min_ms: float
     cap: PowerCap
 
     @property
@@ -89,7 +89,7 @@ class CappedPlan:
     @property
     def gap(self) -> float:
         """Return by how much of the least time the iteration may be above the shortest one."""
-        return self.plan.time_ms / self.least_ms - 1
+        return self.plan.time_ms / self.min_ms - 1
 
 
 def device_power_w(
@@ -146,7 +146,7 @@ def capped_plan(schedule: Schedule, profile: Profile, frontier: Frontier, cap: P
     """
     profile.require(schedule.placement)
     problem = _Capped(schedule, profile, cap)
-    least_ms, choices = problem.relaxed()
+    min_ms, choices = problem.relaxed()
     found = [
         problem.stretched(clocks)
         for choice in choices
@@ -162,7 +162,7 @@ def capped_plan(schedule: Schedule, profile: Profile, frontier: Frontier, cap: P
         )
     running_ms, plan = min(found, key=lambda each: (each[1].time_ms, each[1].energy_mj))
     power_w = device_power_w(schedule, profile, plan)
-    return CappedPlan(plan, running_ms, power_w, proved(least_ms, plan.time_ms), cap)
+    return CappedPlan(plan, running_ms, power_w, proved(min_ms, plan.time_ms), cap)
 
 
 class _Capped:

@@ -51,16 +51,16 @@ def windows_of(
         waits: Who is waited for, who waits, and the least time between the two.
         delay_ms: Time between the two at the clocks of now; by default the least.
     """
-    tail, head, least_ms = waits
-    delay = least_ms if delay_ms is None else delay_ms
+    tail, head, min_ms = waits
+    delay = min_ms if delay_ms is None else delay_ms
     place = np.full(len(start_ms), -2)
     place[members] = np.arange(len(members))
     at_head, at_tail = place[head], place[tail]
     is_next = (at_head >= 0) & (at_head == at_tail + 1)
     release, due = np.zeros(len(start_ms)), np.full(len(start_ms), latest_ms)
     gap = np.zeros(len(start_ms))
-    np.maximum.at(gap, head[is_next], least_ms[is_next])
-    beyond = ~((at_head >= 0) & (at_tail >= 0)) | (~is_next & (least_ms > 0))
+    np.maximum.at(gap, head[is_next], min_ms[is_next])
+    beyond = ~((at_head >= 0) & (at_tail >= 0)) | (~is_next & (min_ms > 0))
     entering, leaving = (at_head >= 0) & beyond, (at_tail >= 0) & beyond
     np.maximum.at(release, head[entering], (end_ms[tail] + delay)[entering])
     np.minimum.at(due, tail[leaving], (start_ms[head] - delay)[leaving])

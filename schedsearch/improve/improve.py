@@ -269,7 +269,7 @@ class Improvement:
             at_most=self.best.makespan - 1,
             bound=self.bound,
             time_limit_s=self.effort.require_s(),
-            most_states=int(first.work_of_states * more**2 / _WORK_OF_STATE),
+            max_states=int(first.work_of_states * more**2 / _WORK_OF_STATE),
             on_progress=self.raise_bound,
         )
         if found is not None:

@@ -86,8 +86,8 @@ class NeighbourhoodModel:
     def prove(self, budget: SolverBudget) -> tuple[Starts | None, int]:
         """Return starts as `shorten` does, and a bound that no order beats, which it is rather for."""
         self.model.minimize(self.makespan)
-        most_pairs = "max_size_to_create_precedence_literals_in_disjunctive"
-        starts = self._solve(budget, {"use_objective_lb_search": True, most_pairs: 200})
+        max_pairs = "max_size_to_create_precedence_literals_in_disjunctive"
+        starts = self._solve(budget, {"use_objective_lb_search": True, max_pairs: 200})
         proved = min(self.neighbourhood.makespan, math.ceil(self.solver.best_objective_bound - 1e-6))
         return starts, max(self.neighbourhood.bound, proved)
 

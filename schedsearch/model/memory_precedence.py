@@ -9,7 +9,7 @@ import functools
 from dataclasses import dataclass
 
 from placements import Block, Placement
-from schedsearch.bounds.memory_need import least_in_use
+from schedsearch.bounds.memory_need import min_in_use
 
 
 @dataclass(frozen=True)
@@ -81,14 +81,14 @@ def precedences(placement: Placement, check: Check) -> list[Precedence]:
     started by then are those of the first so many, and on the same device they have ended.
     """
     device, name = check.device, check.block
-    least = least_in_use(placement, device, {name}, set(placement.successors[name]))
+    least = min_in_use(placement, device, {name}, set(placement.successors[name]))
     found = []
     earlier = _earlier(placement, name)
     for block in blocks_with_memory(placement, device):
         releases = block.memory_on(device) < 0
         if releases and block.name != name and block.name not in earlier:
-            without = least_in_use(placement, device, {name}, {block.name})
-            released = without - least_in_use(placement, device, {name, block.name}, set())
+            without = min_in_use(placement, device, {name}, {block.name})
+            released = without - min_in_use(placement, device, {name, block.name}, set())
             if released > 0:
                 found.append(Precedence(name, block.name, least, without, released, check.room))
     return found

@@ -27,10 +27,10 @@ _PATIENCE = 12
 """Repetends in a row that may bring no shorter makespan before the search for one ends."""
 
 
-_MOST_INSTANCES = 600
+_MAX_INSTANCES = 600
 """Blocks times micro-batches of the largest repetend that is sampled; with more, a question takes long."""
 
-_MOST_UNROLLED = 100_000
+_MAX_UNROLLED = 100_000
 """Blocks of the longest schedule for which repetends are sampled: each sample is unrolled."""
 
 _ANSWER = 3
@@ -173,7 +173,7 @@ class FiniteSchedule:
         samples = self._samples
         instances = len(self.known.placement.blocks) * self.known.micro_batches
         unrolled = len(self.placement.blocks) * self.num_micro_batches
-        samples.ended = instances > _MOST_INSTANCES or unrolled > _MOST_UNROLLED
+        samples.ended = instances > _MAX_INSTANCES or unrolled > _MAX_UNROLLED
         if samples.ended or self.effort.spent >= until:
             return
         if Objective.SPAN not in self.known.limit and not samples.number:

@@ -18,7 +18,7 @@ from schedsearch.starts.serial import serial_period
 
 def period_by_in_flight(
     placement: Placement,
-    most_in_flight: int,
+    max_in_flight: int,
     *,
     solver: str = "portfolio",
     time_limit_s: float = 10.0,
@@ -37,7 +37,7 @@ def period_by_in_flight(
 
     Args:
         placement: What runs where; its `memory` is the capacity.
-        most_in_flight: Where to end.
+        max_in_flight: Where to end.
         solver: A key of `schedsearch.solver.portfolio.SOLVERS`.
         time_limit_s: Seconds for each number.
         seed: Of the solver's random choices.
@@ -51,7 +51,7 @@ def period_by_in_flight(
     last = min(block.time for block in placement.blocks if not placement.successors[block.name])
     found: list[InFlightPeriod] = []
     with INTERRUPTS.watched():
-        for in_flight in range(1, most_in_flight + 1):
+        for in_flight in range(1, max_in_flight + 1):
             before = found[-1].repetend if found else None
             found.append(_least(placement, in_flight, last, before, (solver, time_limit_s, seed)))
     return tuple(found)

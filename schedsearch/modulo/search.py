@@ -66,7 +66,7 @@ def search(
     num_micro_batches: int,
     *,
     micro_batches_per_repetend: int | None = None,
-    most_micro_batches_per_repetend: int = 3,
+    max_micro_batches_per_repetend: int = 3,
     objectives: Sequence[str] = OBJECTIVES,
     solver: str = "portfolio",
     time_limit_s: float | None = None,
@@ -94,7 +94,7 @@ def search(
         placement: What runs where; its `memory` is the capacity.
         num_micro_batches: To unroll to; at least 1.
         micro_batches_per_repetend: Exactly so many; None to try 1, 2, ... (Tessel: 1).
-        most_micro_batches_per_repetend: Where to stop searching; above 1, the repetend of a hand-made or
+        max_micro_batches_per_repetend: Where to stop searching; above 1, the repetend of a hand-made or
             simulated schedule may be of more, up to the number of devices, where it is better.
         objectives: What to make least, in this order; see `schedsearch.modulo.result.Objective`. The
             makespan or the device span can only be the last; one of them alone needs no period.
@@ -130,13 +130,13 @@ def search(
         seed,
         num_micro_batches=num_micro_batches,
         micro_batches_per_repetend=micro_batches_per_repetend,
-        most_micro_batches_per_repetend=most_micro_batches_per_repetend,
+        max_micro_batches_per_repetend=max_micro_batches_per_repetend,
     )
     require_capacity(placement)
     given = (
         StartingPoint() if begin_with is None else starting_point_on(placement, num_micro_batches, begin_with)
     )
-    sizes: Sequence[int] = range(1, most_micro_batches_per_repetend + 1)
+    sizes: Sequence[int] = range(1, max_micro_batches_per_repetend + 1)
     if micro_batches_per_repetend is not None:
         sizes = (micro_batches_per_repetend,)
     state = SearchState(placement.per_micro_batch, tuple(sizes), period_bound(placement), before, seed=seed)

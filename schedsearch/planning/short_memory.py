@@ -89,8 +89,8 @@ def _first(holds: Callable[[int], bool], low: int, high: int) -> int:
 def _fits(costs: LayerCosts, cluster: Cluster, sizes: Sequence[int], options: PlanOptions) -> bool:
     """Return whether there is a plan: a search ends with its first one."""
 
-    def stop(_: int, __: int, least_ms: float | None, ___: float) -> None:
-        if least_ms is not None:
+    def stop(_: int, __: int, min_ms: float | None, ___: float) -> None:
+        if min_ms is not None:
             raise KeyboardInterrupt
 
     tried = replace(options, num_plans=1)

@@ -37,7 +37,7 @@ class SearchRequest:
     num_micro_batches: int
     method: str = "modulo"
     micro_batches_per_repetend: int | None = None
-    most_micro_batches_per_repetend: int = 3
+    max_micro_batches_per_repetend: int = 3
     objectives: tuple[str, ...] = OBJECTIVES
     solver: str = "portfolio"
     time_limit_s: float | None = None
@@ -83,7 +83,7 @@ def _modulo(request: SearchRequest, on_progress: Report) -> SearchResult:
         request.placement,
         request.num_micro_batches,
         micro_batches_per_repetend=request.micro_batches_per_repetend,
-        most_micro_batches_per_repetend=request.most_micro_batches_per_repetend,
+        max_micro_batches_per_repetend=request.max_micro_batches_per_repetend,
         objectives=request.objectives,
         solver=request.solver,
         time_limit_s=request.time_limit_s,

@@ -23,7 +23,7 @@ rarely Z3 counts next to nothing for minutes (a loop of two chunks on 16 devices
 _WORK_OF_CONSTRAINT = 2.5e-4
 """Units of work to make a constraint of a model."""
 
-_MOST_RLIMIT = 2**32 - 1
+_MAX_RLIMIT = 2**32 - 1
 """More work than that is not limited."""
 
 
@@ -45,7 +45,7 @@ def decide(
     solver.set("timeout", max(1, int(timeout_s * 1000)))
     solver.set("random_seed", seed)
     solver.set("ctrl_c", False)
-    if work * _WORK <= _MOST_RLIMIT:
+    if work * _WORK <= _MAX_RLIMIT:
         solver.set("rlimit", int(work * _WORK))
     cpu_limit_s = _CPU_SECONDS_FOR_WORK[0] + _CPU_SECONDS_FOR_WORK[1] * work
     verdict = interruptible(solver.check, solver.interrupt, unwanted, cpu_limit_s)

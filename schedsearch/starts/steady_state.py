@@ -11,7 +11,7 @@ from schedsearch.schedule import Instance, Schedule, memory_needed
 from schedsearch.starts.serial import serial_period
 
 
-def steady_state(schedule: Schedule, most_micro_batches: int) -> Repetend | None:
+def steady_state(schedule: Schedule, max_micro_batches: int) -> Repetend | None:
     """Return the repetend that the middle of a schedule repeats, with the least period of its order.
 
     Only orders count: on every device, what runs between one micro-batch of a block and the one so many
@@ -19,7 +19,7 @@ def steady_state(schedule: Schedule, most_micro_batches: int) -> Repetend | None
 
     Args:
         schedule: Of a placement without optimizer blocks, with each block's micro-batches in order.
-        most_micro_batches: Per repetend; the fewest that repeat are taken.
+        max_micro_batches: Per repetend; the fewest that repeat are taken.
 
     Returns:
         The repetend; None where there is none, or where it holds more than a device's capacity.
@@ -28,7 +28,7 @@ def steady_state(schedule: Schedule, most_micro_batches: int) -> Repetend | None
     orders = [schedule.order(device) for device in range(placement.num_devices)]
     num_blocks = [len(placement.on(device)) for device in range(placement.num_devices)]
     position = [{instance: i for i, instance in enumerate(order)} for order in orders]
-    for several in range(1, min(most_micro_batches, number // 2) + 1):
+    for several in range(1, min(max_micro_batches, number // 2) + 1):
         first = (number - several) // 2
         cycles = [
             _cycle(order, where, first, several, blocks)

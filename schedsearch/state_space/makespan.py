@@ -22,7 +22,7 @@ from schedsearch.state_space.transitions import Counts, States, Transitions, emp
 OF_PORTION = 20
 """States that take as long as a portion of them takes beside its states, for each activity of the model."""
 
-MOST_STATES = 50_000_000
+MAX_STATES = 50_000_000
 """States that one search may look at; of every ten or so it keeps one, in some bytes per block."""
 
 _NEVER = 2**60
@@ -53,7 +53,7 @@ def least_makespan(
     at_most: int,
     bound: int = 0,
     time_limit_s: float = 60.0,
-    most_states: int = MOST_STATES,
+    max_states: int = MAX_STATES,
     on_progress: Callable[[int], None] | None = None,
 ) -> LeastMakespan | None:
     """Search a schedule of least makespan, or prove that none is at most so long.
@@ -68,7 +68,7 @@ def least_makespan(
         at_most: Ticks; schedules that are longer are not looked for.
         bound: Ticks that are known to be a lower bound.
         time_limit_s: Seconds after which it ends with the bound reached.
-        most_states: Likewise, number of states to look at.
+        max_states: Likewise, number of states to look at.
         on_progress: Called with the bound whenever it rises.
 
     Returns:
@@ -78,7 +78,7 @@ def least_makespan(
     if model is None:
         return None
     apart = num_micro_batches * model.apart
-    budget = _Budget(time.monotonic() + time_limit_s, most_states, OF_PORTION * model.size)
+    budget = _Budget(time.monotonic() + time_limit_s, max_states, OF_PORTION * model.size)
     rest = _LeastRest(model, num_micro_batches)
     start = empty_state(model, num_micro_batches)
     low = max(bound - apart, int(rest.of(start)[0]))
@@ -107,7 +107,7 @@ class _Budget:
     """The time and the states that a search may still use."""
 
     deadline: float
-    most_states: int
+    max_states: int
     portion: int
     used: int = 0
 
@@ -119,7 +119,7 @@ class _Budget:
     def look(self, states: int) -> None:
         """End the search if there was a Ctrl-C, time is up, or it has made more states than it may use."""
         INTERRUPTS.raise_if_seen()
-        if self.used + states > self.most_states or time.monotonic() > self.deadline:
+        if self.used + states > self.max_states or time.monotonic() > self.deadline:
             raise _OutOfBudgetError
 
 

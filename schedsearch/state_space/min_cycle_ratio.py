@@ -22,7 +22,7 @@ from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.state_space.model import Ints, Model, model_of
 from schedsearch.state_space.transitions import States, Transitions, empty_state, joined
 
-MOST_STATES = 100_000
+MAX_STATES = 100_000
 """States beyond which the search gives up."""
 
 _STATES_AT_ONCE = 20_000
@@ -56,7 +56,7 @@ def least_period(
     *,
     known: Fraction,
     time_limit_s: float = 10.0,
-    most_states: int = MOST_STATES,
+    max_states: int = MAX_STATES,
 ) -> LeastPeriod | None:
     """Return the least period per micro-batch, or None where there are too many states to find it.
 
@@ -71,14 +71,14 @@ def least_period(
         placement: What runs where; optimizer blocks are left out.
         known: A period per micro-batch that is reached; nothing above it is looked for.
         time_limit_s: Seconds after which to give up.
-        most_states: States after which to give up.
+        max_states: States after which to give up.
     """
     deadline = time.monotonic() + time_limit_s
     everywhere = tuple(range(placement.num_devices))
-    whole = _least_period(placement, everywhere, known, deadline, most_states)
+    whole = _least_period(placement, everywhere, known, deadline, max_states)
     if whole is not None:
         return whole
-    parts = (_least_period(placement, part, known, deadline, most_states) for part in _branches(placement))
+    parts = (_least_period(placement, part, known, deadline, max_states) for part in _branches(placement))
     return max((part for part in parts if part is not None), key=lambda part: part.ticks, default=None)
 
 
@@ -101,12 +101,12 @@ def _branches(placement: Placement) -> list[tuple[int, ...]]:
 
 
 def _least_period(
-    placement: Placement, devices: tuple[int, ...], known: Fraction, deadline: float, most_states: int
+    placement: Placement, devices: tuple[int, ...], known: Fraction, deadline: float, max_states: int
 ) -> LeastPeriod | None:
     model = model_of(placement.per_micro_batch.restricted_to(devices))
     if model is None or model.capacity is None:
         return None
-    graph = _explore(model, deadline, most_states)
+    graph = _explore(model, deadline, max_states)
     if graph is None:
         return None
     try:
@@ -166,7 +166,7 @@ class StateGraph:
             cycle = Fraction(progress, self.components)
 
 
-def _explore(model: Model, deadline: float, most_states: int) -> StateGraph | None:
+def _explore(model: Model, deadline: float, max_states: int) -> StateGraph | None:
     """Return all states that can be reached, or None if they are too many."""
     transitions = Transitions(model)
     number: dict[bytes, int] = {}
@@ -186,7 +186,7 @@ def _explore(model: Model, deadline: float, most_states: int) -> StateGraph | No
             size = len(number)
             reached = _numbers(following, number)
             edges.append((ids[part][following.parent], reached, ticks, progress))
-            if len(number) > most_states or time.monotonic() > deadline:
+            if len(number) > max_states or time.monotonic() > deadline:
                 return None
             new, where = np.unique(reached, return_index=True)
             found.append((new[new >= size], following.at(where[new >= size])))

@@ -42,7 +42,7 @@ def tessel(
     placement: Placement,
     num_micro_batches: int,
     *,
-    most_in_flight: int | None = None,
+    max_in_flight: int | None = None,
     every_index: bool = True,
     lazy: bool = True,
     early_exit: bool = True,
@@ -62,8 +62,8 @@ def tessel(
     Args:
         placement: What runs where; its `memory` is the capacity.
         num_micro_batches: Of the schedule; at least 1, and at least as many as in a repetend.
-        most_in_flight: Greatest number of micro-batches in a repetend; None for what memory suggests, see
-            `schedsearch.tessel.candidates.most_in_flight`.
+        max_in_flight: Greatest number of micro-batches in a repetend; None for what memory suggests, see
+            `schedsearch.tessel.candidates.max_in_flight`.
         every_index: Whether each of a repetend's micro-batches has a block in it, as in the authors' code.
             Eq. 3 does not say so; without, there are several times as many candidates.
         lazy: Whether warmup and cooldown are only shown to exist during the sweep, and made short once, for
@@ -78,11 +78,11 @@ def tessel(
         CapacityError: A device's memory is too small for one micro-batch.
     """
     check_arguments("tessel", placement, num_micro_batches, time_limit_s)
-    check_most_in_flight(most_in_flight, num_micro_batches)
+    check_most_in_flight(max_in_flight, num_micro_batches)
     running = _Search(
         placement,
         num_micro_batches,
-        most_in_flight or candidates.most_in_flight(placement.per_micro_batch, num_micro_batches),
+        max_in_flight or candidates.max_in_flight(placement.per_micro_batch, num_micro_batches),
         _Options(every_index, lazy, early_exit),
         min(time_limit_s, LONGEST_S),
         seed,
@@ -119,7 +119,7 @@ class _Search:
         self,
         placement: Placement,
         num_micro_batches: int,
-        most_in_flight: int,
+        max_in_flight: int,
         options: _Options,
         time_limit_s: float,
         seed: int,
@@ -128,7 +128,7 @@ class _Search:
         self.began = time.monotonic()
         self.whole, self.placement = placement, placement.per_micro_batch
         self.num_micro_batches = num_micro_batches
-        self.most_in_flight = most_in_flight
+        self.max_in_flight = max_in_flight
         self.options = options
         self.deadline = self.began + time_limit_s
         sweep_s = time_limit_s * (_SHARE_OF_SWEEP if options.lazy else 1)
@@ -151,7 +151,7 @@ class _Search:
 
     def sweep(self) -> None:
         """Try repetends of more and more micro-batches (Alg. 1, lines 7 to 21)."""
-        for in_flight in range(1, self.most_in_flight + 1):
+        for in_flight in range(1, self.max_in_flight + 1):
             self.in_flight, decided = in_flight, False
             try:
                 decided = self.try_all()

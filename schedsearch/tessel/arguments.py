@@ -39,14 +39,14 @@ def check_arguments(method: str, placement: Placement, num_micro_batches: int, t
     require_capacity(placement)
 
 
-def check_most_in_flight(most_in_flight: int | None, num_micro_batches: int) -> None:
+def check_most_in_flight(max_in_flight: int | None, num_micro_batches: int) -> None:
     """Check that a schedule of so many micro-batches can hold such a repetend.
 
     Raises:
         SearchError: It cannot.
     """
-    if most_in_flight is not None and not 1 <= most_in_flight <= num_micro_batches:
+    if max_in_flight is not None and not 1 <= max_in_flight <= num_micro_batches:
         raise SearchError(
-            f"tessel.most_in_flight: {most_in_flight} is not at least 1 and at most "
+            f"tessel.max_in_flight: {max_in_flight} is not at least 1 and at most "
             f"search.num_micro_batches={num_micro_batches}; change one of them"
         )

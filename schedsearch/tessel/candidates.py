@@ -15,7 +15,7 @@ Indices = Mapping[str, int]
 """The micro-batch of each block of a repetend: n_i of block B_i (Tessel, Eq. 3)."""
 
 
-def most_in_flight(placement: Placement, num_micro_batches: int) -> int:
+def max_in_flight(placement: Placement, num_micro_batches: int) -> int:
     """Return the greatest number of micro-batches in a repetend that is worth a try (Tessel, Alg. 1, line 6).
 
     The paper says "from the memory" and not how; its authors' code divides the capacity by what one

@@ -53,7 +53,7 @@ OTHER = {
     "num_micro_batches": 4,
     "method": "tessel",
     "micro_batches_per_repetend": 1,
-    "most_micro_batches_per_repetend": 2,
+    "max_micro_batches_per_repetend": 2,
     "objectives": ("period", "span"),
     "solver": "z3",
     "time_limit_s": 6.0,

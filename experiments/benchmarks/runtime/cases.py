@@ -178,14 +178,14 @@ def gpu() -> Iterator[Case]:
         "gpu",
         "GPT of 8 layers, hidden size 2048, bfloat16, 4 stages on one GPU",
         must,
-        partial(blocks_of_gpt, _GPT_ON_GPU, num_stages=4, where="cuda:0", least_ms=40.0),
+        partial(blocks_of_gpt, _GPT_ON_GPU, num_stages=4, where="cuda:0", min_ms=40.0),
         is_quick=True,
     )
     yield Case(
         "gpu",
         "GPT of 8 layers, hidden size 64, float32, 4 stages on this machine's processor",
         must,
-        partial(blocks_of_gpt, _SMALL_GPT, num_stages=4, where="cpu", least_ms=100.0),
+        partial(blocks_of_gpt, _SMALL_GPT, num_stages=4, where="cpu", min_ms=100.0),
         is_quick=True,
     )
     yield Case(
@@ -204,7 +204,7 @@ def gpu() -> Iterator[Case]:
             _REAL_GPT | {"dtype": "bfloat16", "precision": None},
             num_stages=4,
             where="cuda:0",
-            least_ms=500.0,
+            min_ms=500.0,
         ),
     )
     for hidden_size, most in ((2048, 1.10), (4096, 1.05)):

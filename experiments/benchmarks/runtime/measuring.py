@@ -222,19 +222,19 @@ def beside_torch(schedule: Schedule, *, width: int, rows: int, rounds: int, most
     return CaseResult(clock.seconds, tuple(missed), note=note)
 
 
-def blocks_of_gpt(model: Mapping[str, object], *, num_stages: int, where: str, least_ms: float) -> CaseResult:
+def blocks_of_gpt(model: Mapping[str, object], *, num_stages: int, where: str, min_ms: float) -> CaseResult:
     """Profile a stack of GPT layers on one device, at the clock that it takes by itself.
 
     Args:
         model: Sizes.
         num_stages: Into which the layers are cut.
         where: The device, as torch names it.
-        least_ms: Each block runs so long, at least.
+        min_ms: Each block runs so long, at least.
     """
     if where != "cpu" and not cuda_is_there():
         return CaseResult(0.0, skipped="there is no CUDA device")
     clock = CpuClock()
-    found = profile_blocks(script_of(model, num_stages, 2), where, least_ms)
+    found = profile_blocks(script_of(model, num_stages, 2), where, min_ms)
     missed = [] if len(found.costs) == 2 * num_stages else ["a block is missing"]
     missed += [f"{cost.kind} takes no time" for cost in found.costs if not cost.time_ms > 0]
     costs = ", ".join(

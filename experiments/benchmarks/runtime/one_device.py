@@ -165,16 +165,16 @@ class BlockCosts:
     measured: str
 
 
-def profile_blocks(script: Script, where: str, least_ms: float) -> BlockCosts:
+def profile_blocks(script: Script, where: str, min_ms: float) -> BlockCosts:
     """Measure each block's time, and its energy where NVML tells.
 
     Args:
         script: Of one device.
         where: The device, as torch names it.
-        least_ms: Each block runs so long, at least, all its runs together.
+        min_ms: Each block runs so long, at least, all its runs together.
     """
     alone = Alone(script, where)
-    profiler, name, measured = _profiler(alone.transport.device, least_ms)
+    profiler, name, measured = _profiler(alone.transport.device, min_ms)
     device, index = alone.device(BlockProfiler(profiler)), 0
     while not profiler.is_done:
         device.begin(index)
@@ -186,8 +186,8 @@ def profile_blocks(script: Script, where: str, least_ms: float) -> BlockCosts:
     return BlockCosts(tuple(profiler.costs), name, measured)
 
 
-def _profiler(device: torch.device, least_ms: float) -> tuple[Profiler, str, str]:
-    sweep = Sweep(least_ms=least_ms)
+def _profiler(device: torch.device, min_ms: float) -> tuple[Profiler, str, str]:
+    sweep = Sweep(min_ms=min_ms)
     if device.type != "cuda":
         profiler = Profiler(WallMeter(), sweep, current_mhz=cpu_mhz)
         return profiler, "this machine's processor", "time only"

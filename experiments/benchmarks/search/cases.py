@@ -121,7 +121,7 @@ def random_times() -> Iterator[Case]:
                         cpu_s=30.0,
                         optimal=False,
                         gap_below=0.05,
-                        most_micro_batches=3,
+                        max_micro_batches=3,
                     ),
                     is_quick=(name, num_devices) == ("V", 4),
                 )
@@ -177,7 +177,7 @@ def several() -> Iterator[Case]:
         "several",
         "V4 memory 3",
         "OPTIMAL, period 16/3, 60 s",
-        partial(steady, v4, period=16 / 3, most_micro_batches=3, cpu_s=60.0),
+        partial(steady, v4, period=16 / 3, max_micro_batches=3, cpu_s=60.0),
         is_quick=True,
     )
     for shape, memory, at_most in ((m_shape, 3, 8.0), (nn_shape, 3, 10.5), (nn_shape, 5, 8.5)):
@@ -190,7 +190,7 @@ def several() -> Iterator[Case]:
                 shape(4).with_memory(memory),
                 at_most=at_most,
                 optimal=False,
-                most_micro_batches=3,
+                max_micro_batches=3,
                 cpu_s=60.0,
             ),
         )

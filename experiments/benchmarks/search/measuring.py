@@ -59,7 +59,7 @@ def steady(
     at_most: float | None = None,
     optimal: bool = True,
     gap_below: float | None = None,
-    most_micro_batches: int = 1,
+    max_micro_batches: int = 1,
     solver: str = "portfolio",
 ) -> CaseResult:
     """Search the least period, and hold it against what is wanted.
@@ -71,14 +71,14 @@ def steady(
         at_most: Ticks per micro-batch that it must not exceed; None for any.
         optimal: Whether it must be proved.
         gap_below: Where it is not proved, the gap must be a lesser share of the bound; None for any gap.
-        most_micro_batches: Per repetend.
+        max_micro_batches: Per repetend.
         solver: A key of `schedsearch.solver.portfolio.SOLVERS`.
     """
     result, took_s = search_timed(
         placement,
         2 * placement.num_devices,
-        most_micro_batches_per_repetend=most_micro_batches,
-        micro_batches_per_repetend=1 if most_micro_batches == 1 else None,
+        max_micro_batches_per_repetend=max_micro_batches,
+        micro_batches_per_repetend=1 if max_micro_batches == 1 else None,
         objectives=("period",),
         solver=solver,
         time_limit_s=_PATIENCE * cpu_s if optimal else cpu_s,
@@ -101,7 +101,7 @@ def steady(
         result.status,
         found,
         result.period_bound,
-        note=tried if most_micro_batches > 1 else "",
+        note=tried if max_micro_batches > 1 else "",
     )
 
 

@@ -14,11 +14,11 @@ class MeasuredOptions:
 
     Attributes:
         data: Folder of the file.
-        most_rows: Of the file, from the first on; None for all.
+        max_rows: Of the file, from the first on; None for all.
     """
 
     data: str | None = None
-    most_rows: int | None = None
+    max_rows: int | None = None
 
     def path_of(self, file: str) -> Path:
         """Return the path of the file with this name.
@@ -29,5 +29,5 @@ class MeasuredOptions:
         if not self.data:
             raise OptionError(f"data: has no value; give the folder of {file}, as in data=FOLDER")
         require_limits(self)
-        require_least("most_rows", self.most_rows, 1)
+        require_least("max_rows", self.max_rows, 1)
         return Path(self.data) / file

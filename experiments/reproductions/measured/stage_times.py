@@ -29,7 +29,7 @@ SEQUENCE_LENGTH = 1024
 """Of all runs."""
 
 _MOST = 1_000_000_000
-_MOST_BLOCKS = 1_000_000
+_MAX_BLOCKS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -123,9 +123,9 @@ def read_stage_times(path: str | Path) -> tuple[StageTimes, ...]:
 
 def _stage_times(line: int, row: Row) -> StageTimes:
     p, m = (_whole(row[column], 1, 100_000) for column in COLUMNS[:2])
-    if 3 * p * m > _MOST_BLOCKS:
+    if 3 * p * m > _MAX_BLOCKS:
         raise row["m"].mistake(
-            f"{m} micro-batches on {p} stages are more than {_MOST_BLOCKS} blocks; give fewer"
+            f"{m} micro-batches on {p} stages are more than {_MAX_BLOCKS} blocks; give fewer"
         )
     columns = ("F_us", "B_us", "W_us", "hidden", "heads")
     forward, backward, weight, hidden, heads = (_whole(row[column], 1, _MOST) for column in columns)

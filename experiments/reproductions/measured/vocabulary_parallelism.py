@@ -83,7 +83,7 @@ def make(options: VocabularyOptions, case: str) -> tuple[Row, ...]:
 
 def _runs(options: VocabularyOptions) -> tuple[MeasuredIteration, ...]:
     runs = read_measured_iterations(options.path_of(FILE), with_inner_layers=False)
-    return runs[: options.most_rows]
+    return runs[: options.max_rows]
 
 
 def trends(rows: Sequence[Row]) -> tuple[Trend, ...]:

@@ -88,7 +88,7 @@ _NOTES = {
 
 
 def _runs(options: ZeroBubbleOptions) -> tuple[StageTimes, ...]:
-    return read_stage_times(options.path_of(FILE))[: options.most_rows]
+    return read_stage_times(options.path_of(FILE))[: options.max_rows]
 
 
 def by_hand(times: StageTimes) -> dict[str, float]:

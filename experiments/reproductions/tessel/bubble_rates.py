@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from experiments.config.options import require_limits
 from experiments.reproductions.item import Claim, Item, Row, Trend
 from experiments.reproductions.item_options import check_names
-from experiments.reproductions.tessel.published import MODELS, MOST_MICRO_BATCHES, NUM_DEVICES
+from experiments.reproductions.tessel.published import MAX_MICRO_BATCHES, MODELS, NUM_DEVICES
 from placements import Placement
 from placements.shapes import SHAPES
 from schedsearch.baselines import HAND_MADE
@@ -76,8 +76,8 @@ def _rows(options: BubbleRateOptions, case: str) -> Iterator[Row]:
         plus = added_bubble_rate(HAND_MADE["one_f_one_b_plus"], placement)
         yield row("1F1B+", plus, model.one_f_one_b_plus)
     limit_s, work = options.tessel_time_limit_s, options.work_limit
-    number = MOST_MICRO_BATCHES
-    theirs = tessel(placement, number, most_in_flight=number, time_limit_s=limit_s).repetend
+    number = MAX_MICRO_BATCHES
+    theirs = tessel(placement, number, max_in_flight=number, time_limit_s=limit_s).repetend
     ours = search(placement, 1, objectives=("period", "memory"), work_limit=work).repetend
     for label, repetend, within in (
         ("Tessel", theirs, f"{limit_s:g} s"),

@@ -22,7 +22,7 @@ from experiments.reproductions.item_options import check_names
 from experiments.reproductions.tessel.published import (
     FIGURE_SHAPES,
     LEAST_IN_FLIGHT,
-    MOST_MICRO_BATCHES,
+    MAX_MICRO_BATCHES,
     NUM_DEVICES,
 )
 from schedsearch.figures.canvas import COLUMN_INCHES
@@ -60,7 +60,7 @@ def _sweep(options: BubbleSweepOptions) -> SweepOptions:
         stages=None,
         shapes=list(options.shapes),
         num_devices=NUM_DEVICES,
-        most_in_flight=None,
+        max_in_flight=None,
         tessel_time_limit_s=options.tessel_time_limit_s,
         work_limit=options.work_limit,
         solver="portfolio",
@@ -177,10 +177,10 @@ FIGURE_11 = Item(
 
 def _memory_rows(options: BubbleSweepOptions, case: str) -> Iterator[Row]:
     sweep = MemorySweepOptions(
-        **vars(_sweep(options)), memories=None, most_micro_batches_per_repetend=_SEVERAL
+        **vars(_sweep(options)), memories=None, max_micro_batches_per_repetend=_SEVERAL
     )
     for memory in bubble_by_memory.memories(case, sweep):
-        searched = Case(bubble_by_memory.NAME, case, MOST_MICRO_BATCHES, sweep, memory)
+        searched = Case(bubble_by_memory.NAME, case, MAX_MICRO_BATCHES, sweep, memory)
         for each in (
             *bubble_by_memory.tessel_search(searched, None).rows,
             *bubble_by_memory.own_search(searched, None, 1).rows,

@@ -12,7 +12,7 @@ from typing import Any
 from experiments.config.options import require_limits
 from experiments.reproductions.item import Claim, Item, Row, Trend
 from experiments.reproductions.item_options import check_names
-from experiments.reproductions.tessel.published import MODELS, MOST_MICRO_BATCHES, NUM_DEVICES
+from experiments.reproductions.tessel.published import MAX_MICRO_BATCHES, MODELS, NUM_DEVICES
 from placements import Placement
 from placements.shapes import SHAPES
 from schedsearch.figures.canvas import COLUMN_INCHES
@@ -20,7 +20,7 @@ from schedsearch.figures.comparison import draw_timelines
 from schedsearch.repetend import Repetend
 from schedsearch.tessel import tessel
 
-_DRAWN = MOST_MICRO_BATCHES + 2
+_DRAWN = MAX_MICRO_BATCHES + 2
 """Micro-batches of a picture: three repetends of as many as a repetend has at most."""
 
 _BUBBLE, _IN_FLIGHT, _PERIOD, _START = "bubble_rate", "in_flight", "period_ticks", "start_ticks"
@@ -62,8 +62,8 @@ def _cases(options: DrawingOptions) -> Sequence[str]:
 
 
 def _rows(options: DrawingOptions, case: str) -> Iterator[Row]:
-    number, limit_s = MOST_MICRO_BATCHES, options.time_limit_s
-    found = tessel(placement_of(case), number, most_in_flight=number, time_limit_s=limit_s).repetend
+    number, limit_s = MAX_MICRO_BATCHES, options.time_limit_s
+    found = tessel(placement_of(case), number, max_in_flight=number, time_limit_s=limit_s).repetend
     if found is None:
         yield Row(case, "repetend", _BUBBLE, None, 0.0, note=f"none found in {limit_s:g} s")
         return
@@ -77,8 +77,8 @@ def _rows(options: DrawingOptions, case: str) -> Iterator[Row]:
 def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
     most = [row.ours for row in rows if row.metric == _IN_FLIGHT and row.ours is not None]
     yield Trend(
-        f"a repetend has up to {MOST_MICRO_BATCHES} micro-batches",
-        bool(most) and max(most) <= MOST_MICRO_BATCHES,
+        f"a repetend has up to {MAX_MICRO_BATCHES} micro-batches",
+        bool(most) and max(most) <= MAX_MICRO_BATCHES,
         f"{min(most):g} to {max(most):g}" if most else "none found",
     )
 

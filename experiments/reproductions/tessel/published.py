@@ -43,7 +43,7 @@ NUM_DEVICES = 4
 FIGURE_SHAPES = ("v_shape", "x_shape", "m_shape", "nn_shape", "k_shape")
 """Of the placements of Fig. 9 to 12."""
 
-MOST_MICRO_BATCHES = 6
+MAX_MICRO_BATCHES = 6
 """Of a repetend in Fig. 8 to 10 (Sec. VI-B), and in Fig. 12, where "the same" is enough as in Fig. 11."""
 
 LEAST_IN_FLIGHT = {"v_shape": 4, "m_shape": 6, "nn_shape": 6}

@@ -22,8 +22,8 @@ from experiments.reproductions.item import Claim, Item, Row, Trend, cases_in
 from experiments.reproductions.item_options import check_names, check_numbers
 from experiments.reproductions.tessel.published import (
     FIGURE_SHAPES,
+    MAX_MICRO_BATCHES,
     MEAN_SEARCH_S,
-    MOST_MICRO_BATCHES,
     NN_SHAPE_BUBBLE_RATE,
     NUM_DEVICES,
     TIME_OPTIMAL_S,
@@ -183,7 +183,7 @@ FIGURE_3 = Item(
 def _by_tessel(placement: Placement, limit_s: float, lazy: bool = True) -> _Searched:
     result, seconds = measured(
         lambda: tessel(
-            placement, MOST_MICRO_BATCHES, most_in_flight=MOST_MICRO_BATCHES, lazy=lazy, time_limit_s=limit_s
+            placement, MAX_MICRO_BATCHES, max_in_flight=MAX_MICRO_BATCHES, lazy=lazy, time_limit_s=limit_s
         )
     )
     return _Searched(result, seconds, result.seconds < _NEARLY_ALL * limit_s)
@@ -221,14 +221,14 @@ def _cost_rows(options: SearchCostOptions, case: str) -> Iterator[Row]:
     schedule, published = theirs.result.schedule, NN_SHAPE_BUBBLE_RATE if case == "nn_shape" else None
     rate = None if schedule is None else bubble_rate(schedule)
     yield Row(
-        case, f"Tessel, {MOST_MICRO_BATCHES} micro-batches", "found_bubble_rate", rate, published, digits=2
+        case, f"Tessel, {MAX_MICRO_BATCHES} micro-batches", "found_bubble_rate", rate, published, digits=2
     )
 
 
 def _bubbles(case: str, number: int, optimal: _Searched) -> Iterator[Row]:
     """Yield the bubble rate of the time-optimal search's schedule, warmup and cooldown included."""
     if optimal.result.schedule is not None:
-        published = NN_SHAPE_BUBBLE_RATE if (case, number) == ("nn_shape", MOST_MICRO_BATCHES) else None
+        published = NN_SHAPE_BUBBLE_RATE if (case, number) == ("nn_shape", MAX_MICRO_BATCHES) else None
         note = "" if optimal.ended else "the best until the time was over"
         rate, label = bubble_rate(optimal.result.schedule), f"time-optimal, {number} micro-batches"
         yield Row(case, label, "bubble_rate", rate, published, digits=2, note=note)

@@ -111,7 +111,7 @@ class TreeOptions:
         paradigms: What levels of the trees may do.
         recompute: What a layer may compute again in its backward; each doubles the trees.
         sequence_parallel: Tensor-parallel GPUs share norms and dropout too (Megatron's sequence parallelism).
-        most_tensor_parallel: Largest degree of TP and ULYSSES; None for no limit.
+        max_tensor_parallel: Largest degree of TP and ULYSSES; None for no limit.
         tensor_parallel: Their degrees; None for all up to that.
         expert_parallel: Degrees that the experts of a layer may be shared in, where it has any.
 
@@ -122,7 +122,7 @@ class TreeOptions:
     paradigms: tuple[Paradigm, ...] = USUAL
     recompute: tuple[Recompute, ...] = ("none", "full")
     sequence_parallel: bool = False
-    most_tensor_parallel: int | None = None
+    max_tensor_parallel: int | None = None
     expert_parallel: tuple[int, ...] = (1,)
     tensor_parallel: tuple[int, ...] | None = None
 
@@ -134,9 +134,9 @@ class TreeOptions:
         for name in ("paradigms", "recompute", "expert_parallel"):
             if not getattr(self, name):
                 raise PlanError(f"{name}: is empty; allow at least one")
-        if self.most_tensor_parallel is not None and self.most_tensor_parallel < 1:
+        if self.max_tensor_parallel is not None and self.max_tensor_parallel < 1:
             raise PlanError(
-                f"most_tensor_parallel: {self.most_tensor_parallel} is not at least 1; give 1 or more"
+                f"max_tensor_parallel: {self.max_tensor_parallel} is not at least 1; give 1 or more"
             )
         for degree in self.expert_parallel:
             if degree < 1:
@@ -164,7 +164,7 @@ def layer_strategies(num_gpus: int, options: TreeOptions, num_experts: int = 1) 
     if not found:
         raise PlanError(
             f"paradigms: {', '.join(options.paradigms)} cannot share a layer among {num_gpus} GPUs; allow "
-            "dp or sdp, or a larger most_tensor_parallel"
+            "dp or sdp, or a larger max_tensor_parallel"
         )
     return tuple(found)
 
@@ -174,7 +174,7 @@ def _of_tree(
 ) -> Iterator[LayerStrategy]:
     degrees = {level.paradigm: level.degree for level in tree}
     within = max((degrees.get(each, 1) for each in _WITHIN_SAMPLE), default=1)
-    if options.most_tensor_parallel is not None and within > options.most_tensor_parallel:
+    if options.max_tensor_parallel is not None and within > options.max_tensor_parallel:
         return
     if options.tensor_parallel is not None and within not in options.tensor_parallel:
         return

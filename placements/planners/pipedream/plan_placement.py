@@ -20,7 +20,7 @@ from placements.spec import Placement
 
 _MIB = 2**20
 
-_LEAST_MS = 1e-3
+_MIN_MS = 1e-3
 """Time of a block that has nothing to do."""
 
 
@@ -64,7 +64,7 @@ def plan_placement(
 def _cost(stage: PlannedStage) -> Cost:
     """Return what an input costs a stage."""
     forward_ms = stage.forward_ms / stage.replicas
-    times_ms = max(forward_ms, _LEAST_MS), max(stage.period_ms - forward_ms, _LEAST_MS)
+    times_ms = max(forward_ms, _MIN_MS), max(stage.period_ms - forward_ms, _MIN_MS)
     return Cost(Pass(times_ms[0]), Pass(times_ms[1]), stage.activation_bytes)
 
 

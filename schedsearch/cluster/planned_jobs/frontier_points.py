@@ -31,7 +31,7 @@ class FrontierPoints:
     loss: float
 
 
-def frontier_points(frontier: Frontier, most_points: int, idle_power_w: float = 0.0) -> FrontierPoints:
+def frontier_points(frontier: Frontier, max_points: int, idle_power_w: float = 0.0) -> FrontierPoints:
     """Return the operating points of a frontier that lose least of it.
 
     Plans that are slower than the one of least energy per step, above idle power, are left out: to run that
@@ -39,17 +39,17 @@ def frontier_points(frontier: Frontier, most_points: int, idle_power_w: float = 
 
     Args:
         frontier: Of an iteration that follows the one before at once.
-        most_points: How many may be kept; the fastest always is.
+        max_points: How many may be kept; the fastest always is.
         idle_power_w: Of one GPU without a job.
 
     Raises:
-        ClusterError: `most_points` is below 1.
+        ClusterError: `max_points` is below 1.
     """
-    if most_points < 1:
-        raise ClusterError(f"most_points: {most_points} is not at least 1; give 1 or more")
+    if max_points < 1:
+        raise ClusterError(f"max_points: {max_points} is not at least 1; give 1 or more")
     pause = OperatingPoint(0.0, idle_power_w * frontier.all_gpus if idle_power_w else 0.0)
     hull = _lower_hull([operating_point(plan) for plan in frontier.plans], pause)
-    kept, loss = _thinned([*hull, pause], most_points + 1)
+    kept, loss = _thinned([*hull, pause], max_points + 1)
     return FrontierPoints(tuple(kept[:-1]), loss)
 
 

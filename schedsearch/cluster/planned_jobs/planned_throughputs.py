@@ -40,13 +40,13 @@ class PlannedThroughputs:
 
 
 def planned_throughputs(
-    found: Iterable[PlannedFrontier], most_points: int = 4, idle_power_w: Mapping[str, float] | None = None
+    found: Iterable[PlannedFrontier], max_points: int = 4, idle_power_w: Mapping[str, float] | None = None
 ) -> PlannedThroughputs:
     """Return the table of frontiers.
 
     Args:
         found: Of each model, GPU type and number of GPUs one; all of a model for the same batch.
-        most_points: Operating points of each.
+        max_points: Operating points of each.
         idle_power_w: Of one GPU of each type without a job; 0 where nothing is said.
 
     Raises:
@@ -70,7 +70,7 @@ def planned_throughputs(
         key = asked.model, asked.gpus
         if asked.gpu_type in alone[key]:
             raise ClusterError(f"{asked.model}: is planned twice for {asked.gpus} {asked.gpu_type}; give one")
-        thin = frontier_points(one.frontier, most_points, (idle_power_w or {}).get(asked.gpu_type, 0.0))
+        thin = frontier_points(one.frontier, max_points, (idle_power_w or {}).get(asked.gpu_type, 0.0))
         alone[key][asked.gpu_type], losses[asked] = thin.points, thin.loss
         highest[key][asked.gpu_type] = (operating_point(one.frontier.all_maximum),)
     return PlannedThroughputs(Throughputs(dict(alone)), Throughputs(dict(highest)), losses, left_out)

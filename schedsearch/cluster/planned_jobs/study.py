@@ -38,7 +38,7 @@ class StudyOptions:
         power_cap_w: Of the runs under a cap.
         signal: Grams of CO2 per kWh over time, from 0 on; after its end it begins again.
         dollars_per_kwh: Of electricity.
-        least_share: See `FloorRules`.
+        min_share: See `FloorRules`.
         spare_s: Likewise.
         horizon_s: See `LeastSignalCost`.
         round_s: Length of a round, after which jobs may change places.
@@ -51,7 +51,7 @@ class StudyOptions:
     power_cap_w: float
     signal: tuple[Interval, ...]
     dollars_per_kwh: float = 0.1
-    least_share: float = 0.9
+    min_share: float = 0.9
     spare_s: float = 1800.0
     horizon_s: float = 86400.0
     round_s: float = 360.0
@@ -103,15 +103,15 @@ RUNS: Mapping[str, Run] = {
         baseline="highest_clocks_capped",
     ),
     "least_energy": Run(
-        "least energy within SLOs and fair shares", lambda of: LeastEnergy(of.least_share, of.spare_s)
+        "least energy within SLOs and fair shares", lambda of: LeastEnergy(of.min_share, of.spare_s)
     ),
     "least_cost": Run(
         "least dollars of GPUs and electricity, likewise",
-        lambda of: LeastCost(of.least_share, of.spare_s, dollars_per_kwh=of.dollars_per_kwh),
+        lambda of: LeastCost(of.min_share, of.spare_s, dollars_per_kwh=of.dollars_per_kwh),
     ),
     "least_carbon": Run(
         "least carbon over the hours to come, likewise",
-        lambda of: LeastSignalCost(of.least_share, of.spare_s, signal=of.signal, horizon_s=of.horizon_s),
+        lambda of: LeastSignalCost(of.min_share, of.spare_s, signal=of.signal, horizon_s=of.horizon_s),
     ),
 }
 """The runs that can be compared, by name."""

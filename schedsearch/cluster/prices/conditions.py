@@ -29,7 +29,7 @@ class Conditions:
         checkpoint_every_s: Work between two checkpoints; what was done since the last is lost.
         checkpoint_s: Time that the writing of one takes.
         dwell_days: The least time between two moves; 1 or less is no limit, as prices are looked at daily.
-        least_saving: A move needs a price of a step that is lower by at least this share.
+        min_saving: A move needs a price of a step that is lower by at least this share.
     """
 
     carry_forward: bool = False
@@ -42,7 +42,7 @@ class Conditions:
     checkpoint_every_s: float = 3600.0
     checkpoint_s: float = 0.0
     dwell_days: int = 0
-    least_saving: float = 0.0
+    min_saving: float = 0.0
 
     @property
     def useful_share(self) -> float:

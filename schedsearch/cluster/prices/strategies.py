@@ -168,6 +168,6 @@ def _held(
     if offer in choice:
         return offer, choice[offer]
     best, best_dollars = next(iter(choice.items()))
-    needed = (1 - conditions.least_saving) * stays[1] / speeds[offer]
-    is_worth_it = conditions.least_saving == 0 or best_dollars / speeds[best] <= needed
+    needed = (1 - conditions.min_saving) * stays[1] / speeds[offer]
+    is_worth_it = conditions.min_saving == 0 or best_dollars / speeds[best] <= needed
     return (best, best_dollars) if is_worth_it else stays

@@ -31,13 +31,13 @@ from schedsearch.solver.effort import Effort
 
 Result = TypeVar("Result")
 
-_MOST_BLOCKS = 40
+_MAX_BLOCKS = 40
 """Most blocks of a device in a period; more of them have too many orders."""
 
-_MOST_GAPS = 3
+_MAX_GAPS = 3
 """Units of idle time per micro-batch; with more, patterns of a few devices do as well."""
 
-_MOST_WEIGHT = 16
+_MAX_WEIGHT = 16
 """Of a block, in units that divide all weights."""
 
 _ORDERS = 800
@@ -121,12 +121,12 @@ class DeviceBeams:
         line = LineOfDevices(placement)
         ring = Ring.of(line) if line.applies else None
         if ring is not None:
-            first = {gaps: DeviceBeam(ring, 1, gaps, seed) for gaps in range(_MOST_GAPS + 1)}
+            first = {gaps: DeviceBeam(ring, 1, gaps, seed) for gaps in range(_MAX_GAPS + 1)}
             self._beams = [
                 DeviceBeam(ring, size, gaps, seed, first[-(-gaps // size)])
                 for size in sizes
-                if size * len(ring.blocks.time) <= _MOST_BLOCKS
-                for gaps in range(_MOST_GAPS * size, -1, -1)
+                if size * len(ring.blocks.time) <= _MAX_BLOCKS
+                for gaps in range(_MAX_GAPS * size, -1, -1)
                 if math.gcd(size, gaps) == 1
             ]
             self._beams.sort(key=lambda beam: -beam.rate)
@@ -146,7 +146,7 @@ class DeviceBeams:
             OutOfTimeError: The time limit is over.
             KeyboardInterrupt: There was a Ctrl-C.
         """
-        most_work = 2 * (until - effort.spent)
+        max_work = 2 * (until - effort.spent)
         for most in sorted({*self._sizes[:2], self._sizes[-1]}):
             skipped = 0
             while True:
@@ -162,7 +162,7 @@ class DeviceBeams:
                     break
                 likeliest = min(range(len(open_)), key=lambda i: open_[i].effort * 4**i)
                 beam = open_[min(skipped, len(open_) - 1) if skipped else likeliest]
-                if effort.spent >= until or beam.work > most_work:
+                if effort.spent >= until or beam.work > max_work:
                     return
                 found = beam.ask(effort)
                 skipped = 2 * skipped + 1 if found is not None else 0
@@ -213,7 +213,7 @@ class Ring:
             weight=np.array([step.weight // unit for step in first], dtype=np.int64),
         )
         back = [*line.closing, *line.inside[-1]]
-        if blocks.weight.max() > _MOST_WEIGHT or blocks.weight.min() < 1 or not back:
+        if blocks.weight.max() > _MAX_WEIGHT or blocks.weight.min() < 1 or not back:
             return None
         flows = _flows(line, blocks)
         if any(
@@ -515,7 +515,7 @@ class DeviceBeam:
         if slack is None:
             slack = np.full(starts.shape, np.inf)
         least = self.size * int(blocks.weight @ blocks.ticks)
-        most_waits = int((self._share + more) * self.period) - least
+        max_waits = int((self._share + more) * self.period) - least
         likely = np.argsort(self._rng.random(beam.waited.shape) - beam.waited, axis=1, kind="stable")
         anchor = self._anchors[likely[:, :_ANCHORS]]
 
@@ -529,7 +529,7 @@ class DeviceBeam:
                 blocks,
                 self.period,
                 self.ring.gap,
-                most_waits,
+                max_waits,
                 _WIDTH,
                 _MOST,
                 slack[rows],

@@ -13,7 +13,7 @@ from schedsearch.repetend import Repetend
 
 Ints = NDArray[np.int64]
 
-_MOST_GAP = 16
+_MAX_GAP = 16
 """Above the units of idle time after a block."""
 
 
@@ -57,7 +57,7 @@ class DeviceOrders:
     def without_repeats(self) -> DeviceOrders:
         """Return each once, begun where its rotation is the first in lexical order."""
         count, length = self.roles.shape
-        key = self.roles.astype(np.int64) * _MOST_GAP + self.gaps
+        key = self.roles.astype(np.int64) * _MAX_GAP + self.gaps
         best, every = key.copy(), np.arange(count)
         for turn in range(1, length):
             turned = np.roll(key, -turn, axis=1)
@@ -66,7 +66,7 @@ class DeviceOrders:
             less = differs.any(axis=1) & (turned[every, first] < best[every, first])
             best[less] = turned[less]
         best = np.unique(best, axis=0)
-        return DeviceOrders((best // _MOST_GAP).astype(np.int8), (best % _MOST_GAP).astype(np.int8))
+        return DeviceOrders((best // _MAX_GAP).astype(np.int8), (best % _MAX_GAP).astype(np.int8))
 
     def starts(self, time: Ints, unit: int) -> Ints:
         """Return the starts in the period; shape ``(orders, roles, micro-batches)``, in ticks.

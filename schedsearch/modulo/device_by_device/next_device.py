@@ -149,7 +149,7 @@ def next_orders(
     blocks: Blocks,
     period: int,
     gap: int,
-    most_waits: int,
+    max_waits: int,
     width: int,
     most: int,
     slack: Floats,
@@ -167,7 +167,7 @@ def next_orders(
         blocks: What devices run.
         period: Ticks.
         gap: Ticks of a pause that is tried where none is needed.
-        most_waits: Ticks that all blocks may wait for this device, times their weights.
+        max_waits: Ticks that all blocks may wait for this device, times their weights.
         width: Beginnings of an order that are kept.
         most: Orders that are written for each anchor.
         slack: Ticks that each block may wait until the last device; infinite if unknown. As `starts`.
@@ -217,7 +217,7 @@ def next_orders(
             kept = _begin(begin, role, blocks, upcoming, beginnings)
             for level in range(1, length):
                 made = _continue(
-                    kept, level, begin, idle, gap, most_waits, blocks, prices, upcoming, beginnings, choices
+                    kept, level, begin, idle, gap, max_waits, blocks, prices, upcoming, beginnings, choices
                 )
                 kept = min(made, width)
                 _keep(made, kept, level, blocks, beginnings, choices)
@@ -302,7 +302,7 @@ def _continue(
     begin: int,
     idle: int,
     gap: int,
-    most_waits: int,
+    max_waits: int,
     blocks: Blocks,
     prices: Prices,
     upcoming: _Upcoming,
@@ -372,7 +372,7 @@ def _continue(
                             late = price_of_late(slack[other, j] - own, weight[other], usual[other], spread)
                             likely += late - paid_anyhow[other, j]
                         j += 1
-                if due > most_waits:
+                if due > max_waits:
                     continue
                 key = placed + one_more + np.uint64((idled + pause) // _FINE) * _MIX
                 slot = np.int64((key * _MIX) >> np.uint64(51))

@@ -19,7 +19,7 @@ from schedsearch.modulo.device_by_device.next_device import Blocks, Floats, Ints
 _PLACES = 5
 """Places later than the first in reach that a message may get, and the first."""
 
-_MOST_LEFT = 64
+_MAX_LEFT = 64
 """Above the capacity left that matters."""
 
 NOT_POSSIBLE = 1e6
@@ -86,7 +86,7 @@ def price_closing(
     count = len(flows.source)
     each = np.empty((count, _PLACES))
     place = np.empty(count, np.int64)
-    least = np.empty((count + 1, _MOST_LEFT))
+    least = np.empty((count + 1, _MAX_LEFT))
     for order in range(orders):
         slack[order] = np.inf
         least_held = held[order]
@@ -106,7 +106,7 @@ def price_closing(
         if left_over < 0:
             price[order] = NOT_POSSIBLE * (1 - left_over)
             continue
-        left_over = min(left_over, _MOST_LEFT - 1)
+        left_over = min(left_over, _MAX_LEFT - 1)
         least[0] = 0.0
         for flow in range(count):
             role = flows.target[flow] if flows.from_first[flow] else flows.source[flow]

@@ -18,7 +18,7 @@ from schedsearch.solver.query import Answer, Query
 from schedsearch.starts.first_repetends import Start
 from schedsearch.starts.serial import serial_period, serial_repetend
 from schedsearch.state_space import least_period as least_period_of_states
-from schedsearch.state_space.min_cycle_ratio import MOST_STATES
+from schedsearch.state_space.min_cycle_ratio import MAX_STATES
 
 _WORK_OF_REASON = 8.0
 """Work of each question on how much memory would do, in units of about a second."""
@@ -109,14 +109,14 @@ class States:
         earlier, effort = state.least_period, oracle.effort
         if earlier is not None and len(earlier.devices) == state.placement.num_devices:
             return  # that of all devices together
-        most = min(MOST_STATES, int((until - effort.spent) * self.share / _WORK_OF_STATE))
+        most = min(MAX_STATES, int((until - effort.spent) * self.share / _WORK_OF_STATE))
         if most <= self._looked_at:
             return
         found = least_period_of_states(
             state.placement,
             known=state.best.period_per_micro_batch,
             time_limit_s=effort.require_s(),
-            most_states=most,
+            max_states=most,
         )
         self._looked_at = most
         effort.spend(most * _WORK_OF_STATE)

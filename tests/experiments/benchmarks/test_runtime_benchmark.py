@@ -52,7 +52,7 @@ def test_a_wrong_expectation_is_reported_as_not_met(tmp_path: Path) -> None:
     sleep = partial(asleep, chain, 2, tick_ms=1.0, message_bytes=64, rounds=1)
     torch_too = partial(beside_torch, schedule, width=4, rows=2, rounds=1)
     virtual_too = partial(beside_virtual, schedule, tick_ms=1.0, message_bytes=64, rounds=1)
-    on_cpu = partial(blocks_of_gpt, SMALL_GPT, num_stages=2, where="cpu", least_ms=0.0)
+    on_cpu = partial(blocks_of_gpt, SMALL_GPT, num_stages=2, where="cpu", min_ms=0.0)
     in_memory = partial(resident, v_shape(2), 2, SMALL_GPT, launcher="fork")
     cases = [
         Case("wrong", "asleep", "exact", partial(sleep, tolerance=-1.0)),
@@ -105,7 +105,7 @@ def test_losses_that_differ_between_ways_are_reported(monkeypatch: pytest.Monkey
 
 def test_the_gpu_is_skipped_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "cuda_is_there", lambda: False)
-    found = blocks_of_gpt(SMALL_GPT, num_stages=2, where="cuda:0", least_ms=1.0)
+    found = blocks_of_gpt(SMALL_GPT, num_stages=2, where="cuda:0", min_ms=1.0)
     assert found == CaseResult(0.0, skipped="there is no CUDA device")
     assert not found.is_met
 
@@ -113,7 +113,7 @@ def test_the_gpu_is_skipped_where_there_is_none(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.gpu
 @pytest.mark.skipif(not cuda_is_there(), reason="there is no CUDA device")
 def test_blocks_are_profiled_on_the_gpu() -> None:
-    found = blocks_of_gpt(SMALL_GPT, num_stages=2, where="cuda:0", least_ms=50.0)
+    found = blocks_of_gpt(SMALL_GPT, num_stages=2, where="cuda:0", min_ms=50.0)
     assert found.is_met, found
     assert found.note.startswith(torch.cuda.get_device_name(0))
 

@@ -46,7 +46,7 @@ def check_figure(directory: Path, name: str) -> None:
 
 
 def test_bubble_by_in_flight(command, tmp_path: Path) -> None:
-    options = ["shapes=[v_shape]", "num_devices=3", "most_in_flight=3", "num_processes=1"]
+    options = ["shapes=[v_shape]", "num_devices=3", "max_in_flight=3", "num_processes=1"]
     options += [f"cache_dir={tmp_path / 'cache'}"]
     done = command("bubble_by_in_flight", *options)
     assert done.returncode == 0, done.stderr
@@ -100,7 +100,7 @@ def test_the_bubble_of_ones_own_stages(command, tmp_path: Path) -> None:
     stage = {"forward_ms": 10.5, "backward_ms": 21, "activation_mib": 100, "weight_mib": 50}
     (tmp_path / "stages.yaml").write_text(yaml.safe_dump({"stages": [stage] * 2, "memory_mib": 999}))
     options = [f"stages={tmp_path / 'stages.yaml'}", "shapes=[v_shape]", "num_processes=1"]
-    done = command("bubble_by_memory", *options, "work_limit=5", "most_micro_batches_per_repetend=1")
+    done = command("bubble_by_memory", *options, "work_limit=5", "max_micro_batches_per_repetend=1")
     assert done.returncode == 0, done.stderr
     rows = rows_of(tmp_path / "out/bubble_by_memory.csv")
     assert {row["searched_by"] for row in rows} == {"ours, 1 micro-batch per repetend"}, (
@@ -115,7 +115,7 @@ def test_the_bubble_of_ones_own_stages(command, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_m_shape_needs_no_bubble_with_memory_5(command, tmp_path: Path) -> None:
     """Tessel's rule for the micro-batches in flight stops it at a seventh."""
-    limits = ["most_in_flight=5", "most_micro_batches_per_repetend=1", "tessel_time_limit_s=200"]
+    limits = ["max_in_flight=5", "max_micro_batches_per_repetend=1", "tessel_time_limit_s=200"]
     done = command("bubble_by_memory", "shapes=[m_shape]", "memories=[5]", *limits)
     assert done.returncode == 0, done.stderr
     rows = rows_of(tmp_path / "out/bubble_by_memory.csv")
@@ -139,13 +139,13 @@ def test_the_m_shape_needs_no_bubble_with_memory_5(command, tmp_path: Path) -> N
         ),
         (
             "bubble_by_memory",
-            "most_micro_batches_per_repetend=0",
+            "max_micro_batches_per_repetend=0",
             "per_repetend: 0 is not at least 1",
         ),
         ("bubble_by_memory", "work_limit=0", "work_limit: 0 is not a positive number of units of work"),
         ("bubble_by_in_flight", "num_devices=0", "num_devices: 0 is not at least 1"),
         ("bubble_by_in_flight", "num_processes=0", "num_processes: 0 is not at least 1"),
-        ("bubble_by_in_flight", "most_in_flight=0", "most_in_flight: 0 is not at least 1"),
+        ("bubble_by_in_flight", "max_in_flight=0", "max_in_flight: 0 is not at least 1"),
         ("bubble_by_in_flight", "solver=cplex", "solver: 'cplex' is not a solver"),
         ("bubble_by_in_flight", "cache_dir=/dev/null/x", "cache_dir: /dev/null/x cannot be made"),
     ],
@@ -173,7 +173,7 @@ def test_ctrl_c_keeps_the_rows_that_are_there(
     line = [sys.executable, "-m", "experiments.bubble_by_in_flight", f"hydra.run.dir={tmp_path / 'out'}"]
     line += ["shapes=[v_shape,nn_shape]", "num_devices=6", "tessel_time_limit_s=500"]
     line += [
-        f"most_in_flight={4 if num_processes == 1 else 9}",
+        f"max_in_flight={4 if num_processes == 1 else 9}",
         f"num_processes={num_processes}",
     ]
     process = subprocess.Popen(

@@ -85,7 +85,7 @@ def test_conditions_change_what_is_paid(command: Command, tmp_path: Path) -> Non
         (["start_days=[9,10]"], "start_days: [9, 10] has no day among the 4 with a price of the baseline"),
         (["restart_s=-1"], "restart_s: -1 is not a number of 0 or more"),
         (["restart_s=90000"], "restart_s: 90000 is not less than a day"),
-        (["least_saving=1"], "least_saving: 1 is not a share below 1"),
+        (["min_saving=1"], "min_saving: 1 is not a share below 1"),
         (["checkpoint_every_s=0"], "checkpoint_every_s: 0 is not a number of seconds above 0"),
         (["life_h=0"], "life_h: 0 is not a number of hours above 0"),
         (["clouds=[aws,other]"], "clouds: 'other' is not known; the options are aws, azure, gcp"),

@@ -68,7 +68,7 @@ def test_no_cycle_of_states_beats_the_bound(placement: Placement, data: st.DataO
     spare = [data.draw(st.integers(0, 2)) for _ in range(placement.num_devices)]
     needed = [minimum_memory(placement, device) for device in range(placement.num_devices)]
     placement = placement.with_memory(a + b for a, b in zip(needed, spare, strict=True))
-    exact = least_period(placement, known=Fraction(1000), most_states=3000)
+    exact = least_period(placement, known=Fraction(1000), max_states=3000)
     if exact is None:
         return
     if len(exact.devices) == placement.num_devices and is_connected(placement, exact.cut_out):

@@ -73,7 +73,7 @@ def test_the_proofs_of_one_micro_batch_are_proved_again(shape: str, memory: int,
 def test_the_proofs_of_several_micro_batches_too(
     shape: str, memory: int, sizes: int, bound: Fraction
 ) -> None:
-    certificate = certified(SHAPES[shape]().with_memory(memory), most_micro_batches_per_repetend=sizes)
+    certificate = certified(SHAPES[shape]().with_memory(memory), max_micro_batches_per_repetend=sizes)
     assert (certificate.sizes, certificate.period_bound) == (tuple(range(1, sizes + 1)), bound)
     report = check(certificate)
     assert report.optimal
@@ -86,7 +86,7 @@ def test_every_search_has_a_certificate(placement: Placement, size: int, spare: 
     """And it is no longer accepted when it claims a bit more."""
 
     placement = with_spare_memory(placement, spare)
-    key = "micro_batches_per_repetend" if only else "most_micro_batches_per_repetend"
+    key = "micro_batches_per_repetend" if only else "max_micro_batches_per_repetend"
     result = search(placement, 3, **{key: size}, work_limit=2.5, objectives=["period"])
     if result.repetend is None:
         return
@@ -346,7 +346,7 @@ def genuine() -> Callable[[Placement], Certificate]:
     def of(placement: Placement) -> Certificate:
         if placement.name not in made:
             most = 2 if placement in (X2, TWO) else 3
-            made[placement.name] = certified(placement, most_micro_batches_per_repetend=most)
+            made[placement.name] = certified(placement, max_micro_batches_per_repetend=most)
             assert check(made[placement.name]).optimal
         return made[placement.name]
 

@@ -51,12 +51,12 @@ CURVE = ((600, 50.0), (1000, 62.0), (1410, 90.0))
 
 
 @st.composite
-def cases(draw: st.DrawFn, most_micro_batches: int = 3) -> tuple[Schedule, Profile]:
+def cases(draw: st.DrawFn, max_micro_batches: int = 3) -> tuple[Schedule, Profile]:
     """Any placement with GPUs of its own, and any profile whose blocking power depends on the clock."""
     placement = draw(placements())
     placement = replace(placement, num_gpus=draw(gpus(placement.num_devices)))
     profile = replace(draw(profiles(placement)), blocking_power_w=draw(curves()))
-    return gpipe(placement, draw(st.integers(1, most_micro_batches))), profile
+    return gpipe(placement, draw(st.integers(1, max_micro_batches))), profile
 
 
 def some_clocks(data: st.DataObject, schedule: Schedule, profile: Profile) -> dict[str, tuple[int, ...]]:
@@ -247,7 +247,7 @@ def test_a_cap_on_a_device_is_one_on_a_gpu_and_a_cap_on_the_job_counts_all() -> 
         assert a.plan.time_ms == pytest.approx(b.plan.time_ms)
         assert a.power_w == pytest.approx(b.power_w)
         assert b.job_power_w == pytest.approx(4 * a.job_power_w)
-        assert a.least_ms == pytest.approx(b.least_ms)
+        assert a.min_ms == pytest.approx(b.min_ms)
         assert a.plan.time_ms > few.shortest.time_ms * 1.01, "the cap binds"
 
 
@@ -275,7 +275,7 @@ def test_caps_are_kept_by_the_slow_accounting(data: st.DataObject) -> None:
         accounted(schedule, profile, clocks, length)[1], rel=1e-9, abs=1e-9
     )
     assert (total <= cap.job_w * (1 + 1e-6)) if cap.job_w else max(each) <= (least_w + above) * (1 + 1e-6)
-    assert length >= found.least_ms * (1 - 1e-6)
+    assert length >= found.min_ms * (1 - 1e-6)
 
 
 @pytest.mark.parametrize("is_job", [True, False])
@@ -296,7 +296,7 @@ def test_the_shortest_iteration_under_a_cap_against_every_choice(is_job: bool) -
             if used <= (170.0 * 4 if is_job else 190.0) * length:
                 best = min(best, length)
                 break
-    assert found.least_ms * (1 - 1e-9) <= best
+    assert found.min_ms * (1 - 1e-9) <= best
     assert best * (1 - 0.01) <= found.plan.time_ms <= best * 1.05
 
 

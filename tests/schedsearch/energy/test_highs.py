@@ -117,8 +117,8 @@ def test_a_power_cap_is_kept_by_plans_of_the_frontier(monkeypatch: pytest.Monkey
     known = capped_plan(schedule, profile, frontier, cap)
     fail(monkeypatch, timing_program)
     found = capped_plan(schedule, profile, frontier, cap)
-    assert found.least_ms == pytest.approx(frontier.shortest.time_ms)
-    assert found.least_ms <= known.least_ms <= found.plan.time_ms < math.inf
+    assert found.min_ms == pytest.approx(frontier.shortest.time_ms)
+    assert found.min_ms <= known.min_ms <= found.plan.time_ms < math.inf
 
 
 def test_clocks_that_repeat_have_a_bound_that_holds(monkeypatch: pytest.MonkeyPatch) -> None:

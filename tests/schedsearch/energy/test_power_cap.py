@@ -55,7 +55,7 @@ def check(schedule: Schedule, profile: Profile, found: CappedPlan) -> None:
         assert math.fsum(power) <= found.cap.job_w * (1 + 1e-9)
     if found.cap.device_w is not None:
         assert max(power) <= found.cap.device_w * (1 + 1e-9)
-    assert found.least_ms <= found.plan.time_ms * (1 + 1e-7)
+    assert found.min_ms <= found.plan.time_ms * (1 + 1e-7)
 
 
 @pytest.mark.parametrize("shape", ["V", "M"])
@@ -73,7 +73,7 @@ def test_keeps_the_cap_and_is_monotone(shape: str) -> None:
         for each in found:
             check(schedule, profile, each)
             assert each.gap < 0.02
-        assert (np.diff([each.least_ms for each in found]) >= -1e-6).all()
+        assert (np.diff([each.min_ms for each in found]) >= -1e-6).all()
         assert (np.diff([each.plan.time_ms for each in found]) >= -1e-9).all()
         assert found[0].plan.time_ms == pytest.approx(frontier.shortest.time_ms)
 
@@ -102,7 +102,7 @@ def test_the_bound_of_a_job_is_where_the_relaxed_frontier_meets_the_cap() -> Non
             middle = (low + high) / 2
             low, high = (low, middle) if bound.at(middle) <= share * job_w * middle else (middle, high)
         found = capped_plan(schedule, profile, frontier, PowerCap(job_w=share * job_w))
-        assert found.least_ms == pytest.approx(high, rel=1e-6)
+        assert found.min_ms == pytest.approx(high, rel=1e-6)
 
 
 @settings(max_examples=15, deadline=None)
@@ -149,7 +149,7 @@ def test_against_every_choice_of_clocks() -> None:
                 [max(time, sum(effective) / (2 * cap - 40)) for time, effective in every],
             ),
         ):
-            assert found.least_ms <= min(times) * (1 + 1e-9)
+            assert found.min_ms <= min(times) * (1 + 1e-9)
             assert min(times) * (1 - 1e-9) <= found.plan.time_ms <= 1.03 * min(times)
 
 

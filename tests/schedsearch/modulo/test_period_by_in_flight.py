@@ -50,7 +50,7 @@ def test_in_flight_as_memory_needs_first_and_last_blocks_on_the_same_devices() -
 def test_tessels_own_search_agrees(shape: str) -> None:
     """On three devices, where it tries every assignment in a moment."""
     placement = SHAPES[shape](num_devices=2 if shape == "k_shape" else 3)
-    result = tessel(placement, 5, most_in_flight=5, time_limit_s=60)
+    result = tessel(placement, 5, max_in_flight=5, time_limit_s=60)
     ours = period_by_in_flight(placement, 5)
     for theirs in result.by_in_flight:
         assert theirs.repetend is not None

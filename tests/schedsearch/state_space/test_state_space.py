@@ -177,14 +177,14 @@ def test_portions_of_the_states_make_no_difference(monkeypatch: pytest.MonkeyPat
 
 def test_a_branch_bounds_what_has_too_many_states() -> None:
     placement = k_shape(8).with_memory(2)
-    assert least_period(placement, known=AMPLE, most_states=1_000).devices == (0, 1, 2, 3)
+    assert least_period(placement, known=AMPLE, max_states=1_000).devices == (0, 1, 2, 3)
     found = least_period(placement, known=AMPLE)
     assert found.ticks == search(placement, 2, objectives=["period"]).repetend.period_per_micro_batch
     uneven = replace(
         placement,
         blocks=tuple(replace(b, time=b.time + (b.name in ("F6", "B6"))) for b in placement.blocks),
     )
-    found = least_period(uneven, known=AMPLE, most_states=1_000)
+    found = least_period(uneven, known=AMPLE, max_states=1_000)
     assert found.devices == (4, 5, 6, 7)
     assert no_shorter_period(uneven, found.devices, found.cut_out, found.ticks, 60.0) is True
     assert no_shorter_period(uneven, found.devices, found.cut_out, found.ticks + 1, 60.0) is False
@@ -203,7 +203,7 @@ def test_more_micro_batches_per_repetend_than_anyone_tries_are_better() -> None:
 )
 def test_no_repetend_beats_the_cycles(placement: Placement, spare: int) -> None:
     placement = tight(placement, spare)
-    found = least_period(placement, known=AMPLE, most_states=2_000)
+    found = least_period(placement, known=AMPLE, max_states=2_000)
     assume(found is not None and found.micro_batches is not None)
     assert no_shorter_period(placement, found.devices, found.cut_out, found.ticks, 60.0) is not False
     for micro_batches in (1, 2):
@@ -285,18 +285,18 @@ def test_optimizer_blocks_are_left_out() -> None:
 
 def test_out_of_time_or_states_it_keeps_the_bound() -> None:
     placement, least = WAVE.with_memory(4), 107
-    for budget in ({"time_limit_s": 0.0}, {"most_states": 10}, {"most_states": 40_000}):
+    for budget in ({"time_limit_s": 0.0}, {"max_states": 10}, {"max_states": 40_000}):
         found = least_makespan(placement, 16, at_most=200, **budget)
         assert found.schedule is None
         assert 96 < found.bound <= least
-    assert least_period(placement, known=AMPLE, most_states=1000) is None
+    assert least_period(placement, known=AMPLE, max_states=1000) is None
     assert least_period(placement, known=AMPLE, time_limit_s=0.0) is None
     assert least_period(v_shape(), known=AMPLE) is None  # without capacities
 
 
 def test_it_ends_before_it_has_made_more_states_than_it_may() -> None:
     """On eight devices with two directions, a few thousand states can have a hundred thousand that follow."""
-    found = least_makespan(x_shape(8, 1, 2).with_memory(6), 8, at_most=65, bound=63, most_states=20_000)
+    found = least_makespan(x_shape(8, 1, 2).with_memory(6), 8, at_most=65, bound=63, max_states=20_000)
     assert found is not None and found.bound == 63
     assert 1_000 < found.states <= 20_000
 

@@ -25,8 +25,8 @@ from schedsearch.tessel import tessel, time_optimal
 from schedsearch.tessel.candidates import (
     assignments,
     cooldown_blocks,
+    max_in_flight,
     memory_at_entry,
-    most_in_flight,
     repetend_time,
     warmup_blocks,
 )
@@ -74,16 +74,16 @@ def test_the_m_shape_has_as_many_candidates_as_the_authors_code_counts() -> None
 
 
 def test_most_in_flight_comes_from_the_memory() -> None:
-    assert most_in_flight(m_shape().with_memory(5), 20) == 5
-    assert most_in_flight(m_shape().with_memory(5), 3) == 3
-    assert most_in_flight(k_shape().with_memory(3), 20) == 2, "rounded up: two units for a micro-batch"
-    assert most_in_flight(v_shape().with_memory([4, 3, 2, 1]), 20) == 4
-    assert most_in_flight(v_shape(), 20) == 8 == len(v_shape().blocks)
-    assert most_in_flight(v_shape(inference=True).with_memory(0), 2) == 2
+    assert max_in_flight(m_shape().with_memory(5), 20) == 5
+    assert max_in_flight(m_shape().with_memory(5), 3) == 3
+    assert max_in_flight(k_shape().with_memory(3), 20) == 2, "rounded up: two units for a micro-batch"
+    assert max_in_flight(v_shape().with_memory([4, 3, 2, 1]), 20) == 4
+    assert max_in_flight(v_shape(), 20) == 8 == len(v_shape().blocks)
+    assert max_in_flight(v_shape(inference=True).with_memory(0), 2) == 2
     embedded = nn_shape(2, embedding_memory=1, stage_memory=2)
-    assert most_in_flight(embedded.with_memory(5), 20) == 3, "two units, with the embedding's, on each device"
+    assert max_in_flight(embedded.with_memory(5), 20) == 3, "two units, with the embedding's, on each device"
     blocks = (Block("A", Kind.F, (0, 1), 1, (0, 3)), Block("B", Kind.B, (0, 1), 1, (0, -3), ("A",)))
-    assert most_in_flight(Placement("uneven", 2, blocks, memory=(0, 3)), 2) == 1
+    assert max_in_flight(Placement("uneven", 2, blocks, memory=(0, 3)), 2) == 1
     assert memory_at_entry(Placement("uneven", 2, blocks), {"A": 2, "B": 1}) == [0, 3]
 
 
@@ -119,7 +119,7 @@ def test_a_repetend_overlaps_with_the_next() -> None:
 )
 def test_the_papers_shapes(placement, most, period, in_flight, bubble_rates) -> None:
     """The periods that the authors' released code finds too; on M our search proves 7, with six in flight."""
-    result = tessel(placement, 8, most_in_flight=most)
+    result = tessel(placement, 8, max_in_flight=most)
     assert result.repetend.period == period
     assert next(each.in_flight for each in result.by_in_flight if period_of(each) == period) == in_flight
     assert [each.in_flight for each in result.by_in_flight] == list(range(1, len(bubble_rates) + 1))
@@ -171,7 +171,7 @@ def test_each_further_micro_batch_takes_a_period() -> None:
 def test_the_period_equals_brute_force(placement: Placement, spare: int) -> None:
     """With as many micro-batches in the repetend as any of these placements can use."""
     placement = tight(placement, spare)
-    result = tessel(placement, 4, most_in_flight=4, every_index=False)
+    result = tessel(placement, 4, max_in_flight=4, every_index=False)
     expected = least_period(placement, longest=sum(block.time for block in placement.blocks) + 4)
     if expected is None:
         assert result.status is Status.INFEASIBLE
@@ -214,7 +214,7 @@ def test_lazy_search_and_early_exit_change_the_cost_only() -> None:
 
 def test_eq_3_lets_a_micro_batch_be_absent() -> None:
     placement = v_shape(2).with_memory(2)
-    options = {"most_in_flight": 3, "early_exit": False}
+    options = {"max_in_flight": 3, "early_exit": False}
     all_present, fewer = num_candidates(placement, 4, **options)
     result, more = num_candidates(placement, 4, every_index=False, **options)
     assert more > fewer
@@ -316,14 +316,14 @@ def test_ctrl_c_ends_a_question_that_takes_long(monkeypatch: pytest.MonkeyPatch)
         ({"num_micro_batches": 0}, "search.num_micro_batches: 0 is not at least 1"),
         ({"time_limit_s": 0}, "search.time_limit_s: 0 is not a positive number"),
         ({"time_limit_s": float("nan")}, "search.time_limit_s: nan is not a positive number"),
-        ({"most_in_flight": 0}, "tessel.most_in_flight: 0 is not at least 1 and at most .*=4; change one"),
-        ({"most_in_flight": 5}, "tessel.most_in_flight: 5 is not"),
+        ({"max_in_flight": 0}, "tessel.max_in_flight: 0 is not at least 1 and at most .*=4; change one"),
+        ({"max_in_flight": 5}, "tessel.max_in_flight: 5 is not"),
     ],
 )
 def test_wrong_arguments(arguments: dict[str, float], message: str) -> None:
     with pytest.raises(SearchError, match=message):
         tessel(v_shape(), **{"num_micro_batches": 4, **arguments})
-    if "most_in_flight" not in arguments:
+    if "max_in_flight" not in arguments:
         with pytest.raises(SearchError, match=message):
             time_optimal(v_shape(), **{"num_micro_batches": 4, **arguments})
 

@@ -24,7 +24,7 @@ from placements.spec import PlacementError
 
 _MIB = 2**20
 
-_LEAST_MS = 1e-3
+_MIN_MS = 1e-3
 """Time of the embedding: the profile has one time for both ends, which the output layer is given."""
 
 _STATE_BYTES = 16
@@ -181,7 +181,7 @@ class GalvatronCosts:
 
     def _forward_ms(self, layer: ProfiledLayer, samples: float) -> float:
         if layer.role == "embedding":
-            return _LEAST_MS
+            return _MIN_MS
         return (self.profile.block if layer.role == "block" else self.profile.other).ms(samples)
 
     def _memory(self, strategy: LayerStrategy) -> GalvatronMemory:

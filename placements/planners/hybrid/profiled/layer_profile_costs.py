@@ -107,7 +107,7 @@ class LayerProfileCosts:
     ) -> Cost:
         """Return the cost on one kind of GPU, for micro-batches of a size in each data-parallel group."""
         profile, t, number = self._profile(kind), strategy.tensor_parallel, layer.number
-        forward_ms, backward_ms = (max(ms, _LEAST_MS) for ms in profile.times(size, t, number))
+        forward_ms, backward_ms = (max(ms, _MIN_MS) for ms in profile.times(size, t, number))
         weights = profile.parameters(t, [number])
         whole_bytes = FLOAT_BYTES * weights
         gather_ms = self.links.gather_ms(group, whole_bytes, strategy.weight_copies)
@@ -137,7 +137,7 @@ class LayerProfileCosts:
         return self.known.profiles[self.where.names[kind]]
 
 
-_LEAST_MS = 1e-3
+_MIN_MS = 1e-3
 """Time of a pass that was measured as less, so that it is a block."""
 
 _OPTIMIZER_BYTES = STATIC_BYTES - 3 * FLOAT_BYTES

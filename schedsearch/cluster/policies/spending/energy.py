@@ -66,7 +66,7 @@ class FloorRules:
     """How floors are set; see the module. Policies that have floors have these options.
 
     Attributes:
-        least_share: Of its max-min fair throughput that a job without SLO gets; 0 to 1.
+        min_share: Of its max-min fair throughput that a job without SLO gets; 0 to 1.
         spare_s: How long before its SLO a job is to be done, as rounds give shares of the time only in steps.
         is_strict: SLOs that cannot be kept together are an error; if not, those that nothing can keep are
             given up, and of the others each gets the same share of what it needs.
@@ -75,7 +75,7 @@ class FloorRules:
         ClusterError: A number is out of its range.
     """
 
-    least_share: float = 0.9
+    min_share: float = 0.9
     spare_s: float = 0.0
     is_strict: bool = False
     name: str = "floors"
@@ -85,8 +85,8 @@ class FloorRules:
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        share, spare_s = self.least_share, self.spare_s
-        require(0 <= share <= 1, "least_share", share, "between 0 and 1; give a share")
+        share, spare_s = self.min_share, self.spare_s
+        require(0 <= share <= 1, "min_share", share, "between 0 and 1; give a share")
         require(0 <= spare_s < math.inf, "spare_s", spare_s, "a time; give seconds of 0 or more")
 
     def set_floors(self, program: Program) -> Floors:
@@ -116,7 +116,7 @@ class FloorRules:
         if others.size:
             factors = fair_factors(demand, self.name)[others]
             _, least = program.maximize_least(factors, others.tolist())
-            floors[others] = self.least_share * max(least, 0.0) * KEPT / factors
+            floors[others] = self.min_share * max(least, 0.0) * KEPT / factors
             program.set_floors(floors)
         lost = tuple(demand.jobs[job].name for job in np.flatnonzero(has_slo & ~keeps_slo).tolist())
         with np.errstate(divide="ignore"):

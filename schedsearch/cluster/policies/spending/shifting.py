@@ -69,7 +69,7 @@ class LeastSignalCost(FloorRules):
         cls,
         signal: str,
         horizon_s: float = 86400.0,
-        least_share: float = 0.9,
+        min_share: float = 0.9,
         spare_s: float = 0.0,
         is_strict: bool = False,
     ) -> LeastSignalCost:
@@ -80,7 +80,7 @@ class LeastSignalCost(FloorRules):
             ClusterError: A number is out of its range.
         """
         found = read_signal(signal)
-        return cls(least_share, spare_s, is_strict, signal=found, horizon_s=horizon_s)
+        return cls(min_share, spare_s, is_strict, signal=found, horizon_s=horizon_s)
 
     def allocate(self, demand: Demand) -> Allocation:
         """Return what is run in the present interval.

@@ -108,7 +108,7 @@ def test_sequence_parallelism_is_beside_tensor_parallelism_alone() -> None:
 
 @pytest.mark.parametrize("most", [1, 2, 4])
 def test_most_tensor_parallel(most: int) -> None:
-    found = layer_strategies(8, TreeOptions(tuple(Paradigm), ("none",), most_tensor_parallel=most))
+    found = layer_strategies(8, TreeOptions(tuple(Paradigm), ("none",), max_tensor_parallel=most))
     assert max(each.tensor_parallel for each in found) == most
 
 
@@ -128,7 +128,7 @@ def test_experts_are_shared_by_copies_of_the_weights() -> None:
         ({"recompute": ()}, "recompute: is empty; allow at least one"),
         ({"expert_parallel": ()}, "expert_parallel: is empty; allow at least one"),
         ({"expert_parallel": (1, 0)}, "expert_parallel: 0 is not at least 1; give 1 or more"),
-        ({"most_tensor_parallel": 0}, "most_tensor_parallel: 0 is not at least 1; give 1 or more"),
+        ({"max_tensor_parallel": 0}, "max_tensor_parallel: 0 is not at least 1; give 1 or more"),
     ],
 )
 def test_wrong_options(wrong: dict[str, object], message: str) -> None:
@@ -139,4 +139,4 @@ def test_wrong_options(wrong: dict[str, object], message: str) -> None:
 
 def test_nothing_is_left() -> None:
     with pytest.raises(PlanError, match=r"^paradigms: tp cannot share a layer among 4 GPUs; allow [^\n]*$"):
-        layer_strategies(4, TreeOptions((Paradigm.TP,), most_tensor_parallel=2))
+        layer_strategies(4, TreeOptions((Paradigm.TP,), max_tensor_parallel=2))

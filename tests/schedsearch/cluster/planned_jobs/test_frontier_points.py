@@ -72,5 +72,5 @@ def test_a_point_tells_its_plan() -> None:
 
 
 def test_no_points_are_refused() -> None:
-    with pytest.raises(ClusterError, match="most_points: 0"):
+    with pytest.raises(ClusterError, match="max_points: 0"):
         frontier_points(frontier_of((100, 900)), 0)

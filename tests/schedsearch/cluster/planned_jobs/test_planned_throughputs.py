@@ -20,7 +20,7 @@ ONE = PlanRequest("gpt3_1.3b", "a100", 2, 16, num_plans=5)
 
 def test_a_model_becomes_throughputs_on_each_type_and_count() -> None:
     found = [planned_frontier(replace(ONE, gpu_type=t, gpus=n)) for t in ("a100", "h100") for n in (2, 4)]
-    table = planned_throughputs(found, most_points=3)
+    table = planned_throughputs(found, max_points=3)
     assert table.counts("gpt3_1.3b") == (2, 4)
     for (_, gpus), of_type in table.throughputs.alone.items():
         for gpu_type, points in of_type.items():

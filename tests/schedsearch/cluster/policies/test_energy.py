@@ -82,7 +82,7 @@ def test_with_clocks_fairness_is_never_worse_under_a_cap(seed: int) -> None:
 
 def test_a_job_with_time_runs_at_the_lower_clock() -> None:
     """1000 steps in 125 s are 8 steps/s: 200 W all the time. The other has nothing promised."""
-    found = LeastEnergy(least_share=0.0).allocate(two_speeds(slo_s=125.0))
+    found = LeastEnergy(min_share=0.0).allocate(two_speeds(slo_s=125.0))
     check_allocation(found)
     assert found.rates == pytest.approx([8.0, 0.0])
     assert found.objective == pytest.approx(200.0)
@@ -91,14 +91,14 @@ def test_a_job_with_time_runs_at_the_lower_clock() -> None:
 
 def test_a_hurried_job_mixes_clocks_and_the_other_has_its_share() -> None:
     """9 steps/s are half of both clocks, 300 W. Half of the fair 10 steps/s is 5/8 of 200 W."""
-    found = LeastEnergy(least_share=0.5).allocate(two_speeds(slo_s=1000 / 9))
+    found = LeastEnergy(min_share=0.5).allocate(two_speeds(slo_s=1000 / 9))
     assert found.rates == pytest.approx([9.0, 5.0])
     assert found.objective == pytest.approx(300 + 200 * 5 / 8)
 
 
 def test_gpu_hours_can_be_dearer_than_energy() -> None:
     """9 steps/s at the higher clock are 0.9 GPUs at 3 $/h and 360 W; at both clocks one GPU and 300 W."""
-    policy = LeastCost(dollars_per_kwh=1.0, least_share=0.0)
+    policy = LeastCost(dollars_per_kwh=1.0, min_share=0.0)
     found = policy.allocate(two_speeds(slo_s=1000 / 9))
     assert found.objective == pytest.approx(0.9 * 3 + 0.36)
     dear = replace(policy, dollars_per_kwh=100.0).allocate(two_speeds(slo_s=1000 / 9))
@@ -131,18 +131,18 @@ def test_an_slo_that_is_too_much_is_named_with_what_would_do() -> None:
 
 
 def test_an_slo_that_is_lost_leaves_the_job_its_fair_share() -> None:
-    found = LeastEnergy(least_share=1.0).allocate(two_speeds(slo_s=50.0))
+    found = LeastEnergy(min_share=1.0).allocate(two_speeds(slo_s=50.0))
     assert found.rates == pytest.approx([10.0, 10.0], rel=1e-5)
     assert found.notes == ("job first: nothing keeps its SLO; it has a fair share",)
 
 
-@pytest.mark.parametrize("rules", [{"least_share": 1.5}, {"spare_s": -1.0}])
+@pytest.mark.parametrize("rules", [{"min_share": 1.5}, {"spare_s": -1.0}])
 def test_wrong_rules_are_refused(rules: dict[str, float]) -> None:
     with pytest.raises(ClusterError, match=next(iter(rules))):
         FloorRules(**rules)
 
 
-def dense_least(demand: Demand, cost: list[float], least_share: float) -> float:
+def dense_least(demand: Demand, cost: list[float], min_share: float) -> float:
     """Return the least cost by the rules of the module, each program dense."""
     best = {job: dense_most_of_least(demand, {job: 1.0}, {}) for job in range(len(demand.jobs))}
     needed = {
@@ -165,7 +165,7 @@ def dense_least(demand: Demand, cost: list[float], least_share: float) -> float:
             for job in others
         }
         least = dense_most_of_least(demand, factors, floors)
-        floors |= {job: least_share * least * (1 - 1e-7) / factors[job] for job in others}
+        floors |= {job: min_share * least * (1 - 1e-7) / factors[job] for job in others}
     rows, limits = dense_rules(demand)
     rows += [[-rate for rate in dense_rate(demand, job)] for job in floors]
     found = linprog(cost, rows, [*limits, *(-floor for floor in floors.values())], method="highs-ds")
@@ -177,16 +177,16 @@ def dense_least(demand: Demand, cost: list[float], least_share: float) -> float:
 def test_the_least_is_that_of_a_dense_program(seed: int) -> None:
     rng = np.random.default_rng(1000 + seed)
     demand = random_demand(seed, cap_share=float(rng.uniform(0.2, 1)) if rng.random() < 0.6 else math.inf)
-    least_share = float(rng.uniform(0, 1))
-    energy = LeastEnergy(least_share).allocate(demand)
-    cost = LeastCost(least_share, dollars_per_kwh=0.2).allocate(demand)
+    min_share = float(rng.uniform(0, 1))
+    energy = LeastEnergy(min_share).allocate(demand)
+    cost = LeastCost(min_share, dollars_per_kwh=0.2).allocate(demand)
     for allocation in (energy, cost):
         check_allocation(allocation)
     watts = demand.added_power_w.tolist()
-    wanted = demand.idle_power_w + dense_least(demand, watts, least_share)
+    wanted = demand.idle_power_w + dense_least(demand, watts, min_share)
     assert energy.objective == pytest.approx(wanted, rel=1e-5)
     dollars = [gpus + 0.2 * w / 1e3 for gpus, w in zip(demand.dollars_per_hour, watts, strict=True)]
-    wanted = 0.2 * demand.idle_power_w / 1e3 + dense_least(demand, dollars, least_share)
+    wanted = 0.2 * demand.idle_power_w / 1e3 + dense_least(demand, dollars, min_share)
     assert cost.objective == pytest.approx(wanted, rel=1e-5)
 
 
@@ -195,7 +195,7 @@ def test_the_least_is_that_of_a_dense_program(seed: int) -> None:
 def test_the_least_is_that_of_the_best_vertex(slo_s: float, cap_w: float) -> None:
     """All vertices of the polytope of four shares, by solving every choice of four rules as equations."""
     demand = two_speeds(cap_w=cap_w, slo_s=slo_s)
-    found = LeastEnergy(least_share=0.0).allocate(demand)
+    found = LeastEnergy(min_share=0.0).allocate(demand)
     needed = min(1000 / slo_s, 0 if 1000 / slo_s > _alone(cap_w) else math.inf)
     rows, limits = dense_rules(demand)
     rows += [[-rate for rate in dense_rate(demand, 0)], *(-np.eye(4)).tolist()]

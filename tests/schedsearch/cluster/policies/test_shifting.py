@@ -120,7 +120,7 @@ def test_the_least_cost_is_that_of_a_dense_program(seed: int) -> None:
     rng = np.random.default_rng(seed)
     demand = random_demand(seed, cap_share=float(rng.uniform(0.2, 1)) if rng.random() < 0.5 else math.inf)
     intervals = tuple(Interval(float(rng.uniform(10, 60)), float(rng.uniform(-0.2, 3))) for _ in range(4))
-    floors = FloorRules(least_share=0.8).set_floors(Program(demand))
+    floors = FloorRules(min_share=0.8).set_floors(Program(demand))
     found = least_cost_shares(demand, floors, intervals)
     for each in found.shares:
         check_allocation(Allocation(demand, each, 0.0))
@@ -228,4 +228,4 @@ def test_by_name_it_reads_the_signal_of_a_file(tmp_path: Path) -> None:
     path.write_text("duration_s,price_per_kwh\n100,3\n100,1\n")
     policy = policy_of("least_signal_cost", signal=str(path), horizon_s=200.0)
     assert policy == LeastSignalCost(signal=DAY, horizon_s=200.0)
-    assert policy_of("least_energy_slo", least_share=0.5) == LeastEnergy(0.5)
+    assert policy_of("least_energy_slo", min_share=0.5) == LeastEnergy(0.5)

@@ -78,10 +78,10 @@ def test_no_strategy_beats_it(
     days: float,
     under: Conditions,
     dwell_days: int,
-    least_saving: float,
+    min_saving: float,
 ) -> None:
     market = market_of(prices_of(table))
-    under = Conditions(**{**vars(under), "dwell_days": dwell_days, "least_saving": least_saving})
+    under = Conditions(**{**vars(under), "dwell_days": dwell_days, "min_saving": min_saving})
     found = list(study(market, {"net": SPEED}, under, starts=(0, 3)).reductions([days], hindsight=True))
     (bound,) = [each.mean_dollars for each in found if each.strategy == HINDSIGHT]
     assert all(bound <= each.mean_dollars * (1 + 1e-9) for each in found)

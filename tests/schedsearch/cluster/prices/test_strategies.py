@@ -110,8 +110,8 @@ def test_moves_can_be_kept_apart_and_refused_for_little() -> None:
     prices = {ZONE_A: [1.0, 2.0, 1.0, 2.0, 1.0, 1.0], ZONE_B: [2.0, 1.0, 2.0, 1.0, 2.0, 2.0]}
     assert run_of("preemption", prices, 5).moves == 4
     assert run_of("preemption", prices, 5, Conditions(dwell_days=3)).moves == 1
-    assert run_of("preemption", prices, 5, Conditions(least_saving=0.5)).moves == 4
-    assert run_of("preemption", prices, 5, Conditions(least_saving=0.51)).moves == 0
+    assert run_of("preemption", prices, 5, Conditions(min_saving=0.5)).moves == 4
+    assert run_of("preemption", prices, 5, Conditions(min_saving=0.51)).moves == 0
 
 
 def test_an_equal_offer_is_no_reason_to_move() -> None:

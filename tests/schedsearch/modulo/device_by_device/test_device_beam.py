@@ -59,7 +59,7 @@ def few_orders(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def orders_after(
-    starts: np.ndarray, period: int, gap: int = 2, most_waits: int = 1 << 40
+    starts: np.ndarray, period: int, gap: int = 2, max_waits: int = 1 << 40
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return orders of the next device of 4 roles, which each continues, and their hashes."""
     size = starts.shape[-1]
@@ -70,7 +70,7 @@ def orders_after(
     prices = Prices(1 / period, np.zeros(4), 1.0)
     slack = np.full(starts.shape, np.inf)
     count = next_orders(
-        starts, anchors, BLOCKS, period, gap, most_waits, 60, 20, slack, prices, found, before, hashed
+        starts, anchors, BLOCKS, period, gap, max_waits, 60, 20, slack, prices, found, before, hashed
     )
     return found[:count], before[:count], hashed[:count]
 
@@ -86,14 +86,14 @@ def waits_of(before: np.ndarray, after: np.ndarray) -> np.ndarray:
 def test_next_orders_keep_all_waits_and_run_one_block_at_a_time(seed: int, size: int, gaps: int) -> None:
     orders = DeviceOrders.random(np.random.default_rng(seed), 4, size, gaps, 3)
     starts, period = orders.starts(BLOCKS.time, 2), size * 16 + 2 * gaps
-    most_waits = 2 * period
-    found, before, _ = orders_after(starts, period, most_waits=most_waits)
+    max_waits = 2 * period
+    found, before, _ = orders_after(starts, period, max_waits=max_waits)
     assert len(found)
     for order, origin in zip(found, before, strict=True):
         waits = waits_of(starts[origin], order)
         assert (waits >= 0).all()
         assert (waits[:2] == 0).any()  # the forward with which it begins
-        assert int((waits * BLOCKS.weight[:, None]).sum()) <= most_waits
+        assert int((waits * BLOCKS.weight[:, None]).sum()) <= max_waits
         begin = np.sort((order % period).ravel())
         time_of = np.repeat(BLOCKS.time, size)[np.argsort((order % period).ravel())]
         assert (np.diff(begin, append=begin[0] + period) >= time_of).all()
