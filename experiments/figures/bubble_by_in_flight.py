@@ -78,14 +78,14 @@ def _by_tessel(case: Case) -> Found[Row]:
 
 
 def _by_us(case: Case) -> Found[Row]:
-    """Search with one micro-batch per repetend; this search counts no work, and takes units for seconds."""
+    """Search with one micro-batch per repetend."""
     options = case.options
     try:
         found = period_by_in_flight(
             case.placement,
             case.max_in_flight,
             solver=options.solver,
-            time_limit_s=options.work_limit / case.max_in_flight,
+            work_limit=options.work_limit / case.max_in_flight,
             seed=options.seed,
         )
     except KeyboardInterrupt:

@@ -10,10 +10,14 @@ from schedsearch.bounds.load_and_path import least_period
 from schedsearch.bounds.memory_need import require_capacity
 from schedsearch.modulo.result import InFlightPeriod
 from schedsearch.repetend import Repetend
+from schedsearch.solver.effort import Effort
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.solver.portfolio import SOLVERS
 from schedsearch.solver.query import Answer, Query
 from schedsearch.starts.serial import serial_period
+
+_NEVER_S = 1e6
+"""Seconds that no question takes: work limits it."""
 
 
 def period_by_in_flight(
@@ -21,7 +25,7 @@ def period_by_in_flight(
     max_in_flight: int,
     *,
     solver: str = "portfolio",
-    time_limit_s: float = 10.0,
+    work_limit: float = 10.0,
     seed: int = 0,
 ) -> tuple[InFlightPeriod, ...]:
     """Search the least period for one micro-batch in flight, then two, and so on.
@@ -39,7 +43,7 @@ def period_by_in_flight(
         placement: What runs where; its `memory` is the capacity.
         max_in_flight: Where to end.
         solver: A key of `schedsearch.solver.portfolio.SOLVERS`.
-        time_limit_s: Seconds for each number.
+        work_limit: Units of counted work for each number, of about a second on one core.
         seed: Of the solver's random choices.
 
     Raises:
@@ -53,7 +57,7 @@ def period_by_in_flight(
     with INTERRUPTS.watched():
         for in_flight in range(1, max_in_flight + 1):
             before = found[-1].repetend if found else None
-            found.append(_least(placement, in_flight, last, before, (solver, time_limit_s, seed)))
+            found.append(_least(placement, in_flight, last, before, (solver, work_limit, seed)))
     return tuple(found)
 
 
@@ -84,18 +88,18 @@ def _least(
     how: tuple[str, float, int],
 ) -> InFlightPeriod:
     """Bisect for the least period; one that gets no answer is passed over, and leaves the bound below it."""
-    solver, time_limit_s, seed = how
-    decide, began = SOLVERS[solver](), time.monotonic()
+    solver, work_limit, seed = how
+    decide, effort, began = SOLVERS[solver](), Effort(limit=work_limit), time.monotonic()
     low = bound = least_period(placement, 1)
     high = best.period if best is not None else serial_period(placement) + 1
     while low < high:
         INTERRUPTS.raise_if_seen()
-        left_s = time_limit_s - (time.monotonic() - began)
-        if left_s <= 0:
+        if effort.is_over:
             break
         middle = (low + high) // 2
         query = Query(placement, 1, middle, span=in_flight * middle + last - 1)
-        answer, repetend = decide(query, timeout_s=left_s / 2, seed=seed)
+        work = (work_limit - effort.spent) / 2
+        answer, repetend = decide(query, timeout_s=_NEVER_S, seed=seed, work=work, spend=effort.spend)
         if repetend is not None:
             assert repetend.in_flight <= in_flight, "the span says when the last block starts"
             best, high = repetend, middle

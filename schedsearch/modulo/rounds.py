@@ -10,7 +10,7 @@ from schedsearch.modulo.oracle import Oracle
 from schedsearch.modulo.result import Objective
 from schedsearch.modulo.state import Finding, SearchState
 from schedsearch.modulo.strategies.queries import FIRST_REPETEND, Queries, States, first_repetend
-from schedsearch.modulo.strategies.strategy import Strategy, Turn
+from schedsearch.modulo.strategies.strategy import Strategy
 from schedsearch.starts.first_repetends import Start
 
 _SEEDS_OF_ROUND = 1009
@@ -50,46 +50,41 @@ class Rounds:
     def run(self, until: float) -> None:
         """Run one round, until so much work is done.
 
+        A solver is asked about all blocks last in the first round, and of many blocks always; else it soon
+        knows, and comes first.
+
         Raises:
             OutOfTimeError: The limit of time or of work is reached.
             KeyboardInterrupt: There was a Ctrl-C.
         """
-        many, before, is_first = self.state.has_many_blocks, bool(self.state.before), self.state.round == 1
-        if many and not before:
-            self._run(Turn.FIRST, until)
+        many, share = self.state.has_many_blocks, self.oracle.effort.share
+        finds = [] if self.state.before else self._strategies  # no others know objectives before the period
+        asks_last = many or self.state.round == 1
+        if many:
+            self._find([each for each in finds if each.is_first], until)
+            finds = [each for each in finds if not each.is_first]
             if self.state.is_proved:
                 return
-        queries_end = self._end_of_queries(until, is_first)
+        kept = 0.0 if asks_last else sum(each.share_kept for each in finds)
+        queries_end = share(until, 1.0 - kept)
         self.begin(queries_end - self.oracle.effort.spent)
         if self.state.best is None:
             return
-        strategies_first = many or is_first
-        if not before and not self._meets_bound(queries_end) and strategies_first:
-            self._run(Turn.USUAL, queries_end)
+        if not self.state.before and not self._meets_bound(queries_end) and asks_last:
+            self._find(finds, queries_end)
         self._ask(queries_end)
-        if not before and not strategies_first:
-            self._run(Turn.USUAL, until)
-        if not before:
-            self._run(Turn.LAST, until)
+        if not asks_last:
+            self._find(finds, until)
         seed = self.state.seed + _SEEDS_OF_ROUND
         self.state = replace(self.state, round=self.state.round + 1, seed=seed)
 
-    def _end_of_queries(self, until: float, is_first: bool) -> float:
-        """Return at how much work to end asking about all blocks, as other strategies follow."""
-        state, turn = self.state, Turn.LAST if self.state.has_many_blocks else Turn.USUAL
-        if state.before or (is_first and not state.has_many_blocks):
-            return self.oracle.effort.share(until, 1.0)
-        kept = sum(each.share_kept for each in self._strategies if each.turn is turn)
-        return self.oracle.effort.share(until, 1.0 - kept)
-
-    def _run(self, turn: Turn, until: float) -> None:
-        """Run the strategies of a turn; of few blocks the first ones run with the usual ones."""
-        turns = {turn} | ({Turn.FIRST} if turn is Turn.USUAL and not self.state.has_many_blocks else set())
-        for strategy in self._strategies:
+    def _find(self, strategies: Sequence[Strategy], until: float) -> None:
+        """Run strategies that find repetends, each with its share of the work, until the period is proved."""
+        for strategy in strategies:
             if self.state.is_proved:
                 return
-            if strategy.turn in turns and (share := strategy.share(self.state)):
-                end = self.oracle.effort.share(until, share if turn is not Turn.LAST else 1.0)
+            if share := strategy.share(self.state):
+                end = self.oracle.effort.share(until, share)
                 self.take(strategy.name, strategy.run(self.state, self.oracle, end))
 
     def _meets_bound(self, until: float) -> bool:

@@ -87,15 +87,15 @@ def search(
     various spans are sampled: how well warmup and cooldown pack depends on more than the span. Then the whole
     schedule is shortened, in any of its parts, see `schedsearch.improve.improve`; a hand-made schedule that
     fits the placement and its memory may be what that begins with, so that none is ever better. The search
-    for the period begins with the steady states of such schedules too, and with simulated ones. Where there
-    are many blocks, it goes on with patterns of a few devices and ends with neighbourhoods of the best one.
+    for the period begins with the steady states of such schedules too. Which strategies follow is told in
+    `schedsearch.modulo.strategies`.
 
     Args:
         placement: What runs where; its `memory` is the capacity.
         num_micro_batches: To unroll to; at least 1.
         micro_batches_per_repetend: Exactly so many; None to try 1, 2, ... (Tessel: 1).
-        max_micro_batches_per_repetend: Where to stop searching; above 1, the repetend of a hand-made or
-            simulated schedule may be of more, up to the number of devices, where it is better.
+        max_micro_batches_per_repetend: Where to stop searching; above 1, the repetend of a hand-made schedule
+            may be of more, up to the number of devices, where it is better.
         objectives: What to make least, in this order; see `schedsearch.modulo.result.Objective`. The
             makespan or the device span can only be the last; one of them alone needs no period.
         solver: A key of `SOLVERS`.

@@ -1,9 +1,9 @@
-"""The repetends that a search begins with: greedy ones, and of hand-made and of simulated schedules."""
+"""What a search begins with: greedy repetends and those of hand-made schedules, and simulated schedules."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import partial
 from typing import NamedTuple
@@ -16,13 +16,13 @@ from schedsearch.schedule import Schedule
 from schedsearch.solver.effort import Effort
 from schedsearch.starts.event_simulation import RULES, simulate
 from schedsearch.starts.greedy_repetends import greedy_repetends
-from schedsearch.starts.steady_state import folded, steady_state
+from schedsearch.starts.steady_state import steady_state
 
 _WORK_OF_BLOCK = 1e-5
 """Units of work for a block of a hand-made schedule and of its steady state."""
 
 _WORK_OF_SIMULATED_BLOCK = 1.5e-5
-"""Work of one simulated schedule and of making a repetend of it."""
+"""Work of a block of one simulated schedule."""
 
 _WORK_OF_GREEDY_BLOCK = 1.5e-4
 """Work of a block of one greedy repetend."""
@@ -137,35 +137,3 @@ def greedy_starts(placement: Placement, bound: Fraction, effort: Effort) -> Iter
         effort.spend(len(placement.blocks) * _WORK_OF_GREEDY_BLOCK)
         if repetend is not None:
             yield Start(repetend, "greedy modulo scheduling")
-
-
-def simulated_repetends(
-    placement: Placement, sizes: Sequence[int], enough: Fraction, effort: Effort
-) -> Iterator[Start]:
-    """Yield the repetends of simulated schedules, folded into each of some numbers of micro-batches.
-
-    Args:
-        placement: What runs where, without optimizer blocks.
-        sizes: Micro-batches per repetend.
-        enough: Ticks per micro-batch that no repetend beats; none is sought once it is reached.
-        effort: Told what is done.
-
-    Raises:
-        OutOfTimeError: The time limit is over.
-        KeyboardInterrupt: There was a Ctrl-C.
-    """
-    for name, schedule in simulated(placement, 4 * max(placement.num_devices, 2), effort):
-        for size in sizes:
-            effort.require_s()
-            repetend = folded(schedule, size)
-            if repetend is not None:
-                yield Start(repetend, name)
-                if repetend.period_per_micro_batch <= enough:
-                    return
-
-
-def with_start(starts: Mapping[int, Start], start: Start) -> dict[int, Start]:
-    """Return starts by their numbers of micro-batches, with another where that has a lesser period."""
-    size = start.repetend.micro_batches
-    is_better = size not in starts or start.repetend.period < starts[size].repetend.period
-    return {**starts, size: start} if is_better else dict(starts)

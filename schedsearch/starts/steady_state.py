@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 
 from placements import Placement
@@ -43,37 +42,6 @@ def steady_state(schedule: Schedule, max_micro_batches: int) -> Repetend | None:
             if repetend is not None and fits(repetend):
                 return repetend
     return None
-
-
-def folded(schedule: Schedule, micro_batches: int) -> Repetend | None:
-    """Return the repetend of so many micro-batches from the middle of a schedule, folded into a period.
-
-    The period to fold into is the median, over the blocks, of the ticks from a block's first of these
-    micro-batches to that after their last. That gives an order on every device, which keeps the least period
-    that it can. The schedule need not repeat itself, as where memory lets micro-batches in by turns.
-
-    Args:
-        schedule: Of a placement without optimizer blocks.
-        micro_batches: Per repetend; less than the schedule has.
-
-    Returns:
-        The repetend; None where its orders make a circle, or where it holds more than a device's capacity.
-    """
-    placement = schedule.placement
-    first = (schedule.num_micro_batches - micro_batches) // 2
-    start = schedule.start_of
-    gaps = [start[block.name, first + micro_batches] - start[block.name, first] for block in placement.blocks]
-    starts = {
-        (block.name, n): start[block.name, first + n]
-        for block in placement.blocks
-        for n in range(micro_batches)
-    }
-    period = max(1, int(statistics.median(gaps)))
-    laid = Repetend.from_first_starts(placement, micro_batches, period, starts)
-    cycles = [laid.cycle(device) for device in range(placement.num_devices)]
-    longest = micro_batches * serial_period(placement)
-    repetend = Repetend.of_least_period(placement, micro_batches, cycles, 1, longest)
-    return repetend if repetend is not None and fits(repetend) else None
 
 
 def _has_room(placement: Placement, device: int, order: Sequence[Instance], micro_batch: int) -> bool:

@@ -4,14 +4,12 @@ A strategy looks at the state of the search and yields findings, of which the se
 In the order in which to read:
 
 - `strategy`: what every strategy is, and when it runs.
-- `beginnings`: repetends of schedules made by hand, of greedy ones, and of simulated ones.
+- `beginnings`: repetends of schedules made by hand, and of greedy ones.
 - `bisection`: one objective made least for one number of micro-batches, question by question.
 - `queries`: questions about all blocks at once, and the bound of the state-space search.
 - `critical_swaps`: steps from one order to the next, compiled.
 - `annealing`: the best order that such steps lead to.
 - `shifted_model`: a pattern of a few devices that, shifted, serves all, as a question.
 - `patterns`: ever shorter periods of such patterns.
-- `segments`: parts of a repetend that a solver orders anew.
-- `neighbourhoods`: ever shorter periods of such parts.
 - `registry`: all of them by name, and which of them a search uses.
 """

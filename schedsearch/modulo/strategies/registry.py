@@ -7,15 +7,13 @@ from collections.abc import Collection, Sequence
 from schedsearch.modulo.device_by_device.strategy import DeviceByDevice
 from schedsearch.modulo.result import SearchError
 from schedsearch.modulo.strategies.annealing import Annealing
-from schedsearch.modulo.strategies.beginnings import Greedy, HandMade, Simulated
-from schedsearch.modulo.strategies.neighbourhoods import Neighbourhoods
+from schedsearch.modulo.strategies.beginnings import Greedy, HandMade
 from schedsearch.modulo.strategies.patterns import Patterns
 from schedsearch.modulo.strategies.queries import Queries, States
 from schedsearch.modulo.strategies.strategy import Strategy
 
 STRATEGIES: dict[str, type[Strategy]] = {
-    kind.name: kind
-    for kind in (HandMade, Greedy, DeviceByDevice, Annealing, Simulated, Patterns, Neighbourhoods)
+    kind.name: kind for kind in (HandMade, Greedy, DeviceByDevice, Annealing, Patterns)
 }
 """Strategies that find repetends, by name, in the order in which they run."""
 

@@ -5,24 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum, auto
 from typing import ClassVar
 
 from schedsearch.modulo.oracle import Oracle
 from schedsearch.modulo.state import Finding, SearchState
-
-
-class Turn(Enum):
-    """When a strategy runs in a round.
-
-    FIRST: before a solver is asked anything, where there are many blocks; else with the usual ones.
-    USUAL: before the queries of the first round, and of many blocks always; else after them.
-    LAST: after all others, with the work that is left.
-    """
-
-    FIRST = auto()
-    USUAL = auto()
-    LAST = auto()
 
 
 @dataclass
@@ -33,16 +19,17 @@ class Strategy(ABC):
 
     Attributes:
         name: What options and results call it.
-        turn: When it runs.
+        is_first: Whether it runs before a solver is asked anything, where there are many blocks.
         share_of_few: Share of a round's work that it gets at most where a solver is asked about all blocks
             first; 0 where it is of no use.
         share_of_many: Likewise where there are too many blocks for that.
-        share_kept: Share that is kept for it from the queries that come before it.
+        share_kept: Share that is kept for it from the queries, where these come before it: of few blocks, in
+            all rounds but the first.
         min_blocks: Blocks of a micro-batch from which on it is used.
     """
 
     name: ClassVar[str]
-    turn: ClassVar[Turn] = Turn.USUAL
+    is_first: ClassVar[bool] = False
     share_of_few: float = 0.0
     share_of_many: float = 0.0
     share_kept: float = 0.0

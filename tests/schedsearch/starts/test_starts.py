@@ -27,8 +27,8 @@ from schedsearch.solver.effort import Effort, OutOfTimeError
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.starts import event_simulation
 from schedsearch.starts.event_simulation import RULES, Rule, simulate
-from schedsearch.starts.first_repetends import hand_made, hand_made_repetends, simulated, simulated_repetends
-from schedsearch.starts.steady_state import folded, steady_state
+from schedsearch.starts.first_repetends import greedy_starts, hand_made, hand_made_repetends, simulated
+from schedsearch.starts.steady_state import steady_state
 from schedsearch.validate import InvalidScheduleError, validate
 
 
@@ -68,18 +68,6 @@ def test_the_steady_state_of_hand_made_schedules(schedule: Schedule, micro_batch
     assert (found.micro_batches, found.period) == (micro_batches, period)
     assert found.unroll(schedule.num_micro_batches).makespan >= schedule.makespan
     validate(found.unroll(schedule.num_micro_batches))
-    again = folded(schedule, micro_batches)
-    assert again is not None and again.period == period
-
-
-def test_a_schedule_that_repeats_nothing_can_be_folded() -> None:
-    """Where memory lets micro-batches in by turns, some rules never do the same again on all devices."""
-    placement = loop_shape(11, 2, 7, 13).with_memory(14)
-    irregular = [each for _, each in simulated(placement, 44, Effort()) if steady_state(each, 8) is None]
-    found = [each for schedule in irregular for size in (1, 3) if (each := folded(schedule, size))]
-    assert min(each.period_per_micro_batch for each in found) < 2 * load_bound(placement)
-    for each in found:
-        validate(each.unroll(20))
 
 
 def test_where_nothing_repeats_there_is_no_steady_state() -> None:
@@ -100,7 +88,7 @@ def test_repetends_without_a_solver_are_valid(placement: Placement, spare: int) 
     )
     found = [
         *hand_made_repetends(placement, Fraction(0), Effort()),
-        *simulated_repetends(placement, (1, 2, 3), Fraction(0), Effort()),
+        *greedy_starts(placement, Fraction(0), Effort()),
     ]
     for repetend, made_by in found:
         assert made_by
@@ -120,7 +108,7 @@ def test_a_simulation_is_given_up_when_time_is_over() -> None:
     placement = v_shape(4).with_memory(4)
     assert simulate(placement, 8, RULES[0], time.monotonic() + 60) == simulate(placement, 8, RULES[0])
     assert simulate(placement, 8, RULES[0], time.monotonic()) is None
-    assert list(simulated_repetends(placement, (1,), Fraction(0), Effort(time.monotonic()))) == []
+    assert list(simulated(placement, 8, Effort(time.monotonic()))) == []
 
 
 def test_ctrl_c_ends_a_simulation_before_its_next_event(monkeypatch: pytest.MonkeyPatch) -> None:
