@@ -35,8 +35,8 @@ def test_a_small_study_writes_its_files_and_goes_on_from_its_plans(command: Comm
     done = command("cluster_study", *SMALL)
     assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
-    plans = sorted(out.glob("plans/*.json"))
-    assert [path.name for path in plans] == [f"gpt3_1.3b_a100_{gpus}_16.json" for gpus in (2, 4)]
+    plans = sorted(out.glob("plans/*.pkl"))
+    assert len(plans) == 2, "one for each number of GPUs"
     first = json.loads((out / "cluster_study.json").read_text())
     runs = {row["run"]: row for row in first["runs"]}
     assert runs.keys() == {
