@@ -13,6 +13,10 @@ from schedsearch.modulo.strategies.queries import FIRST_REPETEND, Queries, State
 from schedsearch.modulo.strategies.strategy import Strategy
 from schedsearch.starts.first_repetends import Start
 
+_KEPT_OF_MANY = 0.2
+"""Share of a round's work for the period that goes to the whole schedule where there are many blocks: some
+strategies take longer than their share there."""
+
 _SEEDS_OF_ROUND = 1009
 """Difference between the seeds of two consecutive rounds."""
 
@@ -65,7 +69,7 @@ class Rounds:
             finds = [each for each in finds if not each.is_first]
             if self.state.is_proved:
                 return
-        kept = 0.0 if asks_last else sum(each.share_kept for each in finds)
+        kept = _KEPT_OF_MANY if many else 0.0 if asks_last else sum(each.share_kept for each in finds)
         queries_end = share(until, 1.0 - kept)
         self.begin(queries_end - self.oracle.effort.spent)
         if self.state.best is None:
