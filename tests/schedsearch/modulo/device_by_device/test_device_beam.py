@@ -369,6 +369,7 @@ def test_ctrl_c_keeps_what_was_found_before_it(sizes: int | None) -> None:
         48,
         micro_batches_per_repetend=sizes,
         work_limit=80,
+        without=["annealing", "patterns"],
         on_progress=interrupt,
     )
     assert result.interrupted
