@@ -1,4 +1,4 @@
-"""What a measurement depends on: the machine, Python, the packages, and the commit of the project."""
+"""The surroundings of a measurement: the machine, Python, the packages, the commit of the project."""
 
 from __future__ import annotations
 

@@ -27,11 +27,11 @@ class Row:
     """The best steady state that one search found.
 
     Attributes:
-        shape: Of the placement.
+        shape: Name of the placement's shape.
         num_devices: Likewise.
         memory: Capacity of each device; None for no limit.
         in_flight: Micro-batches that a repetend could span; None for any number.
-        searched_by: Which search.
+        searched_by: Name of the search.
         micro_batches: Per repetend; None where none was found, as for the next two.
         period: In ticks; of stages in ms.
         bubble_rate: Idle share of the steady state.
@@ -75,7 +75,7 @@ class Case:
 
     Attributes:
         figure: For which it is searched.
-        shape: Of the placement.
+        shape: Name of the placement's shape.
         max_in_flight: Micro-batches of the longest repetend.
         options: Limits, of work for our searches and of seconds for Tessel's, and seed.
         memory: Of each device; None for any.
@@ -169,8 +169,8 @@ def remembered_rows(
 
     Args:
         cache: Its folder; None for no cache.
-        case: What is searched.
-        searched_by: Which search.
+        case: Case that is searched.
+        searched_by: Name of the search.
         limit: Its units of work, or the seconds of Tessel's.
         search: The search itself.
     """

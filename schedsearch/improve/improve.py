@@ -124,8 +124,8 @@ def improve(
             a step does not take itself, as far as steps until then tell.
         objective: What is made less: the makespan, or the device span.
         bound: A lower bound on it that is known already, in ticks.
-        seed: Of the solver's random choices; the steps are the same for the same seed, and the time limit
-            only says how many there are.
+        seed: Seed of the solver's random choices; the steps are the same for the same seed, and the time
+            limit only says how many there are.
         on_progress: Called with the best value, the bound and the name of the last move, at first and
             whenever a value changes.
         first_round: What the first round may spend.
@@ -164,7 +164,7 @@ class Improvement:
             effort: What was done, and when to stop.
             objective: See `improve` for this and the next.
             bound: A lower bound that is known.
-            seed: Of the solver's random choices.
+            seed: Seed of the solver's random choices.
             on_progress: Called whenever a value changes.
             first_round: What the first round may spend.
             uses: Names of what it may use; see `QUERIES`, `STATES` and `NEIGHBOURHOODS`.

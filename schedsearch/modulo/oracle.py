@@ -23,8 +23,8 @@ class Oracle:
     """Puts questions to a solver, counts them, and tells how far it is.
 
     Attributes:
-        solver: What decides.
-        seed: Of the solver's random choices.
+        solver: Function that decides.
+        seed: Seed of the solver's random choices.
         began: When the search did, in seconds of `time.monotonic`.
         effort: What was done, and when to stop.
         on_progress: Told after each query.

@@ -44,7 +44,7 @@ def period_by_in_flight(
         max_in_flight: Where to end.
         solver: A key of `schedsearch.solver.portfolio.SOLVERS`.
         work_limit: Units of counted work for each number, of about a second on one core.
-        seed: Of the solver's random choices.
+        seed: Seed of the solver's random choices.
 
     Raises:
         KeyboardInterrupt: The search was interrupted.

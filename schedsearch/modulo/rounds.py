@@ -14,8 +14,8 @@ from schedsearch.modulo.strategies.strategy import Strategy
 from schedsearch.starts.first_repetends import Start
 
 _KEPT_OF_MANY = 0.2
-"""Share of a round's work for the period that goes to the whole schedule where there are many blocks: some
-strategies take longer than their share there."""
+"""Share of a round's work for the period that is left to the whole schedule where there are many blocks, as
+some strategies take longer than their share there; a search for the period alone leaves it unused."""
 
 _SEEDS_OF_ROUND = 1009
 """Difference between the seeds of two consecutive rounds."""
@@ -32,10 +32,10 @@ class Rounds:
     def __init__(
         self, state: SearchState, oracle: Oracle, strategies: Sequence[Strategy], uses: Collection[str]
     ) -> None:
-        """Begin with what is known without a search.
+        """Begin with a state.
 
         Args:
-            state: That.
+            state: What is known of the period without a search.
             oracle: Solver to ask.
             strategies: What finds repetends, in the order in which they run.
             uses: Names of all strategies, these and those that ask about all blocks.

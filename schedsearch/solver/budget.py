@@ -14,7 +14,7 @@ class SolverBudget:
     Attributes:
         work: CP-SAT's deterministic time, about a second each.
         timeout_s: Seconds after which to give up all the same.
-        seed: Of the solver's random choices.
+        seed: Seed of the solver's random choices.
         spend: Told how much work was done.
     """
 

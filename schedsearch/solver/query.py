@@ -66,7 +66,7 @@ class Solver(Protocol):
         Args:
             query: What is asked.
             timeout_s: Seconds after which the answer is UNKNOWN.
-            seed: Of the solver's random choices.
+            seed: Seed of the solver's random choices.
             work: After which it is UNKNOWN, too, whatever the machine; about a second each.
             spend: Told how much of it was done.
 

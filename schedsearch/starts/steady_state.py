@@ -1,4 +1,4 @@
-"""The steady state of a schedule as a repetend: what its middle repeats, or would if it were folded."""
+"""The steady state of a schedule as a repetend: what its middle repeats."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def best_batches(
     choose all.
 
     Args:
-        costs: Of the model's layers.
+        costs: Costs of the model's layers.
         cluster: On which they run.
         memory_gib: Of each GPU.
         methods: Keys of `METHODS`.

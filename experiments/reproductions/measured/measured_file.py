@@ -14,7 +14,7 @@ class MeasuredOptions:
 
     Attributes:
         data: Folder of the file.
-        max_rows: Of the file, from the first on; None for all.
+        max_rows: Number of rows of the file, from the first on; None for all.
     """
 
     data: str | None = None

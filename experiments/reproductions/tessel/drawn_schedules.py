@@ -29,7 +29,7 @@ _PARTS = ("training", "inference")
 
 @dataclass(frozen=True)
 class DrawingOptions:
-    """Which models, and how long Tessel's search may take.
+    """The models of a table, and the time that Tessel's search may take.
 
     Attributes:
         models: Keys of `experiments.reproductions.tessel.published.MODELS`.

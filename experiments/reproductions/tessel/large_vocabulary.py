@@ -71,7 +71,7 @@ class VocabularyRow:
     """A model in one shape: the best of its plans by their searched schedules.
 
     Attributes:
-        shape: Of the placement.
+        shape: Name of the placement's shape.
         plan: ``best``, or ``same_stages``: a V-shape with the numbers of the best M- or NN-shape.
         num_stages: Of the plan.
         gpus_per_stage: Of each.
@@ -101,8 +101,8 @@ class Proposal(NamedTuple):
     """A plan in a shape.
 
     Attributes:
-        plan: What runs where.
-        shape: Of the placement.
+        plan: Stages, GPUs and layers.
+        shape: Name of the placement's shape.
         placement: Its blocks, with the memory of each device.
     """
 
@@ -193,7 +193,7 @@ class VocabularyPlans:
     """The plans of one model on one cluster, in both shapes.
 
     Attributes:
-        costs: Of the model's layers.
+        costs: Costs of the model's layers.
         cluster: The GPUs, all of which are used.
         batch: Samples of an iteration.
         shape: That has the vocabulary on all GPUs.

@@ -59,7 +59,7 @@ class Planned:
     """A plan as a placement.
 
     Attributes:
-        plan: What runs where.
+        plan: Stages, GPUs and layers.
         placement: Its blocks, with their transfers.
     """
 

@@ -128,7 +128,7 @@ class RatedPlan(NamedTuple):
     """A plan, and what its iteration is taken to be.
 
     Attributes:
-        plan: What runs where.
+        plan: Stages, GPUs and layers.
         time_ms: Of an iteration, by the formula of the search.
         stages: Of each stage.
     """

@@ -147,7 +147,7 @@ def _needs(placement: Placement, oracle: Oracle) -> Iterator[str]:
         for device in range(len(memory))
     ]
 
-    def least_more(high: int, devices: Sequence[int]) -> int | None:
+    def min_more(high: int, devices: Sequence[int]) -> int | None:
         """Return how much more memory, at most `high`, on devices marked 1 lets one micro-batch fit."""
         low = 0
 
@@ -164,10 +164,10 @@ def _needs(placement: Placement, oracle: Oracle) -> Iterator[str]:
         return high
 
     for device, capacity in enumerate(memory):
-        more = least_more(needed[device], [int(other == device) for other in range(len(memory))])
+        more = min_more(needed[device], [int(other == device) for other in range(len(memory))])
         if more is not None:
             instead = f"{capacity + more} instead of {capacity}"
             yield f"it would with {instead} on device {device}; raise search.memory"
             return
-    more = least_more(max(needed), [1] * len(memory))
+    more = min_more(max(needed), [1] * len(memory))
     yield (f"it would with {more} more on each device; " if more else "") + "raise search.memory"

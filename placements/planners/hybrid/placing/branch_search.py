@@ -115,7 +115,7 @@ def branched_placement(
     """Return the blocks of a plan: each branch a chain on its devices, then one piece on all of them.
 
     Args:
-        plan: What runs where.
+        plan: Stages, GPUs and layers.
         costs: Of the whole model.
         capacity_gib: What each GPU has for states and activations.
         tick_ms: Length of a tick; see `placements.models.rates.tick_for`.

@@ -42,7 +42,7 @@ def planned_placement(
     """Return a device for each stage of a plan; see `placements.models.piece_placement`.
 
     Args:
-        plan: What runs where.
+        plan: Stages, GPUs and layers.
         costs: Of its layers.
         capacities_gib: What each GPU of a stage has for states and activations, by stage; None for all memory
             of the GPUs.
@@ -59,7 +59,7 @@ def plan_pieces(plan: Plan, costs: LayerCosts) -> list[PieceCost]:
     """Return what the pieces of a plan's stages cost, each stage a device.
 
     Args:
-        plan: What runs where.
+        plan: Stages, GPUs and layers.
         costs: Of its layers.
 
     Raises:

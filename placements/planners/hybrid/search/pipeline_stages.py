@@ -85,7 +85,7 @@ class Problem:
     """Costs, layers and options that all pipelines of a search have in common.
 
     Attributes:
-        costs: Of the model's layers.
+        costs: Costs of the model's layers.
         kinds: Of these layers.
         global_batch_size: Samples of an iteration.
         options: What is allowed.

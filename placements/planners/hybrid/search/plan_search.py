@@ -59,7 +59,7 @@ def search_plans(
     GPUs in each (a divisor or a multiple of a node's) and of micro-batches.
 
     Args:
-        costs: Of the model's layers.
+        costs: Costs of the model's layers.
         cluster: The GPUs.
         global_batch_size: Samples of an iteration.
         options: What is allowed.

@@ -27,7 +27,7 @@ def rules_of_thumb(
     Optimizer states are sharded (ZeRO-1) where the options allow it.
 
     Args:
-        costs: Of the model's layers.
+        costs: Costs of the model's layers.
         cluster: All of its GPUs are used.
         global_batch_size: Samples of an iteration.
         options: What is held, what may be recomputed, and which numbers may be tried.
