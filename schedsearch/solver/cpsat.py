@@ -6,6 +6,7 @@ is none, where Z3 takes long; Z3 is the quicker where memory is not shared in tu
 
 from __future__ import annotations
 
+import logging
 import math
 from threading import Event
 
@@ -16,6 +17,8 @@ from schedsearch.repetend import Repetend
 from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.interrupts import interruptible
 from schedsearch.solver.query import Answer, Query, Spend, has_room, repetend_of, uncounted, write_query
+
+log = logging.getLogger(__name__)
 
 _WORK = 0.18
 """CP-SAT's deterministic time for a unit of work: it counted 0.11 to 0.26 a second, as in `smt._WORK`."""
@@ -78,7 +81,7 @@ def solve(
         KeyboardInterrupt: There was a Ctrl-C.
     """
     solver.parameters.catch_sigint_signal = False
-    status = interruptible(lambda: solver.solve(model), solver.stop_search, unwanted)
+    status = interruptible(lambda: _solved(solver, model), solver.stop_search, unwanted)
     spend(
         solver.response_proto.deterministic_time * work_of_time
         + len(model.proto.constraints) * _WORK_OF_CONSTRAINT
@@ -86,6 +89,19 @@ def solve(
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return Answer.YES
     return Answer.NO if status == cp_model.INFEASIBLE else Answer.UNKNOWN
+
+
+def _solved(solver: cp_model.CpSolver, model: CpSatModel) -> cp_model.CpSolverStatus:
+    """Return the solver's status; without its hints where it fails on them.
+
+    OR-Tools 9.15 may end with an error inside, where its presolve cannot keep a hint (OR-Tools, issue 5288).
+    """
+    try:
+        return solver.solve(model)
+    except IndexError:
+        log.warning("CP-SAT failed on its hints, it is asked again without them")
+        model.clear_hints()
+        return solver.solve(model)
 
 
 def is_optimal(solver: cp_model.CpSolver) -> bool:

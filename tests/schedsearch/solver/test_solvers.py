@@ -10,6 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from interrupting import interrupted
 from oracles import least_period
+from ortools.sat.python import cp_model
 from strategies import placements as random_placements
 
 from placements import Placement
@@ -18,6 +19,7 @@ from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.certificate.certificate import certificate_of
 from schedsearch.certificate.check import check
 from schedsearch.metrics import peak_memory
+from schedsearch.model.cpsat_model import CpSatModel
 from schedsearch.modulo.result import Status
 from schedsearch.modulo.search import search
 from schedsearch.solver import cpsat, smt
@@ -154,3 +156,25 @@ def test_ctrl_c_after_the_last_question_is_not_lost() -> None:
             signal.raise_signal(signal.SIGINT)
         assert inner.interrupted
     assert ending.interrupted
+
+
+def test_a_solver_that_fails_on_its_hints_is_asked_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As OR-Tools 9.15 does, rarely, with an error inside its presolve."""
+    asked: list[int] = []
+    solve = cp_model.CpSolver.solve
+
+    def fail_on_hints(solver: cp_model.CpSolver, model: cp_model.CpModel) -> cp_model.CpSolverStatus:
+        asked.append(len(model.proto.solution_hint.vars))
+        if asked[-1]:
+            raise IndexError("absl::btree_map::at")
+        return solve(solver, model)
+
+    monkeypatch.setattr(cp_model.CpSolver, "solve", fail_on_hints)
+    model = CpSatModel()
+    number = model.new_int_var(0, 9, "number")
+    model.add_hint(number, 3)
+    model.maximize(number)
+    solver = cp_model.CpSolver()
+    assert cpsat.solve(solver, model) is Answer.YES
+    assert asked == [1, 0]
+    assert solver.value(number) == 9
