@@ -135,8 +135,7 @@ class EnergyOptions:
     method: str
     curve: str
     unit_ms: float
-    polish: str | None
-    polish_time_limit_s: float
+    work_limit: float
     baselines: list[Any]
     orders: int
     orders_time_limit_s: float

@@ -15,7 +15,6 @@ from experiments.steps.schedule_selection import selection_to_dict
 from placements.files import write_json, write_text
 from schedsearch.energy import Frontier, changes_per_iteration, num_clock_changes
 from schedsearch.energy.interchange import frequencies_csv, frontier_csv, relaxed_csv, zeus_files
-from schedsearch.energy.polishing import Polished
 from schedsearch.schedule import Instance, Schedule
 
 log = logging.getLogger(__name__)
@@ -28,13 +27,12 @@ def save_frontier(
     options: EnergyOptions,
     found: SearchStepResult,
     tuned: EnergyResult,
-    polished: Polished | None,
     directory: Path,
 ) -> None:
     """Write the profile, the frontier with its plans and baselines, and say what was found."""
     frontier, schedule = tuned.frontier, found.schedule
     tuned.profile.to_csv(directory / "profile.csv")
-    data = {**frontier_to_dict(found, frontier), **made_by(options, polished), **found.costs.to_dict()}
+    data = {**frontier_to_dict(found, frontier), **made_by(options), **found.costs.to_dict()}
     write_json(directory / "frontier.json", data)
     write_json(directory / "plan.json", plan_to_dict(schedule, tuned))
     write_text(directory / "frontier.csv", frontier_csv(schedule, frontier))

@@ -27,10 +27,8 @@ from experiments.steps.constrained_plans import (
 from experiments.steps.energy_baselines import check_baselines, describe_baselines
 from experiments.steps.energy_methods import (
     check_methods,
-    check_polish_on,
     describe_method,
     make_frontier,
-    polish,
 )
 from experiments.steps.frontier_files import save_frontier
 from experiments.steps.placement_building import build_placement
@@ -43,7 +41,6 @@ from placements import Placement, Profile
 from schedsearch.energy import EnergyError, simulate
 from schedsearch.energy.baselines import compute_baselines
 from schedsearch.energy.interchange import zeus_stages
-from schedsearch.energy.polishing import Polished
 from schedsearch.modulo.progress import StepBar
 
 log = logging.getLogger(__name__)
@@ -94,10 +91,9 @@ def check_energy_on(options: FrontierCommandOptions, placement: Placement, profi
     """Reject before the search what cannot be on this placement.
 
     Raises:
-        OptionError: It has no such form or plans, or too many blocks to polish.
+        OptionError: It has no such form or plans.
     """
     check_constrained_plans_on(options, placement, profile)
-    check_polish_on(options, placement)
     if options.energy.export == "zeus":
         try:
             zeus_stages(placement)
@@ -123,7 +119,7 @@ def search_and_tune(
     """
     found = search_and_save(options, placement, profile, directory)
     found = select_schedule(options, found, directory)
-    tuned, polished = _tuned(options, found)
+    tuned = _tuned(options, found)
     constrained = constrain_plans(options, found, tuned.profile, tuned.frontier, tuned.deadline_ms)
     tuned = replace(
         tuned,
@@ -131,7 +127,7 @@ def search_and_tune(
         periodic=constrained.periodic_to_run,
         switched=constrained.switched.plan if constrained.switched else None,
     )
-    save_frontier(options.energy, found, tuned, polished, directory)
+    save_frontier(options.energy, found, tuned, directory)
     save_constrained_plans(tuned, constrained, directory)
     if for_run and tuned.costs.placeholder:
         tables = [
@@ -143,12 +139,12 @@ def search_and_tune(
         log.info("%s", line)
     draw_pictures(found, tuned, directory)
     log.info("frontier in %s", directory / "frontier.json")
-    if polished is not None and polished.interrupted:
+    if tuned.frontier.interrupted:
         raise Interrupted(f"interrupted; the best plans found so far are in {directory / 'frontier.json'}")
     return found, tuned
 
 
-def _tuned(options: FrontierCommandOptions, found: SearchStepResult) -> tuple[EnergyResult, Polished | None]:
+def _tuned(options: FrontierCommandOptions, found: SearchStepResult) -> EnergyResult:
     """Return the frontier of a schedule, with the plan for the deadline and the baselines."""
     energy, schedule = options.energy, found.schedule
     profile = complete_profile(options, found.placement, found.profile)
@@ -161,12 +157,10 @@ def _tuned(options: FrontierCommandOptions, found: SearchStepResult) -> tuple[En
             baselines = compute_baselines(
                 energy.baselines, schedule, profile, energy.unit_ms, bar, frontier.relaxed
             )
-            polished = polish(energy, schedule, profile, frontier, deadline_ms, bar)
         except EnergyError as error:
             raise OptionError(f"energy.{error}") from None
-    frontier = frontier if polished is None else polished.frontier
     plan = frontier.at(deadline_ms)
-    tuned = EnergyResult(
+    return EnergyResult(
         profile,
         found.costs,
         frontier,
@@ -174,6 +168,5 @@ def _tuned(options: FrontierCommandOptions, found: SearchStepResult) -> tuple[En
         plan,
         simulate(schedule, profile, plan.clock_mhz),
         baselines,
-        method=describe_method(energy, polished),
+        method=describe_method(energy, frontier),
     )
-    return tuned, polished

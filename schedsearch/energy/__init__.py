@@ -1,17 +1,17 @@
 """How fast each block runs: the time-energy frontier of any schedule, and the plan for any deadline."""
 
 from schedsearch.energy.cost import CostCurve, cost_curve
-from schedsearch.energy.exact import ExactPlan, ExactStatus, exact_plan
 from schedsearch.energy.folding import PeriodicSchedule, has_order_of, repetend_of
-from schedsearch.energy.frontier import FrequencyPlan, Frontier
+from schedsearch.energy.frontier import FrequencyPlan, Frontier, OnProgress
 from schedsearch.energy.graph import EnergyError, InstanceGraph, instance_graph
+from schedsearch.energy.improving import ExactPlan, ExactStatus, exact_plan
 from schedsearch.energy.interchange import frequencies_csv, frontier_csv, zeus_files, zeus_stages
 from schedsearch.energy.ordering import Chosen, Judged, best_order
 from schedsearch.energy.periodic import PeriodicPlan, periodic_plan
-from schedsearch.energy.planning import OnProgress, compute_frontier
+from schedsearch.energy.planning import compute_frontier
 from schedsearch.energy.policy import Interval, Job, Policy, Stay, least_cost_policy, read_signal, until
-from schedsearch.energy.polishing import Polished, polished
 from schedsearch.energy.power_cap import CappedPlan, PowerCap, capped_plan, device_power_w
+from schedsearch.energy.problem import ClockProblem
 from schedsearch.energy.relaxation import Breakpoint, breakpoints
 from schedsearch.energy.simulation import Simulation, all_maximum_clocks, simulate
 from schedsearch.energy.switching import (
@@ -29,6 +29,7 @@ __all__ = [
     "Breakpoint",
     "CappedPlan",
     "Chosen",
+    "ClockProblem",
     "CostCurve",
     "EnergyError",
     "ExactPlan",
@@ -43,7 +44,6 @@ __all__ = [
     "PeriodicPlan",
     "PeriodicSchedule",
     "Policy",
-    "Polished",
     "PowerCap",
     "Simulation",
     "Stay",
@@ -66,7 +66,6 @@ __all__ = [
     "least_cost_policy",
     "num_clock_changes",
     "periodic_plan",
-    "polished",
     "read_signal",
     "repetend_of",
     "simulate",

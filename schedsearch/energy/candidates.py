@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from schedsearch.energy.bound import LowerBound
 from schedsearch.energy.cost import lower_hull
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan
-from schedsearch.energy.graph import Floats, InstanceGraph, Ints
-from schedsearch.energy.rounding import OptionTable
-from schedsearch.energy.waiting import Waiting, best_after, best_until, undominated
+from schedsearch.energy.graph import Floats, Ints
+from schedsearch.energy.problem import ClockProblem
+from schedsearch.energy.rounding import Generated
+from schedsearch.energy.waiting import best_after, best_until, undominated
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +23,7 @@ class Envelope:
 
     Attributes:
         time_ms: Of each plan, ascending; shape ``(plans,)``.
-        choice: Columns of the table of options; shape ``(instances, plans)``.
+        choice: Modes; shape ``(instances, plans)``.
     """
 
     time_ms: Floats
@@ -30,40 +31,59 @@ class Envelope:
 
 
 @dataclass(frozen=True, eq=False)
-class Candidates:
-    """Every plan that was made for a schedule, with the time and effective energy that its simulation gives.
+class _Group:
+    """Plans that one generator made.
 
     Attributes:
-        graph: Who waits for whom.
-        table: Options of the graph's instances.
-        waiting: Of the schedule, where the blocking power depends on the clock.
-        found: Time, effective energy, what is drawn above the least after the end, and choices of groups of
-            plans.
+        made_by: Name of the generator.
+        time_ms: Of each plan; shape ``(plans,)``.
+        energy_mj: Effective energy until then.
+        after_w: What is drawn above the least blocking power after the end.
+        choice: Modes; shape ``(instances, plans)``.
     """
 
-    graph: InstanceGraph
-    table: OptionTable
-    waiting: Waiting | None = None
-    found: list[tuple[Floats, Floats, Floats, NDArray[np.int16]]] = field(default_factory=list)
+    made_by: str
+    time_ms: Floats
+    energy_mj: Floats
+    after_w: Floats
+    choice: NDArray[np.int16]
 
-    def add(self, choice: Ints) -> None:
-        """Simulate plans and keep them; shape ``(instances, plans)``."""
-        time_ms, energy = self.table.times(choice), self.table.energy(choice)
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Every plan that was made for a problem, with the time and effective energy that its simulation gives.
+
+    Attributes:
+        problem: Whose modes are chosen.
+        without: Names of generators whose plans are left out.
+        groups: The plans.
+    """
+
+    problem: ClockProblem
+    without: Collection[str] = ()
+    groups: list[_Group] = field(default_factory=list)
+
+    def add(self, made_by: str, choice: Ints) -> None:
+        """Simulate plans and keep them, unless their generator is left out; shape ``(instances, plans)``."""
+        if made_by in self.without:
+            return
+        table, graph, waiting = self.problem.table, self.problem.graph, self.problem.waiting
+        time_ms, energy = table.times(choice), table.energy(choice)
         after_w = np.zeros(len(energy))
-        if self.waiting is None:
-            time = self.graph.makespan(time_ms)
+        if waiting is None:
+            time = graph.makespan(time_ms)
         else:
-            start = self.graph.earliest_start(time_ms)
+            start = graph.earliest_start(time_ms)
             time = (start + time_ms).max(axis=0)
-            above_w = self.waiting.of_clocks(self.table.clock_mhz)[self.table.row[:, None], choice]
-            above_mj, after_w = self.waiting.of_all(start, time_ms, above_w)
+            above_w = waiting.of_clocks(table.clock_mhz)[table.row[:, None], choice]
+            above_mj, after_w = waiting.of_all(start, time_ms, above_w)
             energy = energy + above_mj
-        self.found.append((time, energy, after_w, choice.astype(np.int16)))
+        self.groups.append(_Group(made_by, time, energy, after_w, choice.astype(np.int16)))
 
-    def add_all(self, choices: Iterable[Ints]) -> None:
+    def add_all(self, generated: Generated) -> None:
         """Simulate and keep groups of plans."""
-        for choice in choices:
-            self.add(choice)
+        for made_by, choice in generated:
+            self.add(made_by, choice)
 
     def best(self, deadlines: Floats | None, bound: LowerBound) -> tuple[FrequencyPlan, ...]:
         """Return the plans that are best for some deadline, of those given or of any.
@@ -73,33 +93,57 @@ class Candidates:
         depends on the clock, by time, and with them are those that are best for deadlines after all of them.
         """
         time, energy, after_w, choice = self._all()
-        order = undominated(time, energy, after_w)
-        if deadlines is not None and self.waiting is None:
-            kept = np.searchsorted(time[order], deadlines * (1 + TIME_TOLERANCE), side="right") - 1
-            order = order[np.unique(kept)]
-        elif deadlines is not None:
-            these = time[order], energy[order], after_w[order]
-            until = best_until(deadlines * (1 + TIME_TOLERANCE), *these)
-            later = best_after(max(float(deadlines[-1]), float(these[0][-1])), *these)
-            order = order[np.unique(np.concatenate([until, later]))]
-        clocks = clocks_by_block(self.graph, self.table.clock_mhz[self.table.row[:, None], choice[:, order]])
+        order = self._best(deadlines)
+        is_even = self.problem.waiting is None
+        made_by = [group.made_by for group in self.groups for _ in group.time_ms]
         return tuple(
             FrequencyPlan(
                 clock_mhz,
                 float(time[i]),
                 float(energy[i]) + bound.waiting_w * float(time[i]),
                 bound.at(float(time[i])),
-                None if self.waiting is None else bound.waiting_w + float(after_w[i]),
+                None if is_even else bound.waiting_w + float(after_w[i]),
+                made_by[i],
             )
-            for i, clock_mhz in zip(order.tolist(), clocks, strict=True)
+            for i, clock_mhz in zip(
+                order.tolist(), self.problem.clocks(choice[:, order].astype(np.int64)), strict=True
+            )
         )
 
-    def best_choice(self, deadline_ms: float) -> Ints:
-        """Return the plan of least energy that keeps a deadline that some plan keeps; ``(instances,)``."""
+    def times_of_best(self, deadlines: Floats) -> Floats:
+        """Return the times of the plans that are best for some of the deadlines."""
+        time, _, _, _ = self._all()
+        return time[self._best(deadlines)]
+
+    def _best(self, deadlines: Floats | None) -> Ints:
+        """Return the numbers of the plans of `best`, in its order."""
+        time, energy, after_w, _ = self._all()
+        order = undominated(time, energy, after_w)
+        if deadlines is None:
+            return order
+        if self.problem.waiting is None:
+            kept = np.searchsorted(time[order], deadlines * (1 + TIME_TOLERANCE), side="right") - 1
+            return order[np.unique(kept)]
+        these = time[order], energy[order], after_w[order]
+        until = best_until(deadlines * (1 + TIME_TOLERANCE), *these)
+        later = best_after(max(float(deadlines[-1]), float(these[0][-1])), *these)
+        found: Ints = order[np.unique(np.concatenate([until, later]))]
+        return found
+
+    def best_for(self, deadline_ms: float) -> tuple[Ints, float]:
+        """Return the plan of least energy that keeps a deadline, and its effective energy until then.
+
+        Args:
+            deadline_ms: That some plan keeps.
+
+        Returns:
+            Modes, shape ``(instances,)``, and mJ.
+        """
         time, energy, after_w, choice = self._all()
         until = energy + after_w * np.maximum(deadline_ms - time, 0.0)
-        best = np.where(time <= deadline_ms * (1 + TIME_TOLERANCE), until, np.inf).argmin()
-        return choice[:, best].astype(np.int64)
+        until = np.where(time <= deadline_ms * (1 + TIME_TOLERANCE), until, np.inf)
+        best = int(until.argmin())
+        return choice[:, best].astype(np.int64), float(until[best])
 
     def envelope(self) -> Envelope:
         """Return the plans on the lower convex hull of time and effective energy."""
@@ -109,19 +153,9 @@ class Candidates:
         return Envelope(time[kept], choice[:, kept].astype(np.int64))
 
     def _all(self) -> tuple[Floats, Floats, Floats, NDArray[np.int16]]:
-        time, energy, after_w = (np.concatenate([group[i] for group in self.found]) for i in range(3))
-        return time, energy, after_w, np.concatenate([group[3] for group in self.found], axis=1)
-
-
-def clocks_by_block(graph: InstanceGraph, clock_mhz: Ints) -> list[dict[str, tuple[int, ...]]]:
-    """Return for each plan the clocks of each block, by micro-batch.
-
-    Args:
-        graph: Whose instances the clocks are of.
-        clock_mhz: Shape ``(instances, plans)``.
-    """
-    members: dict[str, list[tuple[int, int]]] = {}
-    for i, (name, n) in enumerate(graph.instances):
-        members.setdefault(name, []).append((n, i))
-    rows = {name: clock_mhz[[i for _, i in sorted(pairs)]].T.tolist() for name, pairs in members.items()}
-    return [{name: tuple(rows[name][plan]) for name in rows} for plan in range(clock_mhz.shape[1])]
+        return (
+            np.concatenate([group.time_ms for group in self.groups]),
+            np.concatenate([group.energy_mj for group in self.groups]),
+            np.concatenate([group.after_w for group in self.groups]),
+            np.concatenate([group.choice for group in self.groups], axis=1),
+        )

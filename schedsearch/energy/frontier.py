@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import sys
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -40,6 +40,9 @@ SCHEMA_VERSION = 1
 
 _AGAIN = "compute the frontier again"
 
+OnProgress = Callable[[str, int, int], None]
+"""Called with what is done (such as "rounding"), how much of it is done, and how much there is."""
+
 TIME_TOLERANCE = 1e-9
 """Share by which a plan may be later than the deadline it was made for; rounding errors only."""
 
@@ -55,6 +58,7 @@ class FrequencyPlan:
         lower_bound_mj: No plan of this time, at any clocks, uses less; from the relaxed problem.
         waiting_w: Power of all devices after the end, next to a straggler, at the clocks of their last
             blocks; None where the blocking power does not depend on the clock.
+        made_by: Which generator found it, of `schedsearch.energy.planning.GENERATORS`; empty for others.
     """
 
     clock_mhz: Mapping[str, tuple[int, ...]]
@@ -62,6 +66,7 @@ class FrequencyPlan:
     energy_mj: float
     lower_bound_mj: float
     waiting_w: float | None = None
+    made_by: str = field(default="", compare=False)
 
     @property
     def gap(self) -> float:
@@ -84,7 +89,7 @@ class Frontier(FileResult):
             else empty.
         relaxed: The whole continuous frontier of blocks that could take any time, by its breakpoints; None
             where it was not computed, or the frontier was read from a file.
-        notes: What was left out for the size of the problem, and what is weaker for it; a line each.
+        interrupted: Whether Ctrl-C ended its improvement; the plans are then the best so far.
     """
 
     plans: tuple[FrequencyPlan, ...]
@@ -94,7 +99,7 @@ class Frontier(FileResult):
     num_gpus: int | None = None
     blocking_power_by_clock: tuple[tuple[int, float], ...] = ()
     relaxed: LowerBound | None = field(default=None, compare=False)
-    notes: tuple[str, ...] = ()
+    interrupted: bool = field(default=False, compare=False)
 
     @classmethod
     def of(
@@ -104,7 +109,7 @@ class Frontier(FileResult):
         placement: Placement,
         profile: Profile,
         relaxed: LowerBound | None = None,
-        notes: tuple[str, ...] = (),
+        interrupted: bool = False,
     ) -> Frontier:
         """Return the frontier of some plans of a placement."""
         power = profile.blocking_power_w
@@ -116,7 +121,7 @@ class Frontier(FileResult):
             sum(placement.gpus) if placement.num_gpus else None,
             power if isinstance(power, tuple) and profile.waits_by_clock else (),
             relaxed,
-            notes,
+            interrupted,
         )
 
     @property
@@ -218,7 +223,6 @@ class Frontier(FileResult):
             **({"blocking_power_by_clock": curve} if curve else {}),
             "num_devices": self.num_devices,
             **({} if self.num_gpus is None else {"num_gpus": self.num_gpus}),
-            **({"notes": list(self.notes)} if self.notes else {}),
             "all_maximum": {key: maximum[key] for key in _OF_ALL_MAXIMUM if key in maximum},
             "plans": [_plan_to_dict(plan) for plan in self.without_straggler],
             "straggler_plans": [_plan_to_dict(plan) for plan in self.plans if id(plan) not in alone],
@@ -251,7 +255,6 @@ class Frontier(FileResult):
             num_devices=_read_count(top.get("num_devices")),
             num_gpus=_read_count(top.get("num_gpus")),
             blocking_power_by_clock=_read_curve(top.get("blocking_power_by_clock", {})),
-            notes=tuple(note.text("a line", _AGAIN) for note in top.get("notes", []).items(remedy=_AGAIN)),
         )
 
     @classmethod
@@ -272,6 +275,7 @@ def _plan_to_dict(plan: FrequencyPlan) -> dict[str, Any]:
         "energy_mj": plan.energy_mj,
         "lower_bound_mj": plan.lower_bound_mj,
         **({} if plan.waiting_w is None else {"waiting_w": plan.waiting_w}),
+        **({"made_by": plan.made_by} if plan.made_by else {}),
         "clock_mhz": {block: list(clocks) for block, clocks in plan.clock_mhz.items()},
     }
 
@@ -284,6 +288,7 @@ def _read_plan(field: Field) -> FrequencyPlan:
         energy_mj=_finite(field["energy_mj"]),
         lower_bound_mj=_finite(field.get("lower_bound_mj", 0.0)),
         waiting_w=_read_waiting_w(field),
+        made_by="" if field.get("made_by").value is None else field["made_by"].text("a name", _AGAIN),
     )
 
 

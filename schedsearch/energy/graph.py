@@ -20,6 +20,10 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
+Waits = list[list[tuple[int, float]]]
+"""For each instance others, each with the least time between the two in milliseconds."""
+
+
 class EnergyError(ValueError):
     """An energy question cannot be answered; the message names the field, the value and the remedy."""
 
@@ -66,20 +70,24 @@ class InstanceGraph:
         return tail.astype(np.int64), head.astype(np.int64), delay_ms
 
     @cached_property
+    def neighbors(self) -> tuple[Waits, Waits]:
+        """For each instance those that it waits for, and those that wait for it, with the time between."""
+        before: Waits = [[] for _ in self.instances]
+        after: Waits = [[] for _ in self.instances]
+        for source, target, delay in self.edges:
+            before[target].append((source, delay))
+            after[source].append((target, delay))
+        return before, after
+
+    @cached_property
     def forward_levels(self) -> tuple[Level, ...]:
         """Group the instances so that each waits only for members of earlier levels."""
-        waits_for: list[list[tuple[int, float]]] = [[] for _ in self.instances]
-        for source, target, delay in self.edges:
-            waits_for[target].append((source, delay))
-        return tuple(_levels(waits_for, range(self.size)))
+        return tuple(_levels(self.neighbors[0], range(self.size)))
 
     @cached_property
     def backward_levels(self) -> tuple[Level, ...]:
         """Group the instances so that only members of earlier levels wait for each."""
-        followers: list[list[tuple[int, float]]] = [[] for _ in self.instances]
-        for source, target, delay in self.edges:
-            followers[source].append((target, delay))
-        return tuple(_levels(followers, range(self.size - 1, -1, -1)))
+        return tuple(_levels(self.neighbors[1], range(self.size - 1, -1, -1)))
 
     def earliest_start(self, time_ms: Floats) -> Floats:
         """Return when each instance starts if all start as soon as they can.
@@ -194,7 +202,7 @@ def _topological(instances: list[Instance], delays: dict[tuple[Instance, Instanc
     return order
 
 
-def _levels(neighbors: list[list[tuple[int, float]]], order: range) -> Iterator[Level]:
+def _levels(neighbors: Waits, order: range) -> Iterator[Level]:
     depth = [0] * len(neighbors)
     for i in order:
         depth[i] = 1 + max((depth[j] for j, _ in neighbors[i]), default=-1)

@@ -15,17 +15,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from placements import Profile
-from schedsearch.energy.cost import cost_curves
-from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan
-from schedsearch.energy.graph import EnergyError, InstanceGraph, instance_graph
+from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, OnProgress
+from schedsearch.energy.graph import EnergyError
 from schedsearch.energy.highs import SolverError
-from schedsearch.energy.planning import OnProgress, compute_frontier
+from schedsearch.energy.planning import compute_frontier
+from schedsearch.energy.problem import ClockProblem
 from schedsearch.energy.simulation import simulate, simulated_plan
-from schedsearch.energy.timing_program import Timing, free_timing, least_energy, least_possible_mj
-from schedsearch.energy.waiting import waiting_w
+from schedsearch.energy.timing_program import free_timing, least_energy
 from schedsearch.schedule import DeadlockError, Instance, Schedule, as_soon_as_possible
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.validate import InvalidScheduleError, validate
@@ -35,6 +32,9 @@ TOLERANCE = 1e-7
 
 _NO_PRICE = 1e-6
 """Share of the greatest price of an edge below which a price is a rounding error."""
+
+PLAN_WORK = 0.25
+"""Units of work to improve the plan of a schedule with."""
 
 _STARTS = 3
 """Schedules of the least bounds from which neighbors are swapped."""
@@ -118,24 +118,19 @@ def relaxed(schedule: Schedule, profile: Profile, deadline_ms: float) -> Relaxed
     Raises:
         SolverError: The solver failed, or says of a deadline that the fastest clocks keep that it cannot be.
     """
-    graph, timing = _timing(schedule, profile)
+    problem = ClockProblem(schedule, profile)
+    graph, timing = problem.graph, free_timing(problem.graph, problem.curves)
     until_ms = deadline_ms * (1 + TIME_TOLERANCE)
     found = least_energy(timing, until_ms)
     if found is None:
-        fastest_ms = np.array([[curve.time_ms[0]] for curve in timing.curves])
-        if graph.makespan(fastest_ms)[0] <= until_ms:
+        if problem.span_ms[0] <= until_ms:
             raise SolverError(
                 f"deadline_ms: {deadline_ms:.12g} is too near the shortest iteration to be judged"
             )
         return None
-    waiting_mj = waiting_w(schedule.placement, profile) * deadline_ms
+    waiting_mj = problem.waiting_w * deadline_ms
     pairs = ((graph.instances[tail], graph.instances[head]) for tail, head, _ in graph.edges)
     return Relaxed(found.energy_mj + waiting_mj, dict(zip(pairs, found.edge_price.tolist(), strict=True)))
-
-
-def _timing(schedule: Schedule, profile: Profile) -> tuple[InstanceGraph, Timing]:
-    graph, curves = instance_graph(schedule), cost_curves(schedule.placement, profile)
-    return graph, free_timing(graph, [curves[name] for name, _ in graph.instances])
 
 
 def _lower_bound_mj(schedule: Schedule, profile: Profile, deadline_ms: float) -> float:
@@ -143,8 +138,9 @@ def _lower_bound_mj(schedule: Schedule, profile: Profile, deadline_ms: float) ->
     try:
         found = relaxed(schedule, profile, deadline_ms)
     except SolverError:
-        _, timing = _timing(schedule, profile)
-        return least_possible_mj(timing) + waiting_w(schedule.placement, profile) * deadline_ms
+        problem = ClockProblem(schedule, profile)
+        least_mj = float(problem.table.energy(problem.table.last[:, None])[0])
+        return least_mj + problem.waiting_w * deadline_ms
     return math.inf if found is None else found.energy_mj
 
 
@@ -291,7 +287,7 @@ class _Choice:
 
 def _planned(each: Judged, profile: Profile, deadline_ms: float) -> Judged:
     """Return a judged schedule with the best plan for the deadline, simulated anew."""
-    frontier = compute_frontier(each.schedule, profile, 1, deadline_ms)
+    frontier = compute_frontier(each.schedule, profile, 1, deadline_ms, work_limit=PLAN_WORK)
     plan = frontier.at(deadline_ms)
     again = simulate(each.schedule, profile, plan.clock_mhz)
     energy_mj = frontier.energy_next_to(simulated_plan(plan.clock_mhz, again), deadline_ms)

@@ -1,36 +1,31 @@
-"""The way from a schedule and a profile to a frontier: relax, round, simulate, keep the best."""
+"""The way from a schedule and a profile to a frontier: relax, round, join, improve; the best plans stay."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from placements import Profile
-from schedsearch.energy.bound import LowerBound, lower_bound
+from schedsearch.energy.bound import LowerBound
 from schedsearch.energy.candidates import Candidates
-from schedsearch.energy.cost import cost_curves
-from schedsearch.energy.diving import Dive
 from schedsearch.energy.exponential import planning_curves
-from schedsearch.energy.frontier import TIME_TOLERANCE, Frontier
-from schedsearch.energy.graph import EnergyError, Floats, InstanceGraph, Ints, device_orders, instance_graph
+from schedsearch.energy.fixing import fixed
+from schedsearch.energy.frontier import TIME_TOLERANCE, Frontier, OnProgress
+from schedsearch.energy.graph import EnergyError, Floats, Ints
+from schedsearch.energy.improving import Improvement
+from schedsearch.energy.neighbourhood import MOST_INSTANCES
+from schedsearch.energy.problem import ClockProblem
 from schedsearch.energy.relaxation import Breakpoint, breakpoints
-from schedsearch.energy.rounding import OptionTable, option_table, rounded
-from schedsearch.energy.simulation import all_maximum_clocks, simulate, simulated_plan
+from schedsearch.energy.rounding import rounded
+from schedsearch.energy.simulation import all_maximum_clocks
 from schedsearch.energy.splicing import spliced
-from schedsearch.energy.waiting import Waiting, waiting_w
 from schedsearch.schedule import Schedule
 
-OnProgress = Callable[[str, int, int], None]
-"""Called with what is done (such as "rounding"), how much of it is done, and how much there is."""
-
-MOST_DIVED = 2000
-"""Instances above which no plan is made device by device: its programs would take too long."""
-
-MOST_ASKED = 8
-"""Deadlines that were asked for, above which their plans are not made device by device."""
+GENERATORS = ("fastest", "floor", "forward", "backward", "fixed", "spliced", "neighbourhoods", "exact")
+"""What makes plans, by name; see `FrequencyPlan.made_by`."""
 
 _DEADLINES_AT_ONCE = 512
 """Deadlines rounded in one go; bounds the memory and the time between two calls of `OnProgress`."""
@@ -42,6 +37,8 @@ def compute_frontier(
     num_plans: int = 200,
     deadline_ms: float | Sequence[float] | None = None,
     *,
+    work_limit: float = 0.0,
+    without: Collection[str] = (),
     on_progress: OnProgress | None = None,
     curve: str = "hull",
 ) -> Frontier:
@@ -49,28 +46,31 @@ def compute_frontier(
 
     Deadlines are spaced evenly from T_min, the shortest iteration, to T*, where every block runs at its
     least effective energy. For each, the exact relaxed plan is rounded in several ways, and the best plans so
-    far around it are joined; the shortest is also planned device by device. Every result is simulated, and
-    the best one that keeps the deadline stays. One more deadline is the time of all clocks at maximum. What
-    is left out for the number of instances or of deadlines is said in `Frontier.notes`.
+    far around it are joined. Then the plans furthest above their bounds are improved, as far as the work
+    goes. Every result is simulated, and the best one that keeps the deadline stays. One more deadline is the
+    time of all clocks at maximum.
 
     With Perseus's exponential for a curve (Perseus, Sec. 4.1) the relaxed plans are made for the fitted
-    energies; what is rounded, simulated and bounded are the options themselves, as with the hull. Where the
-    fit misses the options, time has another price than planned, and the wrong blocks are slowed down: that
+    energies; what is rounded, simulated and bounded are the modes themselves, as with the hull. Where the
+    fit misses the modes, time has another price than planned, and the wrong blocks are slowed down: that
     costs energy, which `FrequencyPlan.gap` shows, but no deadline and no bound.
 
     Args:
         schedule: Any schedule that passes `schedsearch.validate.validate`; only its orders are used.
         profile: Cost of each of its blocks at each clock.
         num_plans: Number of evenly spaced deadlines; some may end in the same plan.
-        deadline_ms: One more deadline or several, to get a plan of their own each, with some more effort.
+        deadline_ms: One more deadline or several, to get a plan of their own each.
+        work_limit: Units of work, of about a second, to improve plans with: those for the deadlines that are
+            given and for the shortest time; for all, where the schedule is small enough for a proof.
+        without: Names of `GENERATORS` to leave out, to see what they bring.
         on_progress: Told about the progress.
-        curve: What stands for the options of a block between them: their lower convex ``hull``, or the fitted
+        curve: What stands for the modes of a block between them: their lower convex ``hull``, or the fitted
             ``exponential``.
 
     Raises:
         ProfileError: The profile lacks a block of the schedule.
-        EnergyError: A deadline is too short, `num_plans` is below 1, the curve is not known, or the schedule
-            is not valid.
+        EnergyError: A deadline is too short, `num_plans` is below 1, the curve or a generator is not known,
+            the work is below 0, or the schedule is not valid.
     """
     for what, given, wanted, remedy in (
         ("schedule", schedule, Schedule, "give the schedule of a search result, or one made by hand"),
@@ -78,50 +78,54 @@ def compute_frontier(
     ):
         if not isinstance(given, wanted):
             raise EnergyError(f"{what}: a {type(given).__name__} is not a {what}; {remedy}")
-    profile.require(schedule.placement)
     if num_plans < 1:
         raise EnergyError(f"num_plans: {num_plans} is not at least 1")
-    graph, curves = instance_graph(schedule), cost_curves(schedule.placement, profile)
-    planning = planning_curves(curves, curve)
-    table = option_table(graph, curves)
-    clocks = all_maximum_clocks(schedule, profile)
-    maximum = simulate(schedule, profile, clocks)
-    shortest_ms, longest_ms = _span(graph, table)
-    asked = () if deadline_ms is None else np.atleast_1d(deadline_ms).tolist()
-    deadlines = _deadlines(shortest_ms, longest_ms, num_plans, [maximum.time_ms, *asked])
-    all_waiting_w = waiting_w(schedule.placement, profile)
-    relaxed = relaxed_plans(breakpoints(graph, planning), deadlines, all_waiting_w, on_progress)
-    if curve != "hull":
-        relaxed = replace(relaxed, bound=lower_bound(graph, curves, all_waiting_w))
-    candidates = Candidates(graph, table, Waiting.of(schedule, profile, graph))
-    candidates.add(_no_slower(graph, table, {name: profile.fastest(name).time_ms for name in curves}))
-    _round_all(candidates, relaxed, deadlines, on_progress)
-    orders = device_orders(schedule, graph)
-    if graph.size <= MOST_DIVED:
-        dive = Dive(graph, table, planning, orders, float(deadlines[0]))
-        candidates.add_all(dive.planned(relaxed.planned_ms[:, 0], relaxed.price_w[:, 0], most_held=1))
-    _join_all(candidates, deadlines, on_progress)
-    if len(asked) <= MOST_ASKED and graph.size <= MOST_DIVED:
-        for deadline in asked:
-            i = int(np.searchsorted(deadlines, deadline))
-            dive = Dive(graph, table, planning, orders, deadline)
-            candidates.add_all(
-                dive.planned(relaxed.planned_ms[:, i], relaxed.price_w[:, i], graph.num_devices)
-            )
-            candidates.add_all(dive.refined(candidates.best_choice(deadline)))
-    plans = candidates.best(deadlines, relaxed.bound)
-    all_maximum = simulated_plan(clocks, maximum, relaxed.bound.at(maximum.time_ms))
-    notes = tuple(_left_out(graph.size, len(asked)))
-    return Frontier.of(plans, all_maximum, schedule.placement, profile, relaxed.bound, notes)
+    if not work_limit >= 0:
+        raise EnergyError(f"work_limit: {work_limit:g} is below 0; give units of work, or 0 for none")
+    if unknown := sorted(set(without) - set(GENERATORS)):
+        raise EnergyError(f"without: {unknown[0]!r} is not known; the names are {', '.join(GENERATORS)}")
+    problem = ClockProblem(schedule, profile)
+    planning = planning_curves(problem.curves, curve)
+    all_maximum = problem.plan(all_maximum_clocks(schedule, profile), 0.0)
+    asked = [] if deadline_ms is None else np.atleast_1d(deadline_ms).tolist()
+    deadlines = _deadlines(problem, num_plans, [all_maximum.time_ms, *asked])
+    relaxed = relaxed_plans(breakpoints(problem.graph, planning), deadlines, problem.waiting_w, on_progress)
+    bound = relaxed.bound if curve == "hull" else problem.bound
+    candidates = Candidates(problem, without)
+    candidates.add(
+        "fastest", _no_slower(problem, {name: profile.fastest(name).time_ms for name in problem.curves})
+    )
+    parts = _parts(deadlines)
+    for i, part in enumerate(parts):
+        candidates.add_all(rounded(problem, relaxed.planned_ms[:, part], deadlines[part]))
+        _tell(on_progress, i + 1, 2 * len(parts))
+    at = np.unique(np.searchsorted(deadlines, [deadlines[0], *asked]).clip(max=len(deadlines) - 1))
+    wanted_ms = deadlines[at]
+    for i in at.tolist():
+        planned_ms, price_w = relaxed.planned_ms[:, i], relaxed.price_w[:, i]
+        candidates.add_all(fixed(problem, planned_ms, price_w, float(deadlines[i])))
+    envelope = candidates.envelope()
+    for i, part in enumerate(parts):
+        candidates.add_all(spliced(problem, envelope, deadlines[part]))
+        _tell(on_progress, len(parts) + i + 1, 2 * len(parts))
+    if work_limit > 0:  # what is best now stays the best for some deadline, or something better does
+        deadlines = np.union1d(deadlines, candidates.times_of_best(deadlines))
+    is_small = problem.graph.size <= MOST_INSTANCES
+    improvement = Improvement(candidates, bound, deadlines if is_small else wanted_ms)
+    improvement.run(work_limit, on_progress)
+    return Frontier.of(
+        improvement.plans(candidates.best(deadlines, bound)),
+        replace(all_maximum, lower_bound_mj=bound.at(all_maximum.time_ms)),
+        schedule.placement,
+        profile,
+        bound,
+        improvement.is_interrupted,
+    )
 
 
-def _left_out(num_instances: int, num_asked: int) -> Iterator[str]:
-    """Yield a line for each limit above which no plans are made device by device."""
-    weaker = "are not planned device by device, so their energy may be further above the bound"
-    if num_instances > MOST_DIVED:
-        yield f"{num_instances} block instances, more than {MOST_DIVED}: deadlines {weaker}"
-    elif num_asked > MOST_ASKED:
-        yield f"{num_asked} deadlines that were asked for, more than {MOST_ASKED}: they {weaker}"
+def _tell(on_progress: OnProgress | None, done: int, of: int) -> None:
+    if on_progress is not None:
+        on_progress("rounding", done, of)
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,21 +192,13 @@ def _planned(longer: Breakpoint, shorter: Breakpoint, deadline_ms: float) -> Flo
     return planned
 
 
-def _span(graph: InstanceGraph, table: OptionTable) -> tuple[float, float]:
-    """Return T_min and T*: the makespans of all options at their fastest, and at their least energy."""
-    last = np.isfinite(table.time_ms).sum(axis=1) - 1
-    fastest = np.zeros(graph.size, dtype=np.int64)
-    ends = np.column_stack([fastest, last[table.row]])
-    shortest, longest = graph.makespan(table.times(ends))
-    return float(shortest), float(longest)
-
-
-def _deadlines(shortest_ms: float, longest_ms: float, num_plans: int, extra_ms: list[float]) -> Floats:
+def _deadlines(problem: ClockProblem, num_plans: int, extra_ms: list[float]) -> Floats:
     """Return the deadlines, ascending.
 
     Raises:
         EnergyError: One of the extra deadlines cannot be kept.
     """
+    shortest_ms, longest_ms = problem.span_ms
     for deadline in extra_ms:
         if not shortest_ms * (1 - TIME_TOLERANCE) <= deadline < math.inf:
             raise EnergyError(
@@ -213,30 +209,11 @@ def _deadlines(shortest_ms: float, longest_ms: float, num_plans: int, extra_ms: 
     return np.unique(np.maximum(np.concatenate([evenly, extra_ms]), shortest_ms))
 
 
-def _no_slower(graph: InstanceGraph, table: OptionTable, time_ms: Mapping[str, float]) -> Ints:
-    """Return the slowest option of each instance that takes no longer than its block's time; one plan."""
+def _no_slower(problem: ClockProblem, time_ms: Mapping[str, float]) -> Ints:
+    """Return the slowest mode of each instance that takes no longer than its block's time; one plan."""
+    graph = problem.graph
     allowed = np.array([[time_ms[name]] for name, _ in graph.instances])
-    return table.slowest_within(np.arange(graph.size), allowed)
-
-
-def _round_all(
-    candidates: Candidates, relaxed: RelaxedPlans, deadlines: Floats, on_progress: OnProgress | None
-) -> None:
-    """Add all ways to round the relaxed plans to the candidates."""
-    graph, table, parts = candidates.graph, candidates.table, _parts(deadlines)
-    for i, part in enumerate(parts):
-        candidates.add_all(rounded(graph, table, relaxed.planned_ms[:, part], deadlines[part]))
-        if on_progress is not None:
-            on_progress("rounding", i + 1, 2 * len(parts))
-
-
-def _join_all(candidates: Candidates, deadlines: Floats, on_progress: OnProgress | None) -> None:
-    """Add the best plans so far, joined."""
-    parts, envelope = _parts(deadlines), candidates.envelope()
-    for i, part in enumerate(parts):
-        candidates.add_all(spliced(candidates.graph, candidates.table, envelope, deadlines[part]))
-        if on_progress is not None:
-            on_progress("rounding", len(parts) + i + 1, 2 * len(parts))
+    return problem.table.slowest_within(np.arange(graph.size), allowed)
 
 
 def _parts(deadlines: Floats) -> list[slice]:

@@ -17,22 +17,21 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from placements import OperatingPoint, Profile
 from schedsearch.energy.bound import proved
-from schedsearch.energy.candidates import clocks_by_block
-from schedsearch.energy.cost import cost_curves
 from schedsearch.energy.frontier import FrequencyPlan, Frontier
-from schedsearch.energy.graph import EnergyError, Floats, InstanceGraph, Ints, instance_graph
+from schedsearch.energy.graph import EnergyError, instance_graph
 from schedsearch.energy.highs import SolverError
-from schedsearch.energy.rounding import OptionTable, option_table, rounded
-from schedsearch.energy.simulation import operating_points, simulate, simulated_plan
+from schedsearch.energy.problem import ClockProblem, Clocks
+from schedsearch.energy.rounding import rounded
+from schedsearch.energy.simulation import operating_points
 from schedsearch.energy.timing_program import EnergyLimit, free_timing, least_energy, least_time
-from schedsearch.energy.waiting import Waiting, waiting_w
+from schedsearch.energy.waiting import Waiting
 from schedsearch.schedule import Instance, Schedule
 
 STRETCHES = (1.0, 1.0005, 1.001, 1.002, 1.004)
@@ -144,15 +143,10 @@ def capped_plan(schedule: Schedule, profile: Profile, frontier: Frontier, cap: P
         ProfileError: The profile lacks a block.
         EnergyError: The cap leaves nothing above the blocking power, or no plan was found that keeps it.
     """
-    profile.require(schedule.placement)
-    problem = _Capped(schedule, profile, cap)
-    min_ms, choices = problem.relaxed()
-    found = [
-        problem.stretched(clocks)
-        for choice in choices
-        for clocks in clocks_by_block(problem.graph, choice[:, None])
-    ]
-    found += [problem.stretched(plan.clock_mhz) for plan in frontier.plans]
+    capped = _Capped(ClockProblem(schedule, profile), cap)
+    min_ms, choices = capped.relaxed()
+    found = [capped.stretched(clocks) for clocks in choices]
+    found += [capped.stretched(plan.clock_mhz) for plan in frontier.plans]
     found = [each for each in found if each[1].time_ms < math.inf]
     if not found:
         name = "device_power_cap_w" if cap.job_w is None else "power_cap_w"
@@ -166,25 +160,22 @@ def capped_plan(schedule: Schedule, profile: Profile, frontier: Frontier, cap: P
 
 
 class _Capped:
-    """One problem; the arguments are those of `capped_plan`."""
+    """A problem under a cap."""
 
-    def __init__(self, schedule: Schedule, profile: Profile, cap: PowerCap) -> None:
-        self.schedule, self.profile, self.cap = schedule, profile, cap
-        self.graph = instance_graph(schedule)
-        self.waiting = Waiting.of(schedule, profile, self.graph)
-        self.blocking_w = profile.min_blocking_power_w
-        self.waiting_w = waiting_w(schedule.placement, profile)
-        self.job_w = _above(cap.job_w, "job_w", self.waiting_w)
+    def __init__(self, problem: ClockProblem, cap: PowerCap) -> None:
+        self.problem, self.cap = problem, cap
+        self.blocking_w = problem.profile.min_blocking_power_w
+        self.job_w = _above(cap.job_w, "job_w", problem.waiting_w)
         self.device_w = _above(cap.device_w, "device_w", self.blocking_w)
 
-    def relaxed(self) -> tuple[float, list[Ints]]:
-        """Return the least relaxed time, and clocks of the instances from plans of about that time.
+    def relaxed(self) -> tuple[float, list[Clocks]]:
+        """Return the least relaxed time, and clocks of plans of about that time.
 
         A longer iteration keeps any limit. Where the solver finds none all the same, the least time is that
         without limits, and there are no clocks.
         """
-        curves = cost_curves(self.schedule.placement, self.profile)
-        timing = free_timing(self.graph, [curves[name] for name, _ in self.graph.instances])
+        problem = self.problem
+        timing = free_timing(problem.graph, problem.curves)
         limits = list(self._limits())
         kept = []
         shortest = None
@@ -194,29 +185,29 @@ class _Capped:
             for deadline in deadlines:
                 plan = least_energy(timing, deadline, limits)
                 kept += [] if plan is None else [(plan.planned_ms, plan.time_ms)]
-        table = option_table(self.graph, curves)
-        if shortest is None:
-            return float(self.graph.makespan(table.time_ms[table.row, 0][:, None])[0]), []
-        return shortest.time_ms, list(_rounded(self.graph, table, kept)) if kept else []
+        if shortest is None or not kept:
+            return problem.span_ms[0] if shortest is None else shortest.time_ms, []
+        planned = np.column_stack([times for times, _ in kept])
+        ways = rounded(problem, planned, np.array([deadline for _, deadline in kept]))
+        return shortest.time_ms, [clocks for _, choice in ways for clocks in problem.clocks(choice)]
 
     def _limits(self) -> Iterator[EnergyLimit]:
         """Yield what the cap says of the effective energies of the instances."""
-        placement = self.schedule.placement
+        placement = self.problem.schedule.placement
         gpus = {block.name: placement.gpus_of(block) for block in placement.blocks}
         if self.job_w is not None:
-            yield EnergyLimit(np.ones(self.graph.size), self.job_w)
+            yield EnergyLimit(np.ones(self.problem.graph.size), self.job_w)
         if self.device_w is not None:
-            for device in range(self.graph.num_devices):
+            for device in range(self.problem.graph.num_devices):
                 here = {block.name for block in placement.on(device)}
-                share = [1 / gpus[name] if name in here else 0.0 for name, _ in self.graph.instances]
+                share = [1 / gpus[name] if name in here else 0.0 for name, _ in self.problem.graph.instances]
                 yield EnergyLimit(np.array(share), self.device_w)
 
-    def stretched(self, clock_mhz: Mapping[str, tuple[int, ...]]) -> tuple[float, FrequencyPlan]:
+    def stretched(self, clock_mhz: Clocks) -> tuple[float, FrequencyPlan]:
         """Return the end of the last block, and the plan with as long a wait after it as the cap asks for."""
-        done = simulate(self.schedule, self.profile, clock_mhz, self.graph)
-        plan = simulated_plan(clock_mhz, done)
+        plan = self.problem.plan(clock_mhz, 0.0)
         length_ms = self._length_ms(plan)
-        after_w = self.waiting_w if plan.waiting_w is None else plan.waiting_w
+        after_w = self.problem.waiting_w if plan.waiting_w is None else plan.waiting_w
         waiting_mj = after_w * (length_ms - plan.time_ms)
         return plan.time_ms, replace(plan, time_ms=length_ms, energy_mj=plan.energy_mj + waiting_mj)
 
@@ -225,10 +216,10 @@ class _Capped:
 
         Each limit is on an average: of the energy until the plan's end, and of the wait after it.
         """
-        device_w = device_power_w(self.schedule, self.profile, plan)
+        device_w = device_power_w(self.problem.schedule, self.problem.profile, plan)
         effective = [(power - self.blocking_w) * plan.time_ms for power in device_w]
         after_w = self._after_last_w(plan)
-        gpus = self.schedule.placement.gpus
+        gpus = self.problem.schedule.placement.gpus
         limits: list[tuple[float, float, float]] = []  # energy, power after the end, most power on average
         if self.job_w is not None:
             job_mj = math.fsum(number * each for number, each in zip(gpus, effective, strict=True))
@@ -248,11 +239,12 @@ class _Capped:
 
     def _after_last_w(self, plan: FrequencyPlan) -> list[float]:
         """Return what a GPU of each device draws after its last block above the least blocking power."""
-        if self.waiting is None:
-            return [0.0] * self.graph.num_devices
-        chosen = operating_points(self.schedule, self.profile, plan.clock_mhz)
-        clocks = np.array([[chosen[instance].clock_mhz] for instance in self.graph.instances])
-        after: list[float] = self.waiting.after_last_w(self.waiting.of_clocks(clocks))[:, 0].tolist()
+        waiting = self.problem.waiting
+        if waiting is None:
+            return [0.0] * self.problem.graph.num_devices
+        chosen = operating_points(self.problem.schedule, self.problem.profile, plan.clock_mhz)
+        clocks = np.array([[chosen[instance].clock_mhz] for instance in self.problem.graph.instances])
+        after: list[float] = waiting.after_last_w(waiting.of_clocks(clocks))[:, 0].tolist()
         return after
 
 
@@ -267,13 +259,3 @@ def _above(cap_w: float | None, name: str, blocking_w: float) -> float | None:
             f"{name}: {cap_w:g} W is not above the {blocking_w:g} W of waiting; give more, or fewer devices"
         )
     return None if cap_w is None else cap_w - blocking_w
-
-
-def _rounded(
-    graph: InstanceGraph, table: OptionTable, plans: Sequence[tuple[Floats, float]]
-) -> Iterator[Ints]:
-    """Yield the clock of each instance for every way to round each of the relaxed plans."""
-    planned = np.column_stack([times for times, _ in plans])
-    for choice in rounded(graph, table, planned, np.array([deadline for _, deadline in plans])):
-        for column in choice.T:
-            yield table.clock_mhz[table.row, column]

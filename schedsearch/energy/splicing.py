@@ -10,29 +10,23 @@ nearly all instances keep a time of one of the plans, and only those that run at
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from schedsearch.energy.candidates import Envelope
-from schedsearch.energy.graph import Floats, InstanceGraph, Ints
-from schedsearch.energy.rounding import OptionTable, rounded_at_seams
+from schedsearch.energy.graph import Floats
+from schedsearch.energy.problem import ClockProblem
+from schedsearch.energy.rounding import Generated, rounded_at_seams
 
 
-def spliced(
-    graph: InstanceGraph, table: OptionTable, envelope: Envelope, deadline_ms: Floats
-) -> Iterator[Ints]:
+def spliced(problem: ClockProblem, envelope: Envelope, deadline_ms: Floats) -> Generated:
     """Yield plans for the deadlines that are each joined from the two best ones around it.
 
     Args:
-        graph: Who waits for whom.
-        table: Options of the graph's instances.
+        problem: Whose modes are chosen.
         envelope: What to join.
         deadline_ms: None below the shortest of these plans; shape ``(deadlines,)``.
-
-    Yields:
-        Columns of `table`; shape ``(instances, deadlines)``.
     """
+    graph, table = problem.graph, problem.table
     time_ms, choice = envelope.time_ms, envelope.choice
     slower = np.minimum(np.searchsorted(time_ms, deadline_ms, side="right"), len(time_ms) - 1)
     faster = np.maximum(slower - 1, 0)
@@ -43,4 +37,5 @@ def spliced(
         np.maximum(fast_start + fast_ms, slow_end) - np.maximum(fast_start, slow_end - slow_ms),
         np.minimum(slow_start + slow_ms, fast_end) - np.minimum(slow_start, fast_end - fast_ms),
     ):
-        yield from rounded_at_seams(graph, table, planned_ms, deadline_ms)
+        for spliced_choice in rounded_at_seams(problem, planned_ms, deadline_ms):
+            yield "spliced", spliced_choice

@@ -7,8 +7,8 @@ are used steepest first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy.optimize import linprog
@@ -41,9 +41,14 @@ class Timing:
     curves: Sequence[CostCurve]
     count: Floats
 
+    def fixed(self, mode: Ints) -> Timing:
+        """Return the same with some variable times fixed to one of their modes; -1 for those that are not."""
+        pairs = zip(self.curves, mode.tolist(), strict=True)
+        return replace(self, curves=[curve if k < 0 else curve.only(k) for curve, k in pairs])
 
-def free_timing(graph: InstanceGraph, curves: Sequence[CostCurve]) -> Timing:
-    """Return the view of a graph in which every instance has its own time, with a curve for each."""
+
+def free_timing(graph: InstanceGraph, curves: Mapping[str, CostCurve]) -> Timing:
+    """Return the view of a graph in which every instance has its own time, on the curve of its block."""
     tail, head, delay_ms = graph.edge_arrays
     return Timing(
         tail=tail,
@@ -51,7 +56,7 @@ def free_timing(graph: InstanceGraph, curves: Sequence[CostCurve]) -> Timing:
         delay_ms=delay_ms,
         rounds=np.zeros(len(tail), dtype=np.int64),
         tie=np.arange(graph.size),
-        curves=curves,
+        curves=[curves[name] for name, _ in graph.instances],
         count=np.ones(graph.size),
     )
 

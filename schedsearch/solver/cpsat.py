@@ -100,7 +100,7 @@ def _solved(solver: cp_model.CpSolver, model: CpSatModel) -> cp_model.CpSolverSt
         return solver.solve(model)
     except IndexError:
         log.warning("CP-SAT failed on its hints, it is asked again without them")
-        model.clear_hints()
+        model.clear_hints()  # type: ignore[no-untyped-call]
         return solver.solve(model)
 
 

@@ -140,7 +140,7 @@ def small() -> Iterator[Case]:
                 "exact",
                 f"{stages} stages, {number} micro-batches, {clocks} clocks",
                 must,
-                partial(exact, task, num_deadlines=13, time_limit_s=60.0),
+                partial(exact, task, num_deadlines=13, work_limit=60.0),
                 is_quick=(stages, number, clocks) == (2, 3, 3),
             )
 

@@ -18,12 +18,11 @@ from experiments.benchmarks.timing import CpuClock
 from placements import Profile
 from schedsearch.energy import Frontier, compute_frontier, instance_graph, simulate
 from schedsearch.energy.baselines import perseus_frontier
-from schedsearch.energy.baselines.problem import Problem
 from schedsearch.energy.candidates import Candidates
-from schedsearch.energy.exact import ExactStatus, exact_plan
 from schedsearch.energy.graph import Floats, Ints
+from schedsearch.energy.improving import ExactStatus, exact_plan
 from schedsearch.energy.ordering import relaxed
-from schedsearch.energy.rounding import option_table
+from schedsearch.energy.problem import ClockProblem
 from schedsearch.energy.waiting import waiting_w
 from schedsearch.schedule import Schedule
 
@@ -141,7 +140,7 @@ def against_lowtime(task: Task, *, unit_ms: float, ratio: float) -> CaseResult:
 
 def lowtime_timed(task: Task, unit_ms: float) -> tuple[Ints, float]:
     """Return the clocks of lowtime's plans, MHz of shape ``(instances, plans)``, and its CPU seconds."""
-    problem = Problem(task.schedule, task.profile)
+    problem = ClockProblem(task.schedule, task.profile)
     clock = CpuClock()
     clocks = lowtime_plans.lowtime_clocks(problem.graph, problem.curves, unit_ms)
     return clocks, clock.seconds
@@ -154,11 +153,10 @@ def simulated_plans(task: Task, clocks: Ints) -> Floats:
         task: What was planned.
         clocks: MHz; shape ``(instances, plans)``.
     """
-    problem = Problem(task.schedule, task.profile)
-    table = option_table(problem.graph, problem.curves)
-    option = (table.clock_mhz[table.row][:, :, None] == clocks[:, None, :]).argmax(axis=1)
-    found = Candidates(problem.graph, table, problem.waiting)
-    found.add(option)
+    problem = ClockProblem(task.schedule, task.profile)
+    mode = (problem.table.clock_mhz[problem.table.row][:, :, None] == clocks[:, None, :]).argmax(axis=1)
+    found = Candidates(problem)
+    found.add("lowtime", mode)
     return np.array([[plan.time_ms, plan.energy_mj] for plan in found.best(None, problem.bound)])
 
 
@@ -201,17 +199,17 @@ def _compared(share: Floats) -> tuple[dict[str, bool], str]:
     return wrong, note
 
 
-def exact(task: Task, *, num_deadlines: int, time_limit_s: float) -> CaseResult:
+def exact(task: Task, *, num_deadlines: int, work_limit: float) -> CaseResult:
     """Compare with the proved best choice of clocks, and the relaxed optimum with a linear program's."""
     spread = task.frontier(num_plans=2)
     deadlines = np.linspace(spread.shortest.time_ms, spread.plans[-1].time_ms, num_deadlines)
     clock = CpuClock()
     ours = task.frontier(deadlines.tolist())
     took_s = clock.seconds
-    bound = Problem(task.schedule, task.profile).bound
+    bound = ClockProblem(task.schedule, task.profile).bound
     above, difference, wrong = [], [], {"not proved": False, "below the best": False, "beyond its gap": False}
     for deadline in deadlines.tolist():
-        best = exact_plan(task.schedule, task.profile, deadline, time_limit_s)
+        best = exact_plan(task.schedule, task.profile, deadline, work_limit)
         energy_mj = ours.energy_next_to(ours.at(deadline), deadline)
         least_mj = ours.energy_next_to(best.plan, deadline)
         above.append(100 * (energy_mj / least_mj - 1))

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from placements import Profile
 from schedsearch.energy.baselines.envpipe import envpipe
 from schedsearch.energy.baselines.perseus import UNIT_MS, perseus_frontier, perseus_plans
-from schedsearch.energy.baselines.problem import Clocks, Problem
 from schedsearch.energy.baselines.zeus import zeus_global, zeus_per_stage
 from schedsearch.energy.bound import LowerBound
 from schedsearch.energy.exponential import ExponentialCurve, exponential_curve
-from schedsearch.energy.frontier import FrequencyPlan
+from schedsearch.energy.frontier import FrequencyPlan, OnProgress
 from schedsearch.energy.graph import EnergyError
-from schedsearch.energy.planning import OnProgress
+from schedsearch.energy.problem import ClockProblem, Clocks
 from schedsearch.energy.simulation import all_maximum_clocks
 from schedsearch.schedule import Schedule
 
@@ -30,15 +29,15 @@ __all__ = [
 ]
 
 
-def _all_maximum(problem: Problem) -> Iterable[Clocks]:
+def _all_maximum(problem: ClockProblem) -> Iterable[Clocks]:
     yield all_maximum_clocks(problem.schedule, problem.profile)
 
 
-def _envpipe(problem: Problem) -> Iterable[Clocks]:
+def _envpipe(problem: ClockProblem) -> Iterable[Clocks]:
     yield envpipe(problem)
 
 
-_CLOCKS: Mapping[str, Callable[[Problem], Iterable[Clocks]]] = {
+_CLOCKS: Mapping[str, Callable[[ClockProblem], Iterable[Clocks]]] = {
     "all_maximum": _all_maximum,
     "envpipe": _envpipe,
     "zeus_global": zeus_global,
@@ -71,7 +70,7 @@ def compute_baselines(
     for name in names:
         if name not in BASELINES:
             raise EnergyError(f"baselines: {name!r} is not known; the names are {', '.join(BASELINES)}")
-    problem = Problem(schedule, profile, bound)
+    problem = ClockProblem(schedule, profile, bound)
     return {
         name: problem.pareto_plans(_CLOCKS[name](problem))
         if name in _CLOCKS

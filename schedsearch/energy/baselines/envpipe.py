@@ -18,16 +18,15 @@ from itertools import pairwise
 import numpy as np
 
 from placements import Kind, OperatingPoint, Placement
-from schedsearch.energy.baselines.problem import Clocks, Problem
-from schedsearch.energy.candidates import clocks_by_block
 from schedsearch.energy.graph import Floats, InstanceGraph, Ints
+from schedsearch.energy.problem import ClockProblem, Clocks, clocks_by_block
 from schedsearch.schedule import Instance, Schedule
 
 THRESHOLD = 1e-9
 """Share of the iteration up to which a block is taken not to have waited for its inputs."""
 
 
-def envpipe(problem: Problem) -> Clocks:
+def envpipe(problem: ClockProblem) -> Clocks:
     """Return EnvPipe's clocks, with its balanced way to speed up a critical path.
 
     Each round takes one critical path and raises all of its blocks at the lowest clock of the path by one

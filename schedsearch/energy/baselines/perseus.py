@@ -21,14 +21,12 @@ from numpy.typing import NDArray
 
 from placements import Profile
 from schedsearch.energy.baselines.max_flow import MOST_FLOW, NO_LIMIT, FlowNetwork, minimum_cut
-from schedsearch.energy.baselines.problem import Problem
 from schedsearch.energy.candidates import Candidates
 from schedsearch.energy.cost import CostCurve
 from schedsearch.energy.exponential import exponential_curve
-from schedsearch.energy.frontier import TIME_TOLERANCE, Frontier
+from schedsearch.energy.frontier import TIME_TOLERANCE, Frontier, OnProgress
 from schedsearch.energy.graph import EnergyError, Floats, InstanceGraph, Ints
-from schedsearch.energy.planning import OnProgress
-from schedsearch.energy.rounding import option_table
+from schedsearch.energy.problem import ClockProblem
 from schedsearch.energy.simulation import all_maximum_clocks
 from schedsearch.schedule import Schedule
 
@@ -70,20 +68,20 @@ def perseus_frontier(
         EnergyError: The unit is no time above 0 or too short, the curve is not known, or the schedule is not
             valid.
     """
-    return perseus_plans(Problem(schedule, profile), unit_ms, curve, on_progress)
+    return perseus_plans(ClockProblem(schedule, profile), unit_ms, curve, on_progress)
 
 
 def perseus_plans(
-    problem: Problem, unit_ms: float, curve: str = "exponential", on_progress: OnProgress | None = None
+    problem: ClockProblem, unit_ms: float, curve: str = "exponential", on_progress: OnProgress | None = None
 ) -> Frontier:
     """Return the frontier of `perseus_frontier` for a problem whose bound may be known already."""
-    graph, table = problem.graph, option_table(problem.graph, problem.curves)
-    candidates = Candidates(graph, table, problem.waiting)
+    candidates = Candidates(problem)
+    everyone = np.arange(problem.graph.size)
     steps = energy_schedules(problem, unit_ms, curve, on_progress)
     while some := list(islice(steps, _PLANS_AT_ONCE)):
         planned_ms = np.column_stack([step.planned_ms for step in some])
         # the slowest clock that is not slower than planned (Perseus, Algorithm 2, last line)
-        candidates.add(table.slowest_within(np.arange(graph.size), planned_ms * (1 + TIME_TOLERANCE)))
+        candidates.add("perseus", problem.table.slowest_within(everyone, planned_ms * (1 + TIME_TOLERANCE)))
     schedule, profile = problem.schedule, problem.profile
     all_maximum = problem.plan(all_maximum_clocks(schedule, profile))
     plans = candidates.best(None, problem.bound)
@@ -107,7 +105,7 @@ class EnergySchedule:
 
 
 def energy_schedules(
-    problem: Problem, unit_ms: float, curve: str = "exponential", on_progress: OnProgress | None = None
+    problem: ClockProblem, unit_ms: float, curve: str = "exponential", on_progress: OnProgress | None = None
 ) -> Iterator[EnergySchedule]:
     """Yield the energy schedules from least energy to least time, one unit apart (Perseus, Algorithm 1).
 
@@ -238,7 +236,7 @@ def _in_units(graph: InstanceGraph, unit_ms: float) -> InstanceGraph:
     return InstanceGraph(graph.instances, edges, graph.num_devices)
 
 
-def _costs(problem: Problem, unit_ms: float, curve: str) -> Costs:
+def _costs(problem: ClockProblem, unit_ms: float, curve: str) -> Costs:
     """Return what the instances cost.
 
     Raises:

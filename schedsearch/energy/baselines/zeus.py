@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from placements import Kind, OperatingPoint
-from schedsearch.energy.baselines.problem import Clocks, Problem
+from schedsearch.energy.problem import ClockProblem, Clocks
 
 
-def zeus_global(problem: Problem) -> Iterator[Clocks]:
+def zeus_global(problem: ClockProblem) -> Iterator[Clocks]:
     """Yield plans with one clock for all blocks on all devices, from the highest downwards (ZeusGlobal)."""
     names = [block.name for block in problem.schedule.placement.blocks]
     for limit in _clocks_of(problem, names):
@@ -21,7 +21,7 @@ def zeus_global(problem: Problem) -> Iterator[Clocks]:
         )
 
 
-def zeus_per_stage(problem: Problem) -> Iterator[Clocks]:
+def zeus_per_stage(problem: ClockProblem) -> Iterator[Clocks]:
     """Yield plans with one clock per device that balance the forward times of the devices (ZeusPerStage).
 
     The heaviest device is the one with the longest forward time of a micro-batch at the highest clocks. For
@@ -68,19 +68,19 @@ def _balanced(steps: list[int], forward_ms: Callable[[int], float], target_ms: f
     return min(reversed(steps), key=lambda clock: abs(forward_ms(clock) - target_ms))
 
 
-def _forward_ms(problem: Problem, device: int) -> Callable[[int], float]:
+def _forward_ms(problem: ClockProblem, device: int) -> Callable[[int], float]:
     """Return the forward time of one micro-batch on a device, as a function of the device's clock."""
     names = [b.name for b in problem.schedule.placement.on(device) if b.kind is Kind.F]
     return lambda limit: sum(_at_most(problem, name, limit).time_ms for name in names)
 
 
-def _clocks_of(problem: Problem, names: list[str]) -> list[int]:
+def _clocks_of(problem: ClockProblem, names: list[str]) -> list[int]:
     """Return the clocks that any of some blocks was profiled at, highest first."""
     points = problem.profile.points
     return sorted({point.clock_mhz for name in names for point in points[name]}, reverse=True)
 
 
-def _at_most(problem: Problem, name: str, limit_mhz: int) -> OperatingPoint:
+def _at_most(problem: ClockProblem, name: str, limit_mhz: int) -> OperatingPoint:
     """Return a block's point at its highest clock up to the limit, or else at its lowest."""
     points = problem.profile.points[name]
     return max((point for point in points if point.clock_mhz <= limit_mhz), default=points[0])

@@ -146,8 +146,7 @@ def _least_of_order(
 
 def _prices(model: SwitchingModel) -> list[Floats]:
     """Return the prices of the relaxed problem without limits, and of that with changes of clock."""
-    curves = cost_curves(model.schedule.placement, model.profile)
-    timing = free_timing(model.graph, [curves[name] for name, _ in model.graph.instances])
+    timing = free_timing(model.graph, cost_curves(model.schedule.placement, model.profile))
     zero = np.zeros(len(model.waits.tail))
     try:
         relaxed = least_energy(timing, model.latest_ms)

@@ -17,9 +17,9 @@ import numpy as np
 
 from placements import Profile
 from schedsearch.energy.bound import LowerBound, proved
-from schedsearch.energy.candidates import clocks_by_block
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier
 from schedsearch.energy.graph import EnergyError, Ints
+from schedsearch.energy.problem import clocks_by_block
 from schedsearch.energy.simulation import Simulation, all_maximum_clocks, operating_points, simulated_plan
 from schedsearch.energy.switching.bound import least_effective_mj
 from schedsearch.energy.switching.descent import lowered, lowered_in_parts, one_for_each_device

@@ -192,34 +192,21 @@ def test_plans_solved_exactly(command, tmp_path: Path) -> None:
     options = ["placement=v_shape", "placement.num_devices=2", "schedule=one_f_one_b", "energy.num_plans=4"]
     options += ["search.num_micro_batches=2", "energy.slowdown=1.1", "energy.baselines=[]"]
     energies = {}
-    for polish in ("null", "exact"):
-        done = command("frontier", *options, f"energy.polish={polish}", "energy.curve=exponential")
+    for work in (0, 20):
+        done = command("frontier", *options, f"energy.work_limit={work}", "energy.curve=exponential")
         assert done.returncode == 0, done.stderr
         data = json.loads((tmp_path / "out/frontier.json").read_text())
         assert (data["method"], data["curve"], "unit_ms" in data) == ("exact", "exponential", False)
+        assert data["work_limit"] == work
         plan = json.loads((tmp_path / "out/plan.json").read_text())
-        energies[polish] = plan["energy_until_deadline_mj"]
+        energies[work] = plan["energy_until_deadline_mj"]
         assert plan["time_ms"] <= plan["deadline_ms"] * (1 + 1e-9)
-        assert ("polish" in data) is (polish == "exact")
-    assert data["polish"]["proved"] == data["polish"]["deadlines"] >= 4
-    assert "deadlines solved exactly" in done.stdout
-    assert energies["exact"] <= energies["null"] * (1 + 1e-9)
-    assert energies["exact"] == pytest.approx(
+    number = len(data["plans"]) + len(data["straggler_plans"])
+    assert f"{number} of {number} plans are proved to be the best for their time" in done.stdout
+    assert energies[20] <= energies[0] * (1 + 1e-9)
+    assert energies[20] == pytest.approx(
         plan["lower_bound_mj"] + 2 * 83.64 * (plan["deadline_ms"] - plan["time_ms"]), rel=1e-6
     )
-
-
-def test_the_log_tells_what_is_left_out_for_the_size(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    schedule = one_f_one_b(v_shape(1), 1)
-    profile = modelled_profile(schedule.placement, GPUS["a100"])
-    maximum = simulate(schedule, profile, all_maximum_clocks(schedule, profile))
-    monkeypatch.setattr(planning, "MOST_DIVED", 1)
-    caplog.set_level("INFO")
-    options = cast(EnergyOptions, SimpleNamespace(method="exact", num_plans=2, curve="hull"))
-    make_frontier(options, schedule, profile, maximum.time_ms, lambda *_: None)
-    assert "2 block instances, more than 1: deadlines are not planned device by device" in caplog.text
 
 
 def test_without_baselines(command, tmp_path: Path) -> None:
@@ -457,13 +444,7 @@ WRONG = [
     (["energy.baselines=envpipe"], "energy.baselines: 'envpipe' is not a list"),
     (["energy.method=perseus2"], "energy.method: 'perseus2' is not known; did you mean perseus?"),
     (["energy.curve=line"], "energy.curve: 'line' is not known; the options are hull, exponential"),
-    (["energy.polish=more"], "energy.polish: 'more' is not known; use exact or null"),
-    (["energy.polish_time_limit_s=0"], "energy.polish_time_limit_s: 0 is not a time above 0; give seconds"),
-    (
-        ["energy.polish=exact", "search.num_micro_batches=4"],
-        "energy.polish: is for at most 32 block instances, but 4 micro-batches of v_shape are 40; "
-        "lower search.num_micro_batches or use energy.polish=null",
-    ),
+    (["energy.work_limit=-1"], "energy.work_limit: -1 is not at least 0; give units, or 0 for none"),
     (["energy.unit_ms=0"], "energy.unit_ms: 0 is not a time above 0"),
     (["energy.unit_ms=fast"], "energy.unit_ms: 'fast' is not a number"),
     (["energy.slowdown=inf"], "energy.slowdown: inf is not at least 1"),

@@ -43,7 +43,7 @@ from schedsearch.energy import (
     zeus_files,
 )
 from schedsearch.energy.baselines import BASELINES, compute_baselines, perseus_frontier
-from schedsearch.energy.baselines.problem import Problem
+from schedsearch.energy.problem import ClockProblem
 from schedsearch.energy.waiting import best_after, best_until, undominated
 from schedsearch.schedule import Schedule
 
@@ -129,7 +129,7 @@ def test_waiting_for_changes_of_clock_agrees_too(data: st.DataObject) -> None:
 def test_average_power_is_that_of_a_gpu(data: st.DataObject) -> None:
     schedule, profile = data.draw(cases())
     clocks = some_clocks(data, schedule, profile)
-    plan = Problem(schedule, profile).plan(clocks)
+    plan = ClockProblem(schedule, profile).plan(clocks)
     length = plan.time_ms + data.draw(st.integers(0, 20))
     start = starts(schedule, profile, clocks)
     expected = [mj / length for mj in device_energy_mj(schedule, profile, clocks, start, length)]
@@ -183,7 +183,7 @@ def test_no_choice_of_clocks_is_below_the_bound(data: st.DataObject) -> None:
     placement = replace(placement, num_gpus=data.draw(gpus(placement.num_devices)))
     profile = replace(data.draw(profiles(placement, max_clocks=3)), blocking_power_w=data.draw(curves()))
     schedule = gpipe(placement, data.draw(st.integers(1, 2)))
-    bound, frontier = Problem(schedule, profile).bound, compute_frontier(schedule, profile, 10)
+    bound, frontier = ClockProblem(schedule, profile).bound, compute_frontier(schedule, profile, 10)
     found = [accounted(schedule, profile, clocks) for clocks in every_choice(schedule, profile)]
     for time, energy in found:
         assert energy >= bound.at(time) * (1 - 1e-9) - 1e-6
@@ -196,7 +196,7 @@ def test_is_near_the_best_choice_of_all() -> None:
     profile = replace(noisy_profile(placement, 3, 5), blocking_power_w=CURVE)
     schedule = one_f_one_b(placement, 2)
     frontier = compute_frontier(schedule, profile, 60)
-    problem = Problem(schedule, profile)
+    problem = ClockProblem(schedule, profile)
     every = [problem.plan(clocks) for clocks in every_choice(schedule, profile)]
     worst = 0.0
     for deadline in np.linspace(frontier.shortest.time_ms, 2 * frontier.plans[-1].time_ms, 25).tolist():
@@ -318,7 +318,7 @@ def test_the_other_plans_for_a_real_job_are_counted_alike() -> None:
             assert frontier.energy_next_to(plan, until) == pytest.approx(energy)
     assert chosen.best.energy_mj == pytest.approx(frontier.energy_next_to(chosen.plan, deadline))
     assert chosen.best.lower_bound_mj <= chosen.best.energy_mj
-    bound_mj = Problem(schedule, profile).bound.at(deadline)
+    bound_mj = ClockProblem(schedule, profile).bound.at(deadline)
     assert bound_mj * (1 - 1e-6) <= repeated.relaxed_mj <= frontier.energy_next_to(unrolled, deadline)
     text, slowest = next(zeus_files(schedule, frontier))[1], frontier.plans[-1]
     effective_mj = slowest.energy_mj - bottom_w(placement, profile) * slowest.time_ms
@@ -340,7 +340,7 @@ def test_switching_without_limits_begins_with_the_free_plan() -> None:
 @given(st.data())
 def test_baselines_are_counted_alike(data: st.DataObject) -> None:
     schedule, profile = data.draw(cases())
-    problem = Problem(schedule, profile)
+    problem = ClockProblem(schedule, profile)
     found = compute_baselines(list(BASELINES), schedule, profile)
     for plan in (plan for plans in found.values() for plan in plans):
         time, energy = accounted(schedule, profile, plan.clock_mhz)

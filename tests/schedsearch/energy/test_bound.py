@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
 import pytest
 from energy.cases import noisy_profile, profile_of, relaxed_optimum
@@ -17,19 +17,19 @@ from schedsearch.energy import (
     PowerCap,
     SwitchingLimits,
     capped_plan,
-    clock_program,
     compute_frontier,
     exact_plan,
+    improving,
     least_cost_policy,
     periodic_plan,
     policy,
-    polished,
     power_cap,
     switched_plan,
 )
 from schedsearch.energy.bound import BOUND_TOLERANCE, proved
 from schedsearch.energy.folding import fold
 from schedsearch.energy.frontier import TIME_TOLERANCE
+from schedsearch.energy.neighbourhood import Improved
 from schedsearch.energy.periodic import MOST_UNFOLDED, SETTLING_ROUNDS
 from schedsearch.energy.switching import planning as switching_planning
 
@@ -49,23 +49,17 @@ def test_rounding_errors_are_taken_off_and_nothing_else() -> None:
 
 
 def test_a_wrong_bound_of_the_exact_solver_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    solve = clock_program.milp
+    solve = improving.improved
 
-    def wrong(*args: object, **options: object) -> object:
-        answer = solve(*args, **options)
-        answer.mip_dual_bound += 0.01
-        return answer
+    def wrong(*args: Any) -> Improved | None:
+        answer = solve(*args)
+        return None if answer is None else answer._replace(bound_mj=answer.bound_mj + 10.0)
 
-    monkeypatch.setattr(clock_program, "milp", wrong)
+    monkeypatch.setattr(improving, "improved", wrong)
     with pytest.raises(AssertionError, match="the bound .* is above"):
         exact_plan(SCHEDULE, PROFILE, DEADLINE_MS)
-
-
-def test_a_wrong_bound_of_a_polished_frontier_is_seen() -> None:
-    frontier = compute_frontier(SCHEDULE, PROFILE, 3)
-    wrong = tuple(replace(plan, lower_bound_mj=1.001 * plan.energy_mj) for plan in frontier.plans)
     with pytest.raises(AssertionError, match="the bound .* is above"):
-        polished(SCHEDULE, PROFILE, replace(frontier, plans=wrong))
+        compute_frontier(SCHEDULE, PROFILE, 3, work_limit=10)
 
 
 def test_a_wrong_bound_under_limits_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from schedsearch.energy.baselines import BASELINES, compute_baselines, exponenti
 from schedsearch.energy.baselines.envpipe import envelope, envpipe, last_devices
 from schedsearch.energy.baselines.max_flow import MOST_FLOW, NO_LIMIT, FlowNetwork, minimum_cut
 from schedsearch.energy.baselines.perseus import energy_schedules
-from schedsearch.energy.baselines.problem import Problem
+from schedsearch.energy.problem import ClockProblem
 from schedsearch.schedule import Schedule
 
 STEPS = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]
@@ -154,7 +154,7 @@ def test_envpipe_is_the_published_one(gpu: str, tolerance: float, number: int) -
     if not rows:
         pytest.skip("envpipe_result.csv is not there")
     schedule = one_f_one_b(profile.times_for(v_shape(8)), number)
-    found = simulate(schedule, profile, envpipe(Problem(schedule, profile)))
+    found = simulate(schedule, profile, envpipe(ClockProblem(schedule, profile)))
     assert found.time_ms / 100 == pytest.approx(float(rows[0]["iteration_time"]), abs=6e-4)
     energy = float(rows[0]["energy"]) / 80
     assert found.energy_mj / 1e3 == pytest.approx(energy, rel=tolerance)
@@ -249,7 +249,7 @@ def test_perseus_meets_the_linear_program_in_whole_units(data: st.DataObject, un
     placement = data.draw(placements(max_transfer=4))
     profile = data.draw(profiles(placement))
     schedule = gpipe(placement, data.draw(st.integers(1, 2)))
-    steps = list(energy_schedules(Problem(schedule, profile), unit_ms, "hull"))
+    steps = list(energy_schedules(ClockProblem(schedule, profile), unit_ms, "hull"))
     for before, after in pairwise(steps):
         assert before.time_ms - after.time_ms == pytest.approx(unit_ms)
     for step in {0: steps[0], 1: steps[len(steps) // 3], 2: steps[len(steps) // 2], 3: steps[-1]}.values():
@@ -269,7 +269,7 @@ def test_perseus_slows_down_again_what_stands_across_the_cut() -> None:
     schedule = gpipe(Placement("bridge", 5, blocks), 1)
     outer, side = [(1, 10, 0), (2, 5, 50)], [(1, 20, 0), (2, 10, 80)]
     profile = profile_of(F0=outer, F1=side, F2=[(1, 15, 0), (2, 5, 30)], F3=side, F4=outer)
-    steps = list(energy_schedules(Problem(schedule, profile), 1.0, "hull"))
+    steps = list(energy_schedules(ClockProblem(schedule, profile), 1.0, "hull"))
     assert [step.effective_mj for step in steps[:8]] == pytest.approx([0, 3, 6, 9, 12, 15, 32, 49])
     for step in steps:
         optimum = relaxed_optimum(schedule, profile, step.time_ms * (1 + 1e-9))
@@ -309,7 +309,7 @@ def test_the_minimum_cut_is_the_least_of_all(data: st.DataObject) -> None:
 
 def test_perseus_comes_close_to_the_relaxed_frontier_with_its_unit() -> None:
     schedule = one_f_one_b(v_shape(3), 4)
-    problem = Problem(schedule, noisy_profile(schedule.placement, 12, 3))
+    problem = ClockProblem(schedule, noisy_profile(schedule.placement, 12, 3))
     distance = []
     for unit_ms in (4.0, 1.0, 0.25):
         steps = list(energy_schedules(problem, unit_ms, "hull"))
@@ -370,7 +370,7 @@ def test_perseus_plans_the_shortest_time_that_is_published(number: int) -> None:
         pytest.skip(f"{path.name} is not there")
     *_, last = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
     schedule = one_f_one_b(profile.times_for(v_shape(8)), number)
-    *_, shortest = energy_schedules(Problem(schedule, profile), 1.0)
+    *_, shortest = energy_schedules(ClockProblem(schedule, profile), 1.0)
     assert shortest.time_ms == pytest.approx(1e3 * float(last["time"]))
     energy_mj = shortest.effective_mj + 8 * profile.blocking_power_w * shortest.time_ms
     assert energy_mj == pytest.approx(1e3 * float(last["energy"]), rel=5e-3)

@@ -15,8 +15,8 @@ from placements import Profile, ProfileError
 from placements.shapes import v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import EnergyError, ExactStatus, compute_frontier, exact_plan
-from schedsearch.energy.exact import MOST_INSTANCES
 from schedsearch.energy.frontier import TIME_TOLERANCE
+from schedsearch.energy.neighbourhood import MOST_INSTANCES
 from schedsearch.energy.ordering import relaxed
 from schedsearch.schedule import Schedule
 
@@ -88,7 +88,7 @@ def test_any_small_placement(data: st.DataObject) -> None:
 @pytest.mark.parametrize("num_micro_batches", [1, 3])
 @pytest.mark.parametrize("late_ms", [2e-5, 4e-6, 1e-6])
 def test_no_plan_is_late_by_the_tolerance_of_the_solver(late_ms: float, num_micro_batches: int) -> None:
-    """The cheap clock is late by less than a millionth, which the solver takes for punctual."""
+    """The cheap clock is late by less than a millionth, which many solvers take for punctual."""
     schedule = one_f_one_b(v_shape(1), num_micro_batches)
     points = [(1000, 20.0 + late_ms, 100.0), (1200, 20.0, 200.0), (1400, 19.0, 900.0)]
     found = exact_plan(schedule, profile_of(F0=points, B0=points), 40.0 * num_micro_batches)
@@ -125,13 +125,13 @@ def test_refuses_a_deadline_that_cannot_be_kept(deadline: float) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_refuses_too_many_instances_a_wrong_profile_and_no_time() -> None:
+def test_refuses_too_many_instances_a_wrong_profile_and_no_work() -> None:
     large = one_f_one_b(v_shape(3), 6)
     profile = profile_of(**{block.name: STEPS for block in large.placement.blocks})
     with pytest.raises(EnergyError, match=f"^schedule: has 36 block .* at most {MOST_INSTANCES}; use fewer"):
         exact_plan(large, profile, 1e9)
     small = one_f_one_b(v_shape(3), 2)
-    with pytest.raises(EnergyError, match="^time_limit_s: 0 is not a time above 0"):
-        exact_plan(small, profile, 1e9, time_limit_s=0)
+    with pytest.raises(EnergyError, match="^work_limit: 0 is not above 0; give units of work"):
+        exact_plan(small, profile, 1e9, work_limit=0)
     with pytest.raises(ProfileError, match="lacks F1"):
         exact_plan(one_f_one_b(v_shape(2), 2), profile_of(F0=STEPS), 100.0)

@@ -14,16 +14,12 @@ from placements import Profile
 from placements.shapes import v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import (
-    EnergyError,
     PowerCap,
     SwitchingLimits,
     best_order,
     capped_plan,
-    clock_program,
     compute_frontier,
-    exact_plan,
     periodic_plan,
-    polished,
     switched_plan,
     timing_program,
 )
@@ -144,23 +140,3 @@ def test_a_bound_under_limits_holds_without_prices(
     found = switched_plan(schedule, profile, frontier, limits, 100.0)
     assert 0 < found.lower_bound_mj <= known.lower_bound_mj * (1 + 1e-9)
     assert "what it would have proved is left out" in caplog.text
-
-
-@pytest.mark.parametrize(("status", "message"), [(4, FAILED), (2, REFUSED)])
-def test_an_exact_solver_that_fails_says_so(
-    status: int, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And not that the time was too short."""
-    schedule, profile = case()
-    frontier = compute_frontier(schedule, profile, 3)
-    fail(monkeypatch, clock_program, status, message)
-    with pytest.raises(EnergyError, match=r"^schedule: the exact solver failed .*; use compute_frontier"):
-        exact_plan(schedule, profile, 100.0)
-    assert polished(schedule, profile, frontier).num_proved == 0
-
-
-def test_a_time_that_is_up_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    schedule, profile = case()
-    fail(monkeypatch, clock_program, 1)
-    with pytest.raises(EnergyError, match="^time_limit_s: no plan was found in 60 s"):
-        exact_plan(schedule, profile, 100.0)

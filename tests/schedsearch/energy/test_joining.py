@@ -10,34 +10,30 @@ from hypothesis import strategies as st
 from placements.shapes import v_shape
 from schedsearch.baselines import one_f_one_b
 from schedsearch.energy.candidates import Envelope
-from schedsearch.energy.cost import cost_curves
-from schedsearch.energy.graph import InstanceGraph, instance_graph
-from schedsearch.energy.rounding import OptionTable, option_table
+from schedsearch.energy.problem import ClockProblem
 from schedsearch.energy.splicing import spliced
-from schedsearch.schedule import Schedule
 
 
-def tables(schedule: Schedule, seed: int = 0) -> tuple[InstanceGraph, OptionTable]:
-    graph = instance_graph(schedule)
-    profile = noisy_profile(schedule.placement, 6, seed)
-    return graph, option_table(graph, cost_curves(schedule.placement, profile))
+def problem_of(num_stages: int, number: int, seed: int = 0) -> ClockProblem:
+    schedule = one_f_one_b(v_shape(num_stages), number)
+    return ClockProblem(schedule, noisy_profile(schedule.placement, 6, seed))
 
 
-def ends(graph: InstanceGraph, table: OptionTable) -> Envelope:
+def ends(problem: ClockProblem) -> Envelope:
     """The fastest and the slowest plan."""
-    last = np.isfinite(table.time_ms).sum(axis=1)[table.row] - 1
-    choice = np.column_stack([np.zeros(graph.size, dtype=np.int64), last])
-    return Envelope(graph.makespan(table.times(choice)), choice)
+    choice = np.column_stack([np.zeros(problem.graph.size, dtype=np.int64), problem.table.last])
+    return Envelope(problem.graph.makespan(problem.table.times(choice)), choice)
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 1000), st.integers(1, 5))
 def test_joined_plans_are_in_time_and_mostly_of_the_two(seed: int, number: int) -> None:
-    graph, table = tables(one_f_one_b(v_shape(3), 4 * number), seed)
-    envelope = ends(graph, table)
+    problem = problem_of(3, 4 * number, seed)
+    table, envelope = problem.table, ends(problem)
     deadlines = np.linspace(envelope.time_ms[0], envelope.time_ms[1], 9)
-    for choice in spliced(graph, table, envelope, deadlines):
-        assert (graph.makespan(table.times(choice)) <= deadlines * (1 + 1e-9)).all()
+    for name, choice in spliced(problem, envelope, deadlines):
+        assert name == "spliced"
+        assert (problem.graph.makespan(table.times(choice)) <= deadlines * (1 + 1e-9)).all()
         energy = table.energy(choice)
         assert energy[-1] == table.energy(envelope.choice)[-1]
         assert (energy <= table.energy(envelope.choice)[0] + 1e-9).all()
@@ -45,9 +41,9 @@ def test_joined_plans_are_in_time_and_mostly_of_the_two(seed: int, number: int) 
 
 
 def test_one_plan_alone_is_joined_with_itself() -> None:
-    graph, table = tables(one_f_one_b(v_shape(2), 2))
-    fastest = ends(graph, table).choice[:, :1]
-    time = graph.makespan(table.times(fastest))
-    for choice in spliced(graph, table, Envelope(time, fastest), time):
-        assert graph.makespan(table.times(choice)) <= time * (1 + 1e-9)
-        assert table.energy(choice) <= table.energy(fastest)
+    problem = problem_of(2, 2)
+    fastest = ends(problem).choice[:, :1]
+    time = problem.graph.makespan(problem.table.times(fastest))
+    for _, choice in spliced(problem, Envelope(time, fastest), time):
+        assert problem.graph.makespan(problem.table.times(choice)) <= time * (1 + 1e-9)
+        assert problem.table.energy(choice) <= problem.table.energy(fastest)

@@ -14,7 +14,7 @@ from placements import Kind, Profile
 from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import EnergyError, all_maximum_clocks, compute_frontier, simulate
-from schedsearch.energy.ordering import Chosen, best_order, relaxed, swapped
+from schedsearch.energy.ordering import PLAN_WORK, Chosen, best_order, relaxed, swapped
 from schedsearch.modulo.alternatives import orders_of
 from schedsearch.schedule import Schedule
 from schedsearch.validate import InvalidScheduleError, validate
@@ -127,7 +127,8 @@ def test_finds_the_best_of_all_orders(slowdown: float) -> None:
     for schedule in every:
         frontier = compute_frontier(schedule, profile, 1)
         if frontier.shortest.time_ms <= deadline_ms:
-            plan = compute_frontier(schedule, profile, 1, deadline_ms).at(deadline_ms)
+            frontier = compute_frontier(schedule, profile, 1, deadline_ms, work_limit=PLAN_WORK)
+            plan = frontier.at(deadline_ms)
             energies.append(until(deadline_ms, schedule, profile, plan.time_ms, plan.energy_mj))
     chosen = best_order(every, profile, deadline_ms, most_plans=len(every))
     check(chosen, profile)

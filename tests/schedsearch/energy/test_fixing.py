@@ -1,4 +1,4 @@
-"""Clocks chosen device by device: against all choices of small rows of windows, and on measured profiles."""
+"""Clocks of one device: against all choices of small rows of windows, and fixed on measured profiles."""
 
 from __future__ import annotations
 
@@ -12,29 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import placements
 
-from placements import Profile
 from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import compute_frontier
-from schedsearch.energy.cost import CostCurve, cost_curves
-from schedsearch.energy.diving import Dive
-from schedsearch.energy.graph import Floats, InstanceGraph, Ints, instance_graph
+from schedsearch.energy.cost import CostCurve
+from schedsearch.energy.fixing import fixed
+from schedsearch.energy.graph import Floats
+from schedsearch.energy.problem import ClockProblem
 from schedsearch.energy.relaxation import breakpoints
-from schedsearch.energy.rounding import OptionTable, option_table
 from schedsearch.energy.windows import Windows, best_within
-from schedsearch.schedule import Schedule
-
-
-def table_of(schedule: Schedule, profile: Profile) -> tuple[InstanceGraph, dict[str, CostCurve], OptionTable]:
-    graph, curves = instance_graph(schedule), cost_curves(schedule.placement, profile)
-    return graph, curves, option_table(graph, curves)
-
-
-def orders_of(schedule: Schedule, graph: InstanceGraph) -> list[Ints]:
-    return [
-        np.array([graph.instances.index(each) for each in schedule.order(device)], dtype=np.int64)
-        for device in range(graph.num_devices)
-    ]
 
 
 def least_cost(windows: Windows, time_ms: Floats, cost_mj: Floats) -> float:
@@ -56,7 +42,7 @@ def least_cost(windows: Windows, time_ms: Floats, cost_mj: Floats) -> float:
 def test_finds_the_best_choice_for_a_row_of_windows(data: st.DataObject) -> None:
     placement = data.draw(placements())
     schedule = gpipe(placement, 2)
-    _, _, table = table_of(schedule, data.draw(profiles(placement)))
+    table = ClockProblem(schedule, data.draw(profiles(placement))).table
     size = data.draw(st.integers(1, min(3, len(table.row))))
     numbers = st.lists(st.integers(0, 60), min_size=3, max_size=3)
     release, length, price, gap = data.draw(st.tuples(numbers, numbers, numbers, numbers))
@@ -75,24 +61,16 @@ def test_finds_the_best_choice_for_a_row_of_windows(data: st.DataObject) -> None
 
 @settings(max_examples=25, deadline=None)
 @given(st.data())
-def test_plans_keep_the_deadline_and_refining_never_loses(data: st.DataObject) -> None:
+def test_plans_keep_the_deadline(data: st.DataObject) -> None:
     placement = data.draw(placements(max_transfer=4))
     schedule = gpipe(placement, data.draw(st.integers(1, 3)))
-    graph, curves, table = table_of(schedule, data.draw(profiles(placement)))
-    points = list(breakpoints(graph, curves))
-    point = data.draw(st.sampled_from(points))
+    problem = ClockProblem(schedule, data.draw(profiles(placement)))
+    point = data.draw(st.sampled_from(list(breakpoints(problem.graph, problem.curves))))
     deadline = point.time_ms * (1 + 1e-9)
-    dive = Dive(graph, table, curves, orders_of(schedule, graph), deadline)
     planned_ms = point.event_ms[:, 1] - point.event_ms[:, 0]
-    for choice in dive.planned(planned_ms, point.price_w, graph.num_devices):
-        assert (graph.makespan(table.times(choice)) <= deadline * (1 + 1e-8)).all()
-        assert (table.energy(choice) >= point.energy_mj - 1e-6 * abs(point.energy_mj) - 1e-4).all()
-    start = np.zeros(graph.size, dtype=np.int64)
-    before = table.energy(start[:, None])[0]
-    for plans in dive.refined(start):
-        assert (graph.makespan(table.times(plans)) <= deadline * (1 + 1e-8)).all()
-        assert table.energy(plans).min() <= before
-        before = table.energy(plans).min()
+    for _, choice in fixed(problem, planned_ms, point.price_w, deadline):
+        assert (problem.graph.makespan(problem.table.times(choice)) <= deadline * (1 + 1e-8)).all()
+        assert (problem.table.energy(choice) >= point.energy_mj - 1e-6 * abs(point.energy_mj) - 1e-4).all()
 
 
 @settings(max_examples=40, deadline=None)
@@ -101,7 +79,8 @@ def test_the_price_of_time_explains_the_relaxed_times(data: st.DataObject) -> No
     """At its price, no instance would rather take another time."""
     placement = data.draw(placements(max_transfer=4))
     schedule = gpipe(placement, data.draw(st.integers(1, 3)))
-    graph, curves, _ = table_of(schedule, data.draw(profiles(placement)))
+    problem = ClockProblem(schedule, data.draw(profiles(placement)))
+    graph, curves = problem.graph, problem.curves
     for point in breakpoints(graph, curves):
         taken = point.event_ms[:, 1] - point.event_ms[:, 0]
         for i, (name, _) in enumerate(graph.instances):
@@ -130,11 +109,11 @@ def test_works_where_blocks_are_on_several_devices() -> None:
     placement = m_shape(3)
     profile = noisy_profile(placement, 9, seed=4)
     schedule = gpipe(placement, 4)
-    graph, curves, table = table_of(schedule, profile)
-    points = list(breakpoints(graph, curves))
-    point = points[-1]
-    dive = Dive(graph, table, curves, orders_of(schedule, graph), point.time_ms * (1 + 1e-9))
-    found = list(dive.planned(point.event_ms[:, 1] - point.event_ms[:, 0], point.price_w, 3))
+    problem = ClockProblem(schedule, profile)
+    point = list(breakpoints(problem.graph, problem.curves))[-1]
+    planned_ms = point.event_ms[:, 1] - point.event_ms[:, 0]
+    found = list(fixed(problem, planned_ms, point.price_w, point.time_ms * (1 + 1e-9)))
     assert found
-    best = min(float(table.energy(choice).min()) for choice in found)
-    assert point.energy_mj <= best < float(table.energy(np.zeros((graph.size, 1), dtype=np.int64))[0])
+    best = min(float(problem.table.energy(choice).min()) for _, choice in found)
+    fastest = np.zeros((problem.graph.size, 1), dtype=np.int64)
+    assert point.energy_mj <= best < float(problem.table.energy(fastest)[0])

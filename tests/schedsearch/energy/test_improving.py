@@ -1,0 +1,190 @@
+"""Plans improved some instances at a time: against all choices, never worse, with what work there is."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from energy.cases import all_plans, noisy_profile, profile_of, profiles, simulated
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from strategies import placements
+
+from placements import Profile
+from placements.shapes import v_shape
+from schedsearch.baselines import gpipe, one_f_one_b
+from schedsearch.energy import EnergyError, Frontier, compute_frontier
+from schedsearch.energy.frontier import TIME_TOLERANCE
+from schedsearch.energy.graph import Ints
+from schedsearch.energy.neighbourhood import MOST_INSTANCES, improved
+from schedsearch.energy.problem import ClockProblem
+from schedsearch.schedule import Schedule
+from schedsearch.solver.effort import Effort
+
+STEPS = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]
+
+
+def check(schedule: Schedule, profile: Profile, before: Frontier, after: Frontier) -> None:
+    """Everything that is true of an improved frontier, whatever was proved."""
+    waiting_w = profile.blocking_power_w * schedule.placement.num_devices
+    for plan in after.plans:
+        time, energy = simulated(schedule, profile, plan.clock_mhz)
+        assert plan.time_ms == pytest.approx(time)
+        assert plan.energy_mj == pytest.approx(energy, abs=1e-9 * waiting_w * time + 1e-9)
+        assert plan.lower_bound_mj <= plan.energy_mj + 1e-7 * abs(plan.energy_mj) + 1e-6
+    for earlier, later in pairwise(after.plans):
+        assert earlier.time_ms < later.time_ms
+        assert earlier.energy_mj - waiting_w * earlier.time_ms > later.energy_mj - waiting_w * later.time_ms
+    for plan in before.plans:
+        best = after.at(plan.time_ms)
+        assert after.energy_next_to(best, plan.time_ms) <= plan.energy_mj * (1 + 1e-12) + 1e-9
+        assert best.lower_bound_mj >= plan.lower_bound_mj - waiting_w * (plan.time_ms - best.time_ms) - 1e-6
+    assert after.all_maximum == before.all_maximum
+
+
+def best_by_hand(problem: ClockProblem, choice: Ints, free: list[int], deadline_ms: float) -> float:
+    """Return the least effective energy of all modes of the free instances."""
+    best = np.inf
+    for modes in itertools.product(*(range(int(problem.table.last[i]) + 1) for i in free)):
+        other = choice.copy()
+        other[free] = modes
+        if problem.graph.makespan(problem.table.times(other[:, None]))[0] <= deadline_ms * (1 + 1e-12):
+            best = min(best, float(problem.table.energy(other[:, None])[0]))
+    return best
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_the_best_modes_of_some_instances(data: st.DataObject) -> None:
+    """Against all choices, with transfers, and blocks on several devices."""
+    placement = data.draw(placements(max_transfer=4))
+    problem = ClockProblem(
+        gpipe(placement, data.draw(st.integers(1, 3))), data.draw(profiles(placement, max_clocks=3))
+    )
+    size = problem.graph.size
+    free = sorted(data.draw(st.sets(st.integers(0, size - 1), min_size=1, max_size=min(size, 5))))
+    share = data.draw(st.sampled_from([0.0, 0.1, 0.5, 1.0]))
+    deadline = (1 - share) * problem.span_ms[0] + share * problem.span_ms[1]
+    choice = np.zeros(size, dtype=np.int64)
+    found = improved(problem, choice, free, deadline, Effort().budget(10.0, 0))
+    assert found is not None
+    assert found.is_best
+    best = best_by_hand(problem, choice, free, deadline)
+    assert problem.table.energy(found.choice[:, None])[0] == pytest.approx(best)
+    assert found.bound_mj <= best * (1 + 1e-9) + 1e-6
+    assert found.bound_mj == pytest.approx(best, rel=1e-6, abs=1e-6)
+    time = problem.graph.makespan(problem.table.times(found.choice[:, None]))[0]
+    assert time <= deadline * (1 + TIME_TOLERANCE)
+    others = np.setdiff1d(np.arange(size), free)
+    assert (found.choice[others] == 0).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_is_the_best_of_all_choices(seed: int) -> None:
+    """2 devices, 2 micro-batches, 3 clocks: 6561 choices."""
+    schedule = one_f_one_b(v_shape(2), 2)
+    profile = noisy_profile(schedule.placement, 3, seed)
+    everything = np.array(all_plans(schedule, profile))
+    effective = everything[:, 1] - 2 * profile.blocking_power_w * everything[:, 0]
+    deadlines = np.linspace(everything[:, 0].min(), everything[:, 0].max(), 9).tolist()
+    before = compute_frontier(schedule, profile, 6, deadlines)
+    after = compute_frontier(schedule, profile, 6, deadlines, work_limit=100)
+    check(schedule, profile, before, after)
+    for deadline in [*deadlines, *(plan.time_ms for plan in before.plans)]:
+        best = effective[everything[:, 0] <= deadline * (1 + 1e-9)].min()
+        plan = after.at(deadline)
+        assert plan.energy_mj - 2 * profile.blocking_power_w * plan.time_ms == pytest.approx(best, rel=1e-9)
+        assert plan.gap == pytest.approx(0, abs=1e-6)
+    assert "exact" in {plan.made_by for plan in after.plans}
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_any_small_placement(data: st.DataObject) -> None:
+    placement = data.draw(placements())
+    profile = data.draw(profiles(placement, max_clocks=3))
+    schedule = gpipe(placement, data.draw(st.integers(1, 2)))
+    assume(len(schedule.blocks) <= 12)
+    before = compute_frontier(schedule, profile, 4)
+    after = compute_frontier(schedule, profile, 4, work_limit=100)
+    check(schedule, profile, before, after)
+    for plan in after.plans:
+        scale = abs(plan.energy_mj) + profile.blocking_power_w * plan.time_ms
+        assert plan.energy_mj - plan.lower_bound_mj <= 1e-6 * scale + 1e-6
+
+
+@pytest.mark.parametrize("number", [4, 16])
+@pytest.mark.parametrize("work_limit", [1e-6, 1.0])
+def test_a_little_work_keeps_what_there_is(number: int, work_limit: float) -> None:
+    schedule = one_f_one_b(v_shape(4), number)
+    profile = noisy_profile(schedule.placement, 10, 1)
+    before = compute_frontier(schedule, profile, 8)
+    after = compute_frontier(schedule, profile, 8, work_limit=work_limit)
+    check(schedule, profile, before, after)
+    assert not after.interrupted
+    again = compute_frontier(schedule, profile, 8, work_limit=work_limit)
+    assert again.plans == after.plans
+
+
+def test_a_large_schedule_is_improved_at_the_asked_deadline() -> None:
+    """Part by part, as it is too large for one program."""
+    schedule = one_f_one_b(v_shape(4), 12)
+    assert len(schedule.blocks) > 2 * MOST_INSTANCES
+    saved = []
+    for seed in range(3):
+        profile = noisy_profile(schedule.placement, 6, seed)
+        deadline = 1.1 * compute_frontier(schedule, profile, 2).shortest.time_ms
+        before = compute_frontier(schedule, profile, 4, deadline)
+        after = compute_frontier(schedule, profile, 4, deadline, work_limit=4)
+        check(schedule, profile, before, after)
+        saved.append(1 - after.at(deadline).energy_mj / before.at(deadline).energy_mj)
+    assert min(saved) >= -1e-12
+    assert max(saved) > 1e-4
+
+
+def test_ctrl_c_keeps_what_is_found() -> None:
+    schedule = one_f_one_b(v_shape(4), 4)
+    profile = noisy_profile(schedule.placement, 10, 1)
+    before = compute_frontier(schedule, profile, 8)
+    seen: list[int] = []
+
+    def interrupt_after_the_first(what: str, done: int, of: int) -> None:
+        assert 0 <= done <= of
+        if what == "improving":
+            seen.append(done)
+            if len(seen) == 1:
+                signal.raise_signal(signal.SIGINT)
+
+    old = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        after = compute_frontier(schedule, profile, 8, work_limit=600, on_progress=interrupt_after_the_first)
+    finally:
+        signal.signal(signal.SIGINT, old)
+    assert after.interrupted
+    assert len(seen) == 1
+    check(schedule, profile, before, after)
+
+
+def test_refuses_wrong_work_and_generators() -> None:
+    schedule = one_f_one_b(v_shape(1), 2)
+    profile = profile_of(F0=STEPS, B0=STEPS)
+    with pytest.raises(EnergyError, match="^work_limit: -1 is below 0; give units of work"):
+        compute_frontier(schedule, profile, 2, work_limit=-1)
+    with pytest.raises(EnergyError, match="^without: 'magic' is not known; the names are fastest, "):
+        compute_frontier(schedule, profile, 2, without=["magic"])
+
+
+def test_generators_can_be_left_out() -> None:
+    """The frontier then has none of their plans, and is no better."""
+    schedule = one_f_one_b(v_shape(4), 8)
+    profile = noisy_profile(schedule.placement, 12, 3)
+    whole = compute_frontier(schedule, profile, 40)
+    names = {plan.made_by for plan in whole.plans}
+    assert {"spliced", "forward"} <= names
+    for name in names - {"fastest"}:
+        less = compute_frontier(schedule, profile, 40, without=[name])
+        assert name not in {plan.made_by for plan in less.plans}
+        assert np.mean([plan.gap for plan in less.plans]) > 0
