@@ -2,23 +2,18 @@ import ast
 import csv
 import json
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import numpy as np
 import pytest
 from commands import one_line_error
 from energy.cases import STAGE_PROFILES
 
-from experiments.config.records import EnergyOptions
-from experiments.steps.energy_methods import make_frontier
 from placements import Profile
 from placements.files import write_json
 from placements.hardware import GPUS, modelled_profile
 from placements.placement_file import placement_to_yaml
 from placements.shapes import v_shape
-from schedsearch.baselines import one_f_one_b
-from schedsearch.energy import Frontier, all_maximum_clocks, planning, simulate, simulate_switching
+from schedsearch.energy import Frontier, simulate, simulate_switching
 from schedsearch.energy.baselines import perseus_frontier
 from schedsearch.schedule_file import read_schedule
 
