@@ -50,6 +50,16 @@ class LowerBound:
         """Return the energy in millijoules, waiting included, below which no iteration this long can go."""
         return float(np.interp(time_ms, self.time_ms, self.effective_mj)) + self.waiting_w * time_ms
 
+    def price_w(self, time_ms: float) -> float:
+        """Return the shadow price of time there: what a shorter iteration costs, in millijoules per ms."""
+        if len(self.time_ms) == 1 or time_ms >= self.time_ms[-1]:
+            return 0.0
+        after = max(int(np.searchsorted(self.time_ms, time_ms, side="right")), 1)
+        slope = np.diff(self.effective_mj[after - 1 : after + 1]) / np.diff(
+            self.time_ms[after - 1 : after + 1]
+        )
+        return float(-slope[0])
+
 
 def lower_bound(graph: InstanceGraph, curves: Mapping[str, CostCurve], waiting_w: float) -> LowerBound:
     """Return the lower bound of all plans of a graph.

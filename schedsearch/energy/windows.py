@@ -1,15 +1,8 @@
-"""When the blocks of one device may run within the time that all others leave, and their best modes there.
-
-A device's order is gone through once. Ways so far, called labels, are kept that no other beats in both end
-and cost. Where changes of clock take time, or may not follow each other closely, that is so for each clock of
-the last block; a label goes on at its clock at once, or at another one after the latency, if its stretch has
-lasted for the dwell (a label-setting program).
-"""
+"""When the blocks of one device may run within the time that all others leave, and their best modes there."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,13 +14,7 @@ SHARES_OF_SLACK = (0.5, 0.0, 1.0)
 
 
 MOST_LABELS = 64
-"""Labels that are kept, of all clocks where changes are free, evenly over time."""
-
-MOST_OF_CLOCK = 8
-"""Labels that are kept for each clock of the last block where changes are not."""
-
-MOST_CHANGING = 24
-"""Labels, of all clocks, from which a change is tried."""
+"""Labels that are kept, evenly over time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,125 +69,39 @@ def windows_of(
     return Windows(release[members] - slip_ms, due[members] + slip_ms, gap[members])
 
 
-@dataclass(frozen=True, eq=False)
-class _Labels:
-    """Ways so far along a device's order.
+def best_within(windows: Windows, time_ms: Floats, cost_mj: Floats) -> Ints | None:
+    """Return the modes of least cost with which a device keeps its windows, or None without any.
 
-    Attributes:
-        end_ms: Of the last block; shape ``(labels,)``.
-        cost_mj: So far.
-        mode: Of the last block.
-        since_ms: Start of the last stretch of one mode.
-        back: Which label before it continues.
-    """
-
-    end_ms: Floats
-    cost_mj: Floats
-    mode: Ints
-    since_ms: Floats
-    back: Ints
-
-    @classmethod
-    def of_all(cls, groups: Sequence[_Labels]) -> _Labels:
-        """Return the labels of all groups together."""
-        return cls(
-            np.concatenate([each.end_ms for each in groups]),
-            np.concatenate([each.cost_mj for each in groups]),
-            np.concatenate([each.mode for each in groups]),
-            np.concatenate([each.since_ms for each in groups]),
-            np.concatenate([each.back for each in groups]),
-        )
-
-    def take(self, rows: Ints) -> _Labels:
-        """Return some of them."""
-        return _Labels(
-            self.end_ms[rows], self.cost_mj[rows], self.mode[rows], self.since_ms[rows], self.back[rows]
-        )
-
-
-def best_within(
-    windows: Windows, time_ms: Floats, cost_mj: Floats, latency_ms: float = 0.0, dwell_ms: float = 0.0
-) -> Ints | None:
-    """Return the modes of least cost with which a device keeps its windows, or None where none was found.
+    Goes through the device's order and keeps the choices so far, called labels, that no other beats in both
+    end and cost; of those that end at nearly the same time, only the first, so that there are at most
+    `MOST_LABELS` (a label-setting program).
 
     Args:
         windows: Of the device.
-        time_ms: Of each member in each mode, infinite where it has it not; shape ``(members, modes)``. With
-            a latency or a dwell, a column is the same clock for all.
+        time_ms: Of each member in each mode; infinite where it has fewer; shape ``(members, modes)``.
         cost_mj: Likewise.
-        latency_ms: Between blocks of different clocks, at least.
-        dwell_ms: From the start of a stretch to that of the next; the first and the last may be shorter.
     """
-    is_free = latency_ms == dwell_ms == 0
-    zero = np.zeros(1)
-    labels = _Labels(zero, zero, np.full(1, -1), np.full(1, -np.inf), np.zeros(1, dtype=np.int64))
-    steps: list[_Labels] = []
+    end, cost = np.zeros(1), np.zeros(1)
+    steps: list[tuple[Ints, Ints]] = []
     limits = zip(windows.release_ms, windows.due_ms, windows.gap_ms, strict=True)
     for k, (release, due, gap) in enumerate(limits):
-        found = _changed(
-            labels, max(gap, latency_ms if k else 0.0), release, dwell_ms, time_ms[k], cost_mj[k]
-        )
-        if k and not is_free:
-            found = [_unchanged(labels, gap, release, time_ms[k], cost_mj[k]), *found]
-        if not found:
+        ends = np.maximum(end + gap, release)[:, None] + time_ms[k]
+        label, mode = np.nonzero(ends <= due)
+        if not len(label):
             return None
-        ways = _Labels.of_all(found)
-        ways = ways.take(np.flatnonzero(ways.end_ms <= due))
-        if not len(ways.end_ms):
-            return None
-        ripe = ways.end_ms - ways.since_ms >= dwell_ms
-        group = np.zeros_like(ways.mode) if is_free else 2 * ways.mode + ripe
-        labels = ways.take(_undominated(ways, group, MOST_LABELS if is_free else MOST_OF_CLOCK))
-        steps.append(labels)
-    best = int(labels.cost_mj.argmin())
+        ends, costs = ends[label, mode], cost[label] + cost_mj[k][mode]
+        order = np.lexsort((costs, ends))
+        least = np.minimum.accumulate(costs[order])
+        order = order[costs[order] < np.concatenate([[np.inf], least[:-1]])]
+        if len(order) > MOST_LABELS:
+            first, last = ends[order[0]], ends[order[-1]]
+            cell = ((ends[order] - first) * ((MOST_LABELS - 1) / (last - first))).astype(np.int64)
+            order = order[np.unique(cell, return_index=True)[1]]
+        end, cost = ends[order], costs[order]
+        steps.append((label[order], mode[order]))
+    best = int(cost.argmin())
     choice = np.empty(len(steps), dtype=np.int64)
     for k in range(len(steps) - 1, -1, -1):
-        choice[k], best = steps[k].mode[best], int(steps[k].back[best])
+        label, mode = steps[k]
+        choice[k], best = mode[best], int(label[best])
     return choice
-
-
-def _unchanged(
-    labels: _Labels, gap_ms: float, release_ms: float, time_ms: Floats, cost_mj: Floats
-) -> _Labels:
-    """Return the labels with one block more at the clock of their last."""
-    start = np.maximum(labels.end_ms + gap_ms, release_ms)
-    with np.errstate(invalid="ignore"):
-        return _Labels(
-            start + time_ms[labels.mode],
-            labels.cost_mj + cost_mj[labels.mode],
-            labels.mode,
-            labels.since_ms,
-            np.arange(len(start)),
-        )
-
-
-def _changed(
-    labels: _Labels, gap_ms: float, release_ms: float, dwell_ms: float, time_ms: Floats, cost_mj: Floats
-) -> list[_Labels]:
-    """Return the labels with one block more in any mode, of those whose stretch may end."""
-    start = np.maximum(labels.end_ms + gap_ms, release_ms)
-    ready = replace(labels, end_ms=start, back=np.arange(len(start)))
-    ready = ready.take(np.flatnonzero(start - labels.since_ms >= dwell_ms))
-    if not len(ready.end_ms):
-        return []
-    if len(ready.end_ms) > MOST_LABELS:  # of many clocks, so that changes are not free
-        ready = ready.take(_undominated(ready, np.zeros_like(ready.mode), MOST_CHANGING))
-    label, mode = np.nonzero(np.broadcast_to(np.isfinite(time_ms), (len(ready.end_ms), len(time_ms))))
-    begun = ready.end_ms[label]
-    return [
-        _Labels(begun + time_ms[mode], ready.cost_mj[label] + cost_mj[mode], mode, begun, ready.back[label])
-    ]
-
-
-def _undominated(labels: _Labels, group: Ints, most: int) -> Ints:
-    """Return the labels that no other of their group beats in end and cost; of many, some evenly in time."""
-    order = np.lexsort((labels.cost_mj, labels.end_ms, group))
-    apart = 2 * float(np.ptp(labels.cost_mj)) + 1.0
-    cost = labels.cost_mj[order] - apart * group[order]  # below all of the groups before
-    order = order[cost < np.concatenate([[np.inf], np.minimum.accumulate(cost)[:-1]])]
-    end, kept = labels.end_ms[order], group[order]
-    first, last = float(end.min()), float(end.max())
-    if np.bincount(kept).max() > most and last > first:
-        cell = ((end - first) * ((most - 1) / (last - first))).astype(np.int64)
-        order = order[np.unique(kept * most + cell, return_index=True)[1]]
-    return order

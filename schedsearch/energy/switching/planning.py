@@ -10,7 +10,7 @@ a block at a clock that the profile may lack.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,17 +21,14 @@ from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier
 from schedsearch.energy.graph import EnergyError, Ints
 from schedsearch.energy.problem import clocks_by_block
 from schedsearch.energy.simulation import Simulation, all_maximum_clocks, operating_points, simulated_plan
+from schedsearch.energy.switching.annealing import annealed
 from schedsearch.energy.switching.bound import least_effective_mj
-from schedsearch.energy.switching.descent import lowered, lowered_in_parts, one_for_each_device
+from schedsearch.energy.switching.descent import lowered, lowered_in_parts
 from schedsearch.energy.switching.limits import SwitchingLimits, changes_per_iteration, num_clock_changes
 from schedsearch.energy.switching.model import State, SwitchingModel
 from schedsearch.energy.switching.repair import raised
-from schedsearch.energy.switching.windows import chosen_in_windows
 from schedsearch.energy.waiting import waiting_w
 from schedsearch.schedule import Schedule
-
-MOST_STARTS = 6
-"""Free plans, of the deadline or faster, that changes are taken out of."""
 
 MOST_IMPROVED = 3
 """Plans without needless changes, the best ones, that are improved."""
@@ -111,10 +108,9 @@ def switched_plan(
 ) -> SwitchedPlan:
     """Return a plan of little energy that keeps both the switching limits and the deadline.
 
-    Plans of the frontier, of the deadline and faster ones, are the start, beside one clock for all blocks
-    of a device. Stretches that are too short take a faster clock together with a neighbor, and so do those
-    between which the critical path waits. Then clocks are lowered as far as slack and limits allow, and
-    chosen anew for one device after the other. The best result stays.
+    The plan without limits is the start, beside the highest clocks. In it, stretches that are too short take
+    a faster clock together with a neighbor, and so do those between which the critical path waits. From all
+    three, simulated annealing changes the clocks of stretches. The best result stays.
 
     Args:
         schedule: Any valid schedule; only its orders are used.
@@ -130,7 +126,8 @@ def switched_plan(
     """
     free = frontier.at(deadline_ms)
     model = SwitchingModel(schedule, profile, limits, deadline_ms * (1 + TIME_TOLERANCE))
-    best = best_state(model, _starts(model, schedule, profile, frontier, free))
+    relaxed = frontier.relaxed or bound
+    best = _best_state(model, free, relaxed.price_w(deadline_ms) if relaxed else 0.0)
     if best is None:
         raise EnergyError(
             f"deadline_ms: {deadline_ms:.12g} is kept by no plan that was found under a dwell of "
@@ -176,50 +173,52 @@ def plan_of(
     )
 
 
-def best_state(model: SwitchingModel, starts: Iterable[Ints]) -> State | None:
+def _best_state(model: SwitchingModel, free: FrequencyPlan, price_w: float) -> State | None:
+    """Return the state of least effective energy that was found, or None.
+
+    Args:
+        model: Without ties.
+        free: The plan without limits.
+        price_w: Shadow price of time there.
+    """
+    clock = model.clocks_of(free.clock_mhz)
+    if model.limits.are_none:
+        return raised(model, clock)
+    maximum = model.clocks_of(all_maximum_clocks(model.schedule, model.profile))
+    starts = [clock, maximum, *model.faster_than(maximum)]
+    states = [state for start in starts for state in _repaired(model, start)]
+    states.sort(key=lambda state: state.effective_mj)
+    found = annealed(model, [*starts, *(state.clock for state in states[:1])], price_w)
+    return min([*states[:1], *([] if found is None else [found])], key=lambda s: s.effective_mj, default=None)
+
+
+def _repaired(model: SwitchingModel, clock: Ints) -> list[State]:
+    """Return states that keep the limits, with needless changes taken out of some clocks."""
+    ways = [raised(model, clock)]
+    if model.limits.latency_ms > 0:
+        ways.append(raised(_calmer(model), clock))
+    return [state for state in ways if state is not None]
+
+
+def best_tied_state(model: SwitchingModel, starts: Iterable[Ints]) -> State | None:
     """Return the state of least effective energy that is reached from any start, or None.
 
     Args:
-        model: Perhaps with ties.
+        model: With ties.
         starts: Clocks, the same where they are tied.
     """
     starts = iter(starts)
     if model.limits.are_none:
         return raised(model, next(starts))
-    states = []
-    calmer = _calmer(model)
-    for clock in starts:
-        ways = [raised(model, clock), raised(calmer, clock) if model.limits.latency_ms > 0 else None]
-        states += [state for state in ways if state is not None]
+    states = [state for clock in starts for state in _repaired(model, clock)]
     states.sort(key=lambda state: state.effective_mj)
     improved = [lowered(model, state) for state in states[:MOST_IMPROVED]]
     if not improved:
         return None
-    best = lowered_in_parts(model, min(improved, key=lambda state: state.effective_mj), MOST_PARTS)
-    return best if model.group is not None else chosen_in_windows(model, best)
+    return lowered_in_parts(model, min(improved, key=lambda state: state.effective_mj), MOST_PARTS)
 
 
 def _calmer(model: SwitchingModel) -> SwitchingModel:
     """Return the problem with longer stretches than asked for, where changes cost time."""
     dwell_ms = max(model.limits.dwell_ms, CALM * model.limits.latency_ms)
     return replace(model, limits=replace(model.limits, dwell_ms=dwell_ms))
-
-
-def _one_for_each_block(model: SwitchingModel) -> SwitchingModel:
-    """Return the problem in which a block has one clock for all its micro-batches."""
-    return replace(model, group=model.costs.row)
-
-
-def _starts(
-    model: SwitchingModel, schedule: Schedule, profile: Profile, frontier: Frontier, free: FrequencyPlan
-) -> Iterator[Ints]:
-    """Yield clocks to take changes out of, those of the free plan first."""
-    plans = [free, *(plan for plan in reversed(frontier.plans) if plan.time_ms < free.time_ms)]
-    for i in np.unique(np.linspace(0, len(plans) - 1, min(len(plans), MOST_STARTS)).round().astype(int)):
-        yield model.clocks_of(plans[i].clock_mhz)
-    maximum = model.clocks_of(all_maximum_clocks(schedule, profile))
-    steady = [maximum, *model.faster_than(maximum), one_for_each_device(model, maximum)]
-    yield from steady
-    of_blocks = best_state(_one_for_each_block(model), steady)
-    if of_blocks is not None:
-        yield of_blocks.clock

@@ -24,7 +24,7 @@ from schedsearch.energy.simulation import all_maximum_clocks, simulate
 from schedsearch.energy.switching.descent import one_for_each_device
 from schedsearch.energy.switching.limits import SwitchingLimits
 from schedsearch.energy.switching.model import State, SwitchingModel
-from schedsearch.energy.switching.planning import SwitchedPlan, best_state, plan_of
+from schedsearch.energy.switching.planning import SwitchedPlan, best_tied_state, plan_of
 from schedsearch.energy.waiting import waiting_w
 from schedsearch.graph import DifferenceSystem
 
@@ -69,7 +69,7 @@ def switched_periodic_plan(
     latest_ms = deadline_ms * (1 + TIME_TOLERANCE)
     whole = SwitchingModel(alone.periodic.schedule(number), profile, limits, latest_ms)
     tied = _Tied.of(alone, limits, latest_ms)
-    state = best_state(tied.model, _starts(tied, alone))
+    state = best_tied_state(tied.model, _starts(tied, alone))
     for _ in range(MOST_ATTEMPTS):
         if state is None:
             break
@@ -80,7 +80,7 @@ def switched_periodic_plan(
             least_mj = max(alone.relaxed_mj, lower_bound_mj) - waiting_mj
             return SwitchedPeriodicPlan(made, plan_of(whole, done, free, deadline_ms, least_mj))
         tied = tied.stricter(max(done.time_ms - latest_ms, 0.0))
-        state = best_state(tied.model, iter([state.clock, tied.one_each()]))
+        state = best_tied_state(tied.model, iter([state.clock, tied.one_each()]))
     raise EnergyError(
         f"deadline_ms: {deadline_ms:.12g} is kept by no plan that repeats and was found under a dwell of "
         f"{limits.dwell_ms:g} ms and {limits.latency_ms:g} ms per change of clock; give more time"
