@@ -20,8 +20,8 @@ from schedsearch.graph.compiled import compiled
 ROUNDS = 6
 """Rounds of steps from each start; each begins with the best plan so far from there."""
 
-STEPS = 60_000
-"""Steps of a round."""
+MAX_STEPS, STEPS_OF_ONE = 60_000, 400
+"""Steps of a round, at most, and for each instance."""
 
 PASSES_OF_ONE, MAX_PASSES = 1500, 4
 """Times that all starts are gone on from, times the number of instances; and at most. Few instances have
@@ -88,6 +88,7 @@ def annealed(model: SwitchingModel, starts: list[Ints], price_w: float, seed: in
     energy = model.costs.energy_mj
     range_mj = float(np.median([np.ptp(row[np.isfinite(row)]) for row in energy])) or 1.0
     typical_ms = float(np.median(problem.time_ms[np.isfinite(problem.time_ms)]))
+    steps = min(MAX_STEPS, STEPS_OF_ONE * len(problem.row))
     passes = min(max(PASSES_OF_ONE // len(problem.row), 1), MAX_PASSES)
     best, least_mj = None, np.inf
     for number, clock in enumerate(starts * passes):
@@ -101,7 +102,7 @@ def annealed(model: SwitchingModel, starts: list[Ints], price_w: float, seed: in
                 price,
                 heat * range_mj,
                 LAST_HEAT * range_mj,
-                STEPS,
+                steps,
                 seed + ROUNDS * number + round_,
             )
             if found_mj < own_mj:
