@@ -1,10 +1,10 @@
-"""Plans by fix-and-optimise: the clocks of one device are fixed, and the rest is relaxed again around them.
+"""Plans by fix-and-optimise: one device's clocks after the other's are fixed, and the rest is relaxed again.
 
 Where one device is busy all the time, a neighbor has just as long for each micro-batch: it cannot save up
 what rounding leaves unused. Its clocks must then fit a row of windows in time as well as they can, and the
 devices further off can use what is left over, if they know of it before they are rounded. So we begin at
 the device that the relaxed plan slows down least, choose the best clocks for it within the windows that the
-others leave, and solve the relaxed problem of the rest again.
+others leave, solve the relaxed problem of the rest again, and go on with the next device.
 
 What time is worth to the others is its shadow price, the flow of the relaxed problem. A device that paid
 nothing for time would take all it can, one that paid the full price would leave its windows empty, since at
@@ -35,8 +35,10 @@ PAID = 0.7
 """Share of the shadow price of time that a device pays while it is chosen."""
 
 
-def fixed(problem: ClockProblem, planned_ms: Floats, price_w: Floats, deadline_ms: float) -> Generated:
-    """Yield plans for a deadline with the clocks of one device fixed, and the others rounded from new times.
+def fixed(
+    problem: ClockProblem, planned_ms: Floats, price_w: Floats, deadline_ms: float, max_devices: int
+) -> Generated:
+    """Yield plans for a deadline after each device whose clocks are fixed: the others rounded from new times.
 
     Devices whose planned times are already modes' times are fixed beside it.
 
@@ -45,6 +47,7 @@ def fixed(problem: ClockProblem, planned_ms: Floats, price_w: Floats, deadline_m
         planned_ms: Time of each instance in the relaxed plan; shape ``(instances,)``.
         price_w: What a millisecond of each is worth in that plan, in millijoules.
         deadline_ms: To be kept.
+        max_devices: Devices that are fixed, at most.
     """
     table, tolerance_ms = problem.table, TOLERANCE * deadline_ms
     fastest = table.time_ms[table.row, 0]
@@ -55,7 +58,7 @@ def fixed(problem: ClockProblem, planned_ms: Floats, price_w: Floats, deadline_m
         yielding = np.where(mode >= 0, planned_ms, planned_ms - YIELDING * (planned_ms - fastest))
         yielding[members] = planned_ms[members]
         best = _best(problem, members, yielding, PAID * price_w[members], deadline_ms)
-        if best is None:
+        if best is None or max_devices == 0:
             return
         mode[members] = best
         chosen_ms = table.time_ms[table.row[members], best]
@@ -65,10 +68,13 @@ def fixed(problem: ClockProblem, planned_ms: Floats, price_w: Floats, deadline_m
         with contextlib.suppress(SolverError):  # the other plans are all there are then
             timing = free_timing(problem.graph, problem.curves).fixed(mode)
             rest = least_energy(timing, deadline_ms * (1 + TOLERANCE))
-        if rest is not None:
-            for _, choice in rounded(problem, rest.planned_ms[:, None], np.array([deadline_ms])):
-                yield "fixed", choice
-        return
+        if rest is None:
+            return
+        max_devices -= 1
+        planned_ms, price_w = rest.planned_ms, np.zeros(problem.graph.size)
+        np.add.at(price_w, problem.graph.edge_arrays[0], rest.edge_price)
+        for _, choice in rounded(problem, planned_ms[:, None], np.array([deadline_ms])):
+            yield "fixed", choice
 
 
 def _best(

@@ -103,7 +103,8 @@ def compute_frontier(
     wanted_ms = deadlines[at]
     for i in at.tolist():
         planned_ms, price_w = relaxed.planned_ms[:, i], relaxed.price_w[:, i]
-        candidates.add_all(fixed(problem, planned_ms, price_w, float(deadlines[i])))
+        devices = problem.graph.num_devices if deadlines[i] in asked else 1
+        candidates.add_all(fixed(problem, planned_ms, price_w, float(deadlines[i]), devices))
     envelope = candidates.envelope()
     for i, part in enumerate(parts):
         candidates.add_all(spliced(problem, envelope, deadlines[part]))

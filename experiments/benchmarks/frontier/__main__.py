@@ -1,7 +1,10 @@
-"""The command ``python -m experiments.benchmarks.frontier``."""
+"""The command ``python -m experiments.benchmarks.frontier``; ``ablation``: what generators are worth."""
 
 import sys
 
+from experiments.benchmarks.frontier.ablation import main as ablation
 from experiments.benchmarks.frontier.cases import BENCHMARK
 
+if sys.argv[1:2] == ["ablation"]:
+    sys.exit(ablation(sys.argv[2:]))
 sys.exit(BENCHMARK.main())

@@ -24,6 +24,7 @@ from experiments.benchmarks.frontier.measuring import (
     saving,
     speed,
     stragglers,
+    under_limits,
 )
 from experiments.benchmarks.results import Case, CaseResult
 from placements import Kind, OperatingPoint, Placement, Profile
@@ -161,6 +162,22 @@ def large() -> Iterator[Case]:
         )
 
 
+def few_changes() -> Iterator[Case]:
+    """Yield plans whose clocks change seldom, as a change takes time."""
+    for gpu in PROFILES:
+        for number in MICRO_BATCHES:
+            measure = partial(
+                under_limits, dwell_ms=20.0, latency_ms=10.0, slowdown=1.05, most=2.0, cpu_s=15.0
+            )
+            yield Case(
+                "switching",
+                f"GPT-3 175B, {gpu}, {number} micro-batches, latency 10 ms, dwell 20 ms",
+                "gap at most 2 % in 15 s, at 1.05 times the time of the highest clocks",
+                _on_measured(gpu, number, measure),
+                is_quick=(gpu, number) == ("A100", 12),
+            )
+
+
 def next_to_stragglers() -> Iterator[Case]:
     """Yield the savings next to stragglers."""
     for gpu in PROFILES:
@@ -182,6 +199,7 @@ GROUPS: dict[str, Callable[[], Iterator[Case]]] = {
     "perseus": perseus,
     "exact": small,
     "large": large,
+    "switching": few_changes,
     "stragglers": next_to_stragglers,
 }
 """The groups by the name that the command line uses."""

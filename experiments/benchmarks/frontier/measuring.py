@@ -16,7 +16,15 @@ from experiments.benchmarks.frontier import lowtime_plans
 from experiments.benchmarks.results import CaseResult, true_of
 from experiments.benchmarks.timing import CpuClock
 from placements import Profile
-from schedsearch.energy import Frontier, compute_frontier, instance_graph, simulate
+from schedsearch.energy import (
+    Frontier,
+    SwitchingLimits,
+    compute_frontier,
+    instance_graph,
+    simulate,
+    simulate_switching,
+    switched_plan,
+)
 from schedsearch.energy.baselines import perseus_frontier
 from schedsearch.energy.candidates import Candidates
 from schedsearch.energy.graph import Floats, Ints
@@ -225,6 +233,33 @@ def exact(task: Task, *, num_deadlines: int, work_limit: float) -> CaseResult:
         f"above the best choice of clocks {np.mean(above):.3f} % on average, {max(above):.2f} % at most; "
         f"relaxed optimum within {max(difference):.0e} of HiGHS"
     )
+    return CaseResult(took_s, true_of(wrong), note=note)
+
+
+def under_limits(
+    task: Task, *, dwell_ms: float, latency_ms: float, slowdown: float, most: float, cpu_s: float
+) -> CaseResult:
+    """Plan under limits on changes of clock, and hold the gap to the bound and the time against the wanted.
+
+    The deadline is so many times the time of all clocks at maximum; the gap is in percent.
+    """
+    frontier = task.frontier(num_plans=100)
+    deadline_ms = slowdown * frontier.all_maximum.time_ms
+    clock = CpuClock()
+    found = switched_plan(
+        task.schedule, task.profile, frontier, SwitchingLimits(dwell_ms, latency_ms), deadline_ms
+    )
+    took_s = clock.seconds
+    again = simulate_switching(task.schedule, task.profile, found.plan.clock_mhz, latency_ms)
+    free_mj = frontier.energy_next_to(frontier.at(deadline_ms), deadline_ms)
+    wrong = {
+        f"gap {100 * found.gap:.2f} %": 100 * found.gap > most,
+        f"more than {cpu_s:g} CPU s": took_s > cpu_s,
+        "late when simulated again": again.time_ms > deadline_ms * (1 + _ALMOST),
+    }
+    above = 100 * (frontier.energy_next_to(found.plan, deadline_ms) / free_mj - 1)
+    note = f"gap {100 * found.gap:.2f} %; {above:.2f} % above the plan without limits; "
+    note += f"{sum(found.changes_per_iteration)} changes per iteration"
     return CaseResult(took_s, true_of(wrong), note=note)
 
 

@@ -9,6 +9,7 @@ from quick_rows import quick_rows
 
 from experiments.benchmarks.frontier import cases as frontier_cases
 from experiments.benchmarks.frontier import lowtime_plans
+from experiments.benchmarks.frontier.ablation import main as ablation
 from experiments.benchmarks.frontier.cases import BENCHMARK, synthetic_profile
 from experiments.benchmarks.frontier.measuring import (
     Task,
@@ -19,11 +20,13 @@ from experiments.benchmarks.frontier.measuring import (
     saving,
     speed,
     stragglers,
+    under_limits,
 )
 from experiments.benchmarks.results import Case
 from placements.shapes import v_shape
 from schedsearch.baselines import one_f_one_b
 
+LIMITS = {"dwell_ms": 20.0, "latency_ms": 5.0, "slowdown": 1.1, "most": 50.0, "cpu_s": 1e3}
 SMALL = Task(one_f_one_b(v_shape(2), 3), synthetic_profile(v_shape(2), 4, seed=1, noise=0.01))
 
 
@@ -43,9 +46,11 @@ def test_a_wrong_expectation_is_reported_as_not_met(tmp_path: Path) -> None:
         Case("wrong", "saving", "all", partial(saving, SMALL, at_least=99.0, published=1.0)),
         Case("wrong", "gap", "none", partial(gaps, SMALL, mean=0.0, most=0.0)),
         Case("wrong", "stragglers", "long", partial(stragglers, SMALL, factors=(3.0, 2.0), look_up_s=1.0)),
+        Case("wrong", "switching", "none", partial(under_limits, SMALL, **(LIMITS | {"most": -1.0}))),
+        Case("right", "switching", "any", partial(under_limits, SMALL, **LIMITS)),
         Case("right", "gap", "any", partial(gaps, SMALL, mean=100.0, most=100.0)),
         Case("right", "perseus", "above", partial(against_perseus, SMALL, unit_ms=5.0)),
-        Case("right", "exact", "within", partial(exact, SMALL, num_deadlines=4, time_limit_s=60.0)),
+        Case("right", "exact", "within", partial(exact, SMALL, num_deadlines=4, work_limit=60.0)),
     ]
     rows = BENCHMARK.run(cases, tmp_path / "results.json")
     assert [row.result.is_met for row in rows] == [case.group == "right" for case in cases]
@@ -85,3 +90,14 @@ def test_the_made_up_profile_is_the_same_every_time() -> None:
     assert one.points != other.points
     times = np.array([point.time_ms for point in one.points["F0"]])
     assert times[0] > times[-1]
+
+
+def test_the_ablation_has_a_row_for_each_generator(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ablation(["--quick"]) == 0
+    table = [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
+    assert {"-", "floor", "forward", "backward", "fixed", "spliced", "neighbourhoods"} <= {
+        row[1] for row in table
+    }
+    whole = {row[0]: float(row[3]) for row in table if row[1] == "-"}
+    assert all(float(row[3]) >= whole[row[0]] - 1e-4 for row in table if row[1] == "spliced")
+    assert any(float(row[3]) > whole[row[0]] for row in table)

@@ -68,7 +68,7 @@ def test_plans_keep_the_deadline(data: st.DataObject) -> None:
     point = data.draw(st.sampled_from(list(breakpoints(problem.graph, problem.curves))))
     deadline = point.time_ms * (1 + 1e-9)
     planned_ms = point.event_ms[:, 1] - point.event_ms[:, 0]
-    for _, choice in fixed(problem, planned_ms, point.price_w, deadline):
+    for _, choice in fixed(problem, planned_ms, point.price_w, deadline, problem.graph.num_devices):
         assert (problem.graph.makespan(problem.table.times(choice)) <= deadline * (1 + 1e-8)).all()
         assert (problem.table.energy(choice) >= point.energy_mj - 1e-6 * abs(point.energy_mj) - 1e-4).all()
 
@@ -112,7 +112,7 @@ def test_works_where_blocks_are_on_several_devices() -> None:
     problem = ClockProblem(schedule, profile)
     point = list(breakpoints(problem.graph, problem.curves))[-1]
     planned_ms = point.event_ms[:, 1] - point.event_ms[:, 0]
-    found = list(fixed(problem, planned_ms, point.price_w, point.time_ms * (1 + 1e-9)))
+    found = list(fixed(problem, planned_ms, point.price_w, point.time_ms * (1 + 1e-9), 3))
     assert found
     best = min(float(problem.table.energy(choice).min()) for _, choice in found)
     fastest = np.zeros((problem.graph.size, 1), dtype=np.int64)

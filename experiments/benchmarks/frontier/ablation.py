@@ -1,0 +1,82 @@
+"""Measures what each generator of plans brings: the frontier of all profiles, with one left out at a time.
+
+Plans are made with counted work, so that the table does not depend on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from experiments.benchmarks.frontier.cases import MICRO_BATCHES, PROFILES, measured_task, synthetic_profile
+from experiments.benchmarks.frontier.measuring import NUM_PLANS, Task
+from placements.shapes import nn_shape, v_shape
+from schedsearch.baselines import one_f_one_b, one_f_one_b_plus
+from schedsearch.energy import Frontier, compute_frontier
+from schedsearch.energy.planning import GENERATORS
+
+_ALWAYS = "fastest"
+"""The generator that is never left out: without it there may be no plan for the shortest time."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="experiments.benchmarks.frontier ablation", description=__doc__.partition("\n")[0]
+    )
+    parser.add_argument("--quick", action="store_true", help="the smallest cases")
+    parser.add_argument("--work", type=float, default=0.0, help="work to improve plans with, in units (0)")
+    options = parser.parse_args(arguments)
+    sys.stdout.write("| case | without | plans of it | mean gap, % | gap at the shortest time, % |\n")
+    sys.stdout.write("|---|---|---|---|---|\n")
+    for name, task in cases(quick=options.quick):
+        for row in rows(task, options.work):
+            sys.stdout.write(f"| {name} | {' | '.join(row)} |\n")
+            sys.stdout.flush()
+    return 0
+
+
+def cases(*, quick: bool) -> Iterator[tuple[str, Task]]:
+    """Yield the cases by name: measured profiles where they are there, and made-up ones."""
+    for seed, noise in ((1, 0.01), (2, 0.05)):
+        placement = v_shape(4)
+        profile = synthetic_profile(placement, 12, seed, noise)
+        yield (
+            f"4 stages, 12 micro-batches, {noise:.0%} noise",
+            Task(one_f_one_b(placement, 12), profile),
+        )
+    if quick:
+        return
+    placement = nn_shape(4)
+    yield (
+        "NN-shape, 4 devices, 16 micro-batches",
+        Task(one_f_one_b_plus(placement, 16), synthetic_profile(placement, 20, 3, noise=0.01)),
+    )
+    for gpu in PROFILES:
+        for number in MICRO_BATCHES:
+            task = measured_task(gpu, number)
+            if isinstance(task, Task):
+                yield f"GPT-3 175B, {gpu}, {number} micro-batches", task
+
+
+def rows(task: Task, work_limit: float) -> Iterator[tuple[str, str, str, str]]:
+    """Yield what is left out, how many plans it had, and the gaps without it; first with nothing left out."""
+    whole = _frontier(task, (), work_limit)
+    made = Counter(plan.made_by for plan in whole.plans)
+    yield ("-", str(len(whole.plans)), *_gaps(whole))
+    for name in GENERATORS:
+        if name != _ALWAYS and (made[name] or name in ("fixed", "neighbourhoods")):
+            yield (name, str(made[name]), *_gaps(_frontier(task, (name,), work_limit)))
+
+
+def _frontier(task: Task, without: Sequence[str], work_limit: float) -> Frontier:
+    return compute_frontier(task.schedule, task.profile, NUM_PLANS, work_limit=work_limit, without=without)
+
+
+def _gaps(frontier: Frontier) -> tuple[str, str]:
+    mean = float(np.mean([plan.gap for plan in frontier.plans]))
+    return f"{100 * mean:.4f}", f"{100 * frontier.shortest.gap:.4f}"
