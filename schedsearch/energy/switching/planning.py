@@ -21,7 +21,6 @@ from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier
 from schedsearch.energy.graph import EnergyError, Ints
 from schedsearch.energy.problem import clocks_by_block
 from schedsearch.energy.simulation import Simulation, all_maximum_clocks, operating_points, simulated_plan
-from schedsearch.energy.switching.annealing import annealed
 from schedsearch.energy.switching.bound import least_effective_mj
 from schedsearch.energy.switching.descent import lowered, lowered_in_parts
 from schedsearch.energy.switching.limits import SwitchingLimits, changes_per_iteration, num_clock_changes
@@ -181,6 +180,8 @@ def _best_state(model: SwitchingModel, free: FrequencyPlan, price_w: float) -> S
         free: The plan without limits.
         price_w: Shadow price of time there.
     """
+    from schedsearch.energy.switching.annealing import annealed  # loads numba, which is slow
+
     clock = model.clocks_of(free.clock_mhz)
     if model.limits.are_none:
         return raised(model, clock)
