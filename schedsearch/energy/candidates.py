@@ -36,9 +36,9 @@ class _Group:
 
     Attributes:
         made_by: Name of the generator.
-        time_ms: Of each plan; shape ``(plans,)``.
+        time_ms: When each plan ends; shape ``(plans,)``.
         energy_mj: Effective energy until then.
-        after_w: What is drawn above the least blocking power after the end.
+        after_w: Power of all devices after the end, above the least blocking power.
         choice: Modes; shape ``(instances, plans)``.
     """
 
@@ -134,7 +134,7 @@ class Candidates:
         """Return the plan of least energy that keeps a deadline, and its effective energy until then.
 
         Args:
-            deadline_ms: That some plan keeps.
+            deadline_ms: A deadline that some plan keeps.
 
         Returns:
             Modes, shape ``(instances,)``, and mJ.

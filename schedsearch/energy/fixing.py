@@ -45,7 +45,7 @@ def fixed(
     Args:
         problem: Whose modes are chosen.
         planned_ms: Time of each instance in the relaxed plan; shape ``(instances,)``.
-        price_w: What a millisecond of each is worth in that plan, in millijoules.
+        price_w: The shadow price of each instance's time in that plan: mJ per ms.
         deadline_ms: To be kept.
         max_devices: Devices that are fixed, at most.
     """

@@ -58,7 +58,7 @@ class FrequencyPlan:
         lower_bound_mj: No plan of this time, at any clocks, uses less; from the relaxed problem.
         waiting_w: Power of all devices after the end, next to a straggler, at the clocks of their last
             blocks; None where the blocking power does not depend on the clock.
-        made_by: Which generator found it, of `schedsearch.energy.planning.GENERATORS`; empty for others.
+        made_by: The generator that found it, of `schedsearch.energy.planning.GENERATORS`; empty for others.
     """
 
     clock_mhz: Mapping[str, tuple[int, ...]]

@@ -18,7 +18,7 @@ from schedsearch.energy.bound import LowerBound, proved
 from schedsearch.energy.candidates import Candidates
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, OnProgress
 from schedsearch.energy.graph import EnergyError, Floats, Ints
-from schedsearch.energy.neighbourhood import MOST_INSTANCES, improved
+from schedsearch.energy.neighbourhood import MAX_INSTANCES, improved
 from schedsearch.energy.problem import ClockProblem
 from schedsearch.schedule import Schedule
 from schedsearch.solver.effort import Effort, OutOfTimeError
@@ -33,7 +33,7 @@ CLOSE = 1e-9
 
 @dataclass
 class _Deadline:
-    """What is known of a deadline.
+    """A deadline, and what is known of the plans for it.
 
     Attributes:
         time_ms: The deadline.
@@ -57,7 +57,7 @@ class _Deadline:
 
     @property
     def gap(self) -> float:
-        """By which share of its energy the plan may be above the best one."""
+        """The share of the plan's energy by which it may be above the best plan."""
         above_mj = 0.0 if self.is_best else self.energy_mj - self.bound_mj
         all_mj = self.energy_mj + self.waiting_mj
         return above_mj / all_mj if all_mj > 0 else above_mj
@@ -69,7 +69,7 @@ class Improvement:
 
     Attributes:
         candidates: All plans that are known; better ones are added.
-        bound: Of the relaxed problem.
+        bound: The relaxed problem's bound of all plans.
         deadline_ms: Ascending, each kept by some plan.
         seed: Of the choice of instances.
         is_interrupted: Whether Ctrl-C ended it.
@@ -112,7 +112,7 @@ class Improvement:
 
     def _step(self, deadline: _Deadline, random: np.random.Generator, effort: Effort) -> None:
         problem = self.candidates.problem
-        is_whole = problem.graph.size <= MOST_INSTANCES
+        is_whole = problem.graph.size <= MAX_INSTANCES
         free = range(problem.graph.size) if is_whole else _neighbours(problem, deadline.choice, random)
         try:
             budget = effort.budget(deadline.work, int(random.integers(2**31)))
@@ -153,7 +153,7 @@ def _neighbours(problem: ClockProblem, choice: Ints, random: np.random.Generator
     """Return instances that start at about the time of a random one."""
     start = problem.graph.earliest_start(problem.table.times(choice[:, None]))[:, 0]
     distance = np.abs(start - start[random.integers(len(start))])
-    nearest: list[int] = np.argsort(distance, kind="stable")[:MOST_INSTANCES].tolist()
+    nearest: list[int] = np.argsort(distance, kind="stable")[:MAX_INSTANCES].tolist()
     return nearest
 
 
@@ -188,7 +188,7 @@ def exact_plan(
     Nothing is shared with rounding but the graph and the modes, so each can check the other.
 
     Args:
-        schedule: Any valid schedule of at most `MOST_INSTANCES` instances; only its orders are used.
+        schedule: Any valid schedule of at most `MAX_INSTANCES` instances; only its orders are used.
         profile: Cost of each of its blocks at each clock.
         deadline_ms: By when the iteration must end.
         work_limit: Units of work, of about a second; after it the best plan found is returned, as FEASIBLE.
@@ -207,9 +207,9 @@ def exact_plan(
             "give one, or use compute_frontier"
         )
     size = problem.graph.size
-    if size > MOST_INSTANCES:
+    if size > MAX_INSTANCES:
         raise EnergyError(
-            f"schedule: has {size} block instances, an exact plan is for at most {MOST_INSTANCES}; "
+            f"schedule: has {size} block instances, an exact plan is for at most {MAX_INSTANCES}; "
             "use fewer micro-batches, or compute_frontier"
         )
     shortest_ms, _ = problem.span_ms
@@ -225,7 +225,7 @@ def exact_plan(
     (clocks,) = problem.clocks(choice[:, None])
     plan = problem.plan(clocks, 0.0)
     effective_mj = float(problem.table.energy(choice[:, None])[0])
-    least_mj = float(problem.table.energy(problem.table.last[:, None])[0])
-    bound_mj = proved(least_mj if found is None else found.bound_mj, effective_mj, abs(plan.energy_mj))
+    min_mj = float(problem.table.energy(problem.table.last[:, None])[0])
+    bound_mj = proved(min_mj if found is None else found.bound_mj, effective_mj, abs(plan.energy_mj))
     plan = replace(plan, lower_bound_mj=plan.energy_mj - (effective_mj - bound_mj), made_by="exact")
     return ExactPlan(plan, ExactStatus.OPTIMAL if is_best else ExactStatus.FEASIBLE, bound_mj)

@@ -4,7 +4,7 @@ Only the instances whose modes are free are in the program. What the others do t
 time, and the longest path from each free instance to the next through others. Where all are free this is the
 whole choice of clocks for a deadline, and the answer is proved (Perseus, Sec. 4.1, Eq. 3 and 4; NP-hard, so
 Perseus relaxes it in Sec. 4.2). Times are rounded down to ticks: so the bound holds for the real times, and a
-choice is late by less than `TIME_TOLERANCE` as long as no path has more than `MOST_INSTANCES` instances.
+choice is late by less than `TIME_TOLERANCE` as long as no path has more than `MAX_INSTANCES` instances.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from schedsearch.model.variables import Literal, Term
 if TYPE_CHECKING:  # as it loads OR-Tools, which is slow
     from schedsearch.solver.budget import SolverBudget
 
-MOST_INSTANCES = 32
+MAX_INSTANCES = 32
 """Free instances of one program, at most."""
 
 _TICKS = 2.0**37
@@ -35,6 +35,9 @@ _UNITS = 2.0**34
 
 _WORK = 0.4
 """CP-SAT's deterministic time for a unit of work, of about a second, in these programs."""
+
+_WORK_OF_INSTANCE = 5e-6
+"""Units of work for each instance of a schedule: to find out what those that are not free leave the others."""
 
 _ROUNDING = 1e-3
 """Ticks that are a rounding error of floating-point numbers."""
@@ -114,7 +117,7 @@ def improved(
     Args:
         problem: Of the choice.
         choice: Modes with which the deadline is kept; shape ``(instances,)``.
-        free: Instances whose modes may change, at most `MOST_INSTANCES`.
+        free: Instances whose modes may change, at most `MAX_INSTANCES`.
         deadline_ms: To be kept.
         budget: What the solver may spend.
 
@@ -125,6 +128,7 @@ def improved(
     from schedsearch.solver.cpsat import is_optimal, solve, within
     from schedsearch.solver.query import Answer
 
+    budget.spend(_WORK_OF_INSTANCE * problem.graph.size)
     window = _Window.of(problem, choice, free, deadline_ms)
     table, tick_ms = problem.table, deadline_ms / _TICKS
     until_ms = deadline_ms * (1 + TIME_TOLERANCE / 2)

@@ -16,7 +16,7 @@ from schedsearch.energy.fixing import fixed
 from schedsearch.energy.frontier import TIME_TOLERANCE, Frontier, OnProgress
 from schedsearch.energy.graph import EnergyError, Floats, Ints
 from schedsearch.energy.improving import Improvement
-from schedsearch.energy.neighbourhood import MOST_INSTANCES
+from schedsearch.energy.neighbourhood import MAX_INSTANCES
 from schedsearch.energy.problem import ClockProblem
 from schedsearch.energy.relaxation import Breakpoint, breakpoints
 from schedsearch.energy.rounding import rounded
@@ -62,15 +62,15 @@ def compute_frontier(
         deadline_ms: One more deadline or several, to get a plan of their own each.
         work_limit: Units of work, of about a second, to improve plans with: those for the deadlines that are
             given and for the shortest time; for all, where the schedule is small enough for a proof.
-        without: Names of `GENERATORS` to leave out, to see what they bring.
+        without: Names of `GENERATORS` to leave out, to see what they bring; all but the first can be.
         on_progress: Told about the progress.
         curve: What stands for the modes of a block between them: their lower convex ``hull``, or the fitted
             ``exponential``.
 
     Raises:
         ProfileError: The profile lacks a block of the schedule.
-        EnergyError: A deadline is too short, `num_plans` is below 1, the curve or a generator is not known,
-            the work is below 0, or the schedule is not valid.
+        EnergyError: A deadline is too short, `num_plans` is below 1, the curve is not known, a generator
+            cannot be left out, the work is below 0, or the schedule is not valid.
     """
     for what, given, wanted, remedy in (
         ("schedule", schedule, Schedule, "give the schedule of a search result, or one made by hand"),
@@ -82,8 +82,9 @@ def compute_frontier(
         raise EnergyError(f"num_plans: {num_plans} is not at least 1")
     if not work_limit >= 0:
         raise EnergyError(f"work_limit: {work_limit:g} is below 0; give units of work, or 0 for none")
-    if unknown := sorted(set(without) - set(GENERATORS)):
-        raise EnergyError(f"without: {unknown[0]!r} is not known; the names are {', '.join(GENERATORS)}")
+    known = GENERATORS[1:]
+    if unknown := sorted(set(without) - set(known)):
+        raise EnergyError(f"without: {unknown[0]!r} cannot be left out; the names are {', '.join(known)}")
     problem = ClockProblem(schedule, profile)
     planning = planning_curves(problem.curves, curve)
     all_maximum = problem.plan(all_maximum_clocks(schedule, profile), 0.0)
@@ -92,9 +93,9 @@ def compute_frontier(
     relaxed = relaxed_plans(breakpoints(problem.graph, planning), deadlines, problem.waiting_w, on_progress)
     bound = relaxed.bound if curve == "hull" else problem.bound
     candidates = Candidates(problem, without)
-    candidates.add(
-        "fastest", _no_slower(problem, {name: profile.fastest(name).time_ms for name in problem.curves})
-    )
+    no_slower = _no_slower(problem, {name: profile.fastest(name).time_ms for name in problem.curves})
+    # the fastest modes keep every deadline, also where a higher clock is slower, as measured ones may be
+    candidates.add("fastest", np.hstack([no_slower, np.zeros_like(no_slower)]))
     parts = _parts(deadlines)
     for i, part in enumerate(parts):
         candidates.add_all(rounded(problem, relaxed.planned_ms[:, part], deadlines[part]))
@@ -111,9 +112,10 @@ def compute_frontier(
         _tell(on_progress, len(parts) + i + 1, 2 * len(parts))
     if work_limit > 0:  # what is best now stays the best for some deadline, or something better does
         deadlines = np.union1d(deadlines, candidates.times_of_best(deadlines))
-    is_small = problem.graph.size <= MOST_INSTANCES
+    is_small = problem.graph.size <= MAX_INSTANCES
     improvement = Improvement(candidates, bound, deadlines if is_small else wanted_ms)
-    improvement.run(work_limit, on_progress)
+    if ("exact" if is_small else "neighbourhoods") not in without:
+        improvement.run(work_limit, on_progress)
     return Frontier.of(
         improvement.plans(candidates.best(deadlines, bound)),
         replace(all_maximum, lower_bound_mj=bound.at(all_maximum.time_ms)),

@@ -169,8 +169,8 @@ class ClockProblem:
     def plan(self, clock_mhz: Clocks, lower_bound_mj: float | None = None) -> FrequencyPlan:
         """Return what comes of some clocks; the bound is that of the relaxed problem if none is given."""
         done = simulate(self.schedule, self.profile, clock_mhz, self.graph)
-        least_mj = self.bound.at(done.time_ms) if lower_bound_mj is None else lower_bound_mj
-        return simulated_plan(clock_mhz, done, least_mj)
+        min_mj = self.bound.at(done.time_ms) if lower_bound_mj is None else lower_bound_mj
+        return simulated_plan(clock_mhz, done, min_mj)
 
     def pareto_plans(self, choices: Iterable[Clocks]) -> tuple[FrequencyPlan, ...]:
         """Return the plans of some clocks that no other of them beats in both time and effective energy.

@@ -13,7 +13,7 @@ SHARES_OF_SLACK = (0.5, 0.0, 1.0)
 """When the other devices run within their slack: in the middle, as early as they can, or as late."""
 
 
-MOST_LABELS = 64
+MAX_LABELS = 64
 """Labels that are kept, evenly over time."""
 
 
@@ -74,7 +74,7 @@ def best_within(windows: Windows, time_ms: Floats, cost_mj: Floats) -> Ints | No
 
     Goes through the device's order and keeps the choices so far, called labels, that no other beats in both
     end and cost; of those that end at nearly the same time, only the first, so that there are at most
-    `MOST_LABELS` (a label-setting program).
+    `MAX_LABELS` (a label-setting program).
 
     Args:
         windows: Of the device.
@@ -93,9 +93,9 @@ def best_within(windows: Windows, time_ms: Floats, cost_mj: Floats) -> Ints | No
         order = np.lexsort((costs, ends))
         least = np.minimum.accumulate(costs[order])
         order = order[costs[order] < np.concatenate([[np.inf], least[:-1]])]
-        if len(order) > MOST_LABELS:
+        if len(order) > MAX_LABELS:
             first, last = ends[order[0]], ends[order[-1]]
-            cell = ((ends[order] - first) * ((MOST_LABELS - 1) / (last - first))).astype(np.int64)
+            cell = ((ends[order] - first) * ((MAX_LABELS - 1) / (last - first))).astype(np.int64)
             order = order[np.unique(cell, return_index=True)[1]]
         end, cost = ends[order], costs[order]
         steps.append((label[order], mode[order]))

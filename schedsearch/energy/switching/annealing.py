@@ -90,7 +90,7 @@ def annealed(model: SwitchingModel, starts: list[Ints], price_w: float, seed: in
     typical_ms = float(np.median(problem.time_ms[np.isfinite(problem.time_ms)]))
     steps = min(MAX_STEPS, STEPS_OF_ONE * len(problem.row))
     passes = min(max(PASSES_OF_ONE // len(problem.row), 1), MAX_PASSES)
-    best, least_mj = None, np.inf
+    best, min_mj = None, np.inf
     for number, clock in enumerate(starts * passes):
         price, own_mj = PRICE * max(price_w, range_mj / typical_ms), np.inf
         column = model.costs.column(clock)
@@ -111,8 +111,8 @@ def annealed(model: SwitchingModel, starts: list[Ints], price_w: float, seed: in
                 column = now
             if not is_kept:
                 price *= 2
-            if found_mj < least_mj:
-                best, least_mj = found, found_mj
+            if found_mj < min_mj:
+                best, min_mj = found, found_mj
     if best is None:
         return None
     state = model.state(model.costs.clock_mhz[best])

@@ -16,7 +16,7 @@ from placements.shapes import v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import EnergyError, ExactStatus, compute_frontier, exact_plan
 from schedsearch.energy.frontier import TIME_TOLERANCE
-from schedsearch.energy.neighbourhood import MOST_INSTANCES
+from schedsearch.energy.neighbourhood import MAX_INSTANCES
 from schedsearch.energy.ordering import relaxed
 from schedsearch.schedule import Schedule
 
@@ -128,7 +128,7 @@ def test_refuses_a_deadline_that_cannot_be_kept(deadline: float) -> None:
 def test_refuses_too_many_instances_a_wrong_profile_and_no_work() -> None:
     large = one_f_one_b(v_shape(3), 6)
     profile = profile_of(**{block.name: STEPS for block in large.placement.blocks})
-    with pytest.raises(EnergyError, match=f"^schedule: has 36 block .* at most {MOST_INSTANCES}; use fewer"):
+    with pytest.raises(EnergyError, match=f"^schedule: has 36 block .* at most {MAX_INSTANCES}; use fewer"):
         exact_plan(large, profile, 1e9)
     small = one_f_one_b(v_shape(3), 2)
     with pytest.raises(EnergyError, match="^work_limit: 0 is not above 0; give units of work"):

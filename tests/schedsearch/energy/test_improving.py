@@ -19,7 +19,7 @@ from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import EnergyError, Frontier, compute_frontier
 from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.energy.graph import Ints
-from schedsearch.energy.neighbourhood import MOST_INSTANCES, improved
+from schedsearch.energy.neighbourhood import MAX_INSTANCES, improved
 from schedsearch.energy.problem import ClockProblem
 from schedsearch.schedule import Schedule
 from schedsearch.solver.effort import Effort
@@ -132,7 +132,7 @@ def test_a_little_work_keeps_what_there_is(number: int, work_limit: float) -> No
 def test_a_large_schedule_is_improved_at_the_asked_deadline() -> None:
     """Part by part, as it is too large for one program."""
     schedule = one_f_one_b(v_shape(4), 12)
-    assert len(schedule.blocks) > 2 * MOST_INSTANCES
+    assert len(schedule.blocks) > 2 * MAX_INSTANCES
     saved = []
     for seed in range(3):
         profile = noisy_profile(schedule.placement, 6, seed)
@@ -173,8 +173,11 @@ def test_refuses_wrong_work_and_generators() -> None:
     profile = profile_of(F0=STEPS, B0=STEPS)
     with pytest.raises(EnergyError, match="^work_limit: -1 is below 0; give units of work"):
         compute_frontier(schedule, profile, 2, work_limit=-1)
-    with pytest.raises(EnergyError, match="^without: 'magic' is not known; the names are fastest, "):
-        compute_frontier(schedule, profile, 2, without=["magic"])
+    for name in ("magic", "fastest"):
+        with pytest.raises(
+            EnergyError, match=f"^without: '{name}' cannot be left out; the names are floor, "
+        ):
+            compute_frontier(schedule, profile, 2, without=[name])
 
 
 def test_generators_can_be_left_out() -> None:
@@ -188,3 +191,43 @@ def test_generators_can_be_left_out() -> None:
         less = compute_frontier(schedule, profile, 40, without=[name])
         assert name not in {plan.made_by for plan in less.plans}
         assert np.mean([plan.gap for plan in less.plans]) > 0
+
+
+@pytest.mark.parametrize(("number", "name"), [(2, "exact"), (12, "neighbourhoods")])
+def test_what_improves_plans_can_be_left_out(number: int, name: str) -> None:
+    """No work is done then, and no plan is better for it."""
+    schedule = one_f_one_b(v_shape(3), number)
+    profile = noisy_profile(schedule.placement, 6, 2)
+    told: list[str] = []
+    less = compute_frontier(
+        schedule,
+        profile,
+        6,
+        work_limit=2,
+        without=[name],
+        on_progress=lambda what, _done, _of: told.append(what),
+    )
+    assert "improving" not in told
+    plain = compute_frontier(schedule, profile, 6)
+    assert {plan.time_ms for plan in plain.plans} <= {plan.time_ms for plan in less.plans}
+
+
+def test_the_fastest_modes_alone_are_a_frontier() -> None:
+    """Also where the highest clock is not the fastest."""
+    schedule = one_f_one_b(v_shape(2), 3)
+    steps = [(900, 20.0, 900.0), (1200, 12.0, 1000.0), (1400, 12.5, 1300.0)]
+    profile = profile_of(**{block.name: steps for block in schedule.placement.blocks})
+    alone = compute_frontier(
+        schedule, profile, 6, without=["floor", "forward", "backward", "fixed", "spliced"]
+    )
+    whole = compute_frontier(schedule, profile, 6)
+    assert alone.shortest.time_ms == pytest.approx(whole.shortest.time_ms)
+
+
+def test_a_program_without_an_answer_counts_as_work_too() -> None:
+    """Or else nothing would end steps that all fail."""
+    problem = ClockProblem(one_f_one_b(v_shape(1), 2), profile_of(F0=STEPS, B0=STEPS))
+    effort = Effort(limit=1.0)
+    slowest = problem.table.last
+    assert improved(problem, slowest, range(4), problem.span_ms[0], effort.budget(0.1, 0)) is None
+    assert effort.spent > 0
