@@ -37,7 +37,7 @@ _WORK = 0.4
 """CP-SAT's deterministic time for a unit of work, of about a second, in these programs."""
 
 _WORK_OF_INSTANCE = 5e-6
-"""Units of work for each instance of a schedule: to find out what those that are not free leave the others."""
+"""Units of work for each instance of a schedule, to find the times that others leave to the free ones."""
 
 _ROUNDING = 1e-3
 """Ticks that are a rounding error of floating-point numbers."""
