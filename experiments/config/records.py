@@ -140,7 +140,7 @@ class EnergyOptions:
     orders: int
     orders_time_limit_s: float
     export: str | None
-    periodic: bool
+    periodic: int
     dwell_ms: float | str
     switch_ms: float | str
     back_to_back: bool

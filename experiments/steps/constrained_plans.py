@@ -43,7 +43,10 @@ from schedsearch.energy.waiting import waiting_w
 from schedsearch.repetend import Repetend
 
 FREE_ROUNDS = 2
-"""Whole rounds at each end of the steady part whose clocks are free; they cost little and save most."""
+"""Rounds of the repetend at each end of the steady part whose clocks are free; they save most for little.
+
+Where the clocks repeat after several rounds, these are whole repetitions, as few as hold so many rounds.
+"""
 
 
 @dataclass(frozen=True)
@@ -95,10 +98,11 @@ def check_constrained_plans(options: FrontierCommandOptions) -> None:
         OptionError: One is out of its range, or the signal is wrong.
     """
     energy = options.energy
+    require_least("energy.periodic", energy.periodic, 0)
     if energy.periodic and options.schedule == "searched" and options.search.method == "time_optimal":
         raise OptionError(
             "energy.periodic: search.method=time_optimal finds nothing that repeats; "
-            "use search.method=modulo or energy.periodic=false"
+            "use search.method=modulo or energy.periodic=0"
         )
     check_switching(options)
     for name in ("power_cap_w", "device_power_cap_w"):
@@ -204,7 +208,8 @@ def _periodic(
         raise EnergyError("periodic: the search found no repetend; search longer")
     else:
         repetend = found.result.repetend
-    periodic = PeriodicSchedule(repetend, found.placement, FREE_ROUNDS)
+    each = options.energy.periodic
+    periodic = PeriodicSchedule(repetend.repeated(each), found.placement, math.ceil(FREE_ROUNDS / each))
     is_of_schedule = has_order_of(repetend, found.schedule)
     if not is_of_schedule and options.energy.deadline_ms is None:
         schedule = periodic.schedule(number)
@@ -226,5 +231,5 @@ def _repetend_by_hand(options: FrontierCommandOptions, placement: Placement) -> 
     except EnergyError:
         raise OptionError(
             f"energy.periodic: schedule={options.schedule} repeats nothing after a few micro-batches; "
-            "use schedule=searched or energy.periodic=false"
+            "use schedule=searched or energy.periodic=0"
         ) from None

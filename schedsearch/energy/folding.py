@@ -16,20 +16,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placements import Placement
-from schedsearch.energy.graph import EnergyError, Floats, InstanceGraph, Ints, instance_graph
+from schedsearch.energy.graph import (
+    EnergyError,
+    Floats,
+    InstanceGraph,
+    Ints,
+    device_orders,
+    instance_graph,
+)
+from schedsearch.graph import DifferenceSystem
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance, Schedule, with_optimizer
 
 Part = Literal["warmup", "steady", "cooldown"]
 
 
-class Tie(NamedTuple):
-    """What shares one clock.
+class ClockGroup(NamedTuple):
+    """Instances that share one clock.
 
     Attributes:
         part: Of the schedule.
@@ -43,6 +53,70 @@ class Tie(NamedTuple):
     block: str
     lane: int
     turn: int
+
+
+@dataclass(frozen=True, eq=False)
+class SteadyGraph:
+    """One round of the steady part: which blocks wait for which, in this round or an earlier one.
+
+    Attributes:
+        nodes: Block and lane.
+        tail: Node that is waited for, for each wait.
+        head: Node that waits.
+        rounds: Earlier, in which the tail runs.
+        delay_ms: Least time from end to start.
+        is_adjacent: Whether a device runs the head just after the tail.
+    """
+
+    nodes: tuple[tuple[str, int], ...]
+    tail: Ints
+    head: Ints
+    rounds: Ints
+    delay_ms: Floats
+    is_adjacent: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, periodic: PeriodicSchedule) -> SteadyGraph:
+        """Return the last round of a schedule that is long enough for all waits to be in it."""
+        repetend = periodic.repetend
+        schedule = repetend.unroll(3 * repetend.in_flight * repetend.micro_batches)
+        graph = instance_graph(schedule)
+        positions = [periodic.position(instance) for instance in graph.instances]
+        last = 3 * repetend.in_flight - 1
+        pairs = {pair for order in device_orders(schedule, graph) for pair in pairwise(order.tolist())}
+        names = [(name, lane) for (name, _), (lane, _) in zip(graph.instances, positions, strict=True)]
+        nodes = tuple(dict.fromkeys(names))
+        place = {node: i for i, node in enumerate(nodes)}
+        waits = [
+            (place[names[a]], place[names[b]], last - positions[a][1], delay, (a, b) in pairs)
+            for a, b, delay in graph.edges
+            if positions[b][1] == last
+        ]
+        tail, head, rounds, delay, adjacent = zip(*waits, strict=True) if waits else ((),) * 5
+        return cls(
+            nodes,
+            np.array(tail, dtype=np.int64),
+            np.array(head, dtype=np.int64),
+            np.array(rounds, dtype=np.int64),
+            np.array(delay, dtype=np.float64),
+            np.array(adjacent, dtype=np.bool_),
+        )
+
+    def period_ms(self, time_ms: Floats, clock_mhz: Ints, latency_ms: float) -> float:
+        """Return how long each round takes in the long run: the longest cycle of waits.
+
+        Args:
+            time_ms: Of each node.
+            clock_mhz: Likewise.
+            latency_ms: Of a change of clock.
+        """
+        changes = self.is_adjacent & (clock_mhz[self.tail] != clock_mhz[self.head])
+        delay_ms = np.where(changes, np.maximum(self.delay_ms, latency_ms), self.delay_ms)
+        weight = time_ms[self.tail] + delay_ms
+        finest_ms = float(weight.sum()) * _FINEST or 1.0
+        whole = np.rint(weight / finest_ms).astype(np.int64)
+        cycle = DifferenceSystem(len(time_ms), self.tail, self.head, whole, self.rounds).critical_cycle()
+        return float(weight[cycle].sum() / self.rounds[cycle].sum()) if cycle else 0.0
 
 
 @dataclass(frozen=True)
@@ -71,6 +145,11 @@ class PeriodicSchedule:
         """Return how many rounds of micro-batches there are, the last one perhaps not whole."""
         return -(-num_micro_batches // self.repetend.micro_batches)
 
+    @cached_property
+    def steady(self) -> SteadyGraph:
+        """The waits of one round of the steady part."""
+        return SteadyGraph.of(self)
+
     def position(self, instance: Instance) -> tuple[int, int]:
         """Return the lane and the round of a block of one micro-batch."""
         name, micro_batch = instance
@@ -79,20 +158,20 @@ class PeriodicSchedule:
             return 0, turn + 2 * self.repetend.in_flight
         return lane, turn + self.repetend.in_flight - 1 - self.repetend.modulo_stage[name][lane]
 
-    def ties(self, instance: Instance, num_micro_batches: int) -> tuple[Tie, ...]:
-        """Return with what an instance shares its clock: one tie, or two where the steady part is empty."""
+    def groups(self, instance: Instance, num_micro_batches: int) -> tuple[ClockGroup, ...]:
+        """Return with what an instance shares its clock: one group, or two where the steady part is empty."""
         name, micro_batch = instance
         if name not in self.repetend.modulo_stage:
-            return (Tie("cooldown", name, 0, 0),)
+            return (ClockGroup("cooldown", name, 0, 0),)
         lane, at = self.position(instance)
         turn = micro_batch // self.repetend.micro_batches
         last = self.num_rounds(num_micro_batches) - 1
         found = []
         if at < self.repetend.in_flight - 1 + self.free_rounds:
-            found.append(Tie("warmup", name, lane, turn))
+            found.append(ClockGroup("warmup", name, lane, turn))
         if at > last - self.free_rounds:
-            found.append(Tie("cooldown", name, lane, last - turn))
-        return tuple(found) or (Tie("steady", name, lane, 0),)
+            found.append(ClockGroup("cooldown", name, lane, last - turn))
+        return tuple(found) or (ClockGroup("steady", name, lane, 0),)
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,9 +186,9 @@ class FoldedGraph:
         head: Node that waits; the edges are sorted by it.
         delay_ms: Of each edge.
         rounds: Of each edge; negative where the head's start stands for that of an earlier round.
-        tie: Which of `ties` gives each node its clock; shape ``(nodes,)``.
-        ties: What shares a clock.
-        count: How many instances of the whole schedule each tie stands for; shape ``(ties,)``.
+        group: Which of `groups` gives each node its clock; shape ``(nodes,)``.
+        groups: What shares a clock.
+        count: How many instances of the whole schedule each group stands for; shape ``(groups,)``.
         is_folded: Whether there is a period.
     """
 
@@ -117,8 +196,8 @@ class FoldedGraph:
     head: Ints
     delay_ms: Floats
     rounds: Ints
-    tie: Ints
-    ties: tuple[Tie, ...]
+    group: Ints
+    groups: tuple[ClockGroup, ...]
     count: Ints
     is_folded: bool
 
@@ -134,14 +213,14 @@ class FoldedGraph:
         """Return the earliest start of every node, or None where one would end after the deadline.
 
         Args:
-            time_ms: Of each tie; shape ``(ties,)``.
+            time_ms: Of each group; shape ``(groups,)``.
             period_ms: Of the folded rounds.
             deadline_ms: For the end of the whole schedule.
             since_ms: Starts at times that are nowhere longer; saves work.
         """
-        time = time_ms[self.tie]
+        time = time_ms[self.group]
         weight = time[self.tail] + self.delay_ms + self.rounds * period_ms
-        start = np.zeros(len(self.tie)) if since_ms is None else since_ms.copy()
+        start = np.zeros(len(self.group)) if since_ms is None else since_ms.copy()
         heads, first = self._heads
         slip = ROUNDING * deadline_ms
         for _ in range(len(start) + 1):
@@ -153,6 +232,9 @@ class FoldedGraph:
             start[heads] = np.maximum(start[heads], ready)
         return None
 
+
+_FINEST = 2.0**-40
+"""Share of the sum of all times that is less than any real difference of times."""
 
 ROUNDING = 1e-11
 """Share of the deadline that is less than any real difference of times."""
@@ -169,64 +251,43 @@ def fold(periodic: PeriodicSchedule, num_micro_batches: int, settling_rounds: in
     Raises:
         EnergyError: There are no micro-batches.
     """
-    number, left_out = shortened(periodic, num_micro_batches, settling_rounds)
-    first = periodic.repetend.in_flight - 1 + periodic.free_rounds + settling_rounds
-    window = range(first, first + _reach(periodic) + 1) if left_out else range(0)
-    return _folded(periodic, number, window, left_out)
-
-
-def shortened(periodic: PeriodicSchedule, num_micro_batches: int, settling_rounds: int) -> tuple[int, int]:
-    """Return the fewest micro-batches with warmup, cooldown and all rounds between, and rounds left out.
-
-    Args:
-        periodic: The schedule.
-        num_micro_batches: Of the whole schedule; few of them are all kept.
-        settling_rounds: On each side of the rounds that are left out.
-
-    Raises:
-        EnergyError: There are no micro-batches.
-    """
     if num_micro_batches < 1:
         raise EnergyError(f"num_micro_batches: {num_micro_batches} is not at least 1")
-    ends = periodic.repetend.in_flight + 2 * (periodic.free_rounds + settling_rounds)
-    left_out = max(periodic.num_rounds(num_micro_batches) - ends - _reach(periodic), 0)
-    return num_micro_batches - left_out * periodic.repetend.micro_batches, left_out
-
-
-def _reach(periodic: PeriodicSchedule) -> int:
-    """Return over how many rounds an edge can span."""
-    repetend = periodic.repetend
-    graph = instance_graph(repetend.unroll(3 * repetend.in_flight * repetend.micro_batches))
-    at = [periodic.position(instance)[1] for instance in graph.instances]
-    return max((at[target] - at[source] for source, target, _ in graph.edges), default=0)
+    reach = int(periodic.steady.rounds.max(initial=0))
+    first = periodic.repetend.in_flight - 1 + periodic.free_rounds + settling_rounds
+    ends = 2 * first - periodic.repetend.in_flight + 2
+    left_out = max(periodic.num_rounds(num_micro_batches) - ends - reach, 0)
+    number = num_micro_batches - left_out * periodic.repetend.micro_batches
+    window = range(first, first + reach + 1) if left_out else range(0)
+    return _folded(periodic, number, window, left_out)
 
 
 def _folded(periodic: PeriodicSchedule, number: int, window: range, left_out: int) -> FoldedGraph:
     """Fold the rounds of the window, and as many more as are left out, to the window's first."""
     graph = instance_graph(periodic.schedule(number))
     positions = [periodic.position(instance) for instance in graph.instances]
-    shared = [periodic.ties(instance, number)[-1] for instance in graph.instances]
+    shared = [periodic.groups(instance, number)[-1] for instance in graph.instances]
     nodes: dict[tuple[str, int, int], int] = {}
-    ties = {tie: i for i, tie in enumerate(dict.fromkeys(shared))}
+    groups = {group: i for i, group in enumerate(dict.fromkeys(shared))}
     node_of: list[int] = []
-    tie_of: list[int] = []
-    for (name, _), (lane, at), tie in zip(graph.instances, positions, shared, strict=True):
+    group_of: list[int] = []
+    for (name, _), (lane, at), group in zip(graph.instances, positions, shared, strict=True):
         node = nodes.setdefault((name, lane, window.start if at in window else at), len(nodes))
         node_of.append(node)
-        if node == len(tie_of):
-            tie_of.append(ties[tie])
+        if node == len(group_of):
+            group_of.append(groups[group])
     edges = _edges(graph, node_of, [at for _, at in positions], window, left_out)
     table = np.array([(*edge, delay) for edge, delay in sorted(edges.items())]).reshape(-1, 4)
     head, tail, rounds = table[:, :3].T.astype(np.int64)
-    count = np.bincount([ties[tie] for tie in shared], minlength=len(ties))
-    steady = np.array([tie.part == "steady" for tie in ties])
+    count = np.bincount([groups[group] for group in shared], minlength=len(groups))
+    steady = np.array([group.part == "steady" for group in groups])
     return FoldedGraph(
         tail=tail,
         head=head,
         delay_ms=table[:, 3],
         rounds=rounds,
-        tie=np.array(tie_of),
-        ties=tuple(ties),
+        group=np.array(group_of),
+        groups=tuple(groups),
         count=count + left_out * steady,
         is_folded=left_out > 0,
     )

@@ -27,7 +27,7 @@ import numpy as np
 from placements import Profile
 from schedsearch.energy.bound import LowerBound
 from schedsearch.energy.cost import CostCurve, cost_curves
-from schedsearch.energy.folding import FoldedGraph, PeriodicSchedule, Tie, fold
+from schedsearch.energy.folding import ClockGroup, FoldedGraph, PeriodicSchedule, fold
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan
 from schedsearch.energy.graph import EnergyError, Floats
 from schedsearch.energy.highs import SolverError
@@ -58,7 +58,7 @@ class PeriodicPlan:
     Attributes:
         periodic: The schedule of any number of micro-batches.
         profile: Cost of each block at each clock.
-        clock_mhz: Of each tie.
+        clock_mhz: Of each group.
         num_micro_batches: The plan was made for.
         deadline_ms: It keeps for so many.
         period_ms: With r rounds more, the iteration ends at most r periods after the deadline. None where
@@ -67,19 +67,20 @@ class PeriodicPlan:
 
     periodic: PeriodicSchedule
     profile: Profile
-    clock_mhz: Mapping[Tie, int]
+    clock_mhz: Mapping[ClockGroup, int]
     num_micro_batches: int
     deadline_ms: float
     period_ms: float | None
 
     @cached_property
     def relaxed_mj(self) -> float:
-        """Return an energy of all devices until the deadline that no plan with the same ties goes below.
+        """Return an energy of all devices until the deadline that no plan with the same groups goes below.
 
-        It is the optimum of the linear program of the whole schedule in which ties may take any time between
-        those of their clocks, and every block may start when it likes: every plan with these ties is an
-        answer of it. The program with a folded middle, which makes the plan, proves nothing: its rounds must
-        be a period apart, so that its optimum can be above that of the whole (by up to 2 % for an X-shape).
+        It is the optimum of the linear program of the whole schedule in which groups may take any time
+        between those of their clocks, and every block may start when it likes: every plan with these groups
+        is an answer of it. The program with a folded middle, which makes the plan, proves nothing: its rounds
+        must be a period apart, so that its optimum can be above that of the whole (by up to 2 % for an
+        X-shape).
         Above `MOST_UNFOLDED` instances, and where the solver fails, this is all blocks at their cheapest.
         """
         periodic, number = self.periodic, self.num_micro_batches
@@ -93,7 +94,7 @@ class PeriodicPlan:
                 number,
                 MOST_UNFOLDED,
             )
-        own = [curves[tie.block] for tie in graph.ties]
+        own = [curves[group.block] for group in graph.groups]
         until_ms = self.deadline_ms * (1 + TIME_TOLERANCE)
         relaxed = _least_energy(graph, own, until_ms) if is_whole else None
         effective_mj = least_possible_mj(_timing(graph, own)) if relaxed is None else relaxed.energy_mj
@@ -127,14 +128,29 @@ class PeriodicPlan:
         return simulated_plan(clocks, done, bound.at(done.time_ms) if bound else 0.0)
 
     def _clock_of(self, instance: Instance, num_micro_batches: int) -> int:
-        """Return the clock of an instance; that of the steady part where its own tie was not planned."""
+        """Return the clock of an instance; that of the steady part where its own group was not planned."""
         name, lane = instance[0], self.periodic.position(instance)[0]
-        ties = [tie for tie in self.periodic.ties(instance, num_micro_batches) if tie in self.clock_mhz]
-        if not ties:
-            ties = [tie for tie in (Tie("steady", name, lane, 0),) if tie in self.clock_mhz]
+        groups = [
+            group for group in self.periodic.groups(instance, num_micro_batches) if group in self.clock_mhz
+        ]
+        if not groups:
+            groups = [group for group in (ClockGroup("steady", name, lane, 0),) if group in self.clock_mhz]
         known = {point.clock_mhz: point.time_ms for point in self.profile.points[name]}
-        clocks = [self.clock_mhz[tie] for tie in ties] or [min(known, key=known.__getitem__)]
+        clocks = [self.clock_mhz[group] for group in groups] or [min(known, key=known.__getitem__)]
         return min(clocks, key=known.__getitem__)
+
+    def with_clocks(self, clock_mhz: Mapping[ClockGroup, int], latency_ms: float) -> PeriodicPlan:
+        """Return the plan with other clocks, each change of which takes so long."""
+        if self.period_ms is None:
+            return replace(self, clock_mhz=clock_mhz)
+        steady = self.periodic.steady
+        clocks = {node: clock_mhz[ClockGroup("steady", *node, 0)] for node in steady.nodes}
+        times = [
+            next(point.time_ms for point in self.profile.points[name] if point.clock_mhz == clock)
+            for (name, _), clock in clocks.items()
+        ]
+        period_ms = steady.period_ms(np.array(times), np.array(list(clocks.values())), latency_ms)
+        return replace(self, clock_mhz=clock_mhz, period_ms=period_ms)
 
     def to_dict(self) -> dict[str, object]:
         """Return the clocks as plain data: for each part a list for each block and lane.
@@ -142,10 +158,10 @@ class PeriodicPlan:
         The warmup's begin with the first micro-batch of the lane, the cooldown's with its last.
         """
         parts: dict[str, dict[str, list[list[int]]]] = {"warmup": {}, "steady": {}, "cooldown": {}}
-        for tie in sorted(self.clock_mhz, key=lambda tie: (tie.block, tie.lane, tie.turn)):
-            lanes = parts[tie.part].setdefault(tie.block, [])
-            lanes += [[] for _ in range(tie.lane + 1 - len(lanes))]
-            lanes[tie.lane].append(self.clock_mhz[tie])
+        for group in sorted(self.clock_mhz, key=lambda group: (group.block, group.lane, group.turn)):
+            lanes = parts[group.part].setdefault(group.block, [])
+            lanes += [[] for _ in range(group.lane + 1 - len(lanes))]
+            lanes[group.lane].append(self.clock_mhz[group])
         return {
             "num_micro_batches": self.num_micro_batches,
             "micro_batches_per_repetend": self.periodic.repetend.micro_batches,
@@ -180,7 +196,7 @@ def periodic_plan(
     return PeriodicPlan(
         periodic,
         profile,
-        {tie: int(curves[tie.block].clock_mhz[i]) for tie, i in zip(graph.ties, choice, strict=True)},
+        {group: int(curves[group.block].clock_mhz[i]) for group, i in zip(graph.groups, choice, strict=True)},
         num_micro_batches,
         deadline_ms,
         best.relaxed.period_ms if graph.is_folded else None,
@@ -201,7 +217,7 @@ def _relaxed(
     settling = SETTLING_ROUNDS
     while True:
         graph = fold(periodic, num_micro_batches, settling)
-        own = tuple(curves[tie.block] for tie in graph.ties)
+        own = tuple(curves[group.block] for group in graph.groups)
         relaxed = _least_energy(graph, own, deadline_ms)
         if relaxed is not None:
             return _Problem(graph, own, own, deadline_ms, relaxed)
@@ -215,7 +231,7 @@ def _all_fastest(graph: FoldedGraph, curves: tuple[CostCurve, ...], deadline_ms:
     time = np.array([curve.time_ms[0] for curve in curves])
     start = graph.starts(time, 0.0, np.inf)
     assert start is not None, "without a period there are no cycles"
-    shortest_ms = float((start + time[graph.tie]).max())
+    shortest_ms = float((start + time[graph.group]).max())
     if not shortest_ms <= deadline_ms * (1 + TIME_TOLERANCE):
         raise EnergyError(
             f"deadline_ms: {deadline_ms:.12g} cannot be kept by a plan that repeats, the shortest iteration "
@@ -239,7 +255,7 @@ def _timing(graph: FoldedGraph, curves: Sequence[CostCurve]) -> Timing:
         graph.head,
         graph.delay_ms,
         graph.rounds,
-        graph.tie,
+        graph.group,
         curves,
         graph.count.astype(np.float64),
     )
@@ -251,10 +267,10 @@ class _Problem:
 
     Attributes:
         graph: Who waits for whom.
-        curves: Cost of each tie.
-        left: What of it each tie may still be.
+        curves: Cost of each group.
+        left: What of it each group may still be.
         deadline_ms: To be kept.
-        relaxed: The best if ties that are not fixed could take any time.
+        relaxed: The best if groups that are not fixed could take any time.
     """
 
     graph: FoldedGraph
@@ -265,52 +281,52 @@ class _Problem:
 
     @cached_property
     def by_energy(self) -> list[int]:
-        """Return the ties, those whose clock matters most first."""
+        """Return the groups, those whose clock matters most first."""
         span = [float(np.ptp(curve.energy_mj)) for curve in self.curves]
         return sorted(range(len(span)), key=lambda i: -int(self.graph.count[i]) * span[i])
 
     @property
     def steady_by_energy(self) -> list[int]:
-        """Return the ties of the steady part, those whose clock matters most first."""
-        return [i for i in self.by_energy if self.graph.ties[i].part == "steady"]
+        """Return the groups of the steady part, those whose clock matters most first."""
+        return [i for i in self.by_energy if self.graph.groups[i].part == "steady"]
 
     def steady_by_device(self, periodic: PeriodicSchedule) -> list[int]:
-        """Return the ties of the steady part, lane by lane and device by device."""
-        placement, ties = periodic.placement, self.graph.ties
+        """Return the groups of the steady part, lane by lane and device by device."""
+        placement, groups = periodic.placement, self.graph.groups
         devices = {block.name: block.devices for block in placement.blocks}
-        return sorted(self.steady_by_energy, key=lambda i: (ties[i].lane, devices[ties[i].block]))
+        return sorted(self.steady_by_energy, key=lambda i: (groups[i].lane, devices[groups[i].block]))
 
-    def neighbors(self, tie: int) -> list[int]:
-        """Return the options next to a tie's planned time; only one where it is that time."""
-        time, planned = self.curves[tie].time_ms, float(self.relaxed.planned_ms[tie])
+    def neighbors(self, group: int) -> list[int]:
+        """Return the options next to a group's planned time; only one where it is that time."""
+        time, planned = self.curves[group].time_ms, float(self.relaxed.planned_ms[group])
         slower = int(np.searchsorted(time, planned * (1 + SAME_TIME), side="right"))
         faster = max(slower - 1, 0)
         is_one = slower == len(time) or time[faster] >= planned * (1 - SAME_TIME)
         return [faster] if is_one else [faster, slower]
 
-    def fix(self, tie: int, option: int) -> _Problem | None:
-        """Return the problem with a tie at one option, or None where the deadline cannot be kept then."""
-        left = (*self.left[:tie], self.curves[tie].only(option), *self.left[tie + 1 :])
-        if len(self.neighbors(tie)) == 1:
+    def fix(self, group: int, option: int) -> _Problem | None:
+        """Return the problem with a group at one option, or None where the deadline cannot be kept then."""
+        left = (*self.left[:group], self.curves[group].only(option), *self.left[group + 1 :])
+        if len(self.neighbors(group)) == 1:
             return replace(self, left=left)
         relaxed = _least_energy(self.graph, left, self.deadline_ms)
         return None if relaxed is None else replace(self, left=left, relaxed=relaxed)
 
     def fixed(self, order: Iterable[int]) -> _Problem:
-        """Return the problem with ties fixed one after another, of which the best few ways are followed."""
+        """Return the problem with groups fixed one after another, of which the best few ways are followed."""
         kept = [self]
-        for tie in order:
-            ways = [each.fix(tie, option) for each in kept for option in each.neighbors(tie)]
+        for group in order:
+            ways = [each.fix(group, option) for each in kept for option in each.neighbors(group)]
             best = sorted((way for way in ways if way), key=lambda way: way.relaxed.energy_mj)[:WIDTH]
             kept = best or kept[:1]
         return kept[0]
 
     def reclaimed(self) -> list[int]:
-        """Return the option of each tie: first no slower than planned, then as slow as slack allows."""
+        """Return the option of each group: first no slower than planned, then as slow as slack allows."""
         choice, start = self._floor()
-        for tie in self.by_energy:
-            while choice[tie] + 1 < len(self.curves[tie].time_ms):
-                slower = [*choice[:tie], choice[tie] + 1, *choice[tie + 1 :]]
+        for group in self.by_energy:
+            while choice[group] + 1 < len(self.curves[group].time_ms):
+                slower = [*choice[:group], choice[group] + 1, *choice[group + 1 :]]
                 moved = self._starts(slower, start)
                 if moved is None:
                     break

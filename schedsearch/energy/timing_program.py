@@ -28,7 +28,7 @@ class Timing:
         head: Node that waits.
         delay_ms: Least time between the two.
         rounds: How many periods are added to that.
-        tie: For each node the variable time that it takes.
+        group: For each node the variable time that it takes.
         curves: Cost of each variable time.
         count: How often its energy is counted.
     """
@@ -37,7 +37,7 @@ class Timing:
     head: Ints
     delay_ms: Floats
     rounds: Ints
-    tie: Ints
+    group: Ints
     curves: Sequence[CostCurve]
     count: Floats
 
@@ -55,7 +55,7 @@ def free_timing(graph: InstanceGraph, curves: Mapping[str, CostCurve]) -> Timing
         head=head,
         delay_ms=delay_ms,
         rounds=np.zeros(len(tail), dtype=np.int64),
-        tie=np.arange(graph.size),
+        group=np.arange(graph.size),
         curves=[curves[name] for name, _ in graph.instances],
         count=np.ones(graph.size),
     )
@@ -139,7 +139,7 @@ class _Program:
         rise = np.concatenate([np.diff(energy) for _, energy in hulls]) / self.unit_mj
         self.slope = rise / self.length
         self.owner = np.repeat(np.arange(len(hulls)), [len(time) - 1 for time, _ in hulls])
-        self.num_nodes, self.num_segments = len(timing.tie), len(self.owner)
+        self.num_nodes, self.num_segments = len(timing.group), len(self.owner)
         self.period, self.end = self.num_nodes + self.num_segments, self.num_nodes + self.num_segments + 1
         self._rows: list[tuple[Ints, Ints, Floats]] = []
         self._limit: list[Floats] = []
@@ -156,11 +156,11 @@ class _Program:
         """Return (position in `nodes`, column) of the segments that make up the nodes' times."""
         num_of = np.bincount(self.owner, minlength=len(self.fastest))
         first = np.cumsum(num_of) - num_of
-        ties = self.timing.tie[nodes]
-        repeat = num_of[ties]
+        groups = self.timing.group[nodes]
+        repeat = num_of[groups]
         position = np.repeat(np.arange(len(nodes)), repeat)
         within = np.arange(len(position)) - np.repeat(np.cumsum(repeat) - repeat, repeat)
-        return position, self.num_nodes + first[ties[position]] + within
+        return position, self.num_nodes + first[groups[position]] + within
 
     def _add_edges(self) -> None:
         timing = self.timing
@@ -170,7 +170,7 @@ class _Program:
             np.concatenate([edge, edge, position, edge]),
             np.concatenate([timing.tail, timing.head, column, np.full(len(edge), self.period)]),
             np.concatenate([np.ones(len(edge)), -np.ones(len(edge)), np.ones(len(column)), timing.rounds]),
-            -timing.delay_ms / self.unit_ms - self.fastest[timing.tie[timing.tail]],
+            -timing.delay_ms / self.unit_ms - self.fastest[timing.group[timing.tail]],
         )
 
     def _add_ends(self) -> None:
@@ -180,7 +180,7 @@ class _Program:
             np.concatenate([node, position, node]),
             np.concatenate([node, column, np.full(len(node), self.end)]),
             np.concatenate([np.ones(len(node)), np.ones(len(column)), -np.ones(len(node))]),
-            -self.fastest[self.timing.tie],
+            -self.fastest[self.timing.group],
         )
 
     def _add_limit(self, limit: EnergyLimit) -> None:

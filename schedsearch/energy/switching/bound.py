@@ -19,11 +19,10 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
-from schedsearch.energy.cost import cost_curves
 from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.energy.graph import Floats, Ints
 from schedsearch.energy.highs import SolverError, SolverStatus, status_of
-from schedsearch.energy.switching.model import SwitchingModel
+from schedsearch.energy.switching.model import SwitchingProblem
 from schedsearch.energy.timing_program import free_timing, least_energy
 
 log = logging.getLogger(__name__)
@@ -38,72 +37,72 @@ FEWEST_CLOCKS = 6
 """Clocks, spread evenly, that are in that problem. The bound is of all clocks, whatever the prices."""
 
 
-def least_effective_mj(model: SwitchingModel) -> float:
+def least_effective_mj(problem: SwitchingProblem) -> float:
     """Return an effective energy that no plan within the limits is below.
 
     Args:
-        model: Without ties; its `latest_ms` is kept by some plan.
+        problem: Without clock groups; its `latest_ms` is kept by some plan.
     """
-    found = [bound_at_prices(model, prices) for prices in _prices(model)]
+    found = [bound_at_prices(problem, prices) for prices in _prices(problem)]
     lowest = sum(
-        np.where(np.isfinite(model.costs.energy_mj), model.costs.energy_mj, np.inf).min(axis=1)[
-            model.costs.row
+        np.where(np.isfinite(problem.costs.energy_mj), problem.costs.energy_mj, np.inf).min(axis=1)[
+            problem.costs.row
         ]
     )
     return float(max([lowest, *found]))
 
 
-def bound_at_prices(model: SwitchingModel, edge_price_w: Floats) -> float:
+def bound_at_prices(problem: SwitchingProblem, edge_price_w: Floats) -> float:
     """Return the bound that prices prove.
 
     Args:
-        model: Without ties.
-        edge_price_w: What a millisecond of each of `SwitchingModel.waits` is worth, in millijoules; not below
-            0, and otherwise anything.
+        problem: Without clock groups.
+        edge_price_w: What a millisecond of each of `SwitchingProblem.waits` is worth, in millijoules; not
+            below 0, and otherwise anything.
     """
-    waits, size = model.waits, model.graph.size
-    earliest, latest = _windows(model)
+    waits, size = problem.waits, problem.graph.size
+    earliest, latest = _windows(problem)
     inflow = np.bincount(waits.head, edge_price_w, minlength=size)
     outflow = np.bincount(waits.tail, edge_price_w, minlength=size)
     until_end = np.maximum(inflow - outflow, 0.0)
     price = outflow + until_end
     of_starts = float((price - inflow) @ earliest)
-    fixed = float(edge_price_w @ waits.delay_ms) - model.latest_ms * float(until_end.sum()) + of_starts
-    costs = model.costs
+    fixed = float(edge_price_w @ waits.delay_ms) - problem.latest_ms * float(until_end.sum()) + of_starts
+    costs = problem.costs
     with np.errstate(invalid="ignore"):
         each = costs.energy_mj[costs.row] + price[:, None] * costs.time_ms[costs.row]
     each = np.where(np.isfinite(costs.time_ms[costs.row]), each, np.inf)
-    changing = _price_of_changes(model, edge_price_w)
-    shares = np.bincount([i for order in model.orders for i in order], minlength=size)
+    changing = _price_of_changes(problem, edge_price_w)
+    shares = np.bincount(np.concatenate(problem.orders), minlength=size)
     chains = (
         _least_of_order(
             each[order] / shares[order][:, None],
-            np.array([changing.get(pair, 0.0) for pair in pairwise(order)]),
+            np.array([changing.get(pair, 0.0) for pair in pairwise(order.tolist())]),
             earliest[order],
             latest[order],
-            model.limits.dwell_ms,
+            problem.limits.dwell_ms,
         )
-        for order in model.orders
-        if order
+        for order in problem.orders
+        if len(order)
     )
     return fixed + sum(chains)
 
 
-def _windows(model: SwitchingModel) -> tuple[Floats, Floats]:
+def _windows(problem: SwitchingProblem) -> tuple[Floats, Floats]:
     """Return the earliest and latest start of each instance, whatever the clocks."""
-    fastest = model.costs.time_ms.min(axis=1)[model.costs.row][:, None]
-    earliest = model.graph.earliest_start(fastest)
-    latest = model.graph.latest_end(fastest, np.array([model.latest_ms])) - fastest
+    fastest = problem.costs.time_ms.min(axis=1)[problem.costs.row][:, None]
+    earliest = problem.graph.earliest_start(fastest)
+    latest = problem.graph.latest_end(fastest, np.array([problem.latest_ms])) - fastest
     return earliest[:, 0], latest[:, 0]
 
 
-def _price_of_changes(model: SwitchingModel, edge_price_w: Floats) -> dict[tuple[int, int], float]:
+def _price_of_changes(problem: SwitchingProblem, edge_price_w: Floats) -> dict[tuple[int, int], float]:
     """Return what a change between neighbors costs, shared among the devices where they are neighbors."""
-    waits = model.waits
-    longer = np.maximum(model.limits.latency_ms - waits.delay_ms, 0.0) * edge_price_w
+    waits = problem.waits
+    longer = np.maximum(problem.limits.latency_ms - waits.delay_ms, 0.0) * edge_price_w
     shared: dict[tuple[int, int], int] = {}
-    for order in model.orders:
-        for pair in pairwise(order):
+    for order in problem.orders:
+        for pair in pairwise(order.tolist()):
             shared[pair] = shared.get(pair, 0) + 1
     edges = zip(waits.tail.tolist(), waits.head.tolist(), longer.tolist(), strict=True)
     return {(a, b): price / shared[a, b] for a, b, price in edges if (a, b) in shared}
@@ -144,43 +143,43 @@ def _least_of_order(
     return float(whole)
 
 
-def _prices(model: SwitchingModel) -> list[Floats]:
+def _prices(problem: SwitchingProblem) -> list[Floats]:
     """Return the prices of the relaxed problem without limits, and of that with changes of clock."""
-    timing = free_timing(model.graph, cost_curves(model.schedule.placement, model.profile))
-    zero = np.zeros(len(model.waits.tail))
+    timing = free_timing(problem.graph, problem.curves)
+    zero = np.zeros(len(problem.waits.tail))
     try:
-        relaxed = least_energy(timing, model.latest_ms)
+        relaxed = least_energy(timing, problem.latest_ms)
     except SolverError:
         relaxed = None
     if relaxed is None:  # `latest_ms` is kept by some plan: nothing is known, and any prices make a bound
         return [zero]
-    place = {edge: k for k, edge in enumerate(zip(model.waits.tail, model.waits.head, strict=True))}
+    place = {edge: k for k, edge in enumerate(zip(problem.waits.tail, problem.waits.head, strict=True))}
     free = zero.copy()
     edges = zip(timing.tail, timing.head, relaxed.edge_price, strict=True)
     for a, b, price in edges:
         free[place[a, b]] = price
     found = [free]
-    if model.limits.latency_ms > 0 and model.graph.size > MOST_INSTANCES:
+    if problem.limits.latency_ms > 0 and problem.graph.size > MOST_INSTANCES:
         log.info(
             "%d block instances, more than %d: the bound under switching limits is without the price of "
             "changes of clock, so the gap may be larger than it is",
-            model.graph.size,
+            problem.graph.size,
             MOST_INSTANCES,
         )
-    elif model.limits.latency_ms > 0:
-        with_changes = _prices_with_changes(model)
+    elif problem.limits.latency_ms > 0:
+        with_changes = _prices_with_changes(problem)
         found += [] if with_changes is None else [with_changes]
     return found
 
 
-def _prices_with_changes(model: SwitchingModel) -> Floats | None:
+def _prices_with_changes(problem: SwitchingProblem) -> Floats | None:
     """Return the prices of the linear program in which an instance may be at several clocks in parts.
 
     Then a change is the part that leaves a clock. None where the solver has no answer, for whatever reason:
     other prices make a bound as well.
     """
-    waits, costs, size = model.waits, model.costs, model.graph.size
-    some = _some_clocks(model)
+    waits, costs, size = problem.waits, problem.costs, problem.graph.size
+    some = _some_clocks(problem)
     clocks = len(some)
     time, energy = costs.time_ms[costs.row][:, some], costs.energy_mj[costs.row][:, some]
     is_there = np.isfinite(time)
@@ -188,7 +187,7 @@ def _prices_with_changes(model: SwitchingModel) -> Floats | None:
     unit_mj = float(np.ptp(energy[is_there])) or 1.0
     adjacent = np.flatnonzero(waits.is_adjacent)
     shares, changes = size * clocks, len(adjacent) * clocks
-    longer = np.maximum(model.limits.latency_ms - waits.delay_ms[adjacent], 0.0) / unit_ms
+    longer = np.maximum(problem.limits.latency_ms - waits.delay_ms[adjacent], 0.0) / unit_ms
     starts = shares + changes
     rows = _Rows()
     everyone = np.arange(size)
@@ -207,7 +206,7 @@ def _prices_with_changes(model: SwitchingModel) -> Floats | None:
         (edge, starts + waits.head, -np.ones(len(edge))),
     )
     rows.add(
-        np.full(size, model.latest_ms / unit_ms),
+        np.full(size, problem.latest_ms / unit_ms),
         (np.repeat(everyone, clocks), share.ravel(), took.ravel()),
         (everyone, starts + everyone, np.ones(size)),
     )
@@ -239,10 +238,10 @@ def _prices_with_changes(model: SwitchingModel) -> Floats | None:
     return price
 
 
-def _some_clocks(model: SwitchingModel) -> Ints:
+def _some_clocks(problem: SwitchingProblem) -> Ints:
     """Return the columns of a few clocks, with the fastest of each block among them."""
-    costs = model.costs
-    most = max(FEWEST_CLOCKS, MOST_SHARES // model.graph.size)
+    costs = problem.costs
+    most = max(FEWEST_CLOCKS, MOST_SHARES // problem.graph.size)
     spread = np.linspace(0, len(costs.clock_mhz) - 1, min(most, len(costs.clock_mhz))).round()
     return np.unique(np.concatenate([spread.astype(np.int64), costs.time_ms.argmin(axis=1)]))
 

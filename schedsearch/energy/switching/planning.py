@@ -6,37 +6,29 @@ nothing. Here a device waits, at the blocking power, until its new clock is ther
 as soon as the block before has ended, so it costs no time where the device waits for an input anyway, and
 the latency where it does not. Running on at the old clock is never later than that, and needs no cost of
 a block at a clock that the profile may lack.
+
+Clocks may also repeat with the repetend, so that generated code can loop over them: instances of one clock
+group change together then, and the limits hold from each repetend to the next as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from placements import Profile
-from schedsearch.energy.bound import LowerBound, proved
+from schedsearch.energy.bound import proved
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier
 from schedsearch.energy.graph import EnergyError, Ints
-from schedsearch.energy.problem import clocks_by_block
+from schedsearch.energy.periodic import PeriodicPlan
+from schedsearch.energy.problem import ClockProblem, clocks_by_block
 from schedsearch.energy.simulation import Simulation, all_maximum_clocks, operating_points, simulated_plan
 from schedsearch.energy.switching.bound import least_effective_mj
-from schedsearch.energy.switching.descent import lowered, lowered_in_parts
 from schedsearch.energy.switching.limits import SwitchingLimits, changes_per_iteration, num_clock_changes
-from schedsearch.energy.switching.model import State, SwitchingModel
-from schedsearch.energy.switching.repair import raised
-from schedsearch.energy.waiting import waiting_w
+from schedsearch.energy.switching.model import State, SwitchingProblem
 from schedsearch.schedule import Schedule
-
-MOST_IMPROVED = 3
-"""Plans without needless changes, the best ones, that are improved."""
-
-MOST_PARTS = 64
-"""Parts of a device's order, at most, that are lowered together in the end."""
-
-CALM = 30
-"""Length of a stretch, in latencies, from which on a change is likely to pay."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +59,19 @@ class SwitchedPlan:
     gap: float
 
 
+@dataclass(frozen=True)
+class SwitchedPeriodicPlan:
+    """A plan whose clocks repeat and that keeps the limits.
+
+    Attributes:
+        periodic: Its clocks.
+        switched: The same for all micro-batches, with time and energy under the limits.
+    """
+
+    periodic: PeriodicPlan
+    switched: SwitchedPlan
+
+
 def simulate_switching(
     schedule: Schedule,
     profile: Profile,
@@ -89,27 +94,20 @@ def simulate_switching(
         ProfileError: The profile lacks a block.
         EnergyError: A clock is missing or not in the profile, or the latency is not a time.
     """
-    profile.require(schedule.placement)
-    chosen = operating_points(schedule, profile, clock_mhz)
     limits = SwitchingLimits(0.0, latency_ms, back_to_back)
-    model = SwitchingModel(schedule, profile, limits, np.inf)
-    clock = np.array([chosen[instance].clock_mhz for instance in model.graph.instances])
-    return model.simulation(model.state(clock))
+    problem = SwitchingProblem(schedule, profile, limits=limits)
+    chosen = operating_points(schedule, profile, clock_mhz)
+    clock = np.array([chosen[instance].clock_mhz for instance in problem.graph.instances])
+    return problem.simulation(problem.state(clock))
 
 
 def switched_plan(
-    schedule: Schedule,
-    profile: Profile,
-    frontier: Frontier,
-    limits: SwitchingLimits,
-    deadline_ms: float,
-    bound: LowerBound | None = None,
+    schedule: Schedule, profile: Profile, frontier: Frontier, limits: SwitchingLimits, deadline_ms: float
 ) -> SwitchedPlan:
     """Return a plan of little energy that keeps both the switching limits and the deadline.
 
-    The plan without limits is the start, beside the highest clocks. In it, stretches that are too short take
-    a faster clock together with a neighbor, and so do those between which the critical path waits. From all
-    three, simulated annealing changes the clocks of stretches. The best result stays.
+    Simulated annealing changes the clocks of stretches, from the plan without limits, and from one clock for
+    each device.
 
     Args:
         schedule: Any valid schedule; only its orders are used.
@@ -117,109 +115,105 @@ def switched_plan(
         frontier: Of the schedule.
         limits: To be kept.
         deadline_ms: For the end of the iteration.
-        bound: Of the schedule without limits, where it is at hand; the lower bound of `SwitchedPlan.plan` is
-            0 without.
 
     Raises:
         EnergyError: The deadline is too short, or no plan was found that keeps it under the limits.
     """
     free = frontier.at(deadline_ms)
-    model = SwitchingModel(schedule, profile, limits, deadline_ms * (1 + TIME_TOLERANCE))
-    relaxed = frontier.relaxed or bound
-    best = _best_state(model, free, relaxed.price_w(deadline_ms) if relaxed else 0.0)
+    latest_ms = deadline_ms * (1 + TIME_TOLERANCE)
+    problem = SwitchingProblem(schedule, profile, frontier.relaxed, limits, latest_ms)
+    best = _best_state(problem, problem.clocks_of(free.clock_mhz), problem.bound.price_w(deadline_ms))
     if best is None:
-        raise EnergyError(
-            f"deadline_ms: {deadline_ms:.12g} is kept by no plan that was found under a dwell of "
-            f"{limits.dwell_ms:g} ms and {limits.latency_ms:g} ms per change of clock; give more time"
-        )
-    return plan_of(model, best, free, deadline_ms, least_effective_mj(model), bound)
+        raise _nothing_kept(limits, deadline_ms, "no plan that was found")
+    return _plan_of(problem, best, free, deadline_ms, least_effective_mj(problem))
 
 
-def plan_of(
-    model: SwitchingModel,
-    state: State,
-    free: FrequencyPlan,
-    deadline_ms: float,
-    least_mj: float,
-    bound: LowerBound | None = None,
-) -> SwitchedPlan:
-    """Return a state of a model without ties as a plan.
+def switched_periodic_plan(
+    alone: PeriodicPlan, limits: SwitchingLimits, free: FrequencyPlan, lower_bound_mj: float = 0.0
+) -> SwitchedPeriodicPlan:
+    """Return a plan of little energy whose clocks repeat, and that keeps limits and deadline.
 
     Args:
-        model: Of the state.
-        state: That keeps the limits.
-        free: The plan without limits.
-        deadline_ms: That both keep.
-        least_mj: Effective energy that no plan is below.
-        bound: Of plans without limits.
+        alone: The periodic plan without limits, for the same micro-batches and deadline.
+        limits: To be kept, also from each repetend to the next.
+        free: The plan without limits that does not repeat.
+        lower_bound_mj: Energy until the deadline that no plan under the limits is below, where it is known.
+
+    Raises:
+        EnergyError: No plan was found that keeps the deadline.
     """
-    simulation = model.simulation(state)
-    (clocks,) = clocks_by_block(model.graph, state.clock[:, None])
-    unlimited_mj = bound.at(simulation.time_ms) if bound else 0.0
-    waiting_mj = waiting_w(model.schedule.placement, model.profile) * deadline_ms
-    least_mj = proved(least_mj, state.effective_mj, waiting_mj)
-    lower_bound_mj = least_mj + waiting_mj
-    return SwitchedPlan(
-        simulated_plan(clocks, simulation, unlimited_mj),
-        simulation,
-        num_clock_changes(model.schedule, clocks),
-        changes_per_iteration(model.schedule, clocks),
-        free,
-        model.limits,
-        deadline_ms,
-        lower_bound_mj,
-        (state.effective_mj - least_mj) / lower_bound_mj if lower_bound_mj > 0 else np.nan,
+    number, deadline_ms = alone.num_micro_batches, alone.deadline_ms
+    latest_ms = deadline_ms * (1 + TIME_TOLERANCE)
+    free_problem = ClockProblem(alone.periodic.schedule(number), alone.profile)
+    groups = [alone.periodic.groups(instance, number)[-1] for instance in free_problem.graph.instances]
+    numbers = {group: i for i, group in enumerate(dict.fromkeys(groups))}
+    problem = SwitchingProblem(
+        free_problem.schedule,
+        alone.profile,
+        limits=limits,
+        latest_ms=latest_ms,
+        group=np.array([numbers[group] for group in groups]),
+    )
+    best = _best_state(problem, problem.clocks_of(alone.unrolled(number).clock_mhz), 0.0)
+    if best is None:
+        raise _nothing_kept(limits, deadline_ms, "no plan that repeats and was found")
+    made = alone.with_clocks(dict(zip(groups, best.clock.tolist(), strict=True)), limits.latency_ms)
+    least_mj = max(alone.relaxed_mj, lower_bound_mj) - problem.waiting_w * deadline_ms
+    return SwitchedPeriodicPlan(made, _plan_of(problem, best, free, deadline_ms, least_mj))
+
+
+def _nothing_kept(limits: SwitchingLimits, deadline_ms: float, by: str) -> EnergyError:
+    return EnergyError(
+        f"deadline_ms: {deadline_ms:.12g} is kept by {by} under a dwell of {limits.dwell_ms:g} ms and "
+        f"{limits.latency_ms:g} ms per change of clock; give more time"
     )
 
 
-def _best_state(model: SwitchingModel, free: FrequencyPlan, price_w: float) -> State | None:
+def _best_state(problem: SwitchingProblem, clock: Ints, price_w: float) -> State | None:
     """Return the state of least effective energy that was found, or None.
 
     Args:
-        model: Without ties.
-        free: The plan without limits.
+        problem: With limits.
+        clock: MHz of each instance in the plan without limits.
         price_w: Shadow price of time there.
     """
     from schedsearch.energy.switching.annealing import annealed  # loads numba, which is slow
 
-    clock = model.clocks_of(free.clock_mhz)
-    if model.limits.are_none:
-        return raised(model, clock)
-    maximum = model.clocks_of(all_maximum_clocks(model.schedule, model.profile))
-    starts = [clock, maximum, *model.faster_than(maximum)]
-    states = [state for start in starts for state in _repaired(model, start)]
-    states.sort(key=lambda state: state.effective_mj)
-    found = annealed(model, [*starts, *(state.clock for state in states[:1])], price_w)
-    return min([*states[:1], *([] if found is None else [found])], key=lambda s: s.effective_mj, default=None)
+    if problem.limits.are_none:
+        return problem.state(clock)
+    maximum = problem.clocks_of(all_maximum_clocks(problem.schedule, problem.profile))
+    starts = [clock, problem.one_for_each_device()]
+    states = [problem.state(each) for each in (*starts, maximum)]
+    found = annealed(problem, starts, price_w)
+    kept = [state for state in states if problem.keeps(state)] + ([] if found is None else [found])
+    return min(kept, key=lambda state: state.effective_mj, default=None)
 
 
-def _repaired(model: SwitchingModel, clock: Ints) -> list[State]:
-    """Return states that keep the limits, with needless changes taken out of some clocks."""
-    ways = [raised(model, clock)]
-    if model.limits.latency_ms > 0:
-        ways.append(raised(_calmer(model), clock))
-    return [state for state in ways if state is not None]
-
-
-def best_tied_state(model: SwitchingModel, starts: Iterable[Ints]) -> State | None:
-    """Return the state of least effective energy that is reached from any start, or None.
+def _plan_of(
+    problem: SwitchingProblem, state: State, free: FrequencyPlan, deadline_ms: float, least_mj: float
+) -> SwitchedPlan:
+    """Return a state as a plan.
 
     Args:
-        model: With ties.
-        starts: Clocks, the same where they are tied.
+        problem: Of the state.
+        state: That keeps the limits.
+        free: The plan without limits.
+        deadline_ms: That both keep.
+        least_mj: Effective energy that no plan is below.
     """
-    starts = iter(starts)
-    if model.limits.are_none:
-        return raised(model, next(starts))
-    states = [state for clock in starts for state in _repaired(model, clock)]
-    states.sort(key=lambda state: state.effective_mj)
-    improved = [lowered(model, state) for state in states[:MOST_IMPROVED]]
-    if not improved:
-        return None
-    return lowered_in_parts(model, min(improved, key=lambda state: state.effective_mj), MOST_PARTS)
-
-
-def _calmer(model: SwitchingModel) -> SwitchingModel:
-    """Return the problem with longer stretches than asked for, where changes cost time."""
-    dwell_ms = max(model.limits.dwell_ms, CALM * model.limits.latency_ms)
-    return replace(model, limits=replace(model.limits, dwell_ms=dwell_ms))
+    simulation = problem.simulation(state)
+    (clocks,) = clocks_by_block(problem.graph, state.clock[:, None])
+    waiting_mj = problem.waiting_w * deadline_ms
+    least_mj = proved(least_mj, state.effective_mj, waiting_mj)
+    lower_bound_mj = least_mj + waiting_mj
+    return SwitchedPlan(
+        simulated_plan(clocks, simulation, problem.bound.at(simulation.time_ms)),
+        simulation,
+        num_clock_changes(problem.schedule, clocks),
+        changes_per_iteration(problem.schedule, clocks),
+        free,
+        problem.limits,
+        deadline_ms,
+        lower_bound_mj,
+        (state.effective_mj - least_mj) / lower_bound_mj if lower_bound_mj > 0 else np.nan,
+    )

@@ -86,7 +86,7 @@ def test_groups_that_cannot_run_stop_before_the_search(
 def test_a_run_on_groups_of_gpus_uses_what_was_planned(command, tmp_path: Path) -> None:
     """One stage on two GPUs, one on four in two groups; clocks repeat, for one micro-batch more."""
     small = ["runtime.hidden_size=16", "runtime.sequence_length=8", "runtime.iterations=2"]
-    chosen = ["placement.num_gpus=[2,4]", "placement.data_parallel={F0: 2, F1: 2}", "energy.periodic=true"]
+    chosen = ["placement.num_gpus=[2,4]", "placement.data_parallel={F0: 2, F1: 2}", "energy.periodic=1"]
     done = command(
         *("run", "placement=v_shape", "placement.num_devices=2", *chosen, *small),
         *("schedule=one_f_one_b", "search.num_micro_batches=6", "runtime.num_micro_batches=7"),

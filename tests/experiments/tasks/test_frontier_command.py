@@ -211,7 +211,7 @@ def test_without_baselines(command, tmp_path: Path) -> None:
 
 
 REALISABLE = {
-    "periodic": ["energy.periodic=true"],
+    "periodic": ["energy.periodic=1"],
     "switched": ["energy.dwell_ms=150", "energy.switch_ms=5"],
     "capped": ["energy.power_cap_w=700", "energy.device_power_cap_w=250"],
     "policy": ["energy.iterations=500", "energy.job_deadline_s=5000"],
@@ -312,13 +312,27 @@ def test_a_schedule_that_was_shortened_repeats_unrolled(command, tmp_path: Path)
     # Proved in a third of a second, so that a slow machine finds the same order: 45 ticks, unrolled 48.
     options = ["placement=x_shape", "placement.num_devices=3", "search.num_micro_batches=4"]
     options += ["search.memory=2", "energy.num_plans=5", "energy.baselines=[]"]
-    done = command("frontier", *options, "energy.periodic=true")
+    done = command("frontier", *options, "energy.periodic=1")
     assert done.returncode == 0, done.stderr
     data = json.loads((tmp_path / "out/periodic.json").read_text())
     assert data["plan"]["time_ms"] <= data["deadline_ms"] * (1 + 1e-9)
     assert "of the unrolled repetend" in done.stdout and not data["is_of_schedule"]
     frontier = json.loads((tmp_path / "out/frontier.json").read_text())
     assert data["deadline_ms"] > min(plan["time_ms"] for plan in frontier["plans"]) * (1 + 1e-9)
+
+
+def test_clocks_that_repeat_after_three_rounds(command, tmp_path: Path) -> None:
+    options = ["placement=v_shape", "placement.num_devices=2", "schedule=one_f_one_b"]
+    options += ["search.num_micro_batches=24", "energy.num_plans=5", "energy.baselines=[]"]
+    done = command("frontier", *options, "energy.periodic=3", "energy.slowdown=1.1")
+    assert done.returncode == 0, done.stderr
+    data = json.loads((tmp_path / "out/periodic.json").read_text())
+    assert data["micro_batches_per_repetend"] == 3
+    assert {name: len(lanes) for name, lanes in data["steady"].items()} == dict.fromkeys(
+        ("F0", "F1", "B0", "B1"), 3
+    )
+    for name, clocks in data["plan"]["clock_mhz"].items():
+        assert clocks[9:12] == clocks[12:15] == [clock for (clock,) in data["steady"][name]]
 
 
 def test_a_straggler_saves_more(command, tmp_path: Path) -> None:
@@ -444,13 +458,14 @@ WRONG = [
     (["energy.unit_ms=fast"], "energy.unit_ms: 'fast' is not a number"),
     (["energy.slowdown=inf"], "energy.slowdown: inf is not at least 1"),
     (["energy.deadline_ms=inf"], "energy.deadline_ms: inf is not a time above 0"),
-    (["energy.periodic=yes_please"], "energy.periodic: 'yes_please' is not true or false"),
+    (["energy.periodic=yes_please"], "energy.periodic: 'yes_please' is not a whole number"),
+    (["energy.periodic=-1"], "energy.periodic: -1 is not at least 0"),
     (
-        ["energy.periodic=true", "schedule=gpipe"],
+        ["energy.periodic=1", "schedule=gpipe"],
         "energy.periodic: schedule=gpipe repeats nothing after a few micro-batches; use schedule=searched",
     ),
     (
-        ["energy.periodic=true", "search.method=time_optimal"],
+        ["energy.periodic=1", "search.method=time_optimal"],
         "energy.periodic: search.method=time_optimal finds nothing that repeats; use search.method=modulo",
     ),
     (["energy.dwell_ms=-1"], "energy.dwell_ms: -1 is not a time; give 0 ms or more, or auto"),
@@ -537,7 +552,7 @@ def test_where_costs_come_from_is_said_everywhere(command, profile_csv: Path, tm
         "search.num_micro_batches=6",
         "energy.num_plans=4",
     ]
-    done = command("frontier", *options, "energy.slowdown=1.2", "energy.periodic=true", "energy.dwell_ms=1")
+    done = command("frontier", *options, "energy.slowdown=1.2", "energy.periodic=1", "energy.dwell_ms=1")
     assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
     files = sorted(set(out.glob("*.json")) - {out / "result.json"})

@@ -274,7 +274,7 @@ def test_another_number_of_micro_batches_recomputed_and_resumed(command, tmp_pat
     """Everything of the runtime at once, in process: periodic clocks, early receives, checkpoints, AdamW."""
     options = [
         *("placement=v_shape", "placement.num_devices=2", "schedule=one_f_one_b"),
-        *("search.num_micro_batches=6", "energy.periodic=true", "energy.slowdown=1.1"),
+        *("search.num_micro_batches=6", "energy.periodic=1", "energy.slowdown=1.1"),
         *("energy.num_plans=10", "energy.baselines=[]"),
         *("runtime.hidden_size=16", "runtime.sequence_length=8", "runtime.launcher=in_process"),
         *("runtime.optimizer=adamw", "runtime.learning_rate=0.01", "runtime.recompute=[F0]"),

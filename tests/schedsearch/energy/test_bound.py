@@ -94,7 +94,7 @@ def test_the_bound_of_clocks_that_repeat_is_that_of_the_whole_schedule(seed: int
         periodic.schedule(n),
         profile,
         deadline * (1 + TIME_TOLERANCE),
-        lambda instance: periodic.ties(instance, n)[-1],
+        lambda instance: periodic.groups(instance, n)[-1],
     )
     assert found.relaxed_mj == pytest.approx(optimum + waiting_mj, rel=1e-6)
 

@@ -62,7 +62,7 @@ def maximum_ms(periodic: PeriodicSchedule, profile: Profile, n: int) -> float:
 
 @pytest.mark.parametrize("slowdown", [1.0, 1.07])
 @pytest.mark.parametrize("n", [1, 2, 5, 11, 24])
-def test_keeps_its_deadline_and_its_ties(periodic: PeriodicSchedule, n: int, slowdown: float) -> None:
+def test_keeps_its_deadline_and_its_groups(periodic: PeriodicSchedule, n: int, slowdown: float) -> None:
     profile = noisy_profile(periodic.placement, 12, seed=n)
     deadline = slowdown * maximum_ms(periodic, profile, n)
     made = periodic_plan(periodic, profile, n, deadline)
@@ -80,10 +80,10 @@ def test_keeps_its_deadline_and_its_ties(periodic: PeriodicSchedule, n: int, slo
     until_deadline = energy + waiting_w * (deadline - time)
     assert bound.at(deadline) * (1 - 1e-7) <= made.relaxed_mj * (1 + 1e-7)
     assert made.relaxed_mj <= until_deadline * (1 + 1e-7)
-    check_ties(made, n, plan.clock_mhz)
+    check_groups(made, n, plan.clock_mhz)
 
 
-def check_ties(made: PeriodicPlan, n: int, clocks: dict[str, tuple[int, ...]]) -> None:
+def check_groups(made: PeriodicPlan, n: int, clocks: dict[str, tuple[int, ...]]) -> None:
     """Wherever the pattern is whole, but for one round on each side, a block of a lane has one clock."""
     repetend = made.periodic.repetend
     lanes, rounds = repetend.micro_batches, -(-n // repetend.micro_batches)
@@ -108,14 +108,14 @@ def test_any_number_of_micro_batches(periodic: PeriodicSchedule) -> None:
         plan = made.unrolled(longer)
         assert plan.time_ms <= (made.deadline_ms + rounds * made.period_ms) * (1 + 1e-9)
         assert plan.time_ms > own
-        check_ties(made, longer, plan.clock_mhz)
+        check_groups(made, longer, plan.clock_mhz)
     for fewer in (1, 2, n // 2):
         plan = made.unrolled(fewer)
         assert plan.time_ms == pytest.approx(simulated(periodic.schedule(fewer), profile, plan.clock_mhz)[0])
 
 
 def test_the_graph_does_not_grow(periodic: PeriodicSchedule) -> None:
-    sizes = {len(fold(periodic, n, 4).tie) for n in (240, 600, 6000)}
+    sizes = {len(fold(periodic, n, 4).group) for n in (240, 600, 6000)}
     assert len(sizes) == 1
     graph = fold(periodic, 600, 4)
     assert graph.count.sum() == 600 * len(periodic.placement.blocks)
@@ -128,10 +128,10 @@ def test_starts_of_the_folded_graph_hold_for_the_whole_schedule(periodic: Period
     for _ in range(20):
         n = int(random.integers(40, 90)) * periodic.repetend.micro_batches
         graph = fold(periodic, n, 3)
-        time = random.uniform(1, 5, len(graph.ties))
+        time = random.uniform(1, 5, len(graph.groups))
         whole = instance_graph(periodic.schedule(n))
-        index = {tie: i for i, tie in enumerate(graph.ties)}
-        of = [index[periodic.ties(instance, n)[-1]] for instance in whole.instances]
+        index = {group: i for i, group in enumerate(graph.groups)}
+        of = [index[periodic.groups(instance, n)[-1]] for instance in whole.instances]
         real = float(whole.makespan(time[of][:, None])[0])
         rounds = -(-n // periodic.repetend.micro_batches)
         for period in np.linspace(0.8, 1.04, 13) * real / rounds:
