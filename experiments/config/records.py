@@ -138,7 +138,7 @@ class EnergyOptions:
     work_limit: float
     baselines: list[Any]
     orders: int
-    orders_time_limit_s: float
+    orders_work_limit: float
     export: str | None
     periodic: int
     dwell_ms: float | str

@@ -26,10 +26,12 @@ class SelectionResult:
     Attributes:
         chosen: The choice, and all that was judged.
         origins: Where each candidate came from; see `schedsearch.modulo.alternatives.Candidate`.
+        took_s: Seconds that it took.
     """
 
     chosen: Chosen
     origins: tuple[str, ...]
+    took_s: float
 
     def origin_of(self, judged: Judged) -> str:
         """Return where a schedule came from, before any swaps."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,31 +30,34 @@ from schedsearch.schedule import Schedule
 
 log = logging.getLogger(__name__)
 
-MOST_ORDERS = 10_000
+MAX_ORDERS = 10_000
 """More schedules than that take longer than anyone waits."""
+
+NO_GAIN = 1e-6
+"""Share of the energy that is a rounding error of the bound."""
 
 SWAPS_PER_ORDER = 30
 """Swaps of neighbors that may be tried for each schedule that is judged."""
 
 _SHARE_OF_CANDIDATES = 0.4
-"""Share of the time that goes to finding schedules; swaps take what is left."""
+"""Share of the work that goes to finding schedules; to judge and swap is what is left."""
 
 
 def check_selection(options: FrontierCommandOptions) -> None:
     """Reject wrong options before any work starts.
 
     Raises:
-        OptionError: One is out of its range, or there is no search to choose from.
+        OptionError: One is out of its range.
     """
-    energy = options.energy
-    number, limit_s = energy.orders, energy.orders_time_limit_s
-    require(1 <= number <= MOST_ORDERS, "energy.orders", number, f"at least 1 and at most {MOST_ORDERS}")
-    require(0 < limit_s < math.inf, "energy.orders_time_limit_s", limit_s, "a time above 0", "give seconds")
-    if energy.orders > 1 and options.schedule != "searched":
-        raise OptionError(
-            f"energy.orders: {energy.orders} schedules need a search, but schedule={options.schedule}; "
-            "use schedule=searched or energy.orders=1"
-        )
+    number, work = options.energy.orders, options.energy.orders_work_limit
+    require(1 <= number <= MAX_ORDERS, "energy.orders", number, f"at least 1 and at most {MAX_ORDERS}")
+    require(
+        0 < work < math.inf,
+        "energy.orders_work_limit",
+        work,
+        "units of work above 0",
+        "give some, or orders=1",
+    )
 
 
 def select_schedule(
@@ -61,7 +65,7 @@ def select_schedule(
 ) -> SearchStepResult:
     """Return the result with the schedule of least energy at the deadline; write it as ``schedule.json``.
 
-    Where one schedule is asked for, that is the search's and nothing is done.
+    Where one schedule is asked for, or it is made by hand, that is it and nothing is done.
 
     Raises:
         OptionError: No schedule keeps the deadline.
@@ -73,6 +77,7 @@ def select_schedule(
     profile = complete_profile(options, found.placement, found.profile)
     deadline_ms = asked_deadline_ms(energy, found.schedule, profile)
     limit = reached(result, options.search.objectives) if options.search.method == "modulo" else {}
+    began = time.monotonic()
     candidates = _KeptCandidates(
         schedules_of_equal_period(
             found.placement,
@@ -80,7 +85,7 @@ def select_schedule(
             result,
             limit=limit,
             count=energy.orders,
-            time_limit_s=energy.orders_time_limit_s * _SHARE_OF_CANDIDATES,
+            work_limit=energy.orders_work_limit * _SHARE_OF_CANDIDATES,
             seed=options.search.seed,
         )
     )
@@ -90,8 +95,8 @@ def select_schedule(
                 candidates,
                 profile,
                 deadline_ms,
-                most_swaps=energy.orders * SWAPS_PER_ORDER if may_reorder(limit) else 0,
-                time_limit_s=energy.orders_time_limit_s,
+                max_swaps=energy.orders * SWAPS_PER_ORDER if may_reorder(limit) else 0,
+                work_limit=energy.orders_work_limit * (1 - _SHARE_OF_CANDIDATES),
                 keeps=lambda schedule: keeps_memory(schedule, limit),
                 on_progress=bar,
             )
@@ -99,7 +104,8 @@ def select_schedule(
             raise OptionError(f"energy.{error}") from None
     origin = candidates.kept[chosen.best.candidate]
     result = replace(result, repetend=origin.repetend, schedule=chosen.schedule)
-    selection = SelectionResult(chosen, tuple(each.origin for each in candidates.kept))
+    origins = tuple(each.origin for each in candidates.kept)
+    selection = SelectionResult(chosen, origins, time.monotonic() - began)
     found = replace(found, schedule=chosen.schedule, result=result, selection=selection)
     save_schedule(options, chosen.schedule, result, directory)
     if chosen.best is not chosen.judged[0]:
@@ -141,8 +147,15 @@ def describe_selection(selection: SelectionResult) -> str:
     )
     return (
         f"orders: {len(selection.chosen.judged)} judged, chosen: {where}; "
-        f"{best.energy_mj / 1e3:.6g} J until {selection.chosen.deadline_ms:.6g} ms, {text}"
+        f"{best.energy_mj / 1e3:.6g} J until {selection.chosen.deadline_ms:.6g} ms, {text}; "
+        f"{_what_is_left(selection.chosen)}; {selection.took_s:.1f} s"
     )
+
+
+def _what_is_left(chosen: Chosen) -> str:
+    """Return in words what another order could still save."""
+    share = 1 - chosen.lower_bound_mj / chosen.best.energy_mj
+    return "no order needs less" if share < NO_GAIN else f"no order at any clocks saves more than {share:.2%}"
 
 
 def selection_to_dict(selection: SelectionResult) -> dict[str, object]:
@@ -152,6 +165,7 @@ def selection_to_dict(selection: SelectionResult) -> dict[str, object]:
         "deadline_ms": chosen.deadline_ms,
         "chosen": chosen.judged.index(chosen.best),
         "gain": chosen.gain,
+        "lower_bound_mj": chosen.lower_bound_mj,
         "judged": [_judged_to_dict(selection, each) for each in chosen.judged],
     }
 

@@ -3,27 +3,30 @@
 Perseus tunes the clocks of one given order of blocks (Perseus, Sec. 3 and 4). Schedules of one period and
 makespan leave lower clocks different room, mostly in warmup and cooldown, and this chooses among them. The
 relaxed problem, one linear program, judges each; what may be best gets a plan of real clocks. From the best
-one, neighbors in a device's order are swapped as long as that lowers the relaxed energy. Where schedules come
-from is not known here; see `schedsearch.modulo.alternatives`.
+one, neighbors in a device's order are swapped as long as that lowers the relaxed energy. A schedule that is
+small enough gets its best order and clocks from one program. What no order can beat is said beside (`joint`).
+Where schedules come from is not known here; see `schedsearch.modulo.alternatives`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from placements import Profile
+from schedsearch.energy.bound import proved
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, OnProgress
 from schedsearch.energy.graph import EnergyError
 from schedsearch.energy.highs import SolverError
+from schedsearch.energy.joint import any_order_mj, best_order_and_modes, is_small
 from schedsearch.energy.planning import compute_frontier
 from schedsearch.energy.problem import ClockProblem
 from schedsearch.energy.simulation import simulate, simulated_plan
 from schedsearch.energy.timing_program import free_timing, least_energy
 from schedsearch.schedule import DeadlockError, Instance, Schedule, as_soon_as_possible
+from schedsearch.solver.effort import Effort, OutOfTimeError
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.validate import InvalidScheduleError, validate
 
@@ -32,6 +35,9 @@ TOLERANCE = 1e-7
 
 _NO_PRICE = 1e-6
 """Share of the greatest price of an edge below which a price is a rounding error."""
+
+_WORK_OF_INSTANCE = 1e-4
+"""Units of work of a schedule's linear program, for each of its instances."""
 
 PLAN_WORK = 0.25
 """Units of work to improve the plan of a schedule with."""
@@ -73,12 +79,14 @@ class Chosen:
         best: The choice, with its plan.
         deadline_ms: That its plan keeps.
         judged: All schedules, in the order in which they were judged; the first candidate first.
+        lower_bound_mj: No clocks of any order of the placement's blocks need less energy until the deadline.
         interrupted: Whether it was interrupted from the keyboard; the choice is then the best so far.
     """
 
     best: Judged
     deadline_ms: float
     judged: tuple[Judged, ...]
+    lower_bound_mj: float
     interrupted: bool = False
 
     @property
@@ -97,6 +105,11 @@ class Chosen:
         """Return the share of energy saved over the first candidate; None if that is later anyway."""
         first = self.judged[0]
         return 1 - self.best.energy_mj / first.energy_mj if first.plan is not None else None
+
+    @property
+    def gap(self) -> float:
+        """Return by how much of the bound the choice may be above the best order and clocks."""
+        return self.best.energy_mj / self.lower_bound_mj - 1 if self.lower_bound_mj > 0 else math.nan
 
 
 @dataclass(frozen=True)
@@ -149,9 +162,9 @@ def best_order(
     profile: Profile,
     deadline_ms: float,
     *,
-    most_plans: int = 4,
-    most_swaps: int = 0,
-    time_limit_s: float = math.inf,
+    max_plans: int = 4,
+    max_swaps: int = 0,
+    work_limit: float = math.inf,
     keeps: Keeps = lambda _: True,
     on_progress: OnProgress | None = None,
 ) -> Chosen:
@@ -165,9 +178,10 @@ def best_order(
             the others are measured against. They may be made while they are asked for.
         profile: Cost of each block at each clock.
         deadline_ms: For the iteration.
-        most_plans: Candidates beside the first that may get a plan.
-        most_swaps: Swaps of neighbors to try; 0 for none.
-        time_limit_s: Seconds after which the best so far is returned, once there is one.
+        max_plans: Candidates beside the first that may get a plan.
+        max_swaps: Swaps of neighbors to try; 0 for none, and then no other order than the candidates'.
+        work_limit: Units of work, of about a second, after which the best so far is returned; the first
+            candidate has a plan in any case.
         keeps: What a schedule made by swaps must keep.
         on_progress: Told how many schedules are judged.
 
@@ -176,12 +190,14 @@ def best_order(
         EnergyError: No candidate keeps the deadline at any clocks.
         InvalidScheduleError: A candidate is not valid.
     """
-    ends = time.monotonic() + time_limit_s
-    running = _Choice(profile, deadline_ms, ends, on_progress or (lambda _what, _done, _all: None))
+    effort = Effort(limit=work_limit)
+    running = _Choice(profile, deadline_ms, effort, on_progress or (lambda _what, _done, _all: None))
     with INTERRUPTS.answered() as ending:
         running.judge_all(candidates)
-        running.plan_best(most_plans)
-        running.swap(most_swaps, keeps)
+        running.plan_best(max_plans)
+        if max_swaps > 0:
+            running.swap(max_swaps, keeps)
+            running.order_jointly(keeps)
     running.interrupted = ending.interrupted
     return running.chosen()
 
@@ -192,32 +208,35 @@ class _Choice:
 
     profile: Profile
     deadline_ms: float
-    ends: float
+    effort: Effort
     on_progress: OnProgress
     judged: list[Judged] = field(default_factory=list)
+    proved_mj: float = 0.0
     interrupted: bool = False
 
     @property
-    def is_late(self) -> bool:
-        """Whether the time is up; tells of Ctrl-C by raising."""
+    def is_over(self) -> bool:
+        """Whether the work is done; tells of Ctrl-C by raising."""
         INTERRUPTS.raise_if_seen()
-        return time.monotonic() >= self.ends
+        return self.effort.is_over
 
     def judge_all(self, candidates: Iterable[Schedule]) -> None:
         """Bound the energy of every candidate; plan the first, so that there is something to choose."""
         for i, schedule in enumerate(candidates):
             bound_mj = _lower_bound_mj(validate(schedule), self.profile, self.deadline_ms)
+            self.effort.spend(_work_of(schedule))
             self.judged.append(Judged(schedule, i, False, bound_mj))
             if i == 0:
                 self.plan(0)
             self.on_progress("orders", i + 1, i + 1)
-            if self.is_late:
+            if self.is_over:
                 break
         if not self.judged:
             raise EnergyError("candidates: there are none; give at least one schedule")
 
     def plan(self, i: int) -> None:
         """Give a judged schedule its plan, if it keeps the deadline."""
+        self.effort.spend(PLAN_WORK)
         with contextlib.suppress(EnergyError):
             self.judged[i] = _planned(self.judged[i], self.profile, self.deadline_ms)
 
@@ -226,14 +245,14 @@ class _Choice:
         order = sorted(range(1, len(self.judged)), key=lambda i: self.judged[i].lower_bound_mj)
         for i in order[:most]:
             bound_mj = self.judged[i].lower_bound_mj
-            if bound_mj == math.inf or bound_mj >= self.least_mj * (1 - TOLERANCE):
+            if bound_mj == math.inf or bound_mj >= self.min_mj * (1 - TOLERANCE):
                 break
-            if self.is_late and self.least_mj < math.inf:
+            if self.is_over and self.min_mj < math.inf:
                 break
             self.plan(i)
 
     @property
-    def least_mj(self) -> float:
+    def min_mj(self) -> float:
         """The least energy of a plan so far."""
         return min(each.energy_mj for each in self.judged)
 
@@ -243,15 +262,15 @@ class _Choice:
         starts = [each for each in by_bound[:_STARTS] if each.lower_bound_mj < math.inf]
         done = 0
         for i, start in enumerate(starts):
-            if most <= done or self.is_late:
+            if most <= done or self.is_over:
                 return
-            part = 1 / (len(starts) - i)
-            now = time.monotonic()
-            until = now + (self.ends - now) * part
-            done += self.swap_from(start, keeps, done, (done + math.ceil((most - done) * part), most), until)
+            until = self.effort.share(self.effort.limit, 1 / (len(starts) - i))
+            done += self.swap_from(
+                start, keeps, done, (done + math.ceil((most - done) / (len(starts) - i)), most), until
+            )
 
     def swap_from(self, start: Judged, keeps: Keeps, done: int, limits: tuple[int, int], until: float) -> int:
-        """Swap from one schedule until so many swaps are done or it is so late; return how many it took.
+        """Swap from one schedule until so many swaps or so much work is done; return how many it took.
 
         The limits are for this schedule, and of all for the progress.
         """
@@ -259,15 +278,34 @@ class _Choice:
         for tried, schedule, bound_mj in _swaps(
             start.schedule, self.profile, self.deadline_ms, limits[0] - done, keeps
         ):
+            self.effort.spend(_work_of(start.schedule))
             if schedule is not None:
                 reached = Judged(schedule, start.candidate, True, bound_mj)
             self.on_progress("swaps", done + tried, limits[1])
-            if INTERRUPTS.seen or time.monotonic() >= until:
+            if INTERRUPTS.seen or self.effort.spent >= until:
                 break
         if reached is not start:
             self.judged.append(reached)
             self.plan(len(self.judged) - 1)
         return tried
+
+    def order_jointly(self, keeps: Keeps) -> None:
+        """Find the best order and clocks of a small schedule by one program, as far as the work goes."""
+        now = min(self.judged, key=lambda each: each.energy_mj)
+        if now.plan is None or self.is_over or not is_small(now.schedule):
+            return
+        problem = ClockProblem(now.schedule, self.profile)
+        with contextlib.suppress(OutOfTimeError):
+            found = best_order_and_modes(
+                problem, now.plan.clock_mhz, self.deadline_ms, self.effort.budget(math.inf, 0)
+            )
+            if found is None:
+                return
+            self.proved_mj = found.bound_mj + problem.waiting_w * self.deadline_ms
+            if found.schedule is not None and keeps(found.schedule):
+                bound_mj = _lower_bound_mj(found.schedule, self.profile, self.deadline_ms)
+                self.judged.append(Judged(found.schedule, now.candidate, True, bound_mj))
+                self.plan(len(self.judged) - 1)
 
     def chosen(self) -> Chosen:
         """Return the best; of equals the first."""
@@ -282,7 +320,13 @@ class _Choice:
                 f"deadline_ms: {self.deadline_ms:.12g} cannot be kept by any of {len(self.judged)} "
                 "schedules; give a longer one"
             )
-        return Chosen(best, self.deadline_ms, tuple(self.judged), self.interrupted)
+        bound_mj = max(self.proved_mj, any_order_mj(best.schedule, self.profile, self.deadline_ms))
+        bound_mj = proved(bound_mj, best.energy_mj)
+        return Chosen(best, self.deadline_ms, tuple(self.judged), bound_mj, self.interrupted)
+
+
+def _work_of(schedule: Schedule) -> float:
+    return _WORK_OF_INSTANCE * len(schedule.blocks)
 
 
 def _planned(each: Judged, profile: Profile, deadline_ms: float) -> Judged:

@@ -108,8 +108,8 @@ class ImprovedSchedule:
 
 def improve(
     schedule: Schedule,
+    effort: Effort,
     *,
-    time_limit_s: float,
     objective: FiniteObjective = MAKESPAN,
     bound: int = 0,
     seed: int = 0,
@@ -120,17 +120,16 @@ def improve(
 
     Args:
         schedule: A valid schedule.
-        time_limit_s: Seconds after which the best schedule found is returned; the solver gets only those that
+        effort: Its limits say when the best schedule found is returned; the solver gets only the seconds that
             a step does not take itself, as far as steps until then tell.
         objective: What is made less: the makespan, or the device span.
         bound: A lower bound on it that is known already, in ticks.
-        seed: Seed of the solver's random choices; the steps are the same for the same seed, and the time
-            limit only says how many there are.
+        seed: Seed of the solver's random choices; the steps are the same for the same seed, and the limits
+            only say how many there are.
         on_progress: Called with the best value, the bound and the name of the last move, at first and
             whenever a value changes.
         first_round: What the first round may spend.
     """
-    effort = Effort(time.monotonic() + time_limit_s)
     running = Improvement(schedule, effort, objective, bound, seed, on_progress, first_round)
     with INTERRUPTS.answered() as ending, contextlib.suppress(OutOfTimeError):
         running.go_on()

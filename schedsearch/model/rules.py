@@ -32,7 +32,7 @@ def run_one_at_a_time(v: Variables, device: int, *, by_pairs: bool = True) -> No
     for a, b in itertools.combinations(here, 2) if by_pairs else ():
         v.before(a, b)
     v.model.add_no_overlap(
-        v.model.new_fixed_size_interval_var(start, v.time[instance], f"{instance} on {device}")
+        v.interval(start, instance, f"{instance} on {device}")
         for instance in here
         for start in v.runs(instance)
     )

@@ -87,6 +87,10 @@ class Variables:
         """Return when an instance starts, as often as counts for the order of others."""
         return [self.start[instance]]
 
+    def interval(self, start: Term, instance: Instance, name: str) -> object:
+        """Return the time that an instance takes from a start on."""
+        return self.model.new_fixed_size_interval_var(start, self.time[instance], name)
+
     def held_before(self, device: int) -> Term:
         """Return what is in use on a device, but for what instances before some other add."""
         return self.held.get(device, 0)

@@ -37,7 +37,7 @@ _PATIENCE = 30
 """Samples in a row that may bring nothing new before the search for more ends."""
 
 _SHARE_TO_SHORTEN = 0.05
-"""Share of the time left that is spent on shortening one sample that is longer than the search's schedule."""
+"""Share of the work left that is spent on shortening one sample that is longer than the search's schedule."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def schedules_of_equal_period(
     *,
     limit: Mapping[Objective, int] | None = None,
     count: int = 16,
-    time_limit_s: float = 30.0,
+    work_limit: float = 2.0,
     seed: int = 0,
 ) -> Iterator[Candidate]:
     """Yield different schedules of the period that a search found, its own first.
@@ -87,21 +87,21 @@ def schedules_of_equal_period(
         limit: What every candidate must keep, see `reached`; by default what the search's default objectives
             reached.
         count: Most schedules.
-        time_limit_s: Seconds after which no more are sought.
+        work_limit: Units of work, of about a second, after which no more are sought.
         seed: Of the samples; other seeds make others.
     """
     assert result.schedule is not None, "a search without a schedule has nothing to vary"
-    deadline = time.monotonic() + time_limit_s
+    effort = Effort(limit=work_limit)
     limit = reached(result, OBJECTIVES) if limit is None else limit
     known: set[tuple[tuple[Instance, ...], ...]] = set()
-    candidates = _Candidates(placement, num_micro_batches, result, limit, deadline, seed)
+    candidates = _Candidates(placement, num_micro_batches, result, limit, effort, seed)
     for candidate in candidates.all():
         if candidate is not None:
             orders = orders_of(candidate.schedule)
             if orders not in known and keeps_memory(candidate.schedule, limit):
                 known.add(orders)
                 yield candidate
-        if len(known) >= count or (known and time.monotonic() >= deadline):
+        if len(known) >= count or (known and effort.is_over):
             return
 
 
@@ -131,7 +131,7 @@ class _Candidates:
     number: int
     result: SearchResult
     limit: Mapping[Objective, int]
-    deadline: float
+    effort: Effort
     seed: int
 
     def all(self) -> Iterator[Candidate | None]:
@@ -153,8 +153,7 @@ class _Candidates:
         known = replace(known, repetend=best, limit=self.limit)
         began = time.monotonic()
         samplers = [
-            Bisection(Oracle(SOLVERS[name](), self.seed, began, Effort(self.deadline), _quietly))
-            for name in _SAMPLERS
+            Bisection(Oracle(SOLVERS[name](), self.seed, began, self.effort, _quietly)) for name in _SAMPLERS
         ]
         period, span = best.period, self.result.span_bound
         spans = [span, None, span + period // 2, span + period, span + 2 * period]
@@ -164,7 +163,7 @@ class _Candidates:
             most = spans[i % len(spans)]
             try:
                 with INTERRUPTS.watched():  # Ctrl-C is put off until the solver can be left
-                    sampled = samplers[i % len(samplers)].sample(known, most, i, self.deadline - began)
+                    sampled = samplers[i % len(samplers)].sample(known, most, i, self.effort.limit)
             except OutOfTimeError:
                 return
             if not sampled and most is not None and most < best.span:  # perhaps none has so short a span
@@ -177,7 +176,7 @@ class _Candidates:
             in_vain = 0 if fresh else in_vain + 1
             for repetend in fresh:
                 yield from self._unrolled_and_shortened(repetend)
-            if in_vain >= _PATIENCE or time.monotonic() >= self.deadline:
+            if in_vain >= _PATIENCE or self.effort.is_over:
                 return
             yield None
 
@@ -187,12 +186,9 @@ class _Candidates:
         yield from self._with_gathered(Candidate(schedule, repetend, "sample"))
         assert self.result.schedule is not None
         if schedule.makespan > self.result.schedule.makespan and may_reorder(self.limit):
-            improved = improve(
-                schedule,
-                time_limit_s=(self.deadline - time.monotonic()) * _SHARE_TO_SHORTEN,
-                bound=self.result.schedule.makespan,
-                seed=self.seed,
-            )
+            part = Effort(limit=(self.effort.limit - self.effort.spent) * _SHARE_TO_SHORTEN)
+            improved = improve(schedule, part, bound=self.result.schedule.makespan, seed=self.seed)
+            self.effort.spend(part.spent)
             if improved.interrupted:
                 raise KeyboardInterrupt
             yield from self._with_gathered(Candidate(improved.schedule, repetend, "shortened"))

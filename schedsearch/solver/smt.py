@@ -26,6 +26,9 @@ _WORK_OF_CONSTRAINT = 2.5e-4
 _MAX_RLIMIT = 2**32 - 1
 """More work than that is not limited."""
 
+_MAX_TIMEOUT_S = 1e6
+"""Seconds that Z3 can be given, in milliseconds of 32 bits."""
+
 
 def decide(
     query: Query,
@@ -42,7 +45,7 @@ def decide(
     v = write_query(query, model)
     solver = z3.SolverFor("QF_LIA", model.context)
     solver.add(model.constraints)
-    solver.set("timeout", max(1, int(timeout_s * 1000)))
+    solver.set("timeout", max(1, int(min(timeout_s, _MAX_TIMEOUT_S) * 1000)))
     solver.set("random_seed", seed)
     solver.set("ctrl_c", False)
     if work * _WORK <= _MAX_RLIMIT:

@@ -19,6 +19,7 @@ from schedsearch.improve.objective import DEVICE_SPAN, MAKESPAN
 from schedsearch.modulo.result import SearchError, Status
 from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
+from schedsearch.solver.effort import Effort
 from schedsearch.validate import validate
 
 
@@ -71,7 +72,7 @@ def test_improving_the_device_span() -> None:
     """From ZB-H1 to the least, which a model of all orders and first starts proves."""
     placement = v_shape(3, 2, split_backward=True, input_time=2, weight_time=1).with_memory(4)
     start = with_least_device_span(zb_h1(placement, 5))
-    better = improve(start, time_limit_s=20, objective=DEVICE_SPAN)
+    better = improve(start, Effort(limit=20), objective=DEVICE_SPAN)
     assert better.value == int(device_spans(better.schedule).max()) == better.bound
     assert device_span_bound(placement, 5) <= better.value < device_spans(start).max()
 

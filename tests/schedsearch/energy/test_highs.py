@@ -89,7 +89,7 @@ def test_an_order_is_judged_by_what_is_known_without_the_solver(monkeypatch: pyt
     (short, profile), long = case(4), gpipe(v_shape(2).with_memory(4), 4)
     deadline = compute_frontier(short, profile, 2).shortest.time_ms
     fail(monkeypatch, timing_program)
-    chosen = best_order([long, short], profile, 1.02 * deadline, most_swaps=3)
+    chosen = best_order([long, short], profile, 1.02 * deadline, max_swaps=3)
     for each in chosen.judged:
         assert each.lower_bound_mj <= each.energy_mj
         assert each.lower_bound_mj < math.inf

@@ -10,13 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import placements
 
-from placements import Kind, Profile
+from placements import Kind, Placement, Profile
 from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
-from schedsearch.energy import EnergyError, all_maximum_clocks, compute_frontier, simulate
+from schedsearch.energy import (
+    EnergyError,
+    ExactStatus,
+    all_maximum_clocks,
+    compute_frontier,
+    exact_plan,
+    simulate,
+)
+from schedsearch.energy.joint import any_order_mj
 from schedsearch.energy.ordering import PLAN_WORK, Chosen, best_order, relaxed, swapped
 from schedsearch.modulo.alternatives import orders_of
-from schedsearch.schedule import Schedule
+from schedsearch.schedule import Schedule, as_soon_as_possible
 from schedsearch.validate import InvalidScheduleError, validate
 
 
@@ -130,25 +138,83 @@ def test_finds_the_best_of_all_orders(slowdown: float) -> None:
             frontier = compute_frontier(schedule, profile, 1, deadline_ms, work_limit=PLAN_WORK)
             plan = frontier.at(deadline_ms)
             energies.append(until(deadline_ms, schedule, profile, plan.time_ms, plan.energy_mj))
-    chosen = best_order(every, profile, deadline_ms, most_plans=len(every))
+    chosen = best_order(every, profile, deadline_ms, max_plans=len(every))
     check(chosen, profile)
     assert chosen.best.energy_mj == pytest.approx(min(energies), rel=1e-6)
     assert chosen.gain == pytest.approx(1 - min(energies) / energies[0], abs=1e-6)
+
+
+@pytest.mark.parametrize("slowdown", [1.0, 1.1, 1.3])
+@pytest.mark.parametrize("memory", [None, [2, 1]])
+def test_a_small_schedule_gets_its_best_order_and_clocks_with_a_proof(
+    memory: list[int] | None, slowdown: float
+) -> None:
+    """Against the exact plans of all orders; the bound is never above the best of them."""
+    placement = v_shape(2) if memory is None else v_shape(2).with_memory(memory)
+    first = one_f_one_b(placement, 3)
+    profile = noisy_profile(placement, 4, 7)
+    deadline_ms = maximum_ms(first, profile) * slowdown
+    waiting_mj = profile.blocking_power_w * placement.num_devices * deadline_ms
+    energies = []
+    for schedule in all_orders(first):
+        if compute_frontier(schedule, profile, 1).shortest.time_ms <= deadline_ms * (1 + 1e-9):
+            exact = exact_plan(schedule, profile, deadline_ms)
+            assert exact.status is ExactStatus.OPTIMAL
+            energies.append(exact.bound_effective_mj + waiting_mj)
+    chosen = best_order([first], profile, deadline_ms, max_swaps=3, work_limit=30.0)
+    check(chosen, profile)
+    assert chosen.best.energy_mj == pytest.approx(min(energies), rel=1e-6)
+    assert chosen.lower_bound_mj == pytest.approx(min(energies), rel=1e-5)
+    assert chosen.lower_bound_mj <= min(energies) * (1 + 1e-6)
+    assert any_order_mj(first, profile, deadline_ms) <= min(energies) * (1 + 1e-6)
+
+
+@given(st.data())
+@settings(max_examples=15, deadline=None)
+def test_no_order_is_below_the_bound_of_all_orders(data: st.DataObject) -> None:
+    placement = data.draw(placements(max_forward=3))
+    profile = data.draw(profiles(placement))
+    number = data.draw(st.integers(1, 3))
+    for make in (gpipe, one_by_one):
+        schedule = make(placement, number)
+        deadline_ms = maximum_ms(schedule, profile) * data.draw(st.sampled_from([1.0, 1.3]))
+        found = relaxed(schedule, profile, deadline_ms)
+        assert found is not None
+        assert any_order_mj(schedule, profile, deadline_ms) <= found.energy_mj * (1 + 1e-7)
+
+
+def test_the_bound_of_all_orders_is_reached_by_a_single_device() -> None:
+    schedule = one_f_one_b(v_shape(1), 4)
+    profile = noisy_profile(schedule.placement, 6, 2)
+    deadline_ms = 1.07 * maximum_ms(schedule, profile)
+    found = relaxed(schedule, profile, deadline_ms)
+    assert found is not None
+    assert any_order_mj(schedule, profile, deadline_ms) == pytest.approx(found.energy_mj)
+
+
+def one_by_one(placement: Placement, number: int) -> Schedule:
+    """One micro-batch after the other."""
+    each = gpipe(placement, 1)
+    orders = [
+        [(name, n) for n in range(number) for name, _ in each.order(device)]
+        for device in range(placement.num_devices)
+    ]
+    return as_soon_as_possible(placement, number, orders)
 
 
 def test_swaps_never_make_it_worse_and_may_make_it_better() -> None:
     first = gpipe(m_shape(4), 6)
     profile = noisy_profile(first.placement, 8, 1)
     deadline_ms = maximum_ms(first, profile)
-    chosen = best_order([first], profile, deadline_ms, most_swaps=150)
+    chosen = best_order([first], profile, deadline_ms, max_swaps=150)
     check(chosen, profile)
     assert chosen.gain is not None
     assert chosen.gain > 0.001
     assert chosen.best.is_swapped
     assert chosen.best.candidate == 0
-    again = best_order([first], profile, deadline_ms, most_swaps=150)
+    again = best_order([first], profile, deadline_ms, max_swaps=150)
     assert again.schedule == chosen.schedule
-    kept = best_order([first], profile, deadline_ms, most_swaps=150, keeps=lambda _: False)
+    kept = best_order([first], profile, deadline_ms, max_swaps=150, keeps=lambda _: False)
     assert kept.schedule == first
     assert kept.gain == 0
 
@@ -223,7 +289,7 @@ def test_no_time_leaves_the_first() -> None:
         many,
         profile,
         1.1 * maximum_ms(schedule, profile),
-        time_limit_s=0,
+        work_limit=0.0,
         on_progress=lambda *event: told.append(event),
     )
     assert (chosen.schedule, len(chosen.judged)) == (schedule, 1)

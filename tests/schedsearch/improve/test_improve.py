@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
@@ -29,9 +30,15 @@ from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
 from schedsearch.solver import effort as effort_module
 from schedsearch.solver.budget import SolverBudget
+from schedsearch.solver.effort import Effort
 from schedsearch.validate import validate
 
 BUDGET = SolverBudget(work=2.0, timeout_s=60.0, seed=0)
+
+
+def seconds(limit: float) -> Effort:
+    """So many seconds from now on."""
+    return Effort(time.monotonic() + limit)
 
 
 def tight(placement: Placement, spare: int) -> Placement:
@@ -55,7 +62,7 @@ def test_never_worse_and_valid(placement: Placement, n: int, spare: int, seed: i
     placement = tight(placement, spare)
     schedule = one_by_one(placement, n)
     assume(schedule is not None)
-    better = improve(schedule, time_limit_s=0.3, seed=seed)
+    better = improve(schedule, seconds(0.3), seed=seed)
     assert validate(better.schedule).num_micro_batches == n
     assert better.bound <= better.schedule.makespan <= schedule.makespan
     assert not better.interrupted
@@ -82,7 +89,7 @@ def test_updates_count_in_value_and_bound(placement: Placement, n: int, times: l
     schedule = one_by_one(placement, n)
     assume(schedule is not None and len(schedule.blocks) <= 10)
     seen: list[tuple[int, int]] = []
-    better = improve(schedule, time_limit_s=60, on_progress=lambda *now: seen.append(now[:2]))
+    better = improve(schedule, seconds(60), on_progress=lambda *now: seen.append(now[:2]))
     assert validate(better.schedule).makespan == better.bound == seen[-1][0]
     assert all(bound <= value for value, bound in seen)
     assert better.bound == least_makespan(placement, n)
@@ -101,7 +108,7 @@ def test_tiny_cases_are_exact(placement: Placement, n: int, spare: int) -> None:
     assume(schedule is not None and len(schedule.blocks) <= 10)
     least = least_makespan(placement, n)
     assert makespan_bound(placement, n) <= least
-    better = improve(schedule, time_limit_s=60)
+    better = improve(schedule, seconds(60))
     assert better.proved
     assert better.schedule.makespan == better.bound == least
 
@@ -136,7 +143,7 @@ def test_a_shared_block_that_holds_memory_on_one_device_alone(capacity: int, lea
         Block("B", Kind.B, (1,), 2, -2, ("F", "G")),
     )
     placement = Placement("one", 2, blocks, memory=(0, capacity))
-    better = improve(one_by_one(placement, 2), time_limit_s=60)
+    better = improve(one_by_one(placement, 2), seconds(60))
     assert validate(better.schedule).makespan == better.bound == least_makespan(placement, 2) == least
 
 
@@ -154,7 +161,7 @@ def test_a_shared_block_that_holds_memory_on_one_device_alone(capacity: int, lea
 def test_optima_of_the_shapes(placement: Placement, n: int, least: int) -> None:
     """The proven optima of the reference notes."""
     schedule = search(placement, n, objectives=["period"], micro_batches_per_repetend=1).schedule
-    better = improve(schedule, time_limit_s=60)
+    better = improve(schedule, seconds(60))
     assert better.proved
     assert better.schedule.makespan == least
 
@@ -175,7 +182,7 @@ def test_neighbourhoods_improve_what_is_too_large_to_solve_as_a_whole() -> None:
     repetend = search(placement, 60, objectives=["period"], micro_batches_per_repetend=1).repetend
     schedule = repetend.unroll(60)
     assert schedule.makespan >= 360
-    better = improve(schedule, time_limit_s=60, bound=260)  # more than is proved, so that it ends soon
+    better = improve(schedule, seconds(60), bound=260)  # more than is proved, so that it ends soon
     assert len(schedule.blocks) > 420
     assert better.schedule.makespan <= 300
 
@@ -207,7 +214,7 @@ def test_an_embedding_without_memory_goes_to_the_ends() -> None:
     schedule = search(
         m_shape().with_memory(4), 128, objectives=["period"], micro_batches_per_repetend=1
     ).schedule
-    better = improve(schedule, time_limit_s=60)
+    better = improve(schedule, seconds(60))
     assert better.proved
     assert better.schedule.makespan == 780
 
@@ -217,7 +224,7 @@ def test_equal_seeds_give_equal_schedules() -> None:
     schedule = search(
         x_shape(4, 1, 3).with_memory(3), 3, objectives=["period"], micro_batches_per_repetend=1
     ).schedule
-    one, other = (improve(schedule, time_limit_s=600, seed=3) for _ in range(2))
+    one, other = (improve(schedule, seconds(600), seed=3) for _ in range(2))
     assert one == other
 
 
@@ -225,7 +232,7 @@ def test_hardly_any_time() -> None:
     schedule = search(
         x_shape().with_memory(3), 8, objectives=["period"], micro_batches_per_repetend=1
     ).schedule
-    better = improve(schedule, time_limit_s=1e-6)
+    better = improve(schedule, seconds(1e-6))
     assert better.schedule.makespan <= schedule.makespan
     assert better.bound == makespan_bound(schedule.placement, 8)
     assert not better.proved
@@ -233,7 +240,7 @@ def test_hardly_any_time() -> None:
 
 def test_a_bound_that_is_known_ends_it_at_once() -> None:
     schedule = search(x_shape(4, 1, 2).with_memory(4), 3, micro_batches_per_repetend=1).schedule
-    better = improve(schedule, time_limit_s=60, bound=schedule.makespan)
+    better = improve(schedule, seconds(60), bound=schedule.makespan)
     assert better.proved
     assert better.bound == schedule.makespan
 
@@ -243,7 +250,7 @@ def test_progress_only_gets_better() -> None:
     schedule = search(
         x_shape(4, 1, 3).with_memory(3), 3, objectives=["period"], micro_batches_per_repetend=1
     ).schedule
-    better = improve(schedule, time_limit_s=60, on_progress=lambda *now: seen.append(now))
+    better = improve(schedule, seconds(60), on_progress=lambda *now: seen.append(now))
     assert seen[-1][:2] == (better.schedule.makespan, better.bound)
     assert seen[0][2] == "start" and {move for _, _, move in seen} & {"states", "all blocks anew"}
     assert all(a[0] >= b[0] and a[1] <= b[1] for a, b in pairwise(seen))
@@ -257,7 +264,7 @@ def test_interrupted_it_keeps_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
         return state_space.least_makespan(*arguments, **options)
 
     monkeypatch.setattr("schedsearch.improve.improve.least_makespan", interrupted)
-    better = improve(schedule, time_limit_s=60)
+    better = improve(schedule, seconds(60))
     assert better.interrupted
     assert validate(better.schedule).makespan <= schedule.makespan
 
@@ -265,7 +272,7 @@ def test_interrupted_it_keeps_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_schedule_out_of_order_is_put_in_order() -> None:
     placement = Placement("two", 1, (Block("F", Kind.F, (0,), 2),))
     schedule = Schedule(placement, 3, ((0, 2, "F"), (5, 0, "F"), (9, 1, "F")))
-    better = improve(schedule, time_limit_s=60)
+    better = improve(schedule, seconds(60))
     assert better.schedule.blocks == ((0, 0, "F"), (2, 1, "F"), (4, 2, "F"))
     assert better.proved
 
@@ -311,7 +318,7 @@ def test_no_step_gets_more_than_the_time_left(number: int, monkeypatch: pytest.M
     monkeypatch.setattr(improve_module, "least_makespan", no_states)
     monkeypatch.setattr(neighbourhood_model, "NeighbourhoodModel", SlowModel)
     without_bound = replace(MAKESPAN, bound=lambda *_: 0)
-    better = improve(schedule, time_limit_s=SlowModel.deadline, objective=without_bound)
+    better = improve(schedule, Effort(SlowModel.deadline), objective=without_bound)
     assert better.schedule.makespan == schedule.makespan
     # Nothing is begun that may come late, once it is known how long a model takes.
     assert SlowModel.deadline - 2 <= SlowModel.seconds <= SlowModel.deadline

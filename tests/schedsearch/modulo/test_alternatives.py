@@ -24,7 +24,7 @@ def test_candidates_differ_and_have_the_period_of_the_search() -> None:
     placement = nn_shape(4).with_memory(6)
     result = search(placement, 6, work_limit=5)
     assert result.repetend is not None
-    found = list(schedules_of_equal_period(placement, 6, result, count=6, time_limit_s=20))
+    found = list(schedules_of_equal_period(placement, 6, result, count=6, work_limit=20))
     assert 1 < len(found) <= 6
     assert found[0].schedule == result.schedule
     assert found[0].origin == "search"
@@ -81,9 +81,7 @@ def test_spans_begin_at_the_bound_and_not_at_the_span_that_a_search_happened_to_
         placement, 1, 4, {(b.name, 0): 4 * i for i, b in enumerate(placement.topological_order)}
     )
     result = replace(result, repetend=stretched)
-    list(
-        schedules_of_equal_period(placement, 4, result, limit={Objective.PERIOD: 4}, count=5, time_limit_s=5)
-    )
+    list(schedules_of_equal_period(placement, 4, result, limit={Objective.PERIOD: 4}, count=5, work_limit=5))
     assert stretched.span > result.span_bound
     assert asked[0].span == result.span_bound
 
@@ -97,7 +95,7 @@ def test_an_objective_that_was_reached_is_kept() -> None:
         Objective.PERIOD: result.repetend.period,
         Objective.MEMORY: max(result.repetend.peak_memory),
     }
-    for each in schedules_of_equal_period(placement, 6, result, limit=limit, count=6, time_limit_s=5):
+    for each in schedules_of_equal_period(placement, 6, result, limit=limit, count=6, work_limit=5):
         assert peak_memory(each.schedule).max() <= limit[Objective.MEMORY]
 
 
@@ -106,7 +104,7 @@ def test_a_latency_leaves_only_repetends() -> None:
     objectives = ["latency", "period"]
     result = search(placement, 6, objectives=objectives)
     limit = reached(result, objectives)
-    for each in schedules_of_equal_period(placement, 6, result, limit=limit, count=4, time_limit_s=5):
+    for each in schedules_of_equal_period(placement, 6, result, limit=limit, count=4, work_limit=5):
         assert each.origin in ("search", "repetend", "sample")
         assert each.repetend is not None
         assert each.repetend.latency <= limit[Objective.LATENCY]
@@ -122,5 +120,5 @@ def test_no_more_than_asked_for(count: int) -> None:
 def test_no_time_leaves_the_search_s_own() -> None:
     placement = v_shape(3)
     result = search(placement, 4, objectives=["period"])
-    (only,) = schedules_of_equal_period(placement, 4, result, time_limit_s=0)
+    (only,) = schedules_of_equal_period(placement, 4, result, work_limit=0)
     assert only.schedule == result.schedule
