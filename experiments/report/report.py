@@ -127,7 +127,7 @@ def _title(found: SearchStepResult) -> str:
 
 def _introduction(found: SearchStepResult, beside: Sequence[BesideRow] = ()) -> str:
     """Return what was searched, what it brought, and in a second sentence where the costs come from."""
-    proved = found.result.proved if found.result else "made by hand"
+    proved = found.searched.proved if found.searched else "made by hand"
     what = in_words(beside, proved) if beside_table(beside) else f"The schedule: {proved}."
     return f"{what}\n{found.costs.in_sentences}"
 

@@ -25,6 +25,9 @@ from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.schedule import Schedule
 from schedsearch.validate import InvalidScheduleError, validate
 
+_SEARCHED = "searched"
+"""Title of the schedule that was found."""
+
 
 @dataclass(frozen=True)
 class BesideRow:
@@ -38,6 +41,7 @@ class BesideRow:
         max_clocks_j: Energy with all clocks at maximum, waiting until then; None where the costs of its
             blocks are not known.
         best_clocks_j: The same with the clocks that need least energy until then.
+        is_run: Whether it is run in place of the searched one, since it needs less energy at the deadline.
     """
 
     title: str
@@ -46,6 +50,7 @@ class BesideRow:
     until_ms: float = math.nan
     max_clocks_j: float | None = None
     best_clocks_j: float | None = None
+    is_run: bool = False
 
     @property
     def time_ms(self) -> float:
@@ -55,8 +60,11 @@ class BesideRow:
 
 
 def rows_beside(options: Options, found: SearchStepResult, tuned: EnergyResult) -> tuple[BesideRow, ...]:
-    """Return rows for 1F1B, the best schedule by hand and the found one; empty where none is made by hand."""
-    if found.result is None:  # made by hand itself
+    """Return rows for 1F1B, the best schedule by hand and the searched one; empty where none is made by hand.
+
+    The one that is run comes last where it was chosen by its energy and takes longer.
+    """
+    if found.searched is None or found.searched.schedule is None:  # made by hand itself
         return ()
     by_hand, note = _made_by_hand(options, found)
     if not by_hand:
@@ -67,7 +75,13 @@ def rows_beside(options: Options, found: SearchStepResult, tuned: EnergyResult) 
         replace(row, title=f"{row.title}, best by hand")
         for row in sorted(others, key=lambda row: row.time_ms)[:1]
     ]
-    return tuple(_with_energies(options, [first, *best, BesideRow("searched", found.schedule)], found, tuned))
+    if found.selection is None or found.schedule.makespan <= found.searched.schedule.makespan:
+        rows = [first, *best, BesideRow(_SEARCHED, found.schedule)]
+        return tuple(_with_energies(options, rows, found, tuned))
+    searched = BesideRow(_SEARCHED, found.searched.schedule)
+    origin = found.selection.origin_of(found.selection.chosen.best)
+    run = BesideRow(f"run ({origin})", found.schedule, is_run=True)
+    return tuple(_with_energies(options, [first, *best, searched, run], found, tuned))
 
 
 def _made_by_hand(options: Options, found: SearchStepResult) -> tuple[dict[str, Schedule], str]:
@@ -101,13 +115,13 @@ def _with_energies(
 ) -> Iterator[BesideRow]:
     until_ms = max(row.time_ms for row in rows if row.schedule is not None)
     for row in rows:
-        is_known = found.profile is None or row.schedule is found.schedule
-        if row.schedule is None or not is_known:
+        is_own = row.is_run or row.title == _SEARCHED
+        if row.schedule is None or not (is_own or found.profile is None):
             yield row
             continue
         frontier = tuned.frontier
         if row.schedule is not found.schedule:
-            profile = complete_profile(options, row.schedule.placement, None)
+            profile = complete_profile(options, row.schedule.placement, found.profile if is_own else None)
             frontier = compute_frontier(row.schedule, profile, 2, until_ms)
         maximum, best = (
             frontier.energy_next_to(plan, until_ms) / 1e3
@@ -155,8 +169,8 @@ def _cells(row: BesideRow) -> list[str]:
 
 
 def in_words(rows: Sequence[BesideRow], proved: str) -> str:
-    """Return how much faster the found schedule is, how much energy it saves, and what is proved."""
-    *others, found = rows
+    """Return how much faster the searched schedule is, how much energy it saves, and what is proved."""
+    *others, found = (row for row in rows if not row.is_run)
     ran = [row for row in others if row.schedule is not None]
     times = " and ".join(_compared(found, row) for row in ran)
     text = f"The searched schedule takes {found.time_ms:,.6g} ms, {times} ({proved})."

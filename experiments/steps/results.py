@@ -27,11 +27,13 @@ class SelectionResult:
         chosen: The choice, and all that was judged.
         origins: Where each candidate came from; see `schedsearch.modulo.alternatives.Candidate`.
         took_s: Seconds that it took.
+        searched: What the search had found.
     """
 
     chosen: Chosen
     origins: tuple[str, ...]
     took_s: float
+    searched: SearchResult
 
     def origin_of(self, judged: Judged) -> str:
         """Return where a schedule came from, before any swaps."""
@@ -61,6 +63,11 @@ class SearchStepResult:
     memory_unit: str = ""
     selection: SelectionResult | None = None
     progress: tuple[Progress, ...] = ()
+
+    @property
+    def searched(self) -> SearchResult | None:
+        """What the search found, before a schedule was chosen by its energy; None for one made by hand."""
+        return self.result if self.selection is None else self.selection.searched
 
     @property
     def figures(self) -> dict[str, float | str]:

@@ -103,9 +103,9 @@ def select_schedule(
         except EnergyError as error:
             raise OptionError(f"energy.{error}") from None
     origin = candidates.kept[chosen.best.candidate]
-    result = replace(result, repetend=origin.repetend, schedule=chosen.schedule)
     origins = tuple(each.origin for each in candidates.kept)
-    selection = SelectionResult(chosen, origins, time.monotonic() - began)
+    selection = SelectionResult(chosen, origins, time.monotonic() - began, result)
+    result = replace(result, repetend=origin.repetend, schedule=chosen.schedule)
     found = replace(found, schedule=chosen.schedule, result=result, selection=selection)
     save_schedule(options, chosen.schedule, result, directory)
     if chosen.best is not chosen.judged[0]:

@@ -88,7 +88,7 @@ def begin(options: RunCommandOptions) -> dict[str, float | str]:
         log.info("%-12s%s", name, shown.get(name, "none"))
     log.info("%-12s%s", "energy", tuned.saved(tuned.plan))
     log.info("%-12s%s", "report", report)
-    for line in describe_beside(rows, found.result.proved if found.result else ""):
+    for line in describe_beside(rows, found.searched.proved if found.searched else ""):
         log.info("%s", line)
     return found.figures | tuned.figures
 

@@ -21,9 +21,9 @@ from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, OnProgres
 from schedsearch.energy.graph import EnergyError
 from schedsearch.energy.highs import SolverError
 from schedsearch.energy.joint import any_order_mj, best_order_and_modes, is_small
-from schedsearch.energy.planning import compute_frontier
+from schedsearch.energy.planning import plan_for
 from schedsearch.energy.problem import ClockProblem
-from schedsearch.energy.simulation import simulate, simulated_plan
+from schedsearch.energy.simulation import simulate
 from schedsearch.energy.timing_program import free_timing, least_energy
 from schedsearch.schedule import DeadlockError, Instance, Schedule, as_soon_as_possible
 from schedsearch.solver.effort import Effort, OutOfTimeError
@@ -36,7 +36,7 @@ TOLERANCE = 1e-7
 _NO_PRICE = 1e-6
 """Share of the greatest price of an edge below which a price is a rounding error."""
 
-_WORK_OF_INSTANCE = 1e-4
+_WORK_OF_INSTANCE = 2e-4
 """Units of work of a schedule's linear program, for each of its instances."""
 
 PLAN_WORK = 0.25
@@ -236,7 +236,7 @@ class _Choice:
 
     def plan(self, i: int) -> None:
         """Give a judged schedule its plan, if it keeps the deadline."""
-        self.effort.spend(PLAN_WORK)
+        self.effort.spend(PLAN_WORK + 2 * _work_of(self.judged[i].schedule))
         with contextlib.suppress(EnergyError):
             self.judged[i] = _planned(self.judged[i], self.profile, self.deadline_ms)
 
@@ -330,11 +330,14 @@ def _work_of(schedule: Schedule) -> float:
 
 
 def _planned(each: Judged, profile: Profile, deadline_ms: float) -> Judged:
-    """Return a judged schedule with the best plan for the deadline, simulated anew."""
-    frontier = compute_frontier(each.schedule, profile, 1, deadline_ms, work_limit=PLAN_WORK)
-    plan = frontier.at(deadline_ms)
+    """Return a judged schedule with its plan for the deadline, simulated anew; without one if it is late."""
+    problem = ClockProblem(each.schedule, profile)
+    plan = plan_for(problem, deadline_ms, PLAN_WORK)
+    if plan is None:
+        return each
     again = simulate(each.schedule, profile, plan.clock_mhz)
-    energy_mj = frontier.energy_next_to(simulated_plan(plan.clock_mhz, again), deadline_ms)
+    waiting_w = problem.waiting_w if again.waiting_w is None else again.waiting_w
+    energy_mj = again.energy_mj + waiting_w * max(deadline_ms - again.time_ms, 0.0)
     return Judged(each.schedule, each.candidate, each.is_swapped, each.lower_bound_mj, plan, energy_mj)
 
 

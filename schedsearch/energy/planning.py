@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,8 +14,9 @@ from schedsearch.energy.bound import LowerBound
 from schedsearch.energy.candidates import Candidates
 from schedsearch.energy.exponential import planning_curves
 from schedsearch.energy.fixing import fixed
-from schedsearch.energy.frontier import TIME_TOLERANCE, Frontier, OnProgress
+from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier, OnProgress
 from schedsearch.energy.graph import EnergyError, Floats, Ints
+from schedsearch.energy.highs import SolverError
 from schedsearch.energy.improving import Improvement
 from schedsearch.energy.neighbourhood import MAX_INSTANCES
 from schedsearch.energy.problem import ClockProblem
@@ -22,6 +24,7 @@ from schedsearch.energy.relaxation import Breakpoint, breakpoints
 from schedsearch.energy.rounding import rounded
 from schedsearch.energy.simulation import all_maximum_clocks
 from schedsearch.energy.splicing import spliced
+from schedsearch.energy.timing_program import free_timing, least_energy
 from schedsearch.schedule import Schedule
 
 GENERATORS = ("fastest", "floor", "forward", "backward", "fixed", "spliced", "neighbourhoods", "exact")
@@ -124,6 +127,42 @@ def compute_frontier(
         bound,
         improvement.is_interrupted,
     )
+
+
+def plan_for(
+    problem: ClockProblem, deadline_ms: float, work_limit: float = 0.0, max_devices: int = 1
+) -> FrequencyPlan | None:
+    """Return a plan of little energy for one deadline, None where no clocks keep it.
+
+    It is made as those of `compute_frontier` for a deadline that is asked for, from one linear program in
+    place of the whole relaxed frontier. Its bound is of all plans that keep the deadline. Where the solver
+    fails, it begins with the fastest modes, and the bound is all blocks at their cheapest.
+
+    Args:
+        problem: Whose modes are chosen.
+        deadline_ms: For the end of the iteration.
+        work_limit: Units of work, of about a second, to improve the plan with.
+        max_devices: Devices whose clocks are fixed one by one; each takes one more linear program.
+    """
+    until_ms = deadline_ms * (1 + TIME_TOLERANCE)
+    if problem.span_ms[0] > until_ms:
+        return None
+    table, graph = problem.table, problem.graph
+    planned_ms, price_w = table.time_ms[table.row, 0], np.zeros(graph.size)
+    min_mj = float(table.energy(table.last[:, None])[0])
+    with contextlib.suppress(SolverError):
+        relaxed = least_energy(free_timing(graph, problem.curves), until_ms)
+        if relaxed is not None:
+            planned_ms, min_mj = relaxed.planned_ms, relaxed.energy_mj
+            np.add.at(price_w, graph.edge_arrays[0], relaxed.edge_price)
+    bound = LowerBound(np.array([until_ms]), np.array([min_mj]), problem.waiting_w)
+    candidates, at = Candidates(problem), np.array([until_ms])
+    candidates.add("fastest", np.zeros((graph.size, 1), dtype=np.int64))
+    candidates.add_all(rounded(problem, planned_ms[:, None], at))
+    candidates.add_all(fixed(problem, planned_ms, price_w, until_ms, max_devices))
+    improvement = Improvement(candidates, bound, at)
+    improvement.run(work_limit)
+    return improvement.plans(candidates.best(at, bound))[-1]
 
 
 def _tell(on_progress: OnProgress | None, done: int, of: int) -> None:

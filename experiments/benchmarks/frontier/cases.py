@@ -21,6 +21,7 @@ from experiments.benchmarks.frontier.measuring import (
     exact,
     gaps,
     load_solvers,
+    orders,
     saving,
     speed,
     stragglers,
@@ -29,7 +30,7 @@ from experiments.benchmarks.frontier.measuring import (
 from experiments.benchmarks.results import Case, CaseResult
 from placements import Kind, OperatingPoint, Placement, Profile
 from placements.hardware import GPUS
-from placements.shapes import nn_shape, v_shape
+from placements.shapes import SHAPES, nn_shape, v_shape
 from schedsearch.baselines import one_f_one_b, one_f_one_b_plus
 
 STAGE_PROFILES = Path(__file__).parents[4] / "shared" / "data" / "perseus" / "stage_profile"
@@ -178,6 +179,18 @@ def few_changes() -> Iterator[Case]:
             )
 
 
+def chosen_orders() -> Iterator[Case]:
+    """Yield the choice of an order by its energy, on five shapes."""
+    for shape in ("v_shape", "m_shape", "x_shape", "nn_shape", "k_shape"):
+        for slowdown in (1.0, 1.05):
+            yield Case(
+                "orders",
+                f"{shape}, 4 devices, 16 micro-batches, {slowdown:g} times the highest clocks' time",
+                "never more energy than the search's own order, in 30 CPU s",
+                partial(orders, SHAPES[shape](4), slowdown=slowdown, seeds=10, each_s=30.0),
+            )
+
+
 def next_to_stragglers() -> Iterator[Case]:
     """Yield the savings next to stragglers."""
     for gpu in PROFILES:
@@ -200,6 +213,7 @@ GROUPS: dict[str, Callable[[], Iterator[Case]]] = {
     "exact": small,
     "large": large,
     "switching": few_changes,
+    "orders": chosen_orders,
     "stragglers": next_to_stragglers,
 }
 """The groups by the name that the command line uses."""

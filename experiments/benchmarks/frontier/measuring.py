@@ -15,10 +15,13 @@ import numpy as np
 from experiments.benchmarks.frontier import lowtime_plans
 from experiments.benchmarks.results import CaseResult, true_of
 from experiments.benchmarks.timing import CpuClock
-from placements import Profile
+from placements import Placement, Profile
+from placements.hardware import GPUS, modelled_profile
 from schedsearch.energy import (
     Frontier,
     SwitchingLimits,
+    all_maximum_clocks,
+    best_order,
     compute_frontier,
     instance_graph,
     simulate,
@@ -32,6 +35,8 @@ from schedsearch.energy.improving import ExactStatus, exact_plan
 from schedsearch.energy.ordering import relaxed
 from schedsearch.energy.problem import ClockProblem
 from schedsearch.energy.waiting import waiting_w
+from schedsearch.modulo.alternatives import schedules_of_equal_period
+from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
 
 NUM_PLANS = 400
@@ -44,6 +49,9 @@ _REPEATS = 3
 """Times that our frontier is computed where its CPU seconds count; they are the median."""
 
 _LOOK_UPS = 1000
+
+_ORDERED_MICRO_BATCHES, _SEARCH_WORK, _ORDER_WORK = 16, 5.0, 5.0
+"""Micro-batches of the schedules whose order is chosen, and the work for the search and for the choice."""
 
 
 @dataclass(frozen=True)
@@ -261,6 +269,50 @@ def under_limits(
     note = f"gap {100 * found.gap:.2f} %; {above:.2f} % above the plan without limits; "
     note += f"{sum(found.changes_per_iteration)} changes per iteration"
     return CaseResult(took_s, true_of(wrong), note=note)
+
+
+def orders(placement: Placement, *, slowdown: float, seeds: int, each_s: float) -> CaseResult:
+    """Search with several seeds, choose the order of least energy, and record the gain and what is left.
+
+    The deadline is so many times the time of the searched schedule's highest clocks. Search and choice have
+    the default work of the command.
+    """
+    profile = modelled_profile(placement, GPUS["a100"])
+    gains, lefts, seconds = [], [], []
+    late = False
+    for seed in range(seeds):
+        found = search(placement, _ORDERED_MICRO_BATCHES, seed=seed, work_limit=_SEARCH_WORK)
+        assert found.schedule is not None, "memory is not limited"
+        maximum = simulate(found.schedule, profile, all_maximum_clocks(found.schedule, profile))
+        deadline_ms = slowdown * maximum.time_ms
+        clock = CpuClock()
+        candidates = schedules_of_equal_period(
+            placement, _ORDERED_MICRO_BATCHES, found, work_limit=0.4 * _ORDER_WORK, seed=seed
+        )
+        chosen = best_order(
+            (each.schedule for each in candidates),
+            profile,
+            deadline_ms,
+            max_swaps=480,
+            work_limit=0.6 * _ORDER_WORK,
+        )
+        seconds.append(clock.seconds)
+        assert chosen.gain is not None, "the search's own schedule keeps the deadline"
+        gains.append(100 * chosen.gain)
+        lefts.append(100 * (1 - chosen.lower_bound_mj / chosen.best.energy_mj))
+        again = simulate(chosen.schedule, profile, chosen.plan.clock_mhz)
+        late |= again.time_ms > deadline_ms * (1 + _ALMOST)
+    wrong = {
+        f"more than {each_s:g} CPU s": max(seconds) > each_s,
+        "more energy than the search's own": min(gains) < 0,
+        "late when simulated again": late,
+    }
+    note = (
+        f"{seeds} seeds: {min(gains):.2f} to {max(gains):.2f} %, mean {np.mean(gains):.2f} % less energy "
+        f"than the search's own order; no order saves more than {np.mean(lefts):.2f} % beyond that (mean); "
+        f"{max(seconds):.1f} CPU s at most"
+    )
+    return CaseResult(float(np.mean(seconds)), true_of(wrong), note=note)
 
 
 def stragglers(task: Task, *, factors: Sequence[float], look_up_s: float) -> CaseResult:

@@ -109,6 +109,23 @@ def test_the_main_job(fresh_command, tmp_path: Path) -> None:
     assert "less than one_f_one_b_plus, best by hand (period" in " ".join(done.stdout.split())
 
 
+def test_it_says_so_where_a_longer_schedule_is_run(command, tmp_path: Path) -> None:
+    """Eight micro-batches of the example's stages: in 15 % more time a longer order needs less energy."""
+    options = ["placement=stages", "placement.path=examples/stages.yaml", "search.num_micro_batches=8"]
+    options += ["energy.slowdown=1.15", "energy.orders=16", "energy.orders_work_limit=3"]
+    done = command("run", *options, *SMALL, "runtime.launcher=in_process")
+    assert done.returncode == 0, done.stderr
+    order = json.loads((tmp_path / "out/frontier.json").read_text())["order"]
+    chosen, own = order["judged"][order["chosen"]], order["judged"][0]
+    assert chosen["makespan"] > own["makespan"] and chosen["energy_mj"] < own["energy_mj"]
+    *_, searched, run = done.stdout[done.stdout.index("iteration  bubble") :].split("\n*")[0].splitlines()
+    assert searched.startswith("searched ") and run.startswith(f"run ({chosen['origin']})")
+    times = [float(re.search(r"([\d.]+) ms", row)[1]) for row in (searched, run)]
+    placement = read_placement(tmp_path / "out/placement.yaml")
+    assert times == pytest.approx([placement.ms(each["makespan"]) for each in (own, chosen)], rel=1e-3)
+    assert read_schedule(tmp_path / "out/schedule.json").makespan == chosen["makespan"]
+
+
 def test_it_ends_beside_what_people_use(command, tmp_path: Path) -> None:
     """Unequal stages: the table of three lines, the same in the report, and one sentence of what was won.
 
