@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from schedsearch.energy.cost import CostCurve
 from schedsearch.energy.graph import EnergyError, Floats
@@ -55,6 +54,8 @@ def exponential_curve(curve: CostCurve) -> ExponentialCurve:
     on a grid, then between the best one's neighbors. One option gives a constant, two the straight line
     between them, which the smallest rate all but is.
     """
+    from scipy.optimize import minimize_scalar
+
     span_ms = float(curve.time_ms[-1] - curve.time_ms[0])
     range_mj = float(curve.energy_mj[0] - curve.energy_mj[-1])
     if len(curve.time_ms) == 1 or span_ms <= 0 or range_mj <= 0:

@@ -1,18 +1,83 @@
-"""What an answer of scipy's solvers (HiGHS) says: a failure is no proof that there is nothing."""
+"""Linear programs: their rows, and what an answer of scipy's solver (HiGHS) says.
+
+A failure of the solver is no proof that there is nothing. Scipy is loaded with the first program.
+"""
 
 from __future__ import annotations
 
 import logging
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from scipy.optimize import OptimizeResult
+import numpy as np
 
-from schedsearch.energy.graph import EnergyError
+from schedsearch.energy.graph import EnergyError, Floats, Ints
+
+if TYPE_CHECKING:
+    from scipy.optimize import OptimizeResult
+    from scipy.sparse import csr_array
 
 log = logging.getLogger(__name__)
 
 _MODEL_ERROR = "(HiGHS Status 2:"
 """In scipy's message where HiGHS refused the program, which scipy gives the status of an infeasible one."""
+
+
+class Rows:
+    """Rows of a linear program, each group below what came before it.
+
+    Attributes:
+        limit: What each row must not exceed, or must be.
+    """
+
+    def __init__(self) -> None:
+        self.limit: list[Floats] = []
+        self._parts: list[tuple[Ints, Ints, Floats]] = []
+        self._count = 0
+
+    def add(self, limit: Floats, *parts: tuple[Ints, Ints, Floats]) -> None:
+        """Add rows: (row within the group, column, value) of what must keep `limit`."""
+        self._parts += [(row + self._count, column, value) for row, column, value in parts]
+        self.limit.append(limit)
+        self._count += len(limit)
+
+    def matrix(self, num_columns: int) -> csr_array:
+        """Return all rows."""
+        from scipy.sparse import coo_array
+
+        row, column, value = (np.concatenate([part[i] for part in self._parts]) for i in range(3))
+        return coo_array((value, (row, column)), shape=(self._count, num_columns)).tocsr()
+
+
+def minimized(
+    cost: Floats, upper: Floats, rows: Rows, *, lower: Floats | None = None, equal: Rows | None = None
+) -> OptimizeResult:
+    """Return scipy's answer to a linear program.
+
+    Args:
+        cost: Of each column; their sum is to be least.
+        upper: Bound of each column.
+        rows: Must not exceed their limits.
+        lower: Bound of each column; 0 by default.
+        equal: Rows that must be what their limits say.
+    """
+    from scipy.optimize import linprog
+
+    least = np.zeros(len(cost)) if lower is None else lower
+    return linprog(
+        cost,
+        A_ub=rows.matrix(len(cost)),
+        b_ub=np.concatenate(rows.limit),
+        A_eq=None if equal is None else equal.matrix(len(cost)),
+        b_eq=None if equal is None else np.concatenate(equal.limit),
+        bounds=np.column_stack([least, upper]),
+        method="highs",
+        options={
+            "presolve": False,  # takes longer than it saves
+            "primal_feasibility_tolerance": 1e-9,
+            "dual_feasibility_tolerance": 1e-9,
+        },
+    )
 
 
 class SolverError(EnergyError):
@@ -22,31 +87,22 @@ class SolverError(EnergyError):
 class SolverStatus(StrEnum):
     """What is known of a program.
 
-    FEASIBLE is an answer of a mixed-integer program that was stopped by its time limit; its bound holds.
-    UNKNOWN is neither an answer nor a proof that there is none: the time was up before, or the solver failed.
+    UNKNOWN is neither an answer nor a proof that there is none: the solver failed.
     """
 
     OPTIMAL = "OPTIMAL"
-    FEASIBLE = "FEASIBLE"
     INFEASIBLE = "INFEASIBLE"
     UNBOUNDED = "UNBOUNDED"
     UNKNOWN = "UNKNOWN"
 
-    @property
-    def has_answer(self) -> bool:
-        """Whether the answer may be read."""
-        return self in (SolverStatus.OPTIMAL, SolverStatus.FEASIBLE)
-
 
 def status_of(answer: OptimizeResult) -> SolverStatus:
-    """Return what an answer of scipy's `linprog` or `milp` says; tell the log of a solver that failed."""
-    stopped, refused = answer.status == 1, _MODEL_ERROR in answer.message
-    if answer.x is not None and (answer.status == 0 or (stopped and "mip_gap" in answer)):
-        return SolverStatus.FEASIBLE if stopped else SolverStatus.OPTIMAL
-    if answer.status == 2 and not refused:
+    """Return what an answer of `minimized` says; tell the log of a solver that failed."""
+    if answer.status == 0 and answer.x is not None:
+        return SolverStatus.OPTIMAL
+    if answer.status == 2 and _MODEL_ERROR not in answer.message:
         return SolverStatus.INFEASIBLE
     if answer.status == 3:
         return SolverStatus.UNBOUNDED
-    if not stopped:
-        log.warning("HiGHS failed, what it would have proved is left out: %s", answer.message)
+    log.warning("HiGHS failed, what it would have proved is left out: %s", answer.message)
     return SolverStatus.UNKNOWN

@@ -26,8 +26,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order, dijkstra, maximum_flow
 
 from schedsearch.energy.cost import CostCurve
 from schedsearch.energy.graph import Floats, InstanceGraph, Ints
@@ -208,6 +206,9 @@ class _State:
         Mostly that arc closes a new path to the end. Where it does not, `push` finds none and `shorten` does
         the rest.
         """
+        from scipy.sparse import csr_array
+        from scipy.sparse.csgraph import breadth_first_order
+
         net = self.network
         tight = np.flatnonzero(self.slack == 0)
         rows = _row_pointers(net.rows[tight], net.num_nodes)
@@ -225,6 +226,9 @@ class _State:
 
     def shorten(self) -> int:
         """Move all events until there is a new path to the end; return by how many ticks the end moves."""
+        from scipy.sparse import csr_array
+        from scipy.sparse.csgraph import dijkstra
+
         net = self.network
         usable = np.flatnonzero(np.isfinite(self.slack))
         matrix = csr_array(
@@ -262,6 +266,9 @@ class _State:
 
     def _push_at(self, shift: int) -> int:
         """Push flow in multiples of ``2**shift`` and return how many multiples reached the sink."""
+        from scipy.sparse import csr_array
+        from scipy.sparse.csgraph import maximum_flow
+
         net = self.network
         tight = self.slack == 0
         entries = np.flatnonzero(tight | tight[net.reverse])

@@ -11,12 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from scipy.optimize import linprog
-from scipy.sparse import coo_array
 
 from schedsearch.energy.cost import CostCurve
 from schedsearch.energy.graph import Floats, InstanceGraph, Ints
-from schedsearch.energy.highs import SolverError, SolverStatus, status_of
+from schedsearch.energy.highs import Rows, SolverError, SolverStatus, minimized, status_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,16 +139,11 @@ class _Program:
         self.owner = np.repeat(np.arange(len(hulls)), [len(time) - 1 for time, _ in hulls])
         self.num_nodes, self.num_segments = len(timing.group), len(self.owner)
         self.period, self.end = self.num_nodes + self.num_segments, self.num_nodes + self.num_segments + 1
-        self._rows: list[tuple[Ints, Ints, Floats]] = []
-        self._limit: list[Floats] = []
+        self.rows = Rows()
         self._add_edges()
         self._add_ends()
         for limit in limits:
             self._add_limit(limit)
-
-    def _append(self, row: Ints, column: Ints, value: Floats, limit: Floats) -> None:
-        self._rows.append((row + sum(len(part) for part in self._limit), column, value))
-        self._limit.append(limit)
 
     def _times_of(self, nodes: Ints) -> tuple[Ints, Ints]:
         """Return (position in `nodes`, column) of the segments that make up the nodes' times."""
@@ -166,38 +159,37 @@ class _Program:
         timing = self.timing
         edge = np.arange(len(timing.tail))
         position, column = self._times_of(timing.tail)
-        self._append(
-            np.concatenate([edge, edge, position, edge]),
-            np.concatenate([timing.tail, timing.head, column, np.full(len(edge), self.period)]),
-            np.concatenate([np.ones(len(edge)), -np.ones(len(edge)), np.ones(len(column)), timing.rounds]),
+        one = np.ones(len(edge))
+        self.rows.add(
             -timing.delay_ms / self.unit_ms - self.fastest[timing.group[timing.tail]],
+            (edge, timing.tail, one),
+            (edge, timing.head, -one),
+            (position, column, np.ones(len(column))),
+            (edge, np.full(len(edge), self.period), timing.rounds.astype(np.float64)),
         )
 
     def _add_ends(self) -> None:
         node = np.arange(self.num_nodes)
         position, column = self._times_of(node)
-        self._append(
-            np.concatenate([node, position, node]),
-            np.concatenate([node, column, np.full(len(node), self.end)]),
-            np.concatenate([np.ones(len(node)), np.ones(len(column)), -np.ones(len(node))]),
+        one = np.ones(len(node))
+        self.rows.add(
             -self.fastest[self.timing.group],
+            (node, node, one),
+            (position, column, np.ones(len(column))),
+            (node, np.full(len(node), self.end), -one),
         )
 
     def _add_limit(self, limit: EnergyLimit) -> None:
         power = limit.power_w * self.unit_ms / self.unit_mj
         scale = 1 / max(float(limit.weight.sum()), 1.0)
-        columns = np.arange(self.num_nodes, self.period)
-        self._append(
-            np.zeros(self.num_segments + 1, dtype=np.int64),
-            np.append(columns, self.end),
-            scale * np.append(limit.weight[self.owner] * self.slope, -power),
-            np.array([-scale * float(limit.weight @ self.most)]),
+        columns = np.append(np.arange(self.num_nodes, self.period), self.end)
+        value = scale * np.append(limit.weight[self.owner] * self.slope, -power)
+        self.rows.add(
+            np.array([-scale * float(limit.weight @ self.most)]), (np.zeros_like(columns), columns, value)
         )
 
     def solve(self, deadline_ms: float | None) -> RelaxedTimes | None:
         count = self.end + 1
-        limit = np.concatenate(self._limit)
-        row, column, value = (np.concatenate([part[i] for part in self._rows]) for i in range(3))
         lower, upper = np.zeros(count), np.full(count, np.inf)
         upper[self.num_nodes : self.period] = self.length
         objective = np.zeros(count)
@@ -206,18 +198,7 @@ class _Program:
         else:
             lower[self.end] = upper[self.end] = deadline_ms / self.unit_ms
             objective[self.num_nodes : self.period] = self.timing.count[self.owner] * self.slope
-        answer = linprog(
-            objective,
-            A_ub=coo_array((value, (row, column)), shape=(len(limit), count)).tocsr(),
-            b_ub=limit,
-            bounds=np.column_stack([lower, upper]),
-            method="highs",
-            options={
-                "presolve": False,  # takes longer than it saves
-                "primal_feasibility_tolerance": 1e-9,
-                "dual_feasibility_tolerance": 1e-9,
-            },
-        )
+        answer = minimized(objective, upper, self.rows, lower=lower)
         status = status_of(answer)
         if status is SolverStatus.INFEASIBLE:
             return None

@@ -16,12 +16,10 @@ import logging
 from itertools import pairwise
 
 import numpy as np
-from scipy.optimize import linprog
-from scipy.sparse import coo_array
 
 from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.energy.graph import Floats, Ints
-from schedsearch.energy.highs import SolverError, SolverStatus, status_of
+from schedsearch.energy.highs import Rows, SolverError, SolverStatus, minimized, status_of
 from schedsearch.energy.switching.model import SwitchingProblem
 from schedsearch.energy.timing_program import free_timing, least_energy
 
@@ -189,7 +187,7 @@ def _prices_with_changes(problem: SwitchingProblem) -> Floats | None:
     shares, changes = size * clocks, len(adjacent) * clocks
     longer = np.maximum(problem.limits.latency_ms - waits.delay_ms[adjacent], 0.0) / unit_ms
     starts = shares + changes
-    rows = _Rows()
+    rows = Rows()
     everyone = np.arange(size)
     share = np.arange(shares).reshape(size, clocks)
     took = np.where(is_there, time, 0.0) / unit_ms
@@ -219,19 +217,10 @@ def _prices_with_changes(problem: SwitchingProblem) -> Floats | None:
     )
     upper = np.full(starts + size, np.inf)
     upper[:shares] = is_there.ravel()
-    total = starts + size
-    one = coo_array((np.ones(shares), (np.repeat(everyone, clocks), share.ravel())), shape=(size, total))
-    answer = linprog(
-        np.concatenate(
-            [np.where(is_there, energy, 0.0).ravel() / unit_mj, np.zeros(changes + size)],
-        ),
-        A_ub=rows.matrix(total).tocsr(),
-        b_ub=np.concatenate(rows.limit),
-        A_eq=one.tocsr(),
-        b_eq=np.ones(size),
-        bounds=np.column_stack([np.zeros(total), upper]),
-        method="highs",
-    )
+    one = Rows()
+    one.add(np.ones(size), (np.repeat(everyone, clocks), share.ravel(), np.ones(shares)))
+    cost = np.concatenate([np.where(is_there, energy, 0.0).ravel() / unit_mj, np.zeros(changes + size)])
+    answer = minimized(cost, upper, rows, equal=one)
     if status_of(answer) is not SolverStatus.OPTIMAL:
         return None
     price: Floats = np.maximum(-np.asarray(answer.ineqlin.marginals)[: len(edge)], 0.0) * unit_mj / unit_ms
@@ -244,23 +233,3 @@ def _some_clocks(problem: SwitchingProblem) -> Ints:
     most = max(FEWEST_CLOCKS, MOST_SHARES // problem.graph.size)
     spread = np.linspace(0, len(costs.clock_mhz) - 1, min(most, len(costs.clock_mhz))).round()
     return np.unique(np.concatenate([spread.astype(np.int64), costs.time_ms.argmin(axis=1)]))
-
-
-class _Rows:
-    """Rows of a linear program, each group below what came before it."""
-
-    def __init__(self) -> None:
-        self.limit: list[Floats] = []
-        self._parts: list[tuple[Ints, Ints, Floats]] = []
-        self._count = 0
-
-    def add(self, limit: Floats, *parts: tuple[Ints, Ints, Floats]) -> None:
-        """Add rows: (row within the group, column, value) of what must not exceed `limit`."""
-        self._parts += [(row + self._count, column, value) for row, column, value in parts]
-        self.limit.append(limit)
-        self._count += len(limit)
-
-    def matrix(self, num_columns: int) -> coo_array:
-        """Return all rows."""
-        row, column, value = (np.concatenate([part[i] for part in self._parts]) for i in range(3))
-        return coo_array((value, (row, column)), shape=(self._count, num_columns))

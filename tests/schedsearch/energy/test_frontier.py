@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -406,3 +408,15 @@ def test_saves_more_than_published(name: str, blocking_power_w: float, saving: f
     assert frontier.shortest.time_ms <= frontier.all_maximum.time_ms
     assert frontier.saving(frontier.shortest) >= saving
     assert np.mean([plan.gap for plan in frontier.plans]) <= gap
+
+
+def test_reading_a_frontier_loads_no_solver(tmp_path: Path) -> None:
+    schedule = one_f_one_b(v_shape(2), 2)
+    profile = noisy_profile(schedule.placement, 3, seed=1)
+    (tmp_path / "frontier.json").write_text(json.dumps(compute_frontier(schedule, profile, 3).to_dict()))
+    code = (
+        "import sys; from schedsearch.energy import Frontier; Frontier.from_json(sys.argv[1]); "
+        "print(*({'scipy', 'ortools', 'numba', 'z3', 'torch'} & set(sys.modules)))"
+    )
+    line = [sys.executable, "-c", code, str(tmp_path / "frontier.json")]
+    assert subprocess.run(line, check=True, capture_output=True, text=True).stdout == "\n"
