@@ -10,8 +10,8 @@ from experiments.config.records import EnergyOptions
 from placements import Profile
 from schedsearch.energy import Frontier, OnProgress, compute_frontier
 from schedsearch.energy.baselines import perseus_frontier
-from schedsearch.energy.exponential import CURVES
 from schedsearch.energy.frontier import TIME_TOLERANCE
+from schedsearch.energy.relaxed.exponential import CURVES
 from schedsearch.schedule import Schedule
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from placements import Placement, Profile
 from schedsearch.device_span import device_spans
 from schedsearch.energy import FrequencyPlan, Frontier, PeriodicPlan, Simulation
 from schedsearch.energy.frontier import TIME_TOLERANCE
-from schedsearch.energy.ordering import Chosen, Judged
+from schedsearch.energy.orders.ordering import Chosen, Judged
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.modulo.result import Progress, SearchResult
 from schedsearch.schedule import Schedule

@@ -17,7 +17,7 @@ from experiments.steps.results import SearchStepResult, SelectionResult
 from experiments.steps.search_step import describe, save_schedule
 from placements import Profile
 from schedsearch.energy import EnergyError, all_maximum_clocks, simulate
-from schedsearch.energy.ordering import Chosen, Judged, best_order
+from schedsearch.energy.orders.ordering import Chosen, Judged, best_order
 from schedsearch.modulo.alternatives import (
     Candidate,
     keeps_memory,

@@ -9,7 +9,7 @@ import numpy as np
 
 from schedsearch.energy.cost import CostCurve
 from schedsearch.energy.graph import Floats, InstanceGraph
-from schedsearch.energy.relaxation import breakpoints
+from schedsearch.energy.relaxed.relaxation import breakpoints
 
 BOUND_TOLERANCE = 1e-6
 """Share of the energies that were added up by which a proved bound may be above what was found.

@@ -11,20 +11,20 @@ import numpy as np
 
 from placements import Profile
 from schedsearch.energy.bound import LowerBound
-from schedsearch.energy.candidates import Candidates
-from schedsearch.energy.exponential import planning_curves
-from schedsearch.energy.fixing import fixed
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier, OnProgress
+from schedsearch.energy.generators.candidates import Candidates
+from schedsearch.energy.generators.fixing import fixed
+from schedsearch.energy.generators.improving import Improvement
+from schedsearch.energy.generators.neighbourhood import MAX_INSTANCES
+from schedsearch.energy.generators.rounding import rounded
+from schedsearch.energy.generators.splicing import spliced
 from schedsearch.energy.graph import EnergyError, Floats, Ints
-from schedsearch.energy.highs import SolverError
-from schedsearch.energy.improving import Improvement
-from schedsearch.energy.neighbourhood import MAX_INSTANCES
 from schedsearch.energy.problem import ClockProblem
-from schedsearch.energy.relaxation import Breakpoint, breakpoints
-from schedsearch.energy.rounding import rounded
+from schedsearch.energy.relaxed.exponential import planning_curves
+from schedsearch.energy.relaxed.highs import SolverError
+from schedsearch.energy.relaxed.relaxation import Breakpoint, breakpoints
+from schedsearch.energy.relaxed.timing_program import free_timing, least_energy
 from schedsearch.energy.simulation import all_maximum_clocks
-from schedsearch.energy.splicing import spliced
-from schedsearch.energy.timing_program import free_timing, least_energy
 from schedsearch.schedule import Schedule
 
 GENERATORS = ("fastest", "floor", "forward", "backward", "fixed", "spliced", "neighbourhoods", "exact")

@@ -2,7 +2,7 @@
 
 A search ends with one schedule where many are as good: repetends of the least period differ in span and in
 the order of their blocks, and each may be begun and ended otherwise. What else is to be least, such as the
-energy at some deadline, is for `schedsearch.energy.ordering` to judge; this module does not know it.
+energy at some deadline, is for `schedsearch.energy.orders.ordering` to judge; this module does not know it.
 """
 
 from __future__ import annotations

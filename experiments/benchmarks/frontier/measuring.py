@@ -29,10 +29,10 @@ from schedsearch.energy import (
     switched_plan,
 )
 from schedsearch.energy.baselines import perseus_frontier
-from schedsearch.energy.candidates import Candidates
+from schedsearch.energy.generators.candidates import Candidates
+from schedsearch.energy.generators.improving import ExactStatus, exact_plan
 from schedsearch.energy.graph import Floats, Ints
-from schedsearch.energy.improving import ExactStatus, exact_plan
-from schedsearch.energy.ordering import relaxed
+from schedsearch.energy.orders.ordering import relaxed
 from schedsearch.energy.problem import ClockProblem
 from schedsearch.energy.waiting import waiting_w
 from schedsearch.modulo.alternatives import schedules_of_equal_period

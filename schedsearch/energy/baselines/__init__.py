@@ -1,6 +1,11 @@
 """What others do: plans for any schedule of any placement, to compare with the frontier.
 
 All are simulated and counted as our own plans are, with the same lower bound.
+
+- `envpipe`: EnvPipe lowers the clocks of blocks that are not on the critical path.
+- `zeus`: one clock for all, or one for each stage.
+- `perseus`: Perseus's own steps along the frontier.
+- `max_flow`: the minimum cuts that these steps need.
 """
 
 from __future__ import annotations
@@ -12,10 +17,10 @@ from schedsearch.energy.baselines.envpipe import envpipe
 from schedsearch.energy.baselines.perseus import UNIT_MS, perseus_frontier, perseus_plans
 from schedsearch.energy.baselines.zeus import zeus_global, zeus_per_stage
 from schedsearch.energy.bound import LowerBound
-from schedsearch.energy.exponential import ExponentialCurve, exponential_curve
 from schedsearch.energy.frontier import FrequencyPlan, OnProgress
 from schedsearch.energy.graph import EnergyError
 from schedsearch.energy.problem import ClockProblem, Clocks
+from schedsearch.energy.relaxed.exponential import ExponentialCurve, exponential_curve
 from schedsearch.energy.simulation import all_maximum_clocks
 from schedsearch.schedule import Schedule
 

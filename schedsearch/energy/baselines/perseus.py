@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 from placements import Profile
 from schedsearch.energy.baselines.max_flow import MOST_FLOW, NO_LIMIT, FlowNetwork, minimum_cut
-from schedsearch.energy.candidates import Candidates
 from schedsearch.energy.cost import CostCurve
-from schedsearch.energy.exponential import exponential_curve
 from schedsearch.energy.frontier import TIME_TOLERANCE, Frontier, OnProgress
+from schedsearch.energy.generators.candidates import Candidates
 from schedsearch.energy.graph import EnergyError, Floats, InstanceGraph, Ints
 from schedsearch.energy.problem import ClockProblem
+from schedsearch.energy.relaxed.exponential import exponential_curve
 from schedsearch.energy.simulation import all_maximum_clocks
 from schedsearch.schedule import Schedule
 

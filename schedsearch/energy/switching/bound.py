@@ -19,9 +19,9 @@ import numpy as np
 
 from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.energy.graph import Floats, Ints
-from schedsearch.energy.highs import Rows, SolverError, SolverStatus, minimized, status_of
+from schedsearch.energy.relaxed.highs import Rows, SolverError, SolverStatus, minimized, status_of
+from schedsearch.energy.relaxed.timing_program import free_timing, least_energy
 from schedsearch.energy.switching.model import SwitchingProblem
-from schedsearch.energy.timing_program import free_timing, least_energy
 
 log = logging.getLogger(__name__)
 

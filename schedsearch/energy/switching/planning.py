@@ -20,9 +20,9 @@ import numpy as np
 
 from placements import Profile
 from schedsearch.energy.bound import proved
+from schedsearch.energy.constrained.periodic import PeriodicPlan
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier
 from schedsearch.energy.graph import EnergyError, Ints
-from schedsearch.energy.periodic import PeriodicPlan
 from schedsearch.energy.problem import ClockProblem, clocks_by_block
 from schedsearch.energy.simulation import Simulation, all_maximum_clocks, operating_points, simulated_plan
 from schedsearch.energy.switching.bound import least_effective_mj

@@ -34,8 +34,8 @@ from schedsearch.baselines import (
     zb_h1,
 )
 from schedsearch.energy import all_maximum_clocks, simulate
-from schedsearch.energy.folding import PeriodicSchedule
-from schedsearch.energy.periodic import PeriodicPlan, periodic_plan
+from schedsearch.energy.constrained.folding import PeriodicSchedule
+from schedsearch.energy.constrained.periodic import PeriodicPlan, periodic_plan
 from schedsearch.modulo.search import search
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import as_soon_as_possible

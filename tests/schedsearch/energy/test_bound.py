@@ -19,7 +19,6 @@ from schedsearch.energy import (
     capped_plan,
     compute_frontier,
     exact_plan,
-    improving,
     least_cost_policy,
     periodic_plan,
     policy,
@@ -27,10 +26,11 @@ from schedsearch.energy import (
     switched_plan,
 )
 from schedsearch.energy.bound import BOUND_TOLERANCE, proved
-from schedsearch.energy.folding import fold
+from schedsearch.energy.constrained.folding import fold
+from schedsearch.energy.constrained.periodic import MOST_UNFOLDED, SETTLING_ROUNDS
 from schedsearch.energy.frontier import TIME_TOLERANCE
-from schedsearch.energy.neighbourhood import Improved
-from schedsearch.energy.periodic import MOST_UNFOLDED, SETTLING_ROUNDS
+from schedsearch.energy.generators import improving
+from schedsearch.energy.generators.neighbourhood import Improved
 from schedsearch.energy.switching import planning as switching_planning
 
 STEPS = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]

@@ -16,8 +16,8 @@ from placements.shapes import v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import EnergyError, ExactStatus, compute_frontier, exact_plan
 from schedsearch.energy.frontier import TIME_TOLERANCE
-from schedsearch.energy.neighbourhood import MAX_INSTANCES
-from schedsearch.energy.ordering import relaxed
+from schedsearch.energy.generators.neighbourhood import MAX_INSTANCES
+from schedsearch.energy.orders.ordering import relaxed
 from schedsearch.schedule import Schedule
 
 STEPS = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]

@@ -21,9 +21,9 @@ from schedsearch.energy import (
     compute_frontier,
     periodic_plan,
     switched_plan,
-    timing_program,
 )
-from schedsearch.energy.highs import SolverStatus, status_of
+from schedsearch.energy.relaxed import timing_program
+from schedsearch.energy.relaxed.highs import SolverStatus, status_of
 from schedsearch.energy.switching import bound as switching_bound
 from schedsearch.schedule import Schedule
 

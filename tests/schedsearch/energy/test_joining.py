@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from placements.shapes import v_shape
 from schedsearch.baselines import one_f_one_b
-from schedsearch.energy.candidates import Envelope
+from schedsearch.energy.generators.candidates import Envelope
+from schedsearch.energy.generators.splicing import spliced
 from schedsearch.energy.problem import ClockProblem
-from schedsearch.energy.splicing import spliced
 
 
 def problem_of(num_stages: int, number: int, seed: int = 0) -> ClockProblem:

@@ -21,8 +21,8 @@ from schedsearch.energy import (
     exact_plan,
     simulate,
 )
-from schedsearch.energy.joint import any_order_mj
-from schedsearch.energy.ordering import PLAN_WORK, Chosen, best_order, relaxed, swapped
+from schedsearch.energy.orders.joint import any_order_mj
+from schedsearch.energy.orders.ordering import PLAN_WORK, Chosen, best_order, relaxed, swapped
 from schedsearch.modulo.alternatives import orders_of
 from schedsearch.schedule import Schedule, as_soon_as_possible
 from schedsearch.validate import InvalidScheduleError, validate

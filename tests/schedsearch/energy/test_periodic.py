@@ -20,10 +20,10 @@ from schedsearch.energy import (
     simulate,
 )
 from schedsearch.energy.bound import lower_bound
+from schedsearch.energy.constrained.folding import fold
+from schedsearch.energy.constrained.periodic import PeriodicPlan
 from schedsearch.energy.cost import cost_curves
-from schedsearch.energy.folding import fold
 from schedsearch.energy.graph import instance_graph
-from schedsearch.energy.periodic import PeriodicPlan
 from schedsearch.modulo.search import search
 from schedsearch.repetend import Repetend
 

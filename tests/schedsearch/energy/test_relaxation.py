@@ -12,7 +12,7 @@ from placements.shapes import k_shape, m_shape, v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy.cost import cost_curves
 from schedsearch.energy.graph import instance_graph
-from schedsearch.energy.relaxation import Breakpoint, breakpoints
+from schedsearch.energy.relaxed.relaxation import Breakpoint, breakpoints
 from schedsearch.schedule import Schedule
 
 

@@ -25,12 +25,12 @@ import numpy as np
 from placements import OperatingPoint, Profile
 from schedsearch.energy.bound import proved
 from schedsearch.energy.frontier import FrequencyPlan, Frontier
+from schedsearch.energy.generators.rounding import rounded
 from schedsearch.energy.graph import EnergyError, instance_graph
-from schedsearch.energy.highs import SolverError
 from schedsearch.energy.problem import ClockProblem, Clocks
-from schedsearch.energy.rounding import rounded
+from schedsearch.energy.relaxed.highs import SolverError
+from schedsearch.energy.relaxed.timing_program import EnergyLimit, free_timing, least_energy, least_time
 from schedsearch.energy.simulation import operating_points
-from schedsearch.energy.timing_program import EnergyLimit, free_timing, least_energy, least_time
 from schedsearch.energy.waiting import Waiting
 from schedsearch.schedule import Instance, Schedule
 

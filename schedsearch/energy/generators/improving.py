@@ -15,10 +15,10 @@ import numpy as np
 
 from placements import Profile
 from schedsearch.energy.bound import LowerBound, proved
-from schedsearch.energy.candidates import Candidates
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, OnProgress
+from schedsearch.energy.generators.candidates import Candidates
+from schedsearch.energy.generators.neighbourhood import MAX_INSTANCES, improved
 from schedsearch.energy.graph import EnergyError, Floats, Ints
-from schedsearch.energy.neighbourhood import MAX_INSTANCES, improved
 from schedsearch.energy.problem import ClockProblem
 from schedsearch.schedule import Schedule
 from schedsearch.solver.effort import Effort, OutOfTimeError

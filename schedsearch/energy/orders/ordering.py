@@ -19,12 +19,12 @@ from placements import Profile
 from schedsearch.energy.bound import proved
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, OnProgress
 from schedsearch.energy.graph import EnergyError
-from schedsearch.energy.highs import SolverError
-from schedsearch.energy.joint import any_order_mj, best_order_and_modes, is_small
+from schedsearch.energy.orders.joint import any_order_mj, best_order_and_modes, is_small
 from schedsearch.energy.planning import plan_for
 from schedsearch.energy.problem import ClockProblem
+from schedsearch.energy.relaxed.highs import SolverError
+from schedsearch.energy.relaxed.timing_program import free_timing, least_energy
 from schedsearch.energy.simulation import simulate
-from schedsearch.energy.timing_program import free_timing, least_energy
 from schedsearch.schedule import DeadlockError, Instance, Schedule, as_soon_as_possible
 from schedsearch.solver.effort import Effort, OutOfTimeError
 from schedsearch.solver.interrupts import INTERRUPTS

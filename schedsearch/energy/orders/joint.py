@@ -18,7 +18,7 @@ import numpy as np
 from placements import Profile
 from schedsearch.energy.cost import CostCurve, cost_curves
 from schedsearch.energy.frontier import TIME_TOLERANCE
-from schedsearch.energy.neighbourhood import MAX_INSTANCES
+from schedsearch.energy.generators.neighbourhood import MAX_INSTANCES
 from schedsearch.energy.problem import ClockProblem, Clocks
 from schedsearch.energy.waiting import waiting_w
 from schedsearch.schedule import (
@@ -125,7 +125,7 @@ def best_order_and_modes(
     Raises:
         KeyboardInterrupt: The solver was interrupted from the keyboard.
     """
-    from schedsearch.energy.joint_model import ModeVariables
+    from schedsearch.energy.orders.joint_model import ModeVariables
     from schedsearch.solver.cpsat import solve, within
     from schedsearch.solver.query import Answer
 

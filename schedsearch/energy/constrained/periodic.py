@@ -26,13 +26,13 @@ import numpy as np
 
 from placements import Profile
 from schedsearch.energy.bound import LowerBound
+from schedsearch.energy.constrained.folding import ClockGroup, FoldedGraph, PeriodicSchedule, fold
 from schedsearch.energy.cost import CostCurve, cost_curves
-from schedsearch.energy.folding import ClockGroup, FoldedGraph, PeriodicSchedule, fold
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan
 from schedsearch.energy.graph import EnergyError, Floats
-from schedsearch.energy.highs import SolverError
+from schedsearch.energy.relaxed.highs import SolverError
+from schedsearch.energy.relaxed.timing_program import RelaxedTimes, Timing, least_energy, least_possible_mj
 from schedsearch.energy.simulation import simulate, simulated_plan
-from schedsearch.energy.timing_program import RelaxedTimes, Timing, least_energy, least_possible_mj
 from schedsearch.energy.waiting import waiting_w
 from schedsearch.schedule import Instance, micro_batches_of
 

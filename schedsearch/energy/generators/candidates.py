@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from schedsearch.energy.bound import LowerBound
 from schedsearch.energy.cost import lower_hull
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan
+from schedsearch.energy.generators.rounding import Generated
 from schedsearch.energy.graph import Floats, Ints
 from schedsearch.energy.problem import ClockProblem
-from schedsearch.energy.rounding import Generated
 from schedsearch.energy.waiting import best_after, best_until, undominated
 
 

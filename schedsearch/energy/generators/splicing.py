@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from schedsearch.energy.candidates import Envelope
+from schedsearch.energy.generators.candidates import Envelope
+from schedsearch.energy.generators.rounding import Generated, rounded_at_seams
 from schedsearch.energy.graph import Floats
 from schedsearch.energy.problem import ClockProblem
-from schedsearch.energy.rounding import Generated, rounded_at_seams
 
 
 def spliced(problem: ClockProblem, envelope: Envelope, deadline_ms: Floats) -> Generated:

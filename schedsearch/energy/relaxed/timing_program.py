@@ -14,12 +14,12 @@ import numpy as np
 
 from schedsearch.energy.cost import CostCurve
 from schedsearch.energy.graph import Floats, InstanceGraph, Ints
-from schedsearch.energy.highs import Rows, SolverError, SolverStatus, minimized, status_of
+from schedsearch.energy.relaxed.highs import Rows, SolverError, SolverStatus, minimized, status_of
 
 
 @dataclass(frozen=True, eq=False)
 class Timing:
-    """Who waits for whom, and whose clocks are one; see `schedsearch.energy.folding.FoldedGraph`.
+    """Who waits for whom, and whose clocks are one; see `schedsearch.energy.constrained.folding.FoldedGraph`.
 
     Attributes:
         tail: Node that is waited for, for each edge.

@@ -17,12 +17,12 @@ import contextlib
 
 import numpy as np
 
+from schedsearch.energy.generators.rounding import TOLERANCE, Generated, rounded
+from schedsearch.energy.generators.windows import SHARES_OF_SLACK, best_within, windows_of
 from schedsearch.energy.graph import Floats, Ints
-from schedsearch.energy.highs import SolverError
 from schedsearch.energy.problem import ClockProblem
-from schedsearch.energy.rounding import TOLERANCE, Generated, rounded
-from schedsearch.energy.timing_program import free_timing, least_energy
-from schedsearch.energy.windows import SHARES_OF_SLACK, best_within, windows_of
+from schedsearch.energy.relaxed.highs import SolverError
+from schedsearch.energy.relaxed.timing_program import free_timing, least_energy
 
 YIELDING = 0.5
 """Share of their planned slowdown that the other devices give up for the one whose clocks are chosen.

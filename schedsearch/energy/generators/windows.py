@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from schedsearch.energy.generators.rounding import TOLERANCE
 from schedsearch.energy.graph import Floats, Ints
-from schedsearch.energy.rounding import TOLERANCE
 
 SHARES_OF_SLACK = (0.5, 0.0, 1.0)
 """When the other devices run within their slack: in the middle, as early as they can, or as late."""
