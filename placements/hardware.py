@@ -58,12 +58,14 @@ class ClockLatency:
         dwell_ms: Least time from one lowering of the clock to the next that is worth its wait.
         source: Where the figures are from.
         by_target_ms: To clocks in MHz for which it is known; the clock asked for matters most.
+        by_pair_ms: From one clock to another, for pairs that were measured.
     """
 
     typical_ms: float
     dwell_ms: float
     source: str
     by_target_ms: Mapping[int, float] = field(default_factory=dict, hash=False)
+    by_pair_ms: Mapping[tuple[int, int], float] = field(default_factory=dict, hash=False)
 
     def to_ms(self, clock_mhz: int) -> float:
         """Return how long a change to a clock takes: linear between the known clocks, constant outside.
@@ -74,6 +76,17 @@ class ClockLatency:
         if not self.by_target_ms:
             return self.typical_ms
         return interpolated(tuple(sorted(self.by_target_ms.items())), clock_mhz)
+
+    def between_ms(self, before_mhz: int, after_mhz: int) -> float:
+        """Return how long a change between two clocks takes: as measured, or else as to the clock after.
+
+        >>> latency = ClockLatency(10.0, 20.0, "made up", {600: 20.0}, {(900, 600): 15.0})
+        >>> latency.between_ms(900, 600), latency.between_ms(800, 600), latency.between_ms(600, 600)
+        (15.0, 20.0, 0.0)
+        """
+        if before_mhz == after_mhz:
+            return 0.0
+        return self.by_pair_ms.get((before_mhz, after_mhz), self.to_ms(after_mhz))
 
     @property
     def longest_ms(self) -> float:

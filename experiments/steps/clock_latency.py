@@ -44,13 +44,15 @@ def say_switching(options: FrontierCommandOptions) -> None:
 def switching_limits(options: FrontierCommandOptions) -> SwitchingLimits:
     """Return how often and how fast a device changes its clock.
 
-    With a table by clock a change takes as long as to the slowest one, so that no plan relies on less.
+    With a measured table a change takes what it took there, by its two clocks; where the two were not tried,
+    as long as to the clock after.
     """
     energy, latency = options.energy, clock_latency_of_options(options)
     return SwitchingLimits(
         _ms(energy.dwell_ms, "energy.dwell_ms", latency.dwell_ms),
         _ms(energy.switch_ms, "energy.switch_ms", latency.longest_ms),
         energy.back_to_back,
+        latency if energy.switch_ms == AUTO and latency.by_target_ms else None,
     )
 
 

@@ -51,13 +51,14 @@ class MeasuredLatency:
     def table(self, source: str) -> ClockLatency:
         """Return it as the table that plans and scripts use.
 
-        A change takes its median; to a clock, as long as from the clock from which it takes longest. The
-        dwell is assumed, as for the other tables.
+        A change takes its median; to a clock from one that was not tried, as long as from the clock from
+        which it takes longest. The dwell is assumed, as for the other tables.
 
         Args:
             source: Where it was read.
         """
-        medians = [(change.to_mhz, median(change.latency_ms)) for change in self.changes]
+        by_pair = {(change.from_mhz, change.to_mhz): median(change.latency_ms) for change in self.changes}
+        medians = [(to, ms) for (_, to), ms in by_pair.items()]
         by_target = {target: max(ms for to, ms in medians if to == target) for target, _ in sorted(medians)}
         longest_ms = max(by_target.values())
         return ClockLatency(
@@ -65,6 +66,7 @@ class MeasuredLatency:
             DWELL_PER_LATENCY * longest_ms,
             f"{source}, {self.gpu}: {self.measured}; dwell assumed",
             by_target,
+            by_pair,
         )
 
     def save(self, path: str | Path) -> Path:

@@ -34,12 +34,10 @@ from schedsearch.energy.policy import Interval, Job, Policy, Stay, least_cost_po
 from schedsearch.energy.problem import ClockProblem
 from schedsearch.energy.relaxed.relaxation import Breakpoint, breakpoints
 from schedsearch.energy.simulation import Simulation, all_maximum_clocks, simulate
-from schedsearch.energy.switching import (
+from schedsearch.energy.switching.limits import SwitchingLimits, changes_per_iteration, num_clock_changes
+from schedsearch.energy.switching.planning import (
     SwitchedPeriodicPlan,
     SwitchedPlan,
-    SwitchingLimits,
-    changes_per_iteration,
-    num_clock_changes,
     simulate_switching,
     switched_periodic_plan,
     switched_plan,

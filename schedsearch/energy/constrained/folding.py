@@ -31,6 +31,7 @@ from schedsearch.energy.graph import (
     device_orders,
     instance_graph,
 )
+from schedsearch.energy.switching.limits import SwitchingLimits
 from schedsearch.graph import DifferenceSystem
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance, Schedule, with_optimizer
@@ -102,16 +103,16 @@ class SteadyGraph:
             np.array(adjacent, dtype=np.bool_),
         )
 
-    def period_ms(self, time_ms: Floats, clock_mhz: Ints, latency_ms: float) -> float:
+    def period_ms(self, time_ms: Floats, clock_mhz: Ints, limits: SwitchingLimits) -> float:
         """Return how long each round takes in the long run: the longest cycle of waits.
 
         Args:
             time_ms: Of each node.
             clock_mhz: Likewise.
-            latency_ms: Of a change of clock.
+            limits: Say what a change of clock takes.
         """
-        changes = self.is_adjacent & (clock_mhz[self.tail] != clock_mhz[self.head])
-        delay_ms = np.where(changes, np.maximum(self.delay_ms, latency_ms), self.delay_ms)
+        latency_ms = limits.latencies_ms(clock_mhz[self.tail], clock_mhz[self.head])
+        delay_ms = np.where(self.is_adjacent, np.maximum(self.delay_ms, latency_ms), self.delay_ms)
         weight = time_ms[self.tail] + delay_ms
         finest_ms = float(weight.sum()) * _FINEST or 1.0
         whole = np.rint(weight / finest_ms).astype(np.int64)

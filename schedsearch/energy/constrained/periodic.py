@@ -33,6 +33,7 @@ from schedsearch.energy.graph import EnergyError, Floats
 from schedsearch.energy.relaxed.highs import SolverError
 from schedsearch.energy.relaxed.timing_program import RelaxedTimes, Timing, least_energy, least_possible_mj
 from schedsearch.energy.simulation import simulate, simulated_plan
+from schedsearch.energy.switching.limits import SwitchingLimits
 from schedsearch.energy.waiting import waiting_w
 from schedsearch.schedule import Instance, micro_batches_of
 
@@ -139,8 +140,8 @@ class PeriodicPlan:
         clocks = [self.clock_mhz[group] for group in groups] or [min(known, key=known.__getitem__)]
         return min(clocks, key=known.__getitem__)
 
-    def with_clocks(self, clock_mhz: Mapping[ClockGroup, int], latency_ms: float) -> PeriodicPlan:
-        """Return the plan with other clocks, each change of which takes so long."""
+    def with_clocks(self, clock_mhz: Mapping[ClockGroup, int], limits: SwitchingLimits) -> PeriodicPlan:
+        """Return the plan with other clocks, whose changes take what the limits say."""
         if self.period_ms is None:
             return replace(self, clock_mhz=clock_mhz)
         steady = self.periodic.steady
@@ -149,7 +150,7 @@ class PeriodicPlan:
             next(point.time_ms for point in self.profile.points[name] if point.clock_mhz == clock)
             for (name, _), clock in clocks.items()
         ]
-        period_ms = steady.period_ms(np.array(times), np.array(list(clocks.values())), latency_ms)
+        period_ms = steady.period_ms(np.array(times), np.array(list(clocks.values())), limits)
         return replace(self, clock_mhz=clock_mhz, period_ms=period_ms)
 
     def to_dict(self) -> dict[str, object]:

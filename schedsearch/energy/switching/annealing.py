@@ -57,8 +57,8 @@ class _Arrays(NamedTuple):
         group: Clock group of each instance.
         members: Instances of all groups, one group after the other.
         groups_begin: Where each group begins there, and the end.
-        latency_ms: See `SwitchingLimits`.
-        dwell_ms: Likewise.
+        latency_ms: From each clock to each other.
+        dwell_ms: See `SwitchingLimits`.
         back_to_back: Likewise.
         latest_ms: For the length of the iteration.
     """
@@ -78,7 +78,7 @@ class _Arrays(NamedTuple):
     group: Ints
     members: Ints
     groups_begin: Ints
-    latency_ms: float
+    latency_ms: Floats
     dwell_ms: float
     back_to_back: bool
     latest_ms: float
@@ -156,7 +156,7 @@ def _arrays(problem: SwitchingProblem) -> _Arrays:
         group,
         np.argsort(group, kind="stable"),
         np.cumsum([0, *np.bincount(group)]),
-        limits.latency_ms,
+        problem.latency_ms,
         limits.dwell_ms,
         limits.back_to_back,
         problem.latest_ms,
@@ -261,18 +261,20 @@ def _simulate(arrays: _Arrays, column: Ints, start: Floats, end: Floats) -> floa
         ready = 0.0
         for edge in range(arrays.first[i], arrays.first[i + 1]):
             tail, delay = arrays.tail[edge], arrays.delay_ms[edge]
-            if arrays.is_adjacent[edge] and column[tail] != column[i]:
-                delay = max(delay, arrays.latency_ms)
+            if arrays.is_adjacent[edge]:
+                delay = max(delay, arrays.latency_ms[column[tail], column[i]])
             ready = max(ready, end[tail] + delay)
         start[i] = ready
         end[i] = ready + arrays.time_ms[arrays.row[i], column[i]]
         length = max(length, end[i])
     for device in range(len(arrays.begins) - 1):
         low, high = arrays.begins[device], arrays.begins[device + 1]
-        if arrays.back_to_back and arrays.latency_ms > 0 and low < high:
+        if arrays.back_to_back and low < high:
             first, last = arrays.order[low], arrays.order[high - 1]
             if column[first] != column[last]:
-                length = max(length, end[last] - start[first] + arrays.latency_ms)
+                length = max(
+                    length, end[last] - start[first] + arrays.latency_ms[column[last], column[first]]
+                )
     over = max(0.0, length - arrays.latest_ms)
     if arrays.dwell_ms > 0:
         for device in range(len(arrays.begins) - 1):

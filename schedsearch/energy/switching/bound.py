@@ -97,7 +97,7 @@ def _windows(problem: SwitchingProblem) -> tuple[Floats, Floats]:
 def _price_of_changes(problem: SwitchingProblem, edge_price_w: Floats) -> dict[tuple[int, int], float]:
     """Return what a change between neighbors costs, shared among the devices where they are neighbors."""
     waits = problem.waits
-    longer = np.maximum(problem.limits.latency_ms - waits.delay_ms, 0.0) * edge_price_w
+    longer = np.maximum(problem.min_latency_ms - waits.delay_ms, 0.0) * edge_price_w
     shared: dict[tuple[int, int], int] = {}
     for order in problem.orders:
         for pair in pairwise(order.tolist()):
@@ -157,14 +157,14 @@ def _prices(problem: SwitchingProblem) -> list[Floats]:
     for a, b, price in edges:
         free[place[a, b]] = price
     found = [free]
-    if problem.limits.latency_ms > 0 and problem.graph.size > MOST_INSTANCES:
+    if problem.min_latency_ms > 0 and problem.graph.size > MOST_INSTANCES:
         log.info(
             "%d block instances, more than %d: the bound under switching limits is without the price of "
             "changes of clock, so the gap may be larger than it is",
             problem.graph.size,
             MOST_INSTANCES,
         )
-    elif problem.limits.latency_ms > 0:
+    elif problem.min_latency_ms > 0:
         with_changes = _prices_with_changes(problem)
         found += [] if with_changes is None else [with_changes]
     return found
@@ -185,7 +185,7 @@ def _prices_with_changes(problem: SwitchingProblem) -> Floats | None:
     unit_mj = float(np.ptp(energy[is_there])) or 1.0
     adjacent = np.flatnonzero(waits.is_adjacent)
     shares, changes = size * clocks, len(adjacent) * clocks
-    longer = np.maximum(problem.limits.latency_ms - waits.delay_ms[adjacent], 0.0) / unit_ms
+    longer = np.maximum(problem.min_latency_ms - waits.delay_ms[adjacent], 0.0) / unit_ms
     starts = shares + changes
     rows = Rows()
     everyone = np.arange(size)

@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from schedsearch.energy.graph import EnergyError
+import numpy as np
+
+from placements.hardware import ClockLatency
+from schedsearch.energy.graph import EnergyError, Floats, Ints
 from schedsearch.schedule import Schedule, micro_batches_of
 
 
@@ -21,6 +24,7 @@ class SwitchingLimits:
         back_to_back: Whether the next iteration begins at once with the same clocks, so that the change from
             the clock of a device's last block to that of its first is paid for, and both stretches are one
             where the clocks are equal. A job does so, unless it waits between iterations anyway.
+        table: What a change takes by its two clocks, in place of `latency_ms`, which is then the longest.
 
     Raises:
         EnergyError: One is not a time.
@@ -29,12 +33,20 @@ class SwitchingLimits:
     dwell_ms: float = 0.0
     latency_ms: float = 0.0
     back_to_back: bool = True
+    table: ClockLatency | None = None
 
     def __post_init__(self) -> None:
         """Check both times."""
         for name in ("dwell_ms", "latency_ms"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise EnergyError(f"{name}: {getattr(self, name):g} is not a time; give 0 ms or more")
+
+    def latencies_ms(self, before_mhz: Ints, after_mhz: Ints) -> Floats:
+        """Return what changes between clocks take, 0 between equal ones; arrays that numpy can broadcast."""
+        if self.table is None:
+            return np.where(before_mhz == after_mhz, 0.0, self.latency_ms)
+        between: Floats = np.vectorize(self.table.between_ms, otypes=[np.float64])(before_mhz, after_mhz)
+        return between
 
     @property
     def are_none(self) -> bool:

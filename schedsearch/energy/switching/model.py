@@ -121,10 +121,15 @@ class Waits:
             np.searchsorted(head, np.arange(graph.size + 1)).astype(np.int64),
         )
 
-    def delays(self, clock: Ints, latency_ms: float) -> Floats:
-        """Return the least time that each edge asks for, with a change's latency where there is one."""
-        changes = self.is_adjacent & (clock[self.tail] != clock[self.head])
-        delay: Floats = np.where(changes, np.maximum(self.delay_ms, latency_ms), self.delay_ms)
+    def delays(self, column: Ints, latency_ms: Floats) -> Floats:
+        """Return the least time that each edge asks for, with a change's latency where there is one.
+
+        Args:
+            column: Of each instance's clock.
+            latency_ms: From the clock of each column to that of each other.
+        """
+        latency = latency_ms[column[self.tail], column[self.head]]
+        delay: Floats = np.where(self.is_adjacent, np.maximum(self.delay_ms, latency), self.delay_ms)
         return delay
 
 
@@ -146,6 +151,18 @@ class SwitchingProblem(ClockProblem):
     def costs(self) -> ClockCosts:
         """Return what each block costs at each clock."""
         return ClockCosts.of(self)
+
+    @cached_property
+    def latency_ms(self) -> Floats:
+        """Return what a change takes from each column of `costs` to each; shape ``(clocks, clocks)``."""
+        clocks = self.costs.clock_mhz
+        return self.limits.latencies_ms(clocks[:, None], clocks[None])
+
+    @property
+    def min_latency_ms(self) -> float:
+        """Return what the quickest change takes."""
+        others = ~np.eye(len(self.latency_ms), dtype=np.bool_)
+        return float(self.latency_ms[others].min(initial=self.limits.latency_ms))
 
     @cached_property
     def waits(self) -> Waits:
@@ -217,7 +234,7 @@ class SwitchingProblem(ClockProblem):
     def state(self, clock: Ints) -> State:
         """Simulate clocks."""
         time = self.times(clock)
-        delay = self.waits.delays(clock, self.limits.latency_ms).tolist()
+        delay = self.waits.delays(self.costs.column(clock), self.latency_ms).tolist()
         tail, first, took = self.waits.tail.tolist(), self.waits.first.tolist(), time.tolist()
         start: list[float] = []
         end: list[float] = []
@@ -247,10 +264,12 @@ class SwitchingProblem(ClockProblem):
         """Yield how long the iteration is at least for each device to have its first clock again."""
         if not self.limits.back_to_back or self.limits.latency_ms == 0:
             return
+        column = self.costs.column(clock)
         for order in self.orders:
             if len(order) and clock[order[-1]] != clock[order[0]]:
                 first, last = order[0], order[-1]
-                yield float(start_ms[last] + time_ms[last] - start_ms[first]) + self.limits.latency_ms
+                change_ms = float(self.latency_ms[column[last], column[first]])
+                yield float(start_ms[last] + time_ms[last] - start_ms[first]) + change_ms
 
     def simulation(self, state: State) -> Simulation:
         """Return a state as a simulation."""

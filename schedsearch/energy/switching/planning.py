@@ -157,7 +157,7 @@ def switched_periodic_plan(
     best = _best_state(problem, problem.clocks_of(alone.unrolled(number).clock_mhz), 0.0)
     if best is None:
         raise _nothing_kept(limits, deadline_ms, "no plan that repeats and was found")
-    made = alone.with_clocks(dict(zip(groups, best.clock.tolist(), strict=True)), limits.latency_ms)
+    made = alone.with_clocks(dict(zip(groups, best.clock.tolist(), strict=True)), limits)
     least_mj = max(alone.relaxed_mj, lower_bound_mj) - problem.waiting_w * deadline_ms
     return SwitchedPeriodicPlan(made, _plan_of(problem, best, free, deadline_ms, least_mj))
 

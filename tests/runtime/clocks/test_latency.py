@@ -150,7 +150,11 @@ def test_a_table_takes_medians_and_the_slowest_way_to_a_clock(tmp_path: Path) ->
     ]
     path = MeasuredLatency("a GPU", "by hand", changes).save(tmp_path / "latency.json")
     assert read_clock_latency(path) == ClockLatency(
-        7.0, 42.0, f"{path}, a GPU: by hand; dwell assumed", {600: 21.0, 1200: 7.0}
+        7.0,
+        42.0,
+        f"{path}, a GPU: by hand; dwell assumed",
+        {600: 21.0, 1200: 7.0},
+        {(600, 1200): 5.0, (900, 1200): 7.0, (1200, 600): 21.0},
     )
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from strategies import placements
 
 from placements import Profile
+from placements.hardware import ClockLatency
 from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import gpipe, one_f_one_b, one_f_one_b_plus
 from schedsearch.energy import (
@@ -233,6 +234,41 @@ def test_says_where_the_bound_is_without_the_price_of_changes(
     monkeypatch.setattr(bound, "MOST_INSTANCES", 5)
     switched_plan(schedule, profile, frontier, SwitchingLimits(0.0, 2.0), 56.0)
     assert "6 block instances, more than 5: the bound under switching limits is without the" in caplog.text
+
+
+def test_changes_take_what_was_measured_between_their_clocks() -> None:
+    """A table by pair: the plan keeps it, and needs less than where each change takes the longest time."""
+    schedule, profile, frontier = without_limits("V", 1.1)
+    deadline = 1.1 * frontier.all_maximum.time_ms
+    clocks = sorted({point.clock_mhz for point in profile.points["F0"]})
+    pairs = {(a, b): 8.0 if b < a else 1.0 for a in clocks for b in clocks if a != b}
+    by_target = {b: max(ms for (_, to), ms in pairs.items() if to == b) for b in clocks}
+    table = ClockLatency(4.0, 0.0, "made up", by_target, pairs)
+    found = switched_plan(schedule, profile, frontier, SwitchingLimits(0.0, 8.0, True, table), deadline)
+    longest = switched_plan(schedule, profile, frontier, SwitchingLimits(0.0, 8.0), deadline)
+    assert found.plan.energy_mj < longest.plan.energy_mj
+    assert found.lower_bound_mj <= longest.lower_bound_mj * (1 + 1e-9)
+    start = dict.fromkeys(schedule.start_of, 0.0)
+    point = {
+        (name, n): next(p for p in profile.points[name] if p.clock_mhz == mhz)
+        for name, row in found.plan.clock_mhz.items()
+        for n, mhz in enumerate(row)
+    }
+    after = list(waits(schedule))
+    for device in range(4):
+        for a, b in pairwise(schedule.order(device)):
+            after.append((a, b, pairs.get((point[a].clock_mhz, point[b].clock_mhz), 0.0)))
+    for _ in start:
+        for a, b, delay in after:
+            start[b] = max(start[b], start[a] + point[a].time_ms + delay)
+    assert found.simulation.start_ms == pytest.approx(start)
+    ends = [start[each] + point[each].time_ms for each in start]
+    for device in range(4):
+        first, last = schedule.order(device)[0], schedule.order(device)[-1]
+        seam = pairs.get((point[last].clock_mhz, point[first].clock_mhz), 0.0)
+        ends.append(start[last] + point[last].time_ms - start[first] + seam if seam else 0.0)
+    assert found.plan.time_ms == pytest.approx(max(ends))
+    assert max(ends) <= deadline * (1 + 1e-9)
 
 
 def test_a_dwell_that_nothing_can_keep() -> None:

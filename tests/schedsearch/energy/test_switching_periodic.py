@@ -72,9 +72,8 @@ def test_cycles_against_long_schedules(periodic: PeriodicSchedule) -> None:
             next(p.time_ms for p in profile.points[name] if p.clock_mhz == clock[name])
             for name, _ in steady.nodes
         ]
-        period = steady.period_ms(
-            np.array(times), np.array([clock[name] for name, _ in steady.nodes]), latency
-        )
+        mhz = np.array([clock[name] for name, _ in steady.nodes])
+        period = steady.period_ms(np.array(times), mhz, SwitchingLimits(0.0, latency))
         ends = [
             simulate_switching(
                 periodic.schedule(n), profile, {name: [clock[name]] * n for name in blocks}, latency
