@@ -146,6 +146,12 @@ class EnergyOptions:
     back_to_back: bool
     power_cap_w: float | None
     device_power_cap_w: float | None
+    confidence: float | None
+    time_spread: float
+    peak_w: float | None
+    ramp_w_per_s: float | None
+    band_w: float | None
+    copies: int
     signal: str | None
     iterations: int | None
     job_deadline_s: float | None

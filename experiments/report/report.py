@@ -36,6 +36,8 @@ FILES = {
     "switched.json": "a plan whose clocks change seldom",
     "periodic_switched.json": "clocks that repeat with the repetend and change seldom",
     "capped.json": "the shortest iteration under the power cap",
+    "robust.json": "the plan that keeps the deadline though times vary",
+    "shaped.json": "the plan under limits on the shape of power",
     "policy.json": "which plan to run when, over the signal",
     "baselines.csv": "what EnvPipe and others need, with the same accounting",
     "scripts/device_0.py": "one PyTorch script per device: its blocks and transfers, in order",

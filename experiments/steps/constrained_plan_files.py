@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,15 @@ from schedsearch.energy import (
     SwitchedPeriodicPlan,
     SwitchedPlan,
 )
+from schedsearch.energy.constrained.power_shape import PowerShape, ShapedPlan, spectrum
+from schedsearch.energy.constrained.robust import Outcome, RobustPlan
 
 CONSTRAINED_PLANS_SCHEMA_VERSION = 1
-"""Version of the forms of ``periodic.json``, ``switched.json``, ``periodic_switched.json``, ``capped.json``
-and ``policy.json``."""
+"""Version of the forms of ``periodic.json``, ``switched.json``, ``periodic_switched.json``, ``capped.json``,
+``policy.json``, ``robust.json`` and ``shaped.json``."""
+
+QUANTILES = (0.5, 0.9, 0.95, 0.99)
+"""Of the times of simulated iterations, in ``robust.json``."""
 
 Fact = tuple[str, str, str]
 """Title, value and note."""
@@ -61,6 +67,10 @@ def _forms(
         yield "capped", *_of_capped(plans.capped)
     if plans.policy is not None:
         yield "policy", *_of_policy(plans.policy)
+    if plans.robust is not None:
+        yield "robust", *_of_robust(plans.robust)
+    if plans.shaped is not None:
+        yield "shaped", *_of_shaped(plans.shaped)
 
 
 def _of_periodic(frontier: Frontier, found: PeriodicResult) -> tuple[dict[str, Any], Fact]:
@@ -143,6 +153,70 @@ def _of_policy(policy: Policy) -> tuple[dict[str, Any], Fact]:
     }
     note = f"cost {policy.cost:.6g}, no policy below {policy.least_cost:.6g}"
     return data, ("Over the signal", f"{policy.energy_mj / 3.6e9:.6g} kWh", note)
+
+
+def _of_robust(found: RobustPlan) -> tuple[dict[str, Any], Fact]:
+    deadline_ms, plans = found.deadline_ms, (found.outcome, found.nominal_outcome)
+    kept, nominal = ({**_outcome_to_dict(each, deadline_ms)} for each in plans)
+    data = {
+        "deadline_ms": deadline_ms,
+        "confidence": found.confidence,
+        **kept,
+        "nominal": nominal,
+        "plan": _plan_to_dict(found.plan),
+    }
+    price = kept["mean_energy_mj"] / nominal["mean_energy_mj"] - 1
+    note = (
+        f"{kept['share_within']:.1%} of {len(found.outcome.time_ms)} simulated iterations end by "
+        f"{deadline_ms:.6g} ms, of the free plan {nominal['share_within']:.1%}; {price:.2%} more energy"
+    )
+    return data, (
+        f"Keeps the deadline in {found.confidence:.6g} of iterations",
+        _time_and_energy(found.plan),
+        note,
+    )
+
+
+def _outcome_to_dict(outcome: Outcome, deadline_ms: float) -> dict[str, Any]:
+    return {
+        "share_within": outcome.share_within(deadline_ms),
+        "mean_energy_mj": outcome.mean_energy_mj(deadline_ms),
+        "mean_time_ms": float(outcome.time_ms.mean()),
+        "time_quantiles_ms": {str(share): outcome.quantile_ms(share) for share in QUANTILES},
+        "iterations": [
+            {"time_ms": time_ms, "energy_mj": energy_mj}
+            for time_ms, energy_mj in zip(outcome.time_ms.tolist(), outcome.energy_mj.tolist(), strict=True)
+        ],
+    }
+
+
+def _of_shaped(found: ShapedPlan) -> tuple[dict[str, Any], Fact]:
+    frequency_hz, amplitude_w = spectrum(found.trace, found.copies, found.stagger_ms, found.limits.high_hz)
+    data = {
+        "length_ms": found.length_ms,
+        "stagger_ms": found.stagger_ms,
+        "copies": found.copies,
+        "limits": asdict(found.limits),
+        "shape": asdict(found.shape),
+        "free_shape": asdict(found.free_shape),
+        "time_price": found.time_price,
+        "energy_price": found.energy_price,
+        "power": {"at_ms": found.trace.at_ms.tolist(), "power_w": found.trace.power_w.tolist()},
+        "spectrum": {"frequency_hz": frequency_hz.tolist(), "amplitude_w": amplitude_w.tolist()},
+        "plan": _plan_to_dict(found.plan),
+    }
+    copies = (
+        "" if found.copies == 1 else f"{found.copies} copies, each {found.stagger_ms:.6g} ms after the last; "
+    )
+    note = (
+        f"{copies}{_shape_in_words(found.shape)}; without limits {_shape_in_words(found.free_shape)}; "
+        f"{found.energy_price:.2%} more energy, {found.time_price:.2%} more time"
+    )
+    return data, ("Under limits on the shape of power", _time_and_energy(found.plan), note)
+
+
+def _shape_in_words(shape: PowerShape) -> str:
+    return f"peak {shape.peak_w:,.0f} W, ramp {shape.ramp_w_per_s:,.0f} W/s, band {shape.band_w:,.0f} W"
 
 
 def _loss(

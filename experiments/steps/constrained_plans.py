@@ -1,4 +1,4 @@
-"""Plans that a real job can run: clocks that repeat, change seldom, keep a power cap, or follow a price."""
+"""Plans that a real job can run: their clocks repeat or change seldom, limit power, or follow a price."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ from schedsearch.energy import (
     switched_plan,
     until,
 )
+from schedsearch.energy.constrained.power_shape import PowerLimits, ShapedPlan, shaped_plan
+from schedsearch.energy.constrained.robust import RobustPlan, Spread, robust_plan
 from schedsearch.energy.waiting import waiting_w
 from schedsearch.repetend import Repetend
 
@@ -82,6 +84,8 @@ class ConstrainedPlans:
     periodic_switched: SwitchedPeriodicPlan | None = None
     capped: CappedPlan | None = None
     policy: Policy | None = None
+    robust: RobustPlan | None = None
+    shaped: ShapedPlan | None = None
 
     @property
     def periodic_to_run(self) -> PeriodicPlan | None:
@@ -110,7 +114,32 @@ def check_constrained_plans(options: FrontierCommandOptions) -> None:
         require(
             value is None or 0 < value < math.inf, f"energy.{name}", value, "a power above 0", "give watts"
         )
+    require_least("energy.copies", energy.copies, 1)
+    confidence = energy.confidence
+    require(
+        confidence is None or 0 < confidence < 1, "energy.confidence", confidence, "a share between 0 and 1"
+    )
+    try:
+        _spread(options)
+        _power_limits(energy)
+    except EnergyError as error:
+        raise OptionError(f"energy.{error}") from None
     _check_job(energy)
+
+
+def _spread(options: FrontierCommandOptions) -> Spread:
+    """Return how much times vary: blocks by the option, changes of clock as the table of clocks says."""
+    limits = switching_limits(options)
+    shortest_ms = limits.latency_ms
+    if limits.table is not None:
+        shortest_ms = min([*limits.table.by_target_ms.values(), *limits.table.by_pair_ms.values()])
+    return Spread(options.energy.time_spread, (shortest_ms, limits.latency_ms))
+
+
+def _power_limits(energy: EnergyOptions) -> PowerLimits | None:
+    """Return the limits on the shape of power; None where there are none."""
+    limits = PowerLimits(energy.peak_w, energy.ramp_w_per_s, energy.band_w)
+    return None if limits == PowerLimits() else limits
 
 
 def _check_job(energy: EnergyOptions) -> None:
@@ -173,6 +202,7 @@ def constrain_plans(
     limits = switching_limits(options)
     say_switching(options)
     cap = PowerCap(energy.power_cap_w, energy.device_power_cap_w)
+    shape = _power_limits(energy)
     try:
         periodic = _periodic(options, found, profile, deadline_ms) if energy.periodic else None
         switched = (
@@ -188,6 +218,12 @@ def constrain_plans(
             policy=None
             if energy.signal is None
             else least_cost_policy(frontier, Job(energy.iterations or 0, _signal(energy))),
+            robust=None
+            if energy.confidence is None
+            else robust_plan(schedule, profile, frontier, deadline_ms, _spread(options), energy.confidence),
+            shaped=None
+            if shape is None
+            else shaped_plan(schedule, profile, frontier, shape, deadline_ms, energy.copies),
         )
     except EnergyError as error:
         raise OptionError(f"energy.{error}") from None

@@ -1,6 +1,8 @@
 import ast
 import csv
 import json
+import math
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -321,6 +323,28 @@ def test_a_schedule_that_was_shortened_repeats_unrolled(command, tmp_path: Path)
     assert data["deadline_ms"] > min(plan["time_ms"] for plan in frontier["plans"]) * (1 + 1e-9)
 
 
+def test_times_that_vary_and_the_shape_of_power(command, tmp_path: Path) -> None:
+    options = ["placement=v_shape", "schedule=one_f_one_b", "search.num_micro_batches=8"]
+    options += ["energy.num_plans=40", "energy.baselines=[]", "energy.slowdown=1.5"]
+    limits = ["energy.confidence=0.9", "energy.time_spread=0.03", "energy.band_w=720", "energy.copies=4"]
+    done = command("frontier", *options, *limits)
+    assert done.returncode == 0, done.stderr
+    robust = json.loads((tmp_path / "out/robust.json").read_text())
+    within = [each["time_ms"] <= robust["deadline_ms"] for each in robust["iterations"]]
+    assert sum(within) / 1000 == robust["share_within"] >= 0.9
+    assert robust["time_quantiles_ms"]["0.9"] <= robust["deadline_ms"]
+    shaped = json.loads((tmp_path / "out/shaped.json").read_text())
+    assert shaped["shape"]["band_w"] <= 720 < shaped["free_shape"]["band_w"]
+    assert shaped["energy_price"] >= 0
+    power = shaped["power"]
+    lengths = [b - a for a, b in pairwise(power["at_ms"])]
+    energy = sum(w * ms for w, ms in zip(power["power_w"], lengths, strict=True))
+    assert energy / shaped["length_ms"] * 4 == pytest.approx(shaped["shape"]["mean_w"])
+    spectrum = shaped["spectrum"]
+    part = [w for hz, w in zip(*spectrum.values(), strict=True) if 0.1 <= hz <= 20]
+    assert math.sqrt(sum(w * w for w in part) / 2) == pytest.approx(shaped["shape"]["band_w"])
+
+
 def test_clocks_that_repeat_after_three_rounds(command, tmp_path: Path) -> None:
     options = ["placement=v_shape", "placement.num_devices=2", "schedule=one_f_one_b"]
     options += ["search.num_micro_batches=24", "energy.num_plans=5", "energy.baselines=[]"]
@@ -477,6 +501,10 @@ WRONG = [
         ["energy.periodic=1", "search.method=time_optimal"],
         "energy.periodic: search.method=time_optimal finds nothing that repeats; use search.method=modulo",
     ),
+    (["energy.confidence=1"], "energy.confidence: 1 is not a share between 0 and 1"),
+    (["energy.time_spread=-1"], "energy.time_share: -1 is not a share; give 0 or more, as 0.02"),
+    (["energy.peak_w=0"], "energy.peak_w: 0"),
+    (["energy.copies=0"], "energy.copies: 0 is not at least 1"),
     (["energy.dwell_ms=-1"], "energy.dwell_ms: -1 is not a time; give 0 ms or more, or auto"),
     (["energy.switch_ms=soon"], "energy.switch_ms: 'soon' is not a time; give milliseconds, or auto"),
     (["profile.clock_latency=none.json"], "none.json: cannot be read (No such file or directory); give"),

@@ -1,0 +1,315 @@
+"""The shape of a job's power over time, and the plan of least energy whose shape keeps limits.
+
+Devices of a synchronous job compute and wait together, so its power swings. It is a step function: its
+average over a meter's window is piecewise linear, and repeated iterations have Fourier coefficients in closed
+form, so all figures are exact. Pieces shorter than `ROUNDING` count for no ramp.
+Not known here: power within a block, the host, the network; what copies exchange, and when.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from placements import Profile
+from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier
+from schedsearch.energy.graph import EnergyError, Floats, device_orders, instance_graph
+from schedsearch.energy.problem import ClockProblem, Clocks
+from schedsearch.energy.simulation import operating_points, simulate
+from schedsearch.schedule import Schedule
+
+ROUNDING = 1e-9
+"""Share of an iteration, or of a limit, that is a rounding error."""
+
+_UNITS = {"peak_w": "W", "ramp_w_per_s": "W/s", "band_w": "W"}
+
+
+@dataclass(frozen=True, eq=False)
+class PowerTrace:
+    """Power of all devices of one job over one iteration: a step function.
+
+    Attributes:
+        at_ms: Ends of the steps, ascending from 0 to the length of the iteration; shape ``(steps + 1,)``.
+        power_w: Power in each step; shape ``(steps,)``.
+
+    Raises:
+        EnergyError: One of them is not so.
+    """
+
+    at_ms: Floats
+    power_w: Floats
+
+    def __post_init__(self) -> None:
+        """Check both."""
+        steps = np.diff(self.at_ms)
+        if not (self.at_ms[0] == 0 and (steps > 0).all() and self.at_ms[-1] < math.inf):
+            raise EnergyError("at_ms: does not ascend from 0 to a time; give the ends of the steps in order")
+        if self.power_w.shape != steps.shape or not np.isfinite(self.power_w).all():
+            raise EnergyError(f"power_w: is not {len(steps)} finite powers; give one for each step")
+
+    @property
+    def length_ms(self) -> float:
+        """Return the length of the iteration."""
+        return float(self.at_ms[-1])
+
+    @property
+    def energy_mj(self) -> float:
+        """Return the energy of the iteration."""
+        return float(self.power_w @ np.diff(self.at_ms))
+
+
+@dataclass(frozen=True)
+class PowerLimits:
+    """Limits on the power of all copies of a job together; None for no limit.
+
+    Attributes:
+        peak_w: Highest average over a window.
+        ramp_w_per_s: Steepest rise or fall of that average while the window moves on.
+        band_w: Root mean square of the power's part between two frequencies, without a window.
+        window_ms: Time over which a meter averages.
+        low_hz: Lowest frequency of the band, in it.
+        high_hz: Highest frequency of the band, in it.
+
+    Raises:
+        EnergyError: One is not above 0, or the band is empty.
+    """
+
+    peak_w: float | None = None
+    ramp_w_per_s: float | None = None
+    band_w: float | None = None
+    window_ms: float = 100.0
+    low_hz: float = 0.1
+    high_hz: float = 20.0
+
+    def __post_init__(self) -> None:
+        """Check all."""
+        for name in (*_UNITS, "window_ms", "low_hz", "high_hz"):
+            if getattr(self, name) is not None:
+                _check_above_0(name, getattr(self, name))
+        if self.low_hz > self.high_hz:
+            raise EnergyError(f"low_hz: {self.low_hz:g} is above high_hz {self.high_hz:g}; swap them")
+
+
+@dataclass(frozen=True)
+class PowerShape:
+    """The figures that `PowerLimits` limits, and the average over an iteration, `mean_w`."""
+
+    peak_w: float
+    ramp_w_per_s: float
+    band_w: float
+    mean_w: float
+
+
+@dataclass(frozen=True)
+class ShapedPlan:
+    """The plan of least energy that was found under limits on the shape of power.
+
+    Attributes:
+        plan: Clocks, time and energy of one copy, without a wait at the end.
+        length_ms: Time after which the iteration repeats: the plan's, or the deadline.
+        stagger_ms: Time from the start of each copy to that of the next.
+        shape: Of all copies.
+        limits: Those that the shape keeps.
+        copies: Of the job, data-parallel.
+        free: The frontier's plan for the deadline, without limits.
+        free_shape: Shape of its copies if they repeat at its own time and start together.
+        energy_mj: Energy of a copy until the deadline, with the wait at its end.
+        free_energy_mj: Likewise, of the free plan.
+        trace: Power of one copy over `length_ms`.
+    """
+
+    plan: FrequencyPlan
+    length_ms: float
+    stagger_ms: float
+    shape: PowerShape
+    limits: PowerLimits
+    copies: int
+    free: FrequencyPlan
+    free_shape: PowerShape
+    energy_mj: float
+    free_energy_mj: float
+    trace: PowerTrace
+
+    @property
+    def time_price(self) -> float:
+        """Return the share by which the iteration is longer than the free plan's; below 0 if shorter."""
+        return self.length_ms / self.free.time_ms - 1
+
+    @property
+    def energy_price(self) -> float:
+        """Return the share of energy above the free plan's, both until the deadline."""
+        return self.energy_mj / self.free_energy_mj - 1
+
+
+def power_trace(
+    schedule: Schedule, profile: Profile, clock_mhz: Clocks, length_ms: float | None = None
+) -> PowerTrace:
+    """Return the power of all devices over an iteration; its integral is the energy of `simulate`.
+
+    A device that waits stays at the clock of the block before, and before its first block at that one's. The
+    iteration lasts until the last block's end, or longer with a wait then.
+
+    Raises:
+        ProfileError: The profile lacks a block.
+        EnergyError: A clock is missing or not in the profile, or the length is below the last block's end.
+    """
+    graph = instance_graph(schedule)
+    done = simulate(schedule, profile, clock_mhz, graph)
+    length_ms = done.time_ms if length_ms is None else length_ms
+    if not done.time_ms * (1 - TIME_TOLERANCE) <= length_ms < math.inf:
+        raise EnergyError(
+            f"length_ms: {length_ms:g} is not {done.time_ms:.12g} ms or more; give at least that"
+        )
+    chosen = operating_points(schedule, profile, clock_mhz)
+    points = [chosen[instance] for instance in graph.instances]
+    start = np.array([done.start_ms[instance] for instance in graph.instances])
+    end = start + [point.time_ms for point in points]
+    running_w = np.array([point.energy_mj / point.time_ms for point in points])
+    waiting_w = np.array([profile.blocking_w(point.clock_mhz) for point in points])
+    at_ms = np.unique(np.concatenate([[0.0, max(length_ms, done.time_ms)], start, end]))
+    power_w = np.zeros(len(at_ms) - 1)
+    for order, gpus in zip(device_orders(schedule, graph), schedule.placement.gpus, strict=True):
+        first_w = waiting_w[order[0]] if len(order) else profile.min_blocking_power_w
+        # A wait, then by turns a block and the wait after it, which may take no time.
+        from_ms = np.append(0.0, np.column_stack([start[order], end[order]]))
+        step_w = np.append(first_w, np.column_stack([running_w[order], waiting_w[order]]))
+        power_w += gpus * step_w[np.searchsorted(from_ms, at_ms[:-1], side="right") - 1]
+    return PowerTrace(at_ms, power_w)
+
+
+def shape_of(
+    trace: PowerTrace,
+    copies: int = 1,
+    stagger_ms: float = 0.0,
+    window_ms: float = 100.0,
+    band_hz: tuple[float, float] = (0.1, 20.0),
+) -> PowerShape:
+    """Return the shape of copies of a job, each shifted by the stagger around an iteration that repeats.
+
+    Raises:
+        EnergyError: There is no copy, or the stagger, the window or the band makes no sense.
+    """
+    PowerLimits(window_ms=window_ms, low_hz=band_hz[0], high_hz=band_hz[1])  # checks them
+    frequency_hz, amplitude_w = spectrum(trace, copies, stagger_ms, band_hz[1])
+    band_w = float(np.linalg.norm(amplitude_w[frequency_hz >= band_hz[0] * (1 - ROUNDING)])) / math.sqrt(2)
+    peak_w, ramp_w_per_s = _windowed(trace, _starts_ms(trace.length_ms, copies, stagger_ms), window_ms)
+    return PowerShape(peak_w, ramp_w_per_s, band_w, copies * trace.energy_mj / trace.length_ms)
+
+
+def spectrum(trace: PowerTrace, copies: int, stagger_ms: float, high_hz: float) -> tuple[Floats, Floats]:
+    """Return the frequencies in the power of copies of a job up to one, and the amplitude of each in watts.
+
+    They are the multiples of one over the length of the iteration, ascending, without 0. An amplitude is that
+    of a sine: twice the modulus of the Fourier coefficient, and its root mean square times the root of 2.
+
+    Raises:
+        EnergyError: There is no copy, or the stagger or the frequency makes no sense.
+    """
+    _check_above_0("high_hz", high_hz)
+    starts_ms = _starts_ms(trace.length_ms, copies, stagger_ms)
+    number = np.arange(1.0, math.floor(high_hz * trace.length_ms / 1e3 * (1 + ROUNDING)) + 1)
+    turn = -2j * np.pi * number[:, None] / trace.length_ms
+    coefficient_w = np.diff(np.exp(turn * trace.at_ms)) @ trace.power_w / (turn[:, 0] * trace.length_ms)
+    frequency_hz: Floats = number * (1e3 / trace.length_ms)
+    amplitude_w: Floats = 2 * np.abs(coefficient_w * np.exp(turn * starts_ms).sum(axis=1))
+    return frequency_hz, amplitude_w
+
+
+def shaped_plan(
+    schedule: Schedule,
+    profile: Profile,
+    frontier: Frontier,
+    limits: PowerLimits,
+    deadline_ms: float,
+    copies: int = 1,
+) -> ShapedPlan:
+    """Return the plan of least energy until a deadline whose copies' power keeps limits.
+
+    Tried are the frontier's plans, and those of one clock for all blocks, which swing less; each repeated at
+    its own time and at the deadline. Copies add up their gradients, so all end before the first begins anew:
+    what the deadline leaves is the longest time over which they can start, tried in eighths. Of equals it is
+    the one of the smallest stagger. Plans that need no more than the free one are its equals, after it.
+
+    Raises:
+        ProfileError: The profile lacks a block.
+        EnergyError: No plan keeps the deadline, or none that was tried keeps the limits.
+    """
+    _check_above_0("deadline_ms", deadline_ms)
+    _starts_ms(deadline_ms, copies, 0.0)  # checks the copies
+    free, problem = frontier.at(deadline_ms), ClockProblem(schedule, profile)
+    names = schedule.placement.by_name
+    clocks = set.intersection(*({point.clock_mhz for point in profile.points[name]} for name in names))
+    at_one = [problem.for_every_micro_batch(dict.fromkeys(names, clock)) for clock in sorted(clocks)]
+    plans = [free, *frontier.plans, *(problem.plan(each, 0.0) for each in at_one)]
+    plans = [plan for plan in plans if plan.time_ms <= deadline_ms * (1 + TIME_TOLERANCE)]
+    energy_mj = [frontier.energy_next_to(plan, deadline_ms) for plan in plans]
+    shares = [each / (8 * (copies - 1)) for each in range(9)] if copies > 1 else [0.0]
+    tries = sorted(
+        (max(energy_mj[i], energy_mj[0]), share * (length_ms - plan.time_ms), i, length_ms)
+        for i, plan in enumerate(plans)
+        for length_ms in {plan.time_ms, max(plan.time_ms, deadline_ms)}
+        for share in shares
+    )
+    trace_of = cache(lambda i, length_ms: power_trace(schedule, profile, plans[i].clock_mhz, length_ms))
+    options = limits.window_ms, (limits.low_hz, limits.high_hz)
+    nearest = (math.inf, "")
+    for _, stagger_ms, i, length_ms in tries:
+        shape = shape_of(trace_of(i, length_ms), copies, stagger_ms, *options)
+        nearest = min(nearest, _missed(limits, shape))
+        if nearest[0] <= ROUNDING:
+            free_shape = shape_of(trace_of(0, free.time_ms), copies, 0.0, *options)
+            found = plans[i], length_ms, stagger_ms, shape, limits, copies
+            return ShapedPlan(*found, free, free_shape, energy_mj[i], energy_mj[0], trace_of(i, length_ms))
+    raise EnergyError(f"{nearest[1]} at best; give more, or a later deadline")
+
+
+def _missed(limits: PowerLimits, shape: PowerShape) -> tuple[float, str]:
+    """Return the share by which a shape is above the limit that it misses most, and words for that."""
+    missed = [(-math.inf, "")]
+    for name, unit in _UNITS.items():
+        value, limit = getattr(shape, name), getattr(limits, name) or math.inf
+        words = f"{name}: {limit:g} {unit} is missed by {value / limit - 1:.2%}, with {value:.6g} {unit}"
+        missed.append((value / limit - 1, words))
+    return max(missed)
+
+
+def _windowed(trace: PowerTrace, starts_ms: Floats, window_ms: float) -> tuple[float, float]:
+    """Return the highest average over a window in watts, and its steepest change in watts per second.
+
+    The average bends only where an end of the window meets a step of a copy, and so it is highest there.
+    """
+    length_ms, all_mj = trace.length_ms, len(starts_ms) * trace.energy_mj
+    edges_ms = np.add.outer(starts_ms, trace.at_ms[:-1]).ravel() % length_ms
+    order = edges_ms.argsort()
+    edges_ms = np.append(edges_ms[order], edges_ms.min() + length_ms)
+    jumps_w = np.tile(np.diff(trace.power_w, prepend=trace.power_w[-1]), len(starts_ms))[order]
+    above_first_mj = np.append(0.0, (jumps_w.cumsum() * np.diff(edges_ms)).cumsum())
+    # The jumps tell the power but for a constant, which the energy of all tells.
+    until_mj = above_first_mj + (edges_ms - edges_ms[0]) * ((all_mj - above_first_mj[-1]) / length_ms)
+    from_ms = np.sort(np.append(edges_ms[:-1], (edges_ms[:-1] - window_ms) % length_ms))
+    from_ms = np.append(from_ms, from_ms[0] + length_ms)
+    turns, to_ms = np.divmod(from_ms + window_ms - edges_ms[0], length_ms)
+    within_mj = turns * all_mj + np.interp(edges_ms[0] + to_ms, edges_ms, until_mj)
+    turns, to_ms = np.divmod(from_ms - edges_ms[0], length_ms)
+    within_mj -= turns * all_mj + np.interp(edges_ms[0] + to_ms, edges_ms, until_mj)
+    is_piece = np.diff(from_ms) > ROUNDING * length_ms
+    ramps = np.diff(within_mj)[is_piece] / np.diff(from_ms)[is_piece] / window_ms
+    return float(within_mj.max()) / window_ms, 1e3 * float(np.abs(ramps).max())
+
+
+def _starts_ms(length_ms: float, copies: int, stagger_ms: float) -> Floats:
+    """Return when each copy starts, around the iteration."""
+    if copies < 1:
+        raise EnergyError(f"copies: {copies} is no count of copies; give at least 1")
+    if not 0 <= stagger_ms < math.inf:
+        raise EnergyError(f"stagger_ms: {stagger_ms:g} is not a time from 0 on; give milliseconds")
+    starts_ms: Floats = np.arange(copies, dtype=np.float64) * stagger_ms % length_ms
+    return starts_ms
+
+
+def _check_above_0(name: str, value: float) -> None:
+    if not 0 < value < math.inf:
+        raise EnergyError(f"{name}: {value:g} is not above 0 and finite; give another")

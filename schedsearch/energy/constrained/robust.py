@@ -1,0 +1,229 @@
+"""Plans that keep a deadline with a given confidence although block times, and changes of clock, vary.
+
+All plans are simulated with the same random factors, so comparisons are fair and answers can be repeated. A
+block that takes 1 % longer uses 1 % more energy: its power is that of its clock. A device waits at the
+blocking power while its clock changes. Not known here are changes between iterations, from the last clock to
+the first, and what slows down all blocks of an iteration together, such as heat.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from typing import SupportsIndex
+
+import numpy as np
+
+from placements import Profile
+from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier
+from schedsearch.energy.graph import EnergyError, Floats
+from schedsearch.energy.problem import ClockProblem, Clocks
+from schedsearch.energy.simulation import operating_points
+from schedsearch.schedule import Schedule
+from schedsearch.simulation.conditions import Conditions
+from schedsearch.simulation.drawn_times import drawn_times
+
+NEIGHBORS = 3
+"""Plans tried beyond the end of the bisection, as a slightly slower one may keep a deadline more often."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How much block times and changes of clock vary; by default not at all, and changes take no time.
+
+    Attributes:
+        time_share: Standard deviation of each block's time, as a share of its profiled time, the mean. Each
+            block of each micro-batch varies on its own, lognormally, as with `Conditions.jitter`.
+        latency_ms: Shortest and longest time that a change of clock takes; any between is as likely.
+
+    Raises:
+        EnergyError: One is not a share, or not two times.
+    """
+
+    time_share: float = 0.0
+    latency_ms: tuple[float, float] = (0.0, 0.0)
+
+    def __post_init__(self) -> None:
+        """Check both."""
+        if not 0 <= self.time_share < math.inf:
+            raise EnergyError(f"time_share: {self.time_share:g} is not a share; give 0 or more, as 0.02")
+        if len(self.latency_ms) != 2 or not 0 <= self.latency_ms[0] <= self.latency_ms[1] < math.inf:
+            raise EnergyError(f"latency_ms: {self.latency_ms} is not two ascending times; give 0 ms or more")
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """Simulated iterations of one plan.
+
+    Attributes:
+        time_ms: Length of each, in the order in which they were drawn; shape ``(samples,)``.
+        energy_mj: Energy of all devices until each iteration's own end; likewise.
+        waiting_w: Power of all devices after that.
+    """
+
+    time_ms: Floats
+    energy_mj: Floats
+    waiting_w: float
+
+    def share_within(self, deadline_ms: float) -> float:
+        """Return the share of the iterations that end by a deadline, from 0 to 1."""
+        return float((self.time_ms <= deadline_ms * (1 + TIME_TOLERANCE)).mean())
+
+    def quantile_ms(self, share: float) -> float:
+        """Return the least deadline that at least a share of the iterations, at most 1, ends by."""
+        count = len(self.time_ms)
+        return float(np.sort(self.time_ms)[np.searchsorted(np.arange(1, count + 1) / count, share)])
+
+    def mean_energy_mj(self, deadline_ms: float = 0.0) -> float:
+        """Return the mean energy in mJ until a deadline, or an iteration's end if later (Perseus, Eq. 3)."""
+        waiting_ms = np.maximum(deadline_ms - self.time_ms, 0.0)
+        return float((self.energy_mj + self.waiting_w * waiting_ms).mean())
+
+
+@dataclass(frozen=True, eq=False)
+class RobustPlan:
+    """A plan that keeps a deadline with a confidence, beside the one for profiled times.
+
+    Attributes:
+        plan: Of the frontier; its time and energy are those of profiled times.
+        outcome: Its simulated iterations.
+        deadline_ms: That is kept.
+        confidence: That was asked for; `Outcome.share_within` says which share keeps the deadline.
+        nominal: The frontier's plan for the deadline on profiled times.
+        nominal_outcome: Its iterations, with the same random factors.
+    """
+
+    plan: FrequencyPlan
+    outcome: Outcome
+    deadline_ms: float
+    confidence: float
+    nominal: FrequencyPlan
+    nominal_outcome: Outcome
+
+
+def simulate_spread(
+    problem: ClockProblem, clock_mhz: Clocks, spread: Spread, samples: int = 1000, seed: int = 0
+) -> Outcome:
+    """Return what iterations of a plan do when times vary; blocks start as soon as they can.
+
+    Args:
+        problem: The schedule and its profile.
+        clock_mhz: For each block one clock per micro-batch.
+        spread: How much times vary.
+        samples: How many iterations; at least 100, to tell 99 % from certainty.
+        seed: Of all random factors, 0 or more; they are the same for every plan.
+
+    Raises:
+        EnergyError: A clock is missing or not in the profile, or the samples or the seed are out of range.
+    """
+    return _Samples(problem, spread, samples, seed).outcome(clock_mhz)
+
+
+def robust_plan(
+    schedule: Schedule,
+    profile: Profile,
+    frontier: Frontier,
+    deadline_ms: float,
+    spread: Spread,
+    confidence: float,
+    samples: int = 1000,
+    seed: int = 0,
+) -> RobustPlan:
+    """Return the plan of the frontier of least mean energy of those that keep a deadline with a confidence.
+
+    The slower a plan, the fewer of its iterations keep the deadline. Bisection finds the slowest that keeps
+    it with the confidence; the next `NEIGHBORS` slower ones do not. Of it and the plans that need least on
+    profiled times, that of least mean energy until the deadline is returned. Shares are of samples, with a
+    standard error of ``sqrt(c (1 - c) / samples)`` at a confidence c; allow for that in the confidence.
+
+    Args:
+        schedule: Any valid schedule; only its orders are used.
+        profile: Cost of each of its blocks at each clock.
+        frontier: Of the schedule.
+        deadline_ms: For the end of the iteration; finite.
+        spread: How much times vary.
+        confidence: Least share of the iterations that are to end by the deadline; between 0 and 1.
+        samples: See `simulate_spread`.
+        seed: See `simulate_spread`.
+
+    Raises:
+        ProfileError: The profile lacks a block.
+        EnergyError: The deadline is before the end of the shortest plan, or kept too seldom by every plan,
+            or a number is out of its range.
+    """
+    if not 0 < confidence < 1:
+        raise EnergyError(f"confidence: {confidence:g} is not between 0 and 1; give a share, as 0.95")
+    nominal, plans = frontier.at(deadline_ms), frontier.plans
+    simulated = _Samples(ClockProblem(schedule, profile), spread, samples, seed)
+    outcome = cache(lambda i: simulated.outcome(plans[i].clock_mhz))
+
+    def is_kept(i: int) -> bool:
+        return outcome(i).share_within(deadline_ms) >= confidence
+
+    last = bisect_left(range(len(plans)), True, key=lambda i: not is_kept(i)) - 1
+    while slower := [i for i in range(last + 1, len(plans))[:NEIGHBORS] if is_kept(i)]:
+        last = slower[-1]
+    if last < 0:
+        raise EnergyError(
+            f"deadline_ms: {deadline_ms:.10g} is kept by {outcome(0).share_within(deadline_ms):.4g} of the "
+            f"fastest plan's iterations; for {confidence:g} give {outcome(0).quantile_ms(confidence):.10g} ms"
+        )
+    by_energy = sorted(range(last + 1), key=lambda i: frontier.energy_next_to(plans[i], deadline_ms))
+    kept = [i for i in (last, *by_energy[: NEIGHBORS + 1]) if is_kept(i)]
+    best = min(kept, key=lambda i: outcome(i).mean_energy_mj(deadline_ms))
+    at_nominal = simulated.outcome(nominal.clock_mhz)
+    return RobustPlan(plans[best], outcome(best), deadline_ms, confidence, nominal, at_nominal)
+
+
+class _Samples:
+    """The random factors of all iterations, drawn once for all plans of a problem."""
+
+    def __init__(self, problem: ClockProblem, spread: Spread, samples: int, seed: int) -> None:
+        for name, value, least in (("samples", samples, 100), ("seed", seed, 0)):
+            if not isinstance(value, SupportsIndex) or value < least:
+                raise EnergyError(f"{name}: {value!r} is not a whole number of {least} or more; give one")
+        self.problem, placement = problem, problem.schedule.placement
+        jitter = Conditions(jitter=spread.time_share)
+        ticks = drawn_times(placement, problem.schedule.num_micro_batches, jitter, samples, seed)
+        blocks = [placement.by_name[name] for name, _ in problem.graph.instances]
+        self.num_gpus = np.array([placement.gpus_of(block) for block in blocks])
+        each = zip(problem.graph.instances, blocks, strict=True)
+        self.factor = np.array([ticks[instance] / block.time for instance, block in each])
+        self.latency_ms: dict[tuple[int, int], Floats] = {}
+        random = np.random.default_rng((seed, 1))  # not the stream of the block times
+        pairs = (pair for order in problem.orders for pair in pairwise(order.tolist()))
+        for pair in pairs if spread.latency_ms[1] > 0 else ():
+            drawn = random.uniform(*spread.latency_ms, samples)
+            self.latency_ms[pair] = np.maximum(self.latency_ms.get(pair, 0.0), drawn)
+
+    def outcome(self, clock_mhz: Clocks) -> Outcome:
+        """Return the iterations of a plan."""
+        problem = self.problem
+        chosen = operating_points(problem.schedule, problem.profile, clock_mhz)
+        points = [chosen[instance] for instance in problem.graph.instances]
+        clock = np.array([[point.clock_mhz] for point in points])
+        costs = np.array([(point.time_ms, point.energy_mj) for point in points])
+        time_ms, used_mj = costs.T[:, :, None] * self.factor
+        start_ms = self._starts(time_ms, clock[:, 0].tolist())
+        end_ms = (start_ms + time_ms).max(axis=0)
+        energy_mj = self.num_gpus @ (used_mj - problem.profile.min_blocking_power_w * time_ms)
+        energy_mj += problem.waiting_w * end_ms
+        if problem.waiting is None:
+            return Outcome(end_ms, energy_mj, problem.waiting_w)
+        above_mj, after_w = problem.waiting.of_all(start_ms, time_ms, problem.waiting.of_clocks(clock))
+        return Outcome(end_ms, energy_mj + above_mj, problem.waiting_w + float(after_w[0]))
+
+    def _starts(self, time_ms: Floats, clock_mhz: list[int]) -> Floats:
+        """Return when each instance starts, after the change of clock on each of its devices."""
+        if not self.latency_ms:
+            return self.problem.graph.earliest_start(time_ms)
+        start_ms = np.zeros_like(time_ms)
+        for i, waits in enumerate(self.problem.graph.neighbors[0]):
+            for j, delay_ms in waits:
+                latency_ms = self.latency_ms.get((j, i), 0.0) if clock_mhz[j] != clock_mhz[i] else 0.0
+                ready_ms = start_ms[j] + time_ms[j] + np.maximum(delay_ms, latency_ms)
+                start_ms[i] = np.maximum(start_ms[i], ready_ms)
+        return start_ms

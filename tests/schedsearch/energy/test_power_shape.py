@@ -1,0 +1,462 @@
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import astuple, replace
+
+import numpy as np
+import pytest
+from energy.accounting import Clocks, accounted, blocking_w, curves, gpus, points_of, starts
+from energy.cases import measured, noisy_profile, profiles
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from strategies import placements
+
+from placements import Profile
+from placements.shapes import m_shape, v_shape
+from schedsearch.baselines import gpipe, one_f_one_b, one_f_one_b_plus
+from schedsearch.energy import ClockProblem, EnergyError, FrequencyPlan, Frontier, compute_frontier
+from schedsearch.energy.constrained.power_shape import (
+    PowerLimits,
+    PowerShape,
+    PowerTrace,
+    ShapedPlan,
+    power_trace,
+    shape_of,
+    shaped_plan,
+    spectrum,
+)
+from schedsearch.schedule import Schedule
+
+Floats = NDArray[np.float64]
+CURVE = ((600, 50.0), (1000, 62.0), (1410, 90.0))
+
+
+def trace_of(at_ms: list[float], power_w: list[float]) -> PowerTrace:
+    return PowerTrace(np.array(at_ms, dtype=np.float64), np.array(power_w, dtype=np.float64))
+
+
+def power_at(trace: PowerTrace) -> Callable[[Floats], Floats]:
+    return lambda at_ms: trace.power_w[np.searchsorted(trace.at_ms, at_ms % trace.length_ms, "right") - 1]
+
+
+def power_of_devices(
+    schedule: Schedule, profile: Profile, clock_mhz: Clocks, length_ms: float
+) -> Callable[[Floats], Floats]:
+    """Power by time, device by device and block by block, which shares no code with the package."""
+    point, start = points_of(schedule, profile, clock_mhz), starts(schedule, profile, clock_mhz)
+    number = schedule.placement.num_gpus or (1,) * schedule.placement.num_devices
+
+    def power_w(at_ms: Floats) -> Floats:
+        at_ms = at_ms % length_ms
+        total = np.zeros_like(at_ms)
+        for device in range(schedule.placement.num_devices):
+            order = schedule.order(device)
+            every = {p.clock_mhz for points in profile.points.values() for p in points}
+            watts = np.full_like(at_ms, min(blocking_w(profile, clock) for clock in every))
+            if order:
+                watts[:] = blocking_w(profile, point[order[0]].clock_mhz)
+            for instance in order:
+                p, begin = point[instance], start[instance]
+                watts[at_ms >= begin] = p.energy_mj / p.time_ms
+                watts[at_ms >= begin + p.time_ms] = blocking_w(profile, p.clock_mhz)
+            total += number[device] * watts
+        return total
+
+    return power_w
+
+
+def dense(
+    power_w: Callable[[Floats], Floats],
+    length_ms: float,
+    copies: int,
+    stagger_ms: float,
+    limits: PowerLimits,
+    samples: int = 40_000,
+) -> PowerShape:
+    """Return the shape by sampling: sums of samples for the averages, the FFT for the band."""
+    step_ms = length_ms / samples
+    at_ms = (np.arange(samples) + 0.5) * step_ms
+    total = sum((power_w(at_ms - k * stagger_ms) for k in range(copies)), np.zeros(samples))
+    turns = math.ceil(limits.window_ms / length_ms) + 1
+    until = np.concatenate([[0.0], np.cumsum(np.tile(total, turns))]) * step_ms
+    at = np.arange(samples) * step_ms
+    within = np.interp(at + limits.window_ms, np.arange(len(until)) * step_ms, until) - until[:samples]
+    ahead = total[np.floor((at_ms + limits.window_ms) / step_ms).astype(int) % samples]
+    amplitude = 2 * np.abs(np.fft.rfft(total)) / samples
+    hertz = np.arange(len(amplitude)) * 1e3 / length_ms
+    in_band = (hertz >= limits.low_hz) & (hertz <= limits.high_hz)
+    return PowerShape(
+        float(within.max() / limits.window_ms),
+        float(np.abs(ahead - total).max() / limits.window_ms * 1e3),
+        math.sqrt(float((amplitude[in_band] ** 2).sum()) / 2),
+        float(total.mean()),
+    )
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Schedule, Profile]:
+    """Any placement with GPUs of its own, and any profile, with one blocking power or one by the clock."""
+    placement = draw(placements())
+    placement = replace(placement, num_gpus=draw(st.just(()) | gpus(placement.num_devices)))
+    profile = draw(profiles(placement))
+    if draw(st.booleans()):
+        profile = replace(profile, blocking_power_w=draw(curves()))
+    return gpipe(placement, draw(st.integers(1, 3))), profile
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_the_integral_is_the_energy(data: st.DataObject) -> None:
+    schedule, profile = data.draw(cases())
+    clocks = {
+        name: tuple(data.draw(st.sampled_from(points)).clock_mhz for _ in range(schedule.num_micro_batches))
+        for name, points in profile.points.items()
+    }
+    time, energy = accounted(schedule, profile, clocks)
+    trace = power_trace(schedule, profile, clocks)
+    assert trace.length_ms == pytest.approx(time, rel=1e-12)
+    assert trace.energy_mj == pytest.approx(energy, rel=1e-9, abs=1e-9)
+    length = time + data.draw(st.integers(1, 20))
+    longer = power_trace(schedule, profile, clocks, length)
+    assert longer.length_ms == length
+    _, until = accounted(schedule, profile, clocks, length)
+    assert longer.energy_mj == pytest.approx(until, rel=1e-9, abs=1e-9)
+    middle = (longer.at_ms[1:] + longer.at_ms[:-1]) / 2
+    expected = power_of_devices(schedule, profile, clocks, length)(middle)
+    assert longer.power_w == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("blocking", [60.0, CURVE])
+@pytest.mark.parametrize("shape", ["V", "M"])
+def test_the_integral_is_the_energy_of_plans(
+    shape: str, blocking: float | tuple[tuple[int, float], ...]
+) -> None:
+    schedule = one_f_one_b(v_shape(4), 8) if shape == "V" else one_f_one_b_plus(m_shape(3), 6)
+    profile = replace(noisy_profile(schedule.placement, 12, seed=3), blocking_power_w=blocking)
+    frontier = compute_frontier(schedule, profile, 10)
+    for plan in frontier.plans:
+        trace = power_trace(schedule, profile, plan.clock_mhz)
+        assert trace.energy_mj == pytest.approx(plan.energy_mj, rel=1e-9)
+        longer = power_trace(schedule, profile, plan.clock_mhz, 1.3 * plan.time_ms)
+        assert longer.energy_mj == pytest.approx(frontier.energy_next_to(plan, 1.3 * plan.time_ms), rel=1e-9)
+
+
+def test_two_steps_by_hand() -> None:
+    """300 ms at 100 W, then 100 ms at 500 W."""
+    trace = trace_of([0, 300, 400], [100, 500])
+    assert trace.energy_mj == 80_000
+    for window, peak, ramp in ((200, 300, 2000), (50, 500, 8000), (400, 200, 0), (600, 700 / 3, 2000 / 3)):
+        shape = shape_of(trace, window_ms=window)
+        assert shape.peak_w == pytest.approx(peak), window
+        assert shape.ramp_w_per_s == pytest.approx(ramp, abs=1e-6), window
+        assert shape.mean_w == pytest.approx(200)
+    hertz, amplitude = spectrum(trace, 1, 0.0, 20.0)
+    assert hertz == pytest.approx(np.arange(1, 9) * 2.5)
+    # A pulse of 400 W over a quarter: 2 * 400 * sin(pi k / 4) / (pi k).
+    k = np.arange(1, 9)
+    assert amplitude == pytest.approx(np.abs(800 * np.sin(np.pi * k / 4) / (np.pi * k)), abs=1e-9)
+    samples = power_at(trace)((np.arange(40_000) + 0.5) / 100)
+    assert amplitude == pytest.approx(2 * np.abs(np.fft.rfft(samples))[1:9] / 40_000, rel=1e-6, abs=1e-9)
+    band = shape_of(trace, band_hz=(5.0, 10.0)).band_w
+    assert band == pytest.approx(math.sqrt(float((amplitude[1:4] ** 2).sum()) / 2))
+    assert shape_of(trace, band_hz=(1.0, 2.0)).band_w == 0.0
+
+
+def test_the_whole_band_has_the_variance() -> None:
+    """Parseval: the mean square of all that is not the average."""
+    trace = trace_of([0, 300, 400, 1000], [100, 500, 250])
+    mean = trace.energy_mj / 1000
+    variance = float(((trace.power_w - mean) ** 2 * np.diff(trace.at_ms)).sum()) / 1000
+    assert shape_of(trace, band_hz=(0.1, 1e5)).band_w == pytest.approx(math.sqrt(variance), rel=1e-4)
+
+
+@st.composite
+def traces(draw: st.DrawFn) -> PowerTrace:
+    """Return steps of whole milliseconds."""
+    steps = draw(st.lists(st.tuples(st.integers(1, 12), st.integers(0, 500)), min_size=1, max_size=6))
+    return trace_of([0, *itertools.accumulate(ms for ms, _ in steps)], [watts for _, watts in steps])
+
+
+@settings(max_examples=80, deadline=None)
+@given(traces(), st.integers(1, 5), st.integers(0, 90), st.integers(1, 150))
+def test_is_that_of_dense_samples(trace: PowerTrace, copies: int, stagger_ms: int, window_ms: int) -> None:
+    limits = PowerLimits(window_ms=window_ms, low_hz=20.0, high_hz=400.0)
+    expected = dense(power_at(trace), trace.length_ms, copies, stagger_ms, limits, 100 * int(trace.length_ms))
+    found = shape_of(trace, copies, stagger_ms, window_ms, (20.0, 400.0))
+    assert found.peak_w == pytest.approx(expected.peak_w, rel=1e-9, abs=1e-9)
+    assert found.ramp_w_per_s == pytest.approx(expected.ramp_w_per_s, rel=1e-6, abs=1e-3)
+    assert found.band_w == pytest.approx(expected.band_w, rel=1e-4, abs=1e-6)
+    assert found.mean_w == pytest.approx(expected.mean_w, rel=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), traces())
+def test_does_not_depend_on_where_the_iteration_begins(data: st.DataObject, trace: PowerTrace) -> None:
+    by = data.draw(st.integers(0, 8 * int(trace.length_ms) - 1)) / 8
+    edges = np.unique(np.append((trace.at_ms[:-1] + by) % trace.length_ms, 0.0))
+    power = power_at(trace)((edges + np.append(edges[1:], trace.length_ms)) / 2 - by)
+    shifted = PowerTrace(np.append(edges, trace.length_ms), power)
+    copies, stagger = data.draw(st.integers(1, 4)), data.draw(st.floats(0.0, 50.0))
+    for one, other in zip(
+        astuple(shape_of(trace, copies, stagger, 7.0)),
+        astuple(shape_of(shifted, copies, stagger, 7.0)),
+        strict=True,
+    ):
+        assert one == pytest.approx(other, rel=1e-5, abs=1e-3)
+
+
+def test_staggered_copies_cancel_harmonics() -> None:
+    square = trace_of([0, 500, 1000], [100, 300])
+    together, apart = (spectrum(square, 2, stagger, 20.0)[1] for stagger in (0.0, 500.0))
+    k = np.arange(1, 21)
+    assert together == pytest.approx(np.where(k % 2, 2 * 400 / (np.pi * k), 0.0), abs=1e-9)
+    assert apart == pytest.approx(np.zeros(20), abs=1e-9)
+    shape = shape_of(square, 2, 500.0)
+    assert astuple(shape) == pytest.approx((400, 0, 0, 400), abs=1e-9)
+    assert astuple(shape_of(square, 2, 0.0))[:2] == pytest.approx((600, 4000))
+    # With a pulse of a quarter the even ones stay.
+    pulse = trace_of([0, 250, 1000], [500, 100])
+    together, apart = (spectrum(pulse, 2, stagger, 20.0)[1] for stagger in (0.0, 500.0))
+    assert apart[1::2] == pytest.approx(together[1::2])
+    assert apart[::2] == pytest.approx(np.zeros(10), abs=1e-9)
+    assert min(together[::2]) > 1
+
+
+def test_a_stagger_of_rounding_errors_makes_no_ramp() -> None:
+    """Thirds of this iteration are not quite thirds; without a tolerance the ramp is of 10 kW/s."""
+    pulse = trace_of([0, 987.6 / 3, 987.6], [300, 0])
+    assert shape_of(pulse, 3, 987.6 / 3, 98.76).ramp_w_per_s == pytest.approx(0, abs=1e-3)
+
+
+def case(num_devices: int = 3, **options: object) -> tuple[Schedule, Profile, Frontier]:
+    schedule = one_f_one_b(v_shape(num_devices), 5)
+    profile = replace(noisy_profile(schedule.placement, 8, seed=2), **options)  # type: ignore[arg-type]
+    clocks = (700, 850, 1000, 1150, 1300, 1410)  # the same for all blocks
+    points = {
+        name: tuple(
+            replace(each[0], clock_mhz=clock, time_ms=ms, energy_mj=ms * (90 + 210 * (clock / 1410) ** 2.6))
+            for clock in clocks
+            for ms in [each[-1].time_ms * (0.35 + 0.65 * 1410 / clock)]
+        )
+        for name, each in profile.points.items()
+    }
+    profile = replace(profile, points=points)
+    return schedule, profile, compute_frontier(schedule, profile, 12)
+
+
+def check(schedule: Schedule, profile: Profile, found: ShapedPlan, deadline_ms: float) -> None:
+    """Check its figures against the slow accounting, and its limits against dense samples."""
+    time, energy = accounted(schedule, profile, found.plan.clock_mhz, deadline_ms)
+    assert found.plan.time_ms == pytest.approx(time)
+    assert found.energy_mj == pytest.approx(energy, rel=1e-9)
+    _, free = accounted(schedule, profile, found.free.clock_mhz, deadline_ms)
+    assert found.energy_price == pytest.approx(energy / free - 1, abs=1e-9)
+    assert found.time_price == pytest.approx(found.length_ms / found.free.time_ms - 1)
+    assert any(found.length_ms == pytest.approx(each) for each in (time, deadline_ms))
+    last_ms = (found.copies - 1) * found.stagger_ms  # all copies end before the first begins anew
+    assert last_ms + time <= found.length_ms * (1 + 1e-9)
+    assert found.trace.energy_mj == pytest.approx(
+        accounted(schedule, profile, found.plan.clock_mhz, found.length_ms)[1]
+    )
+    power = power_of_devices(schedule, profile, found.plan.clock_mhz, found.length_ms)
+    shape = dense(power, found.length_ms, found.copies, found.stagger_ms, found.limits)
+    assert astuple(found.shape) == pytest.approx(astuple(shape), rel=3e-3)
+    for name in ("peak_w", "ramp_w_per_s", "band_w"):
+        limit = getattr(found.limits, name)
+        assert limit is None or getattr(shape, name) <= limit * 1.003
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+@pytest.mark.parametrize("blocking", [60.0, CURVE])
+def test_without_limits_it_is_the_free_plan(copies: int, blocking: float) -> None:
+    schedule, profile, frontier = case(blocking_power_w=blocking)
+    for factor in (1.0, 1.1, 1.5):
+        deadline = factor * frontier.shortest.time_ms
+        found = shaped_plan(schedule, profile, frontier, PowerLimits(), deadline, copies)
+        assert found.plan is found.free is frontier.at(deadline)
+        assert (found.stagger_ms, found.time_price, found.energy_price) == (0.0, 0.0, 0.0)
+        assert found.shape == found.free_shape
+        check(schedule, profile, found, deadline)
+
+
+def tried(
+    schedule: Schedule,
+    profile: Profile,
+    frontier: Frontier,
+    deadline_ms: float,
+    copies: int,
+    limits: PowerLimits,
+) -> list[tuple[float, PowerShape]]:
+    """Energy until the deadline and shape of all that is tried, with all staggers that it leaves."""
+    problem = ClockProblem(schedule, profile)
+    clocks = [p.clock_mhz for p in profile.points["F0"]]
+    at_one = [
+        problem.plan(problem.for_every_micro_batch(dict.fromkeys(profile.points, clock))) for clock in clocks
+    ]
+    plans: list[FrequencyPlan] = [
+        plan for plan in (*frontier.plans, *at_one) if plan.time_ms <= deadline_ms * (1 + 1e-9)
+    ]
+    found = []
+    for plan in plans:
+        energy = accounted(schedule, profile, plan.clock_mhz, deadline_ms)[1]
+        for length in (plan.time_ms, deadline_ms):
+            trace = power_trace(schedule, profile, plan.clock_mhz, length)
+            for part in range(9 if copies > 1 else 1):
+                stagger = part / 8 * (length - plan.time_ms) / max(copies - 1, 1)
+                found.append((energy, shape_of(trace, copies, stagger, limits.window_ms)))
+    return found
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+@pytest.mark.parametrize("name", ["peak_w", "ramp_w_per_s", "band_w"])
+def test_needs_the_least_energy_of_all_that_is_tried(name: str, copies: int) -> None:
+    """And so tighter limits never need less; the last that are kept by nothing are one line."""
+    schedule, profile, frontier = case(blocking_power_w=CURVE)
+    deadline = 1.6 * frontier.shortest.time_ms
+    every = tried(schedule, profile, frontier, deadline, copies, PowerLimits())
+    free = shaped_plan(schedule, profile, frontier, PowerLimits(), deadline, copies)
+    least, start = min(getattr(shape, name) for _, shape in every), getattr(free.shape, name)
+    energies = []
+    for share in (1.2, 1.0, 0.8, 0.6, 0.4, 0.2, 0.0):
+        limits = PowerLimits(**{name: least + share * (start - least)})
+        found = shaped_plan(schedule, profile, frontier, limits, deadline, copies)
+        check(schedule, profile, found, deadline)
+        limit = getattr(limits, name) * (1 + 1e-9)
+        best = min(energy for energy, shape in every if getattr(shape, name) <= limit)
+        assert found.energy_mj == pytest.approx(best, rel=1e-9)
+        energies.append(found.energy_mj)
+    assert (np.diff(energies) >= -1e-6).all()
+    assert energies[0] == free.energy_mj
+    if (
+        copies == 1 and name != "peak_w"
+    ):  # this one's free plan has the least peak, and a stagger costs nothing
+        assert energies[-1] > energies[0] * 1.001
+    with pytest.raises(
+        EnergyError, match=rf"^{name}: \S+ W(/s)? is missed by 25.00%, with \S+ W(/s)? at best; "
+    ) as error:
+        shaped_plan(schedule, profile, frontier, PowerLimits(**{name: least / 1.25}), deadline, copies)
+    assert "\n" not in str(error.value)
+
+
+def test_waits_until_the_deadline_where_that_keeps_the_limits() -> None:
+    """Over a long window the peak is about the average, which a wait lowers."""
+    schedule, profile, frontier = case(num_devices=2)
+    deadline = 1.2 * frontier.plans[-1].time_ms
+    limits = PowerLimits(window_ms=100 * deadline)
+    free = shaped_plan(schedule, profile, frontier, limits, deadline)
+    found = shaped_plan(
+        schedule, profile, frontier, replace(limits, peak_w=0.97 * free.shape.peak_w), deadline
+    )
+    assert (free.length_ms, free.time_price) == (free.plan.time_ms, 0.0)
+    assert (found.plan, found.length_ms, found.energy_price) == (free.plan, deadline, 0.0)
+    assert found.time_price == pytest.approx(0.2)
+    assert found.shape.peak_w < 0.97 * free.shape.peak_w
+    trace = power_trace(schedule, profile, found.plan.clock_mhz, deadline)
+    assert found.shape.mean_w == pytest.approx(trace.energy_mj / deadline)
+
+
+def test_plans_of_one_clock_are_tried_too() -> None:
+    """With one plan in the frontier they even need less energy, but only where that one keeps no limits."""
+    schedule, profile, frontier = case()
+    frontier = replace(frontier, plans=frontier.plans[:1])
+    deadline = 2 * frontier.shortest.time_ms
+    free = shaped_plan(schedule, profile, frontier, PowerLimits(), deadline)
+    assert free.plan is frontier.shortest
+    limits = PowerLimits(band_w=0.9 * free.shape.band_w)
+    found = shaped_plan(schedule, profile, frontier, limits, deadline)
+    check(schedule, profile, found, deadline)
+    assert len({clock for clocks in found.plan.clock_mhz.values() for clock in clocks}) == 1
+    assert found.energy_price < 0
+    # There are none if the blocks have no clock in common.
+    points = dict(profile.points)
+    points["F0"] = tuple(replace(point, clock_mhz=point.clock_mhz + 1) for point in points["F0"])
+    other = replace(profile, points=points)
+    alone = compute_frontier(schedule, other, 12)
+    alone = replace(alone, plans=alone.plans[:1])
+    with pytest.raises(EnergyError, match="band_w: "):
+        shaped_plan(schedule, other, alone, limits, deadline)
+
+
+def test_the_message_is_of_the_limit_that_is_missed_most_by_the_plan_that_misses_least() -> None:
+    schedule, profile, frontier = case()
+    deadline = frontier.shortest.time_ms
+    shape = shaped_plan(schedule, profile, frontier, PowerLimits(), deadline).shape
+    limits = PowerLimits(peak_w=shape.peak_w / 1.1, ramp_w_per_s=shape.ramp_w_per_s / 1.3, band_w=1e9)
+    every = tried(schedule, profile, frontier, deadline, 1, limits)
+    missed = min(
+        max(each.peak_w / shape.peak_w * 1.1, each.ramp_w_per_s / shape.ramp_w_per_s * 1.3) - 1
+        for _, each in every
+    )
+    with pytest.raises(EnergyError, match=rf"^ramp_w_per_s: \S+ W/s is missed by {missed:.2%}, with "):
+        shaped_plan(schedule, profile, frontier, limits, deadline)
+
+
+@pytest.mark.parametrize("copies", [1, 4])
+def test_a_measured_profile(copies: int) -> None:
+    profile = measured("gpt3-175b+a100_sxm_bf16", 83.64)
+    schedule = one_f_one_b(profile.times_for(v_shape(4)), 12)
+    frontier = compute_frontier(schedule, profile, 20)
+    deadline = 1.2 * frontier.shortest.time_ms
+    free = shaped_plan(schedule, profile, frontier, PowerLimits(), deadline, copies)
+    found = shaped_plan(
+        schedule, profile, frontier, PowerLimits(band_w=0.9 * free.shape.band_w), deadline, copies
+    )
+    for each in (free, found):
+        check(schedule, profile, each, deadline)
+    assert found.free_shape == free.shape
+    assert found.shape.band_w <= 0.9 * free.shape.band_w
+    assert 0.0 < found.energy_price < 0.05
+
+
+def test_wrong_limits() -> None:
+    for name in ("peak_w", "ramp_w_per_s", "band_w", "window_ms", "low_hz", "high_hz"):
+        for value in (0.0, -5.0, math.inf, math.nan):
+            with pytest.raises(EnergyError, match=rf"^{name}: \S+ is not above 0 and finite; give another$"):
+                PowerLimits(**{name: value})
+    with pytest.raises(EnergyError, match="^low_hz: 30 is above high_hz 20; swap them$"):
+        PowerLimits(low_hz=30.0)
+
+
+def test_wrong_traces_and_copies() -> None:
+    for at_ms in ([0, 1, 1], [1, 2, 3], [0, 2, 1], [0, 1, math.inf], [0, math.nan, 2]):
+        with pytest.raises(EnergyError, match="^at_ms: does not ascend from 0 to a time; give "):
+            trace_of(at_ms, [1, 2])
+    for power_w in ([1], [1, 2, 3], [1, math.nan]):
+        with pytest.raises(EnergyError, match="^power_w: is not 2 finite powers; give one for each step$"):
+            trace_of([0, 1, 2], power_w)
+    trace = trace_of([0, 1, 2], [1, 2])
+    for copies in (0, -1):
+        with pytest.raises(EnergyError, match=f"^copies: {copies} is no count of copies; give at least 1$"):
+            shape_of(trace, copies)
+    for stagger in (-1.0, math.inf, math.nan):
+        with pytest.raises(
+            EnergyError, match=r"^stagger_ms: \S+ is not a time from 0 on; give milliseconds$"
+        ):
+            shape_of(trace, 2, stagger)
+    with pytest.raises(EnergyError, match="^window_ms: 0 is not above 0"):
+        shape_of(trace, window_ms=0.0)
+    with pytest.raises(EnergyError, match="^low_hz: 3 is above high_hz 2; swap them"):
+        shape_of(trace, band_hz=(3.0, 2.0))
+    with pytest.raises(EnergyError, match="^high_hz: 0 is not above 0"):
+        spectrum(trace, 1, 0.0, 0.0)
+
+
+def test_wrong_lengths_clocks_and_deadlines() -> None:
+    schedule, profile, frontier = case(num_devices=2)
+    plan = frontier.shortest
+    for length in (0.99 * plan.time_ms, math.nan, math.inf):
+        with pytest.raises(EnergyError, match=r"^length_ms: \S+ is not \S+ ms or more; give at least that$"):
+            power_trace(schedule, profile, plan.clock_mhz, length)
+    with pytest.raises(EnergyError, match=r"^clock_mhz.F0\[0\]: 1 MHz is not in the profile"):
+        power_trace(schedule, profile, {**plan.clock_mhz, "F0": (1,) * 5})
+    with pytest.raises(EnergyError, match=r"^deadline_ms: \S+ is below the shortest iteration"):
+        shaped_plan(schedule, profile, frontier, PowerLimits(), 0.9 * plan.time_ms)
+    for deadline in (math.nan, math.inf, 0.0):
+        with pytest.raises(EnergyError, match=r"^deadline_ms: \S+ is not above 0 and finite"):
+            shaped_plan(schedule, profile, frontier, PowerLimits(), deadline)
+    for copies in (0, -2):
+        with pytest.raises(EnergyError, match=f"^copies: {copies} is no count of copies"):
+            shaped_plan(schedule, profile, frontier, PowerLimits(), 2 * plan.time_ms, copies)

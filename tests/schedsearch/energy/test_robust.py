@@ -1,0 +1,359 @@
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from energy.accounting import blocking_w, points_of
+from energy.cases import noisy_profile, profile_of
+
+from placements import Block, Kind, Placement, Profile
+from placements.shapes import m_shape, v_shape
+from schedsearch.baselines import gpipe, one_f_one_b, one_f_one_b_plus
+from schedsearch.energy import ClockProblem, EnergyError, Frontier, compute_frontier, simulate_switching
+from schedsearch.energy.constrained.robust import NEIGHBORS, Outcome, Spread, robust_plan, simulate_spread
+from schedsearch.energy.problem import Clocks
+from schedsearch.schedule import Instance, Schedule
+from schedsearch.simulation import conditions, iterations
+from schedsearch.simulation.drawn_times import drawn_times
+
+BY_CLOCK = ((600, 50.0), (1410, 110.0))
+"""A blocking power that rises with the clock."""
+
+
+def case(num_devices: int = 3, num_micro_batches: int = 6) -> tuple[Schedule, Profile, Frontier]:
+    schedule = one_f_one_b(v_shape(num_devices), num_micro_batches)
+    profile = noisy_profile(schedule.placement, 12, seed=3)
+    return schedule, profile, compute_frontier(schedule, profile, 40)
+
+
+def random_clocks(schedule: Schedule, profile: Profile, seed: int) -> Clocks:
+    generator = random.Random(seed)
+    return {
+        block.name: tuple(
+            generator.choice(profile.points[block.name]).clock_mhz for _ in range(schedule.num_micro_batches)
+        )
+        for block in schedule.placement.blocks
+    }
+
+
+def one_iteration(
+    schedule: Schedule,
+    profile: Profile,
+    clock_mhz: Clocks,
+    factor: Mapping[Instance, float],
+    latency_ms: Callable[[], float] = lambda: 0.0,
+    until_ms: float = 0.0,
+) -> tuple[float, float]:
+    """Time and energy of one iteration, block after block, device after device."""
+    placement, point = schedule.placement, points_of(schedule, profile, clock_mhz)
+    end: dict[Instance, float] = {}
+    free, energy = dict.fromkeys(range(placement.num_devices), 0.0), 0.0
+    waits_at: dict[int, int] = {}
+    gpus = placement.num_gpus or (1,) * placement.num_devices
+    for name, n in sorted(schedule.start_of, key=lambda each: schedule.start_of[each]):
+        block, chosen = placement.by_name[name], point[name, n]
+        ready = [end[a, n] + placement.transfer_time(a, name) * placement.tick_ms for a in block.after]
+        for device in block.devices:
+            changes = waits_at.get(device, chosen.clock_mhz) != chosen.clock_mhz
+            ready.append(free[device] + (latency_ms() if changes else 0.0))
+        start, took = max(ready), chosen.time_ms * factor[name, n]
+        for device in block.devices:
+            idle_w = blocking_w(profile, waits_at.get(device, chosen.clock_mhz))
+            used = chosen.energy_mj * factor[name, n]
+            energy += gpus[device] * (idle_w * (start - free[device]) + used)
+            free[device], waits_at[device] = start + took, chosen.clock_mhz
+        end[name, n] = start + took
+    time = max(end.values())
+    for device, ended in free.items():
+        energy += gpus[device] * blocking_w(profile, waits_at[device]) * (max(time, until_ms) - ended)
+    return time, energy
+
+
+@pytest.mark.parametrize("by_clock", [False, True])
+def test_no_spread_gives_the_plan_itself(by_clock: bool) -> None:
+    schedule, profile, frontier = case()
+    if by_clock:
+        profile = replace(profile, blocking_power_w=BY_CLOCK)
+        frontier = compute_frontier(schedule, profile, 40)
+    problem = ClockProblem(schedule, profile)
+    for plan in frontier.plans[::5]:
+        outcome = simulate_spread(problem, plan.clock_mhz, Spread(), samples=100)
+        assert outcome.time_ms.tolist() == [plan.time_ms] * 100
+        assert outcome.energy_mj == pytest.approx(np.full(100, plan.energy_mj), rel=1e-12)
+        until_ms = 1.3 * plan.time_ms
+        assert outcome.mean_energy_mj(until_ms) == pytest.approx(frontier.energy_next_to(plan, until_ms))
+    for deadline_ms in np.linspace(frontier.shortest.time_ms, 1.1 * frontier.plans[-1].time_ms, 9).tolist():
+        for confidence in (0.01, 0.99):
+            found = robust_plan(schedule, profile, frontier, deadline_ms, Spread(), confidence, 100)
+            assert found.plan is found.nominal is frontier.at(deadline_ms)
+            assert found.outcome.share_within(deadline_ms) == 1
+
+
+@pytest.mark.parametrize("latency_ms", [0.0, 7.0])
+@pytest.mark.parametrize("shape", ["V", "M"])
+@pytest.mark.parametrize("by_clock", [False, True])
+def test_each_iteration_is_that_of_a_plain_loop(shape: str, latency_ms: float, by_clock: bool) -> None:
+    """With the factors that `schedsearch.simulation` draws; blocks of an M run on all devices.
+
+    Between neighbors on the last device of a V there is a transfer too, in which a clock can change.
+    """
+    schedule = one_f_one_b(v_shape(3), 4) if shape == "V" else one_f_one_b_plus(m_shape(3), 4)
+    transfer = tuple((a, block.name, 2) for block in schedule.placement.blocks for a in block.after)
+    placement = replace(schedule.placement, num_gpus=(2, 1, 3), transfer=transfer, tick_ms=2.5)
+    schedule = replace(schedule, placement=placement)  # its orders are still those of a valid schedule
+    profile = noisy_profile(schedule.placement, 6, seed=2)
+    if by_clock:
+        profile = replace(profile, blocking_power_w=BY_CLOCK)
+    clocks = random_clocks(schedule, profile, seed=1)
+    spread = Spread(0.1, (latency_ms, latency_ms))
+    outcome = simulate_spread(ClockProblem(schedule, profile), clocks, spread, 100, seed=5)
+    drawn = drawn_times(schedule.placement, 4, conditions.Conditions(jitter=0.1), 100, 5)
+    time_of = {block.name: block.time for block in schedule.placement.blocks}
+    until_ms = float(np.median(outcome.time_ms))
+    energies = []
+    for k in range(100):
+        factor = {(name, n): float(ticks[k]) / time_of[name] for (name, n), ticks in drawn.items()}
+        each = one_iteration(schedule, profile, clocks, factor, lambda: latency_ms)
+        assert (outcome.time_ms[k], outcome.energy_mj[k]) == pytest.approx(each, rel=1e-9)
+        energies.append(one_iteration(schedule, profile, clocks, factor, lambda: latency_ms, until_ms)[1])
+    assert outcome.mean_energy_mj(until_ms) == pytest.approx(sum(energies) / 100)
+    assert np.ptp(outcome.time_ms) > 0.01 * until_ms
+
+
+def test_times_are_those_of_the_simulation_of_schedules() -> None:
+    schedule = one_f_one_b(v_shape(4, forward_time=3, backward_time=5), 8)
+    one_clock = {block.name: [(1000, float(block.time), 1.0)] for block in schedule.placement.blocks}
+    problem = ClockProblem(schedule, profile_of(1.0, **one_clock))
+    outcome = simulate_spread(
+        problem, problem.for_every_micro_batch(dict.fromkeys(one_clock, 1000)), Spread(0.2), 300, 9
+    )
+    other = iterations.simulate(schedule, conditions.Conditions(jitter=0.2), 300, 9)
+    assert outcome.time_ms == pytest.approx(other.iteration_ms, rel=1e-12)
+
+
+def test_a_latency_that_does_not_vary_is_that_of_switching() -> None:
+    schedule, profile, _ = case()
+    clocks = random_clocks(schedule, profile, seed=4)
+    outcome = simulate_spread(ClockProblem(schedule, profile), clocks, Spread(0.0, (9.0, 9.0)), 100)
+    other = simulate_switching(schedule, profile, clocks, 9.0, back_to_back=False)
+    free = simulate_spread(ClockProblem(schedule, profile), clocks, Spread(), 100)
+    assert outcome.time_ms == pytest.approx(np.full(100, other.time_ms))
+    assert outcome.energy_mj == pytest.approx(np.full(100, other.energy_mj))
+    assert other.time_ms > free.time_ms[0] + 9
+
+
+def one_device(num_micro_batches: int) -> tuple[Schedule, Profile]:
+    """One device, whose clock of 500 MHz takes twice as long as that of 1000 MHz; 90 W and 30 W."""
+    steps = [(500, 20.0, 600.0), (1000, 10.0, 900.0)]
+    profile = profile_of(5.0, F0=steps, B0=[(mhz, 2 * ms, 2 * mj) for mhz, ms, mj in steps])
+    return one_f_one_b(v_shape(1), num_micro_batches), profile
+
+
+def test_one_device_varies_as_a_sum_of_independent_blocks() -> None:
+    schedule, profile = one_device(8)
+    problem, samples, share = ClockProblem(schedule, profile), 5000, 0.1
+    fast = {"F0": (1000,) * 8, "B0": (1000,) * 8}
+    outcome = simulate_spread(problem, fast, Spread(share), samples, seed=1)
+    sigma_ms = share * math.sqrt(8 * 10.0**2 + 8 * 20.0**2)
+    assert outcome.time_ms.mean() == pytest.approx(240, abs=4.5 * sigma_ms / math.sqrt(samples))
+    assert outcome.time_ms.std() == pytest.approx(sigma_ms, rel=4.5 / math.sqrt(2 * samples) + 0.01)
+    assert outcome.energy_mj == pytest.approx(90 * outcome.time_ms)  # its power is that of its clock
+    slow = simulate_spread(problem, {"F0": (500,) * 8, "B0": (500,) * 8}, Spread(share), samples, seed=1)
+    assert slow.time_ms == pytest.approx(2 * outcome.time_ms, rel=1e-12)  # the same factors
+    assert slow.waiting_w == 5
+
+
+def test_each_change_takes_a_time_between_the_two_measured_ones() -> None:
+    schedule, profile = one_device(2)
+    order = schedule.order(0)
+    assert order == (("F0", 0), ("B0", 0), ("F0", 1), ("B0", 1))
+    clocks = {"F0": (1000, 1000), "B0": (1000, 500)}  # one change
+    samples = 5000
+    outcome = simulate_spread(ClockProblem(schedule, profile), clocks, Spread(0.0, (2.0, 8.0)), samples)
+    latency_ms = outcome.time_ms - (10 + 20 + 10 + 40)
+    assert 2 <= latency_ms.min() < 2.1 and 7.9 < latency_ms.max() <= 8
+    assert latency_ms.mean() == pytest.approx(5, abs=4.5 * 6 / math.sqrt(12 * samples))
+    assert outcome.energy_mj == pytest.approx(900 + 1800 + 900 + 1200 + 5 * latency_ms)
+    other = simulate_spread(ClockProblem(schedule, profile), clocks, Spread(0.0, (2.0, 8.0)), samples, seed=1)
+    assert (other.time_ms != outcome.time_ms).all()
+    three = simulate_spread(
+        ClockProblem(schedule, profile), {"F0": (1000, 1000), "B0": (500, 500)}, Spread(0.0, (2.0, 8.0))
+    )
+    latency_ms = three.time_ms - (10 + 40 + 10 + 40)
+    assert latency_ms.std() == pytest.approx(math.sqrt(3 * 36 / 12), rel=0.1)  # independent of each other
+
+
+def test_a_block_on_two_devices_waits_for_the_later_change_of_the_two() -> None:
+    blocks = (Block("F0", Kind.F, (0, 1), 1), Block("B0", Kind.B, (0, 1), 1, after=("F0",)))
+    schedule = gpipe(Placement("two together", 2, blocks), 1)
+    problem = ClockProblem(schedule, one_device(1)[1])
+    outcome = simulate_spread(problem, {"F0": (1000,), "B0": (500,)}, Spread(0.0, (0.0, 6.0)), 5000)
+    sigma_ms = 6 * math.sqrt(1 / 18)  # of the larger of two
+    assert outcome.time_ms.mean() == pytest.approx(10 + 40 + 4, abs=4.5 * sigma_ms / math.sqrt(5000))
+
+
+def test_the_nominal_plan_of_one_device_keeps_its_own_time_only_half_of_the_time() -> None:
+    schedule, profile = one_device(10)
+    frontier = compute_frontier(schedule, profile, 30)
+    nominal = frontier.plans[len(frontier.plans) // 2]
+    found = robust_plan(schedule, profile, frontier, nominal.time_ms, Spread(0.05), 0.95, 2000)
+    assert found.nominal is nominal
+    assert 0.45 < found.nominal_outcome.share_within(nominal.time_ms) < 0.56
+    assert found.outcome.share_within(nominal.time_ms) >= 0.95
+    assert found.plan.time_ms < nominal.time_ms
+
+
+@pytest.mark.parametrize("by_clock", [False, True])
+@pytest.mark.parametrize("spread", [Spread(0.03), Spread(0.02, (1.0, 4.0))])
+def test_the_plan_keeps_its_confidence_and_needs_about_the_least_energy(
+    spread: Spread, by_clock: bool
+) -> None:
+    schedule, profile, frontier = case(4, 8)
+    if by_clock:
+        profile = replace(profile, blocking_power_w=BY_CLOCK)
+        frontier = compute_frontier(schedule, profile, 40)
+    problem = ClockProblem(schedule, profile)
+    every = [simulate_spread(problem, plan.clock_mhz, spread, 400, 2) for plan in frontier.plans]
+    for slack in (1.08, 1.2, 1.35):
+        deadline_ms = slack * frontier.shortest.time_ms
+        times = []
+        for confidence in (0.02, 0.3, 0.5, 0.8, 0.9, 0.99):
+            found = robust_plan(schedule, profile, frontier, deadline_ms, spread, confidence, 400, 2)
+            assert found.outcome.share_within(deadline_ms) >= confidence
+            kept = [i for i, each in enumerate(every) if each.share_within(deadline_ms) >= confidence]
+            place = frontier.plans.index(found.plan)
+            assert (found.outcome.time_ms == every[place].time_ms).all()
+            energy_mj = found.outcome.mean_energy_mj(deadline_ms)
+            assert energy_mj <= (1 + 1e-4) * min(every[i].mean_energy_mj(deadline_ms) for i in kept)
+            slower = [i for i in kept if place < i <= place + NEIGHBORS]
+            assert all(every[i].mean_energy_mj(deadline_ms) >= energy_mj for i in slower)
+            times.append(found.plan.time_ms)
+        assert (np.diff(times) <= 0).all() and times[-1] < times[0]
+
+
+def test_a_slower_plan_that_keeps_the_deadline_is_found_behind_one_that_does_not() -> None:
+    """The bisection of three plans ends at the second, which is of longer iterations than it says."""
+    schedule, profile = one_device(2)
+    frontier, problem = compute_frontier(schedule, profile, 3), ClockProblem(schedule, profile)
+    fast, slower = (problem.plan({"F0": clocks, "B0": (1000, 1000)}) for clocks in ((1000,) * 2, (1000, 500)))
+    slowest = problem.plan({"F0": (500, 500), "B0": (500, 500)})
+    wrong = replace(slowest, time_ms=65.0, energy_mj=(fast.energy_mj + slower.energy_mj) / 2)
+    frontier = replace(frontier, plans=(fast, wrong, slower))
+    assert robust_plan(schedule, profile, frontier, 80.0, Spread(0.05), 0.9).plan is slower
+
+
+def test_a_faster_plan_is_taken_where_waiting_for_the_late_ends_of_a_slower_one_costs_more() -> None:
+    schedule = one_f_one_b(v_shape(1), 4)
+    profile = profile_of(5.0, F0=[(900, 10.5, 102.0), (1000, 10.0, 100.0)], B0=[(1000, 1.0, 5.0)])
+    frontier, problem = compute_frontier(schedule, profile, 30), ClockProblem(schedule, profile)
+    spread, deadline_ms = Spread(0.05), 45.5
+    found = robust_plan(schedule, profile, frontier, deadline_ms, spread, 0.1)
+    every = [simulate_spread(problem, plan.clock_mhz, spread) for plan in frontier.plans]
+    assert every[-1].share_within(deadline_ms) >= 0.1
+    energies = [each.mean_energy_mj(deadline_ms) for each in every]
+    assert found.outcome.mean_energy_mj(deadline_ms) == min(energies) < energies[-1] - 0.5
+
+
+def test_the_confidence_holds_in_a_plain_loop_with_other_random_numbers() -> None:
+    schedule, profile, frontier = case()
+    deadline_ms, samples, share = 1.15 * frontier.shortest.time_ms, 1500, 0.04
+    found = robust_plan(schedule, profile, frontier, deadline_ms, Spread(share, (0.0, 3.0)), 0.9, samples)
+    generator = random.Random(11)
+    sigma = math.sqrt(math.log(1 + share**2))
+
+    def ends_within(clock_mhz: Clocks) -> float:
+        count = 0
+        for _ in range(samples):
+            factor = {each: generator.lognormvariate(-(sigma**2) / 2, sigma) for each in schedule.start_of}
+            time_ms, _ = one_iteration(schedule, profile, clock_mhz, factor, lambda: generator.uniform(0, 3))
+            count += time_ms <= deadline_ms
+        return count / samples
+
+    for plan, outcome in ((found.plan, found.outcome), (found.nominal, found.nominal_outcome)):
+        kept = outcome.share_within(deadline_ms)
+        error = math.sqrt(max(kept * (1 - kept), 0.01) * 2 / samples)
+        assert ends_within(plan.clock_mhz) == pytest.approx(kept, abs=4.5 * error)
+    assert found.nominal_outcome.share_within(deadline_ms) < 0.5
+
+
+def test_a_deadline_that_is_too_short_for_the_confidence() -> None:
+    schedule, profile, frontier = case()
+    arguments = (schedule, profile, frontier)
+    shortest_ms = frontier.shortest.time_ms
+    with pytest.raises(EnergyError) as caught:
+        robust_plan(*arguments, shortest_ms, Spread(0.05), 0.9, 500)
+    outcome = simulate_spread(ClockProblem(schedule, profile), frontier.shortest.clock_mhz, Spread(0.05), 500)
+    enough_ms = outcome.quantile_ms(0.9)
+    assert str(caught.value) == (
+        f"deadline_ms: {shortest_ms:.10g} is kept by {outcome.share_within(shortest_ms):.4g} of the "
+        f"fastest plan's iterations; for 0.9 give {enough_ms:.10g} ms"
+    )
+    found = robust_plan(*arguments, float(f"{enough_ms:.10g}"), Spread(0.05), 0.9, 500)
+    assert found.outcome.share_within(enough_ms) >= 0.9
+    assert outcome.share_within(enough_ms * (1 - 1e-8)) < 0.9
+    with pytest.raises(EnergyError, match="is below the shortest iteration of"):
+        robust_plan(*arguments, 0.9 * shortest_ms, Spread(0.05), 0.9, 500)
+
+
+def test_shares_and_quantiles_are_each_others_inverse() -> None:
+    times = np.random.default_rng(0).permutation(np.arange(1.0, 101.0))
+    outcome = Outcome(times, 10 * times, 3.0)
+    for percent in range(1, 101):
+        assert outcome.quantile_ms(percent / 100) == percent
+        assert outcome.share_within(percent) == percent / 100
+        assert outcome.share_within(percent - 1e-3) == (percent - 1) / 100
+    assert outcome.quantile_ms(0.501) == 51
+    assert outcome.mean_energy_mj() == 505
+    assert outcome.mean_energy_mj(100.0) == 505 + 3 * (100 - 50.5)
+    assert outcome.mean_energy_mj(2.0) == 505 + 3 * 1 / 100
+
+
+def test_the_same_seed_gives_the_same_answer() -> None:
+    schedule, profile, frontier = case()
+    deadline_ms, spread = 1.2 * frontier.shortest.time_ms, Spread(0.03, (0.0, 2.0))
+    first, again, other = (
+        robust_plan(schedule, profile, frontier, deadline_ms, spread, 0.9, 200, seed) for seed in (3, 3, 4)
+    )
+    assert first.plan is again.plan
+    assert (first.outcome.time_ms == again.outcome.time_ms).all()
+    assert (first.nominal_outcome.energy_mj == again.nominal_outcome.energy_mj).all()
+    assert (first.nominal_outcome.time_ms != other.nominal_outcome.time_ms).all()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"time_share": -0.1}, "time_share: -0.1 is not a share; give 0 or more, as 0.02"),
+        ({"time_share": math.nan}, "time_share: nan is not a share; give 0 or more, as 0.02"),
+        ({"time_share": math.inf}, "time_share: inf is not a share; give 0 or more, as 0.02"),
+        ({"latency_ms": (3.0, 1.0)}, "latency_ms: (3.0, 1.0) is not two ascending times; give 0 ms or more"),
+        (
+            {"latency_ms": (-1.0, 1.0)},
+            "latency_ms: (-1.0, 1.0) is not two ascending times; give 0 ms or more",
+        ),
+        ({"latency_ms": (1.0,)}, "latency_ms: (1.0,) is not two ascending times; give 0 ms or more"),
+        ({"latency_ms": (0, math.inf)}, "latency_ms: (0, inf) is not two ascending times; give 0 ms or more"),
+        ({"confidence": 0.0}, "confidence: 0 is not between 0 and 1; give a share, as 0.95"),
+        ({"confidence": 1.0}, "confidence: 1 is not between 0 and 1; give a share, as 0.95"),
+        ({"confidence": math.nan}, "confidence: nan is not between 0 and 1; give a share, as 0.95"),
+        ({"samples": 99}, "samples: 99 is not a whole number of 100 or more; give one"),
+        ({"samples": 150.0}, "samples: 150.0 is not a whole number of 100 or more; give one"),
+        ({"seed": -1}, "seed: -1 is not a whole number of 0 or more; give one"),
+    ],
+)
+def test_wrong_numbers(values: dict[str, object], message: str) -> None:
+    schedule, profile = one_device(1)
+    frontier = compute_frontier(schedule, profile, 3)
+    given = {"time_share": 0.01, "latency_ms": (0.0, 0.0), "confidence": 0.5, "samples": 100, "seed": 0}
+
+    def plan(time_share: float, latency_ms: tuple[float, float], **others: float) -> None:
+        robust_plan(schedule, profile, frontier, 100.0, Spread(time_share, latency_ms), **others)  # type: ignore[arg-type]
+
+    plan(**given)  # type: ignore[arg-type]
+    with pytest.raises(EnergyError) as caught:
+        plan(**(given | values))  # type: ignore[arg-type]
+    assert str(caught.value) == message
