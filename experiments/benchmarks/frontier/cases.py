@@ -7,6 +7,7 @@ are of one core of about 2.6 GHz.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -35,6 +36,9 @@ from schedsearch.baselines import one_f_one_b, one_f_one_b_plus
 
 STAGE_PROFILES = Path(__file__).parents[4] / "shared" / "data" / "perseus" / "stage_profile"
 """Beside the project: the profiles of Perseus's artifact."""
+
+BERT_EXAMPLE = STAGE_PROFILES.parent / "bert_pp4_lowtime_example.csv"
+"""Beside the project: measured points of BERT, from the example of the early lowtime."""
 
 PROFILES = {"A100": "gpt3-175b+a100_sxm_bf16", "A40": "gpt3-175b+a40_bf16"}
 """Profiles of the artifact, by GPU; it has the blocking power of `placements.hardware` too."""
@@ -104,6 +108,37 @@ def lowtime() -> Iterator[Case]:
             f"{ratio:g} times as fast; no plan of lowtime below ours at its deadline",
             _on_measured("A100", number, partial(against_lowtime, unit_ms=1.0, ratio=ratio)),
         )
+
+    yield Case(
+        "lowtime",
+        "BERT of lowtime's example, 4 stages, 8 micro-batches, unit 1 ms",
+        "no plan of lowtime below ours at its deadline",
+        _on_bert_example,
+    )
+
+
+def _on_bert_example() -> CaseResult:
+    """Compare on the points of lowtime's own example, which have noise and clocks of their own."""
+    if not BERT_EXAMPLE.is_file():
+        return CaseResult(0.0, skipped=f"{BERT_EXAMPLE.name} is not there")
+    profile = Profile.from_csv(BERT_EXAMPLE, blocking_power_w=GPUS["a40"].blocking_power_w)
+    schedule = one_f_one_b(profile.times_for(v_shape(4)), 8)
+    return against_lowtime(Task(schedule, profile), unit_ms=1.0, ratio=1.0)
+
+
+def noisy() -> Iterator[Case]:
+    """Yield measured-like profiles: noise on each time and power, so that higher clocks may be slower."""
+    for noise in (0.01, 0.03, 0.05):
+        for seed in range(3):
+            schedule = one_f_one_b(v_shape(8), 24)
+            profile = synthetic_profile(schedule.placement, 55, seed=seed, noise=noise)
+            yield Case(
+                "noisy",
+                f"8 stages, 24 micro-batches, {noise:.0%} noise, seed {seed}",
+                "no bound above a plan, no plan late when simulated",
+                partial(gaps, Task(schedule, profile), mean=math.inf, most=math.inf),
+                is_quick=(noise, seed) == (0.03, 0),
+            )
 
 
 def perseus() -> Iterator[Case]:
@@ -214,6 +249,7 @@ GROUPS: dict[str, Callable[[], Iterator[Case]]] = {
     "large": large,
     "switching": few_changes,
     "orders": chosen_orders,
+    "noisy": noisy,
     "stragglers": next_to_stragglers,
 }
 """The groups by the name that the command line uses."""
