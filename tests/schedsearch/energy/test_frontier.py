@@ -18,7 +18,16 @@ from strategies import placements
 from placements import Kind, OperatingPoint, Profile, ProfileError
 from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
-from schedsearch.energy import EnergyError, Frontier, compute_frontier
+from schedsearch.energy import (
+    EnergyError,
+    Frontier,
+    PeriodicSchedule,
+    SwitchingLimits,
+    compute_frontier,
+    periodic_plan,
+    repetend_of,
+    switched_plan,
+)
 from schedsearch.schedule import Schedule
 
 STEPS = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]
@@ -408,6 +417,26 @@ def test_saves_more_than_published(name: str, blocking_power_w: float, saving: f
     assert frontier.shortest.time_ms <= frontier.all_maximum.time_ms
     assert frontier.saving(frontier.shortest) >= saving
     assert np.mean([plan.gap for plan in frontier.plans]) <= gap
+
+
+def test_devices_with_clocks_of_their_own() -> None:
+    """Two kinds of GPU in one pipeline, of which no clock is the other's: all plans keep to their own."""
+    schedule = one_f_one_b(v_shape(4), 6)
+    slow, fast = [(800, 30.0, 2400.0), (1000, 24.0, 2300.0), (1200, 20.0, 2600.0)], range(1300, 1990, 60)
+    quick = [(mhz, 12.0 * 1980 / mhz, 12.0 * (60 + 300 * (mhz / 1980) ** 2)) for mhz in fast]
+    steps = {f"{letter}{i}": slow if i % 2 else quick for letter in "FB" for i in range(4)}
+    profile = profile_of(40.0, **steps)
+    own = {name: {mhz for mhz, _, _ in points} for name, points in steps.items()}
+    frontier = compute_frontier(schedule, profile, 20, work_limit=0.5)
+    check(schedule, profile, frontier)
+    deadline = 1.1 * frontier.all_maximum.time_ms
+    switched = switched_plan(schedule, profile, frontier, SwitchingLimits(0.0, 3.0), deadline)
+    repeated = PeriodicSchedule(repetend_of(lambda n: one_f_one_b(v_shape(4), n), 6), v_shape(4), 1)
+    periodic = periodic_plan(repeated, profile, 6, deadline)
+    for plan in (*frontier.plans, switched.plan, periodic.unrolled(6)):
+        assert all(set(clocks) <= own[name] for name, clocks in plan.clock_mhz.items())
+    assert max(switched.plan.time_ms, periodic.unrolled(6).time_ms) <= deadline * (1 + 1e-9)
+    assert frontier.saving(frontier.at(deadline), deadline) > 0.05
 
 
 def test_reading_a_frontier_loads_no_solver(tmp_path: Path) -> None:
