@@ -22,10 +22,10 @@ from schedsearch.energy import (
     least_cost_policy,
     periodic_plan,
     policy,
-    power_cap,
     switched_plan,
 )
 from schedsearch.energy.bound import BOUND_TOLERANCE, proved
+from schedsearch.energy.constrained import power_cap
 from schedsearch.energy.constrained.folding import fold
 from schedsearch.energy.constrained.periodic import MOST_UNFOLDED, SETTLING_ROUNDS
 from schedsearch.energy.frontier import TIME_TOLERANCE
