@@ -210,9 +210,18 @@ def _of_shaped(found: ShapedPlan) -> tuple[dict[str, Any], Fact]:
     )
     note = (
         f"{copies}{_shape_in_words(found.shape)}; without limits {_shape_in_words(found.free_shape)}; "
-        f"{found.energy_price:.2%} more energy, {found.time_price:.2%} more time"
+        f"{_more_or_less(found.energy_price)} energy, {_more_or_less(found.time_price)} time"
     )
     return data, ("Under limits on the shape of power", _time_and_energy(found.plan), note)
+
+
+def _more_or_less(share: float) -> str:
+    """Return a change in words.
+
+    >>> _more_or_less(0.02), _more_or_less(-0.0145)
+    ('2.00% more', '1.45% less')
+    """
+    return f"{abs(share):.2%} {'more' if share >= 0 else 'less'}"
 
 
 def _shape_in_words(shape: PowerShape) -> str:

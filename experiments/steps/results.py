@@ -10,7 +10,7 @@ from placements import Placement, Profile
 from schedsearch.device_span import device_spans
 from schedsearch.energy import FrequencyPlan, Frontier, PeriodicPlan, Simulation
 from schedsearch.energy.frontier import TIME_TOLERANCE
-from schedsearch.energy.orders.ordering import Chosen, Judged
+from schedsearch.energy.orders.ordering import OrderChoice, RatedOrder
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.modulo.result import Progress, SearchResult
 from schedsearch.schedule import Schedule
@@ -30,12 +30,12 @@ class SelectionResult:
         searched: What the search had found.
     """
 
-    chosen: Chosen
+    chosen: OrderChoice
     origins: tuple[str, ...]
     took_s: float
     searched: SearchResult
 
-    def origin_of(self, judged: Judged) -> str:
+    def origin_of(self, judged: RatedOrder) -> str:
         """Return where a schedule came from, before any swaps."""
         return self.origins[judged.candidate]
 

@@ -17,7 +17,7 @@ from experiments.steps.results import SearchStepResult, SelectionResult
 from experiments.steps.search_step import describe, save_schedule
 from placements import Profile
 from schedsearch.energy import EnergyError, all_maximum_clocks, simulate
-from schedsearch.energy.orders.ordering import Chosen, Judged, best_order
+from schedsearch.energy.orders.ordering import OrderChoice, RatedOrder, best_order
 from schedsearch.modulo.alternatives import (
     Candidate,
     keeps_memory,
@@ -152,7 +152,7 @@ def describe_selection(selection: SelectionResult) -> str:
     )
 
 
-def _what_is_left(chosen: Chosen) -> str:
+def _what_is_left(chosen: OrderChoice) -> str:
     """Return in words what another order could still save."""
     share = 1 - chosen.lower_bound_mj / chosen.best.energy_mj
     return "no order needs less" if share < NO_GAIN else f"no order at any clocks saves more than {share:.2%}"
@@ -160,7 +160,7 @@ def _what_is_left(chosen: Chosen) -> str:
 
 def selection_to_dict(selection: SelectionResult) -> dict[str, object]:
     """Return what was judged and chosen as plain data; null stands for no plan and no bound."""
-    chosen: Chosen = selection.chosen
+    chosen: OrderChoice = selection.chosen
     return {
         "deadline_ms": chosen.deadline_ms,
         "chosen": chosen.judged.index(chosen.best),
@@ -170,7 +170,7 @@ def selection_to_dict(selection: SelectionResult) -> dict[str, object]:
     }
 
 
-def _judged_to_dict(selection: SelectionResult, each: Judged) -> dict[str, object]:
+def _judged_to_dict(selection: SelectionResult, each: RatedOrder) -> dict[str, object]:
     return {
         "origin": selection.origin_of(each),
         "swapped": each.is_swapped,

@@ -28,7 +28,7 @@ from schedsearch.energy.frontier import FrequencyPlan, Frontier, OnProgress
 from schedsearch.energy.generators.improving import ExactPlan, ExactStatus, exact_plan
 from schedsearch.energy.graph import EnergyError, InstanceGraph, instance_graph
 from schedsearch.energy.interchange import frequencies_csv, frontier_csv, zeus_files, zeus_stages
-from schedsearch.energy.orders.ordering import Chosen, Judged, best_order
+from schedsearch.energy.orders.ordering import OrderChoice, RatedOrder, best_order
 from schedsearch.energy.planning import compute_frontier
 from schedsearch.energy.policy import Interval, Job, Policy, Stay, least_cost_policy, read_signal, until
 from schedsearch.energy.problem import ClockProblem
@@ -46,7 +46,6 @@ from schedsearch.energy.switching.planning import (
 __all__ = [
     "Breakpoint",
     "CappedPlan",
-    "Chosen",
     "ClockProblem",
     "CostCurve",
     "EnergyError",
@@ -57,12 +56,13 @@ __all__ = [
     "InstanceGraph",
     "Interval",
     "Job",
-    "Judged",
     "OnProgress",
+    "OrderChoice",
     "PeriodicPlan",
     "PeriodicSchedule",
     "Policy",
     "PowerCap",
+    "RatedOrder",
     "Simulation",
     "Stay",
     "SwitchedPeriodicPlan",

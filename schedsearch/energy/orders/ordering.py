@@ -50,7 +50,7 @@ Keeps = Callable[[Schedule], bool]
 
 
 @dataclass(frozen=True)
-class Judged:
+class RatedOrder:
     """What is known of one schedule.
 
     Attributes:
@@ -72,7 +72,7 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class OrderChoice:
     """The schedule of least energy, and what it was chosen from.
 
     Attributes:
@@ -83,9 +83,9 @@ class Chosen:
         interrupted: Whether it was interrupted from the keyboard; the choice is then the best so far.
     """
 
-    best: Judged
+    best: RatedOrder
     deadline_ms: float
-    judged: tuple[Judged, ...]
+    judged: tuple[RatedOrder, ...]
     lower_bound_mj: float
     interrupted: bool = False
 
@@ -147,7 +147,7 @@ def relaxed(schedule: Schedule, profile: Profile, deadline_ms: float) -> Relaxed
 
 
 def _lower_bound_mj(schedule: Schedule, profile: Profile, deadline_ms: float) -> float:
-    """Return `Judged.lower_bound_mj`."""
+    """Return `RatedOrder.lower_bound_mj`."""
     try:
         found = relaxed(schedule, profile, deadline_ms)
     except SolverError:
@@ -167,7 +167,7 @@ def best_order(
     work_limit: float = math.inf,
     keeps: Keeps = lambda _: True,
     on_progress: OnProgress | None = None,
-) -> Chosen:
+) -> OrderChoice:
     """Return the schedule that needs the least energy until a deadline, with its plan.
 
     The energy is that of an iteration as long as the deadline (Perseus, Sec. 4.1, Eq. 3, with T' the
@@ -210,7 +210,7 @@ class _Choice:
     deadline_ms: float
     effort: Effort
     on_progress: OnProgress
-    judged: list[Judged] = field(default_factory=list)
+    judged: list[RatedOrder] = field(default_factory=list)
     proved_mj: float = 0.0
     interrupted: bool = False
 
@@ -225,7 +225,7 @@ class _Choice:
         for i, schedule in enumerate(candidates):
             bound_mj = _lower_bound_mj(validate(schedule), self.profile, self.deadline_ms)
             self.effort.spend(_work_of(schedule))
-            self.judged.append(Judged(schedule, i, False, bound_mj))
+            self.judged.append(RatedOrder(schedule, i, False, bound_mj))
             if i == 0:
                 self.plan(0)
             self.on_progress("orders", i + 1, i + 1)
@@ -269,7 +269,9 @@ class _Choice:
                 start, keeps, done, (done + math.ceil((most - done) / (len(starts) - i)), most), until
             )
 
-    def swap_from(self, start: Judged, keeps: Keeps, done: int, limits: tuple[int, int], until: float) -> int:
+    def swap_from(
+        self, start: RatedOrder, keeps: Keeps, done: int, limits: tuple[int, int], until: float
+    ) -> int:
         """Swap from one schedule until so many swaps or so much work is done; return how many it took.
 
         The limits are for this schedule, and of all for the progress.
@@ -280,7 +282,7 @@ class _Choice:
         ):
             self.effort.spend(_work_of(start.schedule))
             if schedule is not None:
-                reached = Judged(schedule, start.candidate, True, bound_mj)
+                reached = RatedOrder(schedule, start.candidate, True, bound_mj)
             self.on_progress("swaps", done + tried, limits[1])
             if INTERRUPTS.seen or self.effort.spent >= until:
                 break
@@ -304,12 +306,12 @@ class _Choice:
             self.proved_mj = found.bound_mj + problem.waiting_w * self.deadline_ms
             if found.schedule is not None and keeps(found.schedule):
                 bound_mj = _lower_bound_mj(found.schedule, self.profile, self.deadline_ms)
-                self.judged.append(Judged(found.schedule, now.candidate, True, bound_mj))
+                self.judged.append(RatedOrder(found.schedule, now.candidate, True, bound_mj))
                 self.plan(len(self.judged) - 1)
 
-    def chosen(self) -> Chosen:
+    def chosen(self) -> OrderChoice:
         """Return the best; of equals the first."""
-        best: Judged | None = None
+        best: RatedOrder | None = None
         for each in self.judged:
             if each.plan is not None and (best is None or each.energy_mj < best.energy_mj * (1 - TOLERANCE)):
                 best = each
@@ -322,14 +324,14 @@ class _Choice:
             )
         bound_mj = max(self.proved_mj, any_order_mj(best.schedule, self.profile, self.deadline_ms))
         bound_mj = proved(bound_mj, best.energy_mj)
-        return Chosen(best, self.deadline_ms, tuple(self.judged), bound_mj, self.interrupted)
+        return OrderChoice(best, self.deadline_ms, tuple(self.judged), bound_mj, self.interrupted)
 
 
 def _work_of(schedule: Schedule) -> float:
     return _WORK_OF_INSTANCE * len(schedule.blocks)
 
 
-def _planned(each: Judged, profile: Profile, deadline_ms: float) -> Judged:
+def _planned(each: RatedOrder, profile: Profile, deadline_ms: float) -> RatedOrder:
     """Return a judged schedule with its plan for the deadline, simulated anew; without one if it is late."""
     problem = ClockProblem(each.schedule, profile)
     plan = plan_for(problem, deadline_ms, PLAN_WORK)
@@ -338,7 +340,7 @@ def _planned(each: Judged, profile: Profile, deadline_ms: float) -> Judged:
     again = simulate(each.schedule, profile, plan.clock_mhz)
     waiting_w = problem.waiting_w if again.waiting_w is None else again.waiting_w
     energy_mj = again.energy_mj + waiting_w * max(deadline_ms - again.time_ms, 0.0)
-    return Judged(each.schedule, each.candidate, each.is_swapped, each.lower_bound_mj, plan, energy_mj)
+    return RatedOrder(each.schedule, each.candidate, each.is_swapped, each.lower_bound_mj, plan, energy_mj)
 
 
 def _swaps(

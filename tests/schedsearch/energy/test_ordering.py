@@ -22,7 +22,7 @@ from schedsearch.energy import (
     simulate,
 )
 from schedsearch.energy.orders.joint import any_order_mj
-from schedsearch.energy.orders.ordering import PLAN_WORK, Chosen, best_order, relaxed, swapped
+from schedsearch.energy.orders.ordering import PLAN_WORK, OrderChoice, best_order, relaxed, swapped
 from schedsearch.modulo.alternatives import orders_of
 from schedsearch.schedule import Schedule, as_soon_as_possible
 from schedsearch.validate import InvalidScheduleError, validate
@@ -39,7 +39,7 @@ def until(
     return energy_mj + waiting_w * max(deadline_ms - time_ms, 0.0)
 
 
-def check(chosen: Chosen, profile: Profile) -> None:
+def check(chosen: OrderChoice, profile: Profile) -> None:
     """Everything that is true of every choice."""
     for each in chosen.judged:
         validate(each.schedule)
