@@ -22,7 +22,8 @@ def command(tmp_path: Path, fork_server: ForkServer) -> Callable[..., subprocess
     """Run ``python -m experiments.NAME`` with overrides; its output goes to ``tmp_path / "out"``."""
 
     def run(name: str, *overrides: str, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
-        quick = ["energy.orders=1"] if name in ("frontier", "run") else []  # comparing orders takes seconds
+        is_new = not any(each.startswith("runtime.resume=") for each in overrides)
+        quick = ["energy.orders=1"] if name in ("frontier", "run") and is_new else []  # else it takes seconds
         arguments = [f"hydra.run.dir={tmp_path / 'out'}", *quick, *overrides]
         return fork_server.run(f"experiments.{name}", arguments, ROOT, timeout_s)
 
