@@ -27,7 +27,7 @@ CONSTRAINED_PLANS_SCHEMA_VERSION = 1
 ``policy.json``, ``robust.json`` and ``shaped.json``."""
 
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
-"""Of the times of simulated iterations, in ``robust.json``."""
+"""Shares of the simulated iterations whose longest time stands in ``robust.json``."""
 
 Fact = tuple[str, str, str]
 """Title, value and note."""
@@ -157,7 +157,7 @@ def _of_policy(policy: Policy) -> tuple[dict[str, Any], Fact]:
 
 def _of_robust(found: RobustPlan) -> tuple[dict[str, Any], Fact]:
     deadline_ms, plans = found.deadline_ms, (found.outcome, found.nominal_outcome)
-    kept, nominal = ({**_outcome_to_dict(each, deadline_ms)} for each in plans)
+    kept, nominal = (_outcome_to_dict(each, deadline_ms) for each in plans)
     data = {
         "deadline_ms": deadline_ms,
         "confidence": found.confidence,
@@ -168,7 +168,7 @@ def _of_robust(found: RobustPlan) -> tuple[dict[str, Any], Fact]:
     price = kept["mean_energy_mj"] / nominal["mean_energy_mj"] - 1
     note = (
         f"{kept['share_within']:.1%} of {len(found.outcome.time_ms)} simulated iterations end by "
-        f"{deadline_ms:.6g} ms, of the free plan {nominal['share_within']:.1%}; {price:.2%} more energy"
+        f"{deadline_ms:.6g} ms, of the free plan {nominal['share_within']:.1%}; {_more_or_less(price)} energy"
     )
     return data, (
         f"Keeps the deadline in {found.confidence:.6g} of iterations",
@@ -206,7 +206,9 @@ def _of_shaped(found: ShapedPlan) -> tuple[dict[str, Any], Fact]:
         "plan": _plan_to_dict(found.plan),
     }
     copies = (
-        "" if found.copies == 1 else f"{found.copies} copies, each {found.stagger_ms:.6g} ms after the last; "
+        ""
+        if found.copies == 1
+        else f"{found.copies} copies, each starts {found.stagger_ms:.6g} ms after the one before; "
     )
     note = (
         f"{copies}{_shape_in_words(found.shape)}; without limits {_shape_in_words(found.free_shape)}; "

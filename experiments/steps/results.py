@@ -27,7 +27,7 @@ class SelectionResult:
         chosen: The choice, and all that was judged.
         origins: Where each candidate came from; see `schedsearch.modulo.alternatives.Candidate`.
         took_s: Seconds that it took.
-        searched: What the search had found.
+        searched: The search's result, with its own schedule.
     """
 
     chosen: OrderChoice
@@ -66,7 +66,7 @@ class SearchStepResult:
 
     @property
     def searched(self) -> SearchResult | None:
-        """What the search found, before a schedule was chosen by its energy; None for one made by hand."""
+        """The search's result, with its own schedule; None where the schedule is made by hand."""
         return self.result if self.selection is None else self.selection.searched
 
     @property

@@ -107,8 +107,8 @@ class SteadyGraph:
         """Return how long each round takes in the long run: the longest cycle of waits.
 
         Args:
-            time_ms: Of each node.
-            clock_mhz: Likewise.
+            time_ms: How long each node runs; shape ``(nodes,)``.
+            clock_mhz: Clock of each node.
             limits: Say what a change of clock takes.
         """
         latency_ms = limits.latencies_ms(clock_mhz[self.tail], clock_mhz[self.head])
@@ -187,8 +187,8 @@ class FoldedGraph:
         head: Node that waits; the edges are sorted by it.
         delay_ms: Of each edge.
         rounds: Of each edge; negative where the head's start stands for that of an earlier round.
-        group: Which of `groups` gives each node its clock; shape ``(nodes,)``.
-        groups: What shares a clock.
+        group: Index of each node's clock group in `groups`; shape ``(nodes,)``.
+        groups: The clock groups.
         count: How many instances of the whole schedule each group stands for; shape ``(groups,)``.
         is_folded: Whether there is a period.
     """
@@ -214,7 +214,7 @@ class FoldedGraph:
         """Return the earliest start of every node, or None where one would end after the deadline.
 
         Args:
-            time_ms: Of each group; shape ``(groups,)``.
+            time_ms: How long an instance of each clock group runs; shape ``(groups,)``.
             period_ms: Of the folded rounds.
             deadline_ms: For the end of the whole schedule.
             since_ms: Starts at times that are nowhere longer; saves work.

@@ -59,7 +59,7 @@ class PeriodicPlan:
     Attributes:
         periodic: The schedule of any number of micro-batches.
         profile: Cost of each block at each clock.
-        clock_mhz: Of each group.
+        clock_mhz: The clock of each clock group.
         num_micro_batches: The plan was made for.
         deadline_ms: It keeps for so many.
         period_ms: With r rounds more, the iteration ends at most r periods after the deadline. None where

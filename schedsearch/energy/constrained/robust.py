@@ -35,7 +35,7 @@ class Spread:
     """How much block times and changes of clock vary; by default not at all, and changes take no time.
 
     Attributes:
-        time_share: Standard deviation of each block's time, as a share of its profiled time, the mean. Each
+        time_spread: Standard deviation of each block's time, as a share of its profiled time, the mean. Each
             block of each micro-batch varies on its own, lognormally, as with `Conditions.jitter`.
         latency_ms: Shortest and longest time that a change of clock takes; any between is as likely.
 
@@ -43,13 +43,13 @@ class Spread:
         EnergyError: One is not a share, or not two times.
     """
 
-    time_share: float = 0.0
+    time_spread: float = 0.0
     latency_ms: tuple[float, float] = (0.0, 0.0)
 
     def __post_init__(self) -> None:
         """Check both."""
-        if not 0 <= self.time_share < math.inf:
-            raise EnergyError(f"time_share: {self.time_share:g} is not a share; give 0 or more, as 0.02")
+        if not 0 <= self.time_spread < math.inf:
+            raise EnergyError(f"time_spread: {self.time_spread:g} is not a share; give 0 or more, as 0.02")
         if len(self.latency_ms) != 2 or not 0 <= self.latency_ms[0] <= self.latency_ms[1] < math.inf:
             raise EnergyError(f"latency_ms: {self.latency_ms} is not two ascending times; give 0 ms or more")
 
@@ -186,7 +186,7 @@ class _Samples:
             if not isinstance(value, SupportsIndex) or value < least:
                 raise EnergyError(f"{name}: {value!r} is not a whole number of {least} or more; give one")
         self.problem, placement = problem, problem.schedule.placement
-        jitter = Conditions(jitter=spread.time_share)
+        jitter = Conditions(jitter=spread.time_spread)
         ticks = drawn_times(placement, problem.schedule.num_micro_batches, jitter, samples, seed)
         blocks = [placement.by_name[name] for name, _ in problem.graph.instances]
         self.num_gpus = np.array([placement.gpus_of(block) for block in blocks])

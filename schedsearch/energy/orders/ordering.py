@@ -152,8 +152,8 @@ def _lower_bound_mj(schedule: Schedule, profile: Profile, deadline_ms: float) ->
         found = relaxed(schedule, profile, deadline_ms)
     except SolverError:
         problem = ClockProblem(schedule, profile)
-        least_mj = float(problem.table.energy(problem.table.last[:, None])[0])
-        return least_mj + problem.waiting_w * deadline_ms
+        min_mj = float(problem.table.energy(problem.table.last[:, None])[0])
+        return min_mj + problem.waiting_w * deadline_ms
     return math.inf if found is None else found.energy_mj
 
 

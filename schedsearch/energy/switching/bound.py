@@ -35,7 +35,7 @@ FEWEST_CLOCKS = 6
 """Clocks, spread evenly, that are in that problem. The bound is of all clocks, whatever the prices."""
 
 
-def least_effective_mj(problem: SwitchingProblem) -> float:
+def min_effective_mj(problem: SwitchingProblem) -> float:
     """Return an effective energy that no plan within the limits is below.
 
     Args:

@@ -25,7 +25,7 @@ from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier
 from schedsearch.energy.graph import EnergyError, Ints
 from schedsearch.energy.problem import ClockProblem, clocks_by_block
 from schedsearch.energy.simulation import Simulation, all_maximum_clocks, operating_points, simulated_plan
-from schedsearch.energy.switching.bound import least_effective_mj
+from schedsearch.energy.switching.bound import min_effective_mj
 from schedsearch.energy.switching.limits import SwitchingLimits, changes_per_iteration, num_clock_changes
 from schedsearch.energy.switching.model import State, SwitchingProblem
 from schedsearch.schedule import Schedule
@@ -125,7 +125,7 @@ def switched_plan(
     best = _best_state(problem, problem.clocks_of(free.clock_mhz), problem.bound.price_w(deadline_ms))
     if best is None:
         raise _nothing_kept(limits, deadline_ms, "no plan that was found")
-    return _plan_of(problem, best, free, deadline_ms, least_effective_mj(problem))
+    return _plan_of(problem, best, free, deadline_ms, min_effective_mj(problem))
 
 
 def switched_periodic_plan(
@@ -158,8 +158,8 @@ def switched_periodic_plan(
     if best is None:
         raise _nothing_kept(limits, deadline_ms, "no plan that repeats and was found")
     made = alone.with_clocks(dict(zip(groups, best.clock.tolist(), strict=True)), limits)
-    least_mj = max(alone.relaxed_mj, lower_bound_mj) - problem.waiting_w * deadline_ms
-    return SwitchedPeriodicPlan(made, _plan_of(problem, best, free, deadline_ms, least_mj))
+    min_mj = max(alone.relaxed_mj, lower_bound_mj) - problem.waiting_w * deadline_ms
+    return SwitchedPeriodicPlan(made, _plan_of(problem, best, free, deadline_ms, min_mj))
 
 
 def _nothing_kept(limits: SwitchingLimits, deadline_ms: float, by: str) -> EnergyError:
@@ -190,7 +190,7 @@ def _best_state(problem: SwitchingProblem, clock: Ints, price_w: float) -> State
 
 
 def _plan_of(
-    problem: SwitchingProblem, state: State, free: FrequencyPlan, deadline_ms: float, least_mj: float
+    problem: SwitchingProblem, state: State, free: FrequencyPlan, deadline_ms: float, min_mj: float
 ) -> SwitchedPlan:
     """Return a state as a plan.
 
@@ -199,13 +199,13 @@ def _plan_of(
         state: That keeps the limits.
         free: The plan without limits.
         deadline_ms: That both keep.
-        least_mj: Effective energy that no plan is below.
+        min_mj: Effective energy that no plan is below.
     """
     simulation = problem.simulation(state)
     (clocks,) = clocks_by_block(problem.graph, state.clock[:, None])
     waiting_mj = problem.waiting_w * deadline_ms
-    least_mj = proved(least_mj, state.effective_mj, waiting_mj)
-    lower_bound_mj = least_mj + waiting_mj
+    min_mj = proved(min_mj, state.effective_mj, waiting_mj)
+    lower_bound_mj = min_mj + waiting_mj
     return SwitchedPlan(
         simulated_plan(clocks, simulation, problem.bound.at(simulation.time_ms)),
         simulation,
@@ -215,5 +215,5 @@ def _plan_of(
         problem.limits,
         deadline_ms,
         lower_bound_mj,
-        (state.effective_mj - least_mj) / lower_bound_mj if lower_bound_mj > 0 else np.nan,
+        (state.effective_mj - min_mj) / lower_bound_mj if lower_bound_mj > 0 else np.nan,
     )

@@ -502,7 +502,7 @@ WRONG = [
         "energy.periodic: search.method=time_optimal finds nothing that repeats; use search.method=modulo",
     ),
     (["energy.confidence=1"], "energy.confidence: 1 is not a share between 0 and 1"),
-    (["energy.time_spread=-1"], "energy.time_share: -1 is not a share; give 0 or more, as 0.02"),
+    (["energy.time_spread=-1"], "energy.time_spread: -1 is not a share; give 0 or more, as 0.02"),
     (["energy.peak_w=0"], "energy.peak_w: 0"),
     (["energy.copies=0"], "energy.copies: 0 is not at least 1"),
     (["energy.dwell_ms=-1"], "energy.dwell_ms: -1 is not a time; give 0 ms or more, or auto"),

@@ -64,7 +64,7 @@ def test_a_wrong_bound_of_the_exact_solver_is_seen(monkeypatch: pytest.MonkeyPat
 
 def test_a_wrong_bound_under_limits_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     frontier = compute_frontier(SCHEDULE, PROFILE, 3, DEADLINE_MS)
-    monkeypatch.setattr(switching_planning, "least_effective_mj", lambda model: 1e6)
+    monkeypatch.setattr(switching_planning, "min_effective_mj", lambda model: 1e6)
     with pytest.raises(AssertionError, match="the bound .* is above"):
         switched_plan(SCHEDULE, PROFILE, frontier, SwitchingLimits(0.0, 2.0), DEADLINE_MS)
 

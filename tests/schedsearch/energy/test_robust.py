@@ -327,9 +327,9 @@ def test_the_same_seed_gives_the_same_answer() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"time_share": -0.1}, "time_share: -0.1 is not a share; give 0 or more, as 0.02"),
-        ({"time_share": math.nan}, "time_share: nan is not a share; give 0 or more, as 0.02"),
-        ({"time_share": math.inf}, "time_share: inf is not a share; give 0 or more, as 0.02"),
+        ({"time_spread": -0.1}, "time_spread: -0.1 is not a share; give 0 or more, as 0.02"),
+        ({"time_spread": math.nan}, "time_spread: nan is not a share; give 0 or more, as 0.02"),
+        ({"time_spread": math.inf}, "time_spread: inf is not a share; give 0 or more, as 0.02"),
         ({"latency_ms": (3.0, 1.0)}, "latency_ms: (3.0, 1.0) is not two ascending times; give 0 ms or more"),
         (
             {"latency_ms": (-1.0, 1.0)},
@@ -348,10 +348,10 @@ def test_the_same_seed_gives_the_same_answer() -> None:
 def test_wrong_numbers(values: dict[str, object], message: str) -> None:
     schedule, profile = one_device(1)
     frontier = compute_frontier(schedule, profile, 3)
-    given = {"time_share": 0.01, "latency_ms": (0.0, 0.0), "confidence": 0.5, "samples": 100, "seed": 0}
+    given = {"time_spread": 0.01, "latency_ms": (0.0, 0.0), "confidence": 0.5, "samples": 100, "seed": 0}
 
-    def plan(time_share: float, latency_ms: tuple[float, float], **others: float) -> None:
-        robust_plan(schedule, profile, frontier, 100.0, Spread(time_share, latency_ms), **others)  # type: ignore[arg-type]
+    def plan(time_spread: float, latency_ms: tuple[float, float], **others: float) -> None:
+        robust_plan(schedule, profile, frontier, 100.0, Spread(time_spread, latency_ms), **others)  # type: ignore[arg-type]
 
     plan(**given)  # type: ignore[arg-type]
     with pytest.raises(EnergyError) as caught:
