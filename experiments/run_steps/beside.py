@@ -174,11 +174,13 @@ def in_words(rows: Sequence[BesideRow], proved: str) -> str:
     ran = [row for row in others if row.schedule is not None]
     times = " and ".join(_compared(found, row) for row in ran)
     text = f"The searched schedule takes {found.time_ms:,.6g} ms, {times} ({proved})."
-    if found.best_clocks_j is None or ran[0].max_clocks_j is None:
-        return text
-    saved = 1 - found.best_clocks_j / ran[0].max_clocks_j
-    in_time = f"In the {found.until_ms:,.6g} ms of the slowest it needs {saved:.1%} less energy than"
-    return f"{text} {in_time} {ran[0].title.partition(',')[0]} at maximum clocks."
+    if found.best_clocks_j is not None and ran[0].max_clocks_j is not None:
+        saved = 1 - found.best_clocks_j / ran[0].max_clocks_j
+        in_time = f"In the {found.until_ms:,.6g} ms of the slowest it needs {saved:.1%} less energy than"
+        text += f" {in_time} {ran[0].title.partition(',')[0]} at maximum clocks."
+    for row in (row for row in rows if row.is_run):
+        text += f" Another order is run, of {row.time_ms:,.6g} ms: by the deadline it needs less energy."
+    return text
 
 
 def _compared(found: BesideRow, other: BesideRow) -> str:
