@@ -445,7 +445,11 @@ def csv_records(
     optional = [each.key for kind in kinds for each in declared_fields(kind) if each.may_be_empty]
     found = []
     for number, row in csv_rows(text, row_for_each, error, *columns, may_be_empty=optional, others=others):
-        kind = next(each for each, names in zip(kinds, columns, strict=True) if set(names) <= set(row))
+        kind = next(
+            each
+            for each, names in zip(kinds, columns, strict=True)
+            if set(names) <= set(row) and (others or len(names) == len(row))
+        )
         cells = [
             each
             for each in declared_fields(kind)

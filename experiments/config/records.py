@@ -103,6 +103,7 @@ class ProfileOptions:
     time_scale: float
     energy_scale: float
     blocking_power_w: float | dict[Any, Any] | None
+    transfer_power_w: float
     clock_latency: str | None
 
 

@@ -193,7 +193,7 @@ def _choices(
     """Return which of a block's points each instance has."""
     last = schedule.num_micro_batches - 1
     place = {
-        block.name: {point.clock_mhz: i for i, point in enumerate(some)}
+        block.name: {point.clock: i for i, point in enumerate(some)}
         for block, some in zip(schedule.placement.blocks, points, strict=True)
     }
     first = {block.name: last if block.kind is Kind.O else 0 for block in schedule.placement.blocks}

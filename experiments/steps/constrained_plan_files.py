@@ -21,6 +21,7 @@ from schedsearch.energy import (
 )
 from schedsearch.energy.constrained.power_shape import PowerShape, ShapedPlan, spectrum
 from schedsearch.energy.constrained.robust import Outcome, RobustPlan
+from schedsearch.energy.frontier import clocks_to_dict
 
 CONSTRAINED_PLANS_SCHEMA_VERSION = 1
 """Version of the forms of ``periodic.json``, ``switched.json``, ``periodic_switched.json``, ``capped.json``,
@@ -265,7 +266,7 @@ def _plan_to_dict(plan: FrequencyPlan) -> dict[str, Any]:
     return {
         "time_ms": plan.time_ms,
         "energy_mj": plan.energy_mj,
-        "clock_mhz": {name: list(clocks) for name, clocks in plan.clock_mhz.items()},
+        **clocks_to_dict(plan.clock_mhz),
     }
 
 

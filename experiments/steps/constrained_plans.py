@@ -166,6 +166,10 @@ def check_constrained_plans_on(
         _repetend_by_hand(options, placement)
     energy = options.energy
     profile = complete_profile(options, placement, profile)
+    if energy.periodic:
+        profile.require_one_config("energy.periodic")
+    if not switching_limits(options).are_none:
+        profile.require_one_config("energy.dwell_ms and energy.switch_ms")
     for name, least_w in (
         ("power_cap_w", waiting_w(placement, profile)),
         ("device_power_cap_w", profile.min_blocking_power_w),

@@ -11,6 +11,7 @@ from experiments.steps.results import EnergyResult
 from placements.files import csv_text
 from schedsearch.energy import FrequencyPlan, changes_per_iteration, num_clock_changes
 from schedsearch.energy.baselines import BASELINES
+from schedsearch.energy.frontier import clocks_to_dict
 from schedsearch.schedule import Schedule
 
 BASELINES_SCHEMA_VERSION = 1
@@ -61,7 +62,7 @@ def baselines_to_dict(schedule: Schedule, tuned: EnergyResult) -> dict[str, obje
                 **dict(zip(COLUMNS, row, strict=True)),
                 "saving_against": tuned.baseline_in_words(plan),
                 "lower_bound_mj": plan.lower_bound_mj,
-                "clock_mhz": {block: list(clocks) for block, clocks in plan.clock_mhz.items()},
+                **clocks_to_dict(plan.clock_mhz),
             }
             for row, plan in _rows(schedule, tuned)
         ],

@@ -14,6 +14,7 @@ from experiments.steps.savings import savings_csv
 from experiments.steps.schedule_selection import selection_to_dict
 from placements.files import write_json, write_text
 from schedsearch.energy import Frontier, changes_per_iteration, num_clock_changes
+from schedsearch.energy.frontier import clocks_to_dict
 from schedsearch.energy.interchange import frequencies_csv, frontier_csv, relaxed_csv, zeus_files
 from schedsearch.schedule import Instance, Schedule
 
@@ -72,7 +73,7 @@ def plan_to_dict(schedule: Schedule, tuned: EnergyResult) -> dict[str, object]:
         "saving": frontier.saving(plan, tuned.deadline_ms),
         "saving_against": tuned.baseline_in_words(plan),
         **tuned.costs.to_dict(),
-        "clock_mhz": {name: list(clocks) for name, clocks in plan.clock_mhz.items()},
+        **clocks_to_dict(plan.clock_mhz),
         **_changes_of(schedule, plan.clock_mhz),
         "start_ms": {name: _starts_of(name, tuned.simulation.start_ms) for name in plan.clock_mhz},
     }

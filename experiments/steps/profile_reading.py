@@ -91,6 +91,10 @@ def read_profile(options: Options) -> Profile | None:
     for name in ("time_scale", "energy_scale"):
         factor = getattr(chosen, name)
         require(0 < factor < math.inf, f"profile.{name}", factor, "a factor above 0", "give one")
+    watts = chosen.transfer_power_w
+    require(
+        0 <= watts < math.inf, "profile.transfer_power_w", watts, "a power in W", "give a number of 0 or more"
+    )
     power, path = blocking_power(options), profile_path(options)
     for watts in [each for _, each in power] if isinstance(power, tuple) else [power or 0.0]:
         if problem := no_power(watts):
@@ -174,6 +178,8 @@ def cost_source(options: Options) -> CostSource:
         scales = (("times", chosen.time_scale), ("energies", chosen.energy_scale))
         factors = "".join(f", {name} times {scale:g}" for name, scale in scales if scale != 1)
         times, energies, placeholder = f"profile {path}{factors}", f"profile {path}", False
+    if chosen.transfer_power_w:
+        energies += f", and transfers with profile.transfer_power_w, {chosen.transfer_power_w:g} W"
     if power is None:
         waiting = " and ".join(f"default of {each.name}, {each.blocking_power_w:g} W" for each in kinds)
     elif chosen.blocking_power_w is not None:
@@ -199,9 +205,12 @@ def stages_cost_source(path: str, power_w: DevicePower | None) -> CostSource:
 
 
 def complete_profile(options: Options, placement: Placement, profile: Profile | None) -> Profile:
-    """Return the measured profile, or where there is none, one from the GPU's power model."""
-    if profile is not None:
-        return profile
+    """Return the measured profile, or where there is none, one from the GPU's power model; with transfers."""
+    blocks = _modelled(options, placement) if profile is None else profile
+    return blocks.with_transfers(placement, options.profile.transfer_power_w)
+
+
+def _modelled(options: Options, placement: Placement) -> Profile:
     gpu, gpus = read_gpu(options.profile.gpu, options.placement), planned_gpus(options.placement)
     if gpus is not None and gpu in sum(gpus, Counter()):
         modelled = mixed_profile(placement, gpus)

@@ -58,6 +58,8 @@ def begin(options: RunCommandOptions) -> dict[str, float | str]:
     model = choose_model(options.runtime, placement, number, planned_by(options))
     check_energy_on(options, placement, profile)
     check_simulated_on(options)
+    if profile is not None:
+        profile.require_one_config("schedsearch run")
     resume = Path(options.runtime.resume) if options.runtime.resume else None
     if resume and not any(resume.glob("iteration_*/manifest.json")):
         raise OptionError(

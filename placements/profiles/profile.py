@@ -30,7 +30,8 @@ class Profile:
 
     Attributes:
         device: Name of the GPU.
-        points: For each block name its operating points by increasing clock.
+        points: For each block name its operating points by increasing clock, and by configuration where
+            a clock has several.
         blocking_power_w: Power of a GPU that waits for a transfer (Perseus, Sec. 4.1): one number, or
             (MHz, W) points, kept by increasing clock; linear between them and constant outside. Points of
             equal power are kept as the number.
@@ -73,8 +74,76 @@ class Profile:
         return frozenset(point.clock_mhz for points in self.points.values() for point in points)
 
     def fastest(self, block: str) -> OperatingPoint:
-        """Return a block's point at its highest clock."""
-        return self.points[block][-1]
+        """Return a block's point at its highest clock, in its fastest configuration there."""
+        points = self.points[block]
+        return min(
+            (point for point in points if point.clock_mhz == points[-1].clock_mhz),
+            key=lambda point: point.time_ms,
+        )
+
+    @cached_property
+    def clock_of_several(self) -> str:
+        """Name a block and a clock at which it has several configurations; empty where none has."""
+        for block, points in self.points.items():
+            for before, after in pairwise(points):
+                if before.clock_mhz == after.clock_mhz:
+                    return f"{block} at {after.clock_mhz} MHz"
+        return ""
+
+    def in_fastest_configs(self) -> Profile:
+        """Return the profile with the fastest configuration of each clock, for what chooses clocks alone."""
+        if not self.clock_of_several:
+            return self
+        fastest = {
+            block: {
+                point.clock_mhz: point
+                for point in sorted(points, key=lambda point: (point.clock_mhz, -point.time_ms))
+            }
+            for block, points in self.points.items()
+        }
+        return replace(self, points={block: tuple(kept.values()) for block, kept in fastest.items()})
+
+    def require_one_config(self, field: str) -> None:
+        """Check that no clock of a block has several configurations, for what chooses among clocks alone.
+
+        Raises:
+            ProfileError: One has; the message begins with the name of what cannot be asked for.
+        """
+        if self.clock_of_several:
+            raise ProfileError(
+                f"{field}: chooses clocks alone, but {self.clock_of_several} has several configurations; "
+                "leave it out, or keep one configuration for each clock"
+            )
+
+    def with_transfers(self, placement: Placement, power_w: float) -> Profile:
+        """Return the profile with the energy of transfers counted in the blocks that send and receive.
+
+        What a transfer uses depends on no clock, so it is the same in every plan: it changes no choice, but
+        the energy of an iteration and every share of it. A transfer takes its ticks on each GPU of both ends.
+
+        Args:
+            placement: Whose transfers these are.
+            power_w: What a GPU draws for a transfer, beyond computing or waiting meanwhile.
+
+        Raises:
+            ProfileError: The power is no power.
+        """
+        if not 0 <= power_w < math.inf:
+            raise ProfileError(f"transfer_power_w: {power_w} is not a power in W; give a number of 0 or more")
+        ticks: dict[str, int] = {}
+        for source, target, time in placement.transfer:
+            for block in (source, target):
+                ticks[block] = ticks.get(block, 0) + time
+        if not power_w or not ticks:
+            return self
+        more_mj = {block: power_w * placement.tick_ms * number for block, number in ticks.items()}
+        points = {
+            block: tuple(
+                replace(point, energy_mj=point.energy_mj + more_mj.get(block, 0.0)) for point in points
+            )
+            for block, points in self.points.items()
+        }
+        return replace(self, points=points)
 
     def is_of(self, placement: Placement) -> bool:
         """Return whether its blocks are those of a placement and no others."""
@@ -160,7 +229,8 @@ class Profile:
     ) -> Profile:
         """Read a profile from a CSV file.
 
-        The columns are ``block,frequency,time,energy``, or Zeus's
+        The columns are ``block,frequency,time,energy``, with ``config`` where blocks have several
+        configurations, or Zeus's
         ``stage,instruction,frequency,time,energy`` with ``forward`` and ``backward``, whose stage 3 is the
         blocks F3 and B3 of a V-shape, or those of Zeus's server,
         ``rank,instruction,frequency,avg_time,avg_energy``, whose ranks are then the stages. Rows and columns
@@ -202,16 +272,16 @@ class Profile:
     def to_csv(self, path: str | Path) -> None:
         """Write the profile with the columns ``block,frequency,time,energy``, all of it or nothing.
 
+        Where points have configurations, there is a column ``config`` too.
+
         Raises:
             ProfileError: The file cannot be written.
         """
+        rows = [(block, point) for block, points in self.points.items() for point in points]
         write_profile_rows(
             Path(path),
-            [
-                (block, point.clock_mhz, point.time_ms, point.energy_mj)
-                for block, points in self.points.items()
-                for point in points
-            ],
+            [(block, point.clock_mhz, point.time_ms, point.energy_mj) for block, point in rows],
+            [point.config for _, point in rows],
         )
 
 
@@ -264,10 +334,15 @@ def _check_points(block: str, points: tuple[OperatingPoint, ...]) -> None:
                 "operating point; clock and time must be above 0 and energy at least 0"
             )
     for before, after in pairwise(points):
-        if before.clock_mhz >= after.clock_mhz:
+        if (before.clock_mhz, before.config) >= (after.clock_mhz, after.config):
             raise ProfileError(
-                f"points.{block}: {after.clock_mhz} MHz follows {before.clock_mhz} MHz; sort by clock"
+                f"points.{block}: {_mode(after)} follows {_mode(before)}; sort by clock"
+                + (" and config, and give each once" if before.config or after.config else "")
             )
+
+
+def _mode(point: OperatingPoint) -> str:
+    return f"{point.clock_mhz} MHz" + (f" of config {point.config}" if point.config else "")
 
 
 def _fine_tick(shortest_ms: float) -> float:

@@ -6,7 +6,7 @@ are milliseconds and energies millijoules.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -31,6 +31,15 @@ class BlockRow:
     frequency: Frequency
     time: Seconds
     energy: Joules
+
+
+@dataclass(frozen=True)
+class ConfigRow(BlockRow):
+    """A row of a profile whose blocks have configurations besides clocks."""
+
+    config: Annotated[str | None, Meaning("configuration of the block, such as the SMs that communicate")] = (
+        None
+    )
 
 
 @dataclass(frozen=True)
@@ -62,18 +71,21 @@ Points = dict[str, tuple[OperatingPoint, ...]]
 """Operating points of each block, by ascending clock."""
 
 
-def write_profile_rows(path: Path, rows: Iterable[tuple[str, int | None, float, float | None]]) -> None:
+def write_profile_rows(
+    path: Path, rows: Iterable[tuple[str, int | None, float, float | None]], configs: Sequence[str] = ()
+) -> None:
     """Write a profile of which not all was measured, all of it or nothing.
 
     Args:
         path: The CSV file.
         rows: Block, clock in MHz, time in milliseconds, energy in millijoules; None leaves the cell empty,
             which `Profile.from_csv` rejects.
+        configs: Configuration of each row; without any there is no column of them.
 
     Raises:
         ProfileError: The file cannot be written.
     """
-    lines = [
+    lines: list[tuple[object, ...]] = [
         (
             block,
             "" if clock_mhz is None else clock_mhz,
@@ -82,8 +94,12 @@ def write_profile_rows(path: Path, rows: Iterable[tuple[str, int | None, float, 
         )
         for block, clock_mhz, time_ms, energy_mj in rows
     ]
+    columns = keys_of(BlockRow)
+    if any(configs):
+        columns = keys_of(ConfigRow)
+        lines = [(*line, config) for line, config in zip(lines, configs, strict=True)]
     try:
-        write_text(path, csv_text(keys_of(BlockRow), lines))
+        write_text(path, csv_text(columns, lines))
     except OSError as error:
         raise ProfileError(f"{path}: cannot be written ({error.strerror}); give another path") from None
 
@@ -112,12 +128,16 @@ def points_of_text(text: str) -> Points:
 
 
 def _points(text: str, ms_per_unit: float, mj_per_unit: float) -> Points:
-    """Return the operating points of CSV text whose header is one of the three forms."""
-    found: dict[str, dict[int, OperatingPoint]] = {}
-    kinds: tuple[type[BlockRow | StageRow], ...] = (BlockRow, StageRow, RankRow)
+    """Return the operating points of CSV text whose header is one of the four forms."""
+    found: dict[str, dict[tuple[int, str], OperatingPoint]] = {}
+    kinds: tuple[type[BlockRow | StageRow], ...] = (BlockRow, StageRow, RankRow, ConfigRow)
     for number, row in csv_records(text, "block and clock", ProfileError, *kinds):
-        points, clock_mhz = found.setdefault(row.block, {}), row.frequency
-        if clock_mhz in points:
-            raise ProfileError(f"line {number}: {row.block} at {clock_mhz} MHz is given twice; keep one row")
-        points[clock_mhz] = OperatingPoint(clock_mhz, row.time * ms_per_unit, row.energy * mj_per_unit)
-    return {block: tuple(points[clock] for clock in sorted(points)) for block, points in found.items()}
+        points = found.setdefault(row.block, {})
+        config = (row.config if isinstance(row, ConfigRow) else None) or ""
+        if (row.frequency, config) in points:
+            mode = f"{row.frequency} MHz" + (f" of config {config}" if config else "")
+            raise ProfileError(f"line {number}: {row.block} at {mode} is given twice; keep one row")
+        points[row.frequency, config] = OperatingPoint(
+            row.frequency, row.time * ms_per_unit, row.energy * mj_per_unit, config
+        )
+    return {block: tuple(points[mode] for mode in sorted(points)) for block, points in found.items()}

@@ -16,6 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from placements import Placement, Profile
+from placements.profiles.operating_point import config_of
 from schedsearch.energy.graph import Floats, Ints
 
 
@@ -27,16 +28,18 @@ class CostCurve:
         clock_mhz: Clock of each option; shape ``(options,)``.
         time_ms: Ascending.
         energy_mj: Effective energy on the GPUs of all of the block's devices together; strictly descending.
+        config: Configuration of each option; empty where the block has none.
     """
 
     clock_mhz: Ints
     time_ms: Floats
     energy_mj: Floats
+    config: tuple[str, ...] = ()
 
     def only(self, option: int) -> CostCurve:
         """Return the curve with a single option left."""
         kept = slice(option, option + 1)
-        return CostCurve(self.clock_mhz[kept], self.time_ms[kept], self.energy_mj[kept])
+        return CostCurve(self.clock_mhz[kept], self.time_ms[kept], self.energy_mj[kept], self.config[kept])
 
     @cached_property
     def hull(self) -> Ints:
@@ -71,10 +74,13 @@ def cost_curve(block: str, num_gpus: int, profile: Profile) -> CostCurve:
     """Return the cost curve of a block that runs on so many GPUs, all at one clock."""
     power = profile.min_blocking_power_w
     points = profile.points[block]
-    options = [(p.time_ms, num_gpus * (p.energy_mj - power * p.time_ms), p.clock_mhz) for p in points]
+    options = [(p.time_ms, num_gpus * (p.energy_mj - power * p.time_ms), p.clock) for p in points]
     best = list(pareto(options))
     time, energy, clock = zip(*best, strict=True)
-    return CostCurve(np.array(clock, dtype=np.int64), np.array(time), np.array(energy))
+    config = tuple(map(config_of, clock))
+    return CostCurve(
+        np.array(clock, dtype=np.int64), np.array(time), np.array(energy), config if any(config) else ()
+    )
 
 
 def pareto(options: Iterable[tuple[float, float, int]]) -> Iterable[tuple[float, float, int]]:

@@ -28,6 +28,7 @@ from typing import Any
 from placements import Placement, Profile
 from placements.files import read_json
 from placements.plain_data import Field, in_file
+from placements.profiles.operating_point import Clock, config_of
 from schedsearch.energy.bound import LowerBound
 from schedsearch.energy.graph import EnergyError
 from schedsearch.results import FileResult
@@ -52,7 +53,7 @@ class FrequencyPlan:
     """A clock for every block of every micro-batch, and what comes of it.
 
     Attributes:
-        clock_mhz: For each block one clock per micro-batch.
+        clock_mhz: For each block one clock per micro-batch, a `Clock` where the block has configurations.
         time_ms: Length of the iteration.
         energy_mj: Energy of all devices over that time, waiting included.
         lower_bound_mj: No plan of this time, at any clocks, uses less; from the relaxed problem.
@@ -276,14 +277,25 @@ def _plan_to_dict(plan: FrequencyPlan) -> dict[str, Any]:
         "lower_bound_mj": plan.lower_bound_mj,
         **({} if plan.waiting_w is None else {"waiting_w": plan.waiting_w}),
         **({"made_by": plan.made_by} if plan.made_by else {}),
-        "clock_mhz": {block: list(clocks) for block, clocks in plan.clock_mhz.items()},
+        **clocks_to_dict(plan.clock_mhz),
     }
 
 
+def clocks_to_dict(clock_mhz: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    """Return the clocks of a plan as plain data: ``clock_mhz``, and ``config`` where blocks have some."""
+    named = {block: list(map(config_of, clocks)) for block, clocks in clock_mhz.items()}
+    configs = {block: each for block, each in named.items() if any(each)}
+    plain = {block: list(map(int, clocks)) for block, clocks in clock_mhz.items()}
+    return {"clock_mhz": plain} | ({"config": configs} if configs else {})
+
+
 def _read_plan(field: Field) -> FrequencyPlan:
-    clocks = field["clock_mhz"]
+    clocks, configs = field["clock_mhz"], field.get("config", {})
+    configs.mapping(remedy=_AGAIN)
     return FrequencyPlan(
-        clock_mhz={block: _read_clocks(clocks[block]) for block in clocks.mapping(remedy=_AGAIN)},
+        clock_mhz={
+            block: _read_clocks(clocks[block], configs.get(block)) for block in clocks.mapping(remedy=_AGAIN)
+        },
         time_ms=_finite(field["time_ms"]),
         energy_mj=_finite(field["energy_mj"]),
         lower_bound_mj=_finite(field.get("lower_bound_mj", 0.0)),
@@ -308,11 +320,18 @@ def _read_curve(field: Field) -> tuple[tuple[int, float], ...]:
     return tuple(sorted((int(clock), _finite(field[clock])) for clock in field.value))
 
 
-def _read_clocks(field: Field) -> tuple[int, ...]:
+def _read_clocks(field: Field, configs: Field) -> tuple[int, ...]:
     clocks = field.items("a list of clocks", "give one for each micro-batch")
     if not clocks:
         raise field.wrong("a list of clocks", "give one for each micro-batch")
-    return tuple(clock.whole("a clock", "give whole MHz above 0", 1) for clock in clocks)
+    plain = tuple(clock.whole("a clock", "give whole MHz above 0", 1) for clock in clocks)
+    if configs.value is None:
+        return plain
+    names = configs.items("a list of configurations", "give one for each micro-batch")
+    if len(names) != len(plain):
+        raise configs.wrong(f"a list of {len(plain)} configurations", "give one for each micro-batch")
+    named = [name.text("a name", _AGAIN) if name.value != "" else "" for name in names]
+    return tuple(Clock(mhz, name) if name else mhz for mhz, name in zip(plain, named, strict=True))
 
 
 def _read_plans(field: Field) -> list[FrequencyPlan]:

@@ -47,12 +47,13 @@ def frequencies_csv(schedule: Schedule, profile: Profile, plan: FrequencyPlan) -
 
     Returns:
         The columns `FREQUENCY_COLUMNS`: device and position from 0, clocks in MHz, times in milliseconds from
-        the begin of the iteration.
+        the begin of the iteration; and ``config`` where blocks have configurations.
     """
     points = operating_points(schedule, profile, plan.clock_mhz)
+    has_configs = any(point.config for point in points.values())
     start_ms = simulate(schedule, profile, plan.clock_mhz).start_ms
     return csv_text(
-        FREQUENCY_COLUMNS,
+        FREQUENCY_COLUMNS + ("config",) * has_configs,
         (
             (
                 device,
@@ -61,6 +62,7 @@ def frequencies_csv(schedule: Schedule, profile: Profile, plan: FrequencyPlan) -
                 points[instance].clock_mhz,
                 start_ms[instance],
                 points[instance].time_ms,
+                *(points[instance].config,) * has_configs,
             )
             for device in range(schedule.placement.num_devices)
             for position, instance in enumerate(schedule.order(device))

@@ -1,6 +1,7 @@
 """The clock problem: a schedule whose blocks each run in one of some modes, and what a choice of modes does.
 
-A mode is a clock with the time and the effective energy that a block has there. Everything that plans clocks
+A mode is a clock with the time and the effective energy that a block has there. A block that can be computed
+in several configurations has a mode for each clock and configuration. Everything that plans clocks
 is handed this problem: it has the graph of the schedule, the modes, and the bound, each made once.
 """
 
@@ -11,8 +12,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placements import Profile
+from placements.profiles.operating_point import Clock
 from schedsearch.energy.bound import LowerBound, lower_bound
 from schedsearch.energy.cost import CostCurve, cost_curves
 from schedsearch.energy.frontier import FrequencyPlan
@@ -22,7 +25,7 @@ from schedsearch.energy.waiting import Waiting, undominated, waiting_w
 from schedsearch.schedule import Schedule, micro_batches_of
 
 Clocks = Mapping[str, tuple[int, ...]]
-"""For each block one clock per micro-batch, in MHz."""
+"""For each block one clock per micro-batch, in MHz, and with its configuration if the block has several."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +39,7 @@ class ModeTable:
         energy_mj: Effective energy on all devices of the block; the padding is infinite.
         next_on_hull: For each mode the first slower one on the lower convex hull, or the last mode.
         last_on_hull: For each mode itself or the first faster one, whichever is on the hull.
+        config: Configuration of each mode; None where no block has any.
     """
 
     row: Ints
@@ -44,6 +48,16 @@ class ModeTable:
     energy_mj: Floats
     next_on_hull: Ints
     last_on_hull: Ints
+    config: NDArray[np.object_] | None = None
+
+    @cached_property
+    def clock(self) -> NDArray[np.object_] | Ints:
+        """The clock of each mode, with its configuration if it has one; shape ``(blocks, most modes)``."""
+        if self.config is None:
+            return self.clock_mhz
+        named = np.frompyfunc(lambda mhz, config: Clock(mhz, config) if config else int(mhz), 2, 1)
+        clock: NDArray[np.object_] = named(self.clock_mhz, self.config)
+        return clock
 
     def times(self, choice: Ints) -> Floats:
         """Return how long each instance takes in the chosen modes; shape ``(instances, plans)``."""
@@ -85,11 +99,14 @@ def mode_table(graph: InstanceGraph, curves: Mapping[str, CostCurve]) -> ModeTab
         energy_mj=np.full(shape, np.inf),
         next_on_hull=np.zeros(shape, dtype=np.int64),
         last_on_hull=np.zeros(shape, dtype=np.int64),
+        config=np.full(shape, "", dtype=object) if any(curve.config for curve in curves.values()) else None,
     )
     for row, curve in enumerate(curves.values()):
         count = len(curve.time_ms)
         after = np.searchsorted(curve.hull, np.arange(count), side="right")
         table.clock_mhz[row, :count] = curve.clock_mhz
+        if table.config is not None and curve.config:
+            table.config[row, :count] = curve.config
         table.time_ms[row, :count] = curve.time_ms
         table.energy_mj[row, :count] = curve.energy_mj
         table.next_on_hull[row, :count] = curve.hull[np.minimum(after, len(curve.hull) - 1)]
@@ -164,7 +181,7 @@ class ClockProblem:
 
     def clocks(self, choice: Ints) -> list[dict[str, tuple[int, ...]]]:
         """Return the clocks of each plan of a choice of modes; shape ``(instances, plans)``."""
-        return clocks_by_block(self.graph, self.table.clock_mhz[self.table.row[:, None], choice])
+        return clocks_by_block(self.graph, self.table.clock[self.table.row[:, None], choice])
 
     def plan(self, clock_mhz: Clocks, lower_bound_mj: float | None = None) -> FrequencyPlan:
         """Return what comes of some clocks; the bound is that of the relaxed problem if none is given."""
@@ -196,15 +213,17 @@ class ClockProblem:
         }
 
 
-def clocks_by_block(graph: InstanceGraph, clock_mhz: Ints) -> list[dict[str, tuple[int, ...]]]:
+def clocks_by_block(
+    graph: InstanceGraph, clock: NDArray[np.object_] | Ints
+) -> list[dict[str, tuple[int, ...]]]:
     """Return for each plan the clocks of each block, by micro-batch.
 
     Args:
         graph: Whose instances the clocks are of.
-        clock_mhz: Shape ``(instances, plans)``.
+        clock: Shape ``(instances, plans)``.
     """
     members: dict[str, list[tuple[int, int]]] = {}
     for i, (name, n) in enumerate(graph.instances):
         members.setdefault(name, []).append((n, i))
-    rows = {name: clock_mhz[[i for _, i in sorted(pairs)]].T.tolist() for name, pairs in members.items()}
-    return [{name: tuple(rows[name][plan]) for name in rows} for plan in range(clock_mhz.shape[1])]
+    rows = {name: clock[[i for _, i in sorted(pairs)]].T.tolist() for name, pairs in members.items()}
+    return [{name: tuple(rows[name][plan]) for name in rows} for plan in range(clock.shape[1])]

@@ -6,12 +6,14 @@ jitter, and the time that a change of clock takes, are not known here.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from placements import OperatingPoint, Profile
+from placements.profiles.operating_point import config_of
 from schedsearch.energy.frontier import FrequencyPlan
 from schedsearch.energy.graph import EnergyError, InstanceGraph, instance_graph
 from schedsearch.energy.waiting import Waiting, waiting_w
@@ -98,7 +100,7 @@ def operating_points(
     """
     chosen: dict[Instance, OperatingPoint] = {}
     for block in schedule.placement.blocks:
-        known = {point.clock_mhz: point for point in profile.points[block.name]}
+        known = _by_clock(profile.points[block.name])
         clocks = clock_mhz.get(block.name, ())
         runs = micro_batches_of(schedule.placement, block.name, schedule.num_micro_batches)
         if len(clocks) != len(runs):
@@ -108,19 +110,36 @@ def operating_points(
             )
         for n, clock in zip(runs, clocks, strict=True):
             if clock not in known:
-                raise EnergyError(
-                    f"clock_mhz.{block.name}[{n}]: {clock} MHz is not in the profile; "
-                    f"its clocks are {min(known)} to {max(known)} MHz, {len(known)} of them"
-                )
+                raise EnergyError(f"clock_mhz.{block.name}[{n}]: {_not_known(clock, known)}")
             chosen[block.name, n] = known[clock]
     return chosen
+
+
+def _by_clock(points: Sequence[OperatingPoint]) -> dict[int, OperatingPoint]:
+    """Return the points by clock; a configuration needs to be named only where the clock has several."""
+    several = Counter(point.clock_mhz for point in points)
+    known = {point.clock_mhz: point for point in points if several[point.clock_mhz] == 1}
+    return known | {point.clock: point for point in points}
+
+
+def _not_known(clock: int, known: Mapping[int, OperatingPoint]) -> str:
+    configs = [point.config for point in known.values() if point.clock_mhz == int(clock)]
+    if configs and not config_of(clock):
+        return f"{clock} MHz has the configurations {', '.join(configs)} in the profile; name one of them"
+    if configs:
+        return f"{clock} MHz of config {config_of(clock)} is not in the profile; it has {', '.join(configs)}"
+    clocks = {int(clock) for clock in known}
+    return (
+        f"{clock} MHz is not in the profile; its clocks are {min(clocks)} to {max(clocks)} MHz, "
+        f"{len(clocks)} of them"
+    )
 
 
 def all_maximum_clocks(schedule: Schedule, profile: Profile) -> dict[str, tuple[int, ...]]:
     """Return each block's highest clock for every micro-batch."""
     placement, number = schedule.placement, schedule.num_micro_batches
     return {
-        block.name: (profile.fastest(block.name).clock_mhz,)
+        block.name: (profile.fastest(block.name).clock,)
         * len(micro_batches_of(placement, block.name, number))
         for block in placement.blocks
     }

@@ -45,7 +45,7 @@ torch.cuda._sleep(100_000_000)
 end.record()
 torch.cuda.synchronize()
 per_ms = 100_000_000 / begin.elapsed_time(end)
-for name, steps in CASES.items():
+for name, steps in [*CASES.items(), *CASES.items()]:  # what a process issues first is late by milliseconds
     begin, events = torch.cuda.Event(enable_timing=True), []
     begin.record()
     for stream in streams:
@@ -98,7 +98,7 @@ def test_events_are_reached_when_the_model_says(
     environment = os.environ | {"CUDA_DEVICE_MAX_CONNECTIONS": str(num_queues)}
     command = [sys.executable, "-c", constants + PROGRAM]
     output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-    found = {
+    found = {  # of the second time
         name: [float(ms) for ms in times]
         for name, *times in (row.split(";") for row in output.split("\n")[:-1])
     }

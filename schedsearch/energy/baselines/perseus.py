@@ -57,7 +57,8 @@ def perseus_frontier(
 
     Args:
         schedule: Any valid schedule; only its orders are used.
-        profile: Cost of each of its blocks at each clock.
+        profile: Cost of each of its blocks at each clock; where a clock has several configurations, the
+            fastest is taken.
         unit_ms: By how much each step shortens the iteration (the paper's tau).
         curve: What stands for the options of a block: ``exponential``, as in the paper, or their lower convex
             ``hull``.
@@ -68,7 +69,8 @@ def perseus_frontier(
         EnergyError: The unit is no time above 0 or too short, the curve is not known, or the schedule is not
             valid.
     """
-    return perseus_plans(ClockProblem(schedule, profile), unit_ms, curve, on_progress)
+    problem = ClockProblem(schedule, profile.in_fastest_configs())
+    return perseus_plans(problem, unit_ms, curve, on_progress)
 
 
 def perseus_plans(

@@ -184,10 +184,11 @@ def periodic_plan(
         deadline_ms: For the end of the iteration.
 
     Raises:
-        ProfileError: The profile lacks a block.
+        ProfileError: The profile lacks a block, or has several configurations for a clock.
         EnergyError: The deadline is too short, or there are no micro-batches.
     """
     profile.require(periodic.placement)
+    profile.require_one_config("periodic")
     curves = cost_curves(periodic.placement, profile)
     start = _relaxed(periodic, curves, num_micro_batches, deadline_ms)
     graph = start.graph

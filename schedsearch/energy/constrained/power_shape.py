@@ -241,7 +241,7 @@ def shaped_plan(
     _starts_ms(deadline_ms, copies, 0.0)  # checks the copies
     free, problem = frontier.at(deadline_ms), ClockProblem(schedule, profile)
     names = schedule.placement.by_name
-    clocks = set.intersection(*({point.clock_mhz for point in profile.points[name]} for name in names))
+    clocks = set.intersection(*({point.clock for point in profile.points[name]} for name in names))
     at_one = [problem.for_every_micro_batch(dict.fromkeys(names, clock)) for clock in sorted(clocks)]
     plans = [free, *frontier.plans, *(problem.plan(each, 0.0) for each in at_one)]
     plans = [plan for plan in plans if plan.time_ms <= deadline_ms * (1 + TIME_TOLERANCE)]

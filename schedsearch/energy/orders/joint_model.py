@@ -63,7 +63,7 @@ class ModeVariables(Variables):
             terms += literals
             costs += [each - energy[-1] for each in energy]
             for mode, literal in zip(modes, literals, strict=True):
-                model.add_hint(literal, int(table.clock_mhz[row, mode]) == clock_of[instance])
+                model.add_hint(literal, table.clock[row, mode] == clock_of[instance])
         unit_mj = max(costs) / units or 1.0
         model.minimize(model.weighted_sum(terms, [math.floor(cost / unit_mj) for cost in costs]))
         v = cls(model, placement, start)

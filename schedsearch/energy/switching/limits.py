@@ -81,7 +81,7 @@ def changes_per_iteration(schedule: Schedule, clock_mhz: Mapping[str, Sequence[i
 def _clocks_by_device(schedule: Schedule, clock_mhz: Mapping[str, Sequence[int]]) -> list[list[int]]:
     placement, number = schedule.placement, schedule.num_micro_batches
     clock = {
-        (name, n): mhz
+        (name, n): int(mhz)
         for name, clocks in clock_mhz.items()
         for n, mhz in zip(micro_batches_of(placement, name, number), clocks, strict=True)
     }

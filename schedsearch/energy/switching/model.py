@@ -64,6 +64,7 @@ class ClockCosts:
     def of(cls, problem: ClockProblem) -> ClockCosts:
         """Return the costs of the instances of a problem."""
         placement, profile = problem.schedule.placement, problem.profile
+        profile.require_one_config("limits")
         power = profile.min_blocking_power_w
         blocks = placement.blocks
         clocks = sorted({p.clock_mhz for block in blocks for p in profile.points[block.name]})

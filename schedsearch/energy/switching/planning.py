@@ -91,7 +91,7 @@ def simulate_switching(
         back_to_back: See `SwitchingLimits`.
 
     Raises:
-        ProfileError: The profile lacks a block.
+        ProfileError: The profile lacks a block, or has several configurations for a clock.
         EnergyError: A clock is missing or not in the profile, or the latency is not a time.
     """
     limits = SwitchingLimits(0.0, latency_ms, back_to_back)
@@ -117,6 +117,7 @@ def switched_plan(
         deadline_ms: For the end of the iteration.
 
     Raises:
+        ProfileError: The profile has several configurations for a clock.
         EnergyError: The deadline is too short, or no plan was found that keeps it under the limits.
     """
     free = frontier.at(deadline_ms)

@@ -682,3 +682,44 @@ def test_a_deadline_that_cannot_be_kept(command) -> None:
         "energy.deadline_ms: 3 cannot be kept, the shortest iteration takes" in done.stderr.splitlines()[-1]
     )
     assert "Traceback" not in done.stderr
+
+
+def configured(profile_csv: Path) -> None:
+    """Rewrite a profile: each row, and another one in which the block is faster and uses more."""
+    rows = profile_csv.read_text().splitlines()[1:]
+    lines = ["block,frequency,time,energy,config"]
+    for row in rows:
+        stage, instruction, clock, time_s, energy_j = row.split(",")
+        block = f"{instruction[0].upper()}{stage}"
+        lines.append(f"{block},{clock},{time_s},{energy_j},4 SMs")
+        lines.append(f"{block},{clock},{0.9 * float(time_s)},{1.3 * float(energy_j)},16 SMs")
+    profile_csv.write_text("\n".join(lines))
+
+
+def test_configurations_and_transfers(command, profile_csv: Path, tmp_path: Path) -> None:
+    options = [
+        "placement=v_shape",
+        "schedule=one_f_one_b",
+        "search.num_micro_batches=4",
+        "energy.num_plans=10",
+        "energy.work_limit=0.1",
+    ]
+    alone = command("frontier", *options, f"profile.path={profile_csv}", "energy.dwell_ms=1")
+    assert alone.returncode == 0, alone.stderr
+    configured(profile_csv)
+    done = command("frontier", *options, f"profile.path={profile_csv}", "profile.transfer_power_w=30")
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out"
+    plan = json.loads((out / "plan.json").read_text())
+    costs = plan["cost_source"]
+    assert costs["energies"].endswith("profile.csv, and transfers with profile.transfer_power_w, 30 W")
+    rows = list(csv.DictReader((out / "frequencies.csv").read_text().splitlines()))
+    assert {row["config"] for row in rows} == {"4 SMs", "16 SMs"}
+    assert set(plan["config"]) <= set(plan["clock_mhz"])
+    for option in ("energy.periodic=1", "energy.switch_ms=10", "energy.dwell_ms=5"):
+        refused = command("frontier", *options, f"profile.path={profile_csv}", option)
+        assert "chooses clocks alone, but F0 at 600 MHz has several" in one_line_error(refused)
+    refused = command("run", *options, f"profile.path={profile_csv}")
+    assert one_line_error(refused).startswith("run: error: schedsearch run: chooses clocks alone")
+    refused = command("frontier", *options, "profile.transfer_power_w=inf")
+    assert "profile.transfer_power_w: inf is not a power in W" in one_line_error(refused)
