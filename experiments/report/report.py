@@ -294,7 +294,7 @@ def _energy_facts(found: SearchStepResult, tuned: EnergyResult) -> tuple[Fact, .
         Fact("Above the lower bound", f"{plan.gap:.3%}", "what better clocks could save at most"),
         Fact(
             "Least energy",
-            f"{frontier.least_energy.time_ms:.6g} ms, {frontier.least_energy.energy_mj / 1e3:.6g} J",
+            f"{frontier.min_energy.time_ms:.6g} ms, {frontier.min_energy.energy_mj / 1e3:.6g} J",
         ),
         *(Fact(*fact) for fact in (*baseline_facts(found.schedule, tuned), *tuned.constrained)),
         Fact("Blocking power", _blocking_power(tuned.profile), f"of a waiting {tuned.profile.device}"),

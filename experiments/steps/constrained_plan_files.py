@@ -138,7 +138,7 @@ def _of_capped(found: CappedPlan) -> tuple[dict[str, Any], Fact]:
 def _of_policy(policy: Policy) -> tuple[dict[str, Any], Fact]:
     data = {
         "cost": policy.cost,
-        "least_cost": policy.least_cost,
+        "min_cost": policy.min_cost,
         "energy_mj": policy.energy_mj,
         "intervals": [
             {
@@ -152,7 +152,7 @@ def _of_policy(policy: Policy) -> tuple[dict[str, Any], Fact]:
             for stay in policy.stays
         ],
     }
-    note = f"cost {policy.cost:.6g}, no policy below {policy.least_cost:.6g}"
+    note = f"cost {policy.cost:.6g}, no policy below {policy.min_cost:.6g}"
     return data, ("Over the signal", f"{policy.energy_mj / 3.6e9:.6g} kWh", note)
 
 

@@ -30,7 +30,7 @@ from schedsearch.energy import (
     capped_plan,
     changes_per_iteration,
     has_order_of,
-    least_cost_policy,
+    min_cost_policy,
     num_clock_changes,
     periodic_plan,
     read_signal,
@@ -221,7 +221,7 @@ def constrain_plans(
             capped=None if cap == PowerCap() else capped_plan(schedule, profile, frontier, cap),
             policy=None
             if energy.signal is None
-            else least_cost_policy(frontier, Job(energy.iterations or 0, _signal(energy))),
+            else min_cost_policy(frontier, Job(energy.iterations or 0, _signal(energy))),
             robust=None
             if energy.confidence is None
             else robust_plan(schedule, profile, frontier, deadline_ms, _spread(options), energy.confidence),

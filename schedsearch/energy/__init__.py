@@ -30,7 +30,7 @@ from schedsearch.energy.graph import EnergyError, InstanceGraph, instance_graph
 from schedsearch.energy.interchange import frequencies_csv, frontier_csv, zeus_files, zeus_stages
 from schedsearch.energy.orders.ordering import OrderChoice, RatedOrder, best_order
 from schedsearch.energy.planning import compute_frontier
-from schedsearch.energy.policy import Interval, Job, Policy, Stay, least_cost_policy, read_signal, until
+from schedsearch.energy.policy import Interval, Job, Policy, Stay, min_cost_policy, read_signal, until
 from schedsearch.energy.problem import ClockProblem
 from schedsearch.energy.relaxed.relaxation import Breakpoint, breakpoints
 from schedsearch.energy.simulation import Simulation, all_maximum_clocks, simulate
@@ -81,7 +81,7 @@ __all__ = [
     "frontier_csv",
     "has_order_of",
     "instance_graph",
-    "least_cost_policy",
+    "min_cost_policy",
     "num_clock_changes",
     "periodic_plan",
     "read_signal",

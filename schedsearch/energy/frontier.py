@@ -5,7 +5,7 @@ once. Next to a straggler the iteration lasts as long as the straggler's, and th
 wait at the blocking power: then a slower plan is better as long as its *effective* energy, above the
 blocking power, is lower (Perseus, Sec. 3.1 and 4.1, Eq. 3 and 4). The frontier is of time and effective
 energy. It ends at T*, where every block runs at its least effective energy. `FrequencyPlan.energy_mj`
-alone is least before that, at `Frontier.least_energy`; Perseus's artifact ends at the least energy of the
+alone is least before that, at `Frontier.min_energy`; Perseus's artifact ends at the least energy of the
 blocks with waiting left out, which is a third place in between.
 
 Where the blocking power depends on the clock, each plan waits at a power of its own after its end, and
@@ -152,7 +152,7 @@ class Frontier(FileResult):
         return self.plans[0]
 
     @property
-    def least_energy(self) -> FrequencyPlan:
+    def min_energy(self) -> FrequencyPlan:
         """Return the plan of least `FrequencyPlan.energy_mj`: the best without straggler or deadline."""
         return min(self.plans, key=lambda plan: plan.energy_mj)
 

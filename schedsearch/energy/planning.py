@@ -23,7 +23,7 @@ from schedsearch.energy.problem import ClockProblem
 from schedsearch.energy.relaxed.exponential import planning_curves
 from schedsearch.energy.relaxed.highs import SolverError
 from schedsearch.energy.relaxed.relaxation import Breakpoint, breakpoints
-from schedsearch.energy.relaxed.timing_program import free_timing, least_energy
+from schedsearch.energy.relaxed.timing_program import free_timing, min_energy
 from schedsearch.energy.simulation import all_maximum_clocks
 from schedsearch.schedule import Schedule
 
@@ -151,7 +151,7 @@ def plan_for(
     planned_ms, price_w = table.time_ms[table.row, 0], np.zeros(graph.size)
     min_mj = float(table.energy(table.last[:, None])[0])
     with contextlib.suppress(SolverError):
-        relaxed = least_energy(free_timing(graph, problem.curves), until_ms)
+        relaxed = min_energy(free_timing(graph, problem.curves), until_ms)
         if relaxed is not None:
             planned_ms, min_mj = relaxed.planned_ms, relaxed.energy_mj
             np.add.at(price_w, graph.edge_arrays[0], relaxed.edge_price)

@@ -89,19 +89,19 @@ class Policy:
     Attributes:
         stays: One for each interval.
         cost: Of all devices until the deadline, in the unit of the price.
-        least_cost: No way to run the frontier's plans costs less, also if iterations could be divided.
+        min_cost: No way to run the frontier's plans costs less, also if iterations could be divided.
         energy_mj: Of all devices until the deadline.
     """
 
     stays: tuple[Stay, ...]
     cost: float
-    least_cost: float
+    min_cost: float
     energy_mj: float
 
     @property
     def gap(self) -> float:
         """Return by how much of the least cost the policy may be above the best one."""
-        return self.cost / self.least_cost - 1 if self.least_cost > 0 else math.nan
+        return self.cost / self.min_cost - 1 if self.min_cost > 0 else math.nan
 
 
 def read_signal(path: str | Path) -> tuple[Interval, ...]:
@@ -135,7 +135,7 @@ def until(signal: Sequence[Interval], deadline_s: float) -> tuple[Interval, ...]
     return tuple(kept)
 
 
-def least_cost_policy(frontier: Frontier, job: Job) -> Policy:
+def min_cost_policy(frontier: Frontier, job: Job) -> Policy:
     """Return which plan to run in each interval, at the least cost for all iterations of a job.
 
     Args:
@@ -149,7 +149,7 @@ def least_cost_policy(frontier: Frontier, job: Job) -> Policy:
 
 
 class _Choice:
-    """One problem; the arguments are those of `least_cost_policy`. A plan is its index, -1 a pause."""
+    """One problem; the arguments are those of `min_cost_policy`. A plan is its index, -1 a pause."""
 
     def __init__(self, frontier: Frontier, job: Job) -> None:
         if job.num_iterations < 1:
@@ -201,7 +201,7 @@ class _Choice:
         energy_mj = self.pause_w * interval.duration_s * 1e3 + math.fsum(more)
         return interval.price_per_kwh * energy_mj / _MJ_PER_KWH, energy_mj
 
-    def least_cost(self) -> float:
+    def min_cost(self) -> float:
         """Return the cost if iterations could be divided and mixed in any way."""
         left = float(self.job.num_iterations)
         cost = math.fsum(self.cost(interval, ())[0] for interval in self.job.signal)
@@ -222,8 +222,8 @@ class _Choice:
             for interval, runs in zip(signal, chosen, strict=True)
         )
         cost = math.fsum(cost for cost, _ in each)
-        least_cost = proved(self.least_cost(), cost, math.fsum(abs(cost) for cost, _ in each))
-        return Policy(stays, cost, least_cost, math.fsum(energy for _, energy in each))
+        min_cost = proved(self.min_cost(), cost, math.fsum(abs(cost) for cost, _ in each))
+        return Policy(stays, cost, min_cost, math.fsum(energy for _, energy in each))
 
     def counts(self) -> list[int]:
         """Return how many iterations each interval runs: the cheapest steps first.

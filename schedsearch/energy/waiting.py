@@ -61,7 +61,7 @@ class Waiting:
         above: Floats = self.above_w[index]
         return above
 
-    def above_least_mj(self, start_ms: Floats, time_ms: Floats, above_w: Floats, until_ms: Floats) -> Floats:
+    def above_min_mj(self, start_ms: Floats, time_ms: Floats, above_w: Floats, until_ms: Floats) -> Floats:
         """Return what a GPU of each device uses above the least while it waits.
 
         Args:
@@ -86,7 +86,7 @@ class Waiting:
         """Return what a GPU of each device draws above the least after its last block.
 
         Args:
-            above_w: As in `above_least_mj`.
+            above_w: As in `above_min_mj`.
 
         Returns:
             Shape ``(devices, plans)``.
@@ -100,10 +100,10 @@ class Waiting:
     def of_all(self, start_ms: Floats, time_ms: Floats, above_w: Floats) -> tuple[Floats, Floats]:
         """Return the energy of all GPUs above the least until a plan's own end, and their power after it.
 
-        The arguments are those of `above_least_mj`; what is returned has the shape ``(plans,)``.
+        The arguments are those of `above_min_mj`; what is returned has the shape ``(plans,)``.
         """
         end_ms = (start_ms + time_ms).max(axis=0)
-        above_mj: Floats = self.num_gpus @ self.above_least_mj(start_ms, time_ms, above_w, end_ms)
+        above_mj: Floats = self.num_gpus @ self.above_min_mj(start_ms, time_ms, above_w, end_ms)
         after_w: Floats = self.num_gpus @ self.after_last_w(above_w)
         return above_mj, after_w
 

@@ -336,7 +336,7 @@ def stragglers(task: Task, *, factors: Sequence[float], look_up_s: float) -> Cas
         or bool((np.diff(saved[peak:]) > 0).any())
         or peak in (0, len(saved) - 1),
         "wanes before the least total energy, or rises after T*": not (
-            frontier.least_energy.time_ms * (1 - _ALMOST) <= times[min(peak + 1, len(times) - 1)]
+            frontier.min_energy.time_ms * (1 - _ALMOST) <= times[min(peak + 1, len(times) - 1)]
             and times[max(peak - 1, 0)] <= frontier.plans[-1].time_ms * (1 + _ALMOST)
         ),
     }

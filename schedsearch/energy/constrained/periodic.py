@@ -31,7 +31,7 @@ from schedsearch.energy.cost import CostCurve, cost_curves
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan
 from schedsearch.energy.graph import EnergyError, Floats
 from schedsearch.energy.relaxed.highs import SolverError
-from schedsearch.energy.relaxed.timing_program import RelaxedTimes, Timing, least_energy, least_possible_mj
+from schedsearch.energy.relaxed.timing_program import RelaxedTimes, Timing, min_energy, min_possible_mj
 from schedsearch.energy.simulation import simulate, simulated_plan
 from schedsearch.energy.switching.limits import SwitchingLimits
 from schedsearch.energy.waiting import waiting_w
@@ -97,8 +97,8 @@ class PeriodicPlan:
             )
         own = [curves[group.block] for group in graph.groups]
         until_ms = self.deadline_ms * (1 + TIME_TOLERANCE)
-        relaxed = _least_energy(graph, own, until_ms) if is_whole else None
-        effective_mj = least_possible_mj(_timing(graph, own)) if relaxed is None else relaxed.energy_mj
+        relaxed = _min_energy(graph, own, until_ms) if is_whole else None
+        effective_mj = min_possible_mj(_timing(graph, own)) if relaxed is None else relaxed.energy_mj
         return effective_mj + waiting_w(periodic.placement, self.profile) * self.deadline_ms
 
     def unrolled(self, num_micro_batches: int, bound: LowerBound | None = None) -> FrequencyPlan:
@@ -220,7 +220,7 @@ def _relaxed(
     while True:
         graph = fold(periodic, num_micro_batches, settling)
         own = tuple(curves[group.block] for group in graph.groups)
-        relaxed = _least_energy(graph, own, deadline_ms)
+        relaxed = _min_energy(graph, own, deadline_ms)
         if relaxed is not None:
             return _Problem(graph, own, own, deadline_ms, relaxed)
         if not graph.is_folded:
@@ -244,10 +244,10 @@ def _all_fastest(graph: FoldedGraph, curves: tuple[CostCurve, ...], deadline_ms:
     return _Problem(graph, curves, fixed, deadline_ms, RelaxedTimes(time, 0.0, shortest_ms, energy))
 
 
-def _least_energy(graph: FoldedGraph, curves: Sequence[CostCurve], deadline_ms: float) -> RelaxedTimes | None:
+def _min_energy(graph: FoldedGraph, curves: Sequence[CostCurve], deadline_ms: float) -> RelaxedTimes | None:
     """Return the relaxed times, None also where the solver failed: there is another way to a plan then."""
     with contextlib.suppress(SolverError):
-        return least_energy(_timing(graph, curves), deadline_ms)
+        return min_energy(_timing(graph, curves), deadline_ms)
     return None
 
 
@@ -311,7 +311,7 @@ class _Problem:
         left = (*self.left[:group], self.curves[group].only(option), *self.left[group + 1 :])
         if len(self.neighbors(group)) == 1:
             return replace(self, left=left)
-        relaxed = _least_energy(self.graph, left, self.deadline_ms)
+        relaxed = _min_energy(self.graph, left, self.deadline_ms)
         return None if relaxed is None else replace(self, left=left, relaxed=relaxed)
 
     def fixed(self, order: Iterable[int]) -> _Problem:

@@ -29,7 +29,7 @@ from schedsearch.energy.generators.rounding import rounded
 from schedsearch.energy.graph import EnergyError, instance_graph
 from schedsearch.energy.problem import ClockProblem, Clocks
 from schedsearch.energy.relaxed.highs import SolverError
-from schedsearch.energy.relaxed.timing_program import EnergyLimit, free_timing, least_energy, least_time
+from schedsearch.energy.relaxed.timing_program import EnergyLimit, free_timing, least_time, min_energy
 from schedsearch.energy.simulation import operating_points
 from schedsearch.energy.waiting import Waiting
 from schedsearch.schedule import Instance, Schedule
@@ -125,7 +125,7 @@ def _above_least_mj(
     points = [chosen[instance] for instance in graph.instances]
     time_ms = np.array([[point.time_ms] for point in points])
     above_w = waiting.of_clocks(np.array([[point.clock_mhz] for point in points]))
-    found = waiting.above_least_mj(graph.earliest_start(time_ms), time_ms, above_w, np.array([length_ms]))
+    found = waiting.above_min_mj(graph.earliest_start(time_ms), time_ms, above_w, np.array([length_ms]))
     above: list[float] = found[:, 0].tolist()
     return above
 
@@ -183,7 +183,7 @@ class _Capped:
             shortest = least_time(timing, limits)
             deadlines = [shortest.time_ms * stretch for stretch in STRETCHES] if shortest else []
             for deadline in deadlines:
-                plan = least_energy(timing, deadline, limits)
+                plan = min_energy(timing, deadline, limits)
                 kept += [] if plan is None else [(plan.planned_ms, plan.time_ms)]
         if shortest is None or not kept:
             return problem.span_ms[0] if shortest is None else shortest.time_ms, []

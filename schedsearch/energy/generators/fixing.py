@@ -22,7 +22,7 @@ from schedsearch.energy.generators.windows import SHARES_OF_SLACK, best_within, 
 from schedsearch.energy.graph import Floats, Ints
 from schedsearch.energy.problem import ClockProblem
 from schedsearch.energy.relaxed.highs import SolverError
-from schedsearch.energy.relaxed.timing_program import free_timing, least_energy
+from schedsearch.energy.relaxed.timing_program import free_timing, min_energy
 
 YIELDING = 0.5
 """Share of their planned slowdown that the other devices give up for the one whose clocks are chosen.
@@ -67,7 +67,7 @@ def fixed(
         rest = None
         with contextlib.suppress(SolverError):  # the other plans are all there are then
             timing = free_timing(problem.graph, problem.curves).fixed(mode)
-            rest = least_energy(timing, deadline_ms * (1 + TOLERANCE))
+            rest = min_energy(timing, deadline_ms * (1 + TOLERANCE))
         if rest is None:
             return
         max_devices -= 1

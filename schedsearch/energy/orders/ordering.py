@@ -23,7 +23,7 @@ from schedsearch.energy.orders.joint import any_order_mj, best_order_and_modes, 
 from schedsearch.energy.planning import plan_for
 from schedsearch.energy.problem import ClockProblem
 from schedsearch.energy.relaxed.highs import SolverError
-from schedsearch.energy.relaxed.timing_program import free_timing, least_energy
+from schedsearch.energy.relaxed.timing_program import free_timing, min_energy
 from schedsearch.energy.simulation import simulate
 from schedsearch.schedule import DeadlockError, Instance, Schedule, as_soon_as_possible
 from schedsearch.solver.effort import Effort, OutOfTimeError
@@ -134,7 +134,7 @@ def relaxed(schedule: Schedule, profile: Profile, deadline_ms: float) -> Relaxed
     problem = ClockProblem(schedule, profile)
     graph, timing = problem.graph, free_timing(problem.graph, problem.curves)
     until_ms = deadline_ms * (1 + TIME_TOLERANCE)
-    found = least_energy(timing, until_ms)
+    found = min_energy(timing, until_ms)
     if found is None:
         if problem.span_ms[0] <= until_ms:
             raise SolverError(

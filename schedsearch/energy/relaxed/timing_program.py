@@ -93,9 +93,7 @@ class RelaxedTimes:
     edge_price: Floats = field(default_factory=lambda: np.zeros(0))
 
 
-def least_energy(
-    timing: Timing, deadline_ms: float, limits: Sequence[EnergyLimit] = ()
-) -> RelaxedTimes | None:
+def min_energy(timing: Timing, deadline_ms: float, limits: Sequence[EnergyLimit] = ()) -> RelaxedTimes | None:
     """Return the relaxed plan of least energy that keeps the deadline, or None where none does.
 
     Raises:
@@ -113,7 +111,7 @@ def least_time(timing: Timing, limits: Sequence[EnergyLimit]) -> RelaxedTimes | 
     return _Program(timing, limits).solve(None)
 
 
-def least_possible_mj(timing: Timing) -> float:
+def min_possible_mj(timing: Timing) -> float:
     """Return the effective energy with everything at its cheapest, which no plan is below at any deadline."""
     return float(timing.count @ [curve.energy_mj[-1] for curve in timing.curves])
 

@@ -20,7 +20,7 @@ import numpy as np
 from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.energy.graph import Floats, Ints
 from schedsearch.energy.relaxed.highs import Rows, SolverError, SolverStatus, minimized, status_of
-from schedsearch.energy.relaxed.timing_program import free_timing, least_energy
+from schedsearch.energy.relaxed.timing_program import free_timing, min_energy
 from schedsearch.energy.switching.model import SwitchingProblem
 
 log = logging.getLogger(__name__)
@@ -146,7 +146,7 @@ def _prices(problem: SwitchingProblem) -> list[Floats]:
     timing = free_timing(problem.graph, problem.curves)
     zero = np.zeros(len(problem.waits.tail))
     try:
-        relaxed = least_energy(timing, problem.latest_ms)
+        relaxed = min_energy(timing, problem.latest_ms)
     except SolverError:
         relaxed = None
     if relaxed is None:  # `latest_ms` is kept by some plan: nothing is known, and any prices make a bound

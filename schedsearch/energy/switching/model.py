@@ -254,7 +254,7 @@ class SwitchingProblem(ClockProblem):
         if waiting is None:
             return State(clock, starts, length, effective)
         above_w = waiting.of_clocks(clock[:, None])
-        above_mj = waiting.above_least_mj(
+        above_mj = waiting.above_min_mj(
             starts[:, None], time[:, None], above_w, np.array([length], dtype=np.float64)
         )
         gpus = waiting.num_gpus

@@ -19,7 +19,7 @@ from schedsearch.energy import (
     capped_plan,
     compute_frontier,
     exact_plan,
-    least_cost_policy,
+    min_cost_policy,
     periodic_plan,
     policy,
     switched_plan,
@@ -71,9 +71,9 @@ def test_a_wrong_bound_under_limits_is_seen(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_wrong_bound_of_a_policy_or_a_capped_plan_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     frontier = compute_frontier(SCHEDULE, PROFILE, 3)
-    monkeypatch.setattr(policy._Choice, "least_cost", lambda self: 1e6)
+    monkeypatch.setattr(policy._Choice, "min_cost", lambda self: 1e6)
     with pytest.raises(AssertionError, match="the bound .* is above"):
-        least_cost_policy(frontier, Job(2, (Interval(1.0, 0.1),)))
+        min_cost_policy(frontier, Job(2, (Interval(1.0, 0.1),)))
     monkeypatch.setattr(power_cap._Capped, "relaxed", lambda self: (1e6, []))
     with pytest.raises(AssertionError, match="the bound .* is above"):
         capped_plan(SCHEDULE, PROFILE, frontier, PowerCap(job_w=60.0))

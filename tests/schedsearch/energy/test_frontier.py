@@ -322,7 +322,7 @@ def test_saving_is_taken_over_equal_time(small: tuple[Schedule, Profile, Frontie
     straggler = 2 * slowest.time_ms
     savings = [frontier.saving(plan, straggler) for plan in frontier.plans]
     assert savings == sorted(savings)
-    assert frontier.least_energy.energy_mj == min(plan.energy_mj for plan in frontier.plans)
+    assert frontier.min_energy.energy_mj == min(plan.energy_mj for plan in frontier.plans)
 
 
 def test_reports_progress(small: tuple[Schedule, Profile, Frontier]) -> None:
@@ -346,7 +346,7 @@ def test_file_form(small: tuple[Schedule, Profile, Frontier], tmp_path: Path) ->
     ]
     for earlier, later in pairwise(data["plans"]):
         assert (earlier["time_ms"], -earlier["energy_mj"]) < (later["time_ms"], -later["energy_mj"])
-    assert data["plans"][-1]["energy_mj"] == frontier.least_energy.energy_mj
+    assert data["plans"][-1]["energy_mj"] == frontier.min_energy.energy_mj
     assert len(data["plans"]) + len(data["straggler_plans"]) == len(frontier.plans)
     assert set(data["all_maximum"]) == {"time_ms", "energy_mj"}
     assert set(data["plans"][0]) == {"time_ms", "energy_mj", "lower_bound_mj", "made_by", "clock_mhz"}

@@ -113,7 +113,7 @@ def test_a_frontier_as_csv() -> None:
         until_ms = float(row["saving_until_ms"])
         both = (frontier.energy_next_to(each, until_ms) for each in (plan, frontier.all_maximum))
         assert float(row["saving"]) == pytest.approx(1 - next(both) / next(both))
-        is_later = plan.time_ms > frontier.least_energy.time_ms
+        is_later = plan.time_ms > frontier.min_energy.time_ms
         assert row["only_next_to_straggler"] == ("yes" if is_later else "no")
     assert {row["only_next_to_straggler"] for row in rows} == {"yes", "no"}
 

@@ -20,7 +20,7 @@ from schedsearch.energy import (
     Job,
     Policy,
     compute_frontier,
-    least_cost_policy,
+    min_cost_policy,
     read_signal,
     until,
 )
@@ -52,10 +52,10 @@ def check(frontier: Frontier, job: Job, found: Policy) -> None:
         cost += interval.price_per_kwh * used / 3.6e9
     assert found.energy_mj == pytest.approx(energy)
     assert found.cost == pytest.approx(cost, abs=1e-15)
-    assert found.least_cost <= found.cost
+    assert found.min_cost <= found.cost
 
 
-def least_cost(frontier: Frontier, job: Job) -> float:
+def min_cost(frontier: Frontier, job: Job) -> float:
     """The same with divided iterations, as one linear program."""
     assert frontier.num_devices is not None
     pause = (frontier.blocking_power_w if job.pause_w is None else job.pause_w) * frontier.num_devices
@@ -101,11 +101,11 @@ def test_is_exact_up_to_whole_iterations(
     ][kind]
     most = sum(math.floor(i.duration_s * 1e3 / frontier.plans[0].time_ms) for i in signal)
     job = Job(max(int(share * most), 1), tuple(signal), pause_w)
-    found = least_cost_policy(frontier, job)
+    found = min_cost_policy(frontier, job)
     check(frontier, job, found)
-    bound = least_cost(frontier, job)
+    bound = min_cost(frontier, job)
     scale = sum(abs(i.price_per_kwh) * i.duration_s for i in signal) * 400 / 3.6e6
-    assert found.least_cost == pytest.approx(bound, abs=1e-6 * scale + 1e-12)
+    assert found.min_cost == pytest.approx(bound, abs=1e-6 * scale + 1e-12)
     per_iteration = max(abs(i.price_per_kwh) for i in signal) * 4000 / 3.6e9
     assert found.cost <= bound + per_iteration * (4 * len(signal) + 4)
 
@@ -114,7 +114,7 @@ def test_against_every_way_to_run() -> None:
     """Three intervals, every plan and every number of iterations in each."""
     signal = (Interval(0.1, 0.3), Interval(0.1, 0.1), Interval(0.1, 0.6))
     for iterations in (1, 7, 12, 18, 24, 30):
-        found = least_cost_policy(THREE, Job(iterations, signal))
+        found = min_cost_policy(THREE, Job(iterations, signal))
         each = []
         for interval in signal:
             ways: dict[int, float] = {}
@@ -130,7 +130,7 @@ def test_against_every_way_to_run() -> None:
             for counts in itertools.product(*each)
             if sum(counts) == iterations
         )
-        assert found.least_cost * (1 - 1e-9) <= best <= found.cost * (1 + 1e-9)
+        assert found.min_cost * (1 - 1e-9) <= best <= found.cost * (1 + 1e-9)
         assert found.cost <= 1.05 * best
 
 
@@ -139,7 +139,7 @@ def test_slow_where_energy_is_dear() -> None:
     frontier = compute_frontier(schedule, noisy_profile(schedule.placement, 20, seed=1), 40)
     signal = tuple(Interval(900.0, price) for price in (0.1, 0.2, 0.3, 0.4))
     job = Job(int(3.3e6 / frontier.shortest.time_ms), signal)
-    found = least_cost_policy(frontier, job)
+    found = min_cost_policy(frontier, job)
     check(frontier, job, found)
     counts = [stay.num_iterations for stay in found.stays]
     assert counts == sorted(counts, reverse=True)
@@ -148,7 +148,7 @@ def test_slow_where_energy_is_dear() -> None:
 
 
 def test_one_price_and_all_time_is_one_plan() -> None:
-    found = least_cost_policy(THREE, Job(500, (Interval(10.0, 0.2),)))
+    found = min_cost_policy(THREE, Job(500, (Interval(10.0, 0.2),)))
     assert [stay.runs for stay in found.stays] == [((THREE.plans[2], 500),)]
     assert found.gap == pytest.approx(0, abs=1e-9)
 
@@ -158,13 +158,13 @@ def test_too_many_iterations_and_wrong_numbers() -> None:
     with pytest.raises(
         EnergyError, match="iterations: 101 cannot be done in the time of the signal, at most 100"
     ):
-        least_cost_policy(THREE, Job(101, signal))
+        min_cost_policy(THREE, Job(101, signal))
     with pytest.raises(EnergyError, match="iterations: 0 is not at least 1"):
-        least_cost_policy(THREE, Job(0, signal))
+        min_cost_policy(THREE, Job(0, signal))
     with pytest.raises(EnergyError, match="pause_w: -1 is not a power"):
-        least_cost_policy(THREE, Job(1, signal, -1.0))
+        min_cost_policy(THREE, Job(1, signal, -1.0))
     with pytest.raises(EnergyError, match="num_devices: is not in the frontier's file"):
-        least_cost_policy(Frontier(THREE.plans, THREE.plans[0], 1.0), Job(1, signal))
+        min_cost_policy(Frontier(THREE.plans, THREE.plans[0], 1.0), Job(1, signal))
 
 
 def test_cuts_a_signal_at_the_deadline() -> None:

@@ -3,7 +3,7 @@
 The program is that of one decision, once for each interval of the signal that is still to come: shares of
 each interval's time, within its GPUs and power, and for each job the steps that it must have done by the end
 of its window. Only what it says of the present interval is run; the next decision sees further. For one job
-this is `schedsearch.energy.least_cost_policy`, whose bound it reaches.
+this is `schedsearch.energy.min_cost_policy`, whose bound it reaches.
 """
 
 from __future__ import annotations
