@@ -15,7 +15,8 @@ sys.path[:0] = [str(HERE.parent), str(HERE)]
 import gallery_pages  # noqa: E402 - found by the line above
 from options_table import tables  # noqa: E402
 
-from experiments.config.option_list import CONFIG  # noqa: E402
+RECORDS = HERE.parent / "experiments/config/records"
+"""Where options are declared."""
 
 project = "schedsearch"
 extensions = [
@@ -63,7 +64,7 @@ class Options(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Return the tables."""
-        for path in CONFIG.rglob("*.yaml"):
+        for path in RECORDS.glob("*.py"):
             self.env.note_dependency(str(path))
         command, *groups = self.arguments
         found = self.parse_text_to_nodes("\n\n".join(tables(command, groups)))

@@ -1,11 +1,15 @@
-"""Tables of a command's options for its page, from the configs, whose comments say what each option means."""
+"""Tables of a command's options for its page, from where they are declared."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from experiments.config.option_list import Option, kinds_of, options_of
+from experiments.config.commands import Option
+from experiments.config.option_list import as_yaml, kinds_of, options_of
+from experiments.reproductions import catalogue
+
+catalogue.list_items()
 
 _SPECIAL, _ESCAPED = re.compile(r"([|*<])"), r"\\\1"
 
@@ -41,5 +45,5 @@ def _items(command: str) -> Iterator[str]:
 def _table(options: list[Option]) -> str:
     lines = ["| option | default | meaning |", "|---|---|---|"]
     for name, default, meaning in options:
-        lines.append(f"| `{name}` | `{default}` | {_SPECIAL.sub(_ESCAPED, meaning)} |")
+        lines.append(f"| `{name}` | `{as_yaml(default)}` | {_SPECIAL.sub(_ESCAPED, meaning)} |")
     return "\n".join(lines)

@@ -8,7 +8,7 @@ import sys
 
 import schedsearch
 from experiments.config.command import USER_ERROR
-from experiments.config.option_list import COMMANDS, purpose_of
+from experiments.config.commands import COMMANDS
 
 _HELP = """\
 Pipeline schedules for any placement: searched, proved, energy-tuned and run.
@@ -59,7 +59,9 @@ def _run(command: str) -> None:
 
 def _help() -> str:
     width = max(map(len, _EVERY))
-    purposes = {name: purpose_of(name) for name in COMMANDS} | {_COLLECT: "Make one table of many runs."}
+    purposes = {name: command.purpose for name, command in COMMANDS.items()} | {
+        _COLLECT: "Make one table of many runs."
+    }
     commands = "\n".join(f"  {name:<{width}}  {purpose}" for name, purpose in purposes.items())
     return _HELP.format(version=schedsearch.__version__, commands=commands)
 
@@ -82,7 +84,7 @@ def _complete() -> None:
         return
     point = int(os.environ.get("COMP_POINT", len(line))) - len(front) - 1
     os.environ |= {"COMP_LINE": rest, "COMP_POINT": str(point)}
-    sys.argv.insert(1, command or COMMANDS[0])
+    sys.argv.insert(1, command or next(iter(COMMANDS)))
     _run(sys.argv[1])
 
 

@@ -2,7 +2,7 @@
 
 from experiments.config.command import command
 
-main = command("reproduce", "tasks.reproduce")
+main = command("reproduce", "tasks.reproduce", items="reproductions.catalogue")
 
 if __name__ == "__main__":
     main()

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from copy import deepcopy
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -70,6 +71,32 @@ class Meaning:
         if self.unit == "MiB":
             return "give MiB, or a number with its unit as in 24GiB"
         return f"give it in {self.unit}" if self.unit else "give one"
+
+
+REQUIRED = "???"
+"""Default of an option that has to be given, as Hydra writes it."""
+
+
+def option(default: Any, text: str, unit: str = "", **limits: float) -> Any:
+    """Declare an option of a command: its default, its meaning, and which values it may have.
+
+    Args:
+        default: A list or a mapping is copied; `REQUIRED` for none.
+        text: What it is, as help and docs say it.
+        unit: As in `Meaning`.
+        limits: Likewise: ``min``, ``max``, ``above``, ``below``.
+    """
+    metadata = {"meaning": Meaning(text, unit, **limits)}  # type: ignore[arg-type]
+    if default == REQUIRED:
+        return field(metadata=metadata)
+    if isinstance(default, list | dict):
+        return field(default_factory=lambda: deepcopy(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def group(choice: str) -> Any:
+    """Declare a group of options of a command, and which of its kinds it has unless another is chosen."""
+    return field(metadata={"group": choice})
 
 
 class DeclaredField(NamedTuple):

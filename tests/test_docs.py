@@ -15,7 +15,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 from places import ROOT
 
-from experiments.config.composing import find_presets_first, name_files
+from experiments.config.commands import GROUPS, tell_hydra
+from experiments.config.composing import name_files
 from experiments.config.option_list import CONFIG, kinds_of
 
 sys.path.append(str(ROOT / "docs"))
@@ -93,7 +94,7 @@ def composed(command: str, overrides: list[str]) -> DictConfig:
     parsed = OverridesParser.create().parse_overrides([each for each in overrides if each != "-m"])
     if "-m" in overrides:
         overrides = BasicSweeper.split_arguments(parsed, max_batch_size=None)[0][0]
-    find_presets_first(command)
+    tell_hydra(command)
     with initialize_config_dir(str(CONFIG), version_base="1.3"):
         return compose(command, overrides, return_hydra_config=True)
 
@@ -136,7 +137,7 @@ def test_tables_of_fields_are_as_the_fields_are_declared(page: Path) -> None:
 
 def test_every_placement_has_a_table() -> None:
     text = "\n".join(tables("search", ["placement"]))
-    for path in (CONFIG / "placement").glob("*.yaml"):
-        assert f"**`placement={path.stem}`**\n| option" in text
-        for name in OmegaConf.load(path):
-            assert f"| `placement.{name}` |" in text
+    for kind, options in GROUPS["placement"].items():
+        assert f"**`placement={kind}`**\n| option" in text
+        for option in options:
+            assert f"| `placement.{option.name}` |" in text

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from experiments.config.options import require
-from experiments.config.records import PolicyOptions
+from experiments.config.records.cluster import PolicyOptions
 from schedsearch.cluster.partition import partitioned
 from schedsearch.cluster.policies.hierarchical import Entity
 from schedsearch.cluster.policies.policy import Policy

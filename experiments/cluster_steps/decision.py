@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.cluster_steps.chosen_policies import chosen_policy
-from experiments.config.records import PolicyOptions
+from experiments.config.records.cluster import PolicyOptions
 from schedsearch.cluster.allocation import check_allocation
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.inputs.allocation_file import DecidedAllocation, write_allocation

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments.config.options import OptionError, require
-from experiments.config.records import GpuClusterOptions
+from experiments.config.records.cluster import GpuClusterOptions
 from schedsearch.cluster.gpu_cluster import GpuCluster
 
 TYPES = ("v100", "p100", "k80")

@@ -14,7 +14,7 @@ from experiments.cluster_steps.chosen_policies import chosen_policy, names_of
 from experiments.cluster_steps.outcome_files import CLUSTER, JOBS, save_outcome
 from experiments.cluster_steps.workload import Data, Trace, at_load, rounds_of, simulation_options, work_of
 from experiments.config.options import OptionError, require, require_once
-from experiments.config.records import ClusterCommandOptions, FileTraceOptions
+from experiments.config.records.cluster import ClusterCommandOptions, FileTraceOptions
 from placements.files import read_json
 from schedsearch.cluster.allocation import InfeasibleError
 from schedsearch.cluster.estimator.estimating_policy import EstimatingPolicy, profiled

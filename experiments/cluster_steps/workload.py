@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.config.options import OptionError, read_fields, require, require_known, require_path
-from experiments.config.records import (
+from experiments.config.records.cluster import (
     ClusterCommandOptions,
     FailureOptions,
     FileTraceOptions,

@@ -113,7 +113,7 @@ class _CtrlC:
 _CTRL_C = _CtrlC()  # of this process, as signals are
 
 
-def command(name: str, task: str) -> Callable[[], None]:
+def command(name: str, task: str, items: str = "") -> Callable[[], None]:
     """Return what composes the config from the command line, runs the command's task in Hydra, and exits.
 
     Everything heavy is imported here, so that Ctrl-C while it loads ends in a line too, and the task only
@@ -123,13 +123,14 @@ def command(name: str, task: str) -> Callable[[], None]:
         name: Of the command and of its config.
         task: The module of this layer whose ``task``, a `Task`, it runs. A `ValueError` from there is the
             user's.
+        items: The module whose `list_items` says what ``experiment`` chooses from, if that is not presets.
     """
 
     def main() -> None:
         put_first()
         try:
             with _CTRL_C.remembered():
-                _run_in_hydra(name, task)
+                _run_in_hydra(name, task, items)
         except KeyboardInterrupt:
             _exit(f"{name}: interrupted; what is written is whole", INTERRUPTED)
         except BrokenPipeError:  # whoever reads the output has gone, as head does
@@ -143,16 +144,15 @@ def command(name: str, task: str) -> Callable[[], None]:
     return main
 
 
-def _run_in_hydra(name: str, task: str) -> None:
+def _run_in_hydra(name: str, task: str, items: str) -> None:
     if name in ("run", "profile") and importlib.util.find_spec("torch") is None:
         _exit(f"{name}: error: torch is not installed; pip install 'schedsearch[runtime]'", FAILED)
     import hydra
     from omegaconf import OmegaConf
 
+    from experiments.config.commands import tell_hydra
     from experiments.config.composing import (
-        check_experiment,
         check_flags,
-        find_presets_first,
         list_groups_late,
         name_files,
         sweep_past_points_that_are_wrong,
@@ -161,11 +161,12 @@ def _run_in_hydra(name: str, task: str) -> None:
 
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise, so that the message can be made one line here
     sweep_past_points_that_are_wrong()
-    find_presets_first(name)
     list_groups_late()
+    if items:
+        imported(items).list_items()
+    tell_hydra(name)
     OmegaConf.register_new_resolver("schedsearch.help", help_text, replace=True)
     check_flags(name)
-    check_experiment(name)
     sys.argv[1:] = name_files(name, sys.argv[1:])
     hydra.main(version_base="1.3", config_path=str(CONFIG), config_name=name)(_Recorded(name, task))()
 
@@ -226,7 +227,7 @@ def _run_and_record(name: str, task: Task, config: DictConfig) -> float | None:
         What a sweeper minimizes, without end where the task failed; None where the command has no objective.
     """
     from experiments.config import run_record
-    from experiments.config.option_list import OBJECTIVES
+    from experiments.config.commands import OBJECTIVES
     from experiments.config.run_record import DONE, REJECTED, RunRecord
 
     record, sweep = RunRecord.of_this_run(name, config), run_record.sweep_directory()

@@ -10,26 +10,17 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import quote
 
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import get_args_parser
-from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException, OverrideParseException
-from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf.errors import OmegaConfBaseException
 
-from experiments.config.option_list import (
-    COMMANDS,
-    FILE,
-    OWN_GROUPS,
-    REPRODUCE,
-    kinds_of,
-    names_of,
-    options_of,
-)
+from experiments.config.commands import COMMANDS, REPRODUCE
+from experiments.config.option_list import FILE, kinds_of, names_of, options_of
 from experiments.config.options import OptionError, did_you_mean
 
 _PLUGINS = Plugins.instance()  # runs the module of each plugin again, which is imported after that
@@ -83,20 +74,6 @@ def check_assignments(command: str, given: Sequence[str]) -> None:
             raise OptionError(f"{word}: is not NAME=VALUE; write {name}={value or 'VALUE'}")
 
 
-def check_experiment(command: str) -> None:
-    """Reject an item to reproduce where a preset is wanted: Hydra finds both.
-
-    Raises:
-        OptionError: ``experiment`` names an item.
-    """
-    presets = kinds_of(command, "experiment")
-    for given in sys.argv:
-        name, _, value = given.partition("=")
-        if name == "experiment" and value in kinds_of(REPRODUCE, name) and value not in presets:
-            known = ", ".join(presets)
-            raise OptionError(f"{given}: is an item of schedsearch {REPRODUCE}; the options are {known}")
-
-
 def sweep_past_points_that_are_wrong() -> None:
     """Let Hydra sweep with `PatientSweeper`, unless another sweeper is chosen."""
     basic = f"{BasicSweeper.__module__}.{BasicSweeper.__name__}"
@@ -120,20 +97,6 @@ def _named_file(command: str, option: str) -> list[str]:
     return [option]
 
 
-def find_presets_first(command: str) -> None:
-    """Let a command find its own groups before those of others that may have the same names.
-
-    These are the presets, of which items to reproduce may have the names, and groups that only it has. What
-    another command of the same process was told is forgotten.
-    """
-    found = _PLUGINS.plugin_type_to_subclass_list[SearchPathPlugin]
-    found[:] = [each for each in found if each is not OwnFirst]
-    OwnFirst.folders = () if command == REPRODUCE else ("presets",)
-    if (OWN_GROUPS / command).is_dir():
-        OwnFirst.folders += (f"groups.{command}",)
-    _PLUGINS.register(OwnFirst)
-
-
 def list_groups_late() -> None:
     """Let Hydra list the groups of all configs only where its help shows them, which ``--help`` does not."""
 
@@ -151,21 +114,6 @@ class _Late:
 
     def __str__(self) -> str:
         return self.make()
-
-
-class OwnFirst(SearchPathPlugin):
-    """Puts some folders before that of all configs.
-
-    Attributes:
-        folders: With dots between, below that of all configs.
-    """
-
-    folders: ClassVar[tuple[str, ...]] = ()
-
-    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        """Add the folders."""
-        for folder in self.folders:
-            search_path.prepend(folder, f"pkg://experiments.conf.{folder}", "main")
 
 
 class PatientSweeper(BasicSweeper):

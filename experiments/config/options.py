@@ -17,13 +17,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from experiments.config.plans import BALANCES, PLAN_FILES, PLANNERS, Planned, of_plan, read_plan
-from experiments.config.records import (
-    CompareOptions,
-    FilePlacementOptions,
-    Options,
-    PlanPlacementOptions,
-    ProfileOptions,
-)
+from experiments.config.records.placement import FilePlacementOptions, PlanPlacementOptions
+from experiments.config.records.search import CompareOptions, Options, ProfileOptions
 from placements.hardware import GPUS, Gpu
 from placements.placement_file import read_placement
 from placements.plain_data import in_mib, json_file

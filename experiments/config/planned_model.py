@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from experiments.config.options import OptionError
 from experiments.config.plans import Planned
-from experiments.config.records import RuntimeOptions
+from experiments.config.records.runtime import RuntimeOptions
 from placements.planners.galvatron import layers_per_block
 from placements.planners.parallel_plan import ParallelPlan, PlanError
 from placements.planners.partition import in_proportion

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.config.records import GptPlacementOptions, PlanPlacementOptions
+from experiments.config.records.placement import GptPlacementOptions, PlanPlacementOptions
 from placements import Kind, Placement
 from placements.hardware import Gpu
 from placements.models.gpt.gpt_config import GptConfig

@@ -10,7 +10,7 @@ from typing import Any
 from experiments.config.options import NUM_LAYERS, OptionError, did_you_mean
 from experiments.config.planned_model import what_is_run, with_planned_layers
 from experiments.config.plans import Planned
-from experiments.config.records import RuntimeOptions
+from experiments.config.records.runtime import RuntimeOptions
 from placements import Kind, Placement
 from runtime.execution.run_options import VERIFY, RunOptions, check_device
 from runtime.launching.launch import LAUNCHERS

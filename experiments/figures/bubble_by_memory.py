@@ -9,7 +9,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from experiments.config.options import OptionError, read_record, require, require_least
-from experiments.config.records import MemorySweepOptions
+from experiments.config.records.figures import MemorySweepOptions
 from experiments.figures.cases import Case, Row, ours, placement_of, remembered_rows, tessel_row
 from experiments.figures.pool import Found
 from experiments.figures.sweep import check_sweep_options, draw_sweep

@@ -15,7 +15,7 @@ from experiments.config.options import (
     require_limits,
     require_once,
 )
-from experiments.config.records import SweepOptions, TransferSweepOptions
+from experiments.config.records.figures import SweepOptions, TransferSweepOptions
 from experiments.figures.cases import Row, placement_of
 from experiments.figures.pool import Found, collect
 from experiments.steps.search_step import output_directory

@@ -24,7 +24,7 @@ from experiments.config.options import (
     require_least,
     require_once,
 )
-from experiments.config.records import TransferSweepOptions
+from experiments.config.records.figures import TransferSweepOptions
 from experiments.figures.pool import Found, collect
 from experiments.figures.sweep import check_search_options, shape_title
 from experiments.steps.search_step import output_directory

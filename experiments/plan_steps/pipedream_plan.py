@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from experiments.config.options import OptionError, require, require_least
-from experiments.config.records import PlanCommandOptions
+from experiments.config.records.plan import PlanCommandOptions
 from experiments.plan_steps.profiled_inputs import refuse_given
 from experiments.steps.search_step import output_directory
 from placements.cluster import Cluster, read_cluster

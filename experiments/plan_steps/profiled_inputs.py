@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from experiments.config.option_list import default_of
 from experiments.config.options import OptionError
-from experiments.config.records import PlanCommandOptions
+from experiments.config.records.plan import PlanCommandOptions
 from placements.cluster import Cluster, read_cluster
 from placements.measured.galvatron_profile import (
     GalvatronProfile,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from experiments.config import commands
+from experiments.config.records.figures import ReproduceAllOptions
 from experiments.reproductions.dissertation.items import ITEMS as DISSERTATION
 from experiments.reproductions.galvatron.items import ITEMS as GALVATRON
 from experiments.reproductions.gavel.items import ITEMS as GAVEL
@@ -15,3 +17,12 @@ _ALL = (*TESSEL, *GALVATRON, *MEASURED, *PERSEUS, *DISSERTATION, *GAVEL, *BY_HAN
 
 ITEMS: dict[str, Item] = {item.name: item for item in _ALL}
 """In the order in which ``experiment=all`` makes them."""
+
+ALL = "all"
+"""A value of ``experiment``: every item, one after the other."""
+
+
+def list_items() -> None:
+    """Say which items there are, and which options each has, before a command line is read."""
+    records = {name: item.options for name, item in ITEMS.items()} | {ALL: ReproduceAllOptions}
+    commands.ITEMS.update({name: commands.own_options(record) for name, record in records.items()})

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from placements.meaning import option
+
 
 class Claim(StrEnum):
     """What is claimed of a reproduced item.
@@ -134,13 +136,9 @@ class Item:
 
 @dataclass(frozen=True)
 class CaseOptions:
-    """Options of an item that has no others.
+    """Options of an item that has no others."""
 
-    Attributes:
-        only: Cases to make; empty for all.
-    """
-
-    only: tuple[str, ...] = ()
+    only: tuple[str, ...] = option((), "cases to make, by name; empty: all")
 
 
 def cases_in(rows: Sequence[Row]) -> list[str]:

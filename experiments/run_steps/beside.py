@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from experiments.config.options import OptionError, kind_of, require_path
-from experiments.config.records import Options
+from experiments.config.records.search import Options
 from experiments.steps.placement_building import build_placement, place_stages
 from experiments.steps.profile_reading import complete_profile
 from experiments.steps.results import EnergyResult, SearchStepResult

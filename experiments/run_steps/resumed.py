@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from experiments.config.options import OptionError, read_fields
-from experiments.config.records import RunCommandOptions, RuntimeOptions
+from experiments.config.records.runtime import RunCommandOptions, RuntimeOptions
 from placements.files import write_json
 from placements.plain_data import json_file
 

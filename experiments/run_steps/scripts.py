@@ -12,7 +12,7 @@ from typing import Any
 
 import schedsearch
 from experiments.config.options import OptionError
-from experiments.config.records import RuntimeOptions
+from experiments.config.records.runtime import RuntimeOptions
 from experiments.config.run_options import blocks_ahead
 from experiments.run_steps.traces import planned_run
 from experiments.steps.results import EnergyResult, SearchStepResult

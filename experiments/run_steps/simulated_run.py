@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from experiments.config.options import OptionError
-from experiments.config.records import RunCommandOptions
+from experiments.config.records.runtime import RunCommandOptions
 from experiments.run_steps.traces import save_trace
 from experiments.steps.profile_reading import CostSource
 from placements.files import write_json

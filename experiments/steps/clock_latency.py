@@ -6,7 +6,7 @@ import logging
 import math
 
 from experiments.config.options import read_gpu, require
-from experiments.config.records import FrontierCommandOptions
+from experiments.config.records.energy import FrontierCommandOptions
 from placements.hardware import ClockLatency
 from runtime.clocks.latency_file import read_clock_latency
 from schedsearch.energy import SwitchingLimits

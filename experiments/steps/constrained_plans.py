@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from experiments.config.options import OptionError, require, require_least
-from experiments.config.records import EnergyOptions, FrontierCommandOptions
+from experiments.config.records.energy import EnergyOptions, FrontierCommandOptions
 from experiments.steps.clock_latency import check_switching, say_switching, switching_limits
 from experiments.steps.profile_reading import complete_profile
 from experiments.steps.results import SearchStepResult

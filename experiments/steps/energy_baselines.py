@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from experiments.config.options import require, require_known
-from experiments.config.records import EnergyOptions
+from experiments.config.records.energy import EnergyOptions
 from experiments.steps.results import EnergyResult
 from placements.files import csv_text
 from schedsearch.energy import FrequencyPlan, changes_per_iteration, num_clock_changes

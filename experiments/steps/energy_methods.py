@@ -6,7 +6,7 @@ import logging
 import math
 
 from experiments.config.options import OptionError, require, require_known
-from experiments.config.records import EnergyOptions
+from experiments.config.records.energy import EnergyOptions
 from placements import Profile
 from schedsearch.energy import Frontier, OnProgress, compute_frontier
 from schedsearch.energy.baselines import perseus_frontier

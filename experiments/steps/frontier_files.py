@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from experiments.config.records import EnergyOptions
+from experiments.config.records.energy import EnergyOptions
 from experiments.steps.energy_baselines import baselines_to_csv, baselines_to_dict
 from experiments.steps.energy_methods import made_by
 from experiments.steps.results import EnergyResult, SearchStepResult

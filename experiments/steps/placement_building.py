@@ -23,12 +23,12 @@ from experiments.config.options import (
     require_path,
 )
 from experiments.config.plans import PLAN_FILES, PLANNERS
-from experiments.config.records import (
+from experiments.config.records.placement import (
     FilePlacementOptions,
     GptPlacementOptions,
-    Options,
     StagesPlacementOptions,
 )
+from experiments.config.records.search import Options
 from experiments.steps.profile_reading import PROFILE_FILES, profile_path, times_source
 from placements import Placement, PlacementError, Profile, ProfileError
 from placements.hardware import Gpu

@@ -22,7 +22,8 @@ from experiments.config.options import (
     require_path,
 )
 from experiments.config.plans import PLAN_FILES, rates_of
-from experiments.config.records import GptPlacementOptions, Options
+from experiments.config.records.placement import GptPlacementOptions
+from experiments.config.records.search import Options
 from placements import BlockingPower, Placement, Profile
 from placements.hardware import Gpu, modelled_profile
 from placements.models.gpt.gpt_placement import GptConfig, gpt_compute_shares

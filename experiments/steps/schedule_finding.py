@@ -9,7 +9,7 @@ from typing import Any
 
 from experiments.config.command import Failed, Interrupted
 from experiments.config.options import OptionError, require_known, require_least, require_path
-from experiments.config.records import Options, SearchOptions
+from experiments.config.records.search import Options, SearchOptions
 from placements import Placement
 from schedsearch.baselines import HAND_MADE
 from schedsearch.modulo.progress import SearchBar

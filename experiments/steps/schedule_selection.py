@@ -11,7 +11,7 @@ from pathlib import Path
 
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require
-from experiments.config.records import EnergyOptions, FrontierCommandOptions
+from experiments.config.records.energy import EnergyOptions, FrontierCommandOptions
 from experiments.steps.profile_reading import complete_profile
 from experiments.steps.results import SearchStepResult, SelectionResult
 from experiments.steps.search_step import describe, save_schedule

@@ -11,7 +11,7 @@ from hydra.core.hydra_config import HydraConfig
 
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, planned_by, require
-from experiments.config.records import Options
+from experiments.config.records.search import Options
 from experiments.steps.placement_building import memory_unit
 from experiments.steps.profile_reading import cost_source
 from experiments.steps.results import SearchStepResult

@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 
 from experiments.config.command import Failed
 from experiments.config.options import read_record, require
-from experiments.config.records import CheckOptions
+from experiments.config.records.search import CheckOptions
 from schedsearch.bounds.load_and_path import period_bound
 from schedsearch.certificate.certificate import CertificateError
 from schedsearch.certificate.check import CheckReport, Claim, check

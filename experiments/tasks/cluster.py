@@ -22,7 +22,7 @@ from experiments.cluster_steps.running import Point, Setting, check_points, jcts
 from experiments.cluster_steps.workload import read_data, trace_options
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, read_record, require
-from experiments.config.records import ClusterCommandOptions
+from experiments.config.records.cluster import ClusterCommandOptions
 from experiments.report.cluster_report import (
     cluster_in_words,
     load_lines,

@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 
 from experiments.config.command import Interrupted
 from experiments.config.options import read_record, require, require_known, require_once
-from experiments.config.records import ClusterStudyOptions
+from experiments.config.records.cluster import ClusterStudyOptions
 from experiments.steps.search_step import output_directory
 from placements.files import csv_text, write_json, write_text
 from placements.hardware import GPUS

@@ -10,9 +10,9 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from experiments.config.command import Interrupted
-from experiments.config.option_list import REFUSED
+from experiments.config.commands import REFUSED
 from experiments.config.options import OptionError, read_options, require, require_path
-from experiments.config.records import CompareOptions
+from experiments.config.records.search import CompareOptions
 from experiments.report.comparison_report import save_comparison_report
 from experiments.steps.profile_reading import CostSource, stages_cost_source
 from experiments.steps.schedule_finding import cache_directory, search_limits

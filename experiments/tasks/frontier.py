@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, read_options, require
-from experiments.config.records import EnergyOptions, FrontierCommandOptions
+from experiments.config.records.energy import EnergyOptions, FrontierCommandOptions
 from experiments.report.pictures import draw_pictures
 from experiments.report.report import save_frontier_report
 from experiments.steps.constrained_plan_files import (

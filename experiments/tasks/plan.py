@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, read_record, require, require_known, require_least
-from experiments.config.records import PlanCommandOptions
+from experiments.config.records.plan import PlanCommandOptions
 from experiments.plan_steps.pipedream_plan import plan_profile
 from experiments.plan_steps.profiled_inputs import PlanInputs, profiled_inputs, refuse_given, required_model
 from experiments.steps.search_step import output_directory

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from omegaconf import DictConfig
 
 from experiments.config.options import read_record, require, require_path
-from experiments.config.records import PredictOptions
+from experiments.config.records.plan import PredictOptions
 from experiments.predictions.errors import Errors, counted, rankings
 from experiments.predictions.measured_folder import read_measured_folder
 from experiments.predictions.prediction import Prediction, predict

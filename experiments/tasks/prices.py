@@ -11,7 +11,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from experiments.config.options import read_record, require, require_known, require_once, require_path
-from experiments.config.records import PricesOptions
+from experiments.config.records.cluster import PricesOptions
 from experiments.price_steps import tables
 from experiments.price_steps.disturbances import Sweep, sweep_of
 from experiments.price_steps.drawings import save_disturbed, save_durations, save_prices, save_reductions

@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 
 from experiments.config.command import Failed
 from experiments.config.options import planned_by, read_options, require, require_least, require_path
-from experiments.config.records import ProfileCommandOptions
+from experiments.config.records.runtime import ProfileCommandOptions
 from experiments.config.run_options import (
     check_device_of,
     check_runtime_options,

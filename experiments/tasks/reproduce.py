@@ -14,10 +14,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from experiments.config.command import Interrupted
-from experiments.config.option_list import REPRODUCE, kinds_of
+from experiments.config.commands import REPRODUCE
+from experiments.config.option_list import kinds_of
 from experiments.config.options import OptionError, read_record, require, require_known, require_least
-from experiments.config.records import ReproduceAllOptions, ReproduceOptions
-from experiments.reproductions.catalogue import ITEMS
+from experiments.config.records.figures import ReproduceAllOptions, ReproduceOptions
+from experiments.reproductions.catalogue import ALL, ITEMS
 from experiments.reproductions.item import Claim, Item
 from experiments.reproductions.item_files import described, write_item, write_rows
 from experiments.reproductions.recorded import record
@@ -30,9 +31,6 @@ from schedsearch.modulo.progress import StepBar
 log = logging.getLogger(__name__)
 
 SIZES = ("full", "small")
-
-ALL = "all"
-"""The choice of every item."""
 
 _COMMON = tuple(ReproduceOptions.__dataclass_fields__)
 

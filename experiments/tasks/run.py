@@ -9,7 +9,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from experiments.config.options import OptionError, planned_by, read_options
-from experiments.config.records import RunCommandOptions
+from experiments.config.records.runtime import RunCommandOptions
 from experiments.config.run_options import NO_LAUNCHER, check_device_of, check_runtime_options, choose_model
 from experiments.report.report import save_report, save_report_of_run
 from experiments.run_steps.beside import describe_beside, rows_beside

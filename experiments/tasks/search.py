@@ -5,7 +5,7 @@ from __future__ import annotations
 from omegaconf import DictConfig
 
 from experiments.config.options import read_options
-from experiments.config.records import Options
+from experiments.config.records.search import Options
 from experiments.report.pictures import draw_schedule
 from experiments.report.report import save_search_report
 from experiments.steps.placement_building import build_placement

@@ -15,6 +15,7 @@ from typing import Any
 
 from experiments.config.options import OptionError, require_path
 from experiments.reproductions.item import Claim, Item, Row, Trend, chosen_cases
+from placements.meaning import option
 from schedsearch.cluster.prices.price_files import read_market, read_speeds
 from schedsearch.cluster.prices.reductions import Reduction, study
 from schedsearch.cluster.prices.strategies import DYNAMIC, MULTI_CLOUD
@@ -44,15 +45,10 @@ REDUCTION, MOVING, MOVES = "cost_reduction", "staying_over_moving", "mean_moves"
 
 @dataclass(frozen=True)
 class PriceItemOptions:
-    """Options of both figures.
+    """Options of both figures."""
 
-    Attributes:
-        data: Folder of prices, with the published table.
-        only: Models; empty for all.
-    """
-
-    data: str | None = None
-    only: tuple[str, ...] = ()
+    data: str | None = option(None, "folder with prices, speeds and the published table")
+    only: tuple[str, ...] = option((), "cases to make, as [A3C]; empty: all")
 
 
 def _cases(options: PriceItemOptions) -> list[str]:

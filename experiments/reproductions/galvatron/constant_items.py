@@ -26,6 +26,7 @@ from experiments.reproductions.galvatron.search_2022.batch_search import check_l
 from experiments.reproductions.galvatron.search_2022.constants import Constants, ConstantsError
 from experiments.reproductions.galvatron.search_2022.constants_file import read_constants
 from experiments.reproductions.item import Claim, Item, Row, Trend
+from placements.meaning import option
 from placements.plain_data import in_file
 
 LARGER = (("Galvatron", "DP+TP"), ("Galvatron", "DP+PP"))
@@ -34,13 +35,9 @@ LARGER = (("Galvatron", "DP+TP"), ("Galvatron", "DP+PP"))
 
 @dataclass(frozen=True)
 class ConstantsOptions:
-    """Options of both tables.
+    """Options of both tables."""
 
-    Attributes:
-        constants: Path of a ``profile_constants.json``.
-    """
-
-    constants: str | None = None
+    constants: str | None = option(None, "JSON file with the values measured for each model in 2022")
 
 
 class Table(NamedTuple):

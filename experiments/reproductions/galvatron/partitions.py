@@ -11,6 +11,7 @@ from experiments.config.options import require
 from experiments.reproductions.item import Claim, Item, Row, Trend, cases_in
 from experiments.reproductions.item_options import check_names
 from placements.cluster import CLUSTERS
+from placements.meaning import option
 from placements.models.parallel import LayerStrategy
 from placements.models.zoo import MODELS
 from placements.planners.hybrid.shape_costs import ShapeCosts
@@ -51,15 +52,10 @@ FIGURE_4 = {
 
 @dataclass(frozen=True)
 class PartitionOptions:
-    """Options of the figure.
+    """Options of the figure."""
 
-    Attributes:
-        models: Keys of `FIGURE_4`.
-        memory_gib: Of a GPU, for the optimal division, in GiB.
-    """
-
-    models: tuple[str, ...] = tuple(FIGURE_4)
-    memory_gib: float = 16.0
+    models: tuple[str, ...] = option(tuple(FIGURE_4), "models of the figure")
+    memory_gib: float = option(16.0, "memory of a GPU, in GiB, for the optimal division")
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from experiments.config.options import require
 from experiments.reproductions.galvatron.best_batches import best_batches
 from experiments.reproductions.item import Claim, Item, Row, Trend
 from placements.cluster import CLUSTERS
+from placements.meaning import option
 from placements.models.zoo import read_model
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from schedsearch.figures.panels import Panel, Point, draw_panels
@@ -35,13 +36,9 @@ MOST_SAMPLES = 64
 
 @dataclass(frozen=True)
 class SearchTimeOptions:
-    """Options of the figure.
+    """Options of the figure."""
 
-    Attributes:
-        layers: Numbers of layers.
-    """
-
-    layers: tuple[int, ...] = (24, 48, 72, 96)
+    layers: tuple[int, ...] = option((24, 48, 72, 96), "numbers of layers of a BERT with hidden size 1280")
 
 
 def cases(options: SearchTimeOptions) -> list[str]:

@@ -18,6 +18,7 @@ from experiments.reproductions.galvatron.trend_agreement import (
 from experiments.reproductions.item import Claim, Item, Row, Trend
 from experiments.reproductions.item_options import check_names
 from placements.cluster import CLUSTERS
+from placements.meaning import option
 from placements.models.zoo import MODELS
 from placements.planners.hybrid.shape_costs import ShapeCosts
 
@@ -27,15 +28,12 @@ LEAST_RANK_CORRELATION = 0.8
 
 @dataclass(frozen=True)
 class TrendOptions:
-    """Options of the tables.
+    """Options of the tables."""
 
-    Attributes:
-        tables: Of `TABLES`.
-        models: Only these of the tables' models, as the paper calls them; None for all.
-    """
-
-    tables: tuple[str, ...] = TABLES
-    models: tuple[str, ...] | None = None
+    tables: tuple[str, ...] = option(
+        TABLES, "tables of the paper; II and VI take some three minutes, all five take twelve"
+    )
+    models: tuple[str, ...] | None = option(None, "some of the tables' models, as [BERT-Huge-32]; null: all")
 
 
 def cases(options: TrendOptions) -> list[str]:

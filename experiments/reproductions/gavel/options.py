@@ -10,6 +10,7 @@ from pathlib import Path
 from experiments.config.options import OptionError, require
 from experiments.reproductions.item import chosen_cases
 from experiments.reproductions.item_options import check_numbers
+from placements.meaning import option
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.inputs.job_type_file import read_job_types
 from schedsearch.cluster.inputs.throughput_file import read_throughputs
@@ -32,35 +33,28 @@ LEAST_JOBS = 5
 
 @dataclass(frozen=True)
 class SeedOptions:
-    """Options of an item with a case for each seed.
+    """Options of an item with a case for each seed."""
 
-    Attributes:
-        data: Folder with Gavel's ``simulation_throughputs.json`` and ``job_types.csv``.
-        seeds: Of what is drawn at random.
-        only: Cases to make; empty for all.
-    """
-
-    data: str | None = None
-    seeds: tuple[int, ...] = (0, 1, 2)
-    only: tuple[str, ...] = ()
+    data: str | None = option(
+        None,
+        "folder of Gavel's throughputs, job_types.csv, and traces where the item is of the physical cluster",
+    )
+    seeds: tuple[int, ...] = option((0, 1, 2), "seeds of what is drawn; each is a case")
+    only: tuple[str, ...] = option((), "cases to make; empty: all")
 
 
 @dataclass(frozen=True)
 class TraceOptions(SeedOptions):
-    """Options of an item that simulates a cluster.
+    """Options of an item that simulates a cluster."""
 
-    Attributes:
-        jobs: That are simulated with each seed; the last fifth of them counts where jobs come all the time.
-    """
-
-    jobs: int = 5000
+    jobs: int = option(5000, "number of jobs that are simulated with each seed")
 
 
 @dataclass(frozen=True)
 class ShorterTraceOptions(TraceOptions):
     """Likewise, of an item with fewer jobs by default."""
 
-    jobs: int = 500
+    jobs: int = option(500, "number of jobs that are simulated with each seed")
 
 
 def checked_cases(options: SeedOptions, workloads: Sequence[str]) -> list[str]:

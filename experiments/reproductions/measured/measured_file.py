@@ -6,19 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.config.options import OptionError, require_least, require_limits
+from placements.meaning import option
 
 
 @dataclass(frozen=True)
 class MeasuredOptions:
-    """Where the measurements are.
+    """Where the measurements are."""
 
-    Attributes:
-        data: Folder of the file.
-        max_rows: Number of rows of the file, from the first on; None for all.
-    """
-
-    data: str | None = None
-    max_rows: int | None = None
+    data: str | None = option(None, "folder with a measured_times.csv")
+    max_rows: int | None = option(None, "number of rows of the file, from the first one; null: all")
 
     def path_of(self, file: str) -> Path:
         """Return the path of the file with this name.

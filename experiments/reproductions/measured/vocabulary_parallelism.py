@@ -27,6 +27,7 @@ from experiments.reproductions.measured.unbalanced_stages import (
     with_shared_output,
 )
 from placements.files import csv_text
+from placements.meaning import option
 from schedsearch.baselines import one_f_one_b
 
 FILE = "measured_iterations.csv"
@@ -44,13 +45,12 @@ _DIGITS = 1
 
 @dataclass(frozen=True)
 class VocabularyOptions(MeasuredOptions):
-    """What is asked for.
+    """What is asked for."""
 
-    Attributes:
-        work_limit: Units of work of one search.
-    """
-
-    work_limit: float = 10.0
+    work_limit: float = option(
+        10.0,
+        "work limit of the search with the output layer on all devices, in units of about 1 s",
+    )
 
 
 def cases(options: VocabularyOptions) -> tuple[str, ...]:

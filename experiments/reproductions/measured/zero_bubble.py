@@ -14,6 +14,7 @@ from experiments.reproductions.item import Row, Trend, cases_in
 from experiments.reproductions.measured.measured_file import MeasuredOptions
 from experiments.reproductions.measured.stage_times import FILE, SCHEDULES, StageTimes, read_stage_times
 from placements.files import csv_text
+from placements.meaning import option
 from schedsearch.baselines import one_f_one_b, zb_h1, zb_h2
 from schedsearch.device_span import device_spans, with_least_device_span
 from schedsearch.modulo.search import search
@@ -30,13 +31,12 @@ _DIGITS = 4
 
 @dataclass(frozen=True)
 class ZeroBubbleOptions(MeasuredOptions):
-    """What is asked for.
+    """What is asked for."""
 
-    Attributes:
-        work_limit: Units of work of one search; None for what the size needs, see `work_limit`.
-    """
-
-    work_limit: float | None = None
+    work_limit: float | None = option(
+        None,
+        "work limit of each search, in units of about 1 s; null: 5 for each device, more with many of them",
+    )
 
 
 def work_limit(times: StageTimes) -> float:

@@ -16,6 +16,7 @@ from experiments.reproductions.perseus.published import DIVISIONS, GPU_TITLES, T
 from placements import OperatingPoint, Profile
 from placements.cluster import Cluster, Nodes
 from placements.hardware import GPUS, Gpu
+from placements.meaning import option
 from placements.models.costs import CostOptions, layer_cost
 from placements.models.parallel import LayerStrategy, Pass
 from placements.models.rates import COPY_COMPUTE_SHARE
@@ -42,16 +43,12 @@ class DataError(ValueError):
 
 @dataclass(frozen=True)
 class PerseusOptions:
-    """Options of the items that need profiles.
+    """Options of the items that need profiles."""
 
-    Attributes:
-        data: Folder of the authors' profiles and results; None for none. Workloads whose profile it lacks are
-            modelled.
-        only: Cases to make; empty for all.
-    """
-
-    data: str | None = None
-    only: tuple[str, ...] = ()
+    data: str | None = option(
+        None, "folder of the authors' profiles: rebuilt/, stage_profile/; null: modelled costs"
+    )
+    only: tuple[str, ...] = option((), "cases to make, as [a100_bert_huge]; empty: all")
 
 
 @dataclass(frozen=True)

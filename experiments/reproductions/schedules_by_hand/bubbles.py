@@ -15,6 +15,7 @@ from experiments.config.options import OptionError, require_known, require_limit
 from experiments.reproductions.item import Row, Trend
 from placements import Placement
 from placements.files import csv_text
+from placements.meaning import option
 from placements.shapes import loop_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError, applicable
 from schedsearch.metrics import bubble_rate, peak_memory
@@ -42,19 +43,16 @@ _MEMORY_OF = 16
 
 @dataclass(frozen=True)
 class ByHandOptions:
-    """What is asked for.
+    """What is asked for."""
 
-    Attributes:
-        num_devices: Of each placement; even.
-        num_micro_batches: Of the schedules; even.
-        placements: Some of `PLACEMENTS`; None for all.
-        work_limit: Units of work of one search.
-    """
-
-    num_devices: int = 4
-    num_micro_batches: tuple[int, ...] = (6, 16, 128)
-    placements: tuple[str, ...] | None = None
-    work_limit: float = 5.0
+    num_devices: int = option(4, "devices of each placement")
+    num_micro_batches: tuple[int, ...] = option(
+        (6, 16, 128), "micro-batches of an iteration; each number makes a table"
+    )
+    placements: tuple[str, ...] | None = option(
+        None, 'placements by name, as in ["V", "X, split"]; null: all'
+    )
+    work_limit: float = option(5.0, "work limit of one search, in units of about 1 s of one core")
 
 
 def cases(options: ByHandOptions) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from experiments.reproductions.item import Claim, Item, Row, Trend
 from experiments.reproductions.item_options import check_names
 from experiments.reproductions.tessel.published import MAX_MICRO_BATCHES, MODELS, NUM_DEVICES
 from placements import Placement
+from placements.meaning import option
 from placements.shapes import SHAPES
 from schedsearch.baselines import HAND_MADE
 from schedsearch.modulo.search import search
@@ -26,17 +27,11 @@ _MICRO_BATCHES = 32
 
 @dataclass(frozen=True)
 class BubbleRateOptions:
-    """Which models, and how long a search may take.
+    """Which models, and how long a search may take."""
 
-    Attributes:
-        models: Keys of `experiments.reproductions.tessel.published.MODELS`.
-        tessel_time_limit_s: Seconds of each of Tessel's searches, which count no work.
-        work_limit: Units of work of each of ours.
-    """
-
-    models: tuple[str, ...] = ("gpt", "mt5", "flava")
-    tessel_time_limit_s: float = 120.0
-    work_limit: float = 80.0
+    models: tuple[str, ...] = option(("gpt", "mt5", "flava"), "models of the table")
+    tessel_time_limit_s: float = option(120.0, "time limit of each of Tessel's searches, in s")
+    work_limit: float = option(80.0, "work limit of each of our searches, in units of about 1 s of one core")
 
 
 def added_bubble_rate(

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from experiments.config.options import require_limits
-from experiments.config.records import MemorySweepOptions, SweepOptions
+from experiments.config.records.figures import MemorySweepOptions, SweepOptions
 from experiments.figures import bubble_by_in_flight, bubble_by_memory
 from experiments.figures.cases import Case, ours
 from experiments.figures.cases import Row as Searched
@@ -25,6 +25,7 @@ from experiments.reproductions.tessel.published import (
     MAX_MICRO_BATCHES,
     NUM_DEVICES,
 )
+from placements.meaning import option
 from schedsearch.figures.canvas import COLUMN_INCHES
 from schedsearch.figures.panels import Panel, Point, draw_shares
 
@@ -35,17 +36,13 @@ _SEVERAL = 3
 
 @dataclass(frozen=True)
 class BubbleSweepOptions:
-    """Which placements, and how long a search may take.
+    """Which placements, and how long a search may take."""
 
-    Attributes:
-        shapes: Of the placements.
-        tessel_time_limit_s: Seconds of Tessel's search, which counts no work; in Fig. 12 for each memory.
-        work_limit: Units of work of ours, likewise.
-    """
-
-    shapes: tuple[str, ...] = FIGURE_SHAPES
-    tessel_time_limit_s: float = 300.0
-    work_limit: float = 20.0
+    shapes: tuple[str, ...] = option(FIGURE_SHAPES, "shapes of placements")
+    tessel_time_limit_s: float = option(300.0, "time limit of Tessel's search for each point, in s")
+    work_limit: float = option(
+        20.0, "work limit of our search for each shape and memory, in units of about 1 s of one core"
+    )
 
 
 def _cases(options: BubbleSweepOptions) -> Sequence[str]:

@@ -14,6 +14,7 @@ from experiments.reproductions.item import Claim, Item, Row, Trend
 from experiments.reproductions.item_options import check_names
 from experiments.reproductions.tessel.published import MAX_MICRO_BATCHES, MODELS, NUM_DEVICES
 from placements import Placement
+from placements.meaning import option
 from placements.shapes import SHAPES
 from schedsearch.figures.canvas import COLUMN_INCHES
 from schedsearch.figures.comparison import draw_timelines
@@ -29,15 +30,10 @@ _PARTS = ("training", "inference")
 
 @dataclass(frozen=True)
 class DrawingOptions:
-    """The models of a table, and the time that Tessel's search may take.
+    """The models of a table, and the time that Tessel's search may take."""
 
-    Attributes:
-        models: Keys of `experiments.reproductions.tessel.published.MODELS`.
-        time_limit_s: Seconds of each search, which counts no work.
-    """
-
-    models: tuple[str, ...] = ("gpt", "mt5", "flava")
-    time_limit_s: float = 120.0
+    models: tuple[str, ...] = option(("gpt", "mt5", "flava"), "models of the figure")
+    time_limit_s: float = option(120.0, "time limit of each of Tessel's searches, in s")
 
 
 def placement_of(case: str) -> Placement:

@@ -25,6 +25,7 @@ from experiments.reproductions.tessel.published import (
 )
 from placements import Placement
 from placements.cluster import read_cluster
+from placements.meaning import option
 from placements.models.layers import Layer
 from placements.models.parallel import LayerStrategy
 from placements.models.zoo import read_model
@@ -48,15 +49,12 @@ _LATENCY = "latency_ms"
 
 @dataclass(frozen=True)
 class FlavaOptions:
-    """Which micro-batches, and how long a search may take.
+    """Which micro-batches, and how long a search may take."""
 
-    Attributes:
-        micro_batch_sizes: Samples of a micro-batch.
-        work_limit: Units of work of the search of a schedule.
-    """
-
-    micro_batch_sizes: tuple[int, ...] = (1, 2, 4, 8, 16)
-    work_limit: float = 10.0
+    micro_batch_sizes: tuple[int, ...] = option((1, 2, 4, 8, 16), "samples of a micro-batch")
+    work_limit: float = option(
+        10.0, "work limit of the search for each schedule, in units of about 1 s of one core"
+    )
 
 
 class FlavaTimes:

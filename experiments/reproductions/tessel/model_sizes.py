@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from experiments.reproductions.item import Claim, Item, Row
 from experiments.reproductions.item_options import check_names
 from experiments.reproductions.tessel.published import PARAMETERS
+from placements.meaning import option
 from placements.models.zoo import read_model
 
 _SMALLEST_MT5 = "mt5_1.8b"
@@ -15,13 +16,9 @@ _SMALLEST_MT5 = "mt5_1.8b"
 
 @dataclass(frozen=True)
 class ModelSizeOptions:
-    """Which models.
+    """Which models."""
 
-    Attributes:
-        models: Of Table III, in `placements.models.zoo.MODELS`.
-    """
-
-    models: tuple[str, ...] = tuple(PARAMETERS)
+    models: tuple[str, ...] = option(tuple(PARAMETERS), "models of the table")
 
 
 def _cases(options: ModelSizeOptions) -> Sequence[str]:

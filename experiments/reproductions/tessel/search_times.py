@@ -29,6 +29,7 @@ from experiments.reproductions.tessel.published import (
     TIME_OPTIMAL_S,
 )
 from placements import Placement
+from placements.meaning import option
 from placements.shapes import SHAPES
 from schedsearch.figures.bars import BarPanel, draw_bars
 from schedsearch.figures.canvas import COLUMN_INCHES
@@ -50,46 +51,31 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True)
 class TimeOptimalOptions:
-    """Of Fig. 3.
+    """Of Fig. 3."""
 
-    Attributes:
-        micro_batches: Numbers to search a schedule of.
-        time_limit_s: Of each search.
-    """
-
-    micro_batches: tuple[int, ...] = (2, 4, 6, 8, 10, 12, 14, 16)
-    time_limit_s: float = 60.0
+    micro_batches: tuple[int, ...] = option((2, 4, 6, 8, 10, 12, 14, 16), "numbers of micro-batches")
+    time_limit_s: float = option(60.0, "time limit of each search, in s")
 
 
 @dataclass(frozen=True)
 class SearchCostOptions:
-    """Of Fig. 9.
+    """Of Fig. 9."""
 
-    Attributes:
-        shapes: Of the placements.
-        micro_batches: Numbers for the time-optimal search; after one that does not end in its time, larger
-            ones are not tried.
-        tessel_time_limit_s: Of Tessel's search.
-        time_limit_s: Of each time-optimal search.
-    """
-
-    shapes: tuple[str, ...] = FIGURE_SHAPES
-    micro_batches: tuple[int, ...] = (2, 4, 6, 8, 10, 12)
-    tessel_time_limit_s: float = 300.0
-    time_limit_s: float = 120.0
+    shapes: tuple[str, ...] = option(FIGURE_SHAPES, "shapes of placements")
+    micro_batches: tuple[int, ...] = option(
+        (2, 4, 6, 8, 10, 12),
+        "numbers of micro-batches of the time-optimal search; it stops after one that takes long",
+    )
+    tessel_time_limit_s: float = option(300.0, "time limit of Tessel's search, in s")
+    time_limit_s: float = option(120.0, "time limit of each time-optimal search, in s")
 
 
 @dataclass(frozen=True)
 class BreakdownOptions:
-    """Of Fig. 10.
+    """Of Fig. 10."""
 
-    Attributes:
-        shapes: Of the placements.
-        time_limit_s: Of each search.
-    """
-
-    shapes: tuple[str, ...] = FIGURE_SHAPES
-    time_limit_s: float = 300.0
+    shapes: tuple[str, ...] = option(FIGURE_SHAPES, "shapes of placements")
+    time_limit_s: float = option(300.0, "time limit of each search, in s")
 
 
 def measured(call: Callable[[], _Answer]) -> tuple[_Answer, float]:

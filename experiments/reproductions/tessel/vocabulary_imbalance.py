@@ -14,6 +14,7 @@ from experiments.reproductions.item import Claim, Item, Row, Trend
 from experiments.reproductions.item_options import check_numbers
 from experiments.reproductions.tessel.published import SLOWEST_OVER_FASTEST
 from placements.cluster import read_cluster
+from placements.meaning import option
 from placements.models.parallel import LayerStrategy
 from placements.models.rates import RESERVE_GIB
 from placements.models.zoo import read_model
@@ -32,16 +33,12 @@ _RATIO, _LAYERS = "slowest_over_fastest", "layers"
 
 @dataclass(frozen=True)
 class ImbalanceOptions:
-    """Which models.
+    """Which models."""
 
-    Attributes:
-        num_layers: Of GPT 6.7B's layers.
-        state_bytes: For each parameter: 16 with 32-bit weights and moments beside 16-bit ones, 8 with all in
-            16 bits. The paper does not say its own.
-    """
-
-    num_layers: tuple[int, ...] = (16, 20, 24, 28, 32, 36, 40)
-    state_bytes: tuple[int, ...] = (8, 10, 12, 16)
+    num_layers: tuple[int, ...] = option((16, 20, 24, 28, 32, 36, 40), "transformer layers of a GPT")
+    state_bytes: tuple[int, ...] = option(
+        (8, 10, 12, 16), "bytes for each parameter, which the paper does not say"
+    )
 
 
 @dataclass(frozen=True)

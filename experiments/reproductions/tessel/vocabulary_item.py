@@ -19,6 +19,7 @@ from experiments.reproductions.tessel.large_vocabulary import (
 )
 from placements.files import csv_text
 from placements.hardware import GPUS
+from placements.meaning import option
 
 SPEEDUP = "speedup"
 """Metric of the row that has a published value."""
@@ -29,15 +30,12 @@ METRICS = tuple(field.name for field in fields(VocabularyRow))[2:]
 
 @dataclass(frozen=True)
 class VocabularyOptions:
-    """Options of all figures with a large vocabulary.
+    """Options of all figures with a large vocabulary."""
 
-    Attributes:
-        models: Keys of `CASES`.
-        work_limit: Units of work of the search of each schedule.
-    """
-
-    models: tuple[str, ...] = tuple(CASES)
-    work_limit: float = 10.0
+    models: tuple[str, ...] = option(tuple(CASES), "models of Tessel's Table III")
+    work_limit: float = option(
+        10.0, "work limit of the search for each schedule, in units of about 1 s of one core"
+    )
 
 
 def cases(options: VocabularyOptions) -> Sequence[str]:

@@ -13,7 +13,7 @@ from experiments.cluster_steps.gpu_numbers import gpu_cluster
 from experiments.cluster_steps.loads import load_rows
 from experiments.cluster_steps.pictures import allocated_time, busy_gpus
 from experiments.cluster_steps.running import Point
-from experiments.config.records import GpuClusterOptions, PolicyOptions
+from experiments.config.records.cluster import GpuClusterOptions, PolicyOptions
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.policies.hierarchical import Hierarchical

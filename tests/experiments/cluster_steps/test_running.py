@@ -13,7 +13,7 @@ from experiments.cluster_steps import running
 from experiments.cluster_steps.outcome_files import CLUSTER, JOBS, save_outcome
 from experiments.cluster_steps.running import Point, Setting, check_points, jcts_before, run_point
 from experiments.cluster_steps.workload import read_data
-from experiments.config.records import (
+from experiments.config.records.cluster import (
     ClusterCommandOptions,
     EstimatorOptions,
     FailureOptions,

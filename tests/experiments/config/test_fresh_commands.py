@@ -7,7 +7,7 @@ import pytest
 from commands import one_line_error
 from places import ROOT
 
-from experiments.config.option_list import COMMANDS
+from experiments.config.commands import COMMANDS
 
 
 @pytest.mark.parametrize("name", COMMANDS)

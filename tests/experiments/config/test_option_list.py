@@ -1,102 +1,115 @@
-"""The options that the configs give are those of the records, and each has a meaning."""
+"""Each option is declared once, and what is declared is what commands read, say and refuse."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import hydra
 import pytest
-import yaml
+from omegaconf import OmegaConf
 
-from experiments.config.composing import find_presets_first
-from experiments.config.option_list import COMMANDS, CONFIG, REFUSED, kinds_of, names_of, options_of
+from experiments.config import commands
+from experiments.config.commands import COMMANDS, GROUPS, PRESETS, Option, groups_of, own_options, tell_hydra
+from experiments.config.option_list import CONFIG, as_yaml, kinds_of, names_of, options_of
 from experiments.config.options import read_fields, read_options
-from experiments.config.records import (
-    CheckOptions,
-    ClusterCommandOptions,
-    ClusterStudyOptions,
-    CompareOptions,
-    FileTraceOptions,
-    FrontierCommandOptions,
-    GeneratedTraceOptions,
-    MemorySweepOptions,
-    Options,
-    PlanCommandOptions,
-    PredictOptions,
-    PricesOptions,
-    ProfileCommandOptions,
-    ReproduceAllOptions,
-    ReproduceOptions,
-    RunCommandOptions,
-    SweepOptions,
-    TransferSweepOptions,
+from experiments.config.records.cluster import FileTraceOptions, GeneratedTraceOptions
+from experiments.config.records.placement import (
+    GptPlacementOptions,
+    PlanPlacementOptions,
+    StagesPlacementOptions,
 )
+from experiments.config.records.runtime import RunCommandOptions
+from experiments.reproductions import catalogue
 from experiments.reproductions.catalogue import ITEMS
+from placements.meaning import REQUIRED
 
-RECORDS: dict[str, type] = {
-    "cluster": ClusterCommandOptions,
-    "compare": CompareOptions,
-    "plan": PlanCommandOptions,
-    "search": Options,
-    "frontier": FrontierCommandOptions,
-    "run": RunCommandOptions,
-    "profile": ProfileCommandOptions,
-    "check": CheckOptions,
-    "reproduce": ReproduceOptions,
-    "predict": PredictOptions,
-    "prices": PricesOptions,
-    "bubble_by_in_flight": SweepOptions,
-    "bubble_by_memory": MemorySweepOptions,
-    "time_by_transfer": TransferSweepOptions,
-    "cluster_study": ClusterStudyOptions,
-}
+catalogue.list_items()
+
+BY_PLAN = {"num_micro_batches", "micro_batch_size", "recompute", "gpu"}
+"""Null where a plan, or a usual value, stands for them; see `read_options`."""
 
 
-def names(record: type, prefix: str = "") -> Iterator[str]:
-    for name, kind in get_type_hints(record).items():
-        if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-            yield from names(kind, f"{prefix}{name}.")
-        else:
-            yield prefix + name
+def records(record: type) -> dict[str, type]:
+    """Return the records of the groups of a record."""
+    hints = get_type_hints(record)
+    groups = [each.name for each in dataclasses.fields(record) if "group" in each.metadata]
+    return {name: hints[name] for name in groups if dataclasses.is_dataclass(hints[name])}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_has_the_options_of_its_record(command: str) -> None:
-    found = {name for name in names_of(command) if not name.startswith(("placement.", "trace."))}
-    of_record = set(names(RECORDS[command])) - set(REFUSED.get(command, ()))
-    if command == "reproduce":
-        of_record |= {name for item in ITEMS.values() for name in names(item.options)}
-        of_record |= set(names(ReproduceAllOptions))
-    groups = {"experiment", "cluster"} if command == "cluster" else {"experiment"}
-    assert found - of_record <= groups, "whose files set other options"
-    assert of_record <= found
+def test_every_field_is_an_option_or_a_group(command: str) -> None:
+    record = COMMANDS[command].record
+    for each in (record, *records(record).values()):
+        for field in dataclasses.fields(each):
+            assert ("meaning" in field.metadata) != ("group" in field.metadata), field.name
+    assert set(groups_of(command)) <= set(GROUPS)
+    assert not [option for option in options_of(command) if not option.meaning]
+    assert {option.name for option in options_of(command)} <= names_of(command)
 
 
-@pytest.mark.parametrize("placement", [path.stem for path in (CONFIG / "placement").glob("*.yaml")])
-def test_every_option_has_a_meaning(placement: str) -> None:
-    every = (option for command in COMMANDS for option in options_of(command, {"placement": placement}))
-    assert not {option.name for option in every if not option.meaning}
+@pytest.mark.parametrize("command", COMMANDS)
+def test_hydra_is_told_the_defaults_and_they_are_of_the_types(command: str) -> None:
+    tell_hydra(command)
+    with hydra.initialize_config_dir(str(CONFIG), version_base="1.3"):
+        config = hydra.compose(command)
+    record = COMMANDS[command].record
+    for prefix, kind in {"": record, **records(record)}.items():
+        for name, default, _ in own_options(kind):
+            where = f"{prefix}.{name}" if prefix else name
+            if default == REQUIRED:
+                assert OmegaConf.is_missing(config[prefix] if prefix else config, name)
+                continue
+            assert OmegaConf.select(config, where) == default, where
+            hint = get_type_hints(kind)[name]
+            holder = dataclasses.make_dataclass("Holder", [(name, hint)])
+            if name not in BY_PLAN or default is not None:
+                read_fields({name: default}, holder, "")
+
+
+@pytest.mark.parametrize("kind", GROUPS["placement"])
+def test_every_kind_of_placement_says_which_it_is_and_what_its_options_mean(kind: str) -> None:
+    options = GROUPS["placement"][kind]
+    assert options[0][:2] == ("kind", kind)
+    assert all(option.meaning for option in options)
+    record = {
+        "gpt": GptPlacementOptions,
+        "galvatron": PlanPlacementOptions,
+        "stages": StagesPlacementOptions,
+    }.get(kind)
+    if record is not None:
+        assert [option.name for option in options] == [each.name for each in dataclasses.fields(record)]
 
 
 @pytest.mark.parametrize("trace", kinds_of("cluster", "trace"))
 def test_each_kind_of_trace_has_the_options_of_its_record(trace: str) -> None:
-    record = FileTraceOptions if trace == "file" else GeneratedTraceOptions
-    options = [each for each in options_of("cluster", {"trace": trace}) if each.name.startswith("trace.")]
-    assert [each.name.removeprefix("trace.") for each in options] == list(names(record))
-    assert all(each.meaning for each in options)
+    record: type = FileTraceOptions if trace == "file" else GeneratedTraceOptions
+    data = {
+        each.name: "here" if each.default == REQUIRED else each.default for each in GROUPS["trace"][trace]
+    }
+    assert read_fields(data, record, "trace").kind == ("file" if trace == "file" else "generated")
 
 
-def test_each_item_to_reproduce_has_a_config_with_the_defaults_of_its_record() -> None:
+def test_each_item_to_reproduce_has_the_options_of_its_record() -> None:
     assert kinds_of("reproduce", "experiment") == sorted([*ITEMS, "all"])
-    common = set(names(ReproduceOptions))
     for name, item in ITEMS.items():
-        lines = options_of("reproduce", {"experiment": name})
-        data = {line.name: yaml.safe_load(line.default) for line in lines if line.name != "experiment"}
-        assert not {line.name for line in options_of("reproduce", {"experiment": name}) if not line.meaning}
-        own = {key: value for key, value in data.items() if key not in common}
-        assert read_fields(own, item.options, "") == item.options(), name
+        own = {option.name: option for option in commands.ITEMS[name]}
+        assert list(own) == [each.name for each in dataclasses.fields(item.options)]
+        assert all(option.meaning for option in own.values()), name
+        tell_hydra("reproduce")
+        with hydra.initialize_config_dir(str(CONFIG), version_base="1.3"):
+            config: Any = hydra.compose("reproduce", [f"experiment={name}"])
+        data = {option: OmegaConf.to_object(config)[option] for option in own}
+        assert read_fields(data, item.options, "") == item.options(), name
+
+
+def test_defaults_are_written_as_on_the_command_line() -> None:
+    for command in COMMANDS:
+        for option in options_of(command):
+            if isinstance(option.default, str) or option.default is None:
+                continue
+            default = list(option.default) if isinstance(option.default, tuple) else option.default
+            assert OmegaConf.create(f"value: {as_yaml(default)}").value == default, option
 
 
 def test_help_says_what_an_option_means(command) -> None:
@@ -108,20 +121,19 @@ def test_help_says_what_an_option_means(command) -> None:
     assert "energy.slowdown" not in done.stdout
 
 
-@pytest.fixture
-def presets_first() -> Iterator[None]:
-    """As in the commands that search."""
-    find_presets_first("run")
-    yield
-    find_presets_first("reproduce")
-
-
-@pytest.mark.usefixtures("presets_first")
-@pytest.mark.parametrize("name", kinds_of("run", "experiment"))
-def test_an_experiment_overrides_from_one_file(name: str) -> None:
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_sets_many_options_that_others_override(name: str) -> None:
+    tell_hydra("run")
     with hydra.initialize_config_dir(str(CONFIG), version_base="1.3"):
         plain = read_options(hydra.compose("run"), RunCommandOptions)
         changed = read_options(hydra.compose("run", [f"experiment={name}"]), RunCommandOptions)
         again = read_options(hydra.compose("run", [f"experiment={name}", "search.seed=7"]), RunCommandOptions)
     assert changed != plain
     assert again == dataclasses.replace(changed, search=dataclasses.replace(changed.search, seed=7))
+
+
+def test_an_option_of_a_shape_is_an_argument_of_its_function() -> None:
+    shape = {option.name: option for option in GROUPS["placement"]["wave_shape"]}
+    assert shape["num_chunks"] == Option("num_chunks", 2, "stages per device")
+    assert shape["forward_time"].meaning == "ticks, of one chunk"
+    assert shape["num_devices"].default is None

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.config.option_list import REFUSED, options_of
+from experiments.config.commands import REFUSED
+from experiments.config.option_list import options_of
 
 V_SHAPE = "placement=v_shape"
 

@@ -14,7 +14,7 @@ from javascript import PLAYGROUND, browsed, text_of
 from places import ROOT
 
 from experiments.config.options import read_options
-from experiments.config.records import Options
+from experiments.config.records.search import Options
 from experiments.playground.problems import Problem, problems
 from experiments.steps.placement_building import build_placement
 

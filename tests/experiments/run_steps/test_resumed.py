@@ -11,9 +11,10 @@ import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from experiments.config.commands import tell_hydra
 from experiments.config.option_list import CONFIG
 from experiments.config.options import OptionError, read_options
-from experiments.config.records import RunCommandOptions
+from experiments.config.records.runtime import RunCommandOptions
 from experiments.run_steps.resumed import (
     KeptOptions,
     options_of,
@@ -33,6 +34,7 @@ def with_table(options: RunCommandOptions, path: str) -> RunCommandOptions:
 
 @pytest.fixture
 def options() -> RunCommandOptions:
+    tell_hydra("run")
     with initialize_config_dir(str(CONFIG), version_base="1.3"):
         return read_options(compose("run"), RunCommandOptions)
 

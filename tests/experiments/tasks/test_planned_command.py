@@ -12,10 +12,11 @@ import pytest
 from commands import one_line_error
 from places import ROOT
 
+from experiments.config.commands import tell_hydra
 from experiments.config.option_list import CONFIG
 from experiments.config.options import NUM_MICRO_BATCHES, read_options
 from experiments.config.planned_model import what_is_run
-from experiments.config.records import RunCommandOptions
+from experiments.config.records.runtime import RunCommandOptions
 from placements import Kind
 from placements.planners.galvatron import layers_per_block
 from placements.planners.galvatron_file import galvatron_from_dict, read_galvatron
@@ -66,6 +67,7 @@ def test_layers_are_divided_anew(command, tmp_path: Path) -> None:
 
 
 def options(*overrides: str) -> RunCommandOptions:
+    tell_hydra("run")
     with hydra.initialize_config_dir(version_base="1.3", config_dir=str(CONFIG)):
         return read_options(hydra.compose("run", list(overrides)), RunCommandOptions)
 
