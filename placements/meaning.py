@@ -58,6 +58,16 @@ class Meaning:
         limits = (("above", self.above), ("below", self.below), ("at most", self.max))
         return ", ".join(f"{word} {limit:g}" for word, limit in limits if math.isfinite(limit))
 
+    @property
+    def limits(self) -> str:
+        """The limits in words, as what a number must be; empty where there are none.
+
+        >>> Meaning("", min=1).limits, Meaning("", above=0, below=1).limits, Meaning("", min=0, max=3).limits
+        ('at least 1', 'above 0 and below 1', 'at least 0 and at most 3')
+        """
+        words = (("at least", self.min), ("above", self.above), ("at most", self.max), ("below", self.below))
+        return " and ".join(f"{word} {limit:g}" for word, limit in words if math.isfinite(limit))
+
     def wanted(self, kind: Any) -> str:
         """Return in words which values a field of a type may have."""
         noun = "a whole number" if kind is int else "a number"

@@ -152,8 +152,7 @@ def _run_in_hydra(name: str, task: str, items: str) -> None:
 
     from experiments.config.commands import tell_hydra
     from experiments.config.composing import (
-        check_flags,
-        list_groups_late,
+        flags_last,
         name_files,
         sweep_past_points_that_are_wrong,
     )
@@ -161,13 +160,11 @@ def _run_in_hydra(name: str, task: str, items: str) -> None:
 
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise, so that the message can be made one line here
     sweep_past_points_that_are_wrong()
-    list_groups_late()
     if items:
         imported(items).list_items()
     tell_hydra(name)
     OmegaConf.register_new_resolver("schedsearch.help", help_text, replace=True)
-    check_flags(name)
-    sys.argv[1:] = name_files(name, sys.argv[1:])
+    sys.argv[1:] = name_files(name, flags_last(name, sys.argv[1:]))
     hydra.main(version_base="1.3", config_path=str(CONFIG), config_name=name)(_Recorded(name, task))()
 
 

@@ -210,7 +210,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[Option, ...]]] = {
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     # No bubble in the steady state with three quarters of 1F1B's memory: each backward block in two, and each
-    # of the 4 devices with two stages, as in ZB-V. 1F1B holds 8 activations of such stages on the first device.
+    # of the 4 devices with two stages, as in ZB-V. 1F1B holds 8 activations of such stages there.
     "zero_bubble": {
         "defaults": [{"override /placement": "wave_shape"}],
         "placement": {"split_backward": True},
@@ -230,13 +230,14 @@ def groups_of(command: str) -> dict[str, str]:
 
 
 def tell_hydra(command: str) -> None:
-    """Give Hydra the config of a command, and of all groups."""
+    """Give Hydra the config of a command and its groups; the option of one may be the group of another."""
     from hydra.core.config_store import ConfigStore  # which help does not wait for
 
     store = ConfigStore.instance()
-    store.repo.pop("experiment", None)  # of another command of this process
-    for group, kinds in GROUPS.items():
-        for kind, options in kinds.items():
+    for group in (*GROUPS, "experiment"):
+        store.repo.pop(group, None)  # of another command of this process
+    for group in groups_of(command):
+        for kind, options in GROUPS[group].items():
             store.store(kind, _values(options), group)
     experiments = {name: _values(options) for name, options in ITEMS.items()}
     for name, values in (experiments if command == REPRODUCE else PRESETS).items():

@@ -7,14 +7,9 @@ import itertools
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from collections.abc import Sequence
 from urllib.parse import quote
 
-from hydra._internal.hydra import Hydra
-from hydra._internal.utils import get_args_parser
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
@@ -26,29 +21,51 @@ from experiments.config.options import OptionError, did_you_mean
 _PLUGINS = Plugins.instance()  # runs the module of each plugin again, which is imported after that
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper  # noqa: E402
 
-_FORMAT_GROUPS = Hydra.format_config_groups
-
 _LAUNCHERS = {"joblib": "joblib", "ray": "ray", "submitit_local": "slurm", "submitit_slurm": "slurm"}
 """What must be installed for a launcher of Hydra's."""
 
 
-def check_flags(command: str) -> None:
-    """Reject flags that Hydra does not know, and let ``-m`` stand anywhere.
+_FLAGS = (
+    *("--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--multirun", "-m"),
+    *("--info", "-i"),
+)
+"""Flags of Hydra's."""
+
+_FLAGS_WITH_VALUE = (
+    *("--cfg", "-c", "--package", "-p", "--shell-completion", "-sc", "--config-path", "-cp"),
+    *("--config-name", "-cn", "--config-dir", "-cd", "--experimental-rerun"),
+)
+"""Those with a word after them."""
+
+
+def flags_last(command: str, given: Sequence[str]) -> list[str]:
+    """Return a command line with its flags after all options, as Hydra wants it.
 
     Raises:
-        OptionError: One is not known, or there are options on both sides of one.
+        OptionError: A flag is not known, or an option is not written NAME=VALUE.
     """
-    sys.argv.sort(key=lambda given: given in ("-m", "--multirun"))
-    check_assignments(command, sys.argv[1:])
-    parser = get_args_parser()
-    for given in parser.parse_known_args()[1]:
-        if given.startswith("-"):
-            flags = [flag for action in parser._actions for flag in action.option_strings]
-            near = difflib.get_close_matches(f"--{given.strip('-').partition('=')[0]}", _dashed(command), n=1)
-            if near and not difflib.get_close_matches(given, flags, n=1, cutoff=0.8):
-                raise OptionError(f"{given}: is not a flag of {command}; did you mean {near[0][2:]}=VALUE?")
-            raise OptionError(f"{given}: is not a flag of {command}; {did_you_mean(given, flags)}")
-        raise OptionError(f"{given}: stands apart from others; give flags such as --cfg after all options")
+    check_assignments(command, given)
+    options, flags, words = list[str](), list[str](), list(given)
+    while words:
+        word = words.pop(0)
+        flag, is_whole, _ = word.partition("=")
+        if not word.startswith("-"):
+            options.append(word)
+            continue
+        if flag not in (*_FLAGS, *_FLAGS_WITH_VALUE):
+            raise OptionError(f"{word}: is not a flag of {command}; {_meant(command, flag)}")
+        flags.append(word)
+        if words and flag in _FLAGS_WITH_VALUE and not is_whole:
+            flags.append(words.pop(0))
+    return [*options, *flags]
+
+
+def _meant(command: str, flag: str) -> str:
+    known = (*_FLAGS, *_FLAGS_WITH_VALUE)
+    near = difflib.get_close_matches(f"--{flag.strip('-')}", _dashed(command), n=1)
+    if near and not difflib.get_close_matches(flag, known, n=1, cutoff=0.8):
+        return f"did you mean {near[0][2:]}=VALUE?"
+    return did_you_mean(flag, known)
 
 
 def _dashed(command: str) -> list[str]:
@@ -95,25 +112,6 @@ def _named_file(command: str, option: str) -> list[str]:
     if FILE in kinds_of(command, group) and all(re.search(r"[./\\]", path) for path in paths):
         return [f"{group}={FILE}", f"{group}.path={value}"]
     return [option]
-
-
-def list_groups_late() -> None:
-    """Let Hydra list the groups of all configs only where its help shows them, which ``--help`` does not."""
-
-    def late(*asked: Any) -> Any:
-        return _Late(partial(_FORMAT_GROUPS, *asked))
-
-    Hydra.format_config_groups = late  # type: ignore[assignment, method-assign]
-
-
-@dataclass(frozen=True)
-class _Late:
-    """A text that is made when it is asked for."""
-
-    make: Callable[[], str]
-
-    def __str__(self) -> str:
-        return self.make()
 
 
 class PatientSweeper(BasicSweeper):

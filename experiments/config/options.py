@@ -20,6 +20,7 @@ from experiments.config.plans import BALANCES, PLAN_FILES, PLANNERS, Planned, of
 from experiments.config.records.placement import FilePlacementOptions, PlanPlacementOptions
 from experiments.config.records.search import CompareOptions, Options, ProfileOptions
 from placements.hardware import GPUS, Gpu
+from placements.meaning import Meaning
 from placements.placement_file import read_placement
 from placements.plain_data import in_mib, json_file
 from placements.planners.galvatron import recomputed_blocks
@@ -233,7 +234,19 @@ def read_fields(data: Any, record: type[Record], where: str) -> Record:
             raise OptionError(
                 f"{_join(where, name)}: has no value; give one, as in {_join(where, name)}=VALUE"
             )
-    return record(**{name: _read_value(data[name], hints[name], _join(where, name)) for name in names})
+    values = {name: _read_value(data[name], hints[name], _join(where, name)) for name in names}
+    for field in fields(record):  # type: ignore[arg-type]
+        if meaning := field.metadata.get("meaning"):
+            _check_limits(values[field.name], meaning, _join(where, field.name))
+    return record(**values)
+
+
+def _check_limits(value: Any, meaning: Meaning, where: str) -> None:
+    """Reject a number, also one of a list, that is not within what is declared."""
+    for each in value if isinstance(value, list | tuple) else [value]:
+        is_number = isinstance(each, int | float) and not isinstance(each, bool)
+        if is_number and meaning.limits and not (math.isfinite(each) and meaning.allows(each)):
+            raise OptionError(f"{where}: {each:.15g} is not {meaning.limits}")
 
 
 def require(holds: bool, where: str, value: object, wanted: str, remedy: str = "") -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from experiments.config.options import OptionError, require, require_least
+from experiments.config.options import OptionError, require
 from experiments.config.records.energy import EnergyOptions, FrontierCommandOptions
 from experiments.steps.clock_latency import check_switching, say_switching, switching_limits
 from experiments.steps.profile_reading import complete_profile
@@ -102,23 +102,12 @@ def check_constrained_plans(options: FrontierCommandOptions) -> None:
         OptionError: One is out of its range, or the signal is wrong.
     """
     energy = options.energy
-    require_least("energy.periodic", energy.periodic, 0)
     if energy.periodic and options.schedule == "searched" and options.search.method == "time_optimal":
         raise OptionError(
             "energy.periodic: search.method=time_optimal finds nothing that repeats; "
             "use search.method=modulo or energy.periodic=0"
         )
     check_switching(options)
-    for name in ("power_cap_w", "device_power_cap_w"):
-        value = getattr(energy, name)
-        require(
-            value is None or 0 < value < math.inf, f"energy.{name}", value, "a power above 0", "give watts"
-        )
-    require_least("energy.copies", energy.copies, 1)
-    confidence = energy.confidence
-    require(
-        confidence is None or 0 < confidence < 1, "energy.confidence", confidence, "a share between 0 and 1"
-    )
     try:
         _spread(options)
         _power_limits(energy)
@@ -150,7 +139,6 @@ def _check_job(energy: EnergyOptions) -> None:
         return
     if energy.iterations is None:
         raise OptionError("energy.iterations: has no value beside energy.signal; give those of the job")
-    require_least("energy.iterations", energy.iterations, 1)
     _signal(energy)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from experiments.config.options import require, require_known
+from experiments.config.options import require_known
 from experiments.config.records.energy import EnergyOptions
 from experiments.steps.results import EnergyResult
 from placements.files import csv_text
@@ -40,15 +40,13 @@ COLUMNS = (
 
 
 def check_baselines(options: EnergyOptions) -> None:
-    """Reject wrong names of baselines, and a wrong unit of time.
+    """Reject wrong names of baselines.
 
     Raises:
-        OptionError: One is not known, or the unit is no time.
+        OptionError: One is not known.
     """
     for name in options.baselines:
         require_known("energy.baselines", name, BASELINES)
-    unit_ms = options.unit_ms
-    require(0 < unit_ms < math.inf, "energy.unit_ms", unit_ms, "a time above 0", "give milliseconds")
 
 
 def baselines_to_dict(schedule: Schedule, tuned: EnergyResult) -> dict[str, object]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import math
 
-from experiments.config.options import OptionError, require, require_known
+from experiments.config.options import OptionError, require_known
 from experiments.config.records.energy import EnergyOptions
 from placements import Profile
 from schedsearch.energy import Frontier, OnProgress, compute_frontier
@@ -24,17 +23,13 @@ METHODS = ("exact", "perseus")
 
 
 def check_methods(options: EnergyOptions) -> None:
-    """Reject wrong names, and a wrong time limit.
+    """Reject wrong names.
 
     Raises:
-        OptionError: One is not known, or the limit is no time.
+        OptionError: One is not known.
     """
     for name, known in (("method", METHODS), ("curve", CURVES)):
         require_known(f"energy.{name}", getattr(options, name), known)
-    work = options.work_limit
-    require(
-        0 <= work < math.inf, "energy.work_limit", work, "at least 0", "give units of work, or 0 for none"
-    )
 
 
 def make_frontier(

@@ -89,13 +89,6 @@ def read_profile(options: Options) -> Profile | None:
     """Read the profile CSV that the options name; None where they name none."""
     chosen = options.profile
     gpu = read_gpu(chosen.gpu, options.placement)
-    for name in ("time_scale", "energy_scale"):
-        factor = getattr(chosen, name)
-        require(0 < factor < math.inf, f"profile.{name}", factor, "a factor above 0", "give one")
-    watts = chosen.transfer_power_w
-    require(
-        0 <= watts < math.inf, "profile.transfer_power_w", watts, "a power in W", "give a number of 0 or more"
-    )
     power, path = blocking_power(options), profile_path(options)
     for watts in [each for _, each in power] if isinstance(power, tuple) else [power or 0.0]:
         if problem := no_power(watts):

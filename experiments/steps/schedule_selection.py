@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from experiments.config.command import Interrupted
-from experiments.config.options import OptionError, require
+from experiments.config.options import OptionError
 from experiments.config.records.energy import EnergyOptions, FrontierCommandOptions
 from experiments.steps.profile_reading import complete_profile
 from experiments.steps.results import SearchStepResult, SelectionResult
@@ -30,9 +30,6 @@ from schedsearch.schedule import Schedule
 
 log = logging.getLogger(__name__)
 
-MAX_ORDERS = 10_000
-"""More schedules than that take longer than anyone waits."""
-
 NO_GAIN = 1e-6
 """Share of the energy that is a rounding error of the bound."""
 
@@ -41,23 +38,6 @@ SWAPS_PER_ORDER = 30
 
 _SHARE_OF_CANDIDATES = 0.4
 """Share of the work that goes to finding schedules; to judge and swap is what is left."""
-
-
-def check_selection(options: FrontierCommandOptions) -> None:
-    """Reject wrong options before any work starts.
-
-    Raises:
-        OptionError: One is out of its range.
-    """
-    number, work = options.energy.orders, options.energy.orders_work_limit
-    require(1 <= number <= MAX_ORDERS, "energy.orders", number, f"at least 1 and at most {MAX_ORDERS}")
-    require(
-        0 < work < math.inf,
-        "energy.orders_work_limit",
-        work,
-        "units of work above 0",
-        "give some, or orders=1",
-    )
 
 
 def select_schedule(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Iterator
 
 from omegaconf import DictConfig
 
 from experiments.config.command import Failed
-from experiments.config.options import read_record, require
+from experiments.config.options import read_record
 from experiments.config.records.search import CheckOptions
 from schedsearch.bounds.load_and_path import period_bound
 from schedsearch.certificate.certificate import CertificateError
@@ -36,7 +35,6 @@ def task(config: DictConfig) -> None:
     """
     options = read_record(config, CheckOptions)
     limit_s = options.time_limit_s
-    require(0 < limit_s < math.inf, "time_limit_s", limit_s, "a positive number of seconds", "give one")
     try:
         claims = read_claims(options.schedule)
         deadline = time.monotonic() + limit_s

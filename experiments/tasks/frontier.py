@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +34,7 @@ from experiments.steps.placement_building import build_placement
 from experiments.steps.profile_reading import complete_profile, read_profile
 from experiments.steps.results import EnergyResult, SearchStepResult
 from experiments.steps.savings import describe_savings
-from experiments.steps.schedule_selection import asked_deadline_ms, check_selection, select_schedule
+from experiments.steps.schedule_selection import asked_deadline_ms, select_schedule
 from experiments.steps.search_step import output_directory, search_and_save
 from placements import Placement, Profile
 from schedsearch.energy import EnergyError, simulate
@@ -44,9 +43,6 @@ from schedsearch.energy.interchange import zeus_stages
 from schedsearch.modulo.progress import StepBar
 
 log = logging.getLogger(__name__)
-
-MOST_PLANS = 10_000
-"""More deadlines than that take memory and say nothing new."""
 
 
 def task(config: DictConfig) -> dict[str, float | str]:
@@ -70,18 +66,11 @@ def check_energy_options(options: FrontierCommandOptions) -> None:
     """
     _check_frontier_options(options.energy)
     check_constrained_plans(options)
-    check_selection(options)
 
 
 def _check_frontier_options(energy: EnergyOptions) -> None:
-    deadline_ms, slowdown, number = energy.deadline_ms, energy.slowdown, energy.num_plans
-    if deadline_ms is not None and slowdown is not None:
+    if energy.deadline_ms is not None and energy.slowdown is not None:
         raise OptionError("energy.deadline_ms: is given beside energy.slowdown; give one of the two")
-    if deadline_ms is not None:
-        require(0 < deadline_ms < math.inf, "energy.deadline_ms", deadline_ms, "a time above 0")
-    if slowdown is not None:
-        require(1 <= slowdown < math.inf, "energy.slowdown", slowdown, "at least 1, no slowdown")
-    require(1 <= number <= MOST_PLANS, "energy.num_plans", number, f"at least 1 and at most {MOST_PLANS}")
     require(energy.export in (None, "zeus"), "energy.export", energy.export, "known", "use zeus or null")
     check_baselines(energy)
     check_methods(energy)

@@ -10,7 +10,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from experiments.config.command import Interrupted
-from experiments.config.options import OptionError, read_record, require, require_known, require_least
+from experiments.config.options import OptionError, read_record, require, require_known
 from experiments.config.records.plan import PlanCommandOptions
 from experiments.plan_steps.pipedream_plan import plan_profile
 from experiments.plan_steps.profiled_inputs import PlanInputs, profiled_inputs, refuse_given, required_model
@@ -246,8 +246,6 @@ def _plan_options(options: PlanCommandOptions, is_sequence_parallel: bool) -> Pl
         require_known("paradigms", name, [each.value for each in Paradigm])
     for name in options.recompute:
         require_known("recompute", name, _RECOMPUTE)
-    require_least("search_time_limit_s", options.search_time_limit_s, 0.1)
-    require_least("num_chunks", options.num_chunks, 2)
     trees = TreeOptions(
         tuple(Paradigm(name) for name in options.paradigms),
         tuple(options.recompute),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from omegaconf import DictConfig
 
-from experiments.config.options import read_record, require, require_path
+from experiments.config.options import read_record, require_path
 from experiments.config.records.plan import PredictOptions
 from experiments.predictions.errors import Errors, counted, rankings
 from experiments.predictions.measured_folder import read_measured_folder
@@ -24,10 +24,6 @@ def task(config: DictConfig) -> dict[str, float]:
     """Predict every plan, write the table and log how far off it is; return the mean absolute errors."""
     options = read_record(config, PredictOptions)
     context_gib, slowdown = options.context_gib, options.compute_slowdown
-    wanted = "a number of GiB from 0 to 10000"
-    require(0 <= context_gib <= 10_000, "context_gib", context_gib, wanted, "give one")
-    wanted = "a factor above 0 and at most 100"
-    require(0 < slowdown <= 100, "compute_slowdown", slowdown, wanted, "give 1 for none")
     folder = read_measured_folder(require_path("data", options.data))
     predictions = [predict(folder, plan, 1024 * context_gib, slowdown) for plan in folder.plans]
     path = write_text(output_directory() / "predictions.csv", to_csv(predictions))

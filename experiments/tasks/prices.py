@@ -28,13 +28,6 @@ log = logging.getLogger(__name__)
 SPEEDS = "throughputs.csv"
 """The file of a folder with the speeds of models."""
 
-_MOST_DAYS = 3650
-"""Of a job, and between two moves."""
-
-_NOT_NEGATIVE = (
-    *("restart_s", "egress_dollars", "preemptions_per_day", "checkpoint_s", "min_saving", "dwell_days"),
-)
-
 
 def task(config: DictConfig) -> dict[str, float | str]:
     """Compute what every strategy saves, write tables and figures, and return the largest reduction."""
@@ -71,22 +64,8 @@ def _conditions(options: PricesOptions) -> Conditions:
     Raises:
         OptionError: One is out of its range.
     """
-    for name in ("days", "durations"):
-        for value in getattr(options, name):
-            require(0 < value <= _MOST_DAYS, name, value, f"a number of days above 0, at most {_MOST_DAYS}")
     require(bool(options.days), "days", [], "a list of at least one", "give lengths of jobs, as [4,8]")
-    for name in _NOT_NEGATIVE:
-        value = getattr(options, name)
-        require(0 <= value < math.inf, name, value, "a number of 0 or more")
-    require(options.min_saving < 1, "min_saving", options.min_saving, "a share below 1")
-    require(options.restart_s < 86400, "restart_s", options.restart_s, "less than a day")
-    every = options.checkpoint_every_s
-    require(0 < every < math.inf, "checkpoint_every_s", every, "a number of seconds above 0")
     life_h = math.inf if options.life_h is None else options.life_h
-    require(life_h > 0, "life_h", life_h, "a number of hours above 0")
-    for name in ("sweep_restart_s", "sweep_preemptions_per_day"):
-        for value in getattr(options, name):
-            require(0 <= value < 86400, name, value, "a number from 0 to 86399")
     require(
         len(options.start_days) == 2,
         "start_days",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 from omegaconf import DictConfig
 
 from experiments.config.command import Failed
-from experiments.config.options import planned_by, read_options, require, require_least, require_path
+from experiments.config.options import planned_by, read_options, require_least, require_path
 from experiments.config.records.runtime import ProfileCommandOptions
 from experiments.config.run_options import (
     check_device_of,
@@ -246,9 +245,4 @@ def _check_profiling_options(options: ProfileCommandOptions) -> None:
     Raises:
         OptionError: One is out of its range.
     """
-    chosen = options.profiling
-    for name in ("iterations", "rises", "blocking_clocks"):
-        require_least(f"profiling.{name}", getattr(chosen, name), 1)
-    min_ms = chosen.min_ms
-    require(0 <= min_ms < math.inf, "profiling.min_ms", min_ms, "a time", "give 0 ms or more")
     require_least("search.num_micro_batches", options.search.num_micro_batches, 1)

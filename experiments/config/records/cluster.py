@@ -232,7 +232,9 @@ class PricesOptions:
     data: str = option(
         REQUIRED, "folder with aws_REGION.csv and throughputs.csv, and optionally azure.csv and gcp.csv"
     )
-    days: tuple[float, ...] = option([4, 8], "lengths of jobs, in days on one GPU of the baseline")
+    days: tuple[float, ...] = option(
+        [4, 8], "lengths of jobs, in days on one GPU of the baseline", above=0, max=3650
+    )
     models: tuple[str, ...] = option([], "rows of throughputs.csv; empty: all")
     clouds: tuple[str, ...] = option(
         ["aws", "azure"], "whose prices are read, where there is a file: aws, azure, gcp"
@@ -249,29 +251,39 @@ class PricesOptions:
         False, "compare Azure's instances by the price of a GPU, not of the whole instance"
     )
     whole_instance: bool = option(False, "a job pays for all GPUs of its instance")
-    restart_s: float = option(0, "paid time without work after a move or a preemption, in s")
-    egress_dollars: float = option(0, "cost of each move to another cloud")
-    preemptions_per_day: float = option(0, "mean number of random preemptions in a day, on all offers")
+    restart_s: float = option(
+        0, "paid time without work after a move or a preemption, in s", min=0, below=86_400
+    )
+    egress_dollars: float = option(0, "cost of each move to another cloud", min=0)
+    preemptions_per_day: float = option(0, "mean number of random preemptions in a day, on all offers", min=0)
     life_h: float | None = option(
-        None, "hours after which the cloud takes an instance away, with a warning: 24 at GCP; null: never"
+        None,
+        "hours after which the cloud takes an instance away, with a warning: 24 at GCP; null: never",
+        above=0,
     )
     checkpoint_every_s: float = option(
-        3600, "work between two checkpoints, in s; a preemption loses the work since the last one"
+        3600, "work between two checkpoints, in s; a preemption loses the work since the last one", above=0
     )
-    checkpoint_s: float = option(0, "time that a checkpoint takes, in s")
-    dwell_days: int = option(0, "minimum time between two moves, in days")
-    min_saving: float = option(0, "minimum saving of a move, as a share of the price of a step")
+    checkpoint_s: float = option(0, "time that a checkpoint takes, in s", min=0)
+    dwell_days: int = option(0, "minimum time between two moves, in days", min=0)
+    min_saving: float = option(
+        0, "minimum saving of a move, as a share of the price of a step", min=0, below=1
+    )
     hindsight: bool = option(
         False, "also the minimum cost if all prices were known ahead; takes a minute or more where moves cost"
     )
     durations: tuple[float, ...] = option(
         [0.5, 1, 2, 4, 8],
         "lengths of jobs, in days, for the figure of moving against staying; empty: no figure",
+        above=0,
+        max=3650,
     )
     sweep_restart_s: tuple[float, ...] = option(
         [0, 600, 3600],
         "restart times for the figure of costs by restarts and preemptions, in s; empty: no figure",
+        min=0,
+        below=86_400,
     )
     sweep_preemptions_per_day: tuple[float, ...] = option(
-        [0, 2, 6, 12, 24], "preemptions in a day, for the same figure"
+        [0, 2, 6, 12, 24], "preemptions in a day, for the same figure", min=0, below=86_400
     )

@@ -78,8 +78,10 @@ class PlanCommandOptions:
     shapes: list[Any] = option(
         ["v_shape"], "placements to compare: v_shape, loop_shape, wave_shape, m_shape, nn_shape, k_shape"
     )
-    num_chunks: int = option(2, "model chunks of a device in wave and loop")
-    search_time_limit_s: float = option(10, "time limit of the search for each plan's schedule, in s")
+    num_chunks: int = option(2, "model chunks of a device in wave and loop", min=2)
+    search_time_limit_s: float = option(
+        10, "time limit of the search for each plan's schedule, in s", min=0.1
+    )
     seed: int = option(0, "seed of these searches")
     deadline_ms: float | None = option(
         None, "deadline of an iteration, in ms, where plans are ranked by energy"
@@ -99,6 +101,9 @@ class PredictOptions:
 
     data: str = option(REQUIRED, "folder with plans.csv, plans, profiles, memory and bandwidth")
     context_gib: float = option(
-        4.71, "memory of a process on its GPU besides tensors, in GiB: CUDA's context, libraries, kernels"
+        4.71,
+        "memory of a process on its GPU besides tensors, in GiB: CUDA's context, libraries, kernels",
+        min=0,
+        max=10_000,
     )
-    compute_slowdown: float = option(1.0, "factor on the profile's times of layers")
+    compute_slowdown: float = option(1.0, "factor on the profile's times of layers", above=0, max=100)

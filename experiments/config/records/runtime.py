@@ -125,11 +125,13 @@ class RuntimeOptions:
 class ProfilingOptions:
     """The `profiling` group, of `experiments.profile` alone; see `runtime.profiling.profiler.Sweep`."""
 
-    iterations: int = option(3, "minimum iterations at each clock")
-    min_ms: float = option(0, "minimum time of all runs of a block at each clock, in ms")
-    rises: int = option(5, "the sweep ends when every block's energy has risen this many times in a row")
+    iterations: int = option(3, "minimum iterations at each clock", min=1)
+    min_ms: float = option(0, "minimum time of all runs of a block at each clock, in ms", min=0)
+    rises: int = option(
+        5, "the sweep ends when every block's energy has risen this many times in a row", min=1
+    )
     blocking_clocks: int = option(
-        1, "number of clocks at which the power of waiting is measured: the highest, the lowest ..."
+        1, "number of clocks at which the power of waiting is measured: the highest, the lowest ...", min=1
     )
     in_pipeline: bool = option(
         False, "true: measured inside the schedule; false: one micro-batch after another"

@@ -72,13 +72,15 @@ class ProfileOptions:
         None,
         "GPU: gives the blocking power, and a power model where there is no CSV; null: the plan's, else a100",
     )
-    time_scale: float = option(1.0, "multiplies the CSV's times")
-    energy_scale: float = option(1.0, "multiplies the CSV's energies")
+    time_scale: float = option(1.0, "multiplies the CSV's times", above=0)
+    energy_scale: float = option(1.0, "multiplies the CSV's energies", above=0)
     blocking_power_w: float | dict[Any, Any] | None = option(
         None, "power of a waiting GPU, in W, or by clock, as in {705: 60.0, 1410: 84.0}; null: the GPU's"
     )
     transfer_power_w: float = option(
-        0.0, "what a GPU draws for a transfer that it sends or receives, in W, beyond computing or waiting"
+        0.0,
+        "what a GPU draws for a transfer that it sends or receives, in W, beyond computing or waiting",
+        min=0,
     )
     clock_latency: str | None = option(
         None, "file of runtime.clock latency: how long changes of clock take; null: the GPU's"
@@ -118,5 +120,5 @@ class CheckOptions:
 
     schedule: str = option(REQUIRED, "path of a schedule.json")
     time_limit_s: float = option(
-        60, "time limit of the whole check, in s; what has no answer by then counts as not checked"
+        60, "time limit of the whole check, in s; what has no answer by then counts as not checked", above=0
     )

@@ -79,8 +79,8 @@ WRONG = [
     ("search", ["--multirunn"], "--multirunn: is not a flag of search; did you mean --multirun?"),
     (
         "search",
-        [V_SHAPE, "--config-dir=.", "search.seed=1"],
-        "search.seed=1: stands apart from others; give flags",
+        [V_SHAPE, "--config-dir=.", "search.sead=1"],  # a flag may stand among options
+        "search.sead: is not an option of schedsearch search; did you mean search.seed?",
     ),
     (
         "search",

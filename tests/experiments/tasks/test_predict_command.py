@@ -170,9 +170,9 @@ def test_a_folder_that_is_none_is_a_line(tmp_path: Path) -> None:
     [
         (
             ["compute_slowdown=0"],
-            "compute_slowdown: 0 is not a factor above 0 and at most 100; give 1 for none",
+            "compute_slowdown: 0 is not above 0 and at most 100",
         ),
-        (["context_gib=-1"], "context_gib: -1 is not a number of GiB from 0 to 10000; give one"),
+        (["context_gib=-1"], "context_gib: -1 is not at least 0 and at most 10000"),
         (["data=nowhere"], "nowhere: is not a folder"),
     ],
 )

@@ -138,7 +138,7 @@ WRONG = [
     ("profile", ["profiling.rises=0"], "profiling.rises: 0 is not at least 1"),
     ("profile", ["profiling.blocking_clocks=0"], "profiling.blocking_clocks: 0 is not at least 1"),
     ("profile", ["profiling.in_pipeline=true", "schedule=chimera"], "schedule: Chimera needs"),
-    ("profile", ["profiling.min_ms=-1"], "profiling.min_ms: -1 is not a time"),
+    ("profile", ["profiling.min_ms=-1"], "profiling.min_ms: -1 is not at least 0"),
     ("profile", ["search.num_micro_batches=0"], "search.num_micro_batches: 0 is not at least 1"),
     ("profile", ["runtime.model=gpt", "placement=k_shape"], "use runtime.model=synthetic"),
     ("profile", ["runtime.device=tpu"], "runtime.device: 'tpu' is not known; use cpu or cuda"),

@@ -177,7 +177,7 @@ WRONG = [
     ),
     (["num_devices=3"], "is not an option of schedsearch search; did you mean placement.num_devices?"),
     (["experiment=one"], "experiment=one: is not there; the options are zero_bubble"),
-    (["experiment=tessel_table2"], "is an item of schedsearch reproduce; the options are zero_bubble"),
+    (["experiment=tessel_table2"], "experiment=tessel_table2: is not there; the options are zero_bubble"),
     (["+search.memry=4"], "search.memry: is not an option; did you mean memory?"),
     (["placement=w_shape"], "placement=w_shape: is not there; did you mean "),
     (
@@ -237,7 +237,7 @@ WRONG = [
         ["placement=v_shape", "search.time_limit_s=-1"],
         "search.time_limit_s: -1 is not a positive number",
     ),
-    (["placement=v_shape", "profile.time_scale=nan"], "profile.time_scale: nan is not a factor above 0"),
+    (["placement=v_shape", "profile.time_scale=nan"], "profile.time_scale: nan is not above 0"),
     (["search=foo"], "search=foo: is not there; the options are default"),
     (["search.export=zeus"], "search.export: 'zeus' is not known; use torch or null"),
     (
