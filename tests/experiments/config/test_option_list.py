@@ -10,19 +10,29 @@ import pytest
 from omegaconf import OmegaConf
 
 from experiments.config import commands
-from experiments.config.commands import COMMANDS, GROUPS, PRESETS, Option, groups_of, own_options, tell_hydra
+from experiments.config.commands import (
+    COMMANDS,
+    GROUPS,
+    PRESETS,
+    Command,
+    Option,
+    groups_of,
+    own_options,
+    tell_hydra,
+)
 from experiments.config.option_list import CONFIG, as_yaml, kinds_of, names_of, options_of
-from experiments.config.options import read_fields, read_options
+from experiments.config.options import OptionError, read_fields, read_options, read_record
 from experiments.config.records.cluster import FileTraceOptions, GeneratedTraceOptions
 from experiments.config.records.placement import (
     GptPlacementOptions,
     PlanPlacementOptions,
     StagesPlacementOptions,
 )
+from experiments.config.records.plan import PredictOptions
 from experiments.config.records.runtime import RunCommandOptions
 from experiments.reproductions import catalogue
 from experiments.reproductions.catalogue import ITEMS
-from placements.meaning import REQUIRED
+from placements.meaning import REQUIRED, option
 
 catalogue.list_items()
 
@@ -44,8 +54,8 @@ def test_every_field_is_an_option_or_a_group(command: str) -> None:
         for field in dataclasses.fields(each):
             assert ("meaning" in field.metadata) != ("group" in field.metadata), field.name
     assert set(groups_of(command)) <= set(GROUPS)
-    assert not [option for option in options_of(command) if not option.meaning]
-    assert {option.name for option in options_of(command)} <= names_of(command)
+    assert not [each for each in options_of(command) if not each.meaning]
+    assert {each.name for each in options_of(command)} <= names_of(command)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -93,23 +103,23 @@ def test_each_kind_of_trace_has_the_options_of_its_record(trace: str) -> None:
 def test_each_item_to_reproduce_has_the_options_of_its_record() -> None:
     assert kinds_of("reproduce", "experiment") == sorted([*ITEMS, "all"])
     for name, item in ITEMS.items():
-        own = {option.name: option for option in commands.ITEMS[name]}
+        own = {each.name: each for each in commands.ITEMS[name]}
         assert list(own) == [each.name for each in dataclasses.fields(item.options)]
-        assert all(option.meaning for option in own.values()), name
-        tell_hydra("reproduce")
+        assert all(each.meaning for each in own.values()), name
+    tell_hydra("reproduce")
+    for name in ("tessel_table2", "zero_bubble", "gavel_las"):
         with hydra.initialize_config_dir(str(CONFIG), version_base="1.3"):
-            config: Any = hydra.compose("reproduce", [f"experiment={name}"])
-        data = {option: OmegaConf.to_object(config)[option] for option in own}
-        assert read_fields(data, item.options, "") == item.options(), name
+            config: Any = OmegaConf.to_object(hydra.compose("reproduce", [f"experiment={name}"]))
+        data = {each.name: config[each.name] for each in commands.ITEMS[name]}
+        assert read_fields(data, ITEMS[name].options, "") == ITEMS[name].options(), name
 
 
 def test_defaults_are_written_as_on_the_command_line() -> None:
     for command in COMMANDS:
-        for option in options_of(command):
-            if isinstance(option.default, str) or option.default is None:
-                continue
-            default = list(option.default) if isinstance(option.default, tuple) else option.default
-            assert OmegaConf.create(f"value: {as_yaml(default)}").value == default, option
+        for name, default, _ in options_of(command):
+            if not isinstance(default, str) and default is not None:
+                plain = list(default) if isinstance(default, tuple) else default
+                assert OmegaConf.create(f"value: {as_yaml(plain)}").value == plain, name
 
 
 def test_help_says_what_an_option_means(command) -> None:
@@ -130,6 +140,26 @@ def test_a_preset_sets_many_options_that_others_override(name: str) -> None:
         again = read_options(hydra.compose("run", [f"experiment={name}", "search.seed=7"]), RunCommandOptions)
     assert changed != plain
     assert again == dataclasses.replace(changed, search=dataclasses.replace(changed.search, seed=7))
+
+
+def test_an_option_needs_nothing_but_its_declaration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(COMMANDS, "predict", Command("Predict.", WithMargin))  # type: ignore[arg-type]
+    tell_hydra("predict")
+    with hydra.initialize_config_dir(str(CONFIG), version_base="1.3"):
+        assert read_record(hydra.compose("predict", ["data=here"]), WithMargin).margin == 0.1
+        wrong = hydra.compose("predict", ["data=here", "margin=-1"])
+        with pytest.raises(OptionError, match="^margin: -1 is not at least 0 and at most 1$"):
+            read_record(wrong, WithMargin)
+    assert Option("margin", 0.1, "share that is added") in options_of("predict")
+    monkeypatch.undo()
+    tell_hydra("predict")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WithMargin(PredictOptions):
+    """A command's options, and one more."""
+
+    margin: float = option(0.1, "share that is added", min=0, max=1)
 
 
 def test_an_option_of_a_shape_is_an_argument_of_its_function() -> None:
