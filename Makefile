@@ -46,4 +46,4 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) docs/api/*/ docs/gallery/made build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .lines_run
+	rm -rf $(VENV) docs/api/*/ docs/gallery/made docs/made build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .lines_run

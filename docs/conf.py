@@ -15,6 +15,9 @@ sys.path[:0] = [str(HERE.parent), str(HERE)]
 import gallery_pages  # noqa: E402 - found by the line above
 from options_table import tables  # noqa: E402
 
+from experiments.reproductions.catalogue import ITEMS  # noqa: E402
+from experiments.reproductions.results_page import FIGURES, draw_figures  # noqa: E402
+
 RECORDS = HERE.parent / "experiments/config/records"
 """Where options are declared."""
 
@@ -90,6 +93,7 @@ def setup(app: Sphinx) -> None:
     app.add_directive("options", Options)
     app.add_directive("gallery", Gallery)
     app.connect("builder-inited", lambda app: gallery_pages.make_pages())
+    app.connect("builder-inited", lambda app: draw_figures(ITEMS.values(), HERE / FIGURES))
     app.connect("source-read", _as_site)
     app.connect("autodoc-process-docstring", _keep_lines)
     app.connect("build-finished", _copy_live_pages)

@@ -39,25 +39,18 @@ class Recorded:
     Attributes:
         manifest: Of the run; see `experiments.reproductions.item_files.manifest`.
         rows: In their order.
-        figure: Path of the PNG; None of a small result, and where none is drawn.
     """
 
     manifest: dict[str, Any]
     rows: tuple[Row, ...]
-    figure: Path | None
 
 
 def record(name: str, size: str, made: Path, folder: Path = FOLDER) -> Path:
-    """Keep rows and manifest of an item from the folder in which it was made; of a full one, also the figure.
-
-    The figure is kept as PNG: as SVG those of many schedules are ten times as large.
-    """
+    """Keep rows and manifest of an item from the folder in which it was made; figures are drawn of these."""
     target = folder / size
     target.mkdir(parents=True, exist_ok=True)
-    files = [f"{name}_rows.csv", f"{name}.json"]
-    for file in (*files, f"{name}.png") if size == "full" else files:
-        if (made / file).exists():
-            shutil.copyfile(made / file, target / file)
+    for file in (f"{name}_rows.csv", f"{name}.json"):
+        shutil.copyfile(made / file, target / file)
     return target
 
 
@@ -73,8 +66,7 @@ def read_recorded(name: str, size: str, folder: Path = FOLDER) -> Recorded | Non
     with json_file(path, "a manifest", RecordedError) as data:
         manifest = data.mapping()
     rows = path.with_name(f"{name}_rows.csv")
-    figure = path.with_suffix(".png")
-    return Recorded(manifest, tuple(_read_rows(rows)), figure if figure.exists() else None)
+    return Recorded(manifest, tuple(_read_rows(rows)))
 
 
 def changes(item: Item, rows: Sequence[Row], before: Sequence[Row]) -> list[str]:

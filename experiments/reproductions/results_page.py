@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,13 @@ from typing import Any
 from experiments.reproductions.item import Claim, Item, Row
 from experiments.reproductions.kept_cases import PROJECT
 from experiments.reproductions.recorded import FOLDER, Recorded, read_recorded
+from placements.files import write_bytes
+from schedsearch.figures.canvas import image
 
 PAGE = PROJECT / "docs" / "results.md"
+
+FIGURES = "made"
+"""Folder beside the page, for what `draw_figures` draws; the site is built with it."""
 
 MOST_ROWS = 60
 """Most rows of a table on the page; a longer one is a file."""
@@ -49,6 +53,21 @@ def results_page(items: Iterable[Item], folder: Path = FOLDER) -> str:
         parts.append(f"## {paper}")
         parts += ["\n\n".join(_section(item, found)) for item, found in group]
     return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def draw_figures(items: Iterable[Item], target: Path, folder: Path = FOLDER) -> None:
+    """Draw the figures of the page from the kept rows.
+
+    Args:
+        items: Whose.
+        target: Gets ``NAME.png`` for each.
+        folder: Of the kept results.
+    """
+    target.mkdir(exist_ok=True)
+    for item in items:
+        picture, found = target / f"{item.name}.png", read_recorded(item.name, "full", folder)
+        if item.draw is not None and found is not None and found.rows:
+            write_bytes(picture, image(item.draw(found.rows), "png"))
 
 
 def _paper(item: Item) -> str:
@@ -123,8 +142,8 @@ def _section(item: Item, found: Recorded | None) -> Iterator[str]:
         return
     if "time_limit_s" in found.manifest["options"].keys() - item.options.__dataclass_fields__.keys():
         yield "Kept from a run whose searches ended by the clock (`time_limit_s`); now they count work."
-    if found.figure is not None:
-        yield f"![{item.source}: {item.title}]({os.path.relpath(found.figure, PAGE.parent)})"
+    if item.draw is not None and found.rows:
+        yield f"![{item.source}: {item.title}]({FIGURES}/{item.name}.png)"
     if found.manifest["trends"]:
         yield "\n".join(_trends(found.manifest["trends"]))
     if found.rows:

@@ -11,11 +11,19 @@ from places import SHARED_DATA
 from experiments.reproductions.catalogue import ITEMS
 from experiments.reproductions.item import Claim, Item
 from experiments.reproductions.recorded import FOLDER, changes, read_recorded
-from experiments.reproductions.results_page import PAGE, results_page
+from experiments.reproductions.results_page import FIGURES, PAGE, draw_figures, results_page
 
 
 def test_the_page_is_that_of_the_kept_results() -> None:
     assert PAGE.read_text(encoding="utf-8") == results_page(ITEMS.values()), "make it with record=true"
+
+
+def test_figures_of_the_page_are_drawn_from_the_kept_rows(tmp_path: Path) -> None:
+    page, items = PAGE.read_text(encoding="utf-8"), [ITEMS["tessel_figure11"], ITEMS["tessel_table2"]]
+    draw_figures(items, tmp_path / FIGURES)
+    drawn = [path.name for path in (tmp_path / FIGURES).iterdir()]
+    assert drawn == ["tessel_figure11.png"]
+    assert f"({FIGURES}/tessel_figure11.png)" in page and "tessel_table2.png" not in page
 
 
 def test_every_kept_result_is_that_of_an_item() -> None:
