@@ -22,6 +22,7 @@ from experiments.config.commands import (
     groups_of,
     own_options,
 )
+from placements.meaning import REQUIRED
 
 CONFIG = Path(__file__).parents[1] / "conf"
 """What Hydra reads from files: where the output of every command goes."""
@@ -82,11 +83,11 @@ def default_of(command: str, name: str) -> object:
 def as_yaml(default: Any) -> str:
     """Return a default as it is written on the command line.
 
-    >>> [as_yaml(default) for default in (None, True, 0.5, "36:36", ["a", 1], {"a": None})]
-    ['null', 'true', '0.5', '36:36', '[a, 1]', '{a: null}']
+    >>> [as_yaml(default) for default in (None, True, 0.5, "gpt", "36:36", ["a", 1], {"a": None})]
+    ['null', 'true', '0.5', 'gpt', "'36:36'", '[a, 1]', '{a: null}']
     """
-    if isinstance(default, str):
-        return default
+    if default == REQUIRED:
+        return REQUIRED
     text: str = yaml.safe_dump(default, default_flow_style=True, width=10**6)
     return text.removesuffix("\n").removesuffix("\n...")
 

@@ -18,14 +18,12 @@ class Claim(StrEnum):
     """What is claimed of a reproduced item.
 
     EXACT: every value is the published one, to the digits that are printed. WITHIN: every value is within
-    `Item.tolerance` or `Item.margin` of it. TREND: only what `Item.trends` says must hold. NOT_HERE: it
-    cannot be made without what is missing here; `Item.because` says what.
+    `Item.tolerance` or `Item.margin` of it. TREND: only what `Item.trends` says must hold.
     """
 
     EXACT = "exact"
     WITHIN = "within"
     TREND = "trend"
-    NOT_HERE = "not here"
 
 
 @dataclass(frozen=True)
@@ -127,7 +125,7 @@ class Item:
     def is_as_claimed(self, row: Row) -> bool:
         """Return whether a row is as near to the paper as is claimed; true of a row that lacks a value."""
         claim = self.claim_of(row)
-        if row.ours is None or row.published is None or claim in (Claim.TREND, Claim.NOT_HERE):
+        if row.ours is None or row.published is None or claim in (Claim.TREND):
             return True
         if claim is Claim.EXACT:
             return round(row.ours, row.digits) == round(row.published, row.digits)

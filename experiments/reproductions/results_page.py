@@ -25,7 +25,6 @@ CLAIMS = {
     Claim.EXACT: "every value as printed",
     Claim.WITHIN: "every value within a tolerance",
     Claim.TREND: "what the paper concludes",
-    Claim.NOT_HERE: "not here",
 }
 """Claims in words."""
 
@@ -33,7 +32,7 @@ _INTRODUCTION = """# Results
 
 Tables and figures of papers, made again by [`schedsearch reproduce`](commands/reproduce.md) and compared with the printed values. A test holds this page and the kept results together.
 
-Each item has one claim. **Exact**: every value is as printed. **Within**: every value is within a tolerance. **Trend**: what the paper concludes is so here too. **Not here**: it cannot be made here, and the item says why. What does not hold stays in the tables.
+Each item has one claim. **Exact**: every value is as printed. **Within**: every value is within a tolerance. **Trend**: what the paper concludes is so here too. What [is not made](commands/reproduce.md#what-is-not-made) has a table. What does not hold stays in the tables.
 """  # noqa: E501 - a paragraph is a line
 
 
@@ -76,8 +75,8 @@ def _paper(item: Item) -> str:
 
 def _summary(kept: Iterable[tuple[Item, Recorded | None]]) -> Iterator[str]:
     """Yield a row for each paper: how much of it is as claimed, and which items are not."""
-    yield "| paper | items | not here | rows as claimed | trends that hold | where it differs |"
-    yield "|---|---|---|---|---|---|"
+    yield "| paper | items | rows as claimed | trends that hold | where it differs |"
+    yield "|---|---|---|---|---|"
     for paper, group in itertools.groupby(kept, key=lambda each: _paper(each[0])):
         items = [(item, found.manifest if found else {}) for item, found in group]
         rows = [(each.get("rows_as_claimed", 0), each.get("rows_compared", 0)) for _, each in items]
@@ -90,7 +89,6 @@ def _summary(kept: Iterable[tuple[Item, Recorded | None]]) -> Iterator[str]:
         cells = (
             paper,
             len(items),
-            sum(item.claim is Claim.NOT_HERE for item, _ in items) or "",
             _share(sum(good for good, _ in rows), sum(compared for _, compared in rows)),
             _share(sum(sum(holds) for holds in trends), sum(len(holds) for holds in trends)),
             ", ".join(differing),
@@ -137,8 +135,7 @@ def _section(item: Item, found: Recorded | None) -> Iterator[str]:
         f" {_sentence(item.because)}" * bool(item.because)
     )
     if found is None:
-        if item.claim is not Claim.NOT_HERE:
-            yield "No results are kept."
+        yield "No results are kept."
         return
     if "time_limit_s" in found.manifest["options"].keys() - item.options.__dataclass_fields__.keys():
         yield "Kept from a run whose searches ended by the clock (`time_limit_s`); now they count work."

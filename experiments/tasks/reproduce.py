@@ -19,7 +19,7 @@ from experiments.config.option_list import kinds_of
 from experiments.config.options import OptionError, read_record, require, require_known, require_least
 from experiments.config.records.figures import ReproduceAllOptions, ReproduceOptions
 from experiments.reproductions.catalogue import ALL, ITEMS
-from experiments.reproductions.item import Claim, Item
+from experiments.reproductions.item import Item
 from experiments.reproductions.item_files import described, write_item, write_rows
 from experiments.reproductions.recorded import record
 from experiments.reproductions.results_page import PAGE, results_page
@@ -135,7 +135,7 @@ def _make(item: Item, options: Any, common: ReproduceOptions, folder: Path) -> M
         ) from None
     paths = write_item(made, common.size, folder)
     log.info("%s\n%s in %s", described(made), ", ".join(path.name for path in paths), folder)
-    if common.record and item.claim is not Claim.NOT_HERE:
+    if common.record:
         kept = record(item.name, common.size, folder)
         log.info("kept in %s", kept)
         write_text(PAGE, results_page(ITEMS.values()))

@@ -10,6 +10,5 @@
 - `footprints`: Fig. 2.15 and 2.16
 - `memory`: Fig. 3.7 and 3.11
 - `spot_prices`: Fig. 6.5 and 6.6
-- `not_here`: figures of what was measured and cannot be computed, and why
 - `items`: all of them
 """

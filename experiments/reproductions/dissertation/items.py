@@ -6,7 +6,6 @@ from experiments.reproductions.dissertation.bubbles import FIGURE_4_6_ITEM, TABL
 from experiments.reproductions.dissertation.configurations import TABLE_2_2_ITEM
 from experiments.reproductions.dissertation.footprints import FOOTPRINT_ITEMS
 from experiments.reproductions.dissertation.memory import FIGURE_3_7_ITEM, FIGURE_3_11_ITEM
-from experiments.reproductions.dissertation.not_here import NOT_HERE_ITEMS
 from experiments.reproductions.dissertation.parameters_and_days import TABLE_4_1_ITEM, TABLE_4_2_ITEM
 from experiments.reproductions.dissertation.spot_prices import PRICE_ITEMS
 from experiments.reproductions.dissertation.throughput import FIGURE_4_8_ITEM, SWEEP_ITEMS
@@ -29,6 +28,5 @@ ITEMS: tuple[Item, ...] = (
     *SWEEP_ITEMS,
     *WAY_ITEMS,
     *PRICE_ITEMS,
-    *NOT_HERE_ITEMS,
 )
 """Tables, then figures, then those that are not here."""
