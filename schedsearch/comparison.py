@@ -293,7 +293,7 @@ class _Course:
         except TooFewMicroBatchesError as error:
             return ComparedRow(name, shape, note=error.in_samples(placed.num_samples))
         except UnsuitablePlacementError as error:
-            return ComparedRow(name, shape, note=str(error).partition("; use schedule=")[0])
+            return ComparedRow(name, shape, note=error.reason)
         if missing := _missing_memory(placed, peak_memory(schedule).tolist()):
             return ComparedRow(name, shape, DOES_NOT_FIT, note="; ".join([missing, *placed.notes]))
         row = _row(name, placed, validate(schedule), "; ".join(placed.notes))

@@ -12,7 +12,7 @@ from experiments.run_steps.beside import BesideRow, beside_table, in_words
 from experiments.steps.energy_baselines import TITLES, baseline_facts
 from experiments.steps.results import EnergyResult, SearchStepResult
 from experiments.steps.schedule_selection import describe_selection
-from experiments.steps.search_step import micro_batches_in_words
+from experiments.steps.search_step import micro_batch_word, micro_batches_in_words
 from placements import Placement, Profile
 from runtime.execution.measurement import Comparison, Measurement
 from runtime.profiling.utilisation import UtilisationTable
@@ -214,8 +214,7 @@ def _found_facts(found: SearchStepResult) -> tuple[Fact, ...]:
         is_least = result.status is Status.OPTIMAL
         bound = _ticks(found.placement, result.period_bound)
         note = f"{'proved' if is_least else 'not proved'}: bound {bound}"
-        per = micro_batches_in_words(found.placement, 1)[2:]
-        facts.insert(1, Fact(f"Period per {per}", value, note, good=is_least))
+        facts.insert(1, Fact(f"Period per {micro_batch_word(found.placement)}", value, note, good=is_least))
     return tuple(facts)
 
 
@@ -239,7 +238,7 @@ def _schedule_facts(found: SearchStepResult) -> tuple[Fact, ...]:
     return (
         proved,
         Fact(
-            f"Period per {micro_batches_in_words(placement, 1)[2:]}",
+            f"Period per {micro_batch_word(placement)}",
             _ticks(placement, repetend.period_per_micro_batch),
             f"no repetend of {_sizes(result)} beats {_ticks(placement, result.period_bound)}",
         ),

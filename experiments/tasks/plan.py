@@ -108,7 +108,7 @@ def save(plans: Plans, directory: Path, costs_in_words: str) -> list[str]:
     """
     proved = "".join(f"\n{line}.\n" for line in _proved(plans))
     write_text(directory / "plan.md", explain(plans, costs_in_words) + proved)
-    trials = ([batch, *trial] for batch, trial in plans.trials)
+    trials = ([batch, *trial[:-1], trial.reason] for batch, trial in plans.trials)
     write_text(directory / "trials.csv", csv_text(_TRIAL_COLUMNS, trials))
     write_text(directory / "plans.csv", csv_text(PLAN_COLUMNS, (row.values() for row in plans.rows())))
     write_json(directory / "plans.json", plans.to_dict())

@@ -11,7 +11,7 @@ from itertools import groupby
 from placements.cluster import Cluster
 from placements.models.layers import Layer
 from placements.models.parallel import Cost, LayerStrategy
-from placements.planners.hybrid.plan_options import RatedPlan, Trial
+from placements.planners.hybrid.plan_options import Obstacle, RatedPlan, Trial
 from placements.planners.hybrid.stage_tables import LayerCosts, layer_table
 from schedsearch.modulo.result import Status
 from schedsearch.planning.plans import Plans, ProposedPlan
@@ -336,13 +336,13 @@ def _trials(plans: Plans) -> Iterator[str]:
         known = best.get(key)
         if known is None or _rank_of(trial) < _rank_of(known):
             best[key] = trial
-    solved = [item for item in best.items() if not item[1].reason.startswith("its bound")]
+    solved = [item for item in best.items() if not item[1].fails_by(Obstacle.BOUND)]
     for (batch, stages, gpus), trial in sorted(solved, key=lambda item: _rank_of(item[1])):
         time_ms = "" if trial.time_ms is None else f"{trial.time_ms:,.5g}"
         rows.append([str(batch), str(stages), str(gpus), str(trial.num_micro_batches), time_ms, trial.reason])
     yield from table(rows)
     yield ""
-    bounded = sum(trial.reason.startswith("its bound") for _, trial in plans.trials)
+    bounded = sum(trial.fails_by(Obstacle.BOUND) for _, trial in plans.trials)
     if bounded:
         yield f"{bounded} of {len(plans.trials)} numbers were not solved: no plan of theirs can be better."
 
