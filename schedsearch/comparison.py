@@ -376,7 +376,7 @@ def _best_row(name: str, tried: Sequence[_Attempt], reasons: Sequence[str]) -> C
     if best.result.interrupted:
         notes.append("interrupted")
     elif any(each.result.is_cut for each in tried if each.result is not None):
-        notes.append("cut by a time limit; another run may find another")
+        notes.append("stopped by a time limit; another run may find a better one")
     row = _row(name, placed, best.result.schedule, "; ".join(notes))
     period_ms = None
     if repetend is not None:

@@ -102,7 +102,9 @@ def _made_by_hand(options: Options, found: SearchStepResult) -> tuple[dict[str, 
     try:
         chain = _chain_of(options, found.placement)
         by_hand["one_f_one_b"] = validate(one_f_one_b(chain, number))
-    except (OptionError, UnsuitablePlacementError, InvalidScheduleError) as error:
+    except InvalidScheduleError as error:
+        return by_hand, error.reason
+    except (OptionError, UnsuitablePlacementError) as error:
         return by_hand, str(error)
     return by_hand, ""
 
@@ -153,8 +155,8 @@ def beside_table(rows: Sequence[BesideRow]) -> list[str]:
     lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in table]
     lines += [line for row in rows if row.note for line in textwrap.wrap(f"{row.title}: {row.note}", 79)]
     if ran[0].max_clocks_j is not None:
-        until = f"* at the best clocks, then waiting until {ran[0].until_ms:,.6g} ms"
-        lines.append(f"{until}; {ran[0].title} at maximum: {ran[0].max_clocks_j:,.0f} J")
+        until = f"* at the clocks of least energy, then waiting until {ran[0].until_ms:,.6g} ms"
+        lines.append(f"{until}; {ran[0].title} with all clocks at maximum: {ran[0].max_clocks_j:,.0f} J")
     return [line.rstrip() for line in lines]
 
 
@@ -180,10 +182,10 @@ def in_words(rows: Sequence[BesideRow], proved: str) -> str:
     text = f"The searched schedule takes {found.time_ms:,.6g} ms, {times} ({proved})."
     if found.best_clocks_j is not None and ran[0].max_clocks_j is not None:
         saved = 1 - found.best_clocks_j / ran[0].max_clocks_j
-        in_time = f"In the {found.until_ms:,.6g} ms of the slowest it needs {saved:.1%} less energy than"
-        text += f" {in_time} {ran[0].name} at maximum clocks."
+        text += f" Until the slowest of these ends, at {found.until_ms:,.6g} ms, it needs {saved:.1%} less "
+        text += f"energy than {ran[0].name} with all clocks at maximum."
     for row in (row for row in rows if row.is_run):
-        text += f" Another order is run, of {row.time_ms:,.6g} ms: by the deadline it needs less energy."
+        text += f" Another order, of {row.time_ms:,.6g} ms, is run: it needs less energy until the deadline."
     return text
 
 

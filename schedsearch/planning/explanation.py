@@ -306,9 +306,10 @@ def legend(plans: Plans) -> str:
     peaks = {each.gpu.name: precision.peak_tflops(each.gpu) for each in plans.cluster.nodes}
     of_peak = " and ".join(f"{peak:g} TFLOP/s of {name}" for name, peak in peaks.items())
     return (
-        "plan: shape, stages x GPUs of each, micro-batches x samples of each. GiB: peak of one GPU. "
-        "proved: makespan where no schedule of the plan is shorter. MFU: three times the operations of a "
-        f"forward over the peak in {precision.name} precision, {of_peak} (dense, data sheet)"
+        "plan: shape, stages x GPUs per stage, micro-batches x samples per micro-batch. GiB: peak memory of "
+        "one GPU. proved: 'makespan' where no schedule of the plan is shorter. MFU: three times the "
+        f"operations of the forward pass over the peak in {precision.name} precision, {of_peak} (dense, data "
+        "sheet)"
     )
 
 
@@ -344,7 +345,7 @@ def _trials(plans: Plans) -> Iterator[str]:
     yield ""
     bounded = sum(trial.fails_by(Obstacle.BOUND) for _, trial in plans.trials)
     if bounded:
-        yield f"{bounded} of {len(plans.trials)} numbers were not solved: no plan of theirs can be better."
+        yield f"{bounded} of {len(plans.trials)} rows were not solved: none of their plans can be better."
 
 
 def _rank_of(trial: Trial) -> tuple[float, float]:

@@ -83,7 +83,7 @@ def check_traces(out: Path) -> None:
                 assert [*chain(*times)] == pytest.approx([*chain(*expected)], abs=0.0021)
                 assert rows[device]["measured_busy"] == rows[device]["planned_busy"]
     assert 'href="./trace.json"' in (out / "report.html").read_text()
-    assert "With free transfers" in (out / "report.html").read_text()
+    assert "Without transfer time" in (out / "report.html").read_text()
 
 
 SMALL = ["runtime.iterations=2", "search.work_limit=2.5", "energy.num_plans=10"]
@@ -151,7 +151,7 @@ def test_it_ends_beside_what_people_use(command, tmp_path: Path) -> None:
     assert joules == [23, 18, 19]
     assert all(len(line) <= 80 for line in table)
     page = (tmp_path / "out/report.html").read_text()
-    assert f"The searched schedule takes {times[2]:g} ms, " in page and "Beside what people use" in page
+    assert f"The searched schedule takes {times[2]:g} ms, " in page and "Beside usual schedules" in page
     assert f"Times: stages of {tmp_path / 'two.yaml'}." in page
 
 
@@ -389,7 +389,7 @@ def check_resumed_trace(out: Path) -> None:
     rows = list(csv.DictReader((out / "trace.csv").read_text().splitlines()))
     assert [(row["planned_ms"], row["planned_busy"]) for row in rows] == [("", "")] * 2
     assert all(float(row["measured_ms"]) >= float(row["free_transfers_ms"]) > 0 for row in rows)
-    assert "With free transfers" in (out / "report.html").read_text()
+    assert "Without transfer time" in (out / "report.html").read_text()
 
 
 def test_a_run_that_died_is_resumed_by_the_command_that_it_prints(command, tmp_path: Path) -> None:

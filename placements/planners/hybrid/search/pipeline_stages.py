@@ -309,7 +309,7 @@ class PipelineStages:
         if math.isinf(limit_ms):
             reason = f"out of memory: no division of the layers fits every stage{self._short_stage()}"
             return NoPlan(reason, Obstacle.MEMORY)
-        return NoPlan("no division fits, or is shorter than the plans at hand")
+        return NoPlan("no division of the layers that fits is shorter than the plans found so far")
 
 
 def _ends(stage_layers: Sequence[int]) -> tuple[int, ...]:

@@ -165,7 +165,9 @@ class _Search:
         plans = self.plans
         if len(plans) == self.options.num_plans and numbers.bound_ms >= plans[-1].time_ms:
             for each in sorted(self.queue):
-                self._tried(each, NoPlan("its bound is no better than the plans at hand", Obstacle.BOUND))
+                self._tried(
+                    each, NoPlan("no better than the plans found so far, by its bound", Obstacle.BOUND)
+                )
             self.queue.clear()
         elif numbers.num_bounds < 2:
             bound = self._bound(numbers) if numbers.num_bounds == 0 else self._tight_ms(numbers)
