@@ -316,7 +316,7 @@ def test_a_schedule_that_was_shortened_repeats_unrolled(command, tmp_path: Path)
     assert done.returncode == 0, done.stderr
     data = json.loads((tmp_path / "out/periodic.json").read_text())
     assert data["plan"]["time_ms"] <= data["deadline_ms"] * (1 + 1e-9)
-    assert "of the unrolled repetend" in done.stdout and not data["is_of_schedule"]
+    assert "for the unrolled repetend" in done.stdout and not data["is_of_schedule"]
     frontier = json.loads((tmp_path / "out/frontier.json").read_text())
     assert data["deadline_ms"] > min(plan["time_ms"] for plan in frontier["plans"]) * (1 + 1e-9)
 
