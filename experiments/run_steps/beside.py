@@ -155,8 +155,8 @@ def beside_table(rows: Sequence[BesideRow]) -> list[str]:
     lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in table]
     lines += [line for row in rows if row.note for line in textwrap.wrap(f"{row.title}: {row.note}", 79)]
     if ran[0].max_clocks_j is not None:
-        until = f"* at the clocks of least energy, then waiting until {ran[0].until_ms:,.6g} ms"
-        lines.append(f"{until}; {ran[0].title} with all clocks at maximum: {ran[0].max_clocks_j:,.0f} J")
+        lines.append(f"* at the clocks of least energy, then waiting until {ran[0].until_ms:,.6g} ms;")
+        lines.append(f"  {ran[0].title} with all clocks at maximum: {ran[0].max_clocks_j:,.0f} J")
     return [line.rstrip() for line in lines]
 
 

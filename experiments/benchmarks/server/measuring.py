@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 
-from placements import OperatingPoint
 from placements.shapes import v_shape
 from schedsearch.baselines import one_f_one_b
 from schedsearch.schedule_file import schedule_to_dict
@@ -134,7 +133,8 @@ def register(sender: Sender) -> str:
     """Register a small job with its profile, and return its id."""
     points = {
         block.name: [
-            vars(OperatingPoint(mhz, ms * (1.5 if 0 in block.devices else 1.0), mj)) for mhz, ms, mj in _COSTS
+            {"clock_mhz": mhz, "time_ms": ms * (1.5 if 0 in block.devices else 1.0), "energy_mj": mj}
+            for mhz, ms, mj in _COSTS
         ]
         for block in _SCHEDULE.placement.blocks
     }

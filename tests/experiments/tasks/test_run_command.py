@@ -124,7 +124,7 @@ def test_it_says_so_where_a_longer_schedule_is_run(command, tmp_path: Path) -> N
     placement = read_placement(tmp_path / "out/placement.yaml")
     assert times == pytest.approx([placement.ms(each["makespan"]) for each in (own, chosen)], rel=1e-3)
     assert read_schedule(tmp_path / "out/schedule.json").makespan == chosen["makespan"]
-    assert "by the deadline it needs less energy." in " ".join(done.stdout.split())
+    assert "it needs less energy until the deadline." in " ".join(done.stdout.split())
 
 
 def test_it_ends_beside_what_people_use(command, tmp_path: Path) -> None:
