@@ -293,7 +293,7 @@ class _Course:
         except TooFewMicroBatchesError as error:
             return ComparedRow(name, shape, note=error.in_samples(placed.num_samples))
         except UnsuitablePlacementError as error:
-            return ComparedRow(name, shape, note=str(error).partition("; use schedule=")[0])
+            return ComparedRow(name, shape, note=error.reason)
         if missing := _missing_memory(placed, peak_memory(schedule).tolist()):
             return ComparedRow(name, shape, DOES_NOT_FIT, note="; ".join([missing, *placed.notes]))
         row = _row(name, placed, validate(schedule), "; ".join(placed.notes))
@@ -376,7 +376,7 @@ def _best_row(name: str, tried: Sequence[_Attempt], reasons: Sequence[str]) -> C
     if best.result.interrupted:
         notes.append("interrupted")
     elif any(each.result.is_cut for each in tried if each.result is not None):
-        notes.append("cut by a time limit; another run may find another")
+        notes.append("stopped by a time limit; another run may find a better one")
     row = _row(name, placed, best.result.schedule, "; ".join(notes))
     period_ms = None
     if repetend is not None:

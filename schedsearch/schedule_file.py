@@ -189,8 +189,10 @@ def _in_words(data: Any, read: Callable[[Field], Read]) -> Read:
     """Return what a reader makes of data; errors are one line."""
     try:
         return read(Field(data, "", ScheduleFileError))
-    except (PlacementError, InvalidScheduleError, CertificateError) as error:
-        raise ScheduleFileError(str(error).splitlines()[0]) from None
+    except InvalidScheduleError as error:
+        raise ScheduleFileError(error.reason) from None
+    except (PlacementError, CertificateError) as error:
+        raise ScheduleFileError(str(error)) from None
 
 
 def _read(data: Field) -> Schedule:

@@ -17,7 +17,18 @@ _DeviceBlocks = list[tuple[int, int, Block]]
 
 
 class InvalidScheduleError(ValueError):
-    """A schedule breaks a rule; the message says which block, and shows the schedule where it is small."""
+    """A schedule breaks a rule; the message says which block, and shows the schedule where it is small.
+
+    Attributes:
+        reason: Which rule and which block, in one line; the message without the picture.
+    """
+
+    def __init__(self, reason: str, picture: str = "") -> None:
+        super().__init__(reason, picture)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return "\n".join(filter(None, self.args))
 
 
 def validate(schedule: Schedule) -> Schedule:
@@ -39,11 +50,12 @@ def validate(schedule: Schedule) -> Schedule:
     return schedule
 
 
-def _fail(schedule: Schedule, message: str, mark: tuple[str, int] | None = None) -> InvalidScheduleError:
+def _fail(schedule: Schedule, reason: str, mark: tuple[str, int] | None = None) -> InvalidScheduleError:
+    lines: list[str] = []
     if len(schedule.blocks) <= 400 and schedule.makespan <= 10_000:
         near = schedule.placement.by_name[mark[0]].devices[0] if mark else 0
-        message = "\n".join([message, *shortened(picture(schedule, mark=mark).splitlines(), near)])
-    return InvalidScheduleError(message)
+        lines = shortened(picture(schedule, mark=mark).splitlines(), near)
+    return InvalidScheduleError(reason, "\n".join(lines))
 
 
 def _check_complete(schedule: Schedule) -> None:

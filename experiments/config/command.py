@@ -132,7 +132,7 @@ def command(name: str, task: str, items: str = "") -> Callable[[], None]:
             with _CTRL_C.remembered():
                 _run_in_hydra(name, task, items)
         except KeyboardInterrupt:
-            _exit(f"{name}: interrupted; what is written is whole", INTERRUPTED)
+            _exit(f"{name}: interrupted; every file that was written is complete", INTERRUPTED)
         except BrokenPipeError:  # whoever reads the output has gone, as head does
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             sys.exit(FAILED)
@@ -230,7 +230,7 @@ def _run_and_record(name: str, task: Task, config: DictConfig) -> float | None:
     record, sweep = RunRecord.of_this_run(name, config), run_record.sweep_directory()
     objective = OBJECTIVES.get(name, "")
     if sweep and (before := record.done_before()) is not None:
-        log.info("this point is done already, with the same inputs and version, and not run again")
+        log.info("this point was done before with the same inputs and version; it is not run again")
         return before.number(objective)
     if sweep:
         record.save()
@@ -267,7 +267,7 @@ def _end_of(error: BaseException) -> tuple[str, str, int]:
         case Interrupted():
             return run_record.INTERRUPTED, str(error), INTERRUPTED
         case KeyboardInterrupt():
-            return run_record.INTERRUPTED, "interrupted; what is written is whole", INTERRUPTED
+            return run_record.INTERRUPTED, "interrupted; every file that was written is complete", INTERRUPTED
         case Failed():
             return run_record.FAILED, str(error), FAILED
     return run_record.FAILED, f"{type(error).__name__}: {error}", FAILED

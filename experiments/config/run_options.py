@@ -102,8 +102,8 @@ def _check_given(options: RuntimeOptions) -> None:
         )
     if options.receive_memory is not None:
         raise OptionError(
-            f"runtime.receive_memory: the sizes of the messages of model={GIVEN_MODEL} are not known; leave "
-            "it out (null)"
+            f"runtime.receive_memory: the sizes of the messages of the model {GIVEN_MODEL!r} are not "
+            "known; leave it out (null)"
         )
 
 
@@ -201,8 +201,9 @@ def choose_model(
 
 def in_options(error: ModelError) -> OptionError:
     """Return a model's error in the words of the options."""
-    text = str(error).replace("model.name", "runtime.model").replace("model.", "runtime.", 1)
-    return OptionError(text.replace(" model=", " runtime.model="))
+    if error.field is None:
+        return OptionError(str(error))
+    return OptionError(f"runtime.{'model' if error.field == 'name' else error.field}: {error.reason}")
 
 
 def _model_options(options: RuntimeOptions, name: str, placement: Placement | None = None) -> ModelOptions:

@@ -168,7 +168,7 @@ def placement_of(name: str, options: TransferSweepOptions) -> Placement:
     except PlacementError as error:
         raise OptionError(f"{name}: {error}") from None
     except CapacityError as error:
-        raise OptionError(f"{name}: {str(error).partition(';')[0]}; raise memory") from None
+        raise OptionError(f"{name}: {error.reason}; raise memory") from None
 
 
 def played(name: str, placement: Placement, options: TransferSweepOptions) -> Found[Row]:

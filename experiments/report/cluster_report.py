@@ -56,7 +56,7 @@ def save_cluster_report(
             Section("Command", text=command),
         ],
         summary=_summary(found),
-        introduction="A simulation, not a measurement; rounds and prices are those of the options.",
+        introduction="A simulation, not a measurement. Prices and rounds are those of the options.",
     )
 
 
@@ -77,7 +77,7 @@ def save_loads_report(
             Section("Files", _files(directory)),
             Section("Command", text=command),
         ],
-        introduction=f"Simulations. Intervals: {CONFIDENCE:.0%}, by Student's distribution over the seeds.",
+        introduction=f"Simulations. Intervals: {CONFIDENCE:.0%} confidence over the seeds (Student's t).",
     )
 
 
@@ -104,7 +104,7 @@ def load_fact(row: LoadRow) -> Fact:
     """Return the average of a policy at one load, beside the first policy."""
     seeds = f"{len(row.averages_s)} seed{'s' if len(row.averages_s) > 1 else ''}"
     if row.average_jct_s is None:
-        return Fact(row.name, "not known", f"{seeds}; no job of a seed is done")
+        return Fact(row.name, "not known", f"{seeds}; with one of them no job is done")
     interval = row.interval_s
     within = "" if interval is None else f", {hours(interval[0])} to {hours(interval[1])}"
     ratio = (
@@ -142,7 +142,7 @@ def _summary(found: Outcome) -> list[Fact]:
             good=not found.missing or None,
         ),
         Fact("Utilisation", f"{found.utilisation:.1%}", "busy GPU time of all GPU time"),
-        Fact("Cost", f"{found.dollars:,.2f} $", "of all jobs, at the cluster's prices"),
+        Fact("Cost", f"{found.dollars:,.2f} $", "of all jobs, at the prices of the cluster"),
     ]
 
 
@@ -150,7 +150,11 @@ def _facts(found: Outcome, skipped: str) -> list[Fact]:
     """Return what applies."""
     ratios, ends = found.finish_time_ratios, found.jct_percentiles_s
     facts = [Fact(f"Completion time, {one} % of the jobs", f"at most {hours(ends[one])}") for one in ends]
-    facts.append(Fact("Makespan", hours(found.makespan_s), "first arrival to last end of those measured"))
+    facts.append(
+        Fact(
+            "Makespan", hours(found.makespan_s), "from the first arrival to the last end of the measured jobs"
+        )
+    )
     if len(ratios):
         note = f"largest {ratios.max():.3g}; below 1 a job gains from sharing the cluster"
         facts.append(Fact("Finish-time fairness (rho), mean", f"{ratios.mean():.3g}", note))

@@ -12,7 +12,7 @@ from experiments.run_steps.beside import BesideRow, beside_table, in_words
 from experiments.steps.energy_baselines import TITLES, baseline_facts
 from experiments.steps.results import EnergyResult, SearchStepResult
 from experiments.steps.schedule_selection import describe_selection
-from experiments.steps.search_step import micro_batches_in_words
+from experiments.steps.search_step import micro_batch_word, micro_batches_in_words
 from placements import Placement, Profile
 from runtime.execution.measurement import Comparison, Measurement
 from runtime.profiling.utilisation import UtilisationTable
@@ -25,30 +25,30 @@ FILES = {
     "placement.yaml": "what runs where, with times and memory",
     "profile.csv": "what each block costs at each clock",
     "schedule.json": "the schedule, its repetend and what is proved of it",
-    "schedule.csv": "its order, as torch.distributed.pipelining loads it",
+    "schedule.csv": "the schedule in the form that torch.distributed.pipelining reads",
     "frontier.json": "every plan of the time-energy frontier, a clock for every block",
     "plan.json": "the chosen plan",
     "frontier.csv": "the time, energy, bound and saving of every plan",
-    "savings.csv": "what is saved next to stragglers of several slowdowns, by each method",
-    "relaxed.csv": "the breakpoints of the continuous frontier, which no plan is below",
+    "savings.csv": "the energy that each method saves, next to stragglers of several slowdowns",
+    "relaxed.csv": "the breakpoints of the continuous frontier, a lower bound for every plan",
     "frequencies.csv": "the chosen plan: each device's blocks in their order, with clock and time",
     "periodic.json": "clocks that repeat with the repetend",
     "switched.json": "a plan whose clocks change seldom",
     "periodic_switched.json": "clocks that repeat with the repetend and change seldom",
     "capped.json": "the shortest iteration under the power cap",
-    "robust.json": "the plan that keeps the deadline though times vary",
+    "robust.json": "the plan that keeps the deadline although times vary",
     "shaped.json": "the plan under limits on the shape of power",
-    "policy.json": "which plan to run when, over the signal",
-    "baselines.csv": "what EnvPipe and others need, with the same accounting",
+    "policy.json": "which plan to run in each interval of the signal",
+    "baselines.csv": "the energy of EnvPipe and other baselines, counted in the same way",
     "scripts/device_0.py": "one PyTorch script per device: its blocks and transfers, in order",
     "scripts/job.json": "what the scripts share: model, placement and clocks",
     "scripts/programs.json": "the same programs as text, to check without running them",
-    "runtime.json": "how it was run, to go on with it",
+    "runtime.json": "the options of the run, to resume it",
     "simulated.json": "time and energy of the scripts on simulated GPUs",
     "simulated_trace.json": "the same iteration, planned and simulated, for ui.perfetto.dev",
-    "simulated_trace.csv": "how busy each device is in it",
+    "simulated_trace.csv": "how busy each device is in the simulated iteration",
     "trace.json": "the last iterations, planned and measured, for ui.perfetto.dev",
-    "trace.csv": "how busy each device was in the last one",
+    "trace.csv": "how busy each device was in the last iteration",
     "measurement.json": "times, losses, and the comparison with the unpipelined model",
 }
 """What a run leaves in its directory, beside the pictures and the report."""
@@ -137,7 +137,7 @@ def _introduction(found: SearchStepResult, beside: Sequence[BesideRow] = ()) -> 
 def _beside_sections(rows: Sequence[BesideRow]) -> list[Section]:
     """Return the table of what people use, beside the found schedule; none where there is none by hand."""
     table = "\n".join(beside_table(rows))
-    return [Section("Beside what people use", text=table)] if table else []
+    return [Section("Beside usual schedules", text=table)] if table else []
 
 
 def _schedule_sections(found: SearchStepResult) -> list[Section]:
@@ -199,7 +199,7 @@ def _file_facts(directory: Path) -> tuple[Fact, ...]:
 
 
 def _summary(found: SearchStepResult, tuned: EnergyResult) -> tuple[Fact, ...]:
-    label = "Energy saved, of placeholder costs" if found.costs.placeholder else "Energy saved"
+    label = "Energy saved (placeholder costs)" if found.costs.placeholder else "Energy saved"
     return (*_found_facts(found), _saved(label, tuned))
 
 
@@ -214,8 +214,7 @@ def _found_facts(found: SearchStepResult) -> tuple[Fact, ...]:
         is_least = result.status is Status.OPTIMAL
         bound = _ticks(found.placement, result.period_bound)
         note = f"{'proved' if is_least else 'not proved'}: bound {bound}"
-        per = micro_batches_in_words(found.placement, 1)[2:]
-        facts.insert(1, Fact(f"Period per {per}", value, note, good=is_least))
+        facts.insert(1, Fact(f"Period per {micro_batch_word(found.placement)}", value, note, good=is_least))
     return tuple(facts)
 
 
@@ -232,19 +231,21 @@ def _schedule_facts(found: SearchStepResult) -> tuple[Fact, ...]:
     )
     proved = Fact("Proved", result.proved, f"{result.queries} queries in {result.seconds:.2f} s")
     if result.is_cut:
-        proved = replace(proved, note=f"{proved.note}; cut by a time limit, another run may differ")
+        proved = replace(
+            proved, note=f"{proved.note}; stopped by a time limit; another run may find a better one"
+        )
     if result.repetend is None:
         return (proved, *facts, least)
     repetend = result.repetend
     return (
         proved,
         Fact(
-            f"Period per {micro_batches_in_words(placement, 1)[2:]}",
+            f"Period per {micro_batch_word(placement)}",
             _ticks(placement, repetend.period_per_micro_batch),
-            f"no repetend of {_sizes(result)} beats {_ticks(placement, result.period_bound)}",
+            f"no repetend of {_sizes(result)} has less than {_ticks(placement, result.period_bound)}",
         ),
         Fact("Steady bubble rate", f"{repetend.bubble_rate:.2%}", "of the repetend alone"),
-        Fact("Rounds in flight", str(repetend.in_flight)),
+        Fact("Micro-batches in flight", str(repetend.in_flight)),
         Fact("Span", _ticks(placement, repetend.span), f"bound {_ticks(placement, result.span_bound)}"),
         *facts,
         least,
@@ -283,23 +284,25 @@ def _energy_facts(found: SearchStepResult, tuned: EnergyResult) -> tuple[Fact, .
         Fact("Deadline", f"{tuned.deadline_ms:.6g} ms"),
         Fact("Frontier", f"{len(frontier.without_straggler)} plans", tuned.method),
         Fact(
-            "Later plans",
+            "Slower plans",
             str(len(frontier.plans) - len(frontier.without_straggler)),
-            "not on the frontier: they pay only next to a straggler",
+            "not on the frontier: they save energy only next to a straggler",
         ),
         Fact("Chosen plan", f"{plan.time_ms:.6g} ms, {plan.energy_mj / 1e3:.6g} J"),
         Fact("All clocks at maximum", f"{maximum.time_ms:.6g} ms, {maximum.energy_mj / 1e3:.6g} J"),
         _saved("Saved", tuned),
         *(() if found.selection is None else (Fact("Order", describe_selection(found.selection)),)),
-        Fact("Above the lower bound", f"{plan.gap:.3%}", "what better clocks could save at most"),
+        Fact("Above the lower bound", f"{plan.gap:.3%}", "the most that better clocks could save"),
         Fact(
             "Least energy",
             f"{frontier.min_energy.time_ms:.6g} ms, {frontier.min_energy.energy_mj / 1e3:.6g} J",
         ),
         *(Fact(*fact) for fact in (*baseline_facts(found.schedule, tuned), *tuned.constrained)),
-        Fact("Blocking power", _blocking_power(tuned.profile), f"of a waiting {tuned.profile.device}"),
+        Fact(
+            "Blocking power", _blocking_power(tuned.profile), f"of one {tuned.profile.device} while it waits"
+        ),
         *(
-            (Fact("GPUs", str(frontier.num_gpus), "of all devices; energies are those of all"),)
+            (Fact("GPUs", str(frontier.num_gpus), "of all devices; energies count all of them"),)
             if frontier.num_gpus
             else ()
         ),
@@ -309,7 +312,7 @@ def _energy_facts(found: SearchStepResult, tuned: EnergyResult) -> tuple[Fact, .
 def _saved(label: str, tuned: EnergyResult) -> Fact:
     saving = tuned.frontier.saving(tuned.plan, tuned.deadline_ms)
     against = tuned.baseline_in_words(tuned.plan)
-    return Fact(label, f"{saving:.2%}", f"against {against}; {tuned.saved_joules(tuned.plan)}")
+    return Fact(label, f"{saving:.2%}", f"compared with {against}; {tuned.saved_joules(tuned.plan)}")
 
 
 def _blocking_power(profile: Profile) -> str:
@@ -335,7 +338,7 @@ def _run_facts(measurement: Measurement) -> tuple[Fact, ...]:
 def _process_memory(measurement: Measurement) -> tuple[Fact, ...]:
     pairs = zip(measurement.peak_rss_mib, measurement.rss_after_import_mib, strict=True)
     own = ", ".join(f"{peak - before:.0f}" for peak, before in pairs)
-    return (Fact("Memory", f"{own} MiB", "peak of each process, less what it had after its imports"),)
+    return (Fact("Memory", f"{own} MiB", "peak of each process, without what it had after its imports"),)
 
 
 def _comparison_facts(comparison: Comparison | None) -> tuple[Fact, ...]:
@@ -365,7 +368,7 @@ def _utilisation_facts(utilisation: UtilisationTable | None) -> tuple[Fact, ...]
     return (
         Fact("Last iteration", f"{utilisation.measured_ms:.6g} ms", planned),
         Fact(
-            "With free transfers",
+            "Without transfer time",
             f"{utilisation.zero_comm_ms:.6g} ms",
             "of the same measured block times",
         ),
@@ -393,4 +396,6 @@ def _sizes(result: SearchResult) -> str:
     if result.period_bound <= result.universal_bound:
         return "any number of micro-batches"
     sizes = result.sizes
-    return f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else str(sizes[0])
+    if len(sizes) > 1:
+        return f"{sizes[0]} to {sizes[-1]} micro-batches"
+    return f"{sizes[0]} micro-batch{'es' if sizes[0] != 1 else ''}"

@@ -26,7 +26,7 @@ from schedsearch.schedule import Schedule
 from schedsearch.validate import InvalidScheduleError, validate
 
 _SEARCHED = "searched"
-"""Title of the schedule that was found."""
+"""Name of the schedule that was found."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class BesideRow:
     """One schedule of the table.
 
     Attributes:
-        title: Name of the schedule.
+        name: Of the schedule.
         schedule: None where it cannot be run; then `note` says why.
         note: Why there is no schedule.
         until_ms: End of the slowest iteration of the table.
@@ -42,15 +42,22 @@ class BesideRow:
             blocks are not known.
         best_clocks_j: The same with the clocks that need least energy until then.
         is_run: Whether it is run in place of the searched one, since it needs less energy at the deadline.
+        is_best_by_hand: Whether it is the shortest of those made by hand, 1F1B aside.
     """
 
-    title: str
+    name: str
     schedule: Schedule | None = None
     note: str = ""
     until_ms: float = math.nan
     max_clocks_j: float | None = None
     best_clocks_j: float | None = None
     is_run: bool = False
+    is_best_by_hand: bool = False
+
+    @property
+    def title(self) -> str:
+        """The name, and what distinguishes the schedule."""
+        return f"{self.name}, best by hand" if self.is_best_by_hand else self.name
 
     @property
     def time_ms(self) -> float:
@@ -71,10 +78,7 @@ def rows_beside(options: Options, found: SearchStepResult, tuned: EnergyResult) 
         return ()
     first = BesideRow("1F1B", by_hand.get("one_f_one_b"), note)
     others = [BesideRow(name, schedule) for name, schedule in by_hand.items() if name != "one_f_one_b"]
-    best = [
-        replace(row, title=f"{row.title}, best by hand")
-        for row in sorted(others, key=lambda row: row.time_ms)[:1]
-    ]
+    best = [replace(row, is_best_by_hand=True) for row in sorted(others, key=lambda row: row.time_ms)[:1]]
     if found.selection is None or found.schedule.makespan <= found.searched.schedule.makespan:
         rows = [first, *best, BesideRow(_SEARCHED, found.schedule)]
         return tuple(_with_energies(options, rows, found, tuned))
@@ -98,7 +102,9 @@ def _made_by_hand(options: Options, found: SearchStepResult) -> tuple[dict[str, 
     try:
         chain = _chain_of(options, found.placement)
         by_hand["one_f_one_b"] = validate(one_f_one_b(chain, number))
-    except (OptionError, UnsuitablePlacementError, InvalidScheduleError) as error:
+    except InvalidScheduleError as error:
+        return by_hand, error.reason
+    except (OptionError, UnsuitablePlacementError) as error:
         return by_hand, str(error)
     return by_hand, ""
 
@@ -115,7 +121,7 @@ def _with_energies(
 ) -> Iterator[BesideRow]:
     until_ms = max(row.time_ms for row in rows if row.schedule is not None)
     for row in rows:
-        is_own = row.is_run or row.title == _SEARCHED
+        is_own = row.is_run or row.name == _SEARCHED
         if row.schedule is None or not (is_own or found.profile is None):
             yield row
             continue
@@ -149,8 +155,8 @@ def beside_table(rows: Sequence[BesideRow]) -> list[str]:
     lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in table]
     lines += [line for row in rows if row.note for line in textwrap.wrap(f"{row.title}: {row.note}", 79)]
     if ran[0].max_clocks_j is not None:
-        until = f"* at the best clocks, then waiting until {ran[0].until_ms:,.6g} ms"
-        lines.append(f"{until}; {ran[0].title} at maximum: {ran[0].max_clocks_j:,.0f} J")
+        lines.append(f"* at the clocks of least energy, then waiting until {ran[0].until_ms:,.6g} ms;")
+        lines.append(f"  {ran[0].title} with all clocks at maximum: {ran[0].max_clocks_j:,.0f} J")
     return [line.rstrip() for line in lines]
 
 
@@ -176,10 +182,10 @@ def in_words(rows: Sequence[BesideRow], proved: str) -> str:
     text = f"The searched schedule takes {found.time_ms:,.6g} ms, {times} ({proved})."
     if found.best_clocks_j is not None and ran[0].max_clocks_j is not None:
         saved = 1 - found.best_clocks_j / ran[0].max_clocks_j
-        in_time = f"In the {found.until_ms:,.6g} ms of the slowest it needs {saved:.1%} less energy than"
-        text += f" {in_time} {ran[0].title.partition(',')[0]} at maximum clocks."
+        text += f" Until the slowest of these ends, at {found.until_ms:,.6g} ms, it needs {saved:.1%} less "
+        text += f"energy than {ran[0].name} with all clocks at maximum."
     for row in (row for row in rows if row.is_run):
-        text += f" Another order is run, of {row.time_ms:,.6g} ms: by the deadline it needs less energy."
+        text += f" Another order, of {row.time_ms:,.6g} ms, is run: it needs less energy until the deadline."
     return text
 
 

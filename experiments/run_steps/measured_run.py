@@ -99,8 +99,8 @@ def check_finite(measurement: Measurement) -> None:
         map(math.isfinite, (comparison.max_gradient_error, comparison.max_parameter_error))
     ):
         raise Failed(
-            "the run diverged: its gradients or parameters are not finite, or the unpipelined model's are 0 "
-            "where they are not; lower runtime.learning_rate, or look at the data"
+            "the run diverged: a gradient or parameter is not finite, or is not 0 where that of the "
+            "unpipelined model is 0; lower runtime.learning_rate, or look at the data"
         )
 
 
@@ -124,7 +124,7 @@ def compared_in_words(measurement: Measurement) -> str:
         return f"not compared with the unpipelined model ({why})"
     which = {"first": "first iteration", "all": "all iterations"}[measurement.verify]
     return (
-        f"{which} against the unpipelined model (verify={measurement.verify}: {measurement.verify_reason}): "
-        f"largest gradient error {comparison.max_gradient_error:.1e}, "
-        f"bitwise equal to its replay: {comparison.bitwise_equal}"
+        f"{which} compared with the unpipelined model (verify={measurement.verify}: "
+        f"{measurement.verify_reason}): largest relative gradient error {comparison.max_gradient_error:.1e}, "
+        f"bitwise equal to a replay in one process: {'yes' if comparison.bitwise_equal else 'no'}"
     )

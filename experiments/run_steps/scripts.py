@@ -103,7 +103,7 @@ def _programs(schedule: Schedule, model: ModelOptions, options: RuntimeOptions) 
     programs = prefetch_receives(programs, blocks_ahead(options), options.receive_memory, size_bytes)
     check(programs)
     posted = max(peak_posted(programs, size_bytes))
-    log.info("receives posted and not yet taken: at most %d bytes on a device", posted)
+    log.info("receive buffers: at most %d bytes at a time on a device", posted)
     return programs
 
 

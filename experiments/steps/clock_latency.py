@@ -34,7 +34,7 @@ def say_switching(options: FrontierCommandOptions) -> None:
     if AUTO in (options.energy.dwell_ms, options.energy.switch_ms):
         limits, latency = switching_limits(options), clock_latency_of_options(options)
         log.info(
-            "clocks last %g ms or more, a change takes %g ms: %s",
+            "a clock stays for at least %g ms, and a change takes %g ms: %s",
             limits.dwell_ms,
             limits.latency_ms,
             latency.source,

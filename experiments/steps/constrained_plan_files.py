@@ -85,15 +85,15 @@ def _of_periodic(frontier: Frontier, found: PeriodicResult) -> tuple[dict[str, A
         "loss": loss,
         "plan": _plan_to_dict(found.plan),
     }
-    of = "" if found.is_of_schedule else ", of the unrolled repetend, as the schedule does not repeat"
-    note = f"{loss:.2%} above the free plan{of}; {sum(own)} changes of clock"
+    of = "" if found.is_of_schedule else ", for the unrolled repetend, as the schedule itself does not repeat"
+    note = f"{_more_or_less(loss)} energy than the plan without limits{of}; {sum(own)} clock changes"
     return data, ("Clocks that repeat", _time_and_energy(found.plan), note)
 
 
 def _of_switched(frontier: Frontier, deadline_ms: float, found: SwitchedPlan) -> tuple[dict[str, Any], Fact]:
     loss = _loss(frontier, found.plan, deadline_ms)
     data = {"deadline_ms": deadline_ms, **_switched_to_dict(found, {"loss": loss})}
-    note = f"{loss:.2%} above the free plan; {_changes_and_gap(found)}"
+    note = f"{_more_or_less(loss)} energy than the plan without limits; {_changes_and_gap(found)}"
     return data, ("Few changes of clock", _time_and_energy(found.plan), note)
 
 
@@ -112,9 +112,10 @@ def _of_both(
         **_switched_to_dict(both.switched, losses),
     }
     note = (
-        f"{losses['loss']:.2%} above the free plan, "
-        f"{losses['loss_to_periodic']:.2%} above clocks that only repeat, "
-        f"{losses['loss_to_switched']:.2%} above few changes only; {_changes_and_gap(both.switched)}"
+        f"{_more_or_less(losses['loss'])} energy than the plan without limits, "
+        f"{_more_or_less(losses['loss_to_periodic'])} than with clocks that only repeat, "
+        f"{_more_or_less(losses['loss_to_switched'])} than with few changes only; "
+        f"{_changes_and_gap(both.switched)}"
     )
     return data, ("Clocks that repeat and change seldom", _time_and_energy(plan), note)
 
@@ -152,7 +153,7 @@ def _of_policy(policy: Policy) -> tuple[dict[str, Any], Fact]:
             for stay in policy.stays
         ],
     }
-    note = f"cost {policy.cost:.6g}, no policy below {policy.min_cost:.6g}"
+    note = f"cost {policy.cost:.6g}; no policy costs less than {policy.min_cost:.6g}"
     return data, ("Over the signal", f"{policy.energy_mj / 3.6e9:.6g} kWh", note)
 
 
@@ -169,7 +170,8 @@ def _of_robust(found: RobustPlan) -> tuple[dict[str, Any], Fact]:
     price = kept["mean_energy_mj"] / nominal["mean_energy_mj"] - 1
     note = (
         f"{kept['share_within']:.1%} of {len(found.outcome.time_ms)} simulated iterations end by "
-        f"{deadline_ms:.6g} ms, of the free plan {nominal['share_within']:.1%}; {_more_or_less(price)} energy"
+        f"{deadline_ms:.6g} ms, with the plan for fixed times {nominal['share_within']:.1%}; "
+        f"{_more_or_less(price)} energy than that one"
     )
     return data, (
         f"Keeps the deadline in {found.confidence:.6g} of iterations",
@@ -273,8 +275,8 @@ def _plan_to_dict(plan: FrequencyPlan) -> dict[str, Any]:
 def _changes_and_gap(switched: SwitchedPlan) -> str:
     changes = switched.changes_per_iteration
     return (
-        f"{sum(switched.num_changes)} changes of clock, {sum(changes)} with those to the next iteration, "
-        f"at most {max(changes)} on a device; at most {switched.gap:.2%} above the best such plan"
+        f"{sum(switched.num_changes)} clock changes, {sum(changes)} with those between iterations, at most "
+        f"{max(changes)} on one device; at most {switched.gap:.2%} above the best plan under these limits"
     )
 
 

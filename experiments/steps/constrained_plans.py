@@ -172,10 +172,12 @@ def _signal(energy: EnergyOptions) -> tuple[Interval, ...]:
     assert energy.signal is not None, "checked by the caller"
     try:
         signal = read_signal(energy.signal)
+    except EnergyError as error:
+        raise OptionError(f"energy.signal: {error}") from None
+    try:
         return signal if energy.job_deadline_s is None else until(signal, energy.job_deadline_s)
     except EnergyError as error:
-        where = "energy." if str(error).startswith("job_deadline_s") else "energy.signal: "
-        raise OptionError(f"{where}{error}") from None
+        raise OptionError(f"energy.{error}") from None
 
 
 def constrain_plans(

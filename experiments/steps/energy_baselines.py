@@ -85,11 +85,11 @@ def baseline_facts(schedule: Schedule, tuned: EnergyResult) -> Iterator[tuple[st
     for name, plans in tuned.baselines.items():
         plan, is_late = tuned.baseline_plan(name)
         note = (
-            f"{tuned.saved(plan)}, gap {plan.gap:.2%}, "
+            f"{tuned.saved(plan)}, {plan.gap:.2%} above the lower bound, "
             f"{sum(num_clock_changes(schedule, plan.clock_mhz))} clock changes"
         )
         if is_late:
-            note += f"; later than the deadline, as all of its {len(plans)} plans"
+            note += f"; it misses the deadline, as all of its {len(plans)} plans do"
         yield TITLES[name], f"{plan.time_ms:.6g} ms, {plan.energy_mj / 1e3:.6g} J", note
 
 

@@ -66,7 +66,7 @@ def make_frontier(
             f"energy.{name}: {deadline_ms:.6g} ms cannot be kept, {late}; give at least that, a shorter "
             f"energy.unit_ms than {options.unit_ms:g}, or energy.method=exact"
         )
-    log.info("%s, the highest clocks %.6g ms; planned for the former", late, deadline_ms)
+    log.info("%s, all clocks at maximum %.6g ms; the plan is for the longer time", late, deadline_ms)
     return frontier, shortest_ms
 
 
@@ -83,9 +83,9 @@ def describe_method(options: EnergyOptions, frontier: Frontier) -> str:
     curve = "fitted exponentials" if options.curve == "exponential" else "convex hulls"
     if options.method == "perseus":
         return f"Perseus's algorithm over {curve}, in units of {options.unit_ms:g} ms"
-    text = f"relaxed over {curve}, then rounded"
+    text = f"continuous optimum over {curve}, rounded to real clocks"
     if options.work_limit > 0:
         proved = sum(plan.gap <= PROVED_GAP for plan in frontier.plans)
-        text += f" and improved with {options.work_limit:g} units of work; "
+        text += f", improved with a work limit of {options.work_limit:g}; "
         text += f"{proved} of {len(frontier.plans)} plans are proved to be the best for their time"
     return text

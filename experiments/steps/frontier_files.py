@@ -96,14 +96,12 @@ def describe(tuned: EnergyResult) -> str:
     frontier, plan = tuned.frontier, tuned.plan
     alone = frontier.without_straggler
     later = len(frontier.plans) - len(alone)
-    only = "" if plan in alone else ", pays only next to a straggler"
+    only = "" if plan in alone else "; it saves energy only next to a straggler"
     return (
-        f"frontier    {len(alone)} plans from {alone[0].time_ms:.6g} to {alone[-1].time_ms:.6g} ms"
-        f"{f'; {later} later ones pay only beside a straggler' if later else ''}\n"
-        f"            {tuned.method}"
-        + f"\nplan        {plan.time_ms:.6g} ms, {plan.energy_mj / 1e3:.6g} J, gap to the lower bound "
-        f"{max(plan.gap, 0.0):.2%}{only}\n"
+        f"frontier    {len(alone)} plans, from {alone[0].time_ms:.6g} ms to {alone[-1].time_ms:.6g} ms"
+        f"{f'; {later} slower plans save energy only next to a straggler' if later else ''}\n"
+        f"            {tuned.method}" + f"\nplan        {plan.time_ms:.6g} ms, {plan.energy_mj / 1e3:.6g} J, "
+        f"{max(plan.gap, 0.0):.2%} above the lower bound{only}\n"
         f"energy      {tuned.saved(plan)}\n"
-        f"            against {tuned.baseline_in_words(plan)};\n"
-        "            plain joules leave the waiting out"
+        f"            compared with {tuned.baseline_in_words(plan)}"
     )

@@ -55,8 +55,9 @@ def build_placement(options: Options, profile: Profile | None) -> Placement:
         capacity = read_capacity(given, "search.memory", placement.num_devices, unit_mib=unit_mib)
         placement = replace(placement, memory=capacity)
     if profile is not None:
-        if not times_source(options)[1] and (hint := profile.doubtful_times(placement)):
-            log.warning("warning: %s: %s", profile_path(options), hint.replace("time_s", "profile.time_s"))
+        hint = profile.doubtful_times(placement, "profile.time_scale")
+        if hint and not times_source(options)[1]:
+            log.warning("warning: %s: %s", profile_path(options), hint)
         try:
             placement = profile.times_for(placement)
         except ProfileError as error:

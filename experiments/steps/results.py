@@ -139,8 +139,8 @@ class EnergyResult:
     def saved(self, plan: FrequencyPlan) -> str:
         """Return the share of energy that a plan saves against all clocks at maximum, in words.
 
-        The first share is until the same end for both, waiting included. The second, in plain joules, is
-        without the wait of either. An end that is not that of the chosen plan is named.
+        The first share is until the same end for both, waiting included. The second is without the waiting
+        of either. An end that is not that of the chosen plan is named.
         """
         saving = self.frontier.saving(plan, self.deadline_ms)
         until_ms = self.compared_until_ms(plan)
@@ -149,7 +149,7 @@ class EnergyResult:
 
     def saved_joules(self, plan: FrequencyPlan) -> str:
         """Return the share that a plan saves without the wait of either, in words."""
-        return f"{1 - plan.energy_mj / self.frontier.all_maximum.energy_mj:.2%} in plain joules"
+        return f"{1 - plan.energy_mj / self.frontier.all_maximum.energy_mj:.2%} without waiting"
 
     def baseline_in_words(self, plan: FrequencyPlan) -> str:
         """Return what a saving is compared with, until when, and whether its costs are placeholders."""
@@ -157,7 +157,7 @@ class EnergyResult:
         more = until_ms / self.frontier.all_maximum.time_ms - 1
         return (
             f"all clocks at maximum, then waiting until {until_ms:.6g} ms"
-            f"{f' ({more:.1%} more time)' if more >= _SHOWN_SHARE else ''}"
+            f"{f' ({more:.1%} later)' if more >= _SHOWN_SHARE else ''}"
             f"{'; costs are placeholders' if self.costs.placeholder else ''}"
         )
 

@@ -46,7 +46,10 @@ def savings_csv(tuned: EnergyResult) -> str:
 def describe_savings(tuned: EnergyResult) -> list[str]:
     """Return the table as lines of text, savings in percent."""
     names = [name for name in columns(tuned) if name not in ("deadline_ms", "saved_against_mj")]
-    lines = ["Energy saved (%) against maximum clocks, until the straggler finishes"]
+    lines = [
+        "Energy saved (%) next to a straggler, compared with all clocks at maximum;",
+        "waiting for the straggler is counted, and no plan saves more than at_most",
+    ]
     table = [names]
     for slowdown, _, _, *savings in savings_rows(tuned):
         assert slowdown is not None
@@ -56,7 +59,7 @@ def describe_savings(tuned: EnergyResult) -> list[str]:
     fitting = [width for i, width in enumerate(widths) if sum(widths[: i + 1]) + 2 * i <= room]
     lines += ["  ".join(map(str.rjust, row, fitting)) for row in table]
     if left_out := names[len(fitting) :]:
-        lines.append(f"no room for {', '.join(left_out)}: see savings.csv")
+        lines.append(f"no room here for {', '.join(left_out)}; see savings.csv")
     return lines
 
 

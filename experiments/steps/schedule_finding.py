@@ -44,7 +44,9 @@ def find_schedule(
 
             result, was_there = cached_search(directory, request, tell)
         if was_there:
-            log.info("search: taken from the cache in %s; its seconds are those it took then", directory)
+            log.info(
+                "search: read from the cache in %s; its seconds are those of the original search", directory
+            )
         return _require_schedule(result), result, tuple(told)
     require_known("schedule", options.schedule, ["searched", *HAND_MADE])
     require_least("search.num_micro_batches", number, 1)
@@ -52,9 +54,8 @@ def find_schedule(
     try:
         return validate(schedule), None, ()
     except InvalidScheduleError as error:
-        reason = str(error).splitlines()[0]
         raise OptionError(
-            f"schedule: {options.schedule} does not fit ({reason}); use schedule=searched, which keeps "
+            f"schedule: {options.schedule} does not fit ({error.reason}); use schedule=searched, which keeps "
             "within the memory, or one that holds less; or raise search.memory"
         ) from None
 

@@ -120,13 +120,15 @@ class _KeptCandidates:
 def describe_selection(selection: SelectionResult) -> str:
     """Return the choice and its gain over tuning the search's schedule in a line."""
     best = selection.chosen.best
-    where = f"{selection.origin_of(best)}{', neighbors swapped' if best.is_swapped else ''}"
+    where = f"{selection.origin_of(best)}{' with neighboring blocks swapped' if best.is_swapped else ''}"
     gain = selection.chosen.gain
     text = (
-        "the search's own cannot keep the deadline" if gain is None else f"{gain:.2%} less than the search's"
+        "the searched order misses the deadline"
+        if gain is None
+        else f"{gain:.2%} less than the searched order"
     )
     return (
-        f"orders: {len(selection.chosen.judged)} judged, chosen: {where}; "
+        f"orders: {len(selection.chosen.judged)} compared, chosen: {where}; "
         f"{best.energy_mj / 1e3:.6g} J until {selection.chosen.deadline_ms:.6g} ms, {text}; "
         f"{_what_is_left(selection.chosen)}; {selection.took_s:.1f} s"
     )
@@ -135,7 +137,7 @@ def describe_selection(selection: SelectionResult) -> str:
 def _what_is_left(chosen: OrderChoice) -> str:
     """Return in words what another order could still save."""
     share = 1 - chosen.lower_bound_mj / chosen.best.energy_mj
-    return "no order needs less" if share < NO_GAIN else f"no order at any clocks saves more than {share:.2%}"
+    return "no order needs less" if share < NO_GAIN else f"no order needs over {share:.2%} less than this"
 
 
 def selection_to_dict(selection: SelectionResult) -> dict[str, object]:

@@ -108,7 +108,7 @@ def figures(options: Options, schedule: Schedule, result: SearchResult | None) -
         yield (
             "period",
             f"{in_ms(placement, repetend.period_per_micro_batch)} per "
-            f"{micro_batches_in_words(placement, 1)[2:]}: "
+            f"{micro_batch_word(placement)}: "
             f"{_PROVED[result.status is Status.OPTIMAL]} "
             f"(bound {in_ms(placement, result.period_bound)}), steady bubble {repetend.bubble_rate:.1%}",
         )
@@ -116,7 +116,7 @@ def figures(options: Options, schedule: Schedule, result: SearchResult | None) -
         yield "span", f"{in_ms(placement, repetend.span)} (bound {span_bound})"
     elif result is None:
         steady = steady_period(schedule)
-        per = f" per {micro_batches_in_words(placement, 1)[2:]} in its middle"
+        per = f" per {micro_batch_word(placement)} in its middle"
         yield "period", "none, as no pattern repeats" if steady is None else in_ms(placement, steady) + per
     makespan = in_ms(placement, schedule.makespan)
     if result is not None:
@@ -147,14 +147,18 @@ def micro_batches_in_words(placement: Placement, number: int) -> str:
     >>> micro_batches_in_words(x_shape(), 3), micro_batches_in_words(k_shape(), 3)
     ('3 pairs of micro-batches', '3 micro-batches')
     """
+    return f"{number} {micro_batch_word(placement, several=number != 1)}"
+
+
+def micro_batch_word(placement: Placement, several: bool = False) -> str:
+    """Return what a micro-batch of a placement is called: a pair where it has two of them at a time."""
     part = {block.name: block.name for block in placement.per_micro_batch.blocks}
     for block in placement.per_micro_batch.topological_order:
         for other in {part[name] for name in block.after}:
             part = {name: part[block.name] if of == other else of for name, of in part.items()}
-    several = "s" if number != 1 else ""
     if len(set(part.values())) == 2:
-        return f"{number} pair{several} of micro-batches"
-    return f"{number} micro-batch{'e' * bool(several)}{several}"
+        return "pairs of micro-batches" if several else "pair of micro-batches"
+    return "micro-batches" if several else "micro-batch"
 
 
 def _peaks(schedule: Schedule, unit: str) -> str:

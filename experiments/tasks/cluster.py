@@ -57,7 +57,7 @@ def task(config: DictConfig) -> dict[str, float | str]:
     check_points(points, setting)
     free = [gpu_type for gpu_type in cluster.gpu_types if gpu_type not in cluster.dollars_per_hour]
     if free:
-        log.info("no price of %s: they are not in the dollars", ", ".join(free))
+        log.info("no price is known for %s; costs in dollars leave them out", ", ".join(free))
     return _simulate_all(points, setting) if len(points) > 1 else _simulate(points[0], setting)
 
 
@@ -73,7 +73,7 @@ def _decide(options: ClusterCommandOptions) -> dict[str, float | str]:
     objective = float("nan") if decided.objective is None else decided.objective
     log.info("objective %.8g: %s", objective, decided.objective_is)
     if decided.dollars_per_hour:
-        log.info("%.5g $ per hour for the GPUs that are used", decided.dollars_per_hour)
+        log.info("%.5g dollars per hour for the GPUs in use", decided.dollars_per_hour)
     log.info("shares and objective in %s", directory / FILE)
     figures: dict[str, float | str] = {"policy": decided.policy}
     return figures if decided.objective is None else figures | {"objective": decided.objective}

@@ -147,9 +147,9 @@ def _shown(found: StudyResult) -> list[str]:
     """Return the table, and each run in words with its savings."""
     rows = [HEADS, *(cells(row) for row in found.rows())]
     lines = [
-        f"{row['run']}: {row['in_words']}; against {row['baseline']}: {row['kwh_saved']:.1%} of the energy, "
-        f"{row['dollars_saved']:.1%} of the dollars and {row['kg_co2_saved']:.1%} of the CO2 saved, "
-        f"jobs take {-row['average_jct_h_saved']:+.1%} of the time"
+        f"{row['run']}: {row['in_words']}; compared with {row['baseline']}, it saves {row['kwh_saved']:.1%} "
+        f"of the energy, {row['dollars_saved']:.1%} of the dollars and {row['kg_co2_saved']:.1%} of the CO2; "
+        f"the average job time changes by {-row['average_jct_h_saved']:+.1%}"
         for row in found.rows()
         if row["baseline"]
     ]

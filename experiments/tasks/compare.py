@@ -57,9 +57,9 @@ def task(config: DictConfig) -> dict[str, float]:
     log.info("%s\n%s", to_table(found.rows), costs)
     log.info("table, figure, report and schedules: %s", directory)
     if found.interrupted:
-        raise Interrupted(f"interrupted; what was found until then is in {directory}")
+        raise Interrupted(f"interrupted; what was found so far is in {directory}")
     if all(row.found is None for row in found.rows):
-        raise OptionError(f"schedules: none fits; why is in {directory / 'compare.csv'} and above")
+        raise OptionError(f"schedules: none fits; the reasons are above and in {directory / 'compare.csv'}")
     return {
         f"{row.schedule}_makespan_ms": row.makespan_ms for row in found.rows if row.makespan_ms is not None
     }

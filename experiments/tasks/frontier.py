@@ -120,7 +120,7 @@ def search_and_tune(
     save_constrained_plans(tuned, constrained, directory)
     if for_run and tuned.costs.placeholder:
         tables = [
-            "energy is of placeholder costs, see savings.csv and baselines.csv; give a profile for real ones"
+            "energies come from placeholder costs (savings.csv, baselines.csv); give a profile for real ones"
         ]
     else:
         tables = [*describe_savings(tuned), *describe_baselines(found.schedule, tuned)]

@@ -89,11 +89,11 @@ def task(config: DictConfig) -> dict[str, float | str]:
     log.info("%s", legend(found))
     log.info("%s", "\n".join(_proved(found)))
     log.info("%s", costs_in_words)
-    log.info("plan, placement and why: %s", directory)
+    log.info("plan, placement and reasons: %s", directory)
     for line in exports:
         log.info("%s", line)
     if found.interrupted:
-        raise Interrupted(f"interrupted; the best plans until then are in {directory}")
+        raise Interrupted(f"interrupted; the best plans found so far are in {directory}")
     best = found.best
     rates = {"samples_per_s": best.samples_per_s, "formula_samples_per_s": best.formula_samples_per_s}
     known = {name: rate for name, rate in rates.items() if rate is not None}
@@ -108,7 +108,7 @@ def save(plans: Plans, directory: Path, costs_in_words: str) -> list[str]:
     """
     proved = "".join(f"\n{line}.\n" for line in _proved(plans))
     write_text(directory / "plan.md", explain(plans, costs_in_words) + proved)
-    trials = ([batch, *trial] for batch, trial in plans.trials)
+    trials = ([batch, *trial[:-1], trial.reason] for batch, trial in plans.trials)
     write_text(directory / "trials.csv", csv_text(_TRIAL_COLUMNS, trials))
     write_text(directory / "plans.csv", csv_text(PLAN_COLUMNS, (row.values() for row in plans.rows())))
     write_json(directory / "plans.json", plans.to_dict())
@@ -176,8 +176,8 @@ def _proved(plans: Plans) -> list[str]:
             bound = f"no iteration is shorter than {found.bound_ms:,.5g} ms ({found.gap_percent:.3g} % less)"
             line += f", {bound if found.bound_ms > 0 else 'nothing is proved yet'}"
         if found.num_left:
-            why = "the time was over" if found.out_of_time else "it was interrupted"
-            line += f"; {why} with {found.num_left} numbers left"
+            why = "the time limit" if found.out_of_time else "an interrupt"
+            line += f"; {why} ended the search with {found.num_left} combinations of numbers left"
         lines.append(line)
     return lines
 

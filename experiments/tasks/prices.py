@@ -85,8 +85,8 @@ def _conditions(options: PricesOptions) -> Conditions:
 def _say_what_is_compared(folder: Path, clouds: Sequence[str], found: Study) -> None:
     first, last = found.first_and_last_start
     log.info(
-        "mean cost of the baseline, the cheapest zone of AWS with one %s, over mean cost of the strategy; "
-        "%d start days, %s to %s",
+        "cost reduction: mean cost of the baseline, the cheapest zone of AWS with one %s, divided by the "
+        "mean cost of the strategy; %d start days, %s to %s",
         found.baseline_gpu,
         len(found.starts),
         first,
@@ -94,7 +94,7 @@ def _say_what_is_compared(folder: Path, clouds: Sequence[str], found: Study) -> 
     )
     if left_out := [each.name for each in LADDER if not found.has(each)]:
         why = "azure.csv is missing" if "azure" in clouds else f"clouds={[*clouds]}"
-        log.info("left out, as %s has prices of no cloud but AWS (%s): %s", folder, why, ", ".join(left_out))
+        log.info("left out, because %s has prices of AWS alone (%s): %s", folder, why, ", ".join(left_out))
 
 
 def _write(reductions: Sequence[Reduction], market: Market, directory: Path) -> None:

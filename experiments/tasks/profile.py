@@ -215,9 +215,9 @@ def _save(placement: Placement, measured: _Measured, directory: Path) -> None:
     log.info("%s", "\n".join(f"  {name}: {_in_words(found)}" for name, found in costs.items()))
     if not_run:
         log.info(
-            "not run: %s; they keep their times%s",
+            "not run: %s; their times stay as they are%s",
             ", ".join(not_run),
-            ", and placement=profiled takes no energies" if has_energy else "",
+            ", and placement=profiled will use no measured energies" if has_energy else "",
         )
     log.info("profile in %s; search with: placement=profiled placement.path=%s", directory, directory)
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from placements.profiles.operating_point import OperatingPoint, ProfileError
-from placements.profiles.profile_csv import points_of_file, points_of_text, write_profile_rows
+from placements.profiles.profile_csv import points_of_file, write_profile_rows
 from placements.spec import Block, Placement
 
 BlockingPower = float | tuple[tuple[int, float], ...]
@@ -161,15 +161,20 @@ class Profile:
         if hint := self.doubtful_times(placement):
             warnings.warn(f"profile: {hint}", stacklevel=3)
 
-    def doubtful_times(self, placement: Placement) -> str:
-        """Return a hint where its times and those of a placement are `DOUBTFUL` times apart; else nothing."""
+    def doubtful_times(self, placement: Placement, option: str = "time_scale") -> str:
+        """Return a hint where its times and those of a placement are `DOUBTFUL` times apart; else nothing.
+
+        Args:
+            placement: Whose times are compared.
+            option: Name of the factor on the times of the profile, where the user gives it.
+        """
         own_ms = sum(self.fastest(block.name).time_ms for block in placement.blocks)
         other_ms = sum(block.time for block in placement.blocks) * placement.tick_ms
         if 1 / DOUBTFUL < own_ms / other_ms < DOUBTFUL:
             return ""
-        cause = "its times are read as seconds; if they are milliseconds, set time_scale=0.001"
+        cause = f"its times are read as seconds; if they are milliseconds, set {option}=0.001"
         if own_ms < other_ms:
-            cause = "correct the times or tick_ms of the placement, or set time_scale"
+            cause = f"correct the times or tick_ms of the placement, or set {option}"
         return (
             f"its blocks take {own_ms:.6g} ms at their highest clocks, those of {placement.name} "
             f"{other_ms:.6g} ms; {cause}"
@@ -254,20 +259,6 @@ class Profile:
         except ProfileError as error:
             raise ProfileError(f"{path}: {error}") from None
         return cls(device, points, blocking_power_w)
-
-    @classmethod
-    def from_csv_text(cls, text: str, *, device: str = "unknown", blocking_power_w: float) -> Profile:
-        """Build a profile from what a CSV file holds; see `from_csv`.
-
-        Args:
-            text: The columns and the rows; clocks in MHz, times in seconds, energies in joules on one device.
-            device: Name of the GPU.
-            blocking_power_w: Power of a device that waits for a transfer.
-
-        Raises:
-            ProfileError: The text is wrong.
-        """
-        return cls(device, points_of_text(text), blocking_power_w)
 
     def to_csv(self, path: str | Path) -> None:
         """Write the profile with the columns ``block,frequency,time,energy``, all of it or nothing.

@@ -173,24 +173,25 @@ def _resumed(
             f"ask for more than that, not {most_iterations}"
         )
     said = [*found, *moves(manifest, facts)]
-    line = [f"resume: from {manifest.folder}, with another {', '.join(said)}"] if said else []
-    return Resumed(manifest.iterations, notes=(*passed_over, *line), is_same=not found)
+    line = [f"from {manifest.folder}, with another {', '.join(said)}"] if said else []
+    notes = tuple(f"resume: {note}" for note in (*passed_over, *line))
+    return Resumed(manifest.iterations, notes=notes, is_same=not found)
 
 
 def _passed_over(manifest: Manifest, name: str) -> str:
     part = name.removeprefix("__").partition("_")[0]
     whose = f" of device {part}" if part.isdecimal() else ""
-    return f"resume: {manifest.folder} is passed over, its file {name}{whose} is not as it was written"
+    return f"{manifest.folder} is passed over, its file {name}{whose} is not as it was written"
 
 
 def _unreadable(folder: Path) -> list[str]:
     paths = unreadable_manifests(folder)
-    return [f"resume: {path.parent} is passed over, its file {path.name} cannot be read" for path in paths]
+    return [f"{path.parent} is passed over, its file {path.name} cannot be read" for path in paths]
 
 
 def _none_in(folder: Path, passed_over: Sequence[str] = ()) -> ScriptError:
     """Return the error of a folder, with why the first of its checkpoints is passed over."""
-    why = "".join(f": {note.removeprefix('resume: ')}" for note in passed_over[:1])
+    why = "".join(f": {reason}" for reason in passed_over[:1])
     more = f", and {len(passed_over) - 1} more" if len(passed_over) > 1 else ""
     return ScriptError(
         f"resume: {folder} holds no whole checkpoint{why}{more}; give the checkpoints of an earlier run, or "

@@ -38,10 +38,20 @@ def _say(line: str) -> None:
 
 def _add_latency_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpu", default="0", help="NVML's index or UUID (default 0)")
-    parser.add_argument("--num-clocks", type=_at_least(2), default=5, help="of which all pairs are measured")
-    parser.add_argument("--repeats", type=_at_least(1), default=5, help="how often each (default 5)")
     parser.add_argument(
-        "--window-ms", type=_at_least(1), default=200, help="in which a change must have come"
+        "--num-clocks",
+        type=_at_least(2),
+        default=5,
+        help="number of clocks; every pair of them is measured (default 5)",
+    )
+    parser.add_argument(
+        "--repeats", type=_at_least(1), default=5, help="measurements of each pair (default 5)"
+    )
+    parser.add_argument(
+        "--window-ms",
+        type=_at_least(1),
+        default=200,
+        help="time in ms in which a change must take effect (default 200)",
     )
     parser.add_argument("--output", default="clock_latency.json", help="the file (default %(default)s)")
 

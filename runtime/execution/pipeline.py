@@ -541,7 +541,7 @@ class Pipeline:
         for (block, n), loss in zip(instances, losses, strict=True):
             if finite and not math.isfinite(loss):
                 device = placement.by_name[block].devices[0]
-                raise PipelineError(not_finite(device, f"step {self.num_steps - 1}", block, n, loss))
+                raise not_finite(device, f"step {self.num_steps - 1}", block, n, loss)
         return sum(losses) / num_micro_batches
 
     def _succeeded(self, compute: Callable[[], T]) -> T:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from runtime.clocks.torch_gpu import record_event
-from runtime.execution.results import Position
+from runtime.execution.results import Position, Standing
 from runtime.profiling.observer import DeviceObserver, Message
 from runtime.program.calls import Run
 
@@ -60,9 +60,10 @@ class ScriptPlace(DeviceObserver):
     def wait(self, message: Message) -> None:
         """Stand there and wait for a message."""
         sends = message.source == self._device
-        where = f"to device {message.target}" if sends else f"from device {message.source}"
+        other = message.target if sends else message.source
         self._before_wait = self._position.text
-        self._position.move(f"{self._before_wait}, waits for {message.transfer} {where}")
+        text = f"{self._before_wait}, waits for {message.transfer} {'to' if sends else 'from'} device {other}"
+        self._position.move(text, other)
 
     def waited(self, message: Message) -> None:
         """Wait no longer."""
@@ -107,12 +108,12 @@ class StreamPlace(DeviceObserver):
         self._mark = mark
         self._timeout_s = timeout_s
         self._ahead = ahead
-        self._waits: deque[tuple[str, Mark]] = deque()
+        self._waits: deque[tuple[Standing, Mark]] = deque()
         self._blocks: deque[Mark] = deque()
 
     def waited(self, message: Message) -> None:
         """Take note that the stream, not the script, now waits for a message."""
-        self._waits.append((self._position.text, self._mark()))
+        self._waits.append((Standing(self._position.text, self._position.waits_for), self._mark()))
 
     def stop(self, run: Run, made: Iterable[Tensor]) -> None:
         """Take note that the stream was given a block."""
@@ -138,19 +139,20 @@ class StreamPlace(DeviceObserver):
         self._waits.clear()
 
     def _await(self, mark: Mark) -> None:
-        before, deadline_s = self._position.text, time.monotonic() + self._timeout_s
+        before = Standing(self._position.text, self._position.waits_for)
+        deadline_s = time.monotonic() + self._timeout_s
         while not mark.query():
             standing = self._standing() or before
-            if standing != self._position.text:
-                self._position.move(standing)
+            if standing.text != self._position.text:
+                self._position.move(standing.text, standing.waits_for)
             if time.monotonic() > deadline_s:
                 raise StreamTimeoutError(f"the GPU did not go on within {self._timeout_s:g} s")
             time.sleep(POLL_S)
-        self._position.move(before)
+        self._position.move(before.text, before.waits_for)
         self._standing()
 
-    def _standing(self) -> str | None:
-        """Return the text of the transfer that the stream has to wait for next; forget those that ended."""
+    def _standing(self) -> Standing | None:
+        """Return where the stream waits for a transfer next; forget those that ended."""
         while self._waits and self._waits[0][1].query():
             self._waits.popleft()
         return self._waits[0][0] if self._waits else None

@@ -47,18 +47,38 @@ class Failure(NamedTuple):
     """Why a device failed.
 
     Attributes:
-        device: Which one.
-        time_s: When, on the machine's clock.
-        lines: The error first, then its traceback.
+        device: The one with the cause; all devices may report the same failure.
+        reason: The error in one line or more.
+        traceback: Lines of the traceback of the device that reports.
+        time_s: When it was reported, on the machine's clock.
     """
 
     device: int
+    reason: str
+    traceback: list[str]
     time_s: float
-    lines: list[str]
+
+
+class Standing(NamedTuple):
+    """Where a device stands, as others read it.
+
+    Attributes:
+        text: In words.
+        waits_for: The device that it waits for there; None where it waits for none.
+        pid: Of its process; None before it has started.
+    """
+
+    text: str
+    waits_for: int | None = None
+    pid: int | None = None
 
 
 class Position:
     """Where a device stands, kept in memory and, if there is a folder, in a file for others to read.
+
+    Attributes:
+        text: Where it stands, in words.
+        waits_for: The device that it waits for there, or None.
 
     Args:
         folder: The folder of the run's results, or None.
@@ -68,15 +88,17 @@ class Position:
     def __init__(self, folder: Path | None, device: int) -> None:
         """Open the file."""
         self.text = "starting"
+        self.waits_for: int | None = None
         self._file = None
         if folder is not None:
             self._file = os.open(position_path(folder, device), os.O_WRONLY | os.O_CREAT, 0o644)
 
-    def move(self, text: str) -> None:
-        """Say where the device stands now."""
-        self.text = text
+    def move(self, text: str, waits_for: int | None = None) -> None:
+        """Say where the device stands now, and which device it waits for there."""
+        self.text, self.waits_for = text, waits_for
         if self._file is not None:
-            line = f"{os.getpid()} {text}"[: _POSITION_WIDTH - 1].ljust(_POSITION_WIDTH - 1) + "\n"
+            other = "-" if waits_for is None else waits_for
+            line = f"{os.getpid()} {other} {text}"[: _POSITION_WIDTH - 1].ljust(_POSITION_WIDTH - 1) + "\n"
             os.pwrite(self._file, line.encode(errors="replace"), 0)
 
     def close(self) -> None:
@@ -87,17 +109,17 @@ class Position:
 
 
 def position_path(folder: Path, device: int) -> Path:
-    """Return the file of a device's position: its process id, then where it stands."""
+    """Return the file of a device's position: process id, device waited for or ``-``, where it stands."""
     return folder / f"position_{device}.txt"
 
 
-def read_position(folder: Path, device: int) -> tuple[int | None, str]:
-    """Return a device's process id and where it stands."""
+def read_position(folder: Path, device: int) -> Standing:
+    """Return where a device stands."""
     try:
-        pid, _, text = position_path(folder, device).read_text(errors="replace").partition(" ")
-        return int(pid), text.strip()
+        pid, other, text = position_path(folder, device).read_text(errors="replace").split(" ", 2)
+        return Standing(text.strip(), None if other == "-" else int(other), int(pid))
     except (OSError, ValueError):
-        return None, "not started"
+        return Standing("not started")
 
 
 def write_progress(folder: Path, progress: Progress) -> None:
@@ -115,9 +137,20 @@ def read_progress(folder: Path) -> list[Progress]:
     return [Progress(*json.loads(line)) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
-def write_failure(folder: Path, device: int, lines: list[str]) -> None:
-    """Write why a device fails."""
-    write_bytes(folder / f"failure_{device}.json", json.dumps(Failure(device, time.time(), lines)).encode())
+def write_failure(
+    folder: Path, device: int, reason: str, traceback: Iterable[str] = (), cause: int | None = None
+) -> None:
+    """Write why a device fails.
+
+    Args:
+        folder: Of the run's results.
+        device: The one that fails.
+        reason: The error.
+        traceback: Its lines.
+        cause: The device with the cause, if that is another one.
+    """
+    failure = Failure(device if cause is None else cause, reason, list(traceback), time.time())
+    write_bytes(folder / f"failure_{device}.json", json.dumps(failure).encode())
 
 
 def read_failures(folder: Path) -> list[Failure]:

@@ -27,7 +27,7 @@ from runtime.execution.run_options import RunOptions
 from runtime.models import Model, ParameterShard, save_state_dict_file
 from runtime.plans.plan_client import PlanSource
 from runtime.profiling.process_memory import peak_rss_mib
-from runtime.transport.agreement import PipelineError, not_finite
+from runtime.transport.agreement import not_finite
 from runtime.transport.protocol import Transport
 
 Connect = Callable[[Script, RunOptions], AbstractContextManager[Transport]]
@@ -204,7 +204,7 @@ def _check_finite(context: DeviceContext, index: int, losses: Mapping[tuple[str,
     for (block, n), loss in losses.items():
         if not math.isfinite(loss):
             device = context.script.placement.by_name[block].devices[0]
-            raise PipelineError(not_finite(device, f"iteration {index}", block, n, loss))
+            raise not_finite(device, f"iteration {index}", block, n, loss)
 
 
 def _report(options: RunOptions, line: str) -> None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Sequence
 
-from runtime.execution.results import DONE, Progress, read_failures, read_position, read_progress
+from runtime.execution.results import (
+    DONE,
+    Progress,
+    Standing,
+    read_failures,
+    read_position,
+    read_progress,
+)
 from runtime.execution.run_options import RunOptions
 from runtime.launching.processes import POLL_S, Processes
-
-_NAMES_DEVICE = re.compile(r"PipelineError: device (\d+): (.*)")
-
-_WAITS = re.compile(r", waits for .* (?:from|to) device (\d+)$")
-"""What `runtime.execution.place` writes of a device that waits for another."""
 
 
 class LaunchError(RuntimeError):
@@ -60,20 +61,20 @@ def _why_late(options: RunOptions, processes: Processes) -> str:
     assert options.results is not None
     if read_failures(options.results):
         return _why_failed(options, 1, processes)
-    texts = _texts(options)
-    device = stuck(texts)
-    where = f"{processes.name_of(device)} stands at {texts[device]}"
+    standings = _standings(options)
+    device = stuck(standings)
+    where = f"{processes.name_of(device)} stands at {standings[device].text}"
     return f"no progress for {options.timeout_s:g} s, {where}\n{_positions(options)}"
 
 
-def stuck(texts: Sequence[str]) -> int:
+def stuck(standings: Sequence[Standing]) -> int:
     """Return the device that the others wait for; of several that wait for each other, one.
 
     Args:
-        texts: Where each device stands.
+        standings: Of each device.
     """
-    waits = {device: int(match[1]) for device, text in enumerate(texts) if (match := _WAITS.search(text))}
-    unfinished = (device for device, text in enumerate(texts) if text != DONE)
+    waits = {device: each.waits_for for device, each in enumerate(standings) if each.waits_for is not None}
+    unfinished = (device for device, each in enumerate(standings) if each.text != DONE)
     device, seen = next(iter(waits), next(unfinished, 0)), set[int]()
     while device in waits and device not in seen:
         seen.add(device)
@@ -95,18 +96,15 @@ def _why_failed(options: RunOptions, status: int, processes: Processes) -> str:
         end = "\n".join(f"    {line}" for line in processes.last_lines()[-12:])
         return f"the run ended with status {status}\n{_positions(options)}\n{end}"
     first = failures[0]
-    end = "\n".join(f"    {line}" for line in first.lines[1:][-8:])
-    found = _NAMES_DEVICE.match(first.lines[0])  # all devices raise it; which has the cause says its text
-    name = processes.name_of(first.device if found is None else int(found[1]))
-    cause = first.lines[0] if found is None else found[2]
-    return f"{name} failed: {cause}\n{_positions(options)}\n{end}"
+    end = "\n".join(f"    {line}" for line in first.traceback[-8:])
+    return f"{processes.name_of(first.device)} failed: {first.reason}\n{_positions(options)}\n{end}"
 
 
 def _positions(options: RunOptions) -> str:
-    return "\n".join(f"device {device}: {text}" for device, text in enumerate(_texts(options)))
+    return "\n".join(f"device {device}: {each.text}" for device, each in enumerate(_standings(options)))
 
 
-def _texts(options: RunOptions) -> list[str]:
+def _standings(options: RunOptions) -> list[Standing]:
     """Return where each device stood."""
     assert options.results is not None
-    return [read_position(options.results, device)[1] for device in range(options.num_devices)]
+    return [read_position(options.results, device) for device in range(options.num_devices)]

@@ -161,8 +161,10 @@ def _launched(
         is_same = _checked(directory, options)
     extent = _extent(first, options, asked)
     if not is_same and extent.verify != "none":
-        _LOG.info("resume: not compared with the unpipelined model, which would begin with these options")
-        extent = Extent("none", "it goes on with other options than it began with")
+        _LOG.info(
+            "resume: not compared with the unpipelined model, as options have changed since the run began"
+        )
+        extent = Extent("none", "options have changed since the run began")
     try:
         if options.load_weights is not None:
             check_state_dict_file(options.load_weights, first().model, first().placement)

@@ -29,6 +29,7 @@ from runtime.execution.run_options import RunOptions, as_environment
 from runtime.launching.lines import torchrun_arguments
 from runtime.models.blocks import warm_up
 from runtime.program.calls import ScriptError
+from runtime.transport.agreement import PipelineError
 from runtime.transport.contact import is_alive
 from schedsearch import import_paths
 
@@ -76,9 +77,12 @@ def run_script(directory: str | Path) -> None:
 
 def report_failure(options: RunOptions, error: BaseException) -> None:
     """Write down why a device fails, where somebody follows the run; called while the error is handled."""
-    if options.results:
-        lines = traceback.format_exc().splitlines()
-        write_failure(options.results, options.device, [f"{type(error).__name__}: {error}", *lines])
+    if not options.results:
+        return
+    reason, cause = f"{type(error).__name__}: {error}", None
+    if isinstance(error, PipelineError) and error.device is not None:
+        reason, cause = error.reason, error.device  # all devices raise it
+    write_failure(options.results, options.device, reason, traceback.format_exc().splitlines(), cause)
 
 
 class Processes(Protocol):

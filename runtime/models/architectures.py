@@ -64,7 +64,7 @@ def layers(placement: Placement, options: ModelOptions) -> Mapping[str, Sequence
         ModelError: There is no such model, or it does not fit the placement or its own options.
     """
     if options.name not in ARCHITECTURES:
-        raise ModelError(f"model.name: {options.name!r} is not a model; use {' or '.join(MODEL_NAMES)}")
+        raise ModelError(f"{options.name!r} is not a model; use {' or '.join(MODEL_NAMES)}", "name")
     for block in placement.blocks:
         if block.kind is Kind.F:
             _check_cuts(block, options)
@@ -102,12 +102,13 @@ def suitable_model(placement: Placement, num_heads: int | None = None) -> str:
 
 def _check_cuts(block: Block, options: ModelOptions) -> None:
     if (count := len(block.groups[0])) > options.vocab_size:
-        raise ModelError(f"model.vocab_size: {options.vocab_size} rows cannot be cut over {count} devices")
+        raise ModelError(f"{options.vocab_size} rows cannot be cut over {count} devices", "vocab_size")
     if options.micro_batch_size % block.data_parallel:
         raise ModelError(
-            f"model.micro_batch_size: {options.micro_batch_size} samples have no equal shares for the "
+            f"{options.micro_batch_size} samples have no equal shares for the "
             f"{block.data_parallel} data-parallel groups of {block.name}; use a multiple of "
-            f"{block.data_parallel}"
+            f"{block.data_parallel}",
+            "micro_batch_size",
         )
 
 
@@ -121,6 +122,7 @@ def check_recompute(options: ModelOptions, placement: Placement) -> None:
     for name in () if options.recompute == "all" else options.recompute:
         if name not in forward:
             raise ModelError(
-                f"model.recompute: {placement.name} has no forward block {name!r}; use 'all' or of "
-                f"{', '.join(sorted(forward))}"
+                f"{placement.name} has no forward block {name!r}; use 'all' or of "
+                f"{', '.join(sorted(forward))}",
+                "recompute",
             )

@@ -101,8 +101,9 @@ def body_of(options: ModelOptions, placement: Placement, own: Collection[str] | 
     """
     if options.name == GIVEN_MODEL:
         raise ModelError(
-            f"model.name: {GIVEN_MODEL!r} has no modules but those that a script of your own gives to "
-            f"runtime.Pipeline; start that script, or use model={USER_MODEL}"
+            f"{GIVEN_MODEL!r} has no modules but those that a script of your own gives to "
+            f"runtime.Pipeline; start that script, or use the model {USER_MODEL!r}",
+            "name",
         )
     check_compile(options, placement)
     body: Body
@@ -163,16 +164,18 @@ def _check_separate(options: ModelOptions, placement: Placement, body: Body) -> 
             continue
         if block.data_parallel > 1:
             raise ModelError(
-                f"model.weight_versions: {options.weight_versions} is not known for the data-parallel "
-                f"groups of {block.name}; use {WeightMode.FLUSH}"
+                f"{options.weight_versions} is not known for the data-parallel "
+                f"groups of {block.name}; use {WeightMode.FLUSH}",
+                "weight_versions",
             )
         for parameter in body.parameters(block.name):
             other = holder.setdefault(parameter.name, block.name)
             if other != block.name:
                 raise ModelError(
-                    f"model.weight_versions: {options.weight_versions} updates every block by itself, "
-                    f"but {other} and {block.name} share {parameter.name}; use {WeightMode.FLUSH} or "
-                    "model=synthetic"
+                    f"{options.weight_versions} updates every block by itself, "
+                    f"but {other} and {block.name} share {parameter.name}; use {WeightMode.FLUSH} or the "
+                    "model 'synthetic'",
+                    "weight_versions",
                 )
 
 

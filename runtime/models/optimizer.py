@@ -106,7 +106,7 @@ class Optimizer:
             if options.lr_schedule is not None:
                 self._schedule = build_schedule(options.lr_schedule, self._torch, options.lr_schedule_options)
         except TorchOptionError as error:
-            raise ModelError(f"model.{error}") from None
+            raise ModelError(error.reason, error.field) from None
 
     def step(self, among: Iterable[Tensor] | None = None) -> None:
         """Move every parameter that has a gradient, and forget the gradients.
@@ -189,8 +189,9 @@ class Optimizer:
         if taken:
             if set(taken) != set(names):
                 raise ModelError(
-                    f"model.optimizer: {self._options.optimizer} has the state {', '.join(names)}, not "
-                    f"{', '.join(taken)}; use the optimizer that made it"
+                    f"{self._options.optimizer} has the state {', '.join(names)}, not "
+                    f"{', '.join(taken)}; use the optimizer that made it",
+                    "optimizer",
                 )
             self._state[index] = tuple(torch.as_tensor(taken[name]) for name in names)
 

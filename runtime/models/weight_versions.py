@@ -61,7 +61,7 @@ def read_versions(
     try:
         found = find_versions(placement, orders, num_micro_batches, updates, pair_backward(placement))
     except WeightVersionError as error:
-        raise ModelError(f"model.{error}") from None
+        raise ModelError(error.reason, error.field) from None
     forward = {instance: found.reads[instance] for instance in found.makes}
     return ReadVersions(forward, options.micro_batches_per_update)
 

@@ -270,7 +270,7 @@ class PlanClient:
         with self._lock:
             is_known, self._is_away = self._is_away, True
         if not is_known:
-            _LOG.warning("no news of plans, the last one stays: %s", error)
+            _LOG.warning("newer plans cannot be asked for, the last one stays in use: %s", error)
 
 
 def _is_newer(plan: DeployedPlan, than: DeployedPlan | None) -> bool:

@@ -66,7 +66,7 @@ class SharedPlans:
         if plan is None:
             return None
         if (reason := self._misfit(plan)) is not None:
-            _LOG.warning("plan %d is not run: it %s; is it of this schedule?", plan.version, reason)
+            _LOG.warning("plan %d is not run: it %s; is it for this schedule?", plan.version, reason)
             return None
         return plan
 

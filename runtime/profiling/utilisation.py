@@ -63,8 +63,8 @@ class UtilisationTable:
         beside = f" (planned: {sum(planned) / len(planned):.1%})" if planned else ""
         return (
             f"last iteration: {self.measured_ms:.6g} ms, {self.ratio:.3f} times the "
-            f"{self.zero_comm_ms:.6g} ms of its blocks with free transfers; devices compute "
-            f"{measured:.1%} of it{beside} and wait {waiting:.1%}"
+            f"{self.zero_comm_ms:.6g} ms that its blocks take if transfers take no time; "
+            f"on average a device computes for {measured:.1%} of it{beside} and waits for {waiting:.1%}"
         )
 
     def write_csv(self, path: str | Path) -> Path:

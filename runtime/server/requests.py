@@ -10,6 +10,7 @@ from typing import Any
 
 from placements import OperatingPoint, Profile, ProfileError
 from placements.plain_data import Field
+from placements.profiles.profile_csv import points_of_text
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import ScheduleFileError, schedule_from_dict
 
@@ -129,14 +130,19 @@ def read_profile(data: Any) -> Profile:
     power = _number(body["blocking_power_w"])
     if ("csv" in data) == ("blocks" in data):
         raise RequestError("body: give either 'csv', the text of a profile, or 'blocks', its points by block")
+    points = _read_csv(body["csv"]) if "csv" in data else _read_blocks(body["blocks"])
     try:
-        if "csv" not in data:
-            return Profile("uploaded", _read_blocks(body["blocks"]), power)
-        text = body["csv"].text("text", "send the content of a profile.csv")
-        return Profile.from_csv_text(text, device="uploaded", blocking_power_w=power)
+        return Profile("uploaded", points, power)
     except ProfileError as error:
-        where = "csv: " if str(error).startswith(("line", "is ", "has ")) else ""
-        raise RequestError(f"{where}{error}") from None
+        raise RequestError(str(error)) from None
+
+
+def _read_csv(field: Field) -> Mapping[str, tuple[OperatingPoint, ...]]:
+    text = field.text("text", "send the content of a profile.csv")
+    try:
+        return points_of_text(text)
+    except ProfileError as error:
+        raise RequestError(f"csv: {error}") from None
 
 
 def read_message(data: Any) -> Message:

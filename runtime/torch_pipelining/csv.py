@@ -193,4 +193,4 @@ def _read(path: Path) -> Schedule:
     try:
         return schedule_of(read_torch_csv(path), path.stem)
     except UnsafeOrderError as error:
-        raise TorchCsvError(f"{path}: {str(error).splitlines()[0]}") from None
+        raise TorchCsvError(f"{path}: {error.reason}") from None

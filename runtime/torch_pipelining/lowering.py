@@ -14,7 +14,18 @@ from runtime.torch_pipelining.table import Action, Cell, Op, TorchOrder, actions
 
 
 class UnsafeOrderError(ValueError):
-    """A table would hang, or compute something else; the message shows the table around the fault."""
+    """A table would hang, or compute something else; the message shows the table around the fault.
+
+    Attributes:
+        reason: What is wrong, in one line; the message without the table.
+    """
+
+    def __init__(self, reason: str, table: str = "") -> None:
+        super().__init__(reason, table)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return "\n".join(filter(None, self.args))
 
 
 class Transfer(NamedTuple):
@@ -36,7 +47,7 @@ class Transfer(NamedTuple):
 def fault(order: TorchOrder, message: str, positions: Sequence[Position]) -> UnsafeOrderError:
     """Return the error with the table's cells around the fault, these in brackets."""
     rows = [["." if cell is None else str(cell) for cell in row] for row in order.cells]
-    return UnsafeOrderError(f"{message}\n{excerpt(rows, positions)}" if positions else message)
+    return UnsafeOrderError(message, excerpt(rows, positions) if positions else "")
 
 
 def input_of(action: Action, rank_of: Mapping[int, int]) -> Transfer | None:

@@ -11,15 +11,26 @@ T = TypeVar("T")
 
 
 class PipelineError(ValueError):
-    """A step cannot be done, or its loss is not finite; every process says which device found what."""
+    """A step cannot be done, or its loss is not finite; every process says which device found what.
+
+    Attributes:
+        reason: What was found.
+        device: The device that found it; None where all did.
+    """
+
+    def __init__(self, reason: str, device: int | None = None) -> None:
+        """Name the device in the message."""
+        super().__init__(reason if device is None else f"device {device}: {reason}")
+        self.reason, self.device = reason, device
 
 
-def not_finite(device: int, when: str, block: str, micro_batch: int, loss: float) -> str:
-    """Return the message of a loss that is not finite."""
-    return (
-        f"device {device}: {when}: the loss of {block}, micro-batch {micro_batch}, is {loss}; "
-        "lower the learning rate, or look at the data"
+def not_finite(device: int, when: str, block: str, micro_batch: int, loss: float) -> PipelineError:
+    """Return the error of a loss that is not finite."""
+    reason = (
+        f"{when}: the loss of {block}, micro-batch {micro_batch}, is {loss}; lower the learning rate, or "
+        "look at the data"
     )
+    return PipelineError(reason, device)
 
 
 def agreed(
@@ -56,4 +67,4 @@ def tell_all(transport: Transport, failed: Exception | None) -> NoReturn:
     kind = "" if isinstance(failed, ValueError) else f"{type(failed).__name__}: "
     reasons = transport.collect(None if failed is None else " ".join(f"{kind}{failed}".split()))
     index, reason = next((i, each) for i, each in enumerate(reasons) if each is not None)
-    raise PipelineError(f"device {index}: {reason}") from failed
+    raise PipelineError(reason, index) from failed

@@ -48,13 +48,13 @@ def extent_of(asked: str | None, model: ModelOptions, placement: Placement, resu
     if asked in ("none", "all"):
         return Extent(str(asked), "as asked for")
     if resumes:
-        return Extent("none", "the run goes on from a checkpoint, and had its first iteration before")
+        return Extent("none", "the run continues from a checkpoint, after its first iteration")
     if asked is not None:
         return Extent(asked, "as asked for")
     size = parameter_mib(model, placement)
     if size > VERIFIED_MIB:
-        return Extent("none", f"{size:.0f} MiB of parameters are more than {VERIFIED_MIB}")
-    return Extent("first", f"{size:.3g} MiB of parameters are at most {VERIFIED_MIB}")
+        return Extent("none", f"its parameters take {size:.0f} MiB, more than {VERIFIED_MIB} MiB")
+    return Extent("first", f"its parameters take {size:.3g} MiB, at most {VERIFIED_MIB} MiB")
 
 
 def parameter_mib(model: ModelOptions, placement: Placement) -> float:

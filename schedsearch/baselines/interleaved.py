@@ -55,14 +55,16 @@ def interleaved_one_f_one_b(
         sizes = _even(num_micro_batches, num_devices)
     elif group < num_devices:
         raise UnsuitablePlacementError(
-            f"schedule: interleaved 1F1B needs groups of at least {num_devices} micro-batches, not {group}"
+            f"schedule: interleaved 1F1B needs groups of at least {num_devices} micro-batches, not {group}",
+            "raise group",
         )
     else:
         sizes = _in_groups(num_micro_batches, group)
     if min(sizes, default=num_devices) < num_devices:
         raise UnsuitablePlacementError(
             f"schedule: interleaved 1F1B in groups of {group} leaves a last one of {sizes[-1]} of "
-            f"{num_micro_batches} micro-batches, fewer than the {num_devices} devices; change either"
+            f"{num_micro_batches} micro-batches, fewer than the {num_devices} devices",
+            "change either",
         )
     return in_orders(placement, num_micro_batches, dict(_orders(placement, sizes, Fraction(2))))
 

@@ -16,15 +16,27 @@ from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 
 
 class UnsuitablePlacementError(ValueError):
-    """The hand-made schedule is not defined for this placement or number of micro-batches."""
+    """The hand-made schedule is not defined for this placement or number of micro-batches.
+
+    Attributes:
+        reason: What the schedule needs; the message names the remedy too.
+    """
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(reason, remedy)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return "; ".join(self.args)
 
 
 class TooFewMicroBatchesError(UnsuitablePlacementError):
     """A hand-made schedule needs more micro-batches than it is asked for."""
 
     def __init__(self, schedule: str, minimum: int, number: int) -> None:
-        super().__init__(schedule, minimum, number)
         self._schedule, self._minimum, self._number = schedule, minimum, number
+        super().__init__(self.in_samples(1), "")
+        self.args = schedule, minimum, number  # from which pickle makes it again
 
     def __str__(self) -> str:
         return f"{self.in_samples(1)}, or use schedule=searched"
@@ -186,8 +198,8 @@ def _unsuitable(
     backward = "split" if split else "whole"
     option = " placement.split_backward=true" if split else ""
     return UnsuitablePlacementError(
-        f"schedule: {schedule} needs {what} with {backward} backward, which {placement.name} is not; "
-        f"use schedule=searched, schedule=gpipe or placement={shape}{option}"
+        f"schedule: {schedule} needs {what} with {backward} backward, which {placement.name} is not",
+        f"use schedule=searched, schedule=gpipe or placement={shape}{option}",
     )
 
 

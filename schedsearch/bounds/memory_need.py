@@ -13,7 +13,18 @@ _FAR_TOO_SMALL = 50
 
 
 class CapacityError(ValueError):
-    """A device's memory is too small for even one micro-batch."""
+    """A device's memory is too small for even one micro-batch.
+
+    Attributes:
+        reason: Which device, and what it lacks; the message names the remedy too.
+    """
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(reason, remedy)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return "; ".join(self.args)
 
 
 def minimum_memory(placement: Placement, device: int) -> int:
@@ -65,7 +76,8 @@ def require_capacity(placement: Placement) -> None:
         if early > 0:
             raise CapacityError(
                 f"blocks: one micro-batch may release {early} of memory on device {device} before it "
-                "allocates it; put the blocks that release 'after' those that allocate"
+                "allocates it",
+                "put the blocks that release 'after' those that allocate",
             )
     for device, capacity in enumerate(placement.memory or ()):
         needed, static = minimum_memory(placement, device), placement.static[device]
@@ -76,7 +88,8 @@ def require_capacity(placement: Placement) -> None:
                 remedy += ", or give both in one unit if this is GiB and that MiB"
             raise CapacityError(
                 f"memory[{device}]: {capacity} is too small for one micro-batch, which needs {needed} "
-                f"on device {device}{besides}; {remedy}"
+                f"on device {device}{besides}",
+                remedy,
             )
 
 

@@ -154,7 +154,7 @@ def _check_repetend(certificate: Certificate) -> Claim:
     try:
         validate(_unrolled(placement, repetend.micro_batches, repetend.period, first, rounds))
     except InvalidScheduleError as error:
-        raise CertificateError(f"repetend: is not valid; {str(error).splitlines()[0]}") from None
+        raise CertificateError(f"repetend: is not valid; {error.reason}") from None
     return Claim(f"repetend: {facts}, {certificate.in_ms(certificate.period)} each; every round is valid")
 
 

@@ -56,8 +56,10 @@ def starting_point_on(placement: Placement, num_micro_batches: int, begin_with: 
     reason = ""
     try:
         found = validate(as_soon_as_possible(here, schedule.num_micro_batches, orders))
-    except (DeadlockError, InvalidScheduleError) as error:
-        reason = str(error).splitlines()[0]
+    except DeadlockError as error:
+        reason = str(error)
+    except InvalidScheduleError as error:
+        reason = error.reason
     if repetend is not None:
         repetend = _on(here, repetend)
     elif found is not None:

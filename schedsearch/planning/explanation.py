@@ -11,7 +11,7 @@ from itertools import groupby
 from placements.cluster import Cluster
 from placements.models.layers import Layer
 from placements.models.parallel import Cost, LayerStrategy
-from placements.planners.hybrid.plan_options import RatedPlan, Trial
+from placements.planners.hybrid.plan_options import Obstacle, RatedPlan, Trial
 from placements.planners.hybrid.stage_tables import LayerCosts, layer_table
 from schedsearch.modulo.result import Status
 from schedsearch.planning.plans import Plans, ProposedPlan
@@ -306,9 +306,10 @@ def legend(plans: Plans) -> str:
     peaks = {each.gpu.name: precision.peak_tflops(each.gpu) for each in plans.cluster.nodes}
     of_peak = " and ".join(f"{peak:g} TFLOP/s of {name}" for name, peak in peaks.items())
     return (
-        "plan: shape, stages x GPUs of each, micro-batches x samples of each. GiB: peak of one GPU. "
-        "proved: makespan where no schedule of the plan is shorter. MFU: three times the operations of a "
-        f"forward over the peak in {precision.name} precision, {of_peak} (dense, data sheet)"
+        "plan: shape, stages x GPUs per stage, micro-batches x samples per micro-batch. GiB: peak memory of "
+        "one GPU. proved: 'makespan' where no schedule of the plan is shorter. MFU: three times the "
+        f"operations of the forward pass over the peak in {precision.name} precision, {of_peak} (dense, data "
+        "sheet)"
     )
 
 
@@ -336,15 +337,15 @@ def _trials(plans: Plans) -> Iterator[str]:
         known = best.get(key)
         if known is None or _rank_of(trial) < _rank_of(known):
             best[key] = trial
-    solved = [item for item in best.items() if not item[1].reason.startswith("its bound")]
+    solved = [item for item in best.items() if not item[1].fails_by(Obstacle.BOUND)]
     for (batch, stages, gpus), trial in sorted(solved, key=lambda item: _rank_of(item[1])):
         time_ms = "" if trial.time_ms is None else f"{trial.time_ms:,.5g}"
         rows.append([str(batch), str(stages), str(gpus), str(trial.num_micro_batches), time_ms, trial.reason])
     yield from table(rows)
     yield ""
-    bounded = sum(trial.reason.startswith("its bound") for _, trial in plans.trials)
+    bounded = sum(trial.fails_by(Obstacle.BOUND) for _, trial in plans.trials)
     if bounded:
-        yield f"{bounded} of {len(plans.trials)} numbers were not solved: no plan of theirs can be better."
+        yield f"{bounded} of {len(plans.trials)} rows were not solved: none of their plans can be better."
 
 
 def _rank_of(trial: Trial) -> tuple[float, float]:

@@ -27,7 +27,7 @@ from placements.planners.hybrid.placing.trunk_search import TrunkPlan, search_tr
 from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
 from placements.planners.hybrid.search.plan_search import Report
 from placements.planners.hybrid.stage_tables import LayerCosts
-from placements.planners.parallel_plan import PlanError
+from placements.planners.parallel_plan import PlanError, UnsuitableShapeError
 from schedsearch.planning.plans import FoundPlan, ProposedPlan, capacities_of, chains_of
 from schedsearch.planning.ranking import Candidate
 
@@ -69,9 +69,11 @@ class ShapePlans:
         """
         try:
             found = self._found(shape, chains)
+        except UnsuitableShapeError as error:
+            self.left_out.append(f"{shape} {error.reason}")
+            return []
         except PlanError as error:
-            said = str(error).removeprefix("shapes: ")
-            self.left_out.append(said if said.startswith(shape) else f"{shape}: {said}")
+            self.left_out.append(f"{shape}: {error}")
             return []
         if not found:
             self.left_out.append(f"{shape}: none fits with the numbers that are allowed")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from placements.cluster import Cluster
-from placements.planners.hybrid.plan_options import PlanOptions, PlanSearchResult
+from placements.planners.hybrid.plan_options import Obstacle, PlanOptions, PlanSearchResult
 from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.stage_tables import LayerCosts
 
@@ -28,8 +28,7 @@ def why_no_plan(
     """
     name, sizes = costs.model.name, list(searches)
     trials = [trial for found in searches.values() for trial in found.trials]
-    short = [trial.reason for trial in trials if trial.reason.startswith("out of memory")]
-    if not short:
+    if not any(trial.fails_by(Obstacle.MEMORY) for trial in trials):
         return f"{name}: nothing can be planned: {trials[0].reason if trials else 'nothing was tried'}"
     min_gib, gpus = (
         min_memory_gib(costs, cluster, sizes, options),

@@ -101,7 +101,7 @@ def remembered(
         value: Any = joblib.load(path)
         if is_answer(value):
             return value, True
-        log.warning("%s: is not what its name says; computed again", path)
+        log.warning("%s: does not hold a result of this kind; computed again", path)
     except FileNotFoundError:
         pass
     except Exception as error:  # a broken pickle may raise anything

@@ -54,17 +54,19 @@ def versions_of(
     found = pipelines(placement) if pairs is None else []
     if pairs is None and not found:
         raise WeightVersionError(
-            f"weight_versions: {placement.name} is no chain of stages with mirrored backward blocks; use a "
-            "placement that is, or give the pairs"
+            "weight_versions",
+            f"{placement.name} is no chain of stages with mirrored backward blocks; use a "
+            "placement that is, or give the pairs",
         )
     if mode not in list(WeightMode):
-        raise WeightVersionError(f"weight_versions: {mode!r} is not known; use {', '.join(WeightMode)}")
+        raise WeightVersionError("weight_versions", f"{mode!r} is not known; use {', '.join(WeightMode)}")
     stages = [stage for chain in found for stage in chain]
     weights = _replicas(found) if replicated else [StageWeights((stage.forward,)) for stage in stages]
     if mode == WeightMode.VERTICAL_SYNC and len({len(each.forward) for each in weights}) > 1:
         raise WeightVersionError(
-            "weight_versions: vertical_sync needs as many replicas of every stage, else these make different "
-            "numbers of versions; use weight_stashing"
+            "weight_versions",
+            "vertical_sync needs as many replicas of every stage, else these make different "
+            "numbers of versions; use weight_stashing",
         )
     updates = Updates(WeightMode(mode), micro_batches_per_update)
     return find_versions(

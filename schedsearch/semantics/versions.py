@@ -17,7 +17,19 @@ from schedsearch.schedule import Instance
 
 
 class WeightVersionError(ValueError):
-    """A schedule cannot be run with such versions of weights; the message says why and what would do."""
+    """A schedule cannot be run with such versions of weights; the message says why and what would do.
+
+    Attributes:
+        field: The option that is at fault; the message begins with it.
+        reason: The rest of the message.
+    """
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(field, reason)
+        self.field, self.reason = field, reason
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.reason}"
 
 
 class WeightMode(StrEnum):
@@ -152,8 +164,9 @@ def find_versions(
                 done += 1
     if at_hand.keys() != makes.keys():
         raise WeightVersionError(
-            "weight_versions: not every forward block has a backward block, so there is nothing to update; "
-            "use a placement that is trained"
+            "weight_versions",
+            "not every forward block has a backward block, so there is nothing to update; "
+            "use a placement that is trained",
         )
     stage_of = {name: stage for stage in stages for name in stage.forward}
     read = {
@@ -171,8 +184,9 @@ def _gradients_per_update(stage: StageWeights, num_micro_batches: int, updates: 
         return inputs
     if each < 1 or inputs % each:
         raise WeightVersionError(
-            f"micro_batches_per_update: {each} is not a divisor of the {inputs} inputs of {stage.name}; "
-            "give a divisor, or another number of micro-batches"
+            "micro_batches_per_update",
+            f"{each} is not a divisor of the {inputs} inputs of {stage.name}; "
+            "give a divisor, or another number of micro-batches",
         )
     return each
 
@@ -180,9 +194,10 @@ def _gradients_per_update(stage: StageWeights, num_micro_batches: int, updates: 
 def _check_in_order(is_in_order: bool, forward: str, micro_batch: int) -> None:
     if not is_in_order:
         raise WeightVersionError(
-            f"weight_versions: the gradient of {forward} of micro-batch {micro_batch} is complete before or "
+            "weight_versions",
+            f"the gradient of {forward} of micro-batch {micro_batch} is complete before or "
             f"after those of its update; use {WeightMode.FLUSH}, or a schedule that runs backward blocks in "
-            "the order of the micro-batches"
+            "the order of the micro-batches",
         )
 
 
@@ -231,6 +246,7 @@ def _check_there(
                     "use another schedule"
                 )
             raise WeightVersionError(
-                f"weight_versions: {updates.mode} lets {name} of micro-batch {n} read version {version}, but "
-                f"its device has made only {at_hand[name, n]}; {remedy}"
+                "weight_versions",
+                f"{updates.mode} lets {name} of micro-batch {n} read version {version}, but "
+                f"its device has made only {at_hand[name, n]}; {remedy}",
             )

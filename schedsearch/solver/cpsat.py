@@ -99,7 +99,7 @@ def _solved(solver: cp_model.CpSolver, model: CpSatModel) -> cp_model.CpSolverSt
     try:
         return solver.solve(model)
     except IndexError:
-        log.warning("CP-SAT failed on its hints, it is asked again without them")
+        log.warning("CP-SAT failed with hints; it runs again without them")
         model.clear_hints()  # type: ignore[no-untyped-call]
         return solver.solve(model)
 

@@ -84,7 +84,7 @@ def test_a_search_that_a_time_limit_cut_says_so() -> None:
         return replace(found, schedule=replace(found.schedule, blocks=late), ended_by=EndedBy.TIME_LIMIT)
 
     (row,) = compare(chain(2), ["searched@v_shape"], 4, answer=cut, **QUICK).rows
-    assert row.note == "best on v_shape; cut by a time limit; another run may find another"
+    assert row.note == "best on v_shape; stopped by a time limit; another run may find a better one"
 
 
 def test_one_shape_can_be_asked_for() -> None:

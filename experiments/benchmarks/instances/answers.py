@@ -26,7 +26,7 @@ from schedsearch.device_span import device_spans, first_starts, with_least_devic
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance as BlockInstance
 from schedsearch.schedule import Schedule, ScheduledBlock, earliest_starts, waits_in_order
-from schedsearch.validate import validate
+from schedsearch.validate import InvalidScheduleError, validate
 
 FIGURES = ("period", "makespan", "device_span")
 """What is made least, each on its own."""
@@ -168,8 +168,8 @@ def rebuilt(instance: Instance, figure: str, answer: dict[str, Any]) -> Fraction
         raise AnswerError(
             f"{instance.name}: {figure}: the answer is wrong: its orders make a cycle; remove it"
         ) from None
-    except (KeyError, ValueError) as error:  # an invalid schedule is one, too
-        text = str(error).splitlines()[0]
+    except (KeyError, ValueError) as error:
+        text = error.reason if isinstance(error, InvalidScheduleError) else error
         raise AnswerError(f"{instance.name}: {figure}: the answer is wrong: {text}; remove it") from None
     return schedule.makespan if figure == "makespan" else int(device_spans(schedule).max())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from statistics import mean
 from typing import Any
@@ -20,12 +21,15 @@ LEGEND = (
 )
 
 
-def gaps(rows: Iterable[InstanceRow], best: Mapping[str, BestKnown]) -> list[dict[str, Any]]:
+def gaps(
+    rows: Iterable[InstanceRow], best: Mapping[str, BestKnown], with_all: bool = True
+) -> list[dict[str, Any]]:
     """Return for each group, and for its held-out instances apart, the mean gaps of some rows.
 
     Args:
         rows: Of one method.
         best: The best known by instance; rows of others are left out.
+        with_all: Whether there is also a group of all rows.
 
     Returns:
         Plain data: the gap of each figure is a pair, in percent, to the best known and to the bound.
@@ -33,7 +37,7 @@ def gaps(rows: Iterable[InstanceRow], best: Mapping[str, BestKnown]) -> list[dic
     grouped: dict[tuple[str, bool], list[InstanceRow]] = {}
     for row in rows:
         if row.instance in best:
-            for group in (row.group, "all"):
+            for group in (row.group, *["all"] * with_all):
                 grouped.setdefault((group, row.held_out), []).append(row)
     return [
         {
@@ -117,14 +121,14 @@ def history(runs: Mapping[str, Sequence[InstanceRow]], best: Mapping[str, BestKn
     """
     found = []
     for name, rows in runs.items():
-        for gap in gaps([row for row in rows if row.method != BY_HAND], best):
-            if gap["group"].startswith("all"):
-                found.append(gap | {"group": name + gap["group"].removeprefix("all")})
-    return _table(found).replace("| group |", "| version |", 1) + "\n"
+        in_one_group = [replace(row, group=name) for row in rows if row.method != BY_HAND]
+        found += gaps(in_one_group, best, with_all=False)
+    return _table(found, "version") + "\n"
 
 
-def _table(found: Sequence[Mapping[str, Any]]) -> str:
-    lines = [_HEADS, ("---",) * len(_HEADS), *(tuple(_cell(gap[head]) for head in _HEADS) for gap in found)]
+def _table(found: Sequence[Mapping[str, Any]], first_head: str = "group") -> str:
+    heads = (first_head, *_HEADS[1:])
+    lines = [heads, ("---",) * len(heads), *(tuple(_cell(gap[head]) for head in _HEADS) for gap in found)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

@@ -12,6 +12,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -25,7 +26,6 @@ from typing import Any
 
 import numpy as np
 
-from placements import OperatingPoint
 from placements.shapes import v_shape
 from schedsearch.baselines import one_f_one_b
 from schedsearch.schedule_file import schedule_to_dict
@@ -50,13 +50,14 @@ class ServerProcess:
 
     def __init__(self, database: Path) -> None:
         """Start it and wait until it takes connections."""
-        command = [sys.executable, "-m", "runtime.server", "--port", "0", "--database", str(database)]
-        self._process = subprocess.Popen([*command, "--workers", "1"], stdout=subprocess.PIPE, text=True)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        command = [sys.executable, "-m", "runtime.server", "--port", str(self.port), "--workers", "1"]
+        self._process = subprocess.Popen([*command, "--database", str(database)], stdout=subprocess.PIPE)
         assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if "http://" not in line:
+        if not self._process.stdout.readline():  # it says that it listens
             raise RuntimeError("the server does not start")
-        self.port = int(line.split()[1].rstrip(",").rpartition(":")[2])
 
     def __enter__(self) -> ServerProcess:
         """Give it as it is."""
@@ -132,7 +133,8 @@ def register(sender: Sender) -> str:
     """Register a small job with its profile, and return its id."""
     points = {
         block.name: [
-            vars(OperatingPoint(mhz, ms * (1.5 if 0 in block.devices else 1.0), mj)) for mhz, ms, mj in _COSTS
+            {"clock_mhz": mhz, "time_ms": ms * (1.5 if 0 in block.devices else 1.0), "energy_mj": mj}
+            for mhz, ms, mj in _COSTS
         ]
         for block in _SCHEDULE.placement.blocks
     }

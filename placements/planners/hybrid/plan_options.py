@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import NamedTuple
 
 from placements.models.rates import RESERVE_GIB
@@ -88,6 +88,31 @@ class PlanOptions:
             )
 
 
+class Obstacle(Enum):
+    """What kind of reason keeps numbers from a plan.
+
+    MEMORY: no division of the layers fits the memory.
+    BOUND: no plan can be better than those at hand, so none was looked for.
+    OTHER: a layer cannot be shared among the GPUs, or no plan found is better than those at hand.
+    """
+
+    MEMORY = auto()
+    BOUND = auto()
+    OTHER = auto()
+
+
+class NoPlan(NamedTuple):
+    """Why numbers have no plan.
+
+    Attributes:
+        reason: In words.
+        obstacle: Of which kind it is.
+    """
+
+    reason: str
+    obstacle: Obstacle = Obstacle.OTHER
+
+
 class Trial(NamedTuple):
     """Numbers that were looked at, and what came of them.
 
@@ -97,7 +122,7 @@ class Trial(NamedTuple):
         num_micro_batches: Of an iteration.
         bound_ms: No iteration with these numbers is shorter.
         time_ms: Of the best iteration; None where there is no plan.
-        reason: Why there is none; empty where there is one.
+        why_none: Why there is none; None where there is one.
     """
 
     num_stages: int
@@ -105,7 +130,16 @@ class Trial(NamedTuple):
     num_micro_batches: int
     bound_ms: float
     time_ms: float | None
-    reason: str = ""
+    why_none: NoPlan | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why there is no plan, in words; empty where there is one."""
+        return "" if self.why_none is None else self.why_none.reason
+
+    def fails_by(self, obstacle: Obstacle) -> bool:
+        """Return whether there is no plan for that kind of reason."""
+        return self.why_none is not None and self.why_none.obstacle is obstacle
 
 
 class StageEstimate(NamedTuple):

@@ -10,7 +10,7 @@ from runtime.models.core.layers import FeedForward, Layer
 from runtime.models.core.options import ModelError, ModelOptions
 from runtime.program.tensor_flow import forward_graphs, forward_inputs
 
-REMEDY = "use model=synthetic"
+REMEDY = "use the model 'synthetic'"
 
 
 def forward_chains(placement: Placement, model: str) -> list[list[Block]]:
@@ -28,7 +28,7 @@ def forward_chains(placement: Placement, model: str) -> list[list[Block]]:
         for i, name in enumerate(graph):
             if forward_inputs(placement, name) != graph[:i][-1:]:
                 raise ModelError(
-                    f"model: {model} needs a chain of forward blocks, where {name} branches; {REMEDY}"
+                    f"{model} needs a chain of forward blocks, where {name} branches; {REMEDY}", "name"
                 )
         chains.append([placement.by_name[name] for name in graph])
     return chains

@@ -48,11 +48,13 @@ def check_compile(options: ModelOptions, placement: Placement) -> None:
     for block in placement.blocks:
         if block.kind is Kind.W:
             raise ModelError(
-                f"model.compile: {options.compile} makes one backward of a block, but {placement.name} has "
-                f"weight gradients by themselves ({block.name}); use compile=null, or a placement without"
+                f"{options.compile} makes one backward of a block, but {placement.name} has "
+                f"weight gradients by themselves ({block.name}); use compile=null, or a placement without",
+                "compile",
             )
         if block.kind is Kind.F and len(block.groups[0]) > 1:
             raise ModelError(
-                f"model.compile: {options.compile} cannot compile the sums over the devices of {block.name} "
-                f"({', '.join(map(str, block.groups[0]))}); use compile=null, or put it on one device"
+                f"{options.compile} cannot compile the sums over the devices of {block.name} "
+                f"({', '.join(map(str, block.groups[0]))}); use compile=null, or put it on one device",
+                "compile",
             )

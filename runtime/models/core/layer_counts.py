@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from placements import Block, Placement
 from runtime.models.core.options import ModelError, ModelOptions
 
-_FIELD = "model.layers_per_block"
+_FIELD = "layers_per_block"
 
 
 def check_holders(placement: Placement, holders: Sequence[Block], options: ModelOptions) -> None:
@@ -30,12 +30,10 @@ def check_holders(placement: Placement, holders: Sequence[Block], options: Model
     for name in given:
         if name not in names:
             known = "holds no layers" if name in placement.by_name else "is not there"
-            raise ModelError(
-                f"{_FIELD}: {name!r} {known} in {placement.name}; give those of {_listed(names)}"
-            )
+            raise ModelError(f"{name!r} {known} in {placement.name}; give those of {_listed(names)}", _FIELD)
     if missing := [name for name in names if name not in given]:
         raise ModelError(
-            f"{_FIELD}: lacks {_listed(missing)}; give each of {_listed(names)} its number of layers"
+            f"lacks {_listed(missing)}; give each of {_listed(names)} its number of layers", _FIELD
         )
 
 
@@ -75,21 +73,22 @@ def share(
 def _check_heads(options: ModelOptions, num_shards: int) -> None:
     if options.hidden_size % options.num_heads:
         raise ModelError(
-            f"model.num_heads: {options.num_heads} does not divide hidden_size {options.hidden_size}; "
-            "use a divisor"
+            f"{options.num_heads} does not divide hidden_size {options.hidden_size}; use a divisor",
+            "num_heads",
         )
     if options.num_heads < num_shards:
         raise ModelError(
-            f"model.num_heads: {options.num_heads} cannot be cut over {num_shards} devices; "
-            f"use at least {num_shards}, or model=synthetic"
+            f"{options.num_heads} cannot be cut over {num_shards} devices; "
+            f"use at least {num_shards}, or the model 'synthetic'",
+            "num_heads",
         )
 
 
 def _even_counts(num_blocks: int, num_layers: int, where: str) -> list[int]:
     if num_layers < num_blocks:
         raise ModelError(
-            f"model.num_layers: {num_layers} is fewer than the {num_blocks} stages of {where}; "
-            f"use at least {num_blocks}"
+            f"{num_layers} is fewer than the {num_blocks} stages of {where}; use at least {num_blocks}",
+            "num_layers",
         )
     small, larger = divmod(num_layers, num_blocks)
     return [small + (i < larger) for i in range(num_blocks)]
@@ -98,8 +97,9 @@ def _even_counts(num_blocks: int, num_layers: int, where: str) -> list[int]:
 def _check_sum(counts: Sequence[int], num_layers: int | None, where: str) -> None:
     if num_layers not in (None, sum(counts)):
         raise ModelError(
-            f"{_FIELD}: gives {where} {sum(counts)} layers, where num_layers makes it {num_layers}; "
-            "change one, or leave num_layers out (null)"
+            f"gives {where} {sum(counts)} layers, where num_layers makes it {num_layers}; "
+            "change one, or leave num_layers out (null)",
+            _FIELD,
         )
 
 

@@ -72,7 +72,16 @@ RARE: Mapping[str, Any] = {
 
 
 class ModelError(ValueError):
-    """A model is wrong, or does not fit its placement; the message names the field and the remedy."""
+    """A model is wrong, or does not fit its placement; the message names the field and the remedy.
+
+    Attributes:
+        reason: What is wrong, and the remedy.
+        field: The field of `ModelOptions` at fault; None where it is none of them. The message names it.
+    """
+
+    def __init__(self, reason: str, field: str | None = None) -> None:
+        super().__init__(reason if field is None else f"model.{field}: {reason}")
+        self.reason, self.field = reason, field
 
 
 @dataclass(frozen=True)
@@ -167,26 +176,26 @@ class ModelOptions:
         _check_integer("vocab_size", self.vocab_size, NUM_BYTES)
         _check_integer("seed", self.seed, 0)
         if self.dtype not in DTYPES:
-            raise ModelError(f"model.dtype: {self.dtype!r} is not known; use {', '.join(DTYPES)}")
+            raise ModelError(f"{self.dtype!r} is not known; use {', '.join(DTYPES)}", "dtype")
         _check_rate("learning_rate", self.learning_rate)
         _check_rate("weight_decay", self.weight_decay)
         _check_rate("momentum", self.momentum)
         _check_integer("micro_batches_per_update", self.micro_batches_per_update, 1)
         if self.weight_versions not in list(WeightMode):
             raise ModelError(
-                f"model.weight_versions: {self.weight_versions!r} is not known; use {', '.join(WeightMode)}"
+                f"{self.weight_versions!r} is not known; use {', '.join(WeightMode)}", "weight_versions"
             )
         self._check_training()
         if self.recompute != "all":
             object.__setattr__(self, "recompute", _names("recompute", self.recompute))
         if self.text is not None and not isinstance(self.text, str):
-            raise ModelError(f"model.text: {self.text!r} is not the path of a file")
+            raise ModelError(f"{self.text!r} is not the path of a file", "text")
         if self.name == USER_MODEL and not isinstance(self.path, str):
-            raise ModelError("model.path: a module needs the path of its Python file; give one")
+            raise ModelError("a module needs the path of its Python file; give one", "path")
         if self.name != USER_MODEL and self.path is not None:
-            raise ModelError(f"model.path: {self.name} reads no file; use model={USER_MODEL}")
+            raise ModelError(f"{self.name} reads no file; use the model {USER_MODEL!r}", "path")
         if self.name != USER_MODEL and self.handed_over is not None:
-            raise ModelError(f"model.handed_over: {self.name} is no {USER_MODEL}; leave it out")
+            raise ModelError(f"{self.name} is no {USER_MODEL}; leave it out", "handed_over")
 
     @property
     def uses_torch_optimizer(self) -> bool:
@@ -226,13 +235,15 @@ class ModelOptions:
         for index, pattern in enumerate(self.patterns):
             if index not in used:
                 raise ModelError(
-                    f"model.parameter_groups: {pattern!r} is the first to match no parameter; they are "
-                    f"named as {', '.join(names[:4])}"
+                    f"{pattern!r} is the first to match no parameter; they are "
+                    f"named as {', '.join(names[:4])}",
+                    "parameter_groups",
                 )
         if cut and self.optimizer in OF_WHOLE_PARAMETERS:
             raise ModelError(
-                f"model.optimizer: {self.optimizer} needs whole parameters, and {cut[0]} is cut over several "
-                "devices; use an optimizer that works element by element, as adamw"
+                f"{self.optimizer} needs whole parameters, and {cut[0]} is cut over several "
+                "devices; use an optimizer that works element by element, as adamw",
+                "optimizer",
             )
 
     def _check_training(self) -> None:
@@ -244,16 +255,16 @@ class ModelOptions:
         try:
             optimizer_class(self.optimizer)
         except TorchOptionError as error:
-            raise ModelError(f"model.{error}") from None
+            raise ModelError(error.reason, error.field) from None
         object.__setattr__(self, "parameter_groups", _groups(self.parameter_groups))
         for name in ("optimizer_options", "lr_schedule_options"):
             _check_options(name, getattr(self, name))
         if self.momentum and self.optimizer == "adamw":
-            raise ModelError(f"model.momentum: {self.momentum} is of sgd, not of adamw; use optimizer=sgd")
+            raise ModelError(f"{self.momentum} is of sgd, not of adamw; use optimizer=sgd", "momentum")
         if "lr" in self.optimizer_options:
-            raise ModelError("model.optimizer_options: has an 'lr'; give it as learning_rate")
+            raise ModelError("has an 'lr'; give it as learning_rate", "optimizer_options")
         if self.lr_schedule_options and self.lr_schedule is None:
-            raise ModelError("model.lr_schedule_options: are of no use without a schedule; give lr_schedule")
+            raise ModelError("are of no use without a schedule; give lr_schedule", "lr_schedule_options")
         if self.uses_torch_optimizer:
             try:
                 check_optimizer(
@@ -264,28 +275,24 @@ class ModelOptions:
                     self.lr_schedule_options,
                 )
             except TorchOptionError as error:
-                raise ModelError(f"model.{error}") from None
+                raise ModelError(error.reason, error.field) from None
         if self.clip_grad_norm is not None:
             _check_rate("clip_grad_norm", self.clip_grad_norm)
             if self.clip_grad_norm == 0:
-                raise ModelError(
-                    "model.clip_grad_norm: 0 leaves nothing to move; give a greater norm, or null"
-                )
+                raise ModelError("0 leaves nothing to move; give a greater norm, or null", "clip_grad_norm")
         if self.precision is not None and self.precision not in COMPUTE_TYPES:
             raise ModelError(
-                f"model.precision: {self.precision!r} is not known; use {', '.join(COMPUTE_TYPES)} or null"
+                f"{self.precision!r} is not known; use {', '.join(COMPUTE_TYPES)} or null", "precision"
             )
         if self.precision is not None and self.dtype != "float32":
             raise ModelError(
-                f"model.precision: {self.precision} keeps parameters in float32, not {self.dtype}; use "
-                "dtype=float32"
+                f"{self.precision} keeps parameters in float32, not {self.dtype}; use dtype=float32",
+                "precision",
             )
         if self.zero not in (0, 1) or isinstance(self.zero, bool):
-            raise ModelError(f"model.zero: {self.zero!r} is not known; use 0 or 1")
+            raise ModelError(f"{self.zero!r} is not known; use 0 or 1", "zero")
         if self.compile is not None and self.compile not in COMPILERS:
-            raise ModelError(
-                f"model.compile: {self.compile!r} is not known; use {', '.join(COMPILERS)} or null"
-            )
+            raise ModelError(f"{self.compile!r} is not known; use {', '.join(COMPILERS)} or null", "compile")
         self._check_with_versions()
 
     def _check_with_versions(self) -> None:
@@ -301,9 +308,10 @@ class ModelOptions:
         ):
             if value is not None:
                 raise ModelError(
-                    f"model.{name}: {value} needs all gradients of an update at once, and "
+                    f"{value} needs all gradients of an update at once, and "
                     f"{self.weight_versions} updates every block by itself; use weight_versions="
-                    f"{WeightMode.FLUSH}"
+                    f"{WeightMode.FLUSH}",
+                    name,
                 )
 
     @classmethod
@@ -333,33 +341,34 @@ class ModelOptions:
 
 def _check_integer(name: str, value: object, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ModelError(f"model.{name}: {value!r} is not a whole number of at least {least}")
+        raise ModelError(f"{value!r} is not a whole number of at least {least}", name)
 
 
 def _check_counts(model: str, value: object) -> None:
     if model in _NOT_OF_LAYERS:
         raise ModelError(
-            f"model.layers_per_block: {model} has no transformer layers to share; leave it out (null)"
+            f"{model} has no transformer layers to share; leave it out (null)", "layers_per_block"
         )
     if not isinstance(value, dict) or not all(
         isinstance(name, str) and type(count) is int and count >= 1 for name, count in value.items()
     ):
         raise ModelError(
-            f"model.layers_per_block: {value!r} does not give names of forward blocks whole numbers of at "
-            "least 1; do so as in {F0: 3, F1: 1}"
+            f"{value!r} does not give names of forward blocks whole numbers of at "
+            "least 1; do so as in {F0: 3, F1: 1}",
+            "layers_per_block",
         )
 
 
 def _check_rate(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ModelError(f"model.{name}: {value!r} is not a number")
+        raise ModelError(f"{value!r} is not a number", name)
     if not (math.isfinite(value) and value >= 0):
-        raise ModelError(f"model.{name}: {value} is not a number of at least 0")
+        raise ModelError(f"{value} is not a number of at least 0", name)
 
 
 def _check_options(name: str, value: object) -> None:
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise ModelError(f"model.{name}: {value!r} does not give options values; do so as in {{eps: 1e-6}}")
+        raise ModelError(f"{value!r} does not give options values; do so as in {{eps: 1e-6}}", name)
 
 
 def _groups(value: object) -> tuple[Mapping[str, Any], ...]:
@@ -369,25 +378,26 @@ def _groups(value: object) -> tuple[Mapping[str, Any], ...]:
         ModelError: One is not what it should be.
     """
     if not isinstance(value, (list, tuple)):
-        raise ModelError(f"model.parameter_groups: {value!r} is not a list of groups; use [] for none")
+        raise ModelError(f"{value!r} is not a list of groups; use [] for none", "parameter_groups")
     for index, group in enumerate(value):
         where = f"parameter_groups[{index}]"
         if not isinstance(group, Mapping) or not {"match"} <= group.keys() <= {"match", "options"}:
             raise ModelError(
-                f"model.{where}: {group!r} is not a mapping of 'match' and 'options'; write as in "
-                "{match: 'norm|bias', options: {weight_decay: 0}}"
+                f"{group!r} is not a mapping of 'match' and 'options'; write as in "
+                "{match: 'norm|bias', options: {weight_decay: 0}}",
+                where,
             )
         _check_options(f"{where}.options", group.get("options", {}))
         try:
             re.compile(group["match"])
         except (re.error, TypeError) as error:
             raise ModelError(
-                f"model.{where}.match: {group['match']!r} is no regular expression: {error}"
+                f"{group['match']!r} is no regular expression: {error}", f"{where}.match"
             ) from None
     return tuple(dict(group) for group in value)
 
 
 def _names(name: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, (list, tuple)) or not all(isinstance(each, str) for each in value):
-        raise ModelError(f"model.{name}: {value!r} is not 'all' or a list of names of forward blocks")
+        raise ModelError(f"{value!r} is not 'all' or a list of names of forward blocks", name)
     return tuple(value)

@@ -121,14 +121,14 @@ class Text:
         try:
             content = path.read_bytes()
         except OSError as error:
-            raise ModelError(f"model.text: {path} cannot be read ({error.strerror}); give a file") from None
+            raise ModelError(f"{path} cannot be read ({error.strerror}); give a file", "text") from None
         self._length = options.sequence_length
         self._rows = options.micro_batch_size
         self._num_micro_batches = num_micro_batches
         if len(content) < self._length + 2:
             raise ModelError(
-                f"model.text: {path} has {len(content)} bytes; "
-                f"give at least sequence_length + 2 = {self._length + 2}"
+                f"{path} has {len(content)} bytes; give at least sequence_length + 2 = {self._length + 2}",
+                "text",
             )
         self._bytes = torch.frombuffer(bytearray(content), dtype=torch.uint8).long().to(device)
 

@@ -26,7 +26,19 @@ OF_WHOLE_PARAMETERS = ("Adafactor", "Muon")
 
 
 class TorchOptionError(ValueError):
-    """PyTorch has no such class, or the class refuses its options; the message begins with the field."""
+    """PyTorch has no such class, or the class refuses its options.
+
+    Attributes:
+        field: The option at fault; the message begins with it.
+        reason: The rest of the message.
+    """
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(field, reason)
+        self.field, self.reason = field, reason
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.reason}"
 
 
 def optimizer_class(name: str) -> type[torch.optim.Optimizer]:
@@ -38,7 +50,7 @@ def optimizer_class(name: str) -> type[torch.optim.Optimizer]:
     found = getattr(torch.optim, PLAIN.get(name, name), None)
     if not (isinstance(found, type) and issubclass(found, torch.optim.Optimizer)) or name == "Optimizer":
         raise TorchOptionError(
-            f"optimizer: {name!r} is not known; use {', '.join(PLAIN)} or a class of torch.optim, as Adam"
+            "optimizer", f"{name!r} is not known; use {', '.join(PLAIN)} or a class of torch.optim, as Adam"
         )
     return found
 
@@ -65,7 +77,7 @@ def build_optimizer(
         for key in group:
             if key != "params" and key not in optimizer.defaults:
                 raise TorchOptionError(
-                    f"parameter_groups: {name} has no option {key!r}; use {', '.join(optimizer.defaults)}"
+                    "parameter_groups", f"{name} has no option {key!r}; use {', '.join(optimizer.defaults)}"
                 )
     return optimizer
 
@@ -85,8 +97,8 @@ def build_schedule(name: str, optimizer: torch.optim.Optimizer, options: Mapping
     made = getattr(torch.optim.lr_scheduler, name, None)
     if not (isinstance(made, type) and issubclass(made, LRScheduler)) or made is LRScheduler:
         raise TorchOptionError(
-            f"lr_schedule: {name!r} is not known; use a class of torch.optim.lr_scheduler, as "
-            "CosineAnnealingLR"
+            "lr_schedule",
+            f"{name!r} is not known; use a class of torch.optim.lr_scheduler, as CosineAnnealingLR",
         )
     _check_names("lr_schedule_options", made, options, ("self", "optimizer", "last_epoch"))
     schedule: LRScheduler = _tried("lr_schedule_options", name, lambda: made(optimizer, **options))
@@ -150,7 +162,7 @@ def _check_names(field: str, made: type, options: Mapping[str, Any], without: tu
     known = [name for name in inspect.signature(made.__init__).parameters if name not in without]  # type: ignore[misc]
     for key in options:
         if key not in known:
-            raise TorchOptionError(f"{field}: {made.__name__} has no option {key!r}; use {', '.join(known)}")
+            raise TorchOptionError(field, f"{made.__name__} has no option {key!r}; use {', '.join(known)}")
 
 
 def _tried(field: str, name: str, action: Callable[[], Any]) -> Any:
@@ -159,5 +171,5 @@ def _tried(field: str, name: str, action: Callable[[], Any]) -> Any:
     except Exception as error:  # whatever PyTorch raises
         reason = " ".join(str(error).split())[:200]
         raise TorchOptionError(
-            f"{field}: {name} fails: {reason}; give other options, or another class"
+            field, f"{name} fails: {reason}; give other options, or another class"
         ) from None

@@ -190,13 +190,13 @@ class UserModules:
 
     def data(self, num_micro_batches: int, device: torch.device | str) -> UserData:
         """Return what the blocks read."""
-        of_data = f"model.path: data of {self.source.name}"
+        of_data = f"data of {self.source.name}"
         reading = Reading(
             self.placement,
             self.read_names,
             self.dtype,
             device,
-            lambda reason: ModelError(f"{of_data} {reason}"),
+            lambda reason: ModelError(f"{of_data} {reason}", "path"),
         )
         return UserData(self.source, reading)
 
@@ -360,7 +360,7 @@ class UserModules:
                 raise ModelError(
                     f"module: {name} stands on devices {', '.join(map(str, block.devices))}, but a user's "
                     "module runs on one; put it on one device, or a share of the samples on each "
-                    f"(data_parallel: {count}), or use model=synthetic"
+                    f"(data_parallel: {count}), or use the model 'synthetic'"
                 )
 
     def _name_parameters(self) -> None:

@@ -60,15 +60,15 @@ class UserFile:
         self.name = str(self.path)
         self._values: dict[int, tuple[Tensor, Callable[[Tensor], Tensor]]] = {}
         if not self.path.is_file():
-            raise ModelError(f"model.path: {self.path} is not a file; give the Python file of the model")
+            raise ModelError(f"{self.path} is not a file; give the Python file of the model", "path")
         with self._seeded("file"):
             self._defined = _run(self.path, options.compile is not None)
         self.loss = self._function("loss")
         num_builders = sum(self._function(name) is not None for name in ("build", "blocks"))
         if self._function("data") is None or num_builders != 1:
             raise ModelError(
-                f"model.path: {self.path} must define data(iteration, micro_batch), and either build(block) "
-                "or blocks()"
+                f"{self.path} must define data(iteration, micro_batch), and either build(block) or blocks()",
+                "path",
             )
 
     @property
@@ -117,8 +117,9 @@ class UserFile:
             if not isinstance(found.get(name), nn.Module):
                 given = ", ".join(found) if blocks is not None else type(found[name]).__name__
                 raise ModelError(
-                    f"model.path: {self.path} makes no torch module for block {name}, but {given}; return "
-                    "one for each forward block of the placement"
+                    f"{self.path} makes no torch module for block {name}, but {given}; return "
+                    "one for each forward block of the placement",
+                    "path",
                 )
         return found
 
@@ -149,8 +150,8 @@ class UserFile:
             found = function(iteration, micro_batch)
         if not isinstance(found, (tuple, list)) or len(found) != 2:
             raise ModelError(
-                f"model.path: data of {self.path} returned a {type(found).__name__}; return the pair "
-                "(inputs, targets)"
+                f"data of {self.path} returned a {type(found).__name__}; return the pair (inputs, targets)",
+                "path",
             )
         return found[0], found[1]
 
@@ -167,7 +168,7 @@ class UserFile:
         except ModelError:
             raise
         except (Exception, SystemExit) as error:  # whatever the file raises
-            raise ModelError(f"model.path: {self.path} fails with {type(error).__name__}: {error}") from error
+            raise ModelError(f"{self.path} fails with {type(error).__name__}: {error}", "path") from error
 
     def _function(self, name: str) -> Callable[..., Any] | None:
         found = self._defined.get(name)

@@ -145,7 +145,7 @@ def parts(placement: Placement) -> Parts:
     sources = [name for graph in graphs for name in graph if not forward_inputs(placement, name)]
     branching = [name for graph in graphs for name in graph if len(forward_consumers(placement, name)) > 1]
     if len(graphs) != 1 or len(sources) != 2 or len(joins) != 1 or branching:
-        raise ModelError(f"model: flava needs two branches and a join, {placement.name} is not so; {REMEDY}")
+        raise ModelError(f"flava needs two branches and a join, {placement.name} is not so; {REMEDY}", "name")
     ends = forward_inputs(placement, joins[0])
     image, text = (_back_to_source(placement, name) for name in ends)
     branches = {block.name for block in (*image, *text)}

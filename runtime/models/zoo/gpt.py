@@ -57,8 +57,9 @@ def chains_of_stages(placement: Placement) -> Sequence[Sequence[Block]]:
         for place in range(1, len(chain) - 1):
             if is_beside(chain, place):
                 raise ModelError(
-                    f"model: gpt cannot run {chain[place].name} in the middle on the devices of its "
-                    f"neighbors and more; {REMEDY}"
+                    f"gpt cannot run {chain[place].name} in the middle on the devices of its "
+                    f"neighbors and more; {REMEDY}",
+                    "name",
                 )
     return chains
 
@@ -71,6 +72,7 @@ def _check_replicas(chains: Sequence[Sequence[Block]], options: ModelOptions) ->
     for chain, count in zip(chains[1:], others, strict=True):
         if count != first:
             raise ModelError(
-                f"model.layers_per_block: the chain from {chain[0].name} has {count} layers, that from "
-                f"{chains[0][0].name} {first}, of which it is a replica; give both as many"
+                f"the chain from {chain[0].name} has {count} layers, that from "
+                f"{chains[0][0].name} {first}, of which it is a replica; give both as many",
+                "layers_per_block",
             )

@@ -115,12 +115,13 @@ def encoder_and_decoder(placement: Placement) -> tuple[Sequence[Block], int]:
     """
     (chain, *others) = forward_chains(placement, "mt5")
     if others:
-        raise ModelError(f"model: mt5 needs one chain, {placement.name} has {1 + len(others)}; {REMEDY}")
+        raise ModelError(f"mt5 needs one chain, {placement.name} has {1 + len(others)}; {REMEDY}", "name")
     middle = [place for place in range(1, len(chain) - 1) if is_beside(chain, place)]
     if not is_beside(chain, 0) or len(middle) != 1:
         raise ModelError(
-            "model: mt5 needs a first forward block and one in the middle on the devices of their neighbors "
-            f"and more, for the embeddings of encoder and decoder; {REMEDY}"
+            "mt5 needs a first forward block and one in the middle on the devices of their neighbors "
+            f"and more, for the embeddings of encoder and decoder; {REMEDY}",
+            "name",
         )
     return chain, middle[0]
 

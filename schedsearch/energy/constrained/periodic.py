@@ -90,8 +90,8 @@ class PeriodicPlan:
         graph = fold(periodic, number, periodic.num_rounds(number) if is_whole else SETTLING_ROUNDS)
         if not is_whole:
             log.info(
-                "%d micro-batches are more than %d block instances: the bound of clocks that repeat is only "
-                "all blocks at their cheapest",
+                "%d micro-batches have more than %d block instances: the bound for clocks that repeat is "
+                "only the least energy of every block",
                 number,
                 MOST_UNFOLDED,
             )

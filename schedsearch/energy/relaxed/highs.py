@@ -104,5 +104,5 @@ def status_of(answer: OptimizeResult) -> SolverStatus:
         return SolverStatus.INFEASIBLE
     if answer.status == 3:
         return SolverStatus.UNBOUNDED
-    log.warning("HiGHS failed, what it would have proved is left out: %s", answer.message)
+    log.warning("HiGHS failed, so its bound is left out: %s", answer.message)
     return SolverStatus.UNKNOWN

@@ -159,8 +159,8 @@ def _prices(problem: SwitchingProblem) -> list[Floats]:
     found = [free]
     if problem.min_latency_ms > 0 and problem.graph.size > MOST_INSTANCES:
         log.info(
-            "%d block instances, more than %d: the bound under switching limits is without the price of "
-            "changes of clock, so the gap may be larger than it is",
+            "%d block instances are more than %d: the bound under switching limits leaves out what clock "
+            "changes cost, so the true gap may be smaller than the one shown",
             problem.graph.size,
             MOST_INSTANCES,
         )

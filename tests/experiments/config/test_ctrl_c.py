@@ -15,7 +15,7 @@ from places import ROOT
 
 from experiments.search import main as search
 
-LINE = "search: interrupted; what is written is whole"
+LINE = "search: interrupted; every file that was written is complete"
 
 
 @pytest.fixture(autouse=True)

@@ -54,7 +54,7 @@ def test_a_search_again_comes_from_the_cache(method: str, command, tmp_path: Pat
     first = (tmp_path / "out/schedule.json").read_text()
     assert len(list((tmp_path / "cache").iterdir())) == 1
     done = command(*line)
-    assert f"taken from the cache in {tmp_path / 'cache'}" in done.stdout
+    assert f"read from the cache in {tmp_path / 'cache'}" in done.stdout
     assert (tmp_path / "out/schedule.json").read_text() == first
     assert "from the cache" not in command(*line, "search.seed=1").stdout
 

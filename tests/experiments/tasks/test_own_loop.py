@@ -87,7 +87,10 @@ def test_pages_show_the_example_as_it_is(page: str) -> None:
             ["runtime.launcher=fork"],
             "runtime.model: given has no modules to run here; use runtime.launcher=none",
         ),
-        (["runtime.receive_memory=100"], "runtime.receive_memory: the sizes of the messages of model=given"),
+        (
+            ["runtime.receive_memory=100"],
+            "runtime.receive_memory: the sizes of the messages of the model 'given'",
+        ),
     ],
     ids=str,
 )

@@ -120,7 +120,10 @@ def test_optimizer_blocks_keep_their_times(tmp_path: Path, caplog: pytest.LogCap
     placement = read_placement(tmp_path / "placement.yaml")
     times = {block.name: block.time * placement.tick_ms for block in placement.blocks}
     assert times == pytest.approx({"F0": 10, "F1": 10, "B1": 20, "B0": 20, "O0": 8})
-    assert "not run: O0; they keep their times, and placement=profiled takes no energies" in caplog.text
+    assert (
+        "not run: O0; their times stay as they are, and placement=profiled will use no measured energies"
+        in caplog.text
+    )
     assert json.loads((tmp_path / "profile.json").read_text())["energy"] is False
 
 
@@ -140,7 +143,7 @@ WRONG = [
     ("profile", ["profiling.in_pipeline=true", "schedule=chimera"], "schedule: Chimera needs"),
     ("profile", ["profiling.min_ms=-1"], "profiling.min_ms: -1 is not at least 0"),
     ("profile", ["search.num_micro_batches=0"], "search.num_micro_batches: 0 is not at least 1"),
-    ("profile", ["runtime.model=gpt", "placement=k_shape"], "use runtime.model=synthetic"),
+    ("profile", ["runtime.model=gpt", "placement=k_shape"], "use the model 'synthetic'"),
     ("profile", ["runtime.device=tpu"], "runtime.device: 'tpu' is not known; use cpu or cuda"),
     ("search", ["placement=profiled"], "placement.path: has no value"),
     ("search", ["placement=profiled", "placement.path=tests"], "has no profile.json of schedsearch profile"),

@@ -55,7 +55,7 @@ def test_torch_profiles_are_read(command, tmp_path: Path) -> None:
     runs = [[spans[f"PP:{stage}F{n}"] for n in range(3)] for stage in range(2)]
     found = times_ms(tmp_path / "out/profile.csv")
     assert found == pytest.approx({f"F{stage}": sorted(runs[stage])[1] for stage in range(2)}, abs=0.002)
-    assert "not run: B1, B0; they keep their times" in done.stdout
+    assert "not run: B1, B0; their times stay as they are" in done.stdout
 
 
 def test_blocks_of_another_placement_are_refused(command, tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def check_traces(out: Path) -> None:
                 assert [*chain(*times)] == pytest.approx([*chain(*expected)], abs=0.0021)
                 assert rows[device]["measured_busy"] == rows[device]["planned_busy"]
     assert 'href="./trace.json"' in (out / "report.html").read_text()
-    assert "With free transfers" in (out / "report.html").read_text()
+    assert "Without transfer time" in (out / "report.html").read_text()
 
 
 SMALL = ["runtime.iterations=2", "search.work_limit=2.5", "energy.num_plans=10"]
@@ -124,7 +124,7 @@ def test_it_says_so_where_a_longer_schedule_is_run(command, tmp_path: Path) -> N
     placement = read_placement(tmp_path / "out/placement.yaml")
     assert times == pytest.approx([placement.ms(each["makespan"]) for each in (own, chosen)], rel=1e-3)
     assert read_schedule(tmp_path / "out/schedule.json").makespan == chosen["makespan"]
-    assert "by the deadline it needs less energy." in " ".join(done.stdout.split())
+    assert "it needs less energy until the deadline." in " ".join(done.stdout.split())
 
 
 def test_it_ends_beside_what_people_use(command, tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_it_ends_beside_what_people_use(command, tmp_path: Path) -> None:
     assert joules == [23, 18, 19]
     assert all(len(line) <= 80 for line in table)
     page = (tmp_path / "out/report.html").read_text()
-    assert f"The searched schedule takes {times[2]:g} ms, " in page and "Beside what people use" in page
+    assert f"The searched schedule takes {times[2]:g} ms, " in page and "Beside usual schedules" in page
     assert f"Times: stages of {tmp_path / 'two.yaml'}." in page
 
 
@@ -389,7 +389,7 @@ def check_resumed_trace(out: Path) -> None:
     rows = list(csv.DictReader((out / "trace.csv").read_text().splitlines()))
     assert [(row["planned_ms"], row["planned_busy"]) for row in rows] == [("", "")] * 2
     assert all(float(row["measured_ms"]) >= float(row["free_transfers_ms"]) > 0 for row in rows)
-    assert "With free transfers" in (out / "report.html").read_text()
+    assert "Without transfer time" in (out / "report.html").read_text()
 
 
 def test_a_run_that_died_is_resumed_by_the_command_that_it_prints(command, tmp_path: Path) -> None:
@@ -445,18 +445,18 @@ WRONG = [
     ),
     (
         ["placement=wave_shape", "runtime.weight_versions=weight_stashing"],
-        "F0 and F7 share embedding.tokens; use flush or runtime.model=synthetic",
+        "F0 and F7 share embedding.tokens; use flush or the model 'synthetic'",
     ),
     (["runtime.model=bert"], "runtime.model: 'bert' is not known"),
-    (["runtime.model=gpt", "placement=k_shape"], "use runtime.model=synthetic"),
-    (["runtime.model=mt5", "placement=v_shape"], "use runtime.model=synthetic"),
+    (["runtime.model=gpt", "placement=k_shape"], "use the model 'synthetic'"),
+    (["runtime.model=mt5", "placement=v_shape"], "use the model 'synthetic'"),
     (["runtime.model=flava", "placement=nn_shape"], "needs two branches and a join"),
     (
         ["runtime.model=module", "placement=v_shape"],
         "runtime.path: a module needs the path of its Python file",
     ),
     (["runtime.model=module", "runtime.path=none.py", "placement=v_shape"], "none.py is not a file"),
-    (["runtime.model=gpt", "runtime.path=a.py"], "runtime.path: gpt reads no file; use runtime.model=module"),
+    (["runtime.model=gpt", "runtime.path=a.py"], "runtime.path: gpt reads no file; use the model 'module'"),
     (["runtime.num_heads=7"], "num_heads"),
     (["runtime.dtype=float8"], "runtime.dtype: 'float8' is not known"),
     (["runtime.text=none.txt"], "none.txt"),

@@ -397,11 +397,12 @@ def test_options_survive_the_environment(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_positions_and_progress_can_be_read_while_they_are_written(tmp_path: Path) -> None:
-    assert read_position(tmp_path, 3) == (None, "not started")
+    assert read_position(tmp_path, 3) == ("not started", None, None)
     position = Position(tmp_path, 3)
-    position.move("a long way to go")
+    position.move("a long way to go", 12)
+    assert read_position(tmp_path, 3) == ("a long way to go", 12, os.getpid())
     position.move("there")
-    assert read_position(tmp_path, 3) == (os.getpid(), "there")
+    assert read_position(tmp_path, 3) == ("there", None, os.getpid())
     position.close()
     assert read_progress(tmp_path) == []
     write_progress(tmp_path, Progress(0, 5.5, 12.25))

@@ -16,7 +16,7 @@ from small_runs import SMALL_GPT, comparison_of
 from placements import Placement
 from placements.shapes import v_shape
 from runtime.codegen.codegen import generate
-from runtime.execution.results import write_failure
+from runtime.execution.results import Position, Standing, write_failure
 from runtime.execution.run_options import RunOptions
 from runtime.launching.following import LaunchError, follow, stuck
 from runtime.launching.launch import launch, main
@@ -113,21 +113,20 @@ def test_what_torchrun_ended_itself_is_not_the_cause() -> None:
     assert agent.killed() == {3: "SIGSEGV"}
 
 
-WAITING = "iteration 0, call 3 of 9, runs F{0} of micro-batch 0, waits for F0 -> F{0} of micro-batch 0 {1}"
-
-
 @pytest.mark.parametrize(
-    ("texts", "device"),
+    ("standings", "device"),
     [
-        ([WAITING.format(0, "from device 2"), WAITING.format(1, "to device 0"), "runs F2"], 2),
-        (["done", "done", WAITING.format(2, "from device 1")], 1),
-        ([WAITING.format(0, "from device 1"), WAITING.format(1, "from device 0")], 0),
-        (["done", "connecting"], 1),
-        (["done", "done"], 0),
+        ([("waits", 2), ("waits", 0), ("runs F2",)], 2),
+        ([("done",), ("done",), ("waits", 1)], 1),
+        ([("waits", 1), ("waits", 0)], 0),
+        ([("done",), ("connecting",)], 1),
+        ([("done",), ("done",)], 0),
     ],
 )
-def test_the_device_at_the_end_of_what_is_waited_for_is_named(texts: list[str], device: int) -> None:
-    assert stuck(texts) == device
+def test_the_device_at_the_end_of_what_is_waited_for_is_named(
+    standings: list[tuple[str, int]], device: int
+) -> None:
+    assert stuck([Standing(*each) for each in standings]) == device
 
 
 class Late:
@@ -151,14 +150,14 @@ class Late:
 
 def test_a_hang_is_one_line_with_the_device_and_its_node(tmp_path: Path) -> None:
     options = RunOptions(0, 2, timeout_s=0.01, results=tmp_path)
-    (tmp_path / "position_0.txt").write_text("7 " + WAITING.format(1, "from device 1"))
-    (tmp_path / "position_1.txt").write_text("8 iteration 0, call 2 of 9, runs F0 of micro-batch 0")
+    Position(tmp_path, 0).move("iteration 0, call 3 of 9, runs F1, waits for its input", 1)
+    Position(tmp_path, 1).move("iteration 0, call 2 of 9, runs F0 of micro-batch 0")
     with pytest.raises(LaunchError) as caught:
         follow(Late(), options)
     first = str(caught.value).splitlines()[0]
     stands = "device 1 (node 7) stands at iteration 0, call 2 of 9, runs F0 of micro-batch 0"
     assert first == f"no progress for 0.01 s, {stands}"
-    write_failure(tmp_path, 1, ["OSError: disk full"])
+    write_failure(tmp_path, 0, "OSError: disk full", cause=1)
     with pytest.raises(LaunchError, match=r"^device 1 \(node 7\) failed: OSError: disk full\n"):
         follow(Late(), options)
 

@@ -171,7 +171,7 @@ def test_suitable_models() -> None:
 @pytest.mark.parametrize(
     ("placement", "message"),
     [
-        (k_shape(), "gpt needs a chain of forward blocks, where F2 branches; use model=synthetic"),
+        (k_shape(), "gpt needs a chain of forward blocks, where F2 branches; use the model 'synthetic'"),
         (nn_shape(), "gpt cannot run E1 in the middle on the devices of its neighbors and more; use"),
         (v_shape(6), "num_layers: 5 is fewer than the 6 stages of v_shape; use at least 6"),
     ],

@@ -263,13 +263,17 @@ def test_replicas_are_summed_in_the_order_of_the_devices() -> None:
     ("placement", "name", "message"),
     [
         (v_shape(2), "mt5", "mt5 needs a first forward block and one in the middle on the devices of"),
-        (x_shape(2), "mt5", "mt5 needs one chain, x_shape has 2; use model=synthetic"),
+        (x_shape(2), "mt5", "mt5 needs one chain, x_shape has 2; use the model 'synthetic'"),
         (k_shape(2), "mt5", "mt5 needs a chain of forward blocks, where F1 branches"),
-        (m_shape(3), "flava", "flava needs two branches and a join, m_shape is not so; use model=synthetic"),
+        (
+            m_shape(3),
+            "flava",
+            "flava needs two branches and a join, m_shape is not so; use the model 'synthetic'",
+        ),
         (
             k_shape(5),
             "flava",
-            "num_heads: 4 cannot be cut over 5 devices; use at least 5, or model=synthetic",
+            "num_heads: 4 cannot be cut over 5 devices; use at least 5, or the model 'synthetic'",
         ),
         (nn_shape(10), "mt5", "num_layers: 4 is fewer than the 5 stages of the encoder in nn_shape"),
         (k_shape(10), "flava", "num_heads: 4 cannot be cut over 10 devices"),

@@ -490,7 +490,7 @@ def test_the_options_of_a_module_are_its_own() -> None:
     }
     with pytest.raises(ModelError, match="model.path: a module needs the path of its Python file"):
         ModelOptions.from_dict({"name": "module"})
-    with pytest.raises(ModelError, match="model.path: gpt reads no file; use model=module"):
+    with pytest.raises(ModelError, match="model.path: gpt reads no file; use the model 'module'"):
         ModelOptions("gpt", path="a.py")
     with pytest.raises(ModelError, match="none.py is not a file"):
         body_of(ModelOptions("module", path="none.py"), v_shape(2))

@@ -168,7 +168,7 @@ def test_a_plan_must_have_the_blocks_and_micro_batches_of_the_run(
 
     plans = SharedPlans(Source(), SCHEDULE.placement, 3, Alone(), 0)  # type: ignore[arg-type]
     assert plans.at_iteration_boundary() == (plan if reason is None else None)
-    said = [] if reason is None else [f"plan 7 is not run: it {reason}; is it of this schedule?"]
+    said = [] if reason is None else [f"plan 7 is not run: it {reason}; is it for this schedule?"]
     assert [record.getMessage() for record in caplog.records] == said
 
 
@@ -213,7 +213,9 @@ def test_trouble_is_logged_when_it_begins(tmp_path: Path, caplog: pytest.LogCapt
         client.poll()
         assert client.at_iteration_boundary() is None
     (line,) = caplog.messages
-    assert line.startswith(f"no news of plans, the last one stays: {url}: does not answer (")
+    assert line.startswith(
+        f"newer plans cannot be asked for, the last one stays in use: {url}: does not answer ("
+    )
     client.close()
 
 

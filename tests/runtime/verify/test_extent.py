@@ -28,7 +28,7 @@ def test_the_size_decides_if_nobody_does() -> None:
     assert parameter_mib(LARGE, v_shape(2)) == pytest.approx((layers + tables) * 4 / 2**20, rel=1e-3)
     assert extent_of(None, SMALL, v_shape(2), False).verify == "first"
     assert extent_of(None, LARGE, v_shape(2), False).verify == "none"
-    assert f"are more than {VERIFIED_MIB}" in extent_of(None, LARGE, v_shape(2), False).reason
+    assert f"more than {VERIFIED_MIB} MiB" in extent_of(None, LARGE, v_shape(2), False).reason
     assert extent_of("all", LARGE, v_shape(2), True) == ("all", "as asked for")
     for asked in (None, "first"):
         assert extent_of(asked, SMALL, v_shape(2), True).verify == "none"

@@ -194,7 +194,9 @@ def test_what_cannot_be_is_refused_in_one_line() -> None:
         read_versions(
             replace(double, micro_batches_per_update=3), placement, 8, orders_of(gpipe(placement, 8))
         )
-    with pytest.raises(ModelError, match=r"F0 and F7 share embedding.tokens; use flush or model=synthetic"):
+    with pytest.raises(
+        ModelError, match=r"F0 and F7 share embedding.tokens; use flush or the model 'synthetic'"
+    ):
         body_of(replace(GPT, num_layers=8, weight_versions="weight_stashing"), wave_shape(4))
     groups = replace(
         v_shape(1, 1, 2),

@@ -22,7 +22,7 @@ from placements.models.profiled_layer import ProfiledLayer
 from placements.pieces import PIPELINES
 from placements.planners.hybrid.plan import Plan, layers_of_stage, pieces_of
 from placements.planners.hybrid.stage_tables import LayerCosts
-from placements.planners.parallel_plan import PlanError
+from placements.planners.parallel_plan import UnsuitableShapeError
 from placements.planners.partition import min_largest
 from placements.spec import Placement
 
@@ -111,7 +111,7 @@ def trunk_of(model: ModelShape, shape: str) -> ModelShape:
         shape: A key of `SHARED_VOCABULARY`.
 
     Raises:
-        PlanError: It has not as many of them, or nothing between two of them.
+        UnsuitableShapeError: It has not as many of them, or nothing between two of them.
     """
     layers, places = model.layers, vocabulary_places(model)
     if (
@@ -122,9 +122,10 @@ def trunk_of(model: ModelShape, shape: str) -> ModelShape:
         or any(after == before + 1 for before, after in pairwise(places))
     ):
         over = " over a second one" if SHARED_VOCABULARY[shape] == 3 else ""
-        raise PlanError(
-            f"shapes: {shape} needs a model from an embedding{over} to an output layer, which {model.name} "
-            "is not; leave it out"
+        raise UnsuitableShapeError(
+            shape,
+            f"needs a model from an embedding{over} to an output layer, which {model.name} is not; leave it "
+            "out",
         )
     return replace(model, runs=tuple(run for run in model.runs if not _is_vocabulary(run[1])))
 

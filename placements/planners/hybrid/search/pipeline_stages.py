@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from placements.cluster import DeviceGroup
 from placements.models.layers import Layer
 from placements.planners.hybrid.plan import layers_of_stage
-from placements.planners.hybrid.plan_options import STAGE_METHODS, PlanOptions
+from placements.planners.hybrid.plan_options import STAGE_METHODS, NoPlan, Obstacle, PlanOptions
 from placements.planners.hybrid.search.plan_bounds import (
     Contents,
     StageRoom,
@@ -304,11 +304,12 @@ class PipelineStages:
                 return f"; divided evenly, stage {stage} needs {needed / 1024:.1f} GiB of {given / 1024:.1f}"
         return ""
 
-    def why_none(self, limit_ms: float) -> str:
+    def why_none(self, limit_ms: float) -> NoPlan:
         """Return why no division was found."""
         if math.isinf(limit_ms):
-            return f"out of memory: no division of the layers fits every stage{self._short_stage()}"
-        return "no division fits, or is shorter than the plans at hand"
+            reason = f"out of memory: no division of the layers fits every stage{self._short_stage()}"
+            return NoPlan(reason, Obstacle.MEMORY)
+        return NoPlan("no division of the layers that fits is shorter than the plans found so far")
 
 
 def _ends(stage_layers: Sequence[int]) -> tuple[int, ...]:

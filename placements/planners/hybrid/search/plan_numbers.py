@@ -11,7 +11,7 @@ from typing import NamedTuple
 from placements.cluster import Cluster
 from placements.models.parallel import LayerStrategy
 from placements.planners.hybrid.decision_trees import TreeOptions, layer_strategies
-from placements.planners.hybrid.plan_options import PlanOptions, Trial
+from placements.planners.hybrid.plan_options import NoPlan, PlanOptions, Trial
 from placements.planners.parallel_plan import PlanError
 
 
@@ -40,9 +40,9 @@ class Numbers(NamedTuple):
         """The numbers without what is known of them."""
         return self[1:4]
 
-    def trial(self, time_ms: float | None, reason: str = "") -> Trial:
+    def trial(self, time_ms: float | None, why_none: NoPlan | None = None) -> Trial:
         """Return what came of it."""
-        return Trial(*self.which, self.bound_ms, time_ms, "" if time_ms is not None else reason)
+        return Trial(*self.which, self.bound_ms, time_ms, why_none if time_ms is None else None)
 
 
 def numbers_to_try(cluster: Cluster, num_layers: int, batch: int, options: PlanOptions) -> list[Numbers]:

@@ -24,6 +24,8 @@ from numpy.typing import NDArray
 from placements.cluster import Cluster, DeviceGroup
 from placements.planners.hybrid.plan import Plan, StagePlan
 from placements.planners.hybrid.plan_options import (
+    NoPlan,
+    Obstacle,
     PlanOptions,
     PlanSearchResult,
     RatedPlan,
@@ -145,9 +147,9 @@ class _Search:
             if isinstance(bound := self._bound(numbers), str):
                 continue
             bounded = numbers._replace(bound_ms=max(bound, self._tight_ms(numbers)))
-            reason = self._solve(bounded)
+            why_none = self._solve(bounded)
             self.queue.remove(numbers)
-            self._tried(bounded, reason)
+            self._tried(bounded, why_none)
             if self.found:
                 report(
                     len(self.trials),
@@ -163,28 +165,30 @@ class _Search:
         plans = self.plans
         if len(plans) == self.options.num_plans and numbers.bound_ms >= plans[-1].time_ms:
             for each in sorted(self.queue):
-                self._tried(each, "its bound is no better than the plans at hand")
+                self._tried(
+                    each, NoPlan("no better than the plans found so far, by its bound", Obstacle.BOUND)
+                )
             self.queue.clear()
         elif numbers.num_bounds < 2:
             bound = self._bound(numbers) if numbers.num_bounds == 0 else self._tight_ms(numbers)
             if isinstance(bound, str):
                 heapq.heappop(self.queue)
-                self._tried(numbers._replace(bound_ms=math.inf), bound)
+                self._tried(numbers._replace(bound_ms=math.inf), NoPlan(bound))
                 return
             bound_ms = max(bound, numbers.bound_ms)
             heapq.heapreplace(
                 self.queue, numbers._replace(bound_ms=bound_ms, num_bounds=numbers.num_bounds + 1)
             )
         else:
-            reason = self._solve(numbers)
+            why_none = self._solve(numbers)
             self.proved_share = self.problem.proved_share
             heapq.heappop(self.queue)
-            self._tried(numbers, reason)
+            self._tried(numbers, why_none)
 
-    def _tried(self, numbers: Numbers, reason: str) -> None:
+    def _tried(self, numbers: Numbers, why_none: NoPlan | None) -> None:
         """Note what came of numbers; the reason is for where they have no plan."""
         known = self.found.get(numbers.which)
-        self.trials.append(numbers.trial(None if known is None else known.time_ms, reason))
+        self.trials.append(numbers.trial(None if known is None else known.time_ms, why_none))
         self.min_done_ms = min(self.min_done_ms, numbers.bound_ms)
 
     def _trials_by_numbers(self) -> Iterator[Trial]:
@@ -196,7 +200,7 @@ class _Search:
                 by_numbers[trial[:3]] = trial
         for numbers, trial in by_numbers.items():
             found = self.found.get(numbers)
-            yield trial if found is None else trial._replace(time_ms=found.time_ms, reason="")
+            yield trial if found is None else trial._replace(time_ms=found.time_ms, why_none=None)
 
     def _min_found_ms(self) -> float | None:
         return min((each.time_ms for each in self.found.values()), default=None)
@@ -269,13 +273,13 @@ class _Search:
             tables.append(table)
         return PipelineStages(self.problem, groups, tables, numbers.num_micro_batches)
 
-    def _solve(self, numbers: Numbers) -> str:
+    def _solve(self, numbers: Numbers) -> NoPlan | None:
         """Find the best plan with these numbers, or return why there is none that helps."""
         stages = self._stages(numbers)
         if isinstance(stages, str):
-            return stages
+            return NoPlan(stages)
         if reason := stages.why_memory_is_short():
-            return reason
+            return NoPlan(reason, Obstacle.MEMORY)
         others = sorted(each.time_ms for which, each in self.found.items() if which != numbers.which)
         own = self.found.get(numbers.which)
         limit_ms = min(
@@ -292,7 +296,7 @@ class _Search:
         if divided is None:
             return stages.why_none(limit_ms)
         keep(divided)
-        return ""
+        return None
 
     def _rated(self, numbers: Numbers, stages: PipelineStages, divided: Sequence[int]) -> RatedPlan:
         """Return the plan whose stages end before these layers."""
