@@ -199,6 +199,7 @@ class RuntimeOptions:
     exact: bool | None
     load_weights: str | None
     save_weights: str | None
+    clocks: bool
     communicators: str
     nodes: int
     precision: str | None

@@ -41,7 +41,7 @@ FILES = {
     "policy.json": "which plan to run when, over the signal",
     "baselines.csv": "what EnvPipe and others need, with the same accounting",
     "scripts/device_0.py": "one PyTorch script per device: its blocks and transfers, in order",
-    "scripts/job.json": "what the scripts share: model, placement and clocks",
+    "scripts/job.json": "what the scripts share: model and placement",
     "scripts/programs.json": "the same programs as text, to check without running them",
     "runtime.json": "how it was run, to go on with it",
     "simulated.json": "time and energy of the scripts on simulated GPUs",
