@@ -44,7 +44,7 @@ class ClockText:
     """Writes the clocks of a device's script.
 
     Attributes:
-        clocks: Of the device's blocks, if there are any.
+        clocks: Of the device's blocks in the order in which they first run, if there are any.
         constant: Of these the blocks whose calls have their clocks written in them; the others have a row of
             the table.
     """
@@ -55,8 +55,8 @@ class ClockText:
     @classmethod
     def of(cls, clocks: Clocks, looped: LoopedProgram) -> ClockText:
         """Return that of a device which runs a program."""
-        blocks = {each.block for each in looped.unroll() if isinstance(each, Run)}
-        own = {block: _plain(clocks[block]) for block in clocks if block in blocks}
+        blocks = dict.fromkeys(each.block for each in looped.unroll() if isinstance(each, Run))
+        own = {block: _plain(clocks[block]) for block in blocks if block in clocks}
         return cls(own, frozenset(block for block in own if _is_constant(block, own[block], looped)))
 
     @property
