@@ -66,6 +66,49 @@ def fitted(schedule: Schedule, width: int, repetend: Repetend | None = None) -> 
     1 | .   F.0 F.1 F.2 F.3 F.4 F.5 F.6 ...
     a column: 1 ms; .3: micro-batch 3
     """
+    tick, most = _scale(schedule, width, repetend)
+    columns = math.ceil(schedule.makespan / tick)
+    is_cut = columns > most
+    lines = shortened(_grid(schedule, schedule.blocks, tick, min(columns, most), cut=is_cut))
+    if repetend is not None and is_cut:
+        title, *rows = _repetend(schedule, tick, repetend)
+        lines += [title, *shortened(rows)]
+    return "\n".join([*lines, _caption(schedule, tick)])
+
+
+def both_ends(schedule: Schedule, width: int, repetend: Repetend | None = None) -> str:
+    """Draw all devices of a schedule in lines of so many characters.
+
+    One that is longer is drawn without its middle, its repetend below; a column is as in `fitted`.
+
+    Args:
+        schedule: Need not be valid.
+        width: At least 40.
+        repetend: Its steady state; None for none.
+
+    >>> from placements.shapes import v_shape
+    >>> from schedsearch.baselines import one_f_one_b
+    >>> print(both_ends(one_f_one_b(v_shape(2, backward_time=2), 9), 48))
+    0 | F.0 F.1 .   .   B.0 ... B.7 B.7 .   B.8 B.8
+    1 | .   F.0 B.0 B.0 F.1 ... F.8 B.8 B.8 .   .
+    a column: 1 ms; .3: micro-batch 3
+    """
+    tick, most = _scale(schedule, width, repetend)
+    columns = math.ceil(schedule.makespan / tick)
+    if columns <= most:
+        return "\n".join([*_grid(schedule, schedule.blocks, tick, columns), _caption(schedule, tick)])
+    begin, end = most - most // 2, max(most // 2, 1)
+    late = [(start - (columns - end) * tick, n, name) for start, n, name in schedule.blocks]
+    first = _grid(schedule, schedule.blocks, tick, begin, cut=True)
+    last = [row.partition(" | ")[2] for row in _grid(schedule, late, tick, end)]
+    lines = [f"{one} {other}" for one, other in zip(first, last, strict=True)]
+    if repetend is not None:
+        lines += _repetend(schedule, tick, repetend)
+    return "\n".join([*lines, _caption(schedule, tick)])
+
+
+def _scale(schedule: Schedule, width: int, repetend: Repetend | None) -> tuple[int, int]:
+    """Return the ticks of a column, and how many columns a line has room for, dots for a gap included."""
     placement = schedule.placement
     pad = len(str(placement.num_devices - 1)) + len(" | ")
     names = max(map(len, _short_names(placement).values()), default=1)
@@ -74,18 +117,22 @@ def fitted(schedule: Schedule, width: int, repetend: Repetend | None = None) -> 
     label = names + (len(f".{last}") if schedule.num_micro_batches > 1 else 0)
     most = max((width - pad - len(" ...")) // (label + 1), 1)
     tick = _common_tick(schedule)
-    is_cut = math.ceil(schedule.makespan / tick) > most
-    if is_cut:
+    if math.ceil(schedule.makespan / tick) > most:
         whole = repetend.period if repetend else max(map(placement.load, range(placement.num_devices)))
         tick = max(tick, math.ceil(whole / most))
-    columns = min(math.ceil(schedule.makespan / tick), most)
-    lines = shortened(_grid(schedule, schedule.blocks, tick, columns, cut=columns * tick < schedule.makespan))
-    if repetend is not None and is_cut:
-        lines.append(f"the repetend, once every {repetend.period * placement.tick_ms:.6g} ms:")
-        columns = math.ceil(repetend.period / tick)
-        lines += shortened(_grid(schedule, cells, tick, columns, wraps=True))
+    return tick, most
+
+
+def _repetend(schedule: Schedule, tick: int, repetend: Repetend) -> list[str]:
+    """Return the title and the rows of a schedule's repetend."""
+    cells, columns = _cells_of_repetend(repetend), math.ceil(repetend.period / tick)
+    title = f"the repetend, once every {repetend.period * schedule.placement.tick_ms:.6g} ms:"
+    return [title, *_grid(schedule, cells, tick, columns, wraps=True)]
+
+
+def _caption(schedule: Schedule, tick: int) -> str:
     number = "; .3: micro-batch 3" if schedule.num_micro_batches > 1 else ""
-    return "\n".join([*lines, f"a column: {tick * placement.tick_ms:.4g} ms{number}"])
+    return f"a column: {tick * schedule.placement.tick_ms:.4g} ms{number}"
 
 
 def shortened(rows: Sequence[str], near: int = 0) -> list[str]:

@@ -81,6 +81,8 @@ def check_runtime_options(options: RuntimeOptions) -> None:
         value = getattr(options, name)
         if value is not None and value < 0:
             raise OptionError(f"runtime.{name}: {value} is not at least 0")
+    if options.simulated_gpus and not options.clocks:
+        raise OptionError("runtime.simulated_gpus: needs scripts with clocks; use runtime.clocks=true")
     if options.resume is not None and not Path(options.resume).is_dir():
         raise OptionError(
             f"runtime.resume: {options.resume} is not a folder; give the output directory or the checkpoints "

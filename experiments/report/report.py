@@ -41,7 +41,7 @@ FILES = {
     "policy.json": "which plan to run in each interval of the signal",
     "baselines.csv": "the energy of EnvPipe and other baselines, counted in the same way",
     "scripts/device_0.py": "one PyTorch script per device: its blocks and transfers, in order",
-    "scripts/job.json": "what the scripts share: model, placement and clocks",
+    "scripts/job.json": "what the scripts share: model and placement",
     "scripts/programs.json": "the same programs as text, to check without running them",
     "runtime.json": "the options of the run, to resume it",
     "simulated.json": "time and energy of the scripts on simulated GPUs",

@@ -17,8 +17,9 @@ from experiments.config.run_options import blocks_ahead
 from experiments.run_steps.traces import planned_run
 from experiments.steps.results import EnergyResult, SearchStepResult
 from placements.files import write_json
-from runtime.clocks.periodic_clocks import PeriodicClocks
-from runtime.codegen.codegen import Clocks, generate
+from runtime.clocks.periodic_clocks import Clocks, clocks_of_rounds
+from runtime.codegen.codegen import generate
+from runtime.codegen.header import PICTURE_WIDTH
 from runtime.models import GIVEN_MODEL, Blocks, Model, ModelOptions
 from runtime.plans.planned import Planned
 from runtime.program.deadlock import check
@@ -27,7 +28,7 @@ from runtime.program.lower import lower
 from runtime.program.prefetch import peak_posted, prefetch_receives
 from runtime.program.program_file import programs_to_dict
 from runtime.program.tensor_flow import pair_backward
-from schedsearch.picture import picture
+from schedsearch.picture import both_ends
 from schedsearch.schedule import Schedule
 from schedsearch.semantics.check import check_versions
 from schedsearch.semantics.residency import peak_versions
@@ -63,15 +64,17 @@ def generate_scripts(
     programs = _programs(schedule, model, options)
     write_json(directory / "programs.json", programs_to_dict(programs))
     device_of = [device for device, count in enumerate(whole.placement.gpus) for _ in range(count)]
-    repetend = tuned.periodic.periodic.repetend if tuned.periodic else found.result and found.result.repetend
+    repetend = found.result.repetend if found.result else None
+    if tuned.periodic is not None:
+        repetend = tuned.periodic.periodic.repetend
     return generate(
         programs,
-        clocks,
+        clocks if options.clocks else {},
         model.to_dict(),
         directory,
         shift=repetend.micro_batches if repetend else None,
         title=found.placement.name,
-        picture=picture(whole, max_columns=100),
+        picture=both_ends(whole, PICTURE_WIDTH, repetend),
         versions={"schedsearch": schedsearch.__version__, "torch": metadata.version("torch")},
         rows=device_of if whole.placement.num_gpus else None,
     )
@@ -131,7 +134,7 @@ def _schedule_and_clocks(
     )
     number = found.schedule.num_micro_batches if num_micro_batches is None else num_micro_batches
     schedule = tuned.periodic.periodic.schedule(number)
-    return schedule, PeriodicClocks(warmup, steady, cooldown, data["micro_batches_per_repetend"])
+    return schedule, clocks_of_rounds(warmup, steady, cooldown, data["micro_batches_per_repetend"], number)
 
 
 def _message_bytes(blocks: Blocks, producer: str, consumer: str) -> int:

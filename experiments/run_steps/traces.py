@@ -9,8 +9,7 @@ from pathlib import Path
 
 from experiments.steps.profile_reading import CostSource
 from placements import Placement, Profile
-from runtime.clocks.periodic_clocks import PeriodicClocks
-from runtime.codegen.codegen import Clocks
+from runtime.clocks.periodic_clocks import Clocks, unrolled_clocks
 from runtime.plans.planned import Planned
 from runtime.profiling.records import Record
 from runtime.profiling.trace import write_trace
@@ -28,15 +27,12 @@ def planned_run(schedule: Schedule, profile: Profile, clocks: Clocks, memory_uni
     Args:
         schedule: What the scripts do; where a device stands for several GPUs, the plan is told by GPU.
         profile: What the blocks cost.
-        clocks: What the scripts ask for.
+        clocks: Those planned for the scripts.
         memory_unit: Of the placement's memory, where it is known.
     """
     schedule = schedule.per_micro_batch
     schedule = replace(schedule, placement=schedule.placement.by_gpu)
-    if isinstance(clocks, PeriodicClocks):
-        names, number = [block.name for block in schedule.placement.blocks], schedule.num_micro_batches
-        clocks = {name: [clocks.at(name, n, number) for n in range(number)] for name in names}
-    return Planned.of(schedule, profile, clocks, memory_unit)
+    return Planned.of(schedule, profile, unrolled_clocks(clocks, schedule.num_micro_batches), memory_unit)
 
 
 def save_trace(

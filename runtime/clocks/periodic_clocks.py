@@ -1,4 +1,4 @@
-"""Clocks that repeat with a loop, for any number of micro-batches; plain data and one look-up."""
+"""A block's clocks over any number of micro-batches: two ends, and what repeats between them; plain data."""
 
 from __future__ import annotations
 
@@ -11,48 +11,113 @@ RoundClocks = Sequence[Sequence[int]]
 
 @dataclass(frozen=True)
 class PeriodicClocks:
-    """A clock for each block of the warmup, of one round, and of the cooldown; as in ``periodic.json``.
+    """The clock in MHz of a block for each of any number of micro-batches, as scripts have it in a table.
+
+    Where there are so few micro-batches that the ends overlap, the higher clock counts.
 
     Attributes:
-        warmup: By block: clocks of each micro-batch of a round, from its first micro-batch on.
-        steady: By block: one clock of each; none where every micro-batch is warmup or cooldown.
-        cooldown: By block: clocks of each micro-batch of a round, from its last micro-batch backwards.
-        micro_batches_per_round: Of the loop.
+        first: Clocks of the first micro-batches.
+        steady: Clock of each micro-batch between; of several, for a round of as many, each has its turn.
+        last: Clocks of the last micro-batches; the last entry is that of the last one.
+
+    >>> clocks = PeriodicClocks(first=[1410, 1395], steady=1200, last=[1410])
+    >>> [clocks.at(n, 5) for n in range(5)]
+    [1410, 1395, 1200, 1200, 1410]
     """
 
-    warmup: Mapping[str, RoundClocks]
-    steady: Mapping[str, RoundClocks]
-    cooldown: Mapping[str, RoundClocks]
-    micro_batches_per_round: int = 1
+    first: Sequence[int]
+    steady: int | Sequence[int]
+    last: Sequence[int]
 
-    def repeats(self, block: str) -> bool:
-        """Tell whether a block has a clock for each of any number of micro-batches."""
-        return all(_clocks_of(self.steady, block, number) for number in range(self.micro_batches_per_round))
-
-    def at(self, block: str, micro_batch: int, num_micro_batches: int) -> int:
-        """Return a block's clock in MHz.
-
-        Where there are so few micro-batches that one is both of the warmup and of the cooldown, it is the
-        higher of the two clocks.
+    def at(self, micro_batch: int, num_micro_batches: int) -> int:
+        """Return the clock of a micro-batch in MHz.
 
         Args:
-            block: Name.
-            micro_batch: Which one it computes.
+            micro_batch: Which one.
             num_micro_batches: Of the iteration.
-
-        Raises:
-            KeyError: The block has no clocks.
         """
-        turn, number = divmod(micro_batch, self.micro_batches_per_round)
-        last = (num_micro_batches - 1) // self.micro_batches_per_round
-        first = _clocks_of(self.warmup, block, number)[turn : turn + 1]
-        final = _clocks_of(self.cooldown, block, number)[last - turn : last - turn + 1]
-        found = [*first, *final] or list(_clocks_of(self.steady, block, number))
-        if not found:
-            raise KeyError(f"{block} has no clock for micro-batch {micro_batch} of {num_micro_batches}")
-        return max(found)
+        before, after = micro_batch, num_micro_batches - 1 - micro_batch
+        ends = [self.first[before]] if 0 <= before < len(self.first) else []
+        ends += [self.last[-1 - after]] if 0 <= after < len(self.last) else []
+        if ends:
+            return max(ends)
+        steady = self._steady
+        return steady[micro_batch % len(steady)]
+
+    def unrolled(self, num_micro_batches: int) -> list[int]:
+        """Return the clocks of all micro-batches."""
+        return [self.at(n, num_micro_batches) for n in range(num_micro_batches)]
+
+    @property
+    def constant(self) -> int | None:
+        """The clock of all micro-batches, if they have but one."""
+        clocks = {*self.first, *self._steady, *self.last}
+        return clocks.pop() if len(clocks) == 1 else None
+
+    @property
+    def _steady(self) -> Sequence[int]:
+        return self.steady if isinstance(self.steady, Sequence) else [self.steady]
 
 
-def _clocks_of(phase: Mapping[str, RoundClocks], block: str, number: int) -> Sequence[int]:
-    by_micro_batch = phase.get(block, ())
-    return by_micro_batch[number] if number < len(by_micro_batch) else ()
+Clocks = Mapping[str, Sequence[int] | PeriodicClocks]
+"""For each block its clock for each micro-batch in MHz; or for any number of them."""
+
+
+def unrolled_clocks(clocks: Clocks, num_micro_batches: int) -> dict[str, list[int]]:
+    """Return for each block the clocks of so many micro-batches."""
+    return {
+        block: own.unrolled(num_micro_batches) if isinstance(own, PeriodicClocks) else [*own]
+        for block, own in clocks.items()
+    }
+
+
+def clocks_of_rounds(
+    warmup: Mapping[str, RoundClocks],
+    steady: Mapping[str, RoundClocks],
+    cooldown: Mapping[str, RoundClocks],
+    micro_batches_per_round: int,
+    num_micro_batches: int,
+) -> Clocks:
+    """Return the clocks of a ``periodic.json``; see there.
+
+    Args:
+        warmup: By block: clocks of each micro-batch of a round, from its first one on.
+        steady: By block: one clock of each; none where every micro-batch is warmup or cooldown.
+        cooldown: By block: clocks of each micro-batch of a round, from its last one backwards.
+        micro_batches_per_round: Of the loop.
+        num_micro_batches: Of the iteration; any number of whole rounds more or less gives the same. A block
+            without a steady clock gets clocks for exactly so many.
+    """
+    each = micro_batches_per_round
+    return {
+        block: _of_block(
+            _padded(warmup.get(block, ()), each),
+            _padded(steady.get(block, ()), each),
+            _padded(cooldown.get(block, ()), each),
+            num_micro_batches,
+        )
+        for block in dict.fromkeys([*warmup, *steady, *cooldown])
+    }
+
+
+def _padded(rounds: RoundClocks, number: int) -> RoundClocks:
+    """Return the clocks of a phase with an empty list for each micro-batch of a round that has none."""
+    return [*rounds, *[[]] * (number - len(rounds))]
+
+
+def _of_block(
+    warmup: RoundClocks, steady: RoundClocks, cooldown: RoundClocks, num_micro_batches: int
+) -> Sequence[int] | PeriodicClocks:
+    each, last = len(steady), num_micro_batches - 1
+    past = last % each  # of the last round, before its last micro-batch
+    by_begin = {turn * each + n: mhz for n, own in enumerate(warmup) for turn, mhz in enumerate(own)}
+    by_end = {turn * each + past - n: mhz for n, own in enumerate(cooldown) for turn, mhz in enumerate(own)}
+    if not all(steady):
+        ends = [[by_begin.get(n, 0), by_end.get(last - n, 0)] for n in range(num_micro_batches)]
+        return [max(clocks) or steady[n % each][0] for n, clocks in enumerate(ends)]
+    between = [own[0] for own in steady]
+    return PeriodicClocks(
+        [by_begin.get(n, between[n % each]) for n in range(max(by_begin, default=-1) + 1)],
+        between[0] if len({*between}) == 1 else between,
+        [by_end.get(n, between[(past - n) % each]) for n in reversed(range(max(by_end, default=-1) + 1))],
+    )

@@ -1,9 +1,9 @@
 """Programs as readable Python scripts, one per device: plain calls, and loops for what repeats.
 
-A script is an order of actions; ``job.json`` beside the scripts holds model, placement and clocks. The text
-depends on nothing else, so equal plans give equal files. What the calls do is `runtime.device`'s affair.
-Where every block of every device is in a loop and the clocks repeat with it, the loops are for any number of
-micro-batches.
+A script is an order of actions with their clocks; ``job.json`` beside the scripts holds model and placement.
+The text depends on nothing else, so equal plans give equal files. What the calls do is `runtime.device`'s
+affair. Where every block of every device is in a loop and the clocks repeat with it, the loops are for any
+number of micro-batches.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from placements.files import write_text
-from runtime.clocks.periodic_clocks import PeriodicClocks
+from runtime.clocks.periodic_clocks import Clocks, PeriodicClocks, unrolled_clocks
+from runtime.codegen.clock_text import ClockPlanError, ClockText, check_clocks
 from runtime.codegen.header import header
 from runtime.codegen.iteration_text import IterationText
-from runtime.codegen.job import JOB_FILE, ClockPlanError, Clocks, Job, check_clocks, write_job
+from runtime.codegen.job import JOB_FILE, Job, write_job
 from runtime.program.any_number import ParametricPrograms, parametric
 from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Programs
 from runtime.program.loops import best_loops, loops_of_each
 
-__all__ = ["ClockPlanError", "Clocks", "generate"]
+__all__ = ["ClockPlanError", "generate"]
 
 _END = '''def train() -> None:
     """Train, beside the processes of the other devices."""
@@ -49,15 +50,15 @@ def generate(
 
     Args:
         programs: Safe ones; see `runtime.program.deadlock.check`.
-        clock_mhz: For each block the clock of each micro-batch, in MHz; or clocks that repeat with the
-            loop; empty to leave the clocks alone. With a clock for each micro-batch, or without a steady
-            state of some block, the scripts are for exactly so many.
+        clock_mhz: For each block the clock of each micro-batch, in MHz, or those of any number of them;
+            empty to leave the clocks alone. Where a block has one for each, the scripts are for exactly so
+            many.
         model: What `runtime.device` builds the blocks' modules from; data that JSON has a form for.
         directory: Made if it is not there. Scripts of devices that the programs lack are left alone.
         shift: Micro-batches per round of the loops; those of the repetend. None: that of the loops that cover
             most.
         title: What the programs are, in a few words; the placement's name if empty.
-        picture: The schedule as text, with a row ``<device> | ...`` for each device; may be empty.
+        picture: The schedule as text, with rows ``<device> | ...`` of each device; may be empty.
         versions: Of the software that the scripts were made with, by its name.
         rows: For each device its row of the picture, where a row stands for several GPUs and a device is
             one of them; None where each has its own.
@@ -74,8 +75,9 @@ def generate(
     placement, number = programs.placement, programs.num_micro_batches
     model = _with_forms(model, programs)
     shift, looped = best_loops(programs) if shift is None else (shift, loops_of_each(programs, shift))
-    why_exact = _why_exact(programs, clock_mhz)
-    loops = None if why_exact else _safe_loops(parametric(programs, looped, shift))
+    is_periodic = all(isinstance(own, PeriodicClocks) for own in clock_mhz.values())
+    loops = _safe_loops(parametric(programs, looped, shift)) if is_periodic else None
+    clocks = unrolled_clocks(clock_mhz, number) if loops is None else clock_mhz
     job = Job(
         model,
         placement,
@@ -84,21 +86,23 @@ def generate(
         loops.least if loops else None,
         loops.shift if loops else 1,
         programs.specs,
-        clock_mhz,
         versions or {},
     )
     name = write_job(job, directory / JOB_FILE)
-    title = f"{title or placement.name}: {_number_text(programs, loops, why_exact)}"
-    iteration = IterationText(placement, number, clock_mhz, is_parametric=loops is not None)
+    title = f"{title or placement.name}: {_number_text(programs, loops, is_periodic)}"
     folder = directory.resolve().name
     paths = []
     for device in range(placement.num_devices):
         row = None if rows is None else rows[device]
+        clock_text = ClockText.of(clocks, looped[device])
+        iteration = IterationText(placement, number, clock_text, is_parametric=loops is not None)
+        names = "Device, PeriodicClocks, run, unrolled_clocks" if clock_text.is_periodic else "Device, run"
         pieces = [
             header(placement, device, row, title, folder, picture, job.versions),
-            "from runtime.device import Device, run",
-            f'JOB = "{name}"  # the hash of job.json\n',
-            f"{iteration.of(looped[device])}\n",
+            f"from runtime.device import {names}",
+            f'JOB = "{name}"  # the hash of job.json',
+            *filter(None, [clock_text.table]),
+            f"\n{iteration.of(looped[device])}\n",
             _END,
         ]
         paths.append(directory / f"device_{device}.py")
@@ -135,18 +139,11 @@ def _is_safe(loops: ParametricPrograms, num_micro_batches: int) -> bool:
     return True
 
 
-def _why_exact(programs: Programs, clock_mhz: Clocks) -> str:
-    """Return why the clocks are for no other number of micro-batches; nothing if they are for any."""
-    if not isinstance(clock_mhz, PeriodicClocks):
-        return "each has clocks of its own" if clock_mhz else ""
-    repeats = all(clock_mhz.repeats(block.name) for block in programs.placement.blocks)
-    return "" if repeats else "there is no clock for more"
-
-
-def _number_text(programs: Programs, loops: ParametricPrograms | None, why_exact: str) -> str:
+def _number_text(programs: Programs, loops: ParametricPrograms | None, is_periodic: bool) -> str:
     number = f"{programs.num_micro_batches} micro-batches"
     if loops is None:
-        return f"exactly {number} ({why_exact or 'not all of it repeats'})"
+        why = "not all of it repeats" if is_periodic else "each has clocks of its own"
+        return f"exactly {number} ({why})"
     if loops.shift == 1:
         return f"{number} (or any number from {loops.least} on)"
     return f"{number} (or {loops.least}, {loops.least + loops.shift} and so on)"

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 
 from placements import Placement
 from schedsearch.picture import shortened
+
+PICTURE_WIDTH = 106
+"""Characters of a picture's line that leave room for the arrow."""
 
 
 def launch_lines(devices_of_nodes: Sequence[int], folder: str) -> list[str]:
@@ -58,7 +63,7 @@ def header(
         row: Its row of the picture, where a row stands for several GPUs; None where each device has its own.
         title: What the scripts are, in a few words.
         folder: Name of the folder that they are in.
-        picture: The schedule as text, with a row ``<device> | ...`` for each device; may be empty.
+        picture: The schedule as text, with rows ``<device> | ...`` of each device; may be empty.
         versions: Of the software that they are made with, by its name.
     """
     which = "" if row is None else f", a GPU of the schedule's device {row},"
@@ -70,20 +75,25 @@ def header(
         "",
         *launch_lines(placement.gpus_of_nodes, folder),
         "",
-        "You may change the order below. Whether it is still safe tells",
+        "You may change the lines below. Whether they are still safe tells",
         f"    python -m runtime.check {shlex.quote(folder)}",
-        "Model, placement and clocks are in job.json beside this script.",
+        "Model and placement are in job.json beside this script.",
     ]
     return '"""' + "\n".join(map(_docstring_line, lines)) + '\n"""'
 
 
 def _picture(picture: str, row: int) -> list[str]:
-    """Return the picture's lines with an arrow at one row, after an empty line; of many only some."""
-    rows = [
-        ("  > " if line.lstrip().startswith(f"{row} |") else "    ") + line
-        for line in shortened(picture.splitlines(), row)
-    ]
-    return ["", *rows] if rows else []
+    """Return the picture's lines with arrows at one device, after an empty line; of many only some."""
+    lines: list[str] = []
+    for are_rows, group in itertools.groupby(picture.splitlines(), _is_row):
+        found = [*group]
+        lines += shortened(found, row) if are_rows else found
+    marked = [("  > " if line.lstrip().startswith(f"{row} |") else "    ") + line for line in lines]
+    return ["", *marked] if marked else []
+
+
+def _is_row(line: str) -> bool:
+    return re.match(r" *\d+ \|", line) is not None
 
 
 def _docstring_line(line: str) -> str:

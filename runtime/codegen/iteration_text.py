@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from placements import Placement
-from runtime.clocks.periodic_clocks import PeriodicClocks
-from runtime.codegen.job import Clocks, clock_of
+from runtime.codegen.clock_text import ClockText
+from runtime.codegen.literals import string_literal
 from runtime.program.any_number import is_late
 from runtime.program.calls import VERBS
 from runtime.program.instructions import Instruction, Receive, Run
@@ -24,25 +23,22 @@ _DOCSTRING = (
     '    """',
 )
 
-_MOST_NAMED = 3
-"""Clocks that a line names; of more it gives the lowest and the highest."""
-
 
 @dataclass(frozen=True)
 class IterationText:
-    """Writes the `iteration` of programs.
+    """Writes the `iteration` of a device.
 
     Attributes:
         placement: Says of which kind a block is.
-        num_micro_batches: Of the programs.
-        clocks: Planned ones; each run names its own in a comment.
+        num_micro_batches: Of the program.
+        clocks: Each run has its own as an argument.
         is_parametric: Whether to count from the number of micro-batches that the function is given, where
             that makes a difference; otherwise all numbers are constants.
     """
 
     placement: Placement
     num_micro_batches: int
-    clocks: Clocks
+    clocks: ClockText
     is_parametric: bool
 
     def of(self, looped: LoopedProgram) -> str:
@@ -50,6 +46,7 @@ class IterationText:
         lines = [
             f"def iteration(device: Device, {_TOTAL}: int) -> None:",
             *_DOCSTRING,
+            *(f"    {line}" for line in self.clocks.unrolled(_TOTAL)),
         ]
         ahead = _posted_ahead(looped.unroll())
         for place, section in enumerate(looped.sections):
@@ -83,53 +80,33 @@ class IterationText:
         for each in loop.body:
             offset = each.micro_batch - first
             number = f"n + {offset}" if offset else "n"
-            lines.append(f"        {self._action(each, number, each in ahead, loop)}")
+            lines.append(f"        {self._action(each, number, each in ahead)}")
         return lines
 
-    def _action(self, each: Instruction, number: str, is_ahead: bool, loop: Loop | None = None) -> str:
+    def _action(self, each: Instruction, number: str, is_ahead: bool) -> str:
         """Return an instruction as a call of a device's method.
 
         Args:
             each: What to call; in a loop, that of its first round.
             number: The expression to write for its micro-batch.
             is_ahead: Whether it is a receive posted ahead of other blocks than the one that takes it.
-            loop: Where it is in one.
         """
         if isinstance(each, Run):
             verb = VERBS[self.placement.by_name[each.block].kind]
-            return f"device.{verb}({_text(each.block)}, {number}){self._comment(each, loop)}"
-        ends = f"{_text(each.producer)}, {_text(each.consumer)}, {number}"
+            clock = self.clocks.argument(each, number)
+            return f"device.{verb}({string_literal(each.block)}, {number}{clock}){self._comment(each)}"
+        ends = f"{string_literal(each.producer)}, {string_literal(each.consumer)}, {number}"
         if isinstance(each, Receive):
             return f"device.{'prefetch' if is_ahead else 'receive'}({ends}, source={each.source})"
         return f"device.send({ends}, target={each.target})"
 
-    def _comment(self, run: Run, loop: Loop | None) -> str:
-        """Return the planned clock of a run, and who runs it together; nothing where there is neither."""
+    def _comment(self, run: Run) -> str:
+        """Return who runs a block together; nothing where it is one device."""
         devices = self.placement.by_name[run.block].devices
-        all_devices = len(devices) == self.placement.num_devices
-        team = "on all devices" if all_devices else f"on devices {_list(devices)}"
-        said = [self._clock_text(run, loop), team if len(devices) > 1 else ""]
-        return f"  # {'; '.join(filter(None, said))}" if any(said) else ""
-
-    def _clock_text(self, run: Run, loop: Loop | None) -> str:
-        """Return the planned clock of a run, or those of all rounds; nothing where none is planned."""
-        last = run.micro_batch + (loop.rounds * loop.shift if loop else 1)
-        rounds = range(run.micro_batch, last, loop.shift if loop else 1)
-        planned = (clock_of(self.clocks, run.block, n, self.num_micro_batches) for n in rounds)
-        found = list(dict.fromkeys(int(clock) for clock in planned if clock is not None))
-        if not found:
+        if len(devices) == 1:
             return ""
-        if loop and (steady := self._steady(run)):
-            others = [clock for clock in found if clock != steady]
-            return f"{steady} MHz" + (f", at the ends {_clocks_text(others)}" if others else "")
-        return f"{_clocks_text(found)} MHz"
-
-    def _steady(self, run: Run) -> int | None:
-        """Return the clock that repeats, if the clocks do."""
-        if not isinstance(self.clocks, PeriodicClocks) or run.block not in self.clocks.steady:
-            return None
-        of_round = self.clocks.steady[run.block][run.micro_batch % self.clocks.micro_batches_per_round]
-        return int(of_round[0]) if of_round else None
+        all_devices = len(devices) == self.placement.num_devices
+        return "  # on " + ("all devices" if all_devices else f"devices {', '.join(map(str, devices))}")
 
 
 def _posted_ahead(program: Sequence[Instruction]) -> set[Instruction]:
@@ -159,21 +136,3 @@ def _has_all_blocks(loop: Loop, looped: LoopedProgram) -> bool:
 
 def _from_end(number: int) -> str:
     return f"{_TOTAL} - {number}" if number else _TOTAL
-
-
-def _clocks_text(clocks: Sequence[int]) -> str:
-    if len(clocks) > _MOST_NAMED:
-        return f"{min(clocks)} to {max(clocks)}"
-    return _list(clocks)
-
-
-def _list(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers))
-
-
-def _text(name: str) -> str:
-    """Return a string literal on one line, in double quotes where that needs no escapes."""
-    name = "".join(name)  # a plain string also where an enumeration's member is given
-    if name.isprintable() and '"' not in name:
-        return json.dumps(name, ensure_ascii=False)
-    return repr(name) if name.isprintable() else ascii(name)

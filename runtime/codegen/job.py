@@ -1,7 +1,7 @@
-"""What the scripts of all devices share, in ``job.json`` beside them: model, placement, clocks and more.
+"""What the scripts of all devices share, in ``job.json`` beside them: model, placement and more.
 
-A script is an order of actions and names the hash of its job. The hash covers all that the file holds and
-nothing of the order. What the model's data mean is not known here.
+A script is an order of actions with their clocks, and names the hash of its job. The hash covers all that the
+file holds and nothing of the scripts. What the model's data mean is not known here.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from placements import Placement, PlacementError
 from placements.files import read_json, to_json, write_text
 from placements.placement_file import placement_from_dict, placement_to_dict
 from placements.plain_data import Field, in_file
-from runtime.clocks.periodic_clocks import PeriodicClocks
 from runtime.program.calls import ScriptError
 from runtime.program.program_file import ProgramFileError, for_single_gpus
 from runtime.program.tensor_spec import TensorSpecError, TensorSpecs, specs_from_plain, specs_to_plain
@@ -32,23 +31,14 @@ SCHEMA_VERSION = 1
 _MOST = 1_000_000
 """Micro-batches of an iteration."""
 
-_PHASES = ("warmup", "steady", "cooldown")
 _FIELDS = (
-    *("schema_version", "hash", "versions", "num_micro_batches", "loops", "channels", "clock_mhz"),
-    *("tensor_specs", "model", "placement"),
+    *("schema_version", "hash", "versions", "num_micro_batches", "loops", "channels", "tensor_specs"),
+    *("model", "placement"),
 )
 
 
 class JobError(ScriptError):
     """A ``job.json`` cannot be read or written; the message names the field and the remedy in one line."""
-
-
-class ClockPlanError(ValueError):
-    """The clocks do not fit the programs; the message names the block, the value and the remedy."""
-
-
-Clocks = Mapping[str, Sequence[int]] | PeriodicClocks
-"""For each block the clock of each micro-batch, in MHz; or clocks that repeat with the loop."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +53,6 @@ class Job:
         least_micro_batches: The fewest that the scripts' loops can run; None if only `num_micro_batches`.
         micro_batches_per_round: By which numbers of micro-batches differ.
         specs: For each device what its messages carry; empty where only the model knows.
-        clocks: Of each block; empty to leave the clocks alone.
         versions: Of the software that it was made with, by its name.
         hash: Twelve hexadecimal digits of all that its file holds; empty before there is one.
     """
@@ -75,53 +64,8 @@ class Job:
     least_micro_batches: int | None = None
     micro_batches_per_round: int = 1
     specs: tuple[TensorSpecs, ...] = ()
-    clocks: Clocks = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     hash: str = field(default="", compare=False)
-
-
-def clock_of(clocks: Clocks, block: str, micro_batch: int, num_micro_batches: int) -> int | None:
-    """Return the planned clock of a block in MHz, or None where nothing is planned for it."""
-    if micro_batch not in range(num_micro_batches):
-        return None
-    try:
-        if isinstance(clocks, PeriodicClocks):
-            return clocks.at(block, micro_batch, num_micro_batches)
-        return clocks[block][micro_batch]
-    except KeyError:
-        return None
-
-
-def check_clocks(placement: Placement, num_micro_batches: int, clocks: Clocks) -> None:
-    """Ensure that clocks, if there are any, are for every block of every micro-batch.
-
-    Raises:
-        ClockPlanError: There is no such block, or one lacks clocks or has not one for each micro-batch.
-    """
-    if isinstance(clocks, PeriodicClocks):
-        for block in placement.blocks:
-            for n in range(num_micro_batches):
-                try:
-                    clocks.at(block.name, n, num_micro_batches)
-                except KeyError as error:
-                    raise ClockPlanError(f"clock_mhz: {error.args[0]}; give it one") from None
-        return
-    for name in clocks:
-        if name not in placement.by_name:
-            raise ClockPlanError(
-                f"clock_mhz: {placement.name} has no block {name!r}; use the names of the placement"
-            )
-    for block in placement.blocks if clocks else ():
-        if block.name not in clocks:
-            raise ClockPlanError(
-                f"clock_mhz: has no clocks for block {block.name!r}; give one for each of the "
-                f"{num_micro_batches} micro-batches"
-            )
-        if (given := len(clocks[block.name])) != num_micro_batches:
-            raise ClockPlanError(
-                f"clock_mhz: has {given} clocks for block {block.name!r}; give one for each of the "
-                f"{num_micro_batches} micro-batches"
-            )
 
 
 def write_job(job: Job, path: Path) -> str:
@@ -146,7 +90,7 @@ def read_job(path: str | Path) -> Job:
     try:
         with in_file(path, JobError):
             return _job(data)
-    except (PlacementError, TensorSpecError, ProgramFileError, ClockPlanError) as error:
+    except (PlacementError, TensorSpecError, ProgramFileError) as error:
         raise JobError(f"{path}: {error}") from None
 
 
@@ -162,7 +106,6 @@ def _to_dict(job: Job) -> dict[str, Any]:
         "num_micro_batches": job.num_micro_batches,
         "loops": None if job.least_micro_batches is None else loops,
         "channels": [list(channel) for channel in job.channels],
-        "clock_mhz": _clocks_to_plain(job.clocks),
         "tensor_specs": [specs_to_plain(specs) for specs in job.specs] or None,
         "model": _plain(job.model, "model"),
         "placement": placement_to_dict(job.placement),
@@ -173,18 +116,6 @@ def _hash(data: Mapping[str, Any]) -> str:
     """Return the hash of the file form; how the file is laid out makes no difference."""
     content = json.loads(json.dumps({name: value for name, value in data.items() if name != "hash"}))
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def _clocks_to_plain(clocks: Clocks) -> dict[str, Any] | None:
-    if isinstance(clocks, PeriodicClocks):
-        plain: dict[str, Any] = {phase: _rounds_to_plain(getattr(clocks, phase)) for phase in _PHASES}
-        return {"periodic": plain | {"micro_batches_per_round": clocks.micro_batches_per_round}}
-    each = {block: [int(clock) for clock in of_block] for block, of_block in clocks.items()}
-    return {"by_micro_batch": each} if each else None
-
-
-def _rounds_to_plain(phase: Mapping[str, Sequence[Sequence[int]]]) -> dict[str, list[list[int]]]:
-    return {block: [[int(clock) for clock in each] for each in rounds] for block, rounds in phase.items()}
 
 
 def _plain(value: object, where: str) -> object:
@@ -214,8 +145,6 @@ def _job(data: Field) -> Job:
     placement = for_single_gpus(placement_from_dict(data["placement"].value))
     number = data["num_micro_batches"].whole("a whole number from 1 on", min=1, max=_MOST)
     least, per_round = _loops(data["loops"])
-    clocks = _clocks(data["clock_mhz"])
-    check_clocks(placement, number, clocks)
     job = Job(
         data["model"].mapping("a mapping of a model's options"),
         placement,
@@ -224,7 +153,6 @@ def _job(data: Field) -> Job:
         least,
         per_round,
         _specs(data["tensor_specs"], placement),
-        clocks,
         {str(name): data["versions"][name].text() for name in data["versions"].mapping()},
         data["hash"].text("twelve hexadecimal digits", "generate the scripts again"),
     )
@@ -260,24 +188,3 @@ def _specs(specs: Field, placement: Placement) -> tuple[TensorSpecs, ...]:
     if len(rows) != placement.num_devices:
         raise specs.wrong(f"a list for {placement.num_devices} devices", "give one entry for each")
     return tuple(specs_from_plain(row.value, row.where) for row in rows)
-
-
-def _clocks(clocks: Field) -> Clocks:
-    if clocks.value is None:
-        return {}
-    kinds = ("by_micro_batch", "periodic")
-    if "periodic" not in clocks.only((), kinds).value:
-        of_blocks = clocks["by_micro_batch"].mapping("a mapping of clocks by block")
-        return {name: _mhz(clocks["by_micro_batch"][name]) for name in of_blocks}
-    periodic = clocks.only(("periodic",))["periodic"].only((*_PHASES, "micro_batches_per_round"))
-    warmup, steady, cooldown = (_rounds(periodic[phase]) for phase in _PHASES)
-    return PeriodicClocks(warmup, steady, cooldown, _count(periodic["micro_batches_per_round"]))
-
-
-def _rounds(phase: Field) -> dict[str, list[list[int]]]:
-    of_blocks = phase.mapping("a mapping of clocks by block")
-    return {name: [_mhz(each) for each in phase[name].items("a list of lists")] for name in of_blocks}
-
-
-def _mhz(clocks: Field) -> list[int]:
-    return [clock.whole("a clock in MHz", "give a whole number from 1 on", 1) for clock in clocks.items()]

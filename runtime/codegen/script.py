@@ -11,16 +11,16 @@ import re
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, partial
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placements import Placement
 from placements.plain_data import Field
-from runtime.codegen.job import JOB_FILE, Clocks, Job, clock_of, read_job
+from runtime.codegen.job import JOB_FILE, Job, read_job
 from runtime.codegen.time_limit import TooLongError, time_limit
-from runtime.program.calls import ACTIONS, Calls, ScriptError, Transfer
+from runtime.program.calls import ACTIONS, Calls, Run, ScriptError, Transfer
 from runtime.program.instructions import Programs
 from runtime.program.program_file import for_single_gpus
 from runtime.program.tensor_spec import TensorSpec, TensorSpecs
@@ -45,7 +45,7 @@ class Script:
         least_micro_batches: The fewest that its loops can run; None if it runs only its own number.
         micro_batches_per_round: By which numbers of micro-batches differ.
         specs: What its messages carry; None where only the model knows.
-        clocks: Planned for its verbs; empty where its calls name their clocks themselves, or none.
+        path: Its file; None where it is none.
     """
 
     iteration: Callable[[Any, int], None]
@@ -56,7 +56,7 @@ class Script:
     least_micro_batches: int | None = None
     micro_batches_per_round: int = 1
     specs: TensorSpecs | None = None
-    clocks: Clocks = field(default_factory=dict)
+    path: Path | None = None
 
     def at(self, num_micro_batches: int | None) -> Script:
         """Return the script for so many micro-batches; None leaves its own number.
@@ -93,11 +93,14 @@ class Script:
         """The calls of one iteration, not carried out.
 
         Raises:
-            ScriptError: A verb or a clock does not fit its block; the message names the line.
+            ScriptError: A verb or a clock does not fit its block; the message names file and line.
         """
-        planned = partial(clock_of, self.clocks, num_micro_batches=self.num_micro_batches)
-        calls = Calls(self.placement, planned)
-        self.iteration(calls, self.num_micro_batches)
+        calls = Calls(self.placement)
+        try:
+            self.iteration(calls, self.num_micro_batches)
+            calls.check_clocks()
+        except ScriptError as error:
+            raise ScriptError(f"{self.path}: {error}" if self.path else str(error)) from None
         return calls
 
 
@@ -132,7 +135,7 @@ def script_of_job(iteration: Callable[[Any, int], None], job: Job, wanted: str, 
         job.least_micro_batches,
         job.micro_batches_per_round,
         job.specs[device] if job.specs else None,
-        job.clocks,
+        path,
     )
 
 
@@ -185,8 +188,8 @@ def read_scripts(directory: str | Path, timeout_s: float = READ_S) -> list[Scrip
         timeout_s: How long each may take.
 
     Raises:
-        ScriptError: There is none, one is missing, fails or does not end, or they are not of one placement
-            and model.
+        ScriptError: There is none, one is missing, fails or does not end, they are not of one placement and
+            model, or a block of several devices has several clocks.
     """
     directory = Path(directory)
     paths = {
@@ -213,7 +216,9 @@ def read_scripts(directory: str | Path, timeout_s: float = READ_S) -> list[Scrip
         raise ScriptError(
             f"{paths[extra[0]]}: {first.placement.name} has {num_devices} devices only; delete the script"
         )
-    return list(found.values())
+    scripts = list(found.values())
+    _check_shared_clocks(scripts)
+    return scripts
 
 
 def read_script_of(directory: str | Path, device: int) -> Script:
@@ -237,10 +242,7 @@ def _read_to_call(path: Path, job_in: Callable[[Path], Job], timeout_s: float = 
             for_single_gpus(script.placement)
             number = Field(script.num_micro_batches, "NUM_MICRO_BATCHES", ScriptError)
             number.whole("a whole number from 1 on", min=1)
-            try:
-                _ = script.calls  # A script whose calls fail cannot be read either.
-            except ScriptError as error:
-                raise ScriptError(f"{path}: {error}") from None
+            _ = script.calls  # A script whose calls fail cannot be read either.
     except ScriptError:
         raise
     except TooLongError as error:
@@ -259,14 +261,37 @@ def _failed(path: Path, error: BaseException) -> ScriptError:
     if isinstance(error, AttributeError) and isinstance(error.obj, Calls):
         return ScriptError(f"{path}: {where}{error.name} is no action; write {', '.join(ACTIONS)}")
     reason = f"{type(error).__name__}: {error}".splitlines()[0]
-    return ScriptError(f"{path}: {where}fails ({reason}); correct it, or generate the scripts again")
+    text = f" in {frames[-1].line!r}" if (frames := _frames(path, error)) else ""
+    return ScriptError(f"{path}: {where}fails ({reason}){text}; correct it, or generate the scripts again")
+
+
+def _check_shared_clocks(scripts: Sequence[Script]) -> None:
+    """Ensure that a block of several devices has one clock on all of them.
+
+    Raises:
+        ScriptError: It has not; the message names both scripts.
+    """
+    shared = {block.name for block in scripts[0].placement.blocks if len(block.devices) > 1}
+    found: dict[tuple[str, int], tuple[Script, Run]] = {}
+    for script in scripts:
+        for run in (run for run in script.calls.runs if run.block in shared):
+            other, same = found.setdefault((run.block, run.micro_batch), (script, run))
+            if run.clock_mhz != same.clock_mhz:
+                raise ScriptError(
+                    f"{script.path}: {run} has clock_mhz={run.clock_mhz}, but {same.clock_mhz} in "
+                    f"{other.path}; give a block of several devices the same clock on all"
+                )
 
 
 def _line(path: Path, error: BaseException) -> str:
     """Return the last line of a script that an error came through; nothing if there is none."""
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == str(path)]
-    return f"line {lines[-1]}: " if lines else ""
+    frames = _frames(path, error)
+    return f"line {frames[-1].lineno}: " if frames else ""
+
+
+def _frames(path: Path, error: BaseException) -> list[traceback.FrameSummary]:
+    """Return the lines of a script that an error came through."""
+    return [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
 
 
 def _shared(script: Script) -> tuple[Placement, int, Mapping[str, Any]]:

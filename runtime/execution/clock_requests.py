@@ -1,4 +1,4 @@
-"""The clock of each block, asked for before it begins: by the plan that is followed, else by the script."""
+"""The clock of each block, asked for before it begins: the script's, or that of the plan that is followed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ClockRequests(DeviceObserver):
         self._plan: Mapping[str, Sequence[int]] | None = None
 
     def follow(self, clock_mhz: Mapping[str, Sequence[int]]) -> None:
-        """Take these clocks from now on, one for each block and micro-batch, and no longer the script's."""
+        """Take these clocks from now on, one for each block and micro-batch; the script has none."""
         self._plan = clock_mhz
 
     def start(self, run: Run, arrived: Sequence[Tensor]) -> None:

@@ -90,7 +90,6 @@ class Device:
         self.peak_posted_bytes = 0
         self._index, self._blocking = options.device, options.blocking
         self._calls, self._specs = script.calls, script.specs or {}
-        self._planned_mhz = {(run.block, run.micro_batch): run.clock_mhz for run in script.calls.runs}
         self._transport, self._blocks, self._position = transport, blocks, position
         self._torch_device = transport.device
         places = place_observers(
@@ -152,21 +151,21 @@ class Device:
         """Post a receive ahead of other blocks than the one that takes it; see `receive`."""
         self.receive(producer, consumer, micro_batch, source=source)
 
-    def forward(self, block: str, micro_batch: int) -> None:
-        """Run a forward block at its planned clock; see `run`."""
-        self.run(block, micro_batch, self._planned_mhz.get((block, micro_batch)))
+    def forward(self, block: str, micro_batch: int, *, clock_mhz: int | None = None) -> None:
+        """Run a forward block; see `run`."""
+        self.run(block, micro_batch, clock_mhz)
 
-    def backward(self, block: str, micro_batch: int) -> None:
-        """Run a whole backward block at its planned clock; see `run`."""
-        self.run(block, micro_batch, self._planned_mhz.get((block, micro_batch)))
+    def backward(self, block: str, micro_batch: int, *, clock_mhz: int | None = None) -> None:
+        """Run a whole backward block; see `run`."""
+        self.run(block, micro_batch, clock_mhz)
 
-    def backward_input(self, block: str, micro_batch: int) -> None:
-        """Run a block of input gradients at its planned clock; see `run`."""
-        self.run(block, micro_batch, self._planned_mhz.get((block, micro_batch)))
+    def backward_input(self, block: str, micro_batch: int, *, clock_mhz: int | None = None) -> None:
+        """Run a block of input gradients; see `run`."""
+        self.run(block, micro_batch, clock_mhz)
 
-    def backward_weight(self, block: str, micro_batch: int) -> None:
-        """Run a block of weight gradients at its planned clock; see `run`."""
-        self.run(block, micro_batch, self._planned_mhz.get((block, micro_batch)))
+    def backward_weight(self, block: str, micro_batch: int, *, clock_mhz: int | None = None) -> None:
+        """Run a block of weight gradients; see `run`."""
+        self.run(block, micro_batch, clock_mhz)
 
     def run(self, block: str, micro_batch: int, clock_mhz: int | None = None) -> None:
         """Wait for a block's tensors and run it, together with its other devices.
@@ -174,7 +173,8 @@ class Device:
         Args:
             block: Any block of this device.
             micro_batch: Which micro-batch.
-            clock_mhz: The clock asked for before it, or None; a plan that is followed may have another.
+            clock_mhz: The clock asked for before it; None to leave it to a plan that is followed, or to the
+                GPU.
 
         Raises:
             TransferError: A tensor did not arrive.

@@ -23,12 +23,13 @@ from runtime.execution.run_options import RunOptions
 from runtime.models import Blocks, Model, ReadVersions, load_state_dict_file, read_versions
 from runtime.models.blocks import Instance, warm_up
 from runtime.models.body import Body
-from runtime.plans.plan_client import PlanSource, plans_from_environment
+from runtime.plans.plan_client import SERVER_VARIABLE, PlanSource, plans_from_environment
 from runtime.plans.shared_plans import SharedPlans, shared_plans
 from runtime.profiling.device_profiler import DeviceProfiler
 from runtime.profiling.process_memory import rss_mib
 from runtime.profiling.recorder import HostTimes, Recorder, StreamTimes
 from runtime.profiling.records import Record
+from runtime.program.calls import ScriptError
 from runtime.transport.process_groups import connect
 from runtime.transport.protocol import Transport
 from schedsearch.semantics.versions import WeightMode
@@ -46,7 +47,7 @@ class DeviceContext:
         model: Its parameters.
         blocks: Its blocks, which the device runs.
         clocks: Ask for the clocks of its blocks.
-        plans: Newer clocks than the script's.
+        plans: Clocks from a server, for a script without clocks.
         profiler: Measures the blocks, if that is what the run is for.
         recorder: Keeps what the device did, if that is wanted.
         rss_after_import_mib: The memory of the process before it had a model.
@@ -89,6 +90,9 @@ def device_context(
         plans: Where device 0 looks for newer clocks; by default the server and job of the environment.
         body: What the blocks compute, which may not know yet what their messages carry; by default that of
             the script's model.
+
+    Raises:
+        ScriptError: The script has clocks, and the run takes others.
     """
     warm_up(transport.device)  # imports more of torch
     rss_after_import_mib = rss_mib()
@@ -102,6 +106,7 @@ def device_context(
                 options.device,
             )
         )
+        _check_clocks(script, shared, options)
         clock = _clock(script, shared, transport, options)
         at_end.callback(clock.reset)
         model = Model(
@@ -198,6 +203,23 @@ def _recorder(script: Script, options: RunOptions, model: Model, blocks: Blocks)
         return None
     times = StreamTimes() if model.device.type == "cuda" else HostTimes()
     return Recorder(options.device, script.placement, blocks, model, times)
+
+
+def _check_clocks(script: Script, plans: SharedPlans, options: RunOptions) -> None:
+    """Ensure that the clocks of the script are those of the run.
+
+    Raises:
+        ScriptError: The run takes others; the message names a block that has a clock.
+    """
+    remedy = "make scripts without clocks (runtime.clocks=false)"
+    others = ""
+    if plans.is_used:
+        others = f"the run follows the plans of a server; unset {SERVER_VARIABLE}, or {remedy}"
+    elif options.sweep is not None:
+        others = f"a profile goes through all clocks; {remedy}"
+    run = next((run for run in script.calls.runs if run.clock_mhz is not None), None)
+    if run is not None and others:
+        raise ScriptError(f"{script.path}: {run} has clock_mhz={run.clock_mhz}, but {others}")
 
 
 def _clock(script: Script, plans: SharedPlans, transport: Transport, options: RunOptions) -> Clock:

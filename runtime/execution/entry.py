@@ -37,8 +37,8 @@ def run(
         job: The hash of the ``job.json`` that it was made with.
         script: Its file, beside that.
         options: How to take part; by default from the environment.
-        plans: Where device 0 looks for newer clocks than the job's between iterations; by default the
-            server and job of the environment, if it names them.
+        plans: Where device 0 looks for newer clocks between iterations, if the script has none; by default
+            the server and job of the environment, if it names them.
 
     Raises:
         ScriptError: The job is another, the script was started in the wrong way, or does not run each of its

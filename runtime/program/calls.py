@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -58,6 +57,10 @@ class Run(NamedTuple):
     micro_batch: int
     clock_mhz: int | None
 
+    def __str__(self) -> str:
+        """Return the block as errors name it."""
+        return f"{self.block} of micro-batch {self.micro_batch}"
+
 
 @dataclass
 class Calls:
@@ -67,7 +70,6 @@ class Calls:
 
     Attributes:
         placement: With which a verb must agree; None to take any.
-        clock_of: Returns the planned clock of a block and micro-batch in MHz, or None.
         runs: Blocks, in order.
         sends: What is sent, in order; once for each target.
         receives: What is received, in order.
@@ -76,32 +78,31 @@ class Calls:
     """
 
     placement: Placement | None = None
-    clock_of: Callable[[str, int], int | None] = lambda block, micro_batch: None
     runs: list[Run] = field(default_factory=list)
     sends: list[tuple[Transfer, int]] = field(default_factory=list)
     receives: list[tuple[Transfer, int]] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
 
-    def forward(self, block: str, micro_batch: int) -> None:
-        """Write down the run of a forward block, at its planned clock.
+    def forward(self, block: str, micro_batch: int, *, clock_mhz: int | None = None) -> None:
+        """Write down the run of a forward block, at a clock if it is given one.
 
         Raises:
-            ScriptError: It is another kind of block.
+            ScriptError: It is another kind of block, or the clock is none that a GPU can be asked for.
         """
-        self._compute("forward", block, micro_batch)
+        self._compute("forward", block, micro_batch, clock_mhz)
 
-    def backward(self, block: str, micro_batch: int) -> None:
+    def backward(self, block: str, micro_batch: int, *, clock_mhz: int | None = None) -> None:
         """Write down the run of a whole backward block; see `forward`."""
-        self._compute("backward", block, micro_batch)
+        self._compute("backward", block, micro_batch, clock_mhz)
 
-    def backward_input(self, block: str, micro_batch: int) -> None:
+    def backward_input(self, block: str, micro_batch: int, *, clock_mhz: int | None = None) -> None:
         """Write down the run of a block that computes input gradients; see `forward`."""
-        self._compute("backward_input", block, micro_batch)
+        self._compute("backward_input", block, micro_batch, clock_mhz)
 
-    def backward_weight(self, block: str, micro_batch: int) -> None:
+    def backward_weight(self, block: str, micro_batch: int, *, clock_mhz: int | None = None) -> None:
         """Write down the run of a block that computes weight gradients; see `forward`."""
-        self._compute("backward_weight", block, micro_batch)
+        self._compute("backward_weight", block, micro_batch, clock_mhz)
 
     def run(self, block: str, micro_batch: int, clock_mhz: int | None = None) -> None:
         """Write down a run of any block.
@@ -109,10 +110,10 @@ class Calls:
         Raises:
             ScriptError: The clock is none that a GPU can be asked for.
         """
+        run = Run(block, micro_batch, clock_mhz)
         if clock_mhz is not None and (type(clock_mhz) is not int or clock_mhz < 1):
-            asks = f"{block} of micro-batch {micro_batch} asks for {clock_mhz!r} MHz"
-            raise ScriptError(f"line {_line()}: {asks}; give a whole number above 0")
-        self.runs.append(Run(block, micro_batch, clock_mhz))
+            raise ScriptError(f"line {_line()}: {run} has clock_mhz={clock_mhz!r}; give whole MHz above 0")
+        self.runs.append(run)
         self._add(program.Run(block, micro_batch))
 
     def send(self, producer: str, consumer: str, micro_batch: int, *, target: int) -> None:
@@ -139,14 +140,33 @@ class Calls:
         """Whether any block is given a clock."""
         return any(run.clock_mhz is not None for run in self.runs)
 
-    def _compute(self, verb: str, block: str, micro_batch: int) -> None:
+    def check_clocks(self) -> None:
+        """Ensure that all blocks have a clock or none has.
+
+        Raises:
+            ScriptError: Some have and some have not; the message names one of each with its line.
+        """
+        runs = iter(self.runs)
+        found: dict[bool, tuple[Run, int]] = {}
+        for each, line in zip(self.instructions, self.lines, strict=True):
+            if isinstance(each, program.Run):
+                run = next(runs)
+                found.setdefault(run.clock_mhz is None, (run, line))
+        if len(found) == 2:
+            (bare, line), (clocked, other_line) = found[True], found[False]
+            raise ScriptError(
+                f"line {line}: {bare} has no clock_mhz, but {clocked} has (line {other_line}); give one to "
+                "all blocks of the script, or to none"
+            )
+
+    def _compute(self, verb: str, block: str, micro_batch: int, clock_mhz: int | None) -> None:
         known = self.placement.by_name.get(block) if self.placement else None
         if known is not None and VERBS.get(known.kind) != verb:
             raise ScriptError(
                 f"line {_line()}: {verb} of {block}, a block of kind {known.kind}; "
                 f"write {VERBS.get(known.kind, 'run')}"
             )
-        self.run(block, micro_batch, self.clock_of(block, micro_batch))
+        self.run(block, micro_batch, clock_mhz)
 
     def _add(self, instruction: Instruction) -> None:
         self.instructions.append(instruction)

@@ -173,10 +173,29 @@ def run_virtually(
 
     Raises:
         ProfileError: The profile lacks a block.
-        ScriptError: The scripts wait for each other.
+        ScriptError: The scripts wait for each other, or ask for a clock that the profile lacks.
     """
     profile.require(scripts.placement)
+    _check_clocks(scripts, profile)
     return _Virtual(scripts, profile, gpus, waits_for_clock).run()
+
+
+def _check_clocks(scripts: VirtualScripts, profile: Profile) -> None:
+    """Ensure that the profile says what each block costs at its clock.
+
+    Raises:
+        ScriptError: It does not; the message names device, block and the clocks nearest to it.
+    """
+    clocks = {block: {point.clock_mhz for point in points} for block, points in profile.points.items()}
+    for device, steps in enumerate(scripts.steps):
+        for run in (step.run for step in steps if step.run is not None):
+            mhz, known = run.clock_mhz, clocks[run.block]
+            if mhz is not None and mhz not in known:
+                nearest = sorted((abs(each - mhz), each) for each in known)[:2]
+                raise ScriptError(
+                    f"device_{device}.py: {run} has clock_mhz={mhz}, at which the profile has no cost; use "
+                    f"{' or '.join(str(each) for _, each in nearest)}"
+                )
 
 
 @dataclass(frozen=True)

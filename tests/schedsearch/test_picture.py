@@ -8,7 +8,7 @@ from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, v_shape, wave_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.modulo.search import search
-from schedsearch.picture import fitted, picture
+from schedsearch.picture import both_ends, fitted, picture
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -21,9 +21,21 @@ def test_no_line_is_wider_than_the_terminal(shape: str, width: int) -> None:
     assert caption.endswith(" ms; .3: micro-batch 3")
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("width", [80, 106])
+def test_both_ends_are_no_wider_than_the_line(shape: str, width: int) -> None:
+    schedule = gpipe(SHAPES[shape](), 20)
+    *rows, caption = both_ends(schedule, width).splitlines()
+    assert len(rows) == schedule.placement.num_devices
+    assert max(map(len, [*rows, caption])) <= width
+    assert all(" ... " in row for row in rows)
+    assert any(".0 " in row for row in rows) and any(".19" in row.partition(" ... ")[2] for row in rows)
+
+
 def test_what_fits_is_whole() -> None:
     schedule = one_f_one_b(v_shape(2), 4)
     assert fitted(schedule, 200) == picture(schedule) + "\na column: 1 ms; .3: micro-batch 3"
+    assert both_ends(schedule, 200) == fitted(schedule, 200)
 
 
 def test_a_long_picture_shows_the_repetend() -> None:

@@ -46,6 +46,9 @@ class RuntimeOptions:
     simulated_gpus: bool = option(
         False, "true: the scripts also run in virtual time, at the clocks of the plan"
     )
+    clocks: bool = option(
+        True, "true: the scripts have the clocks of the plan; false: they have none, for those of a server"
+    )
     optimizer: str = option("adamw", "adamw | sgd | a class of torch.optim, as Adam")
     weight_decay: float = option(0.0, "weight decay of the optimizer")
     momentum: float = option(0.0, "momentum of sgd")

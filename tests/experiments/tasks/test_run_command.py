@@ -448,6 +448,10 @@ WRONG = [
         "F0 and F7 share embedding.tokens; use flush or the model 'synthetic'",
     ),
     (["runtime.model=bert"], "runtime.model: 'bert' is not known"),
+    (
+        ["runtime.clocks=false", "runtime.simulated_gpus=true"],
+        "runtime.simulated_gpus: needs scripts with clocks; use runtime.clocks=true",
+    ),
     (["runtime.model=gpt", "placement=k_shape"], "use the model 'synthetic'"),
     (["runtime.model=mt5", "placement=v_shape"], "use the model 'synthetic'"),
     (["runtime.model=flava", "placement=nn_shape"], "needs two branches and a join"),
@@ -488,6 +492,17 @@ def test_a_run_whose_loss_is_no_number_says_so(command, tmp_path: Path) -> None:
         "lower the learning rate, or look at the data"
     ]
     assert not (tmp_path / "out/measurement.json").exists()
+
+
+@pytest.mark.parametrize("clocks", [False, True])
+def test_scripts_have_the_clocks_of_the_plan_or_none(clocks: bool, command, tmp_path: Path) -> None:
+    options = [
+        *("placement=v_shape", "placement.num_devices=2", "schedule=one_f_one_b", "energy.num_plans=5"),
+        *("search.num_micro_batches=3", "runtime.launcher=none", f"runtime.clocks={str(clocks).lower()}"),
+    ]
+    assert command("run", *options).returncode == 0
+    scripts = read_scripts(tmp_path / "out/scripts")
+    assert all(script.calls.asks_for_clocks == clocks for script in scripts)
 
 
 @pytest.mark.parametrize(("overrides", "message"), WRONG, ids=[" ".join(overrides) for overrides, _ in WRONG])

@@ -15,22 +15,24 @@ from places import GOLDEN, ROOT
 from small_runs import SYNTHETIC, blocks_of, comparison_of
 
 from placements.shapes import m_shape, v_shape
-from runtime.clocks.periodic_clocks import PeriodicClocks
-from runtime.codegen.codegen import Clocks, generate
+from runtime.clocks.periodic_clocks import Clocks, PeriodicClocks
+from runtime.codegen.codegen import generate
+from runtime.codegen.header import PICTURE_WIDTH
 from runtime.codegen.script import programs_of, read_script, read_scripts
 from runtime.launching.launch import launch
 from runtime.program.lower import lower
 from runtime.verify.saved_programs import check_file
 from schedsearch.baselines import gpipe, one_f_one_b, one_f_one_b_plus, zb_h1
-from schedsearch.picture import picture
+from schedsearch.picture import both_ends
 from schedsearch.schedule import Schedule
 
 EACH = {"F0": [1410] * 4, "F1": [1410] * 4, "B1": [1410] * 4, "B0": [1410, 1395, 1380, 1410]}
-PERIODIC = PeriodicClocks(
-    {"F0": [[1410, 1395]], "F1": [[1410]], "B1": [[1410]], "B0": [[1410]]},
-    {"F0": [[1200]], "F1": [[1410]], "B1": [[1410]], "B0": [[1305]]},
-    {"F0": [[1410]], "F1": [[1410]], "B1": [[1410]], "B0": [[1410, 1380]]},
-)
+PERIODIC = {
+    "F0": PeriodicClocks([1410, 1395], 1200, [1410]),
+    "F1": PeriodicClocks([1410], 1410, [1410]),
+    "B1": PeriodicClocks([1410], 1410, [1410]),
+    "B0": PeriodicClocks([1410], 1305, [1380, 1410]),
+}
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ def files(case: Golden, folder: Path) -> list[Path]:
         SYNTHETIC,
         folder,
         title=case.title,
-        picture=picture(case.schedule),
+        picture=both_ends(case.schedule, PICTURE_WIDTH),
         versions={"schedsearch": "0.1.0", "torch": "2.13.0"},
     )
     return [folder / "job.json", *scripts]
@@ -85,7 +87,7 @@ def test_golden_scripts_are_safe_and_train_as_the_plain_model(folder: str) -> No
 def test_a_launch_of_another_number_and_the_same_clocks() -> None:
     run = launch(GOLDEN / "scripts/periodic", 2, 1, 60, launcher="in_process", num_micro_batches=5)
     assert comparison_of(run).is_equal
-    requests = [[PERIODIC.at(b, n, 5) for b, n in order] for order in one_f_one_b_orders(5)]
+    requests = [[PERIODIC[b].at(n, 5) for b, n in order] for order in one_f_one_b_orders(5)]
     for device, asked in run.clock_requests.items():
         assert list(asked) == requests[device]
 
@@ -104,10 +106,10 @@ def test_each_run_has_its_clock_and_each_action_its_line() -> None:
         for instruction, number in zip(script.calls.instructions, script.calls.lines, strict=True):
             line = lines[number - 1]
             assert line.strip().startswith("device.")
-            if "MHz" in line:
+            if "clock_mhz=" in line:
                 run = next(runs)
                 assert f'"{run.block}"' in line
-                assert str(run.clock_mhz) in line.split("#")[1]
+                assert f"clock_mhz={run.clock_mhz})" in line or f'CLOCKS["{run.block}"]' in line
             assert str(instruction).split()[1].split("#")[0] in line
         assert next(runs, None) is None
         (iteration,) = (

@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from placements.shapes import v_shape
-from runtime.codegen.header import header, launch_lines
+from runtime.codegen.header import PICTURE_WIDTH, header, launch_lines
 from schedsearch.baselines import one_f_one_b
-from schedsearch.picture import picture
+from schedsearch.modulo.search import search
+from schedsearch.picture import both_ends, picture
 
 
 @pytest.mark.parametrize(
@@ -77,3 +78,19 @@ def test_of_many_devices_the_own_row_and_its_neighbours_are_shown() -> None:
     assert len(rows) == 11
     assert [line.strip(" >").split()[0] for line in rows] == [*"01234", "18", "19", "20", "21", "22", "39"]
     assert [line[:6] for line in rows if line.startswith("  > ")] == ["  > 20"]
+
+
+def test_a_long_schedule_is_drawn_by_its_ends_and_its_repetend_within_110_columns() -> None:
+    result = search(v_shape(20).with_memory(20), 60, objectives=["period"])
+    assert result.schedule is not None and result.repetend is not None
+    drawn = both_ends(result.schedule, PICTURE_WIDTH, result.repetend)
+    assert len(drawn.splitlines()) == 20 + 1 + 20 + 1, "all rows, for each script to choose from"
+    lines = str(
+        ast.literal_eval(header(result.schedule.placement, 10, None, "x", "f", drawn, {}))
+    ).splitlines()
+    assert max(map(len, lines)) <= 110
+    rows = [line for line in lines if "|" in line]
+    assert len(rows) == 2 * 11
+    assert [line[:7] for line in rows if line.startswith("  > ")] == ["  > 10 "] * 2
+    assert "F.0 " in rows[0] and " ... " in rows[0] and rows[0].endswith("B.59")
+    assert any(line.startswith("    the repetend, once every ") for line in lines)

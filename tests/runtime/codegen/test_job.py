@@ -15,20 +15,15 @@ from small_runs import SYNTHETIC, with_hidden_forms
 
 from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, m_shape, v_shape
-from runtime.clocks.periodic_clocks import PeriodicClocks
-from runtime.codegen.codegen import Clocks, generate
-from runtime.codegen.job import Job, JobError, clock_of, read_job, write_job
+from runtime.clocks.periodic_clocks import Clocks
+from runtime.codegen.codegen import generate
+from runtime.codegen.job import Job, JobError, read_job, write_job
 from runtime.codegen.script import read_scripts
 from runtime.program.calls import ScriptError
 from runtime.program.lower import lower
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.schedule import Schedule
 
-PERIODIC = PeriodicClocks(
-    {"F0": [[1410, 1395]], "F1": [[1410]], "B1": [[1410]], "B0": [[1410]]},
-    {"F0": [[1200]], "F1": [[1410]], "B1": [[1410]], "B0": [[1305]]},
-    {"F0": [[1410]], "F1": [[1410]], "B1": [[1410]], "B0": [[1410, 1380]]},
-)
 EACH = {"F0": [1410] * 4, "F1": [1395] * 4, "B1": [1380] * 4, "B0": [1410, 1395, 1380, 1410]}
 
 
@@ -42,7 +37,7 @@ def test_a_job_reads_back(shape: str, tmp_path: Path) -> None:
     placement = SHAPES[shape](4)
     clocks = {block.name: [1410, 1395, 1380] for block in placement.blocks}
     job = generated(gpipe(placement, 3), clocks, tmp_path)
-    assert (job.placement, job.num_micro_batches, job.clocks) == (placement, 3, clocks)
+    assert (job.placement, job.num_micro_batches) == (placement, 3)
     assert (job.model, job.versions) == (SYNTHETIC, {"torch": "2.13.0"})
     assert write_job(job, tmp_path / "again.json") == job.hash
     assert read_job(tmp_path / "again.json") == job
@@ -57,31 +52,12 @@ def test_memory_by_device_and_odd_times_read_back_to_the_same_hash(tmp_path: Pat
     assert generated(gpipe(placement, 2), {}, tmp_path).placement == placement
 
 
-def test_periodic_clocks_read_back_and_are_looked_up_for_any_number(tmp_path: Path) -> None:
-    job = generated(one_f_one_b(v_shape(2), 8), PERIODIC, tmp_path)
-    assert job.clocks == PERIODIC
-    assert job.least_micro_batches == 2
-    assert [clock_of(job.clocks, "F0", n, 5) for n in range(-1, 6)] == [
-        None,
-        1410,
-        1395,
-        1200,
-        1200,
-        1410,
-        None,
-    ]
-    assert clock_of(job.clocks, "F9", 0, 5) is None
-    assert clock_of({}, "F0", 0, 5) is None
-    for script in read_scripts(tmp_path):
-        for run in script.at(20).calls.runs:
-            assert run.clock_mhz == PERIODIC.at(run.block, run.micro_batch, 20)
-
-
-def test_the_hash_covers_all_but_the_order(tmp_path: Path) -> None:
-    """Both schedules open the same channels, so either order is one of the same job."""
+def test_the_hash_covers_all_but_the_scripts(tmp_path: Path) -> None:
+    """Both schedules open the same channels, so either order is one of the same job, at any clocks."""
     placement = v_shape(2)
     first = generated(gpipe(placement, 4), EACH, tmp_path / "gpipe")
-    assert generated(one_f_one_b(placement, 4), EACH, tmp_path / "1f1b").hash == first.hash
+    slow = {name: [900] * 4 for name in EACH}
+    assert generated(one_f_one_b(placement, 4), slow, tmp_path / "1f1b").hash == first.hash
     others = [
         first,
         replace(first, model={**SYNTHETIC, "seed": 1}),
@@ -90,8 +66,6 @@ def test_the_hash_covers_all_but_the_order(tmp_path: Path) -> None:
         replace(first, channels=((0, 1),)),
         replace(first, least_micro_batches=2),
         replace(first, specs=()),
-        replace(first, clocks={**EACH, "F0": [1395] * 4}),
-        replace(first, clocks=PERIODIC),
         replace(first, versions={"torch": "2.12.0"}),
     ]
     hashes = [write_job(job, tmp_path / "job.json") for job in others]
@@ -144,19 +118,12 @@ def drop(name: str) -> Callable[[dict[str, Any]], None]:
         (put("model", value=[]), "model: [] is not a mapping of a model's options"),
         (put("num_micro_batches", value=True), "num_micro_batches: True is not a whole number from 1 on"),
         (put("num_micro_batches", value=10**12), "num_micro_batches: 1000000000000 is not a whole number"),
-        (put("num_micro_batches", value=5), "clock_mhz: has 4 clocks for block 'F0'; give one for each"),
         (put("loops", value=[]), "loops: [] is not a mapping of least_micro_batches"),
         (put("loops", value={"least_micro_batches": 1}), "loops: lacks the field 'micro_batches_per_round'"),
         (put("channels", value=None), "channels: None is not a list of channels"),
         (put("channels", 0, value=[0]), "channels[0]: [0] is not a (source, target); give two devices"),
         (put("channels", 0, value=[0, 0]), "channels[0]: [0, 0] is not a (source, target)"),
         (put("channels", 0, 1, value=2), "channels[0][1]: 2 is not a device from 0 to 1"),
-        (put("clock_mhz", value=[]), "clock_mhz: [] is not a mapping of by_micro_batch, periodic"),
-        (put("clock_mhz", value={}), "clock_mhz: lacks the field 'by_micro_batch'"),
-        (put("clock_mhz", "periodic", value={}), "clock_mhz: has an unknown field 'by_micro_batch'"),
-        (put("clock_mhz", "by_micro_batch", "F0", 1, value=0), "clock_mhz.by_micro_batch.F0[1]: 0 is not a"),
-        (put("clock_mhz", "by_micro_batch", "F9", value=[]), "clock_mhz: v_shape has no block 'F9'"),
-        (put("clock_mhz", value={"periodic": {}}), "clock_mhz.periodic: lacks the field 'warmup'"),
         (put("tensor_specs", value=[[]]), "is not a list for 2 devices; give one entry for each"),
         (put("tensor_specs", 1, 0, "shape", value=4), "tensor_specs[1][0].shape: 4 is not a list of sizes"),
         (put("versions", "torch", value=2), "versions.torch: 2 is not text"),
@@ -197,7 +164,7 @@ def test_junk_in_place_of_any_value_is_refused_in_one_line(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     folder = tmp_path_factory.mktemp("job")
-    generated(one_f_one_b(v_shape(2), 4), data.draw(st.sampled_from([EACH, PERIODIC])), folder)
+    generated(one_f_one_b(v_shape(2), 4), EACH, folder)
     changed = place = json.loads((folder / "job.json").read_text())
     for _ in range(data.draw(st.integers(0, 4))):
         inner = [value for value in (place.values() if isinstance(place, dict) else place) if value]

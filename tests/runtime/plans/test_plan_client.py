@@ -12,6 +12,7 @@ from small_runs import SMALL_GPT
 
 from runtime.codegen.codegen import generate
 from runtime.execution.results import Progress
+from runtime.launching.following import LaunchError
 from runtime.launching.launch import launch
 from runtime.plans.plan_client import (
     DeployedPlan,
@@ -62,16 +63,13 @@ def deployed(server: ServerClient, job: str) -> DeployedPlan:
     return plan
 
 
-@pytest.mark.parametrize(
-    ("has_clocks", "launcher"), [(True, "fork"), (False, "fork"), (True, "in_process"), (False, "in_process")]
-)
+@pytest.mark.parametrize("launcher", ["fork", "in_process"])
 def test_all_devices_go_over_to_a_plan_at_the_same_iteration(
     process: ServerProcess,
     server: ServerClient,
     job: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    has_clocks: bool,
     launcher: str,
 ) -> None:
     first = deployed(server, job)
@@ -89,8 +87,7 @@ def test_all_devices_go_over_to_a_plan_at_the_same_iteration(
     monkeypatch.setattr(PlanClient, "at_iteration_boundary", at_iteration_boundary)
     monkeypatch.setenv("SCHEDSEARCH_SERVER", process.url)
     monkeypatch.setenv("SCHEDSEARCH_JOB", job)
-    script_clocks = {block.name: [600] * 3 for block in SCHEDULE.placement.blocks} if has_clocks else {}
-    generate(lower(SCHEDULE), script_clocks, SMALL_GPT, tmp_path)
+    generate(lower(SCHEDULE), {}, SMALL_GPT, tmp_path)
     lines: list[Progress] = []
     measurement = launch(tmp_path, 2, 4, 30, launcher=launcher, verify="all", progress=lines.append)
     second = deployed(server, job)
@@ -103,16 +100,29 @@ def test_all_devices_go_over_to_a_plan_at_the_same_iteration(
     assert len(lines) == 4
 
 
-def test_a_run_goes_on_with_its_own_clocks_while_no_server_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_run_goes_on_while_no_server_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCHEDSEARCH_SERVER", "http://127.0.0.1:9")
+    monkeypatch.setenv("SCHEDSEARCH_JOB", "any")
+    generate(lower(SCHEDULE), {}, SMALL_GPT, tmp_path)
+    measurement = launch(tmp_path, 2, 2, 30, launcher="fork", verify="none")
+    assert measurement.clock_requests == {0: (), 1: ()}
+
+
+@pytest.mark.parametrize("launcher", ["fork", "in_process"])
+def test_a_script_with_clocks_follows_no_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: str
 ) -> None:
+    """Else an edited clock would have no effect, or none after the first plan."""
     monkeypatch.setenv("SCHEDSEARCH_SERVER", "http://127.0.0.1:9")
     monkeypatch.setenv("SCHEDSEARCH_JOB", "any")
     clocks = {block.name: [600 + 15 * n for n in range(3)] for block in SCHEDULE.placement.blocks}
     generate(lower(SCHEDULE), clocks, SMALL_GPT, tmp_path)
-    measurement = launch(tmp_path, 2, 2, 30, launcher="fork", verify="none")
-    own = DeployedPlan(1, 0.0, {name: tuple(each) for name, each in clocks.items()})
-    assert measurement.clock_requests == {d: requests_of(d, own, own) for d in (0, 1)}
+    message = (
+        r"device_(0.py: F0|1.py: F1) of micro-batch 0 has clock_mhz=600, but the run follows the plans of a "
+        r"server; unset SCHEDSEARCH_SERVER, or make scripts without clocks \(runtime.clocks=false\)$"
+    )
+    with pytest.raises(LaunchError, match=message):
+        launch(tmp_path, 2, 2, 30, launcher=launcher, verify="none")
 
 
 def test_a_plan_of_another_schedule_is_not_run(

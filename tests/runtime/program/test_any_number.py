@@ -13,7 +13,7 @@ from energy.cases import noisy_profile
 from small_runs import SMALL_GPT
 
 from placements.shapes import k_shape, loop_shape, m_shape, v_shape, x_shape
-from runtime.clocks.periodic_clocks import PeriodicClocks
+from runtime.clocks.periodic_clocks import Clocks, PeriodicClocks, clocks_of_rounds
 from runtime.codegen.codegen import ClockPlanError, generate
 from runtime.codegen.script import Script, programs_of, read_script
 from runtime.launching.launch import launch
@@ -52,7 +52,7 @@ def repetend_of(micro_batches: int) -> Repetend:
 
 
 def scripts_of(
-    programs: Programs, directory: Path, shift: int | None = None, clocks: PeriodicClocks | None = None
+    programs: Programs, directory: Path, shift: int | None = None, clocks: Clocks | None = None
 ) -> list[Script]:
     paths = generate(programs, clocks or {}, MODEL, directory, shift=shift)
     return [read_script(path) for path in paths]
@@ -176,10 +176,10 @@ def plan_of(micro_batches: int) -> PeriodicPlan:
     return periodic_plan(periodic, profile, 12, deadline_ms)
 
 
-def clocks_of(plan: PeriodicPlan) -> PeriodicClocks:
+def clocks_of(plan: PeriodicPlan) -> Clocks:
     data: dict[str, Any] = plan.to_dict()
-    parts = (data[part] for part in ("warmup", "steady", "cooldown"))
-    return PeriodicClocks(*parts, data["micro_batches_per_repetend"])
+    warmup, steady, cooldown = (data[part] for part in ("warmup", "steady", "cooldown"))
+    return clocks_of_rounds(warmup, steady, cooldown, data["micro_batches_per_repetend"], 12)
 
 
 @pytest.mark.parametrize("micro_batches", [1, 2])
@@ -199,9 +199,8 @@ def test_periodic_clocks_follow_the_number_of_micro_batches(micro_batches: int, 
 
 
 def test_a_block_without_periodic_clocks_is_named(tmp_path: Path) -> None:
-    clocks = PeriodicClocks({}, {"F0": [[1410]]}, {})
-    with pytest.raises(ClockPlanError, match="clock_mhz: B0 has no clock for micro-batch 0 of 2"):
-        generate(lower(gpipe(v_shape(1), 2)), clocks, {}, tmp_path)
+    with pytest.raises(ClockPlanError, match="clock_mhz: has no clocks for block 'B0'; give one for each of"):
+        generate(lower(gpipe(v_shape(1), 2)), {"F0": PeriodicClocks([], 1410, [])}, {}, tmp_path)
 
 
 def test_clocks_without_a_steady_part_are_for_one_number_of_micro_batches(tmp_path: Path) -> None:
@@ -209,15 +208,26 @@ def test_clocks_without_a_steady_part_are_for_one_number_of_micro_batches(tmp_pa
     ends = {block: [[1410, 1200]] for block in ("F0", "F1", "B1", "B0")}
     steady = {block: [[900]] for block in ends}
     programs = lower(one_f_one_b(v_shape(2), 4))
-    text = generate(programs, PeriodicClocks(ends, {}, ends), SMALL_GPT, tmp_path / "ends")[0].read_text()
-    assert "exactly 4 micro-batches (there is no clock for more)" in text
+    clocks = clocks_of_rounds(ends, {}, ends, 1, 4)
+    assert clocks["F0"] == [1410, 1200, 1200, 1410]
+    text = generate(programs, clocks, SMALL_GPT, tmp_path / "ends")[0].read_text()
+    assert "exactly 4 micro-batches (each has clocks of its own)" in text
     with pytest.raises(ScriptError, match="the scripts are for exactly 4; generate them anew"):
         launch(tmp_path / "ends", 2, num_micro_batches=8, launcher="in_process")
-    text = generate(programs, PeriodicClocks(ends, steady, ends), SMALL_GPT, tmp_path / "all")[0].read_text()
+    clocks = clocks_of_rounds(ends, steady, ends, 1, 4)
+    text = generate(programs, clocks, SMALL_GPT, tmp_path / "all")[0].read_text()
     assert "4 micro-batches (or any number from" in text
 
 
 def test_where_both_ends_meet_the_higher_clock_counts() -> None:
-    clocks = PeriodicClocks({"F": [[1, 2, 3]]}, {"F": [[9]]}, {"F": [[4, 5]]})
-    assert [clocks.at("F", n, 7) for n in range(7)] == [1, 2, 3, 9, 9, 5, 4]
-    assert [clocks.at("F", n, 3) for n in range(3)] == [1, 5, 4]
+    clocks = PeriodicClocks([1, 2, 3], 9, [5, 4])
+    assert clocks.unrolled(7) == [1, 2, 3, 9, 9, 5, 4]
+    assert clocks.unrolled(3) == [1, 5, 4]
+
+
+def test_clocks_of_rounds_of_two_are_one_list_for_each_end() -> None:
+    """Of 7 micro-batches the last round has one only, the first of its two."""
+    clocks = clocks_of_rounds({"F": [[1, 2], [3]]}, {"F": [[8], [9]]}, {"F": [[5], [6, 7]]}, 2, 7)
+    assert clocks == {"F": PeriodicClocks([1, 3, 2], [8, 9], [7, 5])}
+    clocks = clocks_of_rounds({"F": [[1], []]}, {"F": [[9], [9]]}, {}, 2, 8)
+    assert clocks == {"F": PeriodicClocks([1], 9, [])}

@@ -99,13 +99,13 @@ UNSAFE = {
         r"device 1 never receives F0 for F1 of micro-batch 0 \(device_1.py line \d+\)",
     ),
     "block dropped": (
-        'device.forward("F1", 0)  # 1410 MHz',
+        'device.forward("F1", 0, clock_mhz=1410)',
         "pass",
         r"device 1 never runs F1 of micro-batch 0 \(device_1.py line \d+\)",
     ),
     "block twice": (
         'device.send("B1", "B0", 0, target=0)',
-        'device.backward("B1", 0)',
+        'device.backward("B1", 0, clock_mhz=1410)',
         r"device 1 runs B1 of micro-batch 0 twice \(device_1.py line \d+, device_1.py line {line}\)",
     ),
     "sent to nobody": (
@@ -114,18 +114,18 @@ UNSAFE = {
         r"device 1 sends B1 for B0 of micro-batch 0 to device 1.*device_1.py line {line}",
     ),
     "block of another device": (
-        'device.forward("F1", 0)  # 1410 MHz',
-        'device.forward("F0", 0)',
+        'device.forward("F1", 0, clock_mhz=1410)',
+        'device.forward("F0", 0, clock_mhz=1410)',
         r"device 1 runs F0 of micro-batch 0, which is none of its blocks .*\(device_1.py line {line}\)",
     ),
     "unknown block": (
-        'device.forward("F1", 0)  # 1410 MHz',
-        'device.forward("F7", 0)',
+        'device.forward("F1", 0, clock_mhz=1410)',
+        'device.forward("F7", 0, clock_mhz=1410)',
         r"device 1 runs F7 of micro-batch 0, which is none of its blocks .*\(device_1.py line {line}\)",
     ),
     "micro-batch too many": (
-        'device.forward("F1", 0)  # 1410 MHz',
-        'device.forward("F1", 4)',
+        'device.forward("F1", 0, clock_mhz=1410)',
+        'device.forward("F1", 4, clock_mhz=1410)',
         r"device 1 runs F1 of micro-batch 4, which is none of its blocks .*\(device_1.py line {line}\)",
     ),
 }
@@ -148,12 +148,12 @@ def test_an_unsafe_change_is_named_with_device_line_and_reason(
     ("first", "second", "what"),
     [
         (
-            'device.forward("F1", n)  # 1410 MHz',
-            'device.backward("B1", n)  # 1410 MHz',
+            'device.forward("F1", n, clock_mhz=1410)',
+            'device.backward("B1", n, clock_mhz=1410)',
             "run B1 #1' before it runs F1",
         ),
         (
-            'device.backward("B1", 0)  # 1410 MHz',
+            'device.backward("B1", 0, clock_mhz=1410)',
             'device.send("B1", "B0", 0, target=0)',
             "send B1 -> B0 #0 to 0' before it runs B1",
         ),
@@ -187,17 +187,17 @@ def test_messages_of_a_channel_in_another_order_name_both_ends(folder: Path) -> 
 
 UNREADABLE = {
     "wrong verb": (
-        'device.forward("F1", 0)',
+        'device.forward("F1", 0, clock_mhz=1410)',
         'device.backward("F1", 0)',
         "line {line}: backward of F1, a block of kind F; write forward",
     ),
     "half of a whole backward": (
-        'device.backward("B1", 0)',
+        'device.backward("B1", 0, clock_mhz=1410)',
         'device.backward_input("B1", 0)',
         "line {line}: backward_input of B1, a block of kind B; write backward",
     ),
     "unknown verb": (
-        'device.forward("F1", 0)',
+        'device.forward("F1", 0, clock_mhz=1410)',
         'device.forwards("F1", 0)',
         "line {line}: forwards is no action; write forward, backward, backward_input, backward_weight, send",
     ),
@@ -207,7 +207,7 @@ UNREADABLE = {
         "line {line}: fails (TypeError: ",
     ),
     "unknown name": (
-        'device.forward("F1", 0)',
+        'device.forward("F1", 0, clock_mhz=1410)',
         'device.forward("F1", m)',
         "line {line}: fails (NameError: name 'm' is not defined)",
     ),

@@ -140,7 +140,7 @@ UNREADABLE: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "ends the program": (
         lambda folder: edited(folder / "device_0.py", "JOB = ", "EXIT = exit(0)\nJOB = "),
-        "fails (SystemExit: 0); correct it, or generate the scripts again",
+        "fails (SystemExit: 0) in 'EXIT = exit(0)'; correct it, or generate the scripts again",
     ),
 }
 

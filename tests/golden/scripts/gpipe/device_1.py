@@ -4,20 +4,21 @@ Made with schedsearch 0.1.0, torch 2.13.0.
     0 | F.0 F.1 F.2 F.3 .   .   .   .   .   .   .   .   B.0 B.0 B.0 B.1 B.1 B.1 B.2 B.2 B.2 B.3 B.3 B.3
   > 1 | .   F.0 F.1 F.2 F.3 .   .   .   .   B.0 B.0 B.0 B.1 B.1 B.1 B.2 B.2 B.2 B.3 B.3 B.3 .   .   .
     2 | .   .   F.0 F.1 F.2 F.3 B.0 B.0 B.0 B.1 B.1 B.1 B.2 B.2 B.2 B.3 B.3 B.3 .   .   .   .   .   .
+    a column: 1 ms; .3: micro-batch 3
 
 Start all devices, from the folder above this one, on one node with
     torchrun --nproc-per-node 3 -m runtime.launch gpipe
 or on N nodes with G devices each (N x G = 3), on node R from 0 on, node 0 being HOST, with
     torchrun --nnodes N --node-rank R --nproc-per-node G --master-addr HOST -m runtime.launch gpipe
 
-You may change the order below. Whether it is still safe tells
+You may change the lines below. Whether they are still safe tells
     python -m runtime.check gpipe
-Model, placement and clocks are in job.json beside this script.
+Model and placement are in job.json beside this script.
 """
 
 from runtime.device import Device, run
 
-JOB = "0293a34fb24b"  # the hash of job.json
+JOB = "98a608234677"  # the hash of job.json
 
 
 def iteration(device: Device, num_micro_batches: int) -> None:

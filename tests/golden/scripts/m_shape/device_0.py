@@ -1,22 +1,23 @@
 """Device 0 of 2 of m_shape, 1F1B+: 4 micro-batches (or any number from 1 on).
 Made with schedsearch 0.1.0, torch 2.13.0.
 
-  > 0 | E.0  F.0  .    E.1  F.1  .    .    B.0  B.0  B.0  EB.0 E.2  F.2  .    .    B.1  B.1  B.1  EB.1 E.3  F.3  .    .    B.2  B.2  B.2  EB.2 .    .    .    B.3  B.3  B.3  EB.3
-    1 | E.0  .    F.0  E.1  B.0  B.0  B.0  F.1  .    .    EB.0 E.2  B.1  B.1  B.1  F.2  .    .    EB.1 E.3  B.2  B.2  B.2  F.3  .    .    EB.2 B.3  B.3  B.3  .    .    .    EB.3
+  > 0 | E.0 F.0 .   E.1 F.1 .   .   B.0 B.0 B.0 ... B.2  EB.2 .    .    .    B.3  B.3  B.3  EB.3
+    1 | E.0 .   F.0 E.1 B.0 B.0 B.0 F.1 .   .   ... .    EB.2 B.3  B.3  B.3  .    .    .    EB.3
+    a column: 1 ms; .3: micro-batch 3
 
 Start all devices, from the folder above this one, on one node with
     torchrun --nproc-per-node 2 -m runtime.launch m_shape
 or on N nodes with G devices each (N x G = 2), on node R from 0 on, node 0 being HOST, with
     torchrun --nnodes N --node-rank R --nproc-per-node G --master-addr HOST -m runtime.launch m_shape
 
-You may change the order below. Whether it is still safe tells
+You may change the lines below. Whether they are still safe tells
     python -m runtime.check m_shape
-Model, placement and clocks are in job.json beside this script.
+Model and placement are in job.json beside this script.
 """
 
 from runtime.device import Device, run
 
-JOB = "89ab42b95a26"  # the hash of job.json
+JOB = "bf9db4a9b8ec"  # the hash of job.json
 
 
 def iteration(device: Device, num_micro_batches: int) -> None:

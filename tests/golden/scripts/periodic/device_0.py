@@ -1,22 +1,28 @@
 """Device 0 of 2 of v_shape, 1F1B: 8 micro-batches (or any number from 2 on).
 Made with schedsearch 0.1.0, torch 2.13.0.
 
-  > 0 | F.0 F.1 .   .   .   B.0 B.0 B.0 F.2 B.1 B.1 B.1 F.3 B.2 B.2 B.2 F.4 B.3 B.3 B.3 F.5 B.4 B.4 B.4 F.6 B.5 B.5 B.5 F.7 B.6 B.6 B.6 .   B.7 B.7 B.7
-    1 | .   F.0 B.0 B.0 B.0 F.1 B.1 B.1 B.1 F.2 B.2 B.2 B.2 F.3 B.3 B.3 B.3 F.4 B.4 B.4 B.4 F.5 B.5 B.5 B.5 F.6 B.6 B.6 B.6 F.7 B.7 B.7 B.7 .   .   .
+  > 0 | F.0 F.1 .   .   .   B.0 B.0 B.0 F.2 B.1 B.1 B.1 ... F.6 B.5 B.5 B.5 F.7 B.6 B.6 B.6 .   B.7 B.7 B.7
+    1 | .   F.0 B.0 B.0 B.0 F.1 B.1 B.1 B.1 F.2 B.2 B.2 ... B.5 F.6 B.6 B.6 B.6 F.7 B.7 B.7 B.7 .   .   .
+    a column: 1 ms; .3: micro-batch 3
 
 Start all devices, from the folder above this one, on one node with
     torchrun --nproc-per-node 2 -m runtime.launch periodic
 or on N nodes with G devices each (N x G = 2), on node R from 0 on, node 0 being HOST, with
     torchrun --nnodes N --node-rank R --nproc-per-node G --master-addr HOST -m runtime.launch periodic
 
-You may change the order below. Whether it is still safe tells
+You may change the lines below. Whether they are still safe tells
     python -m runtime.check periodic
-Model, placement and clocks are in job.json beside this script.
+Model and placement are in job.json beside this script.
 """
 
-from runtime.device import Device, run
+from runtime.device import Device, PeriodicClocks, run, unrolled_clocks
 
-JOB = "b8775dd4d2b2"  # the hash of job.json
+JOB = "4518f2826184"  # the hash of job.json
+
+CLOCKS = {  # MHz, of the first micro-batches, those between, the last
+    "F0": PeriodicClocks(first=[1410, 1395], steady=1200, last=[1410]),
+    "B0": PeriodicClocks(first=[1410], steady=1305, last=[1380, 1410]),
+}
 
 
 def iteration(device: Device, num_micro_batches: int) -> None:
@@ -25,18 +31,19 @@ def iteration(device: Device, num_micro_batches: int) -> None:
     A transfer names the block that makes a tensor, the block that takes it, and their micro-batch.
     It does not wait; the block that takes it does. To prefetch is to receive ahead of other blocks.
     """
+    clocks = unrolled_clocks(CLOCKS, num_micro_batches)  # MHz, of each micro-batch
     # Warmup.
-    device.forward("F0", 0)  # 1410 MHz
+    device.forward("F0", 0, clock_mhz=clocks["F0"][0])
     device.send("F0", "F1", 0, target=1)
     # Repetend: one micro-batch per round.
     for n in range(num_micro_batches - 1):
-        device.forward("F0", n + 1)  # 1200 MHz, at the ends 1395, 1410
+        device.forward("F0", n + 1, clock_mhz=clocks["F0"][n + 1])
         device.send("F0", "F1", n + 1, target=1)
         device.receive("B1", "B0", n, source=1)
-        device.backward("B0", n)  # 1305 MHz, at the ends 1410, 1380
+        device.backward("B0", n, clock_mhz=clocks["B0"][n])
     # Cooldown.
     device.receive("B1", "B0", num_micro_batches - 1, source=1)
-    device.backward("B0", num_micro_batches - 1)  # 1410 MHz
+    device.backward("B0", num_micro_batches - 1, clock_mhz=clocks["B0"][num_micro_batches - 1])
 
 
 def train() -> None:

@@ -1,22 +1,23 @@
 """Device 1 of 2 of v_shape, 1F1B: 8 micro-batches (or any number from 2 on).
 Made with schedsearch 0.1.0, torch 2.13.0.
 
-    0 | F.0 F.1 .   .   .   B.0 B.0 B.0 F.2 B.1 B.1 B.1 F.3 B.2 B.2 B.2 F.4 B.3 B.3 B.3 F.5 B.4 B.4 B.4 F.6 B.5 B.5 B.5 F.7 B.6 B.6 B.6 .   B.7 B.7 B.7
-  > 1 | .   F.0 B.0 B.0 B.0 F.1 B.1 B.1 B.1 F.2 B.2 B.2 B.2 F.3 B.3 B.3 B.3 F.4 B.4 B.4 B.4 F.5 B.5 B.5 B.5 F.6 B.6 B.6 B.6 F.7 B.7 B.7 B.7 .   .   .
+    0 | F.0 F.1 .   .   .   B.0 B.0 B.0 F.2 B.1 B.1 B.1 ... F.6 B.5 B.5 B.5 F.7 B.6 B.6 B.6 .   B.7 B.7 B.7
+  > 1 | .   F.0 B.0 B.0 B.0 F.1 B.1 B.1 B.1 F.2 B.2 B.2 ... B.5 F.6 B.6 B.6 B.6 F.7 B.7 B.7 B.7 .   .   .
+    a column: 1 ms; .3: micro-batch 3
 
 Start all devices, from the folder above this one, on one node with
     torchrun --nproc-per-node 2 -m runtime.launch periodic
 or on N nodes with G devices each (N x G = 2), on node R from 0 on, node 0 being HOST, with
     torchrun --nnodes N --node-rank R --nproc-per-node G --master-addr HOST -m runtime.launch periodic
 
-You may change the order below. Whether it is still safe tells
+You may change the lines below. Whether they are still safe tells
     python -m runtime.check periodic
-Model, placement and clocks are in job.json beside this script.
+Model and placement are in job.json beside this script.
 """
 
 from runtime.device import Device, run
 
-JOB = "b8775dd4d2b2"  # the hash of job.json
+JOB = "4518f2826184"  # the hash of job.json
 
 
 def iteration(device: Device, num_micro_batches: int) -> None:
@@ -27,19 +28,19 @@ def iteration(device: Device, num_micro_batches: int) -> None:
     """
     # Warmup.
     device.receive("F0", "F1", 0, source=0)
-    device.forward("F1", 0)  # 1410 MHz
+    device.forward("F1", 0, clock_mhz=1410)
     device.prefetch("F0", "F1", 1, source=0)
-    device.backward("B1", 0)  # 1410 MHz
+    device.backward("B1", 0, clock_mhz=1410)
     device.send("B1", "B0", 0, target=0)
     # Repetend: one micro-batch per round.
     for n in range(1, num_micro_batches - 1):
-        device.forward("F1", n)  # 1410 MHz
-        device.backward("B1", n)  # 1410 MHz
+        device.forward("F1", n, clock_mhz=1410)
+        device.backward("B1", n, clock_mhz=1410)
         device.receive("F0", "F1", n + 1, source=0)
         device.send("B1", "B0", n, target=0)
     # Cooldown.
-    device.forward("F1", num_micro_batches - 1)  # 1410 MHz
-    device.backward("B1", num_micro_batches - 1)  # 1410 MHz
+    device.forward("F1", num_micro_batches - 1, clock_mhz=1410)
+    device.backward("B1", num_micro_batches - 1, clock_mhz=1410)
     device.send("B1", "B0", num_micro_batches - 1, target=0)
 
 

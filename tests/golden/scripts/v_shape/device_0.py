@@ -3,20 +3,25 @@ Made with schedsearch 0.1.0, torch 2.13.0.
 
   > 0 | F.0 F.1 .   .   .   B.0 B.0 B.0 F.2 B.1 B.1 B.1 F.3 B.2 B.2 B.2 .   B.3 B.3 B.3
     1 | .   F.0 B.0 B.0 B.0 F.1 B.1 B.1 B.1 F.2 B.2 B.2 B.2 F.3 B.3 B.3 B.3 .   .   .
+    a column: 1 ms; .3: micro-batch 3
 
 Start all devices, from the folder above this one, on one node with
     torchrun --nproc-per-node 2 -m runtime.launch v_shape
 or on N nodes with G devices each (N x G = 2), on node R from 0 on, node 0 being HOST, with
     torchrun --nnodes N --node-rank R --nproc-per-node G --master-addr HOST -m runtime.launch v_shape
 
-You may change the order below. Whether it is still safe tells
+You may change the lines below. Whether they are still safe tells
     python -m runtime.check v_shape
-Model, placement and clocks are in job.json beside this script.
+Model and placement are in job.json beside this script.
 """
 
 from runtime.device import Device, run
 
-JOB = "6a51a10bd50b"  # the hash of job.json
+JOB = "36539ac30f2c"  # the hash of job.json
+
+CLOCKS = {  # MHz, of each micro-batch
+    "B0": [1410, 1395, 1380, 1410],
+}
 
 
 def iteration(device: Device, num_micro_batches: int) -> None:
@@ -26,17 +31,17 @@ def iteration(device: Device, num_micro_batches: int) -> None:
     It does not wait; the block that takes it does. To prefetch is to receive ahead of other blocks.
     """
     # Warmup.
-    device.forward("F0", 0)  # 1410 MHz
+    device.forward("F0", 0, clock_mhz=1410)
     device.send("F0", "F1", 0, target=1)
     # Repetend: one micro-batch per round.
     for n in range(3):
-        device.forward("F0", n + 1)  # 1410 MHz
+        device.forward("F0", n + 1, clock_mhz=1410)
         device.send("F0", "F1", n + 1, target=1)
         device.receive("B1", "B0", n, source=1)
-        device.backward("B0", n)  # 1410, 1395, 1380 MHz
+        device.backward("B0", n, clock_mhz=CLOCKS["B0"][n])
     # Cooldown.
     device.receive("B1", "B0", 3, source=1)
-    device.backward("B0", 3)  # 1410 MHz
+    device.backward("B0", 3, clock_mhz=CLOCKS["B0"][3])
 
 
 def train() -> None:

@@ -4,20 +4,21 @@ Made with schedsearch 0.1.0, torch 2.13.0.
     0 | F.0 F.1 F.2 .   .   I.0 W.0 F.3 I.1 W.1 F.4 I.2 W.2 F.5 I.3 W.3 I.4 W.4 I.5 W.5
   > 1 | .   F.0 F.1 .   I.0 F.2 I.1 W.0 F.3 I.2 W.1 F.4 I.3 W.2 F.5 I.4 W.3 I.5 W.4 W.5
     2 | .   .   F.0 I.0 F.1 I.1 F.2 I.2 W.0 F.3 I.3 W.1 F.4 I.4 W.2 F.5 I.5 W.3 W.4 W.5
+    a column: 1 ms; .3: micro-batch 3
 
 Start all devices, from the folder above this one, on one node with
     torchrun --nproc-per-node 3 -m runtime.launch zero_bubble
 or on N nodes with G devices each (N x G = 3), on node R from 0 on, node 0 being HOST, with
     torchrun --nnodes N --node-rank R --nproc-per-node G --master-addr HOST -m runtime.launch zero_bubble
 
-You may change the order below. Whether it is still safe tells
+You may change the lines below. Whether they are still safe tells
     python -m runtime.check zero_bubble
-Model, placement and clocks are in job.json beside this script.
+Model and placement are in job.json beside this script.
 """
 
 from runtime.device import Device, run
 
-JOB = "aef947b424e3"  # the hash of job.json
+JOB = "445af31a6d50"  # the hash of job.json
 
 
 def iteration(device: Device, num_micro_batches: int) -> None:

@@ -1,0 +1,181 @@
+"""A clock of a script is changed: the change acts, in runs and on virtual GPUs, or is refused in one line."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from four_clocks import four_clocks
+from places import GOLDEN
+from small_runs import SYNTHETIC
+
+from placements.shapes import m_shape, v_shape
+from runtime.clocks.periodic_clocks import PeriodicClocks
+from runtime.codegen.codegen import generate
+from runtime.codegen.script import read_script
+from runtime.launching.following import LaunchError
+from runtime.launching.launch import launch
+from runtime.profiling.profiler import Sweep
+from runtime.program.calls import ScriptError
+from runtime.program.lower import lower
+from runtime.simulate.virtual_gpu import SimulatedGpu, VirtualScripts, run_virtually
+from runtime.verify.saved_programs import check_file, main
+from schedsearch.baselines import gpipe, one_f_one_b, one_f_one_b_plus
+
+ROUNDS = ["F0", "F0", "B0", "F0", "B0", "F0", "B0", "B0"]
+"""What device 0 of `v_shape` runs."""
+
+
+@pytest.fixture
+def v_scripts(tmp_path: Path) -> Path:
+    """The golden scripts of 1F1B on two devices: device 0 has a table for B0, device 1 none."""
+    return Path(shutil.copytree(GOLDEN / "scripts/v_shape", tmp_path / "v_shape"))
+
+
+@pytest.fixture
+def periodic(tmp_path: Path) -> Path:
+    """The golden scripts for any number of micro-batches: device 0 has a table for both blocks."""
+    return Path(shutil.copytree(GOLDEN / "scripts/periodic", tmp_path / "periodic"))
+
+
+def change(script: Path, old: str, new: str) -> int:
+    """Replace what a script has once; return its line."""
+    text = script.read_text()
+    assert text.count(old) == 1, text
+    script.write_text(text.replace(old, new))
+    return text[: text.index(old)].count("\n") + 1
+
+
+def clocks_of(script: Path, block: str, num_micro_batches: int | None = None) -> list[int | None]:
+    calls = read_script(script).at(num_micro_batches).calls
+    return [run.clock_mhz for run in calls.runs if run.block == block]
+
+
+def test_a_changed_argument_acts(v_scripts: Path) -> None:
+    change(v_scripts / "device_0.py", '"F0", n + 1, clock_mhz=1410', '"F0", n + 1, clock_mhz=1305')
+    assert "finish even if" in check_file(v_scripts)
+    run = launch(v_scripts, 2, 1, 60, launcher="in_process")
+    assert run.clock_requests[0] == (1410, 1305, 1410, 1305, 1395, 1305, 1380, 1410)
+    assert run.comparison is not None
+    assert run.comparison.bitwise_equal
+
+
+def test_a_changed_row_of_the_table_acts(v_scripts: Path) -> None:
+    change(v_scripts / "device_0.py", "[1410, 1395, 1380, 1410]", "[1200, 1215, 1230, 1245]")
+    run = launch(v_scripts, 2, 1, 60, launcher="in_process")
+    asked = zip(ROUNDS, run.clock_requests[0], strict=True)
+    assert [mhz for block, mhz in asked if block == "B0"] == [1200, 1215, 1230, 1245]
+
+
+def test_changed_clocks_of_any_number_of_micro_batches_act(periodic: Path) -> None:
+    script = periodic / "device_0.py"
+    change(script, "steady=1200, last=[1410]", "steady=[1110, 1125], last=[1380, 1365]")
+    assert clocks_of(script, "F0") == [1410, 1395, 1110, 1125, 1110, 1125, 1380, 1365]
+    assert clocks_of(script, "F0", 5) == [1410, 1395, 1110, 1380, 1365]
+    run = launch(periodic, 2, 1, 60, launcher="in_process", num_micro_batches=5)
+    assert [*run.clock_requests[0]] == [run.clock_mhz for run in read_script(script).at(5).calls.runs]
+
+
+def test_a_changed_clock_acts_on_virtual_gpus(tmp_path: Path) -> None:
+    """The last block of the iteration runs at half of its clock."""
+    placement = v_shape(2)
+    profile = four_clocks(placement)
+    generate(lower(gpipe(placement, 2)), {b.name: [1200] * 2 for b in placement.blocks}, SYNTHETIC, tmp_path)
+
+    def time_ms() -> float:
+        gpus = [SimulatedGpu(profile, 1200) for _ in range(2)]
+        return run_virtually(VirtualScripts.read(tmp_path), profile, gpus).time_ms
+
+    before_ms = time_ms()
+    change(tmp_path / "device_0.py", '"B0", n, clock_mhz=1200', '"B0", n, clock_mhz=[1200, 600][n]')
+    assert time_ms() == pytest.approx(before_ms + placement.by_name["B0"].time)
+    change(tmp_path / "device_0.py", "[1200, 600][n]", "[1200, 615][n]")
+    message = "B0 of micro-batch 1 has clock_mhz=615, at which the profile has no cost; use 600 or 800"
+    with pytest.raises(ScriptError, match=message):
+        time_ms()
+
+
+@pytest.mark.parametrize("clock", ["0", "-5", "1305.0", "'1305'", "True", "[1305]"])
+def test_a_clock_that_is_no_whole_number_is_refused(
+    clock: str, v_scripts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = v_scripts / "device_1.py"
+    line = change(script, '"F1", 0, clock_mhz=1410', f'"F1", 0, clock_mhz={clock}')
+    assert main([str(v_scripts)]) == 2
+    assert capsys.readouterr().err == (
+        f"{script}: line {line}: F1 of micro-batch 0 has clock_mhz={clock}; give whole MHz above 0\n"
+    )
+    with pytest.raises((ScriptError, LaunchError), match="give whole MHz above 0"):
+        launch(v_scripts, 2, 1, 60, launcher="in_process")
+
+
+@pytest.mark.parametrize("clock", ["0", "1200.5", "'1200'"])
+def test_a_wrong_clock_of_the_table_is_refused(clock: str, periodic: Path) -> None:
+    script = periodic / "device_0.py"
+    change(script, "steady=1200", f"steady={clock}")
+    message = rf"^{script}: line \d+: F0 of micro-batch 2 has clock_mhz=.*; give whole MHz above 0$"
+    with pytest.raises(ScriptError, match=message):
+        check_file(periodic)
+
+
+def test_a_clock_that_the_table_lacks_is_refused(v_scripts: Path) -> None:
+    script = v_scripts / "device_0.py"
+    change(script, "[1410, 1395, 1380, 1410]", "[1410, 1395]")
+    with pytest.raises(ScriptError) as error:
+        check_file(v_scripts)
+    assert str(error.value).startswith(f"{script}: line ")
+    assert """fails (IndexError: list index out of range) in 'device.backward("B0", n, """ in str(error.value)
+
+
+def test_a_block_without_a_clock_beside_others_that_have_one_is_refused(v_scripts: Path) -> None:
+    script = v_scripts / "device_1.py"
+    line = change(script, '"B1", 0, clock_mhz=1410', '"B1", 0')
+    with pytest.raises(ScriptError) as error:
+        check_file(v_scripts)
+    assert str(error.value) == (
+        f"{script}: line {line}: B1 of micro-batch 0 has no clock_mhz, but F1 of micro-batch 0 has (line "
+        f"{line - 2}); give one to all blocks of the script, or to none"
+    )
+
+
+def test_a_script_may_leave_all_its_clocks_alone(v_scripts: Path) -> None:
+    script = v_scripts / "device_1.py"
+    script.write_text(script.read_text().replace(", clock_mhz=1410", ""))
+    run = launch(v_scripts, 2, 1, 60, launcher="in_process")
+    assert (len(run.clock_requests[0]), run.clock_requests[1]) == (8, ())
+
+
+def test_a_block_of_several_devices_has_one_clock(tmp_path: Path) -> None:
+    placement = m_shape(2)
+    clocks = {block.name: [1410] * 4 for block in placement.blocks}
+    generate(lower(one_f_one_b_plus(placement, 4)), clocks, SYNTHETIC, tmp_path)
+    assert "finish even if" in check_file(tmp_path)
+    change(tmp_path / "device_1.py", '"E", 0, clock_mhz=1410', '"E", 0, clock_mhz=1200')
+    with pytest.raises(ScriptError) as error:
+        check_file(tmp_path)
+    assert str(error.value) == (
+        f"{tmp_path}/device_1.py: E of micro-batch 0 has clock_mhz=1200, but 1410 in {tmp_path}/device_0.py; "
+        "give a block of several devices the same clock on all"
+    )
+
+
+def test_a_profile_is_not_taken_of_scripts_with_clocks(v_scripts: Path) -> None:
+    """It goes through all clocks, so those of the scripts would have no effect."""
+    with pytest.raises(LaunchError, match="a profile goes through all clocks; make scripts without clocks"):
+        launch(v_scripts, 2, 1, 60, launcher="in_process", sweep=Sweep(iterations=1))
+
+
+def test_long_rows_of_the_table_are_broken_into_lines(tmp_path: Path) -> None:
+    placement = v_shape(1)
+    clocks = {
+        "F0": PeriodicClocks([*range(1000, 1030)], 900, [1410]),
+        "B0": PeriodicClocks([1410], [900, 915], [*range(1000, 1030)]),
+    }
+    (script,) = generate(lower(one_f_one_b(placement, 80)), clocks, SYNTHETIC, tmp_path / "any")
+    assert clocks_of(script, "B0") == clocks["B0"].unrolled(80)
+    assert max(map(len, script.read_text().split('"""')[2].splitlines())) <= 110
+    each = {block: own.unrolled(80) for block, own in clocks.items()}
+    (script,) = generate(lower(one_f_one_b(placement, 80)), each, SYNTHETIC, tmp_path / "each")
+    assert clocks_of(script, "F0") == each["F0"]
+    assert max(map(len, script.read_text().split('"""')[2].splitlines())) <= 110
