@@ -16,6 +16,8 @@ from experiments.steps.profile_reading import CostSource
 from experiments.steps.results import EnergyResult, SearchStepResult
 from placements import Block, Kind, OperatingPoint, Placement, Profile
 from schedsearch.energy import FrequencyPlan, Frontier, simulate
+from schedsearch.modulo.result import SearchResult, Status
+from schedsearch.repetend import Repetend
 from schedsearch.schedule import as_soon_as_possible
 
 PLACEMENT = Placement(
@@ -40,8 +42,14 @@ ORDERS = (
 )
 
 TICKS = {
-    ("F0", 0): 0, ("F0", 1): 8, ("F1", 0): 12, ("F1", 1): 24,
-    ("B1", 0): 36, ("B1", 1): 56, ("B0", 0): 62, ("B0", 1): 82,
+    ("F0", 0): 0,
+    ("F0", 1): 8,
+    ("F1", 0): 12,
+    ("F1", 1): 24,
+    ("B1", 0): 36,
+    ("B1", 1): 56,
+    ("B0", 0): 62,
+    ("B0", 1): 82,
 }
 """When each block starts."""
 
@@ -88,4 +96,25 @@ TUNED = EnergyResult(
     simulate(SCHEDULE, PROFILE, MIXED),
     baselines={"all_maximum": (MAXIMUM,), "envpipe": (ENVPIPE,), "perseus": PERSEUS},
     method="by hand",
+)
+
+RESULT = SearchResult(
+    Status.FEASIBLE,
+    # two micro-batches in 80 ticks; device 1 works 64 of them and device 0 works 48
+    Repetend(
+        PLACEMENT,
+        2,
+        80,
+        {"F0": (0, 8), "F1": (12, 24), "B1": (36, 56), "B0": (62, 2)},
+        {"F0": (1, 1), "F1": (1, 1), "B1": (1, 1), "B0": (1, 0)},
+    ),
+    SCHEDULE,
+    period_bound=34.0,
+    span_bound=90,
+    makespan_bound=94,
+    queries=7,
+    seconds=1.5,
+    sizes=(1, 2, 3),
+    universal_bound=32.0,
+    device_span_bound=90,
 )

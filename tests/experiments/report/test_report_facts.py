@@ -19,6 +19,7 @@ from quarter_ms import (
     PERSEUS,
     PLACEMENT,
     PROFILE,
+    RESULT,
     SCHEDULE,
     TUNED,
 )
@@ -31,8 +32,7 @@ from runtime.execution.measurement import Comparison, Measurement
 from runtime.profiling.utilisation import DeviceShares, UtilisationTable
 from schedsearch.comparison import ComparedRow
 from schedsearch.comparison import Comparison as ComparedSchedules
-from schedsearch.modulo.result import Objective, Progress, SearchResult, Status
-from schedsearch.repetend import Repetend
+from schedsearch.modulo.result import Objective, Progress, Status
 
 Told = list[tuple[str, str, str]]
 
@@ -130,28 +130,6 @@ def test_a_report_tells_the_range_of_a_blocking_power_and_a_placeholder(
     report.save_frontier_report(found, tuned, tmp_path)
     holds(written.sections["Energy"], ("Blocking power", "30 to 65 W by clock"))
     assert written.summary[-1][0] == "Energy saved, of placeholder costs"
-
-
-RESULT = SearchResult(
-    Status.FEASIBLE,
-    # two micro-batches in 80 ticks; device 1 works 64 of them and device 0 works 48
-    Repetend(
-        PLACEMENT,
-        2,
-        80,
-        {"F0": (0, 8), "F1": (12, 24), "B1": (36, 56), "B0": (62, 2)},
-        {"F0": (1, 1), "F1": (1, 1), "B1": (1, 1), "B0": (1, 0)},
-    ),
-    SCHEDULE,
-    period_bound=34.0,
-    span_bound=90,
-    makespan_bound=94,
-    queries=7,
-    seconds=1.5,
-    sizes=(1, 2, 3),
-    universal_bound=32.0,
-    device_span_bound=90,
-)
 
 
 def test_a_report_of_a_search_tells_ms_per_micro_batch(written: Written, tmp_path: Path) -> None:
