@@ -149,7 +149,7 @@ def _shown(found: StudyResult) -> list[str]:
     lines = [
         f"{row['run']}: {row['in_words']}; against {row['baseline']}: {row['kwh_saved']:.1%} of the energy, "
         f"{row['dollars_saved']:.1%} of the dollars and {row['kg_co2_saved']:.1%} of the CO2 saved, "
-        f"jobs take {-row['average_jct_h_saved']:+.1%} of the time"
+        f"jobs take {1 - row['average_jct_h_saved']:.2f} times as long"
         for row in found.rows()
         if row["baseline"]
     ]

@@ -13,6 +13,7 @@ from experiments.predictions.prediction import Prediction
 from experiments.tasks import cluster_study, predict
 from placements.measured.plan_file import ReplicatedPlan
 from placements.planners.pipedream.plan import PipelinePlan, PlannedStage
+from schedsearch.cluster.planned_jobs.study import StudyResult
 
 MIB = 2**20
 
@@ -65,6 +66,27 @@ def test_a_study_has_a_cell_for_each_head() -> None:
         "above cap": "12.5%",
     }
     assert cluster_study.cells(ROW | {"share_above_cap": None})[-1] == ""
+
+
+class Study:
+    """Two runs, of which the second is held against the first."""
+
+    def rows(self) -> list[dict[str, object]]:
+        saved = {
+            "kwh_saved": 0.25,
+            "dollars_saved": 0.125,
+            "kg_co2_saved": -0.5,
+            "average_jct_h_saved": -0.61,
+        }
+        names = {"in_words": "later", "baseline": "first"}
+        return [ROW | {"run": "first", "baseline": ""}, ROW | names | saved]
+
+
+def test_a_study_in_words_tells_how_long_jobs_take() -> None:
+    """The time that is saved was printed as that which is taken: +61 % of the time for 1.61 times as long."""
+    *_, line = cluster_study._shown(cast(StudyResult, Study()))
+    assert line.startswith("shifted: later; against first: 25.0% of the energy, 12.5% of the dollars")
+    assert "-50.0% of the CO2 saved" in line and line.endswith("jobs take 1.61 times as long")
 
 
 PLAN = PipelinePlan(
