@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import json
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -71,6 +74,11 @@ def test_a_study_has_a_cell_for_each_head() -> None:
 class Study:
     """Two runs, of which the second is held against the first."""
 
+    end_s = 9000.0
+
+    def kw_by_hour(self) -> dict[str, object]:
+        return {}
+
     def rows(self) -> list[dict[str, object]]:
         saved = {
             "kwh_saved": 0.25,
@@ -87,6 +95,18 @@ def test_a_study_in_words_tells_how_long_jobs_take() -> None:
     *_, line = cluster_study._shown(cast(StudyResult, Study()))
     assert line.startswith("shifted: later; against first: 25.0% of the energy, 12.5% of the dollars")
     assert "-50.0% of the CO2 saved" in line and line.endswith("jobs take 1.61 times as long")
+
+
+def test_the_files_of_a_study_have_hours_and_a_column_for_each_figure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("save_figure", "draw_savings", "draw_power_by_hour"):
+        monkeypatch.setattr(cluster_study, name, lambda *given: None)
+    cluster_study._save(cast(StudyResult, Study()), tmp_path)
+    assert json.loads((tmp_path / "cluster_study.json").read_text())["end_h"] == 2.5
+    first, *_ = csv.DictReader((tmp_path / "cluster_study.csv").open())
+    assert (first["kwh"], first["dollars"], first["peak_kw"]) == ("1234.56", "78.9", "5.25")
+    assert "1,234.6" in (tmp_path / "cluster_study.md").read_text()
 
 
 PLAN = PipelinePlan(
