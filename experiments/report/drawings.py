@@ -272,7 +272,11 @@ def _frontier(plans: Plans, others: Mapping[str, Sequence[FrequencyPlan]]) -> An
     for (title, some), (color, mark) in zip(others.items(), cycle(_BASELINE_LOOKS), strict=False):
         plot.line(*_points(some), line_color=color, line_width=1.0, legend_label=title)
         plot.scatter(
-            *_points(some[:: max(len(some) // 30, 1)]), color=color, marker=mark, size=8, legend_label=title
+            *_points(some[:: max(len(some) // _MOST_MARKS, 1)]),
+            color=color,
+            marker=mark,
+            size=8,
+            legend_label=title,
         )
     highest = _points([frontier.all_maximum])
     plot.scatter(*highest, marker="square", size=10, color=_CAPACITY, legend_label="all clocks at maximum")

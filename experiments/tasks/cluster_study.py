@@ -149,7 +149,7 @@ def _shown(found: StudyResult) -> list[str]:
     lines = [
         f"{row['run']}: {row['in_words']}; compared with {row['baseline']}, it saves {row['kwh_saved']:.1%} "
         f"of the energy, {row['dollars_saved']:.1%} of the dollars and {row['kg_co2_saved']:.1%} of the CO2; "
-        f"the average job time changes by {-row['average_jct_h_saved']:+.1%}"
+        f"jobs take {1 - row['average_jct_h_saved']:.2f} times as long"
         for row in found.rows()
         if row["baseline"]
     ]

@@ -1,0 +1,312 @@
+"""Every figure of a report, with its unit: worked out by hand from a case in which no two units are alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from quarter_ms import (
+    CHOSEN,
+    COSTS,
+    ENVPIPE,
+    FOUND,
+    FRONTIER,
+    LATE,
+    MAXIMUM,
+    PERSEUS,
+    PLACEMENT,
+    PROFILE,
+    RESULT,
+    SCHEDULE,
+    TUNED,
+)
+
+from experiments.report import comparison_report, drawings, report
+from experiments.report.html_report import Fact, Section
+from experiments.report.page_data import PageData, Plans, progress_tree
+from placements.stages.stage_chain import StageChain
+from runtime.execution.measurement import Comparison, Measurement
+from runtime.profiling.utilisation import DeviceShares, UtilisationTable
+from schedsearch.comparison import ComparedRow
+from schedsearch.comparison import Comparison as ComparedSchedules
+from schedsearch.modulo.result import Objective, Progress, Status
+
+Told = list[tuple[str, str, str]]
+
+
+class Written:
+    """The page that a report was about to write, as facts; of equal labels the first is good or not."""
+
+    def __init__(self) -> None:
+        self.summary: Told = []
+        self.introduction = ""
+        self.sections: dict[str, Told] = {}
+        self.good: dict[str, bool | None] = {}
+        self.program: Any = None
+
+    def write(self, path: Path, title: str, sections: Sequence[Section], **more: Any) -> Path:
+        self.good = {}
+        self.summary = list(self._told(more.get("summary", ())))
+        self.introduction = more.get("introduction", "")
+        self.sections = {each.title: list(self._told(each.facts)) for each in sections}
+        self.program = more.get("program")
+        return path
+
+    def _told(self, facts: Iterable[Fact]) -> Iterator[tuple[str, str, str]]:
+        for fact in facts:
+            self.good.setdefault(fact.label, fact.good)
+            yield fact.label, fact.value, fact.note
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> Written:
+    page = Written()
+    for module in (report, comparison_report):
+        monkeypatch.setattr(module, "write_report", page.write)
+    monkeypatch.setattr(drawings, "page_program", lambda *given: given)
+    return page
+
+
+def holds(told: Told, *expected: tuple[str, ...]) -> None:
+    """Require facts in this order: a label, its value, and parts of its note."""
+    left = iter(told)
+    for label, value, *parts in expected:
+        for has in left:
+            if has[0] == label and has[1] == value and all(part in has[2] for part in parts):
+                break
+        else:
+            raise AssertionError(f"{label}: {value} ({parts}) is not among {told}")
+
+
+def test_a_report_of_a_frontier_tells_ms_joules_and_shares(written: Written, tmp_path: Path) -> None:
+    """All at maximum until 28 ms: 9000 mJ and 3.5 ms of three GPUs at 50 W, 9525 mJ; the plan: 7600."""
+    report.save_frontier_report(FOUND, TUNED, tmp_path)
+    saved = ("28 ms", "14.3% more time", "15.56% in plain joules")
+    holds(
+        written.summary,
+        ("Makespan", "24.5 ms"),
+        ("Bubble rate", "42.9%"),
+        ("Energy saved", f"{1 - 7600 / 9525:.2%}", *saved),
+    )
+    holds(
+        written.sections["Schedule"], ("Made by", "hand"), ("Makespan", "24.5 ms"), ("Bubble rate", "42.86%")
+    )
+    holds(
+        written.sections["Memory"],
+        ("Device 0", "6 of 8 units of 512 MiB", "75%"),
+        ("Device 1", "4 of 5 units of 512 MiB", "80%"),
+    )
+    holds(
+        written.sections["Energy"],
+        ("Deadline", "28 ms"),
+        ("Frontier", "2 plans", "by hand"),
+        ("Later plans", "1"),
+        ("Chosen plan", "28 ms, 7.6 J"),
+        ("All clocks at maximum", "24.5 ms, 9 J"),
+        ("Saved", "20.21%", *saved),
+        ("Above the lower bound", f"{7600 / 7500 - 1:.3%}"),
+        ("Least energy", "28 ms, 7.6 J"),
+        ("All clocks at maximum", "24.5 ms, 9 J", "0.00% saved"),
+        ("EnvPipe", "30.5 ms, 8.8 J", f"{1 - 8800 / 9900:.2%} saved until 30.5 ms", "all of its 1 plans"),
+        ("Perseus", "27.5 ms, 7.9 J", f"{1 - 7975 / 9525:.2%} saved (12.22% in plain", "gap 1.28%"),
+        ("Blocking power", "50 W"),
+        ("GPUs", "3"),
+    )
+    assert COSTS.in_sentences in written.introduction
+    data, others = written.program
+    assert data.plans == Plans(PROFILE, FRONTIER, CHOSEN)
+    assert others == {"EnvPipe": (ENVPIPE,), "Perseus": PERSEUS}
+
+
+def test_a_report_tells_the_range_of_a_blocking_power_and_a_placeholder(
+    written: Written, tmp_path: Path
+) -> None:
+    waits = replace(PROFILE, blocking_power_w=((700, 30.0), (1100, 65.0)))
+    guessed = replace(COSTS, placeholder=True)
+    found, tuned = replace(FOUND, costs=guessed), replace(TUNED, profile=waits, costs=guessed)
+    report.save_frontier_report(found, tuned, tmp_path)
+    holds(written.sections["Energy"], ("Blocking power", "30 to 65 W by clock"))
+    assert written.summary[-1][0] == "Energy saved, of placeholder costs"
+
+
+def test_a_report_of_a_search_tells_ms_per_micro_batch(written: Written, tmp_path: Path) -> None:
+    found = replace(FOUND, result=RESULT, memory_unit="")
+    report.save_search_report(found, tmp_path)
+    not_proved = "not proved: bound 23.5 ms"
+    holds(
+        written.summary,
+        ("Makespan", "24.5 ms", not_proved),
+        ("Period per micro-batch", "10 ms", "not proved: bound 8.5 ms"),
+        ("Bubble rate", "42.9%"),
+    )
+    holds(
+        written.sections["Schedule"],
+        ("Proved", "not proved", "7 queries in 1.50 s"),
+        ("Period per micro-batch", "10 ms", "no repetend of 1 to 3", "8.5 ms"),
+        ("Steady bubble rate", f"{1 - (48 + 64) / 160:.2%}"),
+        ("Rounds in flight", "2"),
+        ("Span", "24.5 ms", "bound 22.5 ms"),
+        ("Makespan", "24.5 ms", not_proved),
+        ("Bubble rate", "42.86%"),
+        ("Makespan bound", "23.5 ms"),
+    )
+    assert written.good["Period per micro-batch"] is False
+    figures = found.figures
+    assert figures["makespan_ms"] == figures["device_span_ms"] == 24.5
+    assert figures["makespan_bound_ms"] == 23.5 and figures["device_span_bound_ms"] == 22.5
+    assert figures["period_ms"] == 10.0 and figures["period_bound_ms"] == 8.5
+    assert figures["search_seconds"] == 1.5 and figures["bubble_rate"] == pytest.approx(42 / 98)
+
+
+def test_what_is_proved_is_good(written: Written, tmp_path: Path) -> None:
+    proved = replace(RESULT, status=Status.OPTIMAL, period_bound=32.0, makespan_bound=98)
+    report.save_search_report(replace(FOUND, result=proved), tmp_path)
+    holds(
+        written.summary,
+        ("Makespan", "24.5 ms", "proved: bound 24.5 ms"),
+        ("Period per micro-batch", "10 ms", "proved: bound 8 ms"),
+    )
+    holds(written.sections["Schedule"], ("Period per micro-batch", "10 ms", "any number of micro-batches"))
+    assert written.good["Makespan"] is True and written.good["Period per micro-batch"] is True
+
+
+MEASUREMENT = Measurement(
+    "gloo",
+    (31.25, 30.5),
+    ((4.0, 5.0), (2.0, 3.5)),
+    Comparison(((4.0, 5.0), (2.0, 3.5)), 2e-13, 3e-13, 4e-13, False),
+    {},
+    "asked for, not set",
+    ("a CPU", "a GPU", "a CPU"),
+    num_micro_batches=2,
+    first_iteration=6,
+    verify="first",
+    verify_reason="asked for",
+    peak_rss_mib=(700.0, 900.0),
+    rss_after_import_mib=(450.0, 500.0),
+)
+
+UTILISATION = UtilisationTable(
+    24.5, 25.0, 30.5, (DeviceShares(0.4, 0.5, 0.25, 0.125, 1), DeviceShares(None, 0.5, 0.75, 0.0625, 1))
+)
+
+
+def test_a_report_of_a_run_tells_losses_times_memory_and_shares(written: Written, tmp_path: Path) -> None:
+    report.save_report(FOUND, TUNED, MEASUREMENT, tmp_path, UTILISATION)
+    of_the_run = (
+        ("Backend", "gloo", "a CPU, a GPU"),
+        ("Loss", "4.5000, 2.7500"),
+        ("Iteration", "31.2, 30.5 ms"),
+        ("Memory", "250, 400 MiB"),
+        ("Largest loss error", "2.0e-13"),
+        ("Largest gradient error", "3.0e-13"),
+        ("Largest parameter error", "4.0e-13"),
+        ("Bitwise equal", "no"),
+        ("Clocks", "asked for, not set"),
+        ("Last iteration", "30.5 ms", "planned: 24.5 ms"),
+        ("With free transfers", "25 ms"),
+        ("Device 0", "computes 25.0%, waits 12.5%", "planned: 40.0%"),
+        ("Device 1", "computes 75.0%, waits 6.2%"),
+    )
+    holds(written.sections["Run"], *of_the_run)
+    equal = ("Equal to the unpipelined model", "yes", "the first iteration within 1e-12", "asked for")
+    holds(written.summary, ("Energy saved", "20.21%"), equal)
+    assert written.good["Equal to the unpipelined model"] is True and written.good["Bitwise equal"] is False
+    report.save_report_of_run(PLACEMENT, MEASUREMENT, tmp_path, UTILISATION)
+    holds(written.sections["Run"], *of_the_run)
+    holds(written.summary, ("First iteration", "6"), equal)
+
+
+@pytest.mark.parametrize("wrong", ["max_loss_error", "max_gradient_error", "max_parameter_error"])
+def test_one_large_error_is_not_equal(written: Written, tmp_path: Path, wrong: str) -> None:
+    comparison = MEASUREMENT.comparison
+    assert comparison is not None
+    measurement = replace(MEASUREMENT, comparison=comparison._replace(**{wrong: 2e-12}))
+    report.save_report_of_run(PLACEMENT, measurement, tmp_path)
+    holds(written.summary, ("Equal to the unpipelined model", "no"))
+
+
+def test_a_report_of_a_comparison_tells_each_column_with_its_unit(written: Written, tmp_path: Path) -> None:
+    rows = (
+        ComparedRow(
+            "one_f_one_b",
+            "v_shape",
+            "not proved",
+            makespan_ms=1250.5,
+            makespan_bound_ms=1100.25,
+            bubble_rate=0.25,
+            period_ms=99.5,
+            device_span_ms=1200.75,
+            peak_memory_mib=6144.0,
+            energy_j=321.5,
+        ),
+        ComparedRow("gpipe", "v_shape", "does not fit", note="needs 2 GiB more"),
+        ComparedRow("searched", "m_shape", "makespan proved", 1000.4, search_seconds=2.25, bubble_rate=0.125),
+    )
+    stages = StageChain.__new__(StageChain)
+    object.__setattr__(stages, "name", "a model")
+    comparison_report.save_comparison_report(ComparedSchedules(4, rows), stages, COSTS, tmp_path)  # type: ignore[arg-type]
+    assert written.sections["one_f_one_b"] == [
+        ("Proved", "not proved", ""),
+        ("Makespan", "1,250.5 ms", ""),
+        ("Makespan bound", "1,100.25 ms", ""),
+        ("Bubble rate", "25.00%", ""),
+        ("Period per micro-batch", "99.5 ms", ""),
+        ("Device span", "1,200.75 ms", ""),
+        ("Peak memory", "6,144 MiB", ""),
+        ("Energy", "321.5 J", ""),
+    ]
+    assert written.sections["gpipe"] == [("Proved", "does not fit", "needs 2 GiB more")]
+    holds(written.sections["searched"], ("Makespan", "1,000.4 ms"), ("Search", "2.25 s"))
+    assert "searched takes 1,000.4 ms on m_shape (makespan proved)" in written.introduction
+    assert f"{1 - 1000.4 / 1250.5:.1%} less than one_f_one_b, which takes 1,250.5 ms" in written.introduction
+
+
+def test_the_curves_of_a_page_are_in_joules() -> None:
+    """Whatever the order in which plans are given, a curve is by time."""
+    plot = drawings._frontier(Plans(PROFILE, FRONTIER, CHOSEN), {"Perseus": PERSEUS[::-1]})
+    curves = {
+        item.label.value: [
+            (each.data_source.data["x"], each.data_source.data["y"]) for each in item.renderers
+        ]
+        for item in plot.legend[0].items
+    }
+    assert curves["lower bound of any plan"] == [([24.5, 28.0, 40.0], [8.0, 7.5, 8.2])]
+    assert curves["frontier"] == [([24.5, 28.0], [8.1, 7.6])] * 2
+    assert curves["pays only next to a straggler"] == [([40.0], [8.6])]
+    assert curves["Perseus"] == [([26.5, 27.5], [8.3, 7.9])] * 2
+    assert curves["all clocks at maximum"] == [([24.5], [9.0])]
+    assert curves["chosen plan"] == [([28.0], [7.6])]
+
+
+def test_the_plans_of_a_page_are_compared_until_the_end_of_the_slower() -> None:
+    """At 40 ms: 9000 mJ and 15.5 ms of three GPUs at 50 W."""
+    tree = PageData({"one": SCHEDULE}, "MiB", Plans(PROFILE, FRONTIER, CHOSEN)).tree()
+    plans = tree["plans"]
+    assert plans["time_ms"] == [24.5, 28.0, 40.0, 24.5] and plans["energy_mj"][3] == MAXIMUM.energy_mj
+    assert plans["until_ms"] == [24.5, 28.0, 40.0, 24.5]
+    assert plans["highest_mj"] == [9000.0, 9525.0, 9000.0 + 15.5 * 150, 9000.0]
+    assert plans["saving"] == pytest.approx([0.1, 1 - 7600 / 9525, 1 - LATE.energy_mj / 11325, 0.0])
+    assert plans["is_alone"] == [True, True, False, False]
+    assert (plans["chosen"], plans["num_plans"], plans["blocking_power_w"]) == (1, 3, 50.0)
+    assert plans["power_w"][:2].tolist() == pytest.approx([610 / 3, 750 / 2])
+    of_schedule = tree["schedules"][0]
+    assert of_schedule["capacity"] == [4096.0, 2560.0] and of_schedule["peak"] == [3072.0, 2048.0]
+    assert max(of_schedule["end_ms"]) == 24.5 and sorted(set(of_schedule["delay_ms"])) == [0.0, 1.0, 1.5]
+
+
+def test_the_progress_of_a_page_is_in_ms_of_one_micro_batch_but_memory_in_units() -> None:
+    events = [
+        Progress(Objective.PERIOD, 80, 68, 1, 0.5, micro_batches=2),
+        Progress(Objective.SPAN, None, 90, 2, 0.75),
+        Progress(Objective.MEMORY, 6, 5, 3, 1.0),
+        Progress(Objective.MEMORY, 6, 5, 4, 2.0),
+    ]
+    period, span, memory = progress_tree(events, 0.25)
+    assert (period["best"], period["bound"], period["elapsed_s"]) == ([10.0], [8.5], [0.5])
+    assert (span["best"], span["bound"]) == ([None], [22.5])
+    assert (memory["best"], memory["bound"], memory["is_memory"]) == ([6.0], [5.0], True)
+    assert (memory["elapsed_s"], memory["end_s"]) == ([1.0], 2.0)
