@@ -63,4 +63,4 @@ def test_the_file_has_each_share_in_its_column(tmp_path: Path) -> None:
 def test_the_line_tells_means_over_devices() -> None:
     text = TABLE.describe()
     assert "30.5 ms, 1.220 times the 25 ms" in text
-    assert "compute 50.0% of it (planned: 50.0%) and wait 9.4%" in text
+    assert "computes for 50.0% of it (planned: 50.0%) and waits for 9.4%" in text
