@@ -1,6 +1,16 @@
 """What the tests of the commands share."""
 
+import importlib
 import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import hydra
+import pytest
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import flag_override
+
+from experiments.config.option_list import CONFIG
 
 
 def one_line_error(done: subprocess.CompletedProcess[str]) -> str:
@@ -11,3 +21,21 @@ def one_line_error(done: subprocess.CompletedProcess[str]) -> str:
     assert len(lines) == 1, done.stderr
     assert "Traceback" not in done.stderr
     return lines[0]
+
+
+def refusal(name: str, overrides: Sequence[str], directory: Path) -> str:
+    """The line with which the task of a command refuses options, here and not in a process of its own.
+
+    Every command makes `one_line_error` of it. Nothing may be left in the directory for its output.
+    """
+    with hydra.initialize_config_dir(str(CONFIG), version_base="1.3"):
+        config = hydra.compose(name, list(overrides), return_hydra_config=True)
+    with flag_override(config, ["readonly", "struct"], False):
+        config.hydra.runtime.output_dir = str(directory)
+        HydraConfig.instance().set_config(config)
+        del config["hydra"]
+    with pytest.raises(ValueError) as error:
+        importlib.import_module(f"experiments.tasks.{name}").task(config)
+    assert not list(directory.glob("*"))
+    assert "\n" not in str(error.value)
+    return str(error.value)

@@ -38,6 +38,14 @@ IMPORTED = (
     "bokeh.embed",
     "bokeh.plotting",
     "ortools.math_opt.python.mathopt",
+    "hydra.experimental.compose",
+    "experiments.config.composing",  # loads the plugins of Hydra
+    "experiments.config.run_record",
+    "experiments.config.wrapped",
+    "experiments.tasks.cluster",
+    "experiments.tasks.compare",
+    "experiments.tasks.plan",
+    "experiments.tasks.reproduce",
     "experiments.tasks.run",
 )
 """Heavy modules; those that a test replaces by files of its own are not among them."""

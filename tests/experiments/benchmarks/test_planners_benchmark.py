@@ -79,12 +79,12 @@ def test_a_wrong_expectation_is_reported_as_not_met(tmp_path: Path) -> None:
         Case("wrong", "prediction", "exact", partial(prediction, EVEN, most=0.5)),
         Case("right", "every", "least", partial(against_every_plan, chain, level)),
         Case("right", "prediction", "any", partial(prediction, EVEN, most=10.0)),
-        Case("right", "moved", "proved", partial(moved, EVEN, [EVEN], work_limit=5.0)),
+        Case("right", "moved", "proved", partial(moved, EVEN, [EVEN], work_limit=1.0)),
         Case(
             "right",
             "shared",
             "1F1B+",
-            partial(shared_output, EVEN, num_in_flight=6, work_limit=5.0, at_load=False),
+            partial(shared_output, EVEN, num_in_flight=6, work_limit=1.0, at_load=False),
         ),
     ]
     rows = BENCHMARK.run(cases, tmp_path / "results.json")

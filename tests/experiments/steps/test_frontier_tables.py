@@ -200,10 +200,8 @@ def test_plans_of_a_real_job_are_told_with_their_units() -> None:
     facts = {title: (value, note) for title, value, note in told}
     value, note = facts["Few changes of clock"]
     assert value == "27.5 ms, 7.8 J"
-    assert (
-        f"{(7800 + 0.5 * WAITING_W) / 7600 - 1:.2%} more energy than the plan without limits; 4 clock changes, 6 with"
-        in note
-    )
+    assert f"{(7800 + 0.5 * WAITING_W) / 7600 - 1:.2%} more energy than the plan without limits" in note
+    assert "4 clock changes, 6 with" in note
     assert "at most 4 on one device; at most 2.25% above" in note
     value, note = facts["Under the power cap"]
     assert value == "28 ms, 7.6 J"

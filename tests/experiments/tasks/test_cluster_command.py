@@ -13,9 +13,7 @@ from pathlib import Path
 import pytest
 from browser import chromium, needs_chromium
 from commands import one_line_error
-from places import ROOT, SHARED_DATA
-
-GAVEL = SHARED_DATA / "gavel"
+from places import ROOT
 
 TABLE = """job_type,scale_factor,gpu_type,steps_per_s,power_w
 slow,1,v100,1.0,200
@@ -211,16 +209,3 @@ def test_the_page_opens_in_a_browser(command, data: str, trace: str, tmp_path: P
     assert titles[:3] == ["Completion times", "Busy GPUs", "Allocation"]
     assert min(sizes) > 500
     assert len(sizes) == 3
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not GAVEL.is_dir(), reason="needs the data of Gavel beside the checkout")
-def test_a_published_average_comes_out_to_six_decimals(command, tmp_path: Path) -> None:
-    generated = ["policy=allox", "trace=generated", "trace.seed=42", "trace.lam_s=9000"]
-    given = [*generated, "cluster.workers=36:36:36", "window=[4000,5000]"]
-    assert command("cluster", f"data={GAVEL}", *given).returncode == 0
-    found = json.loads((tmp_path / "out/cluster.json").read_text())
-    with (GAVEL / "jct_oracle.csv").open() as file:
-        wanted = next(row for row in csv.DictReader(file) if (row["seed"], row["lam_s"]) == ("42", "9000"))
-    assert f"{found['average_jct_s']:.6f}" == wanted["average_jct_s"]
-    assert found["utilisation"] == pytest.approx(float(wanted["utilization"]), abs=2e-5)

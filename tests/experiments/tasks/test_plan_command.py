@@ -156,7 +156,7 @@ def test_the_gpu_of_a_plan_goes_with_it(
     assert done.returncode == 0, done.stderr
     planned = tmp_path / "planned"
     (tmp_path / "out").rename(planned)
-    chosen = ["placement=planned", f"placement.path={planned}", "search.work_limit=2.5"]
+    chosen = ["placement=planned", f"placement.path={planned}", "search.work_limit=0.5"]
     done = command("frontier", *chosen, "energy.baselines=[]", "energy.num_plans=3")
     assert done.returncode == 0, done.stderr
     points = rows(tmp_path / "out/profile.csv")
@@ -169,6 +169,8 @@ def test_the_gpu_of_a_plan_goes_with_it(
         assert f"power model of {gpu}" in done.stdout
         assert f"gpt3_125m on 1 {gpus[0]}" in done.stdout or f"gpt3_125m on 2 {gpu}" in done.stdout
     assert "NVIDIA A100" not in done.stdout
+    if cluster != "h100_2":  # one of them is enough for what does not depend on the GPU
+        return
     done = command("frontier", *chosen, "energy.baselines=[]", "energy.num_plans=3", "profile.gpu=a40")
     assert "warning: profile.gpu is NVIDIA A40, but the plan in" in done.stdout + done.stderr
 

@@ -51,7 +51,7 @@ def tight(placement: Placement, spare: int) -> Placement:
 def one_by_one(placement: Placement, num_micro_batches: int) -> Schedule | None:
     """One micro-batch after the other, each as the search begins with it."""
     result = search(
-        placement, num_micro_batches, work_limit=5, objectives=["period"], micro_batches_per_repetend=1
+        placement, num_micro_batches, work_limit=1, objectives=["period"], micro_batches_per_repetend=1
     )
     return result.schedule
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,7 +28,7 @@ CASES: list[tuple[Placement, int]] = [
 
 def answers() -> list[str]:
     """Return what is found and proved in each case, as text that tells two answers apart."""
-    found = [search(placement, number, work_limit=1.5) for placement, number in CASES]
+    found = [search(placement, number, work_limit=0.5) for placement, number in CASES]
     return [_in_text(result) for result in found]
 
 
@@ -70,7 +69,6 @@ def test_the_answer_is_that_of_any_machine() -> None:
     assert any(text.endswith(EndedBy.WORK_LIMIT) for text in alone), "the limit ends some of them"
     with _busy(3):
         assert _elsewhere(1) == alone
-        assert _elsewhere(len(os.sched_getaffinity(0))) == alone
 
 
 def test_more_work_is_never_worse() -> None:

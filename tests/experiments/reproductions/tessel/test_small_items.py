@@ -1,59 +1,15 @@
-"""Every item of Tessel in its small version: as claimed, its trends computed, its figure drawn from rows."""
+"""The items of Tessel: all are there, and refuse wrong options; `test_results` makes their small versions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 
 import pytest
 
 from experiments.config.options import OptionError
-from experiments.reproductions.item import Claim, Item, Row
 from experiments.reproductions.tessel.items import ITEMS
-from schedsearch.figures.canvas import image
 
 OURS = {item.name: item for item in ITEMS if item.name.startswith("tessel")}
-
-SECONDS = [name for name in OURS if name not in ("tessel_figure11", "tessel_figure12")]
-
-MEASURED = ("tessel_figure3", "tessel_figure9", "tessel_figure10")
-"""Seconds of this machine, which no test asks for."""
-
-
-@cache
-def rows_of(name: str) -> Sequence[Row]:
-    item = OURS[name]
-    return [row for case in item.cases(item.small) for row in item.make(item.small, case)]
-
-
-def check(item: Item) -> None:
-    rows = rows_of(item.name)
-    assert {row.case for row in rows} == set(item.cases(item.small))
-    assert all(row.note for row in rows if row.ours is None)
-    wrong = [row for row in rows if not item.is_as_claimed(row)]
-    assert all(row.note for row in wrong)
-    if item.claim is Claim.EXACT:
-        assert not wrong
-        assert any(row.published is not None for row in rows)
-    trends = item.trends(rows)
-    assert all(trend.shown_by for trend in trends)
-    if item.name not in MEASURED:
-        assert [trend.says for trend in trends if not trend.holds] == []
-    if item.draw is not None:
-        figure = item.draw(rows)
-        assert image(figure, "svg") == image(item.draw(rows), "svg")
-
-
-@pytest.mark.parametrize("name", SECONDS)
-def test_an_item_is_as_claimed(name: str) -> None:
-    check(OURS[name])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(set(OURS) - set(SECONDS)))
-def test_a_sweep_is_as_claimed(name: str) -> None:
-    check(OURS[name])
 
 
 def test_all_tables_and_figures_are_there() -> None:
