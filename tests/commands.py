@@ -10,6 +10,7 @@ import pytest
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import flag_override
 
+from experiments.config.commands import tell_hydra
 from experiments.config.option_list import CONFIG
 
 
@@ -28,6 +29,7 @@ def refusal(name: str, overrides: Sequence[str], directory: Path) -> str:
 
     Every command makes `one_line_error` of it. Nothing may be left in the directory for its output.
     """
+    tell_hydra(name)
     with hydra.initialize_config_dir(str(CONFIG), version_base="1.3"):
         config = hydra.compose(name, list(overrides), return_hydra_config=True)
     with flag_override(config, ["readonly", "struct"], False):

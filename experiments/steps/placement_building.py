@@ -55,13 +55,14 @@ def build_placement(options: Options, profile: Profile | None) -> Placement:
         capacity = read_capacity(given, "search.memory", placement.num_devices, unit_mib=unit_mib)
         placement = replace(placement, memory=capacity)
     if profile is not None:
+        try:
+            timed = profile.times_for(placement)
+        except ProfileError as error:
+            raise OptionError(f"{options.profile.path}: {error}") from None
         hint = profile.doubtful_times(placement, "profile.time_scale")
         if hint and not times_source(options)[1]:
             log.warning("warning: %s: %s", profile_path(options), hint)
-        try:
-            placement = profile.times_for(placement)
-        except ProfileError as error:
-            raise OptionError(f"{options.profile.path}: {error}") from None
+        placement = timed
     require_capacity(placement)
     is_given = options.search.memory is not None or not memory_unit(options, placement)
     if is_given and (hint := mixed_memory(placement)):

@@ -39,7 +39,7 @@ def setting(tmp_path: Path) -> Setting:
     given |= {"failures": FailureOptions(None, 1.0, False)}
     given |= {"estimator": EstimatorOptions(None, 1, True, 0), "data": str(tmp_path / "own.csv")}
     options = ClusterCommandOptions(**given)
-    trace = FileTraceOptions("file", str(tmp_path / "trace.csv"))
+    trace = FileTraceOptions(path=str(tmp_path / "trace.csv"))
     return Setting(options, GpuCluster({"v100": 1}), read_data(options.data), trace, {})
 
 

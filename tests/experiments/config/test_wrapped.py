@@ -40,8 +40,8 @@ def test_columns_that_do_not_fit_are_named(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(savings, "savings_rows", lambda _: [row])
     for columns, missing in (("80", ["perseus"]), ("70", ["all_maximum", "perseus"]), ("120", [])):
         monkeypatch.setenv("COLUMNS", columns)
-        _, head, cells, *rest = savings.describe_savings(tuned)
+        _, _, head, cells, *rest = savings.describe_savings(tuned)
         shown = [name for name in ("slowdown", "at_most", "frontier", *names) if name not in missing]
         assert head.split() == shown and len(cells.split()) == len(shown)
         assert max(map(len, (head, cells))) <= int(columns)
-        assert rest == ([f"no room for {', '.join(missing)}: see savings.csv"] if missing else [])
+        assert rest == ([f"no room here for {', '.join(missing)}; see savings.csv"] if missing else [])

@@ -152,7 +152,7 @@ def test_the_agreement_by_hand() -> None:
     ("overrides", "message"),
     [
         (["experiment=galvatron_table2"], "constants: has no value; give one, as in constants=VALUE"),
-        ([], "experiment: has no value; give one of all, dissertation_figure2_1, "),
+        ([], "experiment: has no value; give one of all, dissertation_figure2_15, "),
         (
             ["constants=x.json"],
             "constants: is an option of galvatron_table2, galvatron_table3; choose that by experiment=NAME",
@@ -163,7 +163,7 @@ def test_the_agreement_by_hand() -> None:
         ),
         (
             ["experiment=galvatron_table4", "constants=x.json"],
-            "experiment=galvatron_table4: is not there; the options are all, dissertation_figure2_1, ",
+            "experiment=galvatron_table4: is not there; the options are all, dissertation_figure2_15, ",
         ),
         (["experiment=galvatron_trends", "tables=[VII]"], "tables: 'VII' is not known; did you mean VI?"),
         (["experiment=galvatron_trends", "tables=[VI,VI]"], "tables: 'VI' is named twice; name each once"),
