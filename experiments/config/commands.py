@@ -98,9 +98,7 @@ COMMANDS: Mapping[str, Command] = {
     "predict": Command("Predict time and memory of plans that were run.", PredictOptions),
     "cluster_study": Command("Run planned jobs on a cluster that chooses clocks.", ClusterStudyOptions),
     "bubble_by_memory": Command("Draw the bubble by memory (Tessel, Fig. 12).", MemorySweepOptions),
-    "bubble_by_in_flight": Command(
-        "Draw the bubble by micro-batches in flight (Tessel, Fig. 11).", SweepOptions
-    ),
+    "bubble_by_in_flight": Command("Draw the bubble by micro-batches in flight (Fig. 11).", SweepOptions),
     "time_by_transfer": Command(
         "Draw iteration time by transfer time (Tessel, Fig. 17).", TransferSweepOptions
     ),

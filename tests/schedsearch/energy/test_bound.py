@@ -116,7 +116,7 @@ def test_the_bound_of_clocks_that_repeat_holds_at_the_shortest_time_and_for_many
         plan = found.unrolled(n)
         with caplog.at_level("INFO"):
             assert found.relaxed_mj > 0
-        assert ("the bound of clocks that repeat is only all blocks at their" in caplog.text) == (n > 6)
+        assert ("the bound for clocks that repeat is only the least energy of" in caplog.text) == (n > 6)
         if n == 6:
             frontier = compute_frontier(periodic.schedule(n), profile, 3, deadline)
             plan = frontier.at(deadline)

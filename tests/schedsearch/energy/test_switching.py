@@ -233,7 +233,7 @@ def test_says_where_the_bound_is_without_the_price_of_changes(
     assert not caplog.records
     monkeypatch.setattr(bound, "MOST_INSTANCES", 5)
     switched_plan(schedule, profile, frontier, SwitchingLimits(0.0, 2.0), 56.0)
-    assert "6 block instances, more than 5: the bound under switching limits is without the" in caplog.text
+    assert "6 block instances are more than 5: the bound under switching limits leaves out" in caplog.text
 
 
 def test_changes_take_what_was_measured_between_their_clocks() -> None:
