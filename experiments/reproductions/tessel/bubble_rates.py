@@ -30,7 +30,7 @@ class BubbleRateOptions:
     """Which models, and how long a search may take."""
 
     models: tuple[str, ...] = option(("gpt", "mt5", "flava"), "models of the table")
-    tessel_time_limit_s: float = option(120.0, "time limit of each of Tessel's searches, in s")
+    tessel_time_limit_s: float = option(600.0, "time limit of each of Tessel's searches, in s")
     work_limit: float = option(80.0, "work limit of each of our searches, in units of about 1 s of one core")
 
 
