@@ -77,9 +77,9 @@ def fitted(schedule: Schedule, width: int, repetend: Repetend | None = None) -> 
 
 
 def both_ends(schedule: Schedule, width: int, repetend: Repetend | None = None) -> str:
-    """Draw all devices of a schedule in lines of so many characters.
+    """Draw all devices of a schedule; one that is longer than a line is drawn without its middle.
 
-    One that is longer is drawn without its middle, its repetend below; a column is as in `fitted`.
+    Its repetend is then drawn below. A column is as in `fitted`.
 
     Args:
         schedule: Need not be valid.

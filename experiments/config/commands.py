@@ -57,7 +57,7 @@ class Command:
     """A command that Hydra runs.
 
     Attributes:
-        purpose: What it does, in a sentence.
+        purpose: The sentence that help says of it.
         record: Its options and groups of options.
         has_presets: Whether ``experiment`` chooses from `PRESETS`.
         hydra: Settings of Hydra's beside those of all commands.
@@ -112,7 +112,7 @@ COMMANDS: Mapping[str, Command] = {
 """The commands that Hydra runs, those that most people want first."""
 
 OBJECTIVES = {"search": "makespan_ms", "frontier": "energy_j", "run": "energy_j"}
-"""Which figure of its ``result.json`` a command returns, for sweepers that optimize."""
+"""By command: the figure of its ``result.json`` that sweepers minimize."""
 
 REFUSED = {"compare": ("search.begin_with", "search.export")}
 """Options that a command does not take, though a group that it shares with others has them."""
@@ -124,7 +124,7 @@ class Option(NamedTuple):
     Attributes:
         name: As on the command line, such as ``search.memory``.
         default: `REQUIRED` where it has to be given; for a group the name of the kind.
-        meaning: What it does.
+        meaning: The text that help and docs have for it.
     """
 
     name: str
@@ -215,7 +215,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "search": {"memory": 6, "num_micro_batches": 12},
     },
 }
-"""What ``experiment`` chooses from in the commands that search: many options at once."""
+"""The choices of ``experiment`` in the commands that search: each sets many options at once."""
 
 ITEMS: dict[str, tuple[Option, ...]] = {}
 """The options of each item to reproduce; `experiments.reproductions.catalogue.list_items` fills it."""

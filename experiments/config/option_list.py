@@ -25,7 +25,7 @@ from experiments.config.commands import (
 from placements.meaning import REQUIRED
 
 CONFIG = Path(__file__).parents[1] / "conf"
-"""What Hydra reads from files: where the output of every command goes."""
+"""Folder of the config that all commands begin with: it says where output goes."""
 
 FILE = "file"
 """The choice of a group that reads a file, with the option ``path``."""

@@ -64,7 +64,7 @@ Clocks = Mapping[str, Sequence[int] | PeriodicClocks]
 
 
 def unrolled_clocks(clocks: Clocks, num_micro_batches: int) -> dict[str, list[int]]:
-    """Return for each block the clocks of so many micro-batches."""
+    """Return for each block a clock for each of the micro-batches."""
     return {
         block: own.unrolled(num_micro_batches) if isinstance(own, PeriodicClocks) else [*own]
         for block, own in clocks.items()
@@ -86,7 +86,7 @@ def clocks_of_rounds(
         cooldown: By block: clocks of each micro-batch of a round, from its last one backwards.
         micro_batches_per_round: Of the loop.
         num_micro_batches: Of the iteration; any number of whole rounds more or less gives the same. A block
-            without a steady clock gets clocks for exactly so many.
+            without a steady clock gets clocks for exactly this number.
     """
     each = micro_batches_per_round
     return {

@@ -51,8 +51,8 @@ def generate(
     Args:
         programs: Safe ones; see `runtime.program.deadlock.check`.
         clock_mhz: For each block the clock of each micro-batch, in MHz, or those of any number of them;
-            empty to leave the clocks alone. Where a block has one for each, the scripts are for exactly so
-            many.
+            empty to leave the clocks alone. Where a block has one for each, the scripts are for exactly
+            this number.
         model: What `runtime.device` builds the blocks' modules from; data that JSON has a form for.
         directory: Made if it is not there. Scripts of devices that the programs lack are left alone.
         shift: Micro-batches per round of the loops; those of the repetend. None: that of the loops that cover

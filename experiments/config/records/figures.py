@@ -101,7 +101,7 @@ class ReproduceOptions:
 
 @dataclass(frozen=True)
 class ReproduceAllOptions:
-    """What ``experiment=all`` has instead of the options of an item."""
+    """The options of ``experiment=all``, which has none of a single item."""
 
     data: str | None = option(
         None,

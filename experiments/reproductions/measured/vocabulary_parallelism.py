@@ -45,7 +45,7 @@ _DIGITS = 1
 
 @dataclass(frozen=True)
 class VocabularyOptions(MeasuredOptions):
-    """What is asked for."""
+    """Options of the item: measured iterations, and the search."""
 
     work_limit: float = option(
         10.0,

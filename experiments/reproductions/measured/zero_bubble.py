@@ -31,7 +31,7 @@ _DIGITS = 4
 
 @dataclass(frozen=True)
 class ZeroBubbleOptions(MeasuredOptions):
-    """What is asked for."""
+    """Options of the item: measured times, and the search."""
 
     work_limit: float | None = option(
         None,

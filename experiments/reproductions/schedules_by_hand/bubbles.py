@@ -43,7 +43,7 @@ _MEMORY_OF = 16
 
 @dataclass(frozen=True)
 class ByHandOptions:
-    """What is asked for."""
+    """Options of the tables: placements, micro-batches and the search."""
 
     num_devices: int = option(4, "devices of each placement")
     num_micro_batches: tuple[int, ...] = option(
