@@ -15,11 +15,11 @@ sys.path[:0] = [str(HERE.parent), str(HERE)]
 import gallery_pages  # noqa: E402 - found by the line above
 from options_table import tables  # noqa: E402
 
-from experiments.reproductions.catalogue import ITEMS  # noqa: E402
-from experiments.reproductions.results_page import FIGURES, draw_figures  # noqa: E402
+from experiments.reproduce.catalogue import ITEMS  # noqa: E402
+from experiments.reproduce.results_page import FIGURES, draw_figures  # noqa: E402
 
-RECORDS = HERE.parent / "experiments/config/records"
-"""Where options are declared."""
+EXPERIMENTS = HERE.parent / "experiments"
+"""Where options are declared, in a module ``options`` of each room."""
 
 project = "schedsearch"
 extensions = [
@@ -67,7 +67,7 @@ class Options(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Return the tables."""
-        for path in RECORDS.glob("*.py"):
+        for path in EXPERIMENTS.glob("*/*options.py"):
             self.env.note_dependency(str(path))
         command, *groups = self.arguments
         found = self.parse_text_to_nodes("\n\n".join(tables(command, groups)))

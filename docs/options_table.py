@@ -5,11 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from experiments.config.commands import Option
+from experiments.config.declaring import Option
 from experiments.config.option_list import as_yaml, kinds_of, options_of
-from experiments.reproductions import catalogue
-
-catalogue.list_items()
 
 _SPECIAL, _ESCAPED = re.compile(r"([|*<])"), r"\\\1"
 

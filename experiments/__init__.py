@@ -1,33 +1,29 @@
 """Entry points: read a config, call the layers below, save what they return.
 
-Rooms in the order in which to read them; each imports only those above it:
+A room is a subject: its options, its steps, its tables and drawings, its report, and its ``task``, which is
+what the command of its name does. ``python -m experiments.search`` is ``schedsearch search``. Rooms in the
+order in which to read them; each imports only those above it:
 
-    conf           the configs
-    config         the border to Hydra: options as records, errors as lines
-    steps          from options to a placement, a schedule and its clocks
-    plan_steps     what a plan is made of where a profile has it, and PipeDream's plans
-    run_steps      from a schedule and its clocks to scripts, a run and what it measured
-    cluster_steps  from a cluster's options to simulations, decisions, their figures and files
+    conf           where output goes
+    config         the border to Hydra: commands and options as records, errors as lines
+    report         HTML pages, and the drawings in them
+    search         a placement and a schedule for it; what the rooms below begin with
+    compare        schedules of one model side by side
+    check          each claim of a schedule file
     figures        sweeps that draw the papers' figures again
-    report         a run as one HTML page
-    reproductions  published tables, and ours beside them
-    predictions    plans that were run: what is predicted of them, and how far off it is
-    price_steps    tables and figures of spot prices, and of what strategies save
-    tasks          what each command does
+    frontier       clocks for a schedule
+    run            scripts, a run and what it measured
+    profile        what blocks cost on this machine
+    plan           plans of a model on a cluster
+    predict        plans that were run: what is predicted of them, and how far off it is
+    cluster        many jobs on GPUs of several types
+    cluster_study  from models to a cluster over months
+    prices         what a job saves by moving among spot prices
+    reproduce      published tables, and ours beside them
     benchmarks     what must be reached, measured case by case
     playground     schedules for the playground of the docs
 
-Each command has a file here that hands its task to Hydra:
+One file makes a table of what they left, another runs all of them by one name, ``schedsearch COMMAND``:
 
-    search, frontier, run, profile, check, compare, predict, prices
-    bubble_by_in_flight, bubble_by_memory, time_by_transfer
-    plan, reproduce, cluster, cluster_study
-
-One more makes a table of what they left:
-
-    collect
-
-All of them by one name, ``schedsearch COMMAND``:
-
-    __main__
+    collect, __main__
 """

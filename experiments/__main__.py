@@ -7,8 +7,8 @@ import os
 import sys
 
 import schedsearch
-from experiments.config.command import USER_ERROR
-from experiments.config.commands import COMMANDS
+from experiments.config.command import USER_ERROR, run
+from experiments.config.commands import commands
 
 _HELP = """\
 Pipeline schedules for any placement: searched, proved, energy-tuned and run.
@@ -33,7 +33,7 @@ Completion of a bash shell: eval "$(schedsearch -sc install=bash)"
 _COLLECT = "collect"
 """The command that has no config."""
 
-_EVERY = (*COMMANDS, _COLLECT)
+_EVERY = (*commands(), _COLLECT)
 
 
 def main() -> None:
@@ -54,16 +54,19 @@ def main() -> None:
 
 def _run(command: str) -> None:
     del sys.argv[1]
-    importlib.import_module(f"experiments.{command}").main()
+    if command == _COLLECT:
+        importlib.import_module("experiments.collect").main()
+    else:
+        run(command)
 
 
 def _help() -> str:
     width = max(map(len, _EVERY))
-    purposes = {name: command.purpose for name, command in COMMANDS.items()} | {
+    purposes = {name: command.purpose for name, command in commands().items()} | {
         _COLLECT: "Make one table of many runs."
     }
-    commands = "\n".join(f"  {name:<{width}}  {purpose}" for name, purpose in purposes.items())
-    return _HELP.format(version=schedsearch.__version__, commands=commands)
+    lines = "\n".join(f"  {name:<{width}}  {purpose}" for name, purpose in purposes.items())
+    return _HELP.format(version=schedsearch.__version__, commands=lines)
 
 
 def _remedy(given: str) -> str:
@@ -79,12 +82,12 @@ def _complete() -> None:
     line = os.environ.get("COMP_LINE", "")
     front, _, rest = line.partition(" ")
     command, space, _ = rest.partition(" ")
-    if line and not (space and command in COMMANDS):
+    if line and not (space and command in commands()):
         print(*(name for name in _EVERY if name.startswith(command)))  # noqa: T201
         return
     point = int(os.environ.get("COMP_POINT", len(line))) - len(front) - 1
     os.environ |= {"COMP_LINE": rest, "COMP_POINT": str(point)}
-    sys.argv.insert(1, command or next(iter(COMMANDS)))
+    sys.argv.insert(1, command or next(iter(commands())))
     _run(sys.argv[1])
 
 

@@ -104,9 +104,14 @@ def option(default: Any, text: str, unit: str = "", **limits: float) -> Any:
     return field(default=default, metadata=metadata)
 
 
-def group(choice: str) -> Any:
-    """Declare a group of options of a command, and which of its kinds it has unless another is chosen."""
-    return field(metadata={"group": choice})
+def group(choice: str = "default", kinds: Mapping[str, Any] | None = None) -> Any:
+    """Declare a group of options of a command.
+
+    Args:
+        choice: The kind of the group that a command has unless another is chosen.
+        kinds: The options of each kind; None where there is one, the record that is the field's type.
+    """
+    return field(metadata={"group": choice, "kinds": kinds})
 
 
 class DeclaredField(NamedTuple):

@@ -10,7 +10,7 @@ import pytest
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import flag_override
 
-from experiments.config.commands import tell_hydra
+from experiments.config.commands import commands, tell_hydra
 from experiments.config.option_list import CONFIG
 
 
@@ -37,7 +37,7 @@ def refusal(name: str, overrides: Sequence[str], directory: Path) -> str:
         HydraConfig.instance().set_config(config)
         del config["hydra"]
     with pytest.raises(ValueError) as error:
-        importlib.import_module(f"experiments.tasks.{name}").task(config)
+        importlib.import_module(commands()[name].task).task(config)
     assert not list(directory.glob("*"))
     assert "\n" not in str(error.value)
     return str(error.value)

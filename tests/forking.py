@@ -42,11 +42,11 @@ IMPORTED = (
     "experiments.config.composing",  # loads the plugins of Hydra
     "experiments.config.run_record",
     "experiments.config.wrapped",
-    "experiments.tasks.cluster",
-    "experiments.tasks.compare",
-    "experiments.tasks.plan",
-    "experiments.tasks.reproduce",
-    "experiments.tasks.run",
+    "experiments.cluster.task",
+    "experiments.compare.task",
+    "experiments.plan.task",
+    "experiments.reproduce.task",
+    "experiments.run.task",
 )
 """Heavy modules; those that a test replaces by files of its own are not among them."""
 

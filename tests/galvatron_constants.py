@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from experiments.reproductions.galvatron.search_2022.constants import Constants, ConstantsError
-from experiments.reproductions.galvatron.search_2022.constants_file import constants_from_dict
-from experiments.reproductions.galvatron.search_2022.strategies import Strategy, all_strategies
+from experiments.reproduce.galvatron.search_2022.constants import Constants, ConstantsError
+from experiments.reproduce.galvatron.search_2022.constants_file import constants_from_dict
+from experiments.reproduce.galvatron.search_2022.strategies import Strategy, all_strategies
 from placements.plain_data import Field
 
 

@@ -2,7 +2,7 @@
 """Galvatron's search of 2022 once more, slow and plain, with the symbols of its description.
 
 Every assignment of strategies to layers is tried.
-It shares no code with `experiments.reproductions.galvatron.search_2022`, and reads the data of an entry as
+It shares no code with `experiments.reproduce.galvatron.search_2022`, and reads the data of an entry as
 they are.
 """
 

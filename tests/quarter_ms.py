@@ -12,8 +12,9 @@ from the figures of the plans below, by hand.
 
 from __future__ import annotations
 
-from experiments.steps.profile_reading import CostSource
-from experiments.steps.results import EnergyResult, SearchStepResult
+from experiments.frontier.results import EnergyResult
+from experiments.search.profile_reading import CostSource
+from experiments.search.results import SearchStepResult
 from placements import Block, Kind, OperatingPoint, Placement, Profile
 from schedsearch.energy import FrequencyPlan, Frontier, simulate
 from schedsearch.modulo.result import SearchResult, Status

@@ -6,13 +6,14 @@ import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from places import ROOT
 
 import schedsearch
-from experiments.config.commands import COMMANDS
+from experiments.config.commands import commands
 from experiments.config.option_list import options_of
 
 PACKAGES = ("placements", "runtime", "experiments")
@@ -57,14 +58,16 @@ def test_help_lists_all_commands_in_80_columns(tmp_path: Path) -> None:
     done = python("-m", "schedsearch", "--help", cwd=tmp_path)
     assert done.returncode == 0
     listed = [line.split()[0] for line in done.stdout.splitlines() if line.startswith("  ")]
-    assert listed[: len(COMMANDS) + 1] == [*COMMANDS, "collect"]
+    assert listed[: len(commands()) + 1] == [*commands(), "collect"]
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
 def test_the_list_of_commands_is_whole() -> None:
-    """A module and a place in the list for each."""
-    modules = {path.stem for path in (ROOT / "experiments").glob("*.py")}
-    assert {*COMMANDS, "collect"} == modules - {"__init__", "__main__"}
+    """A room that can be run, and a place in the list for each; figures have one room together."""
+    rooms = {path.parent.name for path in (ROOT / "experiments").glob("*/__main__.py")} - {"playground"}
+    figures = {name for name, each in commands().items() if each.task.startswith("experiments.figures.")}
+    assert set(commands()) - figures == rooms
+    assert all(each.name == name and find_spec(each.task) for name, each in commands().items())
 
 
 @pytest.mark.parametrize(
@@ -163,7 +166,7 @@ def test_the_package_has_its_version_and_the_pipeline() -> None:
 
 def test_no_message_or_help_sends_to_a_page_that_a_wheel_lacks() -> None:
     """Docstrings may; what a user of the wheel reads has to say it itself."""
-    every = (option for command in COMMANDS for option in options_of(command))
+    every = (option for command in commands() for option in options_of(command))
     texts = [option for option in every if "docs/" in option.meaning]
     sources = (path for layer in (*PACKAGES, "schedsearch") for path in (ROOT / layer).rglob("*.py"))
     says = [path for path in sources if re.search(r"see docs/\S+\"", path.read_text(encoding="utf-8"))]

@@ -18,6 +18,7 @@ from functools import cache
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
+from experiments.config.commands import commands, tell_hydra
 from schedsearch import put_first
 
 if TYPE_CHECKING:
@@ -113,44 +114,33 @@ class _CtrlC:
 _CTRL_C = _CtrlC()  # of this process, as signals are
 
 
-def command(name: str, task: str, items: str = "") -> Callable[[], None]:
-    """Return what composes the config from the command line, runs the command's task in Hydra, and exits.
+def run(name: str) -> None:
+    """Compose the config of a command from the command line, run its task in Hydra, and exit.
 
     Everything heavy is imported here, so that Ctrl-C while it loads ends in a line too, and the task only
-    when it runs: help and wrong command lines do not wait for it.
-
-    Args:
-        name: Of the command and of its config.
-        task: The module of this layer whose ``task``, a `Task`, it runs. A `ValueError` from there is the
-            user's.
-        items: The module whose `list_items` says what ``experiment`` chooses from, if that is not presets.
+    when it runs: help and wrong command lines do not wait for it. A `ValueError` of the task is the user's.
     """
-
-    def main() -> None:
-        put_first()
-        try:
-            with _CTRL_C.remembered():
-                _run_in_hydra(name, task, items)
-        except KeyboardInterrupt:
-            _exit(f"{name}: interrupted; every file that was written is complete", INTERRUPTED)
-        except BrokenPipeError:  # whoever reads the output has gone, as head does
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            sys.exit(FAILED)
-        except Exception as error:
-            if (line := _users_error(error, name)) is None:
-                raise
-            _exit(f"{name}: error: {line}", USER_ERROR)
-
-    return main
+    put_first()
+    try:
+        with _CTRL_C.remembered():
+            _run_in_hydra(name)
+    except KeyboardInterrupt:
+        _exit(f"{name}: interrupted; every file that was written is complete", INTERRUPTED)
+    except BrokenPipeError:  # whoever reads the output has gone, as head does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(FAILED)
+    except Exception as error:
+        if (line := _users_error(error, name)) is None:
+            raise
+        _exit(f"{name}: error: {line}", USER_ERROR)
 
 
-def _run_in_hydra(name: str, task: str, items: str) -> None:
-    if name in ("run", "profile") and importlib.util.find_spec("torch") is None:
+def _run_in_hydra(name: str) -> None:
+    if commands()[name].needs_torch and importlib.util.find_spec("torch") is None:
         _exit(f"{name}: error: torch is not installed; pip install 'schedsearch[runtime]'", FAILED)
     import hydra
     from omegaconf import OmegaConf
 
-    from experiments.config.commands import tell_hydra
     from experiments.config.composing import (
         flags_last,
         name_files,
@@ -160,12 +150,10 @@ def _run_in_hydra(name: str, task: str, items: str) -> None:
 
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise, so that the message can be made one line here
     sweep_past_points_that_are_wrong()
-    if items:
-        imported(items).list_items()
     tell_hydra(name)
     OmegaConf.register_new_resolver("schedsearch.help", help_text, replace=True)
     sys.argv[1:] = name_files(name, flags_last(name, sys.argv[1:]))
-    hydra.main(version_base="1.3", config_path=str(CONFIG), config_name=name)(_Recorded(name, task))()
+    hydra.main(version_base="1.3", config_path=str(CONFIG), config_name=name)(_Recorded(name))()
 
 
 def _users_error(error: Exception, name: str) -> str | None:
@@ -189,29 +177,27 @@ class _Recorded:
 
     Attributes:
         name: Of the command.
-        task: The module of what it does.
     """
 
     name: str
-    task: str
 
     def __call__(self, config: DictConfig) -> float | None:
         """Run it, and write its record."""
-        task: Task = imported(self.task).task
+        task: Task = imported(commands()[self.name].task).task
         with _CTRL_C.left_to_the_task():
             return _run_and_record(self.name, task, config)
 
 
 @cache
 def imported(module: str) -> ModuleType:
-    """Import a module of this layer, once.
+    """Import a module, once.
 
     Garbage collection leaves out all that is imported, here and later, since it stays until the process ends:
     to look through it again and again takes a fifth of a short search.
     """
     gc.disable()
     try:
-        return importlib.import_module(f"experiments.{module}")
+        return importlib.import_module(module)
     finally:
         gc.freeze()
         gc.enable()
@@ -224,11 +210,10 @@ def _run_and_record(name: str, task: Task, config: DictConfig) -> float | None:
         What a sweeper minimizes, without end where the task failed; None where the command has no objective.
     """
     from experiments.config import run_record
-    from experiments.config.commands import OBJECTIVES
     from experiments.config.run_record import DONE, REJECTED, RunRecord
 
     record, sweep = RunRecord.of_this_run(name, config), run_record.sweep_directory()
-    objective = OBJECTIVES.get(name, "")
+    objective = commands()[name].objective
     if sweep and (before := record.done_before()) is not None:
         log.info("this point was done before with the same inputs and version; it is not run again")
         return before.number(objective)

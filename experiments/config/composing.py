@@ -14,8 +14,8 @@ from hydra.core.plugins import Plugins
 from hydra.errors import HydraException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
-from experiments.config.commands import COMMANDS, REPRODUCE
-from experiments.config.option_list import FILE, kinds_of, names_of, options_of
+from experiments.config.commands import commands, items_of
+from experiments.config.option_list import FILE, kinds_of, names_of
 from experiments.config.options import OptionError, did_you_mean
 
 _PLUGINS = Plugins.instance()  # runs the module of each plugin again, which is imported after that
@@ -152,9 +152,10 @@ def config_error(error: Exception, command: str) -> str:
         names, where = names_of(command), f"is not an option of schedsearch {command}"
         if own := [name for name in sorted(names) if name.endswith(f".{key}")]:
             return f"{key}: {where}; did you mean {own[0]}?"
-        others = [o for o in COMMANDS if any(f"{name}.".startswith(f"{key}.") for name in names_of(o))]
-        if key in names and command == REPRODUCE:
-            return f"{key}: is an option of {_items_with(key)}; choose that by experiment=NAME"
+        others = [o for o in commands() if any(f"{name}.".startswith(f"{key}.") for name in names_of(o))]
+        if key in names and (items := items_of(command)):
+            having = (item for item, options in items.items() if any(key == each.name for each in options))
+            return f"{key}: is an option of {', '.join(sorted(having))}; choose that by experiment=NAME"
         if key in names:
             group = key.partition(".")[0]
             return f"{key}: is not an option of the {group} that is chosen; choose another or leave it out"
@@ -183,13 +184,3 @@ def config_error(error: Exception, command: str) -> str:
             return f"experiment={kind}: is not there; the options are {', '.join(kinds_of(command, folder))}"
         return f"{folder}={kind}: is not there; {remedy or did_you_mean(kind, choices)}"
     return " ".join(lines)
-
-
-def _items_with(option: str) -> str:
-    """Return the names of the items to reproduce that have an option, with commas."""
-    items = kinds_of(REPRODUCE, "experiment")
-    return ", ".join(
-        item
-        for item in items
-        if any(option == each.name for each in options_of(REPRODUCE, {"experiment": item}))
-    )

@@ -10,18 +10,8 @@ from typing import Any
 
 import yaml
 
-from experiments.config.commands import (
-    COMMANDS,
-    GROUPS,
-    ITEMS,
-    OBJECTIVES,
-    PRESETS,
-    REFUSED,
-    REPRODUCE,
-    Option,
-    groups_of,
-    own_options,
-)
+from experiments.config.commands import commands, items_of
+from experiments.config.declaring import Option, groups_of, kinds_of_groups, own_options
 from placements.meaning import REQUIRED
 
 CONFIG = Path(__file__).parents[1] / "conf"
@@ -30,7 +20,7 @@ CONFIG = Path(__file__).parents[1] / "conf"
 FILE = "file"
 """The choice of a group that reads a file, with the option ``path``."""
 
-_DECIDING = {REPRODUCE: "experiment", "cluster": "trace"}
+_DECIDING = {"reproduce": "experiment", "cluster": "trace"}
 """The group whose choice decides which options a command has; of the others it is ``placement``."""
 
 
@@ -38,10 +28,11 @@ def options_of(command: str, choices: Mapping[str, str | None] | None = None) ->
     """Yield the options of a command: first its groups and its own, then those in the groups.
 
     Args:
-        command: One of `COMMANDS`.
+        command: Its name.
         choices: The kind of a group where it is not the default one.
     """
-    groups: dict[str, str | None] = dict(groups_of(command))
+    declared = commands()[command]
+    groups: dict[str, str | None] = dict(groups_of(declared.record))
     if kinds_of(command, "experiment"):
         groups["experiment"] = None
     groups |= {group: kind for group, kind in (choices or {}).items() if group in groups}
@@ -49,23 +40,23 @@ def options_of(command: str, choices: Mapping[str, str | None] | None = None) ->
         kinds = kinds_of(command, group)
         if kinds != ["default"]:
             yield Option(group, kind, f"one of {', '.join(kinds)}")
-    yield from own_options(COMMANDS[command].record)
+    yield from own_options(declared.record)
+    every = kinds_of_groups(declared.record)
     for group, kind in groups.items():
         if group == "experiment":
-            yield from ITEMS.get(str(kind), ()) if command == REPRODUCE else ()
+            yield from items_of(command).get(str(kind), ())
             continue
-        found = GROUPS[group].get(str(kind), ())  # else it is a file in a --config-dir
+        found = every[group].get(str(kind), ())  # else it is a file in a --config-dir
         named = (each._replace(name=f"{group}.{each.name}") for each in found)
-        yield from (option for option in named if option.name not in REFUSED.get(command, ()))
+        yield from (option for option in named if option.name not in declared.refused)
 
 
 def kinds_of(command: str, group: str) -> list[str]:
-    """Return the names from which a group of a command is chosen."""
-    if group != "experiment":
-        return sorted(GROUPS[group]) if group in groups_of(command) else []
-    if command == REPRODUCE:
-        return sorted(ITEMS)
-    return sorted(PRESETS) if COMMANDS[command].has_presets else []
+    """Return the names from which a group of a command is chosen; none where it has no such group."""
+    declared = commands()[command]
+    if group == "experiment":
+        return sorted([*declared.presets, *items_of(command)])
+    return sorted(kinds_of_groups(declared.record).get(group, ()))
 
 
 def names_of(command: str) -> set[str]:
@@ -96,7 +87,7 @@ def help_text(command: str, *, _root_: Mapping[str, Mapping[str, Mapping[str, Ma
     """Return what ``--help`` prints of a command, as a template of Hydra's.
 
     Args:
-        command: One of `COMMANDS`.
+        command: Its name.
         _root_: The config as composed, with the groups that were chosen.
     """
     options = [
@@ -104,9 +95,10 @@ def help_text(command: str, *, _root_: Mapping[str, Mapping[str, Mapping[str, Ma
         for each in options_of(command, _root_["hydra"]["runtime"]["choices"])
     ]
     width = max(len(f"{option.name}={option.default}") for option in options if len(option.default) < 20)
-    minimized = f" Optimizing sweepers minimize {OBJECTIVES[command]}." if command in OBJECTIVES else ""
+    objective = commands()[command].objective
+    minimized = f" Optimizing sweepers minimize {objective}." if objective else ""
     lines = [
-        COMMANDS[command].purpose,
+        commands()[command].purpose,
         "",
         f"schedsearch {command} [NAME=VALUE ...] [hydra.run.dir=DIRECTORY]",
         f"schedsearch {command} -m [NAME=VALUE,VALUE ...] [hydra.sweep.dir=DIRECTORY]",

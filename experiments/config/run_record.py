@@ -188,3 +188,8 @@ class SweepEnd(Callback):
             end = f"{config.hydra.job.name}: not done: {len(failed)} points; {how_to_resume(directory)}"
             print(*failed, end, sep="\n", file=sys.stderr)  # noqa: T201
             sys.exit(1)
+
+
+def output_directory() -> Path:
+    """Return where Hydra wants the output."""
+    return Path(HydraConfig.get().runtime.output_dir)

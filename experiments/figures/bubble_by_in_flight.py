@@ -9,11 +9,11 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from experiments.config.options import read_record
-from experiments.config.records.figures import SweepOptions
 from experiments.figures.cases import Case, Row, ours, placement_of, remembered_rows, tessel_row
+from experiments.figures.options import SweepOptions
 from experiments.figures.pool import Found
 from experiments.figures.sweep import check_sweep_options, draw_sweep
-from experiments.steps.schedule_finding import cache_directory
+from experiments.search.schedule_finding import cache_directory
 from schedsearch.modulo.period_by_in_flight import in_flight_as_memory, period_by_in_flight
 
 NAME = "bubble_by_in_flight"

@@ -9,11 +9,11 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from experiments.config.options import OptionError, read_record, require, require_least
-from experiments.config.records.figures import MemorySweepOptions
 from experiments.figures.cases import Case, Row, ours, placement_of, remembered_rows, tessel_row
+from experiments.figures.options import MemorySweepOptions
 from experiments.figures.pool import Found
 from experiments.figures.sweep import check_sweep_options, draw_sweep
-from experiments.steps.schedule_finding import cache_directory
+from experiments.search.schedule_finding import cache_directory
 from schedsearch.bounds.memory_need import CapacityError, minimum_memory
 from schedsearch.modulo.result import Status
 from schedsearch.tessel.candidates import max_in_flight

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from experiments.config.records.figures import SweepOptions
+from experiments.figures.options import SweepOptions
 from experiments.figures.pool import Found
 from placements import Placement
 from placements.placement_file import placement_to_dict

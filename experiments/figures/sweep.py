@@ -15,10 +15,10 @@ from experiments.config.options import (
     require_limits,
     require_once,
 )
-from experiments.config.records.figures import SweepOptions, TransferSweepOptions
+from experiments.config.run_record import output_directory
 from experiments.figures.cases import Row, placement_of
+from experiments.figures.options import SweepOptions, TransferSweepOptions
 from experiments.figures.pool import Found, collect
-from experiments.steps.search_step import output_directory
 from placements import PlacementError
 from placements.files import csv_text
 from placements.pieces import PIPELINES

@@ -24,10 +24,10 @@ from experiments.config.options import (
     require_least,
     require_once,
 )
-from experiments.config.records.figures import TransferSweepOptions
+from experiments.config.run_record import output_directory
+from experiments.figures.options import TransferSweepOptions
 from experiments.figures.pool import Found, collect
 from experiments.figures.sweep import check_search_options, shape_title
-from experiments.steps.search_step import output_directory
 from placements import Placement, PlacementError
 from placements.files import csv_text
 from placements.hardware import GPUS

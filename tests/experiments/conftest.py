@@ -25,7 +25,7 @@ def command(tmp_path: Path, fork_server: ForkServer) -> Callable[..., subprocess
         is_new = not any(each.startswith("runtime.resume=") for each in overrides)
         quick = ["energy.orders=1"] if name in ("frontier", "run") and is_new else []  # else it takes seconds
         arguments = [f"hydra.run.dir={tmp_path / 'out'}", *quick, *overrides]
-        return fork_server.run(f"experiments.{name}", arguments, ROOT, timeout_s)
+        return fork_server.run("experiments", [name, *arguments], ROOT, timeout_s)
 
     return run
 

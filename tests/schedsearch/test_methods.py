@@ -108,7 +108,7 @@ def test_an_unknown_method() -> None:
 
 
 def test_tessel_is_loaded_only_when_it_is_asked() -> None:
-    code = "import sys, experiments.tasks.search; sys.exit('schedsearch.tessel' in sys.modules)"
+    code = "import sys, experiments.search.task; sys.exit('schedsearch.tessel' in sys.modules)"
     root = Path(__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
 

@@ -25,7 +25,7 @@ from experiments.benchmarks.planners.measuring import (
 from experiments.benchmarks.planners.plan_searches import beside_others, whole_search
 from experiments.benchmarks.results import Case, CaseResult
 from experiments.benchmarks.timing import load_solvers
-from experiments.reproductions.measured.measured_iterations import MeasuredIteration, read_measured_iterations
+from experiments.reproduce.measured.measured_iterations import MeasuredIteration, read_measured_iterations
 from placements.models.gpt.gpt_config import GptConfig
 from placements.models.zoo.convolutional import VISION_MODELS
 from placements.planners.hybrid.decision_trees import PAPER, TreeOptions

@@ -13,8 +13,8 @@ import numpy as np
 
 from experiments.benchmarks.results import CaseResult, true_of
 from experiments.benchmarks.timing import CpuClock
-from experiments.reproductions.measured.measured_iterations import NUM_MICRO_BATCHES, MeasuredIteration
-from experiments.reproductions.measured.unbalanced_stages import (
+from experiments.reproduce.measured.measured_iterations import NUM_MICRO_BATCHES, MeasuredIteration
+from experiments.reproduce.measured.unbalanced_stages import (
     moved_layers,
     predicted,
     searched,

@@ -20,12 +20,12 @@ from experiments.benchmarks.planners.measuring import (
     shared_output,
 )
 from experiments.benchmarks.results import Case
-from experiments.reproductions.measured.measured_iterations import (
+from experiments.reproduce.measured.measured_iterations import (
     MeasuredIteration,
     Times,
     read_measured_iterations,
 )
-from experiments.reproductions.measured.unbalanced_stages import (
+from experiments.reproduce.measured.unbalanced_stages import (
     moved_layers,
     predicted,
     with_layers,

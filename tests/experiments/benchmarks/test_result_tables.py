@@ -14,7 +14,7 @@ from experiments.benchmarks.instances.answers import BestKnown
 from experiments.benchmarks.instances.measuring import BY_HAND, InstanceRow
 from experiments.benchmarks.instances.tables import beaten_by_hand, gaps, markdown
 from experiments.benchmarks.results import Case, CaseResult, Row, summary, write_results
-from experiments.reproductions.gavel.spread import Spread
+from experiments.reproduce.gavel.spread import Spread
 
 
 def measured(name: str, result: CaseResult) -> Row:

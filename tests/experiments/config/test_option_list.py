@@ -9,32 +9,24 @@ import hydra
 import pytest
 from omegaconf import OmegaConf
 
-from experiments.config import commands
-from experiments.config.commands import (
-    COMMANDS,
-    GROUPS,
-    PRESETS,
-    Command,
-    Option,
-    groups_of,
-    own_options,
-    tell_hydra,
-)
+from experiments.cluster.options import TRACES, FileTraceOptions, GeneratedTraceOptions
+from experiments.config import commands as all_commands
+from experiments.config import option_list
+from experiments.config.commands import commands, items_of, tell_hydra
+from experiments.config.declaring import Option, kinds_of_groups, own_options
 from experiments.config.option_list import CONFIG, as_yaml, kinds_of, names_of, options_of
-from experiments.config.options import OptionError, read_fields, read_options, read_record
-from experiments.config.records.cluster import FileTraceOptions, GeneratedTraceOptions
-from experiments.config.records.placement import (
+from experiments.config.options import OptionError, read_fields, read_record
+from experiments.predict.options import PredictOptions
+from experiments.reproduce.catalogue import ITEMS
+from experiments.run.options import RunCommandOptions
+from experiments.search.placement_options import (
+    PLACEMENTS,
     GptPlacementOptions,
     PlanPlacementOptions,
     StagesPlacementOptions,
 )
-from experiments.config.records.plan import PredictOptions
-from experiments.config.records.runtime import RunCommandOptions
-from experiments.reproductions import catalogue
-from experiments.reproductions.catalogue import ITEMS
+from experiments.search.planned_options import read_options
 from placements.meaning import REQUIRED, option
-
-catalogue.list_items()
 
 BY_PLAN = {"num_micro_batches", "micro_batch_size", "recompute", "gpu"}
 """Null where a plan, or a usual value, stands for them; see `read_options`."""
@@ -47,23 +39,23 @@ def records(record: type) -> dict[str, type]:
     return {name: hints[name] for name in groups if dataclasses.is_dataclass(hints[name])}
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", commands())
 def test_every_field_is_an_option_or_a_group(command: str) -> None:
-    record = COMMANDS[command].record
+    record = commands()[command].record
     for each in (record, *records(record).values()):
         for field in dataclasses.fields(each):
             assert ("meaning" in field.metadata) != ("group" in field.metadata), field.name
-    assert set(groups_of(command)) <= set(GROUPS)
+    assert all(kinds_of_groups(record).values())
     assert not [each for each in options_of(command) if not each.meaning]
     assert {each.name for each in options_of(command)} <= names_of(command)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", commands())
 def test_hydra_is_told_the_defaults_and_they_are_of_the_types(command: str) -> None:
     tell_hydra(command)
     with hydra.initialize_config_dir(str(CONFIG), version_base="1.3"):
         config = hydra.compose(command)
-    record = COMMANDS[command].record
+    record = commands()[command].record
     for prefix, kind in {"": record, **records(record)}.items():
         for name, default, _ in own_options(kind):
             where = f"{prefix}.{name}" if prefix else name
@@ -77,9 +69,9 @@ def test_hydra_is_told_the_defaults_and_they_are_of_the_types(command: str) -> N
                 read_fields({name: default}, holder, "")
 
 
-@pytest.mark.parametrize("kind", GROUPS["placement"])
+@pytest.mark.parametrize("kind", PLACEMENTS)
 def test_every_kind_of_placement_says_which_it_is_and_what_its_options_mean(kind: str) -> None:
-    options = GROUPS["placement"][kind]
+    options = PLACEMENTS[kind]
     assert options[0][:2] == ("kind", kind)
     assert all(option.meaning for option in options)
     record = {
@@ -94,28 +86,26 @@ def test_every_kind_of_placement_says_which_it_is_and_what_its_options_mean(kind
 @pytest.mark.parametrize("trace", kinds_of("cluster", "trace"))
 def test_each_kind_of_trace_has_the_options_of_its_record(trace: str) -> None:
     record: type = FileTraceOptions if trace == "file" else GeneratedTraceOptions
-    data = {
-        each.name: "here" if each.default == REQUIRED else each.default for each in GROUPS["trace"][trace]
-    }
+    data = {each.name: "here" if each.default == REQUIRED else each.default for each in TRACES[trace]}
     assert read_fields(data, record, "trace").kind == ("file" if trace == "file" else "generated")
 
 
 def test_each_item_to_reproduce_has_the_options_of_its_record() -> None:
     assert kinds_of("reproduce", "experiment") == sorted([*ITEMS, "all"])
     for name, item in ITEMS.items():
-        own = {each.name: each for each in commands.ITEMS[name]}
+        own = {each.name: each for each in items_of("reproduce")[name]}
         assert list(own) == [each.name for each in dataclasses.fields(item.options)]
         assert all(each.meaning for each in own.values()), name
     tell_hydra("reproduce")
     for name in ("tessel_table2", "zero_bubble", "gavel_las"):
         with hydra.initialize_config_dir(str(CONFIG), version_base="1.3"):
             config: Any = OmegaConf.to_object(hydra.compose("reproduce", [f"experiment={name}"]))
-        data = {each.name: config[each.name] for each in commands.ITEMS[name]}
+        data = {each.name: config[each.name] for each in items_of("reproduce")[name]}
         assert read_fields(data, ITEMS[name].options, "") == ITEMS[name].options(), name
 
 
 def test_defaults_are_written_as_on_the_command_line() -> None:
-    for command in COMMANDS:
+    for command in commands():
         for name, default, _ in options_of(command):
             if not isinstance(default, str) and default is not None:
                 plain = list(default) if isinstance(default, tuple) else default
@@ -131,7 +121,7 @@ def test_help_says_what_an_option_means(command) -> None:
     assert "energy.slowdown" not in done.stdout
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", commands()["run"].presets)
 def test_a_preset_sets_many_options_that_others_override(name: str) -> None:
     tell_hydra("run")
     with hydra.initialize_config_dir(str(CONFIG), version_base="1.3"):
@@ -143,7 +133,10 @@ def test_a_preset_sets_many_options_that_others_override(name: str) -> None:
 
 
 def test_an_option_needs_nothing_but_its_declaration(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(COMMANDS, "predict", Command("Predict.", WithMargin))  # type: ignore[arg-type]
+    every = commands()
+    changed = {"predict": dataclasses.replace(every["predict"], record=WithMargin)}
+    monkeypatch.setattr(all_commands, "commands", lambda: {**every, **changed})
+    monkeypatch.setattr(option_list, "commands", all_commands.commands)
     tell_hydra("predict")
     with hydra.initialize_config_dir(str(CONFIG), version_base="1.3"):
         assert read_record(hydra.compose("predict", ["data=here"]), WithMargin).margin == 0.1
@@ -163,7 +156,7 @@ class WithMargin(PredictOptions):
 
 
 def test_an_option_of_a_shape_is_an_argument_of_its_function() -> None:
-    shape = {option.name: option for option in GROUPS["placement"]["wave_shape"]}
+    shape = {option.name: option for option in PLACEMENTS["wave_shape"]}
     assert shape["num_chunks"] == Option("num_chunks", 2, "stages per device")
     assert shape["forward_time"].meaning == "ticks, of one chunk"
     assert shape["num_devices"].default is None

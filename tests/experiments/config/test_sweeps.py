@@ -27,7 +27,7 @@ def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     handlers, level = list(root.handlers), root.level
 
     def run(task: Callable[[DictConfig], dict[str, float | str]], *overrides: str) -> int:
-        monkeypatch.setattr("experiments.tasks.search.task", task)
+        monkeypatch.setattr("experiments.search.task.task", task)
         monkeypatch.setattr(sys, "argv", ["search", "-m", f"hydra.sweep.dir={tmp_path}", *overrides])
         try:
             search()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from experiments.config.wrapped import WrappedFormatter
-from experiments.steps import savings
+from experiments.frontier import savings
 
 LONG = "a message of some words and a path /of/many/folders/that/is/never/broken\nshort"
 

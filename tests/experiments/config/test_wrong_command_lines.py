@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import sys
@@ -11,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.config.commands import REFUSED
+from experiments.config.command import run
+from experiments.config.commands import commands
 from experiments.config.option_list import options_of
 
 V_SHAPE = "placement=v_shape"
@@ -165,7 +165,7 @@ def test_a_wrong_command_line_is_one_line(
     line = [name, *places, *(each.replace("{}", str(path)) for each in given)]
     monkeypatch.setattr(sys, "argv", line)
     with pytest.raises(SystemExit) as end:
-        importlib.import_module(f"experiments.{name}").main()
+        run(name)
     assert end.value.code == 2
     printed = capfd.readouterr()
     assert printed.out == ""
@@ -185,21 +185,21 @@ def test_every_point_of_a_comparison_may_have_its_memory(
     sweep = ["-m", "search.memory=24MiB,1GiB", f"hydra.sweep.dir={tmp_path}"]
     monkeypatch.setattr(sys, "argv", ["compare", *given, *sweep])
     with pytest.raises(SystemExit) as end:
-        importlib.import_module("experiments.compare").main()
+        run("compare")
     assert end.value.code == 1
     records = [json.loads((tmp_path / point / "result.json").read_text()) for point in "01"]
     assert [record["status"] for record in records] == ["rejected", "done"]
     monkeypatch.setattr(sys, "argv", ["compare", *given, "search.memory=24MiB", f"hydra.run.dir={tmp_path}"])
     capfd.readouterr()
     with pytest.raises(SystemExit) as end:
-        importlib.import_module("experiments.compare").main()
+        run("compare")
     assert end.value.code == 2
     assert capfd.readouterr().err.startswith("compare: error: schedules: none fits; ")
 
 
 def test_help_shows_no_option_that_is_refused() -> None:
-    for command, names in REFUSED.items():
-        assert not set(names) & {option.name for option in options_of(command)}
+    for command, declared in commands().items():
+        assert not set(declared.refused) & {option.name for option in options_of(command)}
 
 
 @pytest.mark.parametrize("line", [["-m", V_SHAPE], [V_SHAPE, "-m"]])
@@ -207,7 +207,7 @@ def test_m_may_stand_anywhere(
     line: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     ran: list[int] = []
-    monkeypatch.setattr("experiments.tasks.search.task", lambda config: ran.append(config.search.memory))
+    monkeypatch.setattr("experiments.search.task.task", lambda config: ran.append(config.search.memory))
     monkeypatch.setattr(sys, "argv", ["search", *line, "search.memory=3,4", f"hydra.sweep.dir={tmp_path}"])
-    importlib.import_module("experiments.search").main()
+    run("search")
     assert ran == [3, 4]

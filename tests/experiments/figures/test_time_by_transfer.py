@@ -17,7 +17,7 @@ from commands import one_line_error
 from places import ROOT
 
 from experiments.config.options import OptionError
-from experiments.config.records.figures import TransferSweepOptions
+from experiments.figures.options import TransferSweepOptions
 from experiments.figures.time_by_transfer import COLUMNS, check_options, placement_of
 
 SMALL = ["placements=[m_shape,gpt]", "num_micro_batches=6", "transfers=[0.5,0]", "num_processes=1"]

@@ -13,10 +13,10 @@ from hydra import compose, initialize_config_dir
 from javascript import PLAYGROUND, browsed, text_of
 from places import ROOT
 
-from experiments.config.options import read_options
-from experiments.config.records.search import Options
 from experiments.playground.problems import Problem, problems
-from experiments.steps.placement_building import build_placement
+from experiments.search.options import Options
+from experiments.search.placement_building import build_placement
+from experiments.search.planned_options import read_options
 
 PAGE = (PLAYGROUND / "index.html").as_uri()
 

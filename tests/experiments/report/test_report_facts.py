@@ -24,7 +24,8 @@ from quarter_ms import (
     TUNED,
 )
 
-from experiments.report import comparison_report, drawings, report
+from experiments.compare import report as comparison_report
+from experiments.report import drawings, report
 from experiments.report.html_report import Fact, Section
 from experiments.report.page_data import PageData, Plans, progress_tree
 from placements.stages.stage_chain import StageChain

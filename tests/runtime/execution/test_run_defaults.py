@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from experiments.config.commands import own_options
-from experiments.config.records.runtime import RuntimeOptions
+from experiments.config.declaring import own_options
+from experiments.run.options import RuntimeOptions
 from runtime.execution.run_options import RunOptions
 
 DEFAULTS = {

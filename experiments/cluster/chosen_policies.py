@@ -1,0 +1,65 @@
+"""Policies by name, with those of the options that they have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from experiments.cluster.options import PolicyOptions
+from experiments.config.options import require
+from schedsearch.cluster.partition import partitioned
+from schedsearch.cluster.policies.hierarchical import Entity
+from schedsearch.cluster.policies.policy import Policy
+from schedsearch.cluster.policies.registry import options_of, policy_of
+
+
+def names_of(given: str | list[Any]) -> list[str]:
+    """Return the names of the policies that an option gives.
+
+    Raises:
+        OptionError: There are none, one is no name, or one is there twice.
+    """
+    names = [given] if isinstance(given, str) else given
+    require(bool(names), "policy", given, "a name of a policy, or a list of names", "give one, as in las")
+    for name in names:
+        require(isinstance(name, str), "policy", name, "the name of a policy", "give one, as in las")
+        require(names.count(name) == 1, "policy", name, "named once", "leave the other out")
+    return names
+
+
+def chosen_policy(name: str, options: PolicyOptions, from_file: Mapping[str, object] | None = None) -> Policy:
+    """Return a new policy with the options that are given.
+
+    Args:
+        name: As on the command line.
+        options: Of the command line; those that are null are the policy's own.
+        from_file: What a file says that the command line may say too, and that the policy need not have.
+
+    Raises:
+        OptionError: An option has a wrong form.
+        ClusterError: The policy is not known, or has no such option.
+    """
+    given = {key: value for key, value in asdict(options).items() if key != "parts" and value is not None}
+    if "entities" in given:
+        given["entities"] = _entities(given["entities"])
+    known = options_of(name)
+    chosen: dict[str, Any] = {key: value for key, value in (from_file or {}).items() if key in known} | given
+    if options.parts is None:
+        return policy_of(name, **chosen)
+    return partitioned(name, options.parts, **chosen)
+
+
+def _entities(given: Any) -> dict[str, Entity]:
+    """Return the entities that an option gives: their weights, or weight and policy of each."""
+    found = {}
+    for name, value in given.items():
+        where = f"policy_options.entities.{name}"
+        fields = value if isinstance(value, dict) else {"weight": value}
+        wrong = [key for key in fields if key not in ("weight", "policy")]
+        require(not wrong, where, value, "a weight", "write {weight: 2, policy: fifo}")
+        weight = fields.get("weight", 1.0)
+        is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
+        require(is_number, f"{where}.weight", weight, "a number", "give one")
+        found[str(name)] = Entity(float(weight), fields.get("policy", "fairness"))
+    return found

@@ -1,0 +1,55 @@
+"""The cluster of the options: numbers by GPU type, as ``36:36:36`` or by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from experiments.cluster.options import GpuClusterOptions
+from experiments.config.options import OptionError, require
+from schedsearch.cluster.gpu_cluster import GpuCluster
+
+TYPES = ("v100", "p100", "k80")
+"""What numbers with colons between stand for: Gavel's types, in its order."""
+
+
+def gpu_cluster(options: GpuClusterOptions) -> GpuCluster:
+    """Return the cluster.
+
+    Prices with colons between are of Gavel's types; those that the cluster has not are left out.
+
+    Raises:
+        OptionError: A number is none.
+        ClusterError: A number is out of its range, or of a type that the cluster has not.
+    """
+    workers = _by_type("cluster.workers", options.workers, "36:36:36")
+    for gpu_type, count in workers.items():
+        require(count == int(count), f"cluster.workers.{gpu_type}", count, "a whole number", "give one")
+    whole = {gpu_type: int(count) for gpu_type, count in workers.items()}
+    prices = _by_type("cluster.dollars_per_hour", options.dollars_per_hour, "0.74:0.43:0.135")
+    servers = _by_type("cluster.gpus_per_server", options.gpus_per_server, "4:4:8")
+    if isinstance(options.dollars_per_hour, str):
+        prices = {gpu_type: price for gpu_type, price in prices.items() if gpu_type in whole}
+    for gpu_type, gpus in servers.items():
+        require(gpus == int(gpus), f"cluster.gpus_per_server.{gpu_type}", gpus, "a whole number", "give one")
+    sizes = {gpu_type: int(gpus) for gpu_type, gpus in servers.items()}
+    idle_w = _by_type("cluster.idle_power_w", options.idle_power_w, "40:30:25")
+    cap_w = math.inf if options.power_cap_w is None else options.power_cap_w
+    return GpuCluster(whole, prices, sizes, power_cap_w=cap_w, idle_power_w=idle_w)
+
+
+def _by_type(where: str, given: str | dict[Any, Any] | None, example: str) -> Mapping[str, float]:
+    if given is None:
+        return {}
+    if isinstance(given, dict):
+        for gpu_type, number in given.items():
+            is_number = isinstance(number, int | float) and not isinstance(number, bool)
+            require(is_number, f"{where}.{gpu_type}", number, "a number", "give one")
+        return {str(gpu_type): number for gpu_type, number in given.items()}
+    parts = given.split(":")
+    try:
+        return dict(zip(TYPES, map(float, parts), strict=True))
+    except ValueError:
+        form = f"numbers of {':'.join(TYPES)}; write {example}, or types by name as in {{v100: 8, k80: 4}}"
+        raise OptionError(f"{where}: {given!r} is not {form}") from None

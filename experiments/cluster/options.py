@@ -1,0 +1,210 @@
+"""Options of many jobs on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.config.declaring import Command, Option, own_options
+from placements.meaning import REQUIRED, group, option
+
+
+@dataclass(frozen=True)
+class GpuClusterOptions:
+    """The `cluster` group; see `schedsearch.cluster.gpu_cluster`."""
+
+    workers: str | dict[Any, Any] = option(
+        "36:36:36", "GPUs of each type: v100:p100:k80, or by name as in {a100: 8, h100: 16}"
+    )
+    dollars_per_hour: str | dict[Any, Any] | None = option(
+        "0.74:0.43:0.135", "price of one GPU, in the same form; preemptible GPUs of GCP in 2020"
+    )
+    gpus_per_server: str | dict[Any, Any] | None = option(
+        None, "GPUs of each type in one server, in the same form; null: 1"
+    )
+    idle_power_w: str | dict[Any, Any] | None = option(
+        None, "power of one idle GPU of each type, in W, in the same form; null: 0"
+    )
+    power_cap_w: float | None = option(
+        None,
+        "limit on the average power of all GPUs together, in W, for jobs whose power is known; null: no cap",
+    )
+
+
+@dataclass(frozen=True)
+class GeneratedTraceOptions:
+    """The `trace` group of generated jobs; see `schedsearch.cluster.generator`."""
+
+    kind: str = option("generated", "set by trace=")
+    seed: int = option(0, "seed of everything that is drawn")
+    lam_s: float = option(9000, "mean time between arrivals, in s: 3600 / jobs per hour; 0: all at the start")
+    num_jobs: int | None = option(None, "number of jobs; null: as many as the window needs")
+    multi_gpu: bool = option(False, "jobs of 1, 2, 4 and 8 GPUs")
+    priorities: bool = option(False, "true: a fifth of the jobs has weight 5")
+    slos: bool = option(False, "true: jobs have SLOs: a third each 1.2, 2 and 10 times its duration")
+    durations_h: list[Any] | None = option(
+        None, "durations to choose from, in h; null: half an hour to a week"
+    )
+    types: list[Any] | None = option(
+        None, "types of jobs, or the beginnings of their names; null: all of the data"
+    )
+    reference: str = option("v100", "GPU type on which jobs run for their durations")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileTraceOptions:
+    """The `trace` group of a file; see `schedsearch.cluster.inputs`."""
+
+    kind: str = option("file", "set by trace=")
+    path: str = option(
+        REQUIRED, "trace file: Gavel's, our own CSV, Philly's or Alibaba's; trace=PATH sets both"
+    )
+
+
+@dataclass(frozen=True)
+class FailureOptions:
+    """The `failures` group; see `schedsearch.cluster.simulator`."""
+
+    mean_h: float | None = option(None, "mean time between failures of one GPU, in h; null: none fails")
+    repair_h: float = option(1, "time until a GPU that has failed is back, in h")
+    loses_lease: bool = option(
+        False, "true: a job loses the work since its lease began; false: the work of the round"
+    )
+
+
+@dataclass(frozen=True)
+class EstimatorOptions:
+    """The `estimator` group; see `schedsearch.cluster.estimator`."""
+
+    reference_share: float | None = option(
+        None,
+        "share of the types of jobs that are measured in all pairs beforehand; null: all pairs are known",
+    )
+    profiled: int = option(3, "number of these types with which each other type is measured in a pair")
+    learns: bool = option(True, "true: pairs are measured while they run, and the others are estimated again")
+    seed: int = option(0, "seed of the choice of what is measured beforehand")
+
+
+@dataclass(frozen=True)
+class PolicyOptions:
+    """The `policy_options` group; see `schedsearch.cluster.policies`. What is null is the policy's own."""
+
+    entities: dict[Any, Any] | None = option(
+        None, "for hierarchical: weight and policy of each entity, as {a: {weight: 2, policy: fifo}}"
+    )
+    budget_dollars: float | None = option(
+        None, "for makespan_budget: dollars that all jobs together may cost"
+    )
+    on_infeasible: str | None = option(
+        None, "what to do where SLOs cannot all be kept: error, or drop some of them; null: the policy's own"
+    )
+    margin_s: float | None = option(
+        None, "for policies with SLOs: how long before its SLO a job should be done, in s"
+    )
+    aim: str | None = option(
+        None, "for min_cost and min_cost_slo: steps_per_dollar (as in Gavel's code) or dollars"
+    )
+    considered_share: float | None = option(None, "for allox: share of the waiting jobs that are matched")
+    work_conserving: bool | None = option(
+        None, "for las, finish_time_fairness, makespan: GPUs that are left over go to the jobs that gain most"
+    )
+    min_share: float | None = option(
+        None,
+        "for least_energy_slo and least_cost_slo: minimum share of its isolated throughput, for jobs "
+        "without an SLO",
+    )
+    spare_s: float | None = option(
+        None, "for policies with SLOs: how long before its SLO a job should be done, in s"
+    )
+    is_strict: bool | None = option(None, "for policies with SLOs: an SLO that cannot be kept is an error")
+    dollars_per_kwh: float | None = option(None, "for least_cost_slo: the price of electricity")
+    signal: str | None = option(None, "for least_signal_cost: CSV of duration_s,price_per_kwh, which repeats")
+    horizon_s: float | None = option(None, "for least_signal_cost: how far it looks ahead, in s")
+    parts: int | None = option(
+        None,
+        "number of parts of the cluster that are decided on separately, which is faster (POP); null: one",
+    )
+
+
+CLUSTERS: Mapping[str, tuple[Option, ...]] = {
+    # Gavel's simulated cluster and its physical one (dissertation, Sec. 5.7.1)
+    "gavel": own_options(GpuClusterOptions),
+    "physical": own_options(GpuClusterOptions, workers="8:16:24"),
+}
+"""The kinds of the group `cluster`."""
+
+TRACES: Mapping[str, tuple[Option, ...]] = {
+    "file": own_options(FileTraceOptions),
+    # as Gavel's generator draws them (dissertation, Sec. 5.7.1), of one GPU each
+    "generated": own_options(GeneratedTraceOptions),
+    # all there from the start, for policies that minimize the makespan
+    "static": own_options(GeneratedTraceOptions, lam_s=0, num_jobs=100),
+    # of 1, 2, 4 and 8 GPUs, at the load of Gavel's figures of these: 2.6 jobs per hour
+    "multi_gpu": own_options(GeneratedTraceOptions, lam_s=1384.6, multi_gpu=True),
+    # of the comparison of cost policies (dissertation, Sec. 5.7.3): long ones of two models, with SLOs
+    "cost_study": own_options(
+        GeneratedTraceOptions,
+        lam_s=0,
+        num_jobs=500,
+        slos=True,
+        durations_h=[12, 24, 48, 96, 192],
+        types=["ResNet-50", "A3C"],
+    ),
+}
+"""The kinds of the group `trace`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterCommandOptions:
+    """All of `experiments.cluster`; which options the trace has says its kind."""
+
+    policy: str | list[Any] = option(
+        "las", "policy that decides where each job runs; [las, las_agnostic] compares several"
+    )
+    data: str | None = option(
+        None,
+        "Gavel's folder of throughputs and job types, or a CSV: job_type,scale_factor,gpu_type,steps_per_s",
+    )
+    allocate: str | None = option(
+        None, "a JSON file of jobs, throughputs and workers: makes one decision, simulates nothing"
+    )
+    window: list[Any] | None = option(
+        None, "jobs that are measured, [4000, 5000] for 4000 to 4999; null: all of the trace"
+    )
+    loads: list[Any] | None = option(
+        None, "list of jobs per hour: one simulation each, and a figure of the completion time by load"
+    )
+    seeds: list[Any] | None = option(
+        None,
+        "list of seeds of generated traces: one simulation each, and confidence intervals; null: trace.seed",
+    )
+    round_s: float = option(360, "length of a round, in s")
+    recompute_s: float = option(1920, "minimum time between two decisions of the policy, in s")
+    rounds: str | None = option(
+        None, "gavel: as Gavel's simulator | one_queue: as its text; null: gavel, except for policies of cost"
+    )
+    checkpoint_s: float = option(0, "time to save a job that has to leave its GPUs, in s")
+    restart_s: float = option(0, "time to start a job on GPUs where it was not before, in s")
+    stop_at_h: float | None = option(
+        None, "ends the simulation at this time, in h, with jobs that are not done"
+    )
+    strict: bool = option(
+        False, "refuse a trace with jobs that have no throughput, instead of skipping and counting them"
+    )
+    seed: int | None = option(None, "seed of what the simulator draws; null: the trace's, or 0")
+    cluster: GpuClusterOptions = group("gavel", CLUSTERS)
+    trace: dict[str, Any] = group("generated", TRACES)
+    policy_options: PolicyOptions = group()
+    estimator: EstimatorOptions = group()
+    failures: FailureOptions = group()
+
+
+COMMANDS = (
+    Command(
+        "cluster",
+        "Simulate many jobs on GPUs of several types.",
+        ClusterCommandOptions,
+        task="experiments.cluster.task",
+    ),
+)

@@ -1,0 +1,232 @@
+"""Simulations of the options, one for each policy, load and seed, each with its files in a folder."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice, product
+from pathlib import Path
+
+from experiments.cluster.chosen_policies import chosen_policy, names_of
+from experiments.cluster.options import ClusterCommandOptions, FileTraceOptions
+from experiments.cluster.outcome_files import CLUSTER, JOBS, save_outcome
+from experiments.cluster.workload import Data, Trace, at_load, rounds_of, simulation_options, work_of
+from experiments.config.options import OptionError, require, require_once
+from placements.files import read_json
+from schedsearch.cluster.allocation import InfeasibleError
+from schedsearch.cluster.estimator.estimating_policy import EstimatingPolicy, profiled
+from schedsearch.cluster.gpu_cluster import GpuCluster
+from schedsearch.cluster.jobs import ActiveJob, Job
+from schedsearch.cluster.policies.policy import Policy
+from schedsearch.cluster.simulator.job_table import Progress
+from schedsearch.cluster.simulator.outcome import Outcome
+from schedsearch.cluster.simulator.simulation import FROM_KEYBOARD, simulate
+from schedsearch.modulo.progress import StepBar
+from schedsearch.solver.interrupts import INTERRUPTS
+
+STATE = "state.pkl"
+"""How far an interrupted simulation was."""
+
+_CHECKED_JOBS = 1000
+"""Of a trace whose jobs are generated without end."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all simulations of a command have in common.
+
+    Attributes:
+        options: Of the command.
+        cluster: The GPUs.
+        data: What is known of types of jobs.
+        trace: Of the jobs, but for load and seed.
+        told: What is written into each file of figures.
+    """
+
+    options: ClusterCommandOptions
+    cluster: GpuCluster
+    data: Data
+    trace: Trace
+    told: dict[str, object]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One simulation.
+
+    Attributes:
+        policy: Its name.
+        jobs_per_hour: The load; None for that of the trace.
+        seed: Of the trace; None for its own.
+    """
+
+    policy: str
+    jobs_per_hour: float | None = None
+    seed: int | None = None
+
+    def __str__(self) -> str:
+        load = "" if self.jobs_per_hour is None else f", {self.jobs_per_hour:g} jobs per hour"
+        return self.policy + load + ("" if self.seed is None else f", seed {self.seed}")
+
+    @property
+    def folder(self) -> str:
+        """Return the folder of its files, below that of the command."""
+        parts = [self.policy]
+        parts += [] if self.jobs_per_hour is None else [f"{self.jobs_per_hour:g}_per_hour"]
+        return "/".join(parts + ([] if self.seed is None else [f"seed_{self.seed}"]))
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a simulation found.
+
+    Attributes:
+        outcome: All of it.
+        skipped: Which jobs were left out, in words.
+        can_go_on: It was interrupted from the keyboard, and its state is kept.
+    """
+
+    outcome: Outcome
+    skipped: str
+    can_go_on: bool
+
+
+def points_of(options: ClusterCommandOptions) -> list[Point]:
+    """Return the simulations that options ask for, those of one load and policy in a row.
+
+    Raises:
+        OptionError: A policy, load or seed is wrong, or there twice.
+    """
+    for load in options.loads or ():
+        is_number = isinstance(load, int | float) and not isinstance(load, bool) and load > 0
+        require(is_number, "loads", load, "a number of jobs per hour above 0", "give one")
+    for seed in options.seeds or ():
+        require(type(seed) is int, "seeds", seed, "a whole number", "give one")
+    for name, values in (("loads", options.loads), ("seeds", options.seeds)):
+        require(values is None or bool(values), name, values, "a list with a number", "give one, or null")
+        require_once(name, values or [])
+    every = product(names_of(options.policy), options.loads or [None], options.seeds or [None])
+    return [Point(*each) for each in every]
+
+
+def check_points(points: list[Point], setting: Setting) -> None:
+    """Check what each simulation is given, before the first one begins.
+
+    Raises:
+        ValueError: An option or a file is wrong.
+    """
+    kinds: dict[tuple[int, str], Job] = {}
+    for point in points:
+        _policy(point, setting)
+        trace = at_load(setting.trace, point.jobs_per_hour, point.seed)
+        if point.policy == points[0].policy:
+            work = work_of(trace, setting.data, setting.cluster, setting.options)
+            for job in islice(work.jobs, _CHECKED_JOBS):
+                kinds.setdefault((job.scale_factor, job.entity), job)
+            simulation_options(setting.options, trace, work.span_s, point.policy)
+    for name in dict.fromkeys(point.policy for point in points):
+        for job in kinds.values():
+            _check_decision(name, job, setting)
+
+
+def _check_decision(name: str, job: Job, setting: Setting) -> None:
+    """Let a policy decide about one job alone, that is nearly done and has no SLO.
+
+    Raises:
+        ClusterError: The policy is not for such jobs, or lacks a price or an entity.
+    """
+    policy = chosen_policy(name, setting.options.policy_options)
+    nearly_done = ActiveJob(replace(job, slo_s=math.inf), 1e-9 * job.steps)
+    try:
+        policy.allocate(setting.data.throughputs.demand(setting.cluster, [nearly_done]))
+    except InfeasibleError:  # which the simulation tells with the jobs that are there then
+        return
+
+
+def run_point(point: Point, setting: Setting, directory: Path) -> Ran:
+    """Simulate, and write the files; an interrupted simulation goes on where it was.
+
+    Raises:
+        ClusterError: A job cannot run, or the policy gives time to nobody.
+        KeyboardInterrupt: From the keyboard, when all was simulated and written.
+    """
+    options, trace = setting.options, at_load(setting.trace, point.jobs_per_hour, point.seed)
+    work = work_of(trace, setting.data, setting.cluster, options)
+    directory.mkdir(parents=True, exist_ok=True)
+    seed = None if isinstance(trace, FileTraceOptions) else trace.seed
+    told: dict[str, object] = {
+        "seed": seed,
+        "jobs_per_hour": point.jobs_per_hour,
+        "rounds": rounds_of(options, point.policy),
+        "inputs": _hash_of(point, setting),
+    }
+    state, found = directory / STATE, None
+    with StepBar(str(point)) as bar:
+
+        def show(progress: Progress) -> None:
+            text = f"{progress.simulated_h:,.0f} h simulated, {progress.active_jobs} jobs there"
+            bar(text, progress.jobs_done, max(progress.jobs_wanted, 1))
+
+        try:
+            with INTERRUPTS.watched():  # to the end of the files, as a simulation that is done has no state
+                found = simulate(
+                    work.jobs,
+                    setting.cluster,
+                    setting.data.throughputs,
+                    _policy(point, setting),
+                    simulation_options(options, trace, work.span_s, point.policy),
+                    show,
+                    state,
+                )
+                save_outcome(found, work.skipped, told | setting.told, directory)
+        except KeyboardInterrupt:
+            if found is None or not state.exists():
+                raise
+    return Ran(found, work.skipped_in_words, state.exists())
+
+
+def _policy(point: Point, setting: Setting) -> Policy:
+    """Return the policy of a simulation, with estimates of pairs where options ask for them."""
+    policy = chosen_policy(point.policy, setting.options.policy_options)
+    asked = setting.options.estimator
+    if asked.reference_share is None:
+        return policy
+    profile = profiled(setting.data.throughputs, asked.reference_share, asked.profiled, asked.seed)
+    return EstimatingPolicy(policy, profile, asked.learns, asked.seed)
+
+
+def jcts_before(point: Point, setting: Setting, directory: Path) -> list[float] | None:
+    """Return the completion times of a simulation that was done before, in s; None where it was not."""
+    if (directory / STATE).exists() or not (directory / CLUSTER).exists():
+        return None
+    data = read_json(directory / CLUSTER, "what a simulation found", OptionError)
+    if not isinstance(data, dict) or data.get("inputs") != _hash_of(point, setting):
+        return None
+    if data.get("ended_early") == FROM_KEYBOARD:
+        return None
+    return list(_measured_jcts(directory / JOBS))
+
+
+def _measured_jcts(path: Path) -> Iterator[float]:
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if row["is_measured"] == "1" and row["jct_s"]:
+                yield float(row["jct_s"])
+
+
+def _hash_of(point: Point, setting: Setting) -> str:
+    """Return a hash of all that a simulation depends on."""
+    options = replace(setting.options, policy=point.policy, loads=None, seeds=None)
+    trace = at_load(setting.trace, point.jobs_per_hour, point.seed)
+    found = hashlib.sha256(repr((options, trace)).encode())
+    signal = options.policy_options.signal
+    paths = [Path(str(options.data))] + ([] if signal is None else [Path(str(signal))])
+    paths += [Path(trace.path)] if isinstance(trace, FileTraceOptions) else []
+    for path in paths:
+        for file in sorted(path.glob("*.*")) if path.is_dir() else [path]:
+            if file.is_file():
+                found.update(file.read_bytes())
+    return found.hexdigest()

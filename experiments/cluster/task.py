@@ -1,0 +1,146 @@
+"""The task of `experiments.cluster`: simulations of a cluster, or one decision of a policy."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf
+
+from experiments.cluster.chosen_policies import names_of
+from experiments.cluster.decision import FILE, decide, decision_table
+from experiments.cluster.gpu_numbers import gpu_cluster
+from experiments.cluster.loads import COLUMNS, cells, load_rows
+from experiments.cluster.options import ClusterCommandOptions
+from experiments.cluster.outcome_files import figures_of
+from experiments.cluster.pictures import save_load_pictures, save_pictures
+from experiments.cluster.report import (
+    cluster_in_words,
+    load_lines,
+    outcome_lines,
+    save_cluster_report,
+    save_loads_report,
+)
+from experiments.cluster.running import Point, Setting, check_points, jcts_before, points_of, run_point
+from experiments.cluster.workload import read_data, trace_options
+from experiments.config.command import Interrupted
+from experiments.config.options import OptionError, read_record, require
+from experiments.config.run_record import output_directory
+from placements.files import csv_text, write_text
+
+log = logging.getLogger(__name__)
+
+_OF_DECISIONS = ("allocate", "policy", "policy_options")
+"""The options of one decision, whose file says all else."""
+
+
+def task(config: DictConfig) -> dict[str, float | str]:
+    """Simulate or decide, write what was found, and return its figures.
+
+    Raises:
+        OptionError: An option is wrong.
+        ClusterError: A file is wrong, or a policy cannot do what is asked.
+        Interrupted: From the keyboard; the same command goes on in the same folder.
+    """
+    options = read_record(config, ClusterCommandOptions)
+    if options.allocate is not None:
+        return _decide(options)
+    trace = trace_options(options.trace)
+    cluster, data = gpu_cluster(options.cluster), read_data(options.data)
+    told: dict[str, object] = {"options": asdict(options), "command": _command_line()}
+    setting, points = Setting(options, cluster, data, trace, told), points_of(options)
+    check_points(points, setting)
+    free = [gpu_type for gpu_type in cluster.gpu_types if gpu_type not in cluster.dollars_per_hour]
+    if free:
+        log.info("no price is known for %s; costs in dollars leave them out", ", ".join(free))
+    return _simulate_all(points, setting) if len(points) > 1 else _simulate(points[0], setting)
+
+
+def _decide(options: ClusterCommandOptions) -> dict[str, float | str]:
+    for name in _given():
+        if name.partition(".")[0] not in _OF_DECISIONS:
+            raise OptionError(f"{name}: is not of a decision, for which allocate names a file; leave it out")
+    names = names_of(options.policy)
+    require(len(names) == 1, "policy", options.policy, "one policy", "give one for each decision")
+    directory = output_directory()
+    decided = decide(str(options.allocate), names[0], options.policy_options, directory)
+    log.info("%s", decision_table(decided))
+    objective = float("nan") if decided.objective is None else decided.objective
+    log.info("objective %.8g: %s", objective, decided.objective_is)
+    if decided.dollars_per_hour:
+        log.info("%.5g dollars per hour for the GPUs in use", decided.dollars_per_hour)
+    log.info("shares and objective in %s", directory / FILE)
+    figures: dict[str, float | str] = {"policy": decided.policy}
+    return figures if decided.objective is None else figures | {"objective": decided.objective}
+
+
+def _simulate(point: Point, setting: Setting) -> dict[str, float | str]:
+    directory = output_directory()
+    ran = run_point(point, setting, directory)
+    found = ran.outcome
+    pictures = save_pictures(found, directory)
+    save_cluster_report(found, ran.skipped, _command_line(), pictures, directory)
+    if ran.skipped:
+        log.warning("%s", ran.skipped)
+    log.info("%s on %s", found.policy, cluster_in_words(found.cluster))
+    log.info("%s", "\n".join(outcome_lines(found)))
+    log.info("figures, jobs, series and report in %s", directory)
+    if ran.can_go_on:
+        raise _interrupted(directory)
+    return {"policy": found.policy, **figures_of(found)}
+
+
+def _simulate_all(points: list[Point], setting: Setting) -> dict[str, float | str]:
+    directory = output_directory()
+    jcts: dict[Point, list[float]] = {}
+    for number, point in enumerate(points, 1):
+        folder = directory / point.folder
+        before = jcts_before(point, setting, folder)
+        log.info("%d of %d: %s%s", number, len(points), point, ": done before" if before else "")
+        if before is not None:
+            jcts[point] = before
+            continue
+        ran = run_point(point, setting, folder)
+        if ran.skipped and number == 1:
+            log.warning("%s", ran.skipped)
+        if ran.can_go_on:
+            _save_comparison(jcts, setting, directory)
+            raise _interrupted(directory)
+        jcts[point] = ran.outcome.jcts_s.tolist()
+    return _save_comparison(jcts, setting, directory)
+
+
+def _save_comparison(
+    jcts_s: Mapping[Point, Sequence[float]], setting: Setting, directory: Path
+) -> dict[str, float | str]:
+    """Write the table, figures and page of the simulations that are done; return the averages."""
+    rows = load_rows(jcts_s)
+    write_text(directory / "loads.csv", csv_text(COLUMNS, [cells(row) for row in rows]))
+    pictures = save_load_pictures(rows, jcts_s, directory)
+    save_loads_report(rows, setting.cluster, _command_line(), pictures, directory)
+    if rows:
+        log.info("%s", "\n".join(load_lines(rows)))
+    log.info("table, figures and report in %s", directory)
+    return {f"{row.name}_average_jct_s": row.average_jct_s for row in rows if row.average_jct_s is not None}
+
+
+def _interrupted(directory: Path) -> Interrupted:
+    return Interrupted(f"interrupted; the same command with hydra.run.dir={directory} goes on there")
+
+
+def _given() -> list[str]:
+    """Return the names of the options that the command line gives."""
+    overrides = OmegaConf.to_container(HydraConfig.get().overrides.task)
+    assert isinstance(overrides, list)
+    return [each.key_or_group for each in OverridesParser.create().parse_overrides(overrides)]
+
+
+def _command_line() -> str:
+    overrides = OmegaConf.to_container(HydraConfig.get().overrides.task)
+    assert isinstance(overrides, list)
+    return shlex.join(["schedsearch", "cluster", *map(str, overrides)])

@@ -1,0 +1,253 @@
+"""What the options name: throughputs and types of jobs, the jobs of a trace, and how they are simulated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from experiments.cluster.options import (
+    ClusterCommandOptions,
+    FailureOptions,
+    FileTraceOptions,
+    GeneratedTraceOptions,
+)
+from experiments.config.options import OptionError, read_fields, require, require_known, require_path
+from schedsearch.cluster.generator import GeneratorOptions, generated
+from schedsearch.cluster.gpu_cluster import GpuCluster
+from schedsearch.cluster.inputs.job_type_file import read_job_types
+from schedsearch.cluster.inputs.throughput_file import read_throughputs
+from schedsearch.cluster.inputs.trace_file import read_trace
+from schedsearch.cluster.jobs import Job
+from schedsearch.cluster.simulator import options as simulator
+from schedsearch.cluster.throughputs import Throughputs
+
+THROUGHPUTS, JOB_TYPES = "simulation_throughputs.json", "job_types.csv"
+"""Files of a folder of data."""
+
+_WANTED = f"a folder with {THROUGHPUTS} and {JOB_TYPES}, or a file of throughputs"
+
+GAVEL, ONE_QUEUE = "gavel", "one_queue"
+"""How GPUs are given in rounds: as in Gavel's simulator, where one GPU type after another chooses its jobs,
+and those that would idle run jobs without a share there; or as in its text, by priority in one queue."""
+
+_IDLE_ON_PURPOSE = ("min_cost", "makespan_budget", "least_")
+"""How the names of policies begin for which GPUs that run nothing are not lost."""
+
+_SNAPSHOTS = 1000
+"""About how many allocations of a simulation are kept for the heat map."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """What is known of types of jobs.
+
+    Attributes:
+        throughputs: By type, scale factor and GPU type.
+        types: Whether each type may run on more than one GPU, in the order in which jobs are drawn.
+    """
+
+    throughputs: Throughputs
+    types: Mapping[str, bool]
+
+
+@dataclass(frozen=True)
+class Work:
+    """The jobs of one simulation.
+
+    Attributes:
+        jobs: In the order of their arrival; without end where they are generated for a window.
+        skipped: How many were left out, by type and scale factor.
+        skipped_in_words: The same on one line, with what else was left out; empty where nothing was.
+        span_s: Expected time until the last one that is measured arrives.
+    """
+
+    jobs: Iterable[Job]
+    span_s: float
+    skipped: Mapping[tuple[str, int], int]
+    skipped_in_words: str = ""
+
+
+Trace = GeneratedTraceOptions | FileTraceOptions
+
+
+def read_data(given: str | None) -> Data:
+    """Return the throughputs and types of a folder, or of a file and the job types beside it.
+
+    Raises:
+        OptionError: Neither is there.
+        ClusterError: A file is wrong.
+    """
+    require(given is not None, "data", given, "a path", f"give {_WANTED}, as in data=FOLDER")
+    path = Path(require_path("data", given))
+    file = path / THROUGHPUTS if path.is_dir() else path
+    require(
+        file.exists(), "data", given, "there" if file == path else f"a folder with {THROUGHPUTS}", _WANTED
+    )
+    throughputs = read_throughputs(file)
+    types = file.parent / JOB_TYPES
+    if types.exists():
+        return Data(throughputs, read_job_types(types))
+    names = dict.fromkeys(name for name, _ in throughputs.alone)
+    several = {name for name, gpus in throughputs.alone if gpus > 1}
+    return Data(throughputs, {name: name in several for name in names})
+
+
+def trace_options(given: dict[str, Any]) -> Trace:
+    """Return the `trace` group as a record.
+
+    Raises:
+        OptionError: An option is wrong.
+    """
+    require_known("trace.kind", given.get("kind"), ("generated", "file"))
+    if given["kind"] == "file":
+        return read_fields(given, FileTraceOptions, "trace")
+    return read_fields(given, GeneratedTraceOptions, "trace")
+
+
+def window_of(options: ClusterCommandOptions) -> tuple[int, int] | None:
+    """Return the first job that is measured, and the one after the last.
+
+    Raises:
+        OptionError: They are not two numbers of jobs.
+    """
+    if options.window is None:
+        return None
+    match options.window:
+        case [int(first), int(last)] if 0 <= first < last:
+            return first, last
+    raise OptionError(f"window: {options.window} is not [FIRST, LAST + 1]; write as in window=[4000,5000]")
+
+
+def work_of(trace: Trace, data: Data, cluster: GpuCluster, options: ClusterCommandOptions) -> Work:
+    """Return the jobs of a trace.
+
+    Raises:
+        OptionError: An option is wrong.
+        ClusterError: The trace is wrong, or has a job without a throughput and the options are strict.
+    """
+    if isinstance(trace, FileTraceOptions):
+        found = read_trace(
+            trace.path, data.throughputs, strict=options.strict, seed=options.seed or 0, cluster=cluster
+        )
+        left = f"{found.skipped_text()}; see data"
+        require(bool(found.jobs), "trace", trace.path, "a trace with jobs that have throughputs", left)
+        _check_window(window_of(options), len(found.jobs))
+        return Work(found.jobs, found.jobs[-1].arrival_s, found.skipped, found.skipped_text())
+    window = window_of(options)
+    number = trace.num_jobs if trace.num_jobs is not None else window[1] if window is not None else None
+    require(number is not None, "trace.num_jobs", None, "a number of jobs", "give one, or a window of them")
+    assert number is not None
+    _check_window(window, number)
+    types = _types(trace, data)
+    can_be_drawn = not trace.multi_gpu or any(types.values())
+    require(
+        can_be_drawn, "trace.multi_gpu", True, "possible: no type of job may have several GPUs", "see data"
+    )
+    jobs = generated(types, data.throughputs, _generator(trace))
+    return Work(jobs, trace.lam_s * number, {})
+
+
+def _check_window(window: tuple[int, int] | None, num_jobs: int) -> None:
+    where = [*window] if window is not None else []
+    is_within = window is None or window[1] <= num_jobs
+    require(is_within, "window", where, f"within the trace, which has {num_jobs} jobs", "end it there")
+
+
+def _types(trace: GeneratedTraceOptions, data: Data) -> dict[str, bool]:
+    """Return the types that are drawn from."""
+    if trace.types is None:
+        return dict(data.types)
+    wanted = [str(name) for name in trace.types]
+    for name in wanted:
+        require_known("trace.types", name, [*data.types, *(_model_of(each) for each in data.types)])
+    return {name: several for name, several in data.types.items() if {name, _model_of(name)} & {*wanted}}
+
+
+def _model_of(job_type: str) -> str:
+    """Return the name of a type without what is in brackets behind it, as its batch size."""
+    return job_type.partition(" (")[0]
+
+
+def _generator(trace: GeneratedTraceOptions) -> GeneratorOptions:
+    durations = trace.durations_h or []
+    for hours in durations:
+        require(isinstance(hours, int | float), "trace.durations_h", hours, "a number of hours", "give one")
+    return GeneratorOptions(
+        trace.seed,
+        trace.lam_s,
+        trace.num_jobs,
+        trace.multi_gpu,
+        trace.priorities,
+        trace.slos,
+        tuple(3600.0 * hours for hours in durations),
+        trace.reference,
+    )
+
+
+def simulation_options(
+    options: ClusterCommandOptions, trace: Trace, span_s: float, policy: str
+) -> simulator.SimulationOptions:
+    """Return how a trace is simulated.
+
+    Args:
+        options: Of the command.
+        trace: Whose seed is the simulator's, where it has none of its own.
+        span_s: Expected time of the trace.
+        policy: Its name; it says how GPUs are given where the options do not.
+
+    Raises:
+        OptionError: The window is wrong.
+        ClusterError: A number is out of its range.
+    """
+    seed = trace.seed if isinstance(trace, GeneratedTraceOptions) else 0
+    is_gavels = rounds_of(options, policy) == GAVEL
+    return simulator.SimulationOptions(
+        round_s=options.round_s,
+        reset_s=options.recompute_s,
+        seed=seed if options.seed is None else options.seed,
+        types_in_turn=is_gavels,
+        fills_idle_gpus=None if is_gavels else False,
+        skips_to_arrivals=options.rounds == GAVEL,
+        window=window_of(options),
+        stop_at_s=math.inf if options.stop_at_h is None else 3600 * options.stop_at_h,
+        checkpoint_s=options.checkpoint_s,
+        restart_s=options.restart_s,
+        failures=_failures(options.failures),
+        snapshots_s=span_s / _SNAPSHOTS,
+    )
+
+
+def rounds_of(options: ClusterCommandOptions, policy: str) -> str:
+    """Return how GPUs are given under a policy; see `GAVEL`.
+
+    Raises:
+        OptionError: It is not known.
+    """
+    if options.rounds is None:
+        return ONE_QUEUE if policy.startswith(_IDLE_ON_PURPOSE) else GAVEL
+    require_known("rounds", options.rounds, (GAVEL, ONE_QUEUE))
+    return options.rounds
+
+
+def _failures(options: FailureOptions) -> simulator.FailureOptions | None:
+    if options.mean_h is None:
+        return None
+    return simulator.FailureOptions(3600 * options.mean_h, 3600 * options.repair_h, options.loses_lease)
+
+
+def at_load(trace: Trace, jobs_per_hour: float | None, seed: int | None) -> Trace:
+    """Return a trace at another load and with another seed; None for its own.
+
+    Raises:
+        OptionError: It is of a file.
+    """
+    if jobs_per_hour is None and seed is None:
+        return trace
+    if isinstance(trace, FileTraceOptions):
+        name = "loads" if seed is None else "seeds"
+        raise OptionError(f"{name}: are of generated traces, not of {trace.path}; leave them out")
+    trace = trace if jobs_per_hour is None else replace(trace, lam_s=3600 / jobs_per_hour)
+    return trace if seed is None else replace(trace, seed=seed)

@@ -1,0 +1,36 @@
+"""Options of a comparison."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.config.declaring import Command
+from experiments.search.options import SearchOptions
+from placements.meaning import REQUIRED, group, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    """The config of `experiments.compare`."""
+
+    stages: str = option(
+        REQUIRED, "a YAML file: times in ms and memory in MiB of each stage, or of each layer"
+    )
+    schedules: list[Any] = option(
+        ["searched", "one_f_one_b", "interleaved_one_f_one_b", "zb_v", "dual_pipe"],
+        "also searched@v_shape and the like",
+    )
+    num_chunks: int = option(2, "pieces of the model on each device, where a schedule has several")
+    search: SearchOptions = group()
+
+
+COMMANDS = (
+    Command(
+        "compare",
+        "Put schedules of one model side by side.",
+        CompareOptions,
+        task="experiments.compare.task",
+        refused=("search.begin_with", "search.export"),
+    ),
+)

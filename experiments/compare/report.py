@@ -1,0 +1,65 @@
+"""The report of a comparison: its table in words, and all schedules on one axis of time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from experiments.report.html_report import Fact, Section, write_report
+from experiments.report.page_data import PageData
+from experiments.search.profile_reading import CostSource
+from schedsearch.comparison import ComparedRow, Comparison
+from schedsearch.modulo.result import proved_text
+
+
+def save_comparison_report(found: Comparison, stages: Path, costs: CostSource, directory: Path) -> Path:
+    """Write ``report.html`` of a comparison in which some schedule fits; return its path."""
+    from experiments.report.drawings import page_program  # takes half a second to load
+
+    number = found.num_micro_batches
+    data = PageData(found.by_title, "MiB")
+    return write_report(
+        directory / "report.html",
+        f"Schedules of {stages.name}, {number} micro-batch{'es' if number != 1 else ''}",
+        [
+            Section("Timelines", panel="timeline"),
+            *(Section(row.schedule, tuple(_facts(row))) for row in found.rows),
+            Section("Files", tuple(_files(found))),
+        ],
+        introduction=f"{_in_words(found)}\n{costs.in_sentences}",
+        program=page_program(data),
+    )
+
+
+def _in_words(found: Comparison) -> str:
+    """Return which schedule is shortest, what is proved of it, and how it stands to 1F1B or the longest."""
+    times = {row.schedule: row.makespan_ms for row in found.rows if row.makespan_ms is not None}
+    best = min((row for row in found.rows if row.schedule in times), key=lambda row: times[row.schedule])
+    other = "one_f_one_b" if "one_f_one_b" in times else max(times, key=lambda name: times[name])
+    text = f"{best.schedule} takes {times[best.schedule]:,.6g} ms on {best.placement} ({best.proved})"
+    if times[best.schedule] == times[other]:
+        return f"{text}. None takes less."
+    less = 1 - times[best.schedule] / times[other]
+    return f"{text}. That is {less:.1%} less than {other}, which takes {times[other]:,.6g} ms."
+
+
+def _facts(row: ComparedRow) -> list[Fact]:
+    """Return what applies of a row."""
+    shown = (
+        ("Makespan", row.makespan_ms, "{:,.6g} ms"),
+        ("Makespan bound", row.makespan_bound_ms, "{:,.6g} ms"),
+        ("Bubble rate", row.bubble_rate, "{:.2%}"),
+        ("Period per micro-batch", row.period_ms, "{:,.6g} ms"),
+        ("Device span", row.device_span_ms, "{:,.6g} ms"),
+        ("Peak memory", row.peak_memory_mib, "{:,.6g} MiB"),
+        ("Energy", row.energy_j, "{:,.6g} J"),
+        ("Search", row.search_seconds, "{:.2f} s"),
+    )
+    good = True if row.proved == proved_text("makespan") else None
+    proved = Fact("Proved", row.proved, row.note, good)
+    return [proved, *(Fact(name, form.format(value)) for name, value, form in shown if value is not None)]
+
+
+def _files(found: Comparison) -> list[Fact]:
+    names = {row.schedule: f"schedules/{row.schedule}.json" for row in found.rows if row.found is not None}
+    tables = [Fact(file, "the table", link=file) for file in ("compare.csv", "compare.json")]
+    return tables + [Fact(file, f"the schedule {name}", link=file) for name, file in names.items()]

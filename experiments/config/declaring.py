@@ -1,0 +1,88 @@
+"""What a command is: what it does, and which options and groups of options it has."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any, NamedTuple
+
+from placements.meaning import REQUIRED
+
+
+class Option(NamedTuple):
+    """An option with its default.
+
+    Attributes:
+        name: As on the command line, such as ``search.memory``.
+        default: `REQUIRED` where it has to be given; for a group the name of the kind.
+        meaning: The text that help and docs have for it.
+    """
+
+    name: str
+    default: Any
+    meaning: str
+
+
+def own_options(record: type, **given: object) -> tuple[Option, ...]:
+    """Return the options of a record that are in no group of its own.
+
+    Args:
+        record: The dataclass.
+        given: Defaults in place of its own.
+    """
+    own = [each for each in fields(record) if "meaning" in each.metadata]
+    assert set(given) <= {each.name for each in own}, f"{given} are options of {record.__name__}"
+    return tuple(
+        Option(each.name, given.get(each.name, _default(each)), each.metadata["meaning"].text) for each in own
+    )
+
+
+def _default(option: Field[Any]) -> Any:
+    if option.default_factory is not MISSING:
+        return option.default_factory()
+    return REQUIRED if option.default is MISSING else option.default
+
+
+def groups_of(record: type) -> dict[str, str]:
+    """Return the groups of a record, and the kind of each that it has unless another is chosen."""
+    return {each.name: each.metadata["group"] for each in fields(record) if "group" in each.metadata}
+
+
+def kinds_of_groups(record: type) -> dict[str, Mapping[str, tuple[Option, ...]]]:
+    """Return the groups of a record with the options of each kind."""
+    hints = typing.get_type_hints(record)
+    groups = {each.name: each.metadata["kinds"] for each in fields(record) if "group" in each.metadata}
+    return {name: kinds or {"default": own_options(hints[name])} for name, kinds in groups.items()}
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command that Hydra runs.
+
+    Attributes:
+        name: As on the command line.
+        purpose: The sentence that help says of it.
+        record: Its options and groups of options.
+        task: The module whose ``task`` it runs, in `experiments`.
+        presets: What ``experiment`` chooses from: each sets many options at once.
+        items: The module whose ``options_of_items`` says what ``experiment`` chooses from, with the options
+            of each; empty where that is presets. It is loaded only where it is asked for, as it is large.
+        objective: The figure of its ``result.json`` that sweepers minimize; empty for none.
+        refused: Options that it does not take, though a group that it shares with others has them.
+        needs_torch: Whether it can do nothing without torch.
+        hydra: Settings of Hydra's beside those of all commands.
+        overrides: Groups of Hydra's, and what is chosen there.
+    """
+
+    name: str
+    purpose: str
+    record: type
+    task: str
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    items: str = ""
+    objective: str = ""
+    refused: tuple[str, ...] = ()
+    needs_torch: bool = False
+    hydra: Mapping[str, Any] = field(default_factory=dict)
+    overrides: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,98 @@
+"""What the steps of a frontier return."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from experiments.search.profile_reading import CostSource
+from placements import Profile
+from schedsearch.energy import FrequencyPlan, Frontier, PeriodicPlan, Simulation
+from schedsearch.energy.frontier import TIME_TOLERANCE
+
+_SHOWN_SHARE = 5e-4
+"""From which on it is said how much more time than the highest clocks a plan is given."""
+
+
+@dataclass(frozen=True)
+class EnergyResult:
+    """What the energy step returns.
+
+    Attributes:
+        profile: Of every block of the placement.
+        costs: Where it comes from.
+        frontier: Of the schedule.
+        deadline_ms: That was asked for.
+        plan: The point of the frontier for the deadline.
+        simulation: When each block of the plan starts.
+        baselines: Plans of each baseline by name, by increasing time.
+        constrained: Title, value and note of each plan for a real job that was asked for.
+        periodic: The plan whose clocks repeat, and change seldom if that was asked for too; if it was asked
+            for, the scripts are of it.
+        switched: The plan whose clocks change seldom, if it was asked for; then the scripts are of it,
+            unless there is a periodic one.
+        method: How the frontier was made, in words.
+    """
+
+    profile: Profile
+    costs: CostSource
+    frontier: Frontier
+    deadline_ms: float
+    plan: FrequencyPlan
+    simulation: Simulation
+    baselines: Mapping[str, tuple[FrequencyPlan, ...]] = field(default_factory=dict)
+    constrained: tuple[tuple[str, str, str], ...] = ()
+    periodic: PeriodicPlan | None = None
+    switched: FrequencyPlan | None = None
+    method: str = ""
+
+    @property
+    def figures(self) -> dict[str, float | str]:
+        """The figures that stand for it in a table of runs; the energy counts the wait until the deadline."""
+        energy_mj = self.frontier.energy_next_to(self.plan, self.deadline_ms)
+        return {"deadline_ms": self.deadline_ms, "time_ms": self.plan.time_ms, "energy_j": energy_mj / 1e3}
+
+    def compared_until_ms(self, plan: FrequencyPlan) -> float:
+        """Return the end of the comparison of a plan with all clocks at maximum, in ms.
+
+        It is the deadline, or the end of the slower of the two if that is later.
+        """
+        return max(self.deadline_ms, plan.time_ms, self.frontier.all_maximum.time_ms)
+
+    def saved(self, plan: FrequencyPlan) -> str:
+        """Return the share of energy that a plan saves against all clocks at maximum, in words.
+
+        The first share is until the same end for both, waiting included. The second is without the waiting
+        of either. An end that is not that of the chosen plan is named.
+        """
+        saving = self.frontier.saving(plan, self.deadline_ms)
+        until_ms = self.compared_until_ms(plan)
+        until = f" until {until_ms:.6g} ms" if until_ms != self.compared_until_ms(self.plan) else ""
+        return f"{saving:.2%} saved{until} ({self.saved_joules(plan)})"
+
+    def saved_joules(self, plan: FrequencyPlan) -> str:
+        """Return the share that a plan saves without the wait of either, in words."""
+        return f"{1 - plan.energy_mj / self.frontier.all_maximum.energy_mj:.2%} without waiting"
+
+    def baseline_in_words(self, plan: FrequencyPlan) -> str:
+        """Return what a saving is compared with, until when, and whether its costs are placeholders."""
+        until_ms = self.compared_until_ms(plan)
+        more = until_ms / self.frontier.all_maximum.time_ms - 1
+        return (
+            f"all clocks at maximum, then waiting until {until_ms:.6g} ms"
+            f"{f' ({more:.1%} later)' if more >= _SHOWN_SHARE else ''}"
+            f"{'; costs are placeholders' if self.costs.placeholder else ''}"
+        )
+
+    def baseline_plan(self, name: str) -> tuple[FrequencyPlan, bool]:
+        """Return a baseline's plan of least energy until the deadline, and whether it is late nevertheless.
+
+        Where no plan keeps the deadline it is the fastest.
+        """
+        plans = self.baselines[name]
+        kept = [plan for plan in plans if plan.time_ms <= self.deadline_ms * (1 + TIME_TOLERANCE)]
+        if not kept:
+            return plans[0], True
+        if kept[-1].waiting_w is None:
+            return kept[-1], False
+        return min(kept, key=lambda plan: self.frontier.energy_next_to(plan, self.deadline_ms)), False

@@ -1,0 +1,162 @@
+"""The step between search and frontier: of several schedules, the one of least energy at the deadline."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from experiments.config.command import Interrupted
+from experiments.config.options import OptionError
+from experiments.frontier.options import EnergyOptions, FrontierCommandOptions
+from experiments.search.profile_reading import complete_profile
+from experiments.search.results import SearchStepResult, SelectionResult
+from experiments.search.search_step import describe, save_schedule
+from placements import Profile
+from schedsearch.energy import EnergyError, all_maximum_clocks, simulate
+from schedsearch.energy.orders.ordering import OrderChoice, RatedOrder, best_order
+from schedsearch.modulo.alternatives import (
+    Candidate,
+    keeps_memory,
+    may_reorder,
+    reached,
+    schedules_of_equal_period,
+)
+from schedsearch.modulo.progress import StepBar
+from schedsearch.schedule import Schedule
+
+log = logging.getLogger(__name__)
+
+NO_GAIN = 1e-6
+"""Share of the energy that is a rounding error of the bound."""
+
+SWAPS_PER_ORDER = 30
+"""Swaps of neighbors that may be tried for each schedule that is judged."""
+
+_SHARE_OF_CANDIDATES = 0.4
+"""Share of the work that goes to finding schedules; to judge and swap is what is left."""
+
+
+def select_schedule(
+    options: FrontierCommandOptions, found: SearchStepResult, directory: Path
+) -> SearchStepResult:
+    """Return the result with the schedule of least energy at the deadline; write it as ``schedule.json``.
+
+    Where one schedule is asked for, or it is made by hand, that is it and nothing is done.
+
+    Raises:
+        OptionError: No schedule keeps the deadline.
+        Interrupted: The choice was interrupted from the keyboard; the best so far is written all the same.
+    """
+    energy, result = options.energy, found.result
+    if energy.orders == 1 or result is None:
+        return found
+    profile = complete_profile(options, found.placement, found.profile)
+    deadline_ms = asked_deadline_ms(energy, found.schedule, profile)
+    limit = reached(result, options.search.objectives) if options.search.method == "modulo" else {}
+    began = time.monotonic()
+    candidates = _KeptCandidates(
+        schedules_of_equal_period(
+            found.placement,
+            options.search.num_micro_batches,
+            result,
+            limit=limit,
+            count=energy.orders,
+            work_limit=energy.orders_work_limit * _SHARE_OF_CANDIDATES,
+            seed=options.search.seed,
+        )
+    )
+    with StepBar("orders") as bar:
+        try:
+            chosen = best_order(
+                candidates,
+                profile,
+                deadline_ms,
+                max_swaps=energy.orders * SWAPS_PER_ORDER if may_reorder(limit) else 0,
+                work_limit=energy.orders_work_limit * (1 - _SHARE_OF_CANDIDATES),
+                keeps=lambda schedule: keeps_memory(schedule, limit),
+                on_progress=bar,
+            )
+        except EnergyError as error:
+            raise OptionError(f"energy.{error}") from None
+    origin = candidates.kept[chosen.best.candidate]
+    origins = tuple(each.origin for each in candidates.kept)
+    selection = SelectionResult(chosen, origins, time.monotonic() - began, result)
+    result = replace(result, repetend=origin.repetend, schedule=chosen.schedule)
+    found = replace(found, schedule=chosen.schedule, result=result, selection=selection)
+    save_schedule(options, chosen.schedule, result, directory)
+    if chosen.best is not chosen.judged[0]:
+        log.info("%s", describe(options, chosen.schedule, result))
+    log.info("%s", describe_selection(selection))
+    if chosen.interrupted:
+        raise Interrupted(f"interrupted; the best schedule found so far is in {directory / 'schedule.json'}")
+    return found
+
+
+def asked_deadline_ms(energy: EnergyOptions, schedule: Schedule, profile: Profile) -> float:
+    """Return the deadline of the options: in ms, or over the time of a schedule at the highest clocks."""
+    if energy.deadline_ms is not None:
+        return energy.deadline_ms
+    maximum = simulate(schedule, profile, all_maximum_clocks(schedule, profile))
+    return maximum.time_ms * (energy.slowdown or 1.0)
+
+
+@dataclass
+class _KeptCandidates:
+    """Iterates over the schedules of candidates, and keeps the candidates."""
+
+    source: Iterator[Candidate]
+    kept: list[Candidate] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[Schedule]:
+        for candidate in self.source:
+            self.kept.append(candidate)
+            yield candidate.schedule
+
+
+def describe_selection(selection: SelectionResult) -> str:
+    """Return the choice and its gain over tuning the search's schedule in a line."""
+    best = selection.chosen.best
+    where = f"{selection.origin_of(best)}{' with neighboring blocks swapped' if best.is_swapped else ''}"
+    gain = selection.chosen.gain
+    text = (
+        "the searched order misses the deadline"
+        if gain is None
+        else f"{gain:.2%} less than the searched order"
+    )
+    return (
+        f"orders: {len(selection.chosen.judged)} compared, chosen: {where}; "
+        f"{best.energy_mj / 1e3:.6g} J until {selection.chosen.deadline_ms:.6g} ms, {text}; "
+        f"{_what_is_left(selection.chosen)}; {selection.took_s:.1f} s"
+    )
+
+
+def _what_is_left(chosen: OrderChoice) -> str:
+    """Return in words what another order could still save."""
+    share = 1 - chosen.lower_bound_mj / chosen.best.energy_mj
+    return "no order needs less" if share < NO_GAIN else f"no order needs over {share:.2%} less than this"
+
+
+def selection_to_dict(selection: SelectionResult) -> dict[str, object]:
+    """Return what was judged and chosen as plain data; null stands for no plan and no bound."""
+    chosen: OrderChoice = selection.chosen
+    return {
+        "deadline_ms": chosen.deadline_ms,
+        "chosen": chosen.judged.index(chosen.best),
+        "gain": chosen.gain,
+        "lower_bound_mj": chosen.lower_bound_mj,
+        "judged": [_judged_to_dict(selection, each) for each in chosen.judged],
+    }
+
+
+def _judged_to_dict(selection: SelectionResult, each: RatedOrder) -> dict[str, object]:
+    return {
+        "origin": selection.origin_of(each),
+        "swapped": each.is_swapped,
+        "makespan": each.schedule.makespan,
+        "lower_bound_mj": each.lower_bound_mj if math.isfinite(each.lower_bound_mj) else None,
+        "energy_mj": each.energy_mj if math.isfinite(each.energy_mj) else None,
+    }

@@ -1,0 +1,164 @@
+"""The task of `experiments.frontier`: steps 1 to 3."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from experiments.config.command import Interrupted
+from experiments.config.options import OptionError, require
+from experiments.config.run_record import output_directory
+from experiments.frontier.constrained_plan_files import (
+    constrained_plan_facts,
+    describe_constrained_plans,
+    save_constrained_plans,
+)
+from experiments.frontier.constrained_plans import (
+    check_constrained_plans,
+    check_constrained_plans_on,
+    constrain_plans,
+)
+from experiments.frontier.energy_baselines import check_baselines, describe_baselines
+from experiments.frontier.energy_methods import (
+    check_methods,
+    describe_method,
+    make_frontier,
+)
+from experiments.frontier.frontier_files import save_frontier
+from experiments.frontier.options import EnergyOptions, FrontierCommandOptions
+from experiments.frontier.pictures import draw_pictures
+from experiments.frontier.report import save_frontier_report
+from experiments.frontier.results import EnergyResult
+from experiments.frontier.savings import describe_savings
+from experiments.frontier.schedule_selection import asked_deadline_ms, select_schedule
+from experiments.search.placement_building import build_placement
+from experiments.search.planned_options import read_options
+from experiments.search.profile_reading import complete_profile, read_profile
+from experiments.search.results import SearchStepResult
+from experiments.search.search_step import search_and_save
+from placements import Placement, Profile
+from schedsearch.energy import EnergyError, simulate
+from schedsearch.energy.baselines import compute_baselines
+from schedsearch.energy.interchange import zeus_stages
+from schedsearch.modulo.progress import StepBar
+
+log = logging.getLogger(__name__)
+
+
+def task(config: DictConfig) -> dict[str, float | str]:
+    """Search, compute the frontier, and save; return the figures."""
+    options = read_options(config, FrontierCommandOptions)
+    check_energy_options(options)
+    directory = output_directory()
+    profile = read_profile(options)
+    placement = build_placement(options, profile)
+    check_energy_on(options, placement, profile)
+    found, tuned = search_and_tune(options, placement, profile, directory)
+    save_frontier_report(found, tuned, directory)
+    return found.figures | tuned.figures
+
+
+def check_energy_options(options: FrontierCommandOptions) -> None:
+    """Reject wrong options before any work starts.
+
+    Raises:
+        OptionError: One is out of its range.
+    """
+    _check_frontier_options(options.energy)
+    check_constrained_plans(options)
+
+
+def _check_frontier_options(energy: EnergyOptions) -> None:
+    if energy.deadline_ms is not None and energy.slowdown is not None:
+        raise OptionError("energy.deadline_ms: is given beside energy.slowdown; give one of the two")
+    require(energy.export in (None, "zeus"), "energy.export", energy.export, "known", "use zeus or null")
+    check_baselines(energy)
+    check_methods(energy)
+
+
+def check_energy_on(options: FrontierCommandOptions, placement: Placement, profile: Profile | None) -> None:
+    """Reject before the search what cannot be on this placement.
+
+    Raises:
+        OptionError: It has no such form or plans.
+    """
+    check_constrained_plans_on(options, placement, profile)
+    if options.energy.export == "zeus":
+        try:
+            zeus_stages(placement)
+        except EnergyError as error:
+            raise OptionError(f"energy.{error}") from None
+
+
+def search_and_tune(
+    options: FrontierCommandOptions,
+    placement: Placement,
+    profile: Profile | None,
+    directory: Path,
+    *,
+    for_run: bool = False,
+) -> tuple[SearchStepResult, EnergyResult]:
+    """Search a schedule, select one by its energy, tune its clocks; write all, and the pictures.
+
+    Before a run the tables of placeholder costs are left out: they say nothing of what is run.
+
+    Raises:
+        OptionError: An option cannot be met, such as the deadline.
+        Interrupted: Ctrl-C ended a step; what was found is written all the same.
+    """
+    found = search_and_save(options, placement, profile, directory)
+    found = select_schedule(options, found, directory)
+    tuned = _tuned(options, found)
+    constrained = constrain_plans(options, found, tuned.profile, tuned.frontier, tuned.deadline_ms)
+    tuned = replace(
+        tuned,
+        constrained=tuple(constrained_plan_facts(tuned, constrained)),
+        periodic=constrained.periodic_to_run,
+        switched=constrained.switched.plan if constrained.switched else None,
+    )
+    save_frontier(options.energy, found, tuned, directory)
+    save_constrained_plans(tuned, constrained, directory)
+    if for_run and tuned.costs.placeholder:
+        tables = [
+            "energies come from placeholder costs (savings.csv, baselines.csv); give a profile for real ones"
+        ]
+    else:
+        tables = [*describe_savings(tuned), *describe_baselines(found.schedule, tuned)]
+    for line in (*tables, *describe_constrained_plans(tuned)):
+        log.info("%s", line)
+    draw_pictures(found, tuned, directory)
+    log.info("frontier in %s", directory / "frontier.json")
+    if tuned.frontier.interrupted:
+        raise Interrupted(f"interrupted; the best plans found so far are in {directory / 'frontier.json'}")
+    return found, tuned
+
+
+def _tuned(options: FrontierCommandOptions, found: SearchStepResult) -> EnergyResult:
+    """Return the frontier of a schedule, with the plan for the deadline and the baselines."""
+    energy, schedule = options.energy, found.schedule
+    profile = complete_profile(options, found.placement, found.profile)
+    deadline_ms = asked_deadline_ms(energy, schedule, profile)
+    if found.selection is not None:
+        deadline_ms = found.selection.chosen.deadline_ms  # over the time of the search's schedule
+    with StepBar("frontier") as bar:
+        try:
+            frontier, deadline_ms = make_frontier(energy, schedule, profile, deadline_ms, bar)
+            baselines = compute_baselines(
+                energy.baselines, schedule, profile, energy.unit_ms, bar, frontier.relaxed
+            )
+        except EnergyError as error:
+            raise OptionError(f"energy.{error}") from None
+    plan = frontier.at(deadline_ms)
+    return EnergyResult(
+        profile,
+        found.costs,
+        frontier,
+        deadline_ms,
+        plan,
+        simulate(schedule, profile, plan.clock_mhz),
+        baselines,
+        method=describe_method(energy, frontier),
+    )

@@ -1,0 +1,7 @@
+"""Plans of a model on a cluster: ``schedsearch plan``.
+
+- `options`
+- `profiled_inputs`: model, cluster and costs of a measured profile
+- `pipedream_plan`: a profile of nodes planned as PipeDream does, and written
+- `task`: plans, ranked by their schedules, and written
+"""

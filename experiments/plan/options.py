@@ -1,0 +1,106 @@
+"""Options of planning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.config.declaring import Command
+from placements.meaning import REQUIRED, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanCommandOptions:
+    """The config of `experiments.plan`; see the rooms `hybrid` and `pipedream` of `placements.planners`."""
+
+    planner: str = option(
+        "hybrid", "hybrid: any model, in several kinds of parallelism | pipedream: a profile as a graph"
+    )
+    model: str | None = option(
+        None, "such as llama2_13b or bert_huge_32 (model=all lists them), or one of the profile"
+    )
+    cluster: str = option(REQUIRED, "GPU and number, such as a100_32; of several kinds as in a100_16+v100_16")
+    batch: int | list[Any] = option(
+        REQUIRED,
+        "samples of an iteration; of a list, as [256, 512], the one with the most samples per second is "
+        "taken",
+    )
+    profiles: str | None = option(
+        None,
+        "folder of measured layers and links in Sailor's or Galvatron's form; of pipedream: a CSV file of "
+        "nodes",
+    )
+    flat: bool = option(False, "for pipedream: all GPUs as one level, with the links between nodes")
+    num_layers: int | None = option(None, "transformer layers; null: the model's own, as for the next two")
+    sequence_length: int | None = option(None, "tokens of a sample")
+    vocab_size: int | None = option(None, "entries of the vocabulary")
+    layer_times: str | None = option(None, "CSV of measured layer times, in place of modelled ones")
+    gpus_per_node: int | None = option(None, "GPUs of a node; null: 8, or all where there are fewer")
+    node_bandwidth_gb_s: float | None = option(
+        None, "bandwidth from a node to all others, in GB/s in one direction; null: the usual machine's"
+    )
+    link_bandwidth_gb_s: float | None = option(
+        None, "bandwidth between two GPUs of a node, in GB/s; null: the GPU's own"
+    )
+    memory_gib: float | None = option(None, "memory of each GPU, in GiB; null: its own")
+    reserve_gib: float = option(4.0, "memory of each GPU, in GiB, that neither states nor activations use")
+    paradigms: list[Any] = option(
+        ["dp", "zero1", "sdp", "tp"],
+        "how GPUs may share a layer: dp, zero1, zero2, sdp (ZeRO-3), tp, ulysses, cp",
+    )
+    uniform: bool = option(False, "true: the GPUs share all layers of all stages in the same way")
+    recompute: list[Any] = option(
+        ["none", "full"], "activations that a backward may compute again: none, selective, full"
+    )
+    sequence_parallel: bool = option(
+        False, "true: tensor-parallel GPUs share norms and dropout too (Megatron)"
+    )
+    max_tensor_parallel: int | None = option(None, "largest degree of tp and ulysses; null: no limit")
+    expert_parallel: list[Any] = option([1], "degrees of expert parallelism to try")
+    num_stages: list[Any] | None = option(None, "numbers of stages to try; null: all, as for the next two")
+    gpus_per_stage: list[Any] | None = option(None, "GPUs of each stage: a part of a node, or whole nodes")
+    num_micro_batches: list[Any] | None = option(
+        None,
+        "micro-batches of an iteration, as a list to try; numbers that do not divide the batch are left out",
+    )
+    method: str = option("exact", "exact | bmw, base: Galvatron-BMW's Alg. 2, 1 | megatron: rules of thumb")
+    stage_method: str = option(
+        "exact", "strategies inside a stage: exact | paper (Galvatron-BMW's programme)"
+    )
+    pipeline: str = option("1f1b", "activations held: 1f1b | gpipe")
+    idle_gpus: bool = option(True, "true: a plan may leave GPUs idle")
+    num_plans: int = option(5, "plans to keep; they differ in stages, GPUs per stage or micro-batches")
+    time_limit_s: float = option(
+        60, "time limit of the planner for each batch, in s; then it gives the best plans so far, and a bound"
+    )
+    rank: str = option(
+        "schedule", "plans by their searched schedule | by the planner's formula | energy at deadline_ms"
+    )
+    shapes: list[Any] = option(
+        ["v_shape"], "placements to compare: v_shape, loop_shape, wave_shape, m_shape, nn_shape, k_shape"
+    )
+    num_chunks: int = option(2, "model chunks of a device in wave and loop", min=2)
+    search_time_limit_s: float = option(
+        10, "time limit of the search for each plan's schedule, in s", min=0.1
+    )
+    seed: int = option(0, "seed of these searches")
+    deadline_ms: float | None = option(
+        None, "deadline of an iteration, in ms, where plans are ranked by energy"
+    )
+    model_flops_utilisation: float = option(0.5, "share of the GPU's peak that layers reach")
+    output_layer_utilisation: float = option(0.65, "share of the peak that the output layer reaches")
+    memory_efficiency: float = option(0.85, "share of the memory bandwidth that is reached")
+    overlap_slowdown: float = option(1.3, "factor on computing and transfers while both run")
+    overlap_gradients: bool = option(
+        True, "true: gradients are summed during the last backward; false: after it"
+    )
+
+
+COMMANDS = (
+    Command(
+        "plan",
+        "Plan a model on a cluster; rank plans by their schedules.",
+        PlanCommandOptions,
+        task="experiments.plan.task",
+    ),
+)

@@ -1,0 +1,8 @@
+"""Plans that were run, what is predicted of them, and how far off it is: ``schedsearch predict``.
+
+- `options`; `measured_folder`: a folder of profiles, links and plans with what was measured of them
+- `blocking_order`: 1F1B where transfers occupy both of their ends
+- `prediction`: time and memory of each plan
+- `errors`: how far off they are, and whether they rank plans as the measurements do
+- `task`: all of it
+"""

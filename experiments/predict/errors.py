@@ -1,0 +1,70 @@
+"""How far predictions are off, and whether they rank plans as the measurements do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from experiments.predict.prediction import Prediction
+
+
+@dataclass(frozen=True)
+class Errors:
+    """The errors of some predictions, as shares of what was measured.
+
+    Attributes:
+        errors: Above 0 where too high; shape ``(num_plans,)``.
+    """
+
+    errors: tuple[float, ...]
+
+    @classmethod
+    def of(cls, errors: Iterable[float | None]) -> Errors:
+        """Return those that are known."""
+        return cls(tuple(error for error in errors if error is not None))
+
+    @property
+    def mean_absolute(self) -> float:
+        """The mean of their sizes."""
+        return sum(map(abs, self.errors)) / len(self.errors)
+
+    @property
+    def mean(self) -> float:
+        """Their mean: what all have in common."""
+        return sum(self.errors) / len(self.errors)
+
+    def __str__(self) -> str:
+        """Return both in a line."""
+        if not self.errors:
+            return "nothing to compare"
+        plans = f"{len(self.errors)} plan{'s' if len(self.errors) > 1 else ''}"
+        return f"mean absolute error {self.mean_absolute:.1%}, mean error {self.mean:+.1%}, of {plans}"
+
+
+def counted(predictions: Iterable[Prediction]) -> list[Prediction]:
+    """Return the predictions of plans that have no note in their table."""
+    return [each for each in predictions if not each.measured.note]
+
+
+def rankings(predictions: Iterable[Prediction]) -> Iterator[str]:
+    """Yield a line for each number of GPUs: whether plans come in the order of their measured times."""
+    by_gpus: dict[int, list[tuple[float, float, str]]] = {}
+    for each in predictions:
+        if each.predicted_s is not None and each.measured.measured_s is not None:
+            row = (each.measured.measured_s, each.predicted_s, each.measured.name)
+            by_gpus.setdefault(each.measured.plan.num_gpus, []).append(row)
+    for num_gpus, rows in sorted(by_gpus.items()):
+        yield f"{num_gpus} GPU{'s' if num_gpus > 1 else ''}: {_ranking(sorted(rows))}"
+
+
+def _ranking(rows: Sequence[tuple[float, float, str]]) -> str:
+    """Return whether plans in the order of their measured times are in that of the predicted ones."""
+    if len(rows) == 1:
+        return "1 plan"
+    wrong = [
+        f"{later} is predicted before {earlier}"
+        for (first, predicted, earlier), (second, next_predicted, later) in combinations(rows, 2)
+        if next_predicted < predicted and first < second
+    ]
+    return f"{len(rows)} plans, {'; '.join(wrong) if wrong else 'in the order of the measurements'}"

@@ -1,0 +1,32 @@
+"""Options of what is predicted of plans."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from experiments.config.declaring import Command
+from placements.meaning import REQUIRED, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictOptions:
+    """The config of `experiments.predict`."""
+
+    data: str = option(REQUIRED, "folder with plans.csv, plans, profiles, memory and bandwidth")
+    context_gib: float = option(
+        4.71,
+        "memory of a process on its GPU besides tensors, in GiB: CUDA's context, libraries, kernels",
+        min=0,
+        max=10_000,
+    )
+    compute_slowdown: float = option(1.0, "factor on the profile's times of layers", above=0, max=100)
+
+
+COMMANDS = (
+    Command(
+        "predict",
+        "Predict time and memory of plans that were run.",
+        PredictOptions,
+        task="experiments.predict.task",
+    ),
+)

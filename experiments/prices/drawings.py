@@ -1,0 +1,126 @@
+"""Figures of prices and of what strategies save, like the dissertation's Fig. 6.1, 6.5 and 6.6."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.prices.disturbances import Disturbed
+from experiments.prices.tables import mean_of_undisturbed
+from schedsearch.cluster.prices.market import Market, PriceSeries
+from schedsearch.cluster.prices.reductions import Reduction
+from schedsearch.cluster.prices.strategies import BASELINE, DYNAMIC, MULTI_CLOUD
+from schedsearch.figures.bars import BarPanel, draw_bars
+from schedsearch.figures.canvas import COLUMN_INCHES, save_widths
+from schedsearch.figures.panels import Panel, Point, draw_panels, draw_steps
+
+_WIDE_INCHES = 9.0
+
+_MODELS_OF_PANEL = {_WIDE_INCHES: 6, COLUMN_INCHES: 3}
+"""As many have room beside each other, by the width of the figure."""
+
+_DAY_S = 86400.0
+
+SHOWN = {"preemption": "dynamic", "gpu_type": "GPU type", "packed": "multi-GPU", "multi_cloud": "multi-cloud"}
+"""Names of strategies as the dissertation's figures have them."""
+
+
+def save_reductions(found: Sequence[Reduction], path: Path) -> None:
+    """Draw what each strategy saves, a panel for each length and for every few models (Fig. 6.5)."""
+    wide, column = (
+        draw_bars(
+            [
+                BarPanel(f"cost of the baseline / cost, {days:g} days", groups)
+                for days in dict.fromkeys(each.days for each in found)
+                for groups in _groups([each for each in found if each.days == days], size)
+            ],
+            "reduction",
+            width=width,
+        )
+        for width, size in _MODELS_OF_PANEL.items()
+    )
+    save_widths(wide, column, path)
+
+
+def _groups(found: Sequence[Reduction], size: int) -> list[dict[str, dict[str, float | None]]]:
+    """Return what is saved of each model, in panels of a few models each."""
+    models = list(dict.fromkeys(each.model for each in found))
+    of_model: dict[str, dict[str, float | None]] = {model: {} for model in models}
+    for each in found:
+        of_model[each.model][SHOWN.get(each.strategy, each.strategy)] = each.reduction
+    parts = [models[i : i + size] for i in range(0, len(models), size)]
+    return [{model.replace(" (", "\n("): of_model[model] for model in part} for part in parts]
+
+
+def save_durations(found: Sequence[Reduction], path: Path) -> None:
+    """Draw what moving saves over staying with the best offer at the start, by length (Fig. 6.6).
+
+    Args:
+        found: Both strategies for each model and length.
+        path: Of the files, without a suffix.
+    """
+    dollars = {(each.model, each.days, each.strategy): each.mean_dollars for each in found}
+    curves: dict[str, list[Point]] = {}
+    for model, days in sorted({(each.model, each.days) for each in found}):
+        ratio = dollars[model, days, MULTI_CLOUD.name] / dollars[model, days, DYNAMIC.name]
+        curves.setdefault(model, []).append(Point(days, ratio))
+    wide, column = (
+        draw_panels(
+            [Panel(model.replace("batch size ", ""), {"dynamic": curve}) for model, curve in curves.items()],
+            "length (days)",
+            "staying / moving",
+            "Cost of staying with the best offer at the start over that of moving (batch size)",
+            width=width,
+        )
+        for width in (None, COLUMN_INCHES)
+    )
+    save_widths(wide, column, path)
+
+
+def save_disturbed(found: Sequence[Disturbed], path: Path) -> None:
+    """Draw what is left under restarts and preemptions, as geometric means over models."""
+    panels = []
+    for restart_s in dict.fromkeys(each.restart_s for each in found):
+        here = [each for each in found if each.restart_s == restart_s]
+        curves: dict[str, list[Point]] = {}
+        for rate in sorted({each.preemptions_per_day for each in here}):
+            at = [each for each in here if each.preemptions_per_day == rate]
+            for name in dict.fromkeys(each.found.strategy for each in at):
+                shown = SHOWN.get(name, "the baseline itself" if name == BASELINE.name else name)
+                curves.setdefault(shown, []).append(Point(rate, mean_of_undisturbed(at, name)))
+        panels.append(Panel(f"restart of {restart_s:g} s", curves))
+    wide, column = (
+        draw_panels(
+            panels,
+            "preemptions per day",
+            "reduction",
+            "Cost of the undisturbed baseline over that under restarts and preemptions (mean of models)",
+            width=width,
+        )
+        for width in (None, COLUMN_INCHES)
+    )
+    save_widths(wide, column, path)
+
+
+def save_prices(market: Market, path: Path) -> None:
+    """Draw the price of each instance of AWS over time, with a line for each zone (Fig. 6.1)."""
+    of_instance: dict[str, list[PriceSeries]] = {}
+    for series in market.series:
+        if series.offer.cloud == "aws":
+            of_instance.setdefault(series.offer.instance, []).append(series)
+    first_s = min(series.times_s[0] for each in of_instance.values() for series in each)
+    panels = {
+        f"{name} ({_gpus(every[0])})": {
+            series.offer.zone: ((series.times_s - first_s) / _DAY_S, series.dollars_per_hour)
+            for series in every
+        }
+        for name, every in of_instance.items()
+    }
+    wide, column = (
+        draw_steps(panels, "day", "$ per hour", width=width) for width in (_WIDE_INCHES, COLUMN_INCHES)
+    )
+    save_widths(wide, column, path)
+
+
+def _gpus(series: PriceSeries) -> str:
+    return f"{series.offer.num_gpus} {series.offer.gpu_type.upper()}"

@@ -1,0 +1,4 @@
+"""What the blocks of a placement cost on this machine: ``schedsearch profile``.
+
+- `options`, and `task`, which does it
+"""

@@ -1,0 +1,53 @@
+"""Options of measuring."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from experiments.config.declaring import Command
+from experiments.run.options import RuntimeOptions
+from experiments.search.options import PRESETS, Options
+from placements.meaning import group, option
+
+
+@dataclass(frozen=True)
+class ProfilingOptions:
+    """The `profiling` group, of `experiments.profile` alone; see `runtime.profiling.profiler.Sweep`."""
+
+    iterations: int = option(3, "minimum iterations at each clock", min=1)
+    min_ms: float = option(0, "minimum time of all runs of a block at each clock, in ms", min=0)
+    rises: int = option(
+        5, "the sweep ends when every block's energy has risen this many times in a row", min=1
+    )
+    blocking_clocks: int = option(
+        1, "number of clocks at which the power of waiting is measured: the highest, the lowest ...", min=1
+    )
+    in_pipeline: bool = option(
+        False, "true: measured inside the schedule; false: one micro-batch after another"
+    )
+    trace: str | None = option(
+        None, "trace of a run, or folder of traces, to measure from; nothing is run then"
+    )
+    pattern: str | None = option(
+        None, "pattern of the trace's labels; null: those of torch's pipelines and of our own traces"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileCommandOptions(Options):
+    """The config of `experiments.profile`."""
+
+    profiling: ProfilingOptions = group()
+    runtime: RuntimeOptions = group()
+
+
+COMMANDS = (
+    Command(
+        "profile",
+        "Measure on this machine what the blocks cost.",
+        ProfileCommandOptions,
+        task="experiments.profile.task",
+        presets=PRESETS,
+        needs_torch=True,
+    ),
+)

@@ -1,0 +1,250 @@
+"""The task of `experiments.profile`: the blocks of a placement run on this machine, and what they cost."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from omegaconf import DictConfig
+
+from experiments.config.command import Failed
+from experiments.config.options import require_least, require_path
+from experiments.config.run_record import output_directory
+from experiments.profile.options import ProfileCommandOptions
+from experiments.run.run_options import (
+    check_device_of,
+    check_runtime_options,
+    choose_model,
+    devices_in_words,
+)
+from experiments.search.placement_building import build_placement
+from experiments.search.planned_options import planned_by, read_options
+from experiments.search.profile_reading import PROFILE_FILES, read_profile
+from experiments.search.search_step import search_and_save
+from placements import OperatingPoint, Placement, Profile
+from placements.files import write_json, write_text
+from placements.measured.run_trace import TraceError, block_times, read_traces
+from placements.placement_file import placement_to_yaml
+from placements.profiles.profile_csv import write_profile_rows
+from runtime.codegen.codegen import generate
+from runtime.execution.measurement import Measurement
+from runtime.launching.launch import LaunchError, launch
+from runtime.models import Blocks, Model, ModelOptions
+from runtime.profiling.device_profiler import MOST_ITERATIONS
+from runtime.profiling.profiler import Cost, Sweep, blocking_by_clock, merged
+from runtime.program.deadlock import check
+from runtime.program.lower import lower
+from schedsearch.baselines import gpipe
+from schedsearch.modulo.progress import IterationBar
+from schedsearch.schedule import Schedule
+
+log = logging.getLogger(__name__)
+
+PROFILE_SCHEMA_VERSION = 1
+"""Version of the form of ``profile.json``."""
+
+
+def task(config: DictConfig) -> None:
+    """Run the blocks, and write what they cost and the placement with its times."""
+    options = read_options(config, ProfileCommandOptions)
+    check_runtime_options(options.runtime)
+    _check_profiling_options(options)
+    directory = output_directory()
+    placement = build_placement(options, read_profile(options))
+    if options.profiling.trace is not None:
+        save_traced(placement, options.profiling.trace, options.profiling.pattern, directory)
+        return
+    check_device_of(options.runtime, placement)
+    number = options.search.num_micro_batches
+    model = choose_model(options.runtime, placement, number, planned_by(options))
+    measurement = _run(options, _schedule(options, placement, directory), model, directory / "scripts")
+    save_profile(placement, measurement, directory)
+
+
+def save_traced(placement: Placement, trace: str, pattern: str | None, directory: Path) -> None:
+    """Write ``profile.csv``, ``profile.json`` and ``placement.yaml`` of blocks that a trace has times of.
+
+    Blocks that it does not name keep their times.
+
+    Args:
+        placement: Whose blocks ran.
+        trace: A file or a folder; see `placements.measured.run_trace.read_traces`.
+        pattern: Of the labels; None for those of torch's pipelines.
+        directory: Of the output.
+
+    Raises:
+        TraceError: The trace is wrong, or names blocks that the placement does not have.
+    """
+    runs = read_traces(require_path("profiling.trace", trace), pattern)
+    times = block_times(runs)
+    unknown = [name for name in times if name not in placement.by_name]
+    if unknown:
+        raise TraceError(
+            f"{trace}: has the block {unknown[0]}, and {placement.name} has "
+            f"{', '.join(placement.by_name)}; give the placement that was run"
+        )
+    by_kernels = sum(run.by_kernels for run in runs)
+    described = f"medians of {len(runs)} labelled spans of {trace}"
+    if by_kernels:
+        described += f", {by_kernels} of them by their kernels"
+    costs = {name: (Cost(name, None, each.median_ms, None),) for name, each in times.items()}
+    measured = _Measured(costs, {}, "a traced run", described, max(each.num_runs for each in times.values()))
+    _save(placement, measured, directory)
+    log.info(
+        "%s",
+        "\n".join(
+            f"  {name}: {each.low_ms:.4g} to {each.high_ms:.4g} ms in {each.num_runs} runs"
+            for name, each in times.items()
+        ),
+    )
+
+
+def _schedule(options: ProfileCommandOptions, placement: Placement, directory: Path) -> Schedule:
+    """Return what is run while the blocks are measured; the pipeline's schedule is saved."""
+    if not options.profiling.in_pipeline:
+        return one_after_another(placement.per_micro_batch, options.search.num_micro_batches)
+    profile = None  # It is yet to be measured.
+    return search_and_save(options, placement, profile, directory).schedule.per_micro_batch
+
+
+def one_after_another(placement: Placement, num_micro_batches: int) -> Schedule:
+    """Return the schedule in which each micro-batch ends before the next one begins.
+
+    Perseus measures in the midst of training (Sec. 5); here nothing else runs beside a block, so that its
+    time is its own also where devices share a processor, and least memory is needed.
+    """
+    one = gpipe(placement, 1)
+    blocks = (
+        block._replace(micro_batch=n, start=block.start + n * one.makespan)
+        for n in range(num_micro_batches)
+        for block in one.blocks
+    )
+    return replace(one, num_micro_batches=num_micro_batches, blocks=tuple(blocks))
+
+
+def _run(
+    options: ProfileCommandOptions, schedule: Schedule, model: ModelOptions, scripts: Path
+) -> Measurement:
+    """Generate the scripts and profile them."""
+    by_gpu = schedule.placement.by_gpu
+    blocks = Blocks(by_gpu, Model(model, by_gpu, {}), 1)
+    programs = check(lower(schedule).with_specs(blocks.spec_between))
+    # Nothing is trained: a model that diverges over many iterations would compute with other numbers.
+    generate(programs, {}, replace(model, learning_rate=0.0).to_dict(), scripts)
+    chosen = options.profiling
+    sweep = Sweep(chosen.iterations, chosen.min_ms, chosen.rises, chosen.blocking_clocks)
+    log.info("profile: starting %s with %s", devices_in_words(schedule.placement), options.runtime.launcher)
+    bar = IterationBar("profile")
+    with bar:
+        try:
+            return launch(
+                scripts,
+                sum(schedule.placement.gpus),
+                MOST_ITERATIONS,
+                options.runtime.timeout_s,
+                device=options.runtime.device,
+                launcher=options.runtime.launcher,
+                verify="none",
+                blocking=options.runtime.blocking,
+                progress=bar,
+                sweep=sweep,
+                clock_latency=options.profile.clock_latency,
+            )
+        except LaunchError as error:
+            raise Failed(f"the run failed: {error}") from None
+
+
+def save_profile(placement: Placement, measurement: Measurement, directory: Path) -> None:
+    """Write ``profile.csv``, ``profile.json`` and ``placement.yaml`` of a run, and say what was measured.
+
+    Blocks that did not run (optimizer blocks) keep their times; beside them energies are not used, since a
+    frontier needs those of all blocks.
+    """
+    measured = _Measured(
+        merged(measurement.profiles),
+        blocking_by_clock(measurement.profiles),
+        measurement.device_names[0],
+        measurement.profiles[0].description,
+        measurement.iterations,
+    )
+    _save(placement, measured, directory)
+
+
+class _Measured(NamedTuple):
+    """What was measured of blocks.
+
+    Attributes:
+        costs: Of each block, by increasing clock.
+        blocking_w: By clock.
+        device: What ran them, or the file that says so.
+        description: One line: how.
+        iterations: In which they ran.
+    """
+
+    costs: Mapping[str, tuple[Cost, ...]]
+    blocking_w: Mapping[Any, float]
+    device: str
+    description: str
+    iterations: int
+
+
+def _save(placement: Placement, measured: _Measured, directory: Path) -> None:
+    costs, powers = measured.costs, measured.blocking_w
+    rows = [
+        (cost.kind, cost.clock_mhz, cost.time_ms, cost.energy_mj) for name in costs for cost in costs[name]
+    ]
+    write_profile_rows(directory / PROFILE_FILES.csv, rows)
+    not_run = [block.name for block in placement.blocks if block.name not in costs]
+    has_energy = all(cost.energy_mj is not None for found in costs.values() for cost in found)
+    facts = {
+        "schema_version": PROFILE_SCHEMA_VERSION,
+        "device": measured.device,
+        "measured": measured.description,
+        "energy": has_energy and not not_run,
+        "blocking_power_w": dict(powers) if len(powers) > 1 else next(iter(powers.values()), None),
+        "iterations": measured.iterations,
+    }
+    write_json(directory / PROFILE_FILES.facts, facts)
+    write_text(directory / PROFILE_FILES.placement, placement_to_yaml(with_measured_times(placement, costs)))
+    log.info("%s", facts["measured"])
+    if len(powers) > 1:
+        log.info(
+            "while waiting: %s", ", ".join(f"{power:.4g} W at {mhz} MHz" for mhz, power in powers.items())
+        )
+    log.info("%s", "\n".join(f"  {name}: {_in_words(found)}" for name, found in costs.items()))
+    if not_run:
+        log.info(
+            "not run: %s; their times stay as they are%s",
+            ", ".join(not_run),
+            ", and placement=profiled will use no measured energies" if has_energy else "",
+        )
+    log.info("profile in %s; search with: placement=profiled placement.path=%s", directory, directory)
+
+
+def with_measured_times(placement: Placement, costs: Mapping[str, tuple[Cost, ...]]) -> Placement:
+    """Return the placement with every block's time at its highest clock; blocks without costs keep theirs."""
+    points = {}
+    for block in placement.blocks:
+        time_ms = costs[block.name][-1].time_ms if block.name in costs else block.time * placement.tick_ms
+        points[block.name] = (OperatingPoint(1, time_ms, 0.0),)
+    return Profile("measured", points, 0.0).times_for(placement)
+
+
+def _in_words(costs: tuple[Cost, ...]) -> str:
+    highest = costs[-1]
+    clock = "" if highest.clock_mhz is None else f" at {highest.clock_mhz} MHz"
+    energy = "" if highest.energy_mj is None else f", {highest.energy_mj:.6g} mJ"
+    more = f"; {len(costs)} clocks down to {costs[0].clock_mhz} MHz" if len(costs) > 1 else ""
+    return f"{highest.time_ms:.4g} ms{energy}{clock}{more}"
+
+
+def _check_profiling_options(options: ProfileCommandOptions) -> None:
+    """Reject wrong options before any work starts.
+
+    Raises:
+        OptionError: One is out of its range.
+    """
+    require_least("search.num_micro_batches", options.search.num_micro_batches, 1)

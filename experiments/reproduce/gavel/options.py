@@ -1,0 +1,110 @@
+"""Options of items that simulate a cluster, and what they are checked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from experiments.config.options import OptionError, require
+from experiments.reproduce.item import chosen_cases
+from experiments.reproduce.item_options import check_numbers
+from placements.meaning import option
+from schedsearch.cluster.gpu_cluster import GpuCluster
+from schedsearch.cluster.inputs.job_type_file import read_job_types
+from schedsearch.cluster.inputs.throughput_file import read_throughputs
+from schedsearch.cluster.throughputs import Throughputs
+
+THROUGHPUTS = "simulation_throughputs.json"
+"""In the folder of Gavel's data."""
+
+JOB_TYPES = "job_types.csv"
+"""Likewise: the types from which jobs are drawn."""
+
+DOLLARS_PER_HOUR = {"v100": 2.48, "p100": 1.46, "k80": 0.45}
+"""Google Cloud's prices of one GPU on demand, us-central1, 2020; the dissertation prints none."""
+
+INPUTS = {"data": "gavel"}
+"""Where the folder is in the one that ``experiment=all`` is given."""
+
+LEAST_JOBS = 5
+
+
+@dataclass(frozen=True)
+class SeedOptions:
+    """Options of an item with a case for each seed."""
+
+    data: str | None = option(
+        None,
+        "folder of Gavel's throughputs, job_types.csv, and traces where the item is of the physical cluster",
+    )
+    seeds: tuple[int, ...] = option((0, 1, 2), "seeds of what is drawn; each is a case")
+    only: tuple[str, ...] = option((), "cases to make; empty: all")
+
+
+@dataclass(frozen=True)
+class TraceOptions(SeedOptions):
+    """Options of an item that simulates a cluster."""
+
+    jobs: int = option(5000, "number of jobs that are simulated with each seed")
+
+
+@dataclass(frozen=True)
+class ShorterTraceOptions(TraceOptions):
+    """Likewise, of an item with fewer jobs by default."""
+
+    jobs: int = option(500, "number of jobs that are simulated with each seed")
+
+
+def checked_cases(options: SeedOptions, workloads: Sequence[str]) -> list[str]:
+    """Return the names of the cases: each workload with each seed.
+
+    Raises:
+        OptionError: An option is wrong, or the data are not there.
+    """
+    folder_of(options)
+    check_numbers("seeds", options.seeds, least=0)
+    known = [f"{workload}_seed{seed}" for workload in workloads for seed in options.seeds]
+    return chosen_cases(known, options.only)
+
+
+def check_jobs(options: TraceOptions) -> None:
+    """Check the number of jobs.
+
+    Raises:
+        OptionError: It is too small for a fifth of it to count.
+    """
+    wanted = f"a whole number of at least {LEAST_JOBS}"
+    require(type(options.jobs) is int and options.jobs >= LEAST_JOBS, "jobs", options.jobs, wanted)
+
+
+def folder_of(options: SeedOptions) -> Path:
+    """Return the folder of Gavel's data.
+
+    Raises:
+        OptionError: It is not given, or has no throughputs.
+    """
+    if not options.data:
+        raise OptionError(f"data: has no value; give the folder of Gavel's {THROUGHPUTS}, as in data=FOLDER")
+    folder = Path(options.data)
+    if not (folder / THROUGHPUTS).exists():
+        raise OptionError(f"data: {folder} has no {THROUGHPUTS}; give the folder of Gavel's data")
+    return folder
+
+
+@lru_cache(maxsize=1)
+def gavel_throughputs(folder: Path) -> Throughputs:
+    """Return Gavel's measured throughputs."""
+    return read_throughputs(folder / THROUGHPUTS)
+
+
+@lru_cache(maxsize=1)
+def gavel_types(folder: Path) -> Mapping[str, bool]:
+    """Return whether each type of job may run on more than one GPU."""
+    return read_job_types(folder / JOB_TYPES)
+
+
+def cluster_of(gpus_per_type: int) -> GpuCluster:
+    """Return a cluster of as many V100s as P100s and K80s, with prices."""
+    return GpuCluster(dict.fromkeys(DOLLARS_PER_HOUR, gpus_per_type), DOLLARS_PER_HOUR)

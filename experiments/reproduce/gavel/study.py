@@ -1,0 +1,281 @@
+"""Ways to schedule the same jobs, simulated beside each other, and by what factor they differ.
+
+A case is a workload with a seed: all ways schedule the same jobs. What is concluded is of all seeds together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from statistics import fmean
+from typing import Any
+
+from experiments.reproduce.gavel.ideal import ideal_average_jct_s
+from experiments.reproduce.gavel.options import (
+    INPUTS,
+    TraceOptions,
+    check_jobs,
+    checked_cases,
+    cluster_of,
+    folder_of,
+    gavel_throughputs,
+    gavel_types,
+)
+from experiments.reproduce.gavel.spread import Spread
+from experiments.reproduce.item import Claim, Item, Row, Trend
+from schedsearch.cluster.estimator.estimating_policy import EstimatingPolicy, profiled
+from schedsearch.cluster.generator import GeneratorOptions, generated
+from schedsearch.cluster.policies.registry import policy_of
+from schedsearch.cluster.simulator.options import SimulationOptions
+from schedsearch.cluster.simulator.outcome import Outcome
+from schedsearch.cluster.simulator.simulation import simulate
+from schedsearch.figures.bars import BarPanel, draw_bars
+
+_HOUR_S = 3600.0
+
+JCT, FINISH_TIME_RATIO = "average_jct_h", "average_finish_time_ratio"
+
+
+def _average_jct_h(outcome: Outcome, *, is_high: bool) -> float:
+    """Return the average completion time of the jobs of high or low priority that count; nan of none."""
+    jobs = [one for one in outcome.measured if (one.job.weight > 1) == is_high and one.is_done]
+    return fmean(one.jct_s for one in jobs) / _HOUR_S if jobs else math.nan
+
+
+METRICS: Mapping[str, Callable[[Outcome], float]] = {
+    JCT: lambda outcome: outcome.average_jct_s / _HOUR_S,
+    "makespan_h": lambda outcome: outcome.makespan_s / _HOUR_S,
+    FINISH_TIME_RATIO: lambda outcome: outcome.average_finish_time_ratio,
+    "dollars": lambda outcome: outcome.dollars,
+    "high_priority_jct_h": lambda outcome: _average_jct_h(outcome, is_high=True),
+    "low_priority_jct_h": lambda outcome: _average_jct_h(outcome, is_high=False),
+    "slo_violation_share": lambda outcome: outcome.slo_violation_share,
+}
+"""What is measured of a simulation, by name."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Jobs and the cluster that they come to.
+
+    Attributes:
+        name: Of its cases.
+        title: In words.
+        jobs_per_hour: On average; 0 where all are there from the start.
+        is_steady: Only the last fifth of the jobs counts, and jobs go on coming until these are done;
+            otherwise all count, and no others come.
+        gpus_per_type: Of V100, P100 and K80 each.
+        generator: What is drawn besides; its seed, load and number of jobs are those of the case.
+        types: Of jobs; all of Gavel's where none are given.
+    """
+
+    name: str
+    title: str
+    jobs_per_hour: float
+    is_steady: bool = True
+    gpus_per_type: int = 36
+    generator: GeneratorOptions = field(default_factory=GeneratorOptions)
+    types: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Way:
+    """How jobs are scheduled.
+
+    Attributes:
+        policy: By name.
+        round_s: Length of a round; 0 where every job gets exactly what is computed for it.
+        options: Of the policy.
+        estimates_pairs: Pairs' throughputs are known to the policy by estimates only: half of the types are
+            measured in all pairs, the others beside three of them; nothing is measured later.
+    """
+
+    policy: str
+    round_s: float = 360.0
+    options: Mapping[str, object] = field(default_factory=dict)
+    estimates_pairs: bool = False
+
+
+@dataclass(frozen=True)
+class Factor:
+    """How many times as much one way takes as another.
+
+    Attributes:
+        metric: Of `METRICS`.
+        more: The way that should take more.
+        less: The way that should take less.
+        published: What the dissertation has; None where it says only that it is so.
+        at_most: The most by which the two are said to be alike; None where they are said to differ.
+    """
+
+    metric: str
+    more: str
+    less: str
+    published: float | None = None
+    at_most: float | None = None
+
+    @property
+    def label(self) -> str:
+        """Return what it is called in rows."""
+        return f"{self.more} / {self.less}"
+
+    @property
+    def says(self) -> str:
+        """Return what the dissertation concludes, in words."""
+        which = f"{self.metric} of {self.more}"
+        if self.at_most is not None:
+            return f"{which} is at most {self.at_most:g} times that of {self.less}"
+        beside = f", {self.published:g} times in the dissertation" if self.published else ""
+        return f"{which} is above that of {self.less}{beside}"
+
+    def holds(self, spread: Spread) -> bool:
+        """Return whether it is so: of several seeds, by the whole interval of the mean."""
+        if self.at_most is not None:
+            return spread.mean <= self.at_most
+        return (spread.mean if spread.count == 1 else spread.low) > 1
+
+
+@dataclass(frozen=True)
+class Study:
+    """One workload, ways to schedule it, and what is compared.
+
+    Attributes:
+        workload: The jobs.
+        ways: By name.
+        metrics: Of each way, of `METRICS`.
+        factors: Between ways.
+    """
+
+    workload: Workload
+    ways: Mapping[str, Way]
+    metrics: tuple[str, ...]
+    factors: tuple[Factor, ...]
+
+
+def study_item(
+    name: str, section: str, title: str, studies: Sequence[Study], *, small: TraceOptions, because: str
+) -> Item:
+    """Return the item of studies.
+
+    Args:
+        name: Of the item.
+        section: Of the dissertation, as ``"Fig. 5.9"``.
+        title: What it shows.
+        studies: Of which each has a workload of its own name.
+        small: Options with which it takes seconds; their type is that of the item's options.
+        because: What differs from the dissertation.
+    """
+    by_name = {study.workload.name: study for study in studies}
+
+    def cases(options: TraceOptions) -> list[str]:
+        check_jobs(options)
+        return checked_cases(options, tuple(by_name))
+
+    def make(options: TraceOptions, case: str) -> list[Row]:
+        workload, _, seed = case.rpartition("_seed")
+        return _rows(by_name[workload], case, options, int(seed))
+
+    return Item(
+        name,
+        f"Narayanan's dissertation, {section}",
+        title,
+        Claim.TREND,
+        type(small),
+        small,
+        cases,
+        make,
+        partial(_trends, studies),
+        partial(_draw, studies),
+        inputs=INPUTS,
+        because=because,
+    )
+
+
+def measured(
+    workload: Workload, way: Way, metrics: Sequence[str], options: TraceOptions, seed: int
+) -> dict[str, float]:
+    """Return what a way does with the jobs of a workload.
+
+    Where jobs come all the time they go on coming until the last fifth of those asked for is done, and only
+    that fifth counts, as the last 1000 of 5000 do in the dissertation (Sec. 5.7.1).
+
+    Args:
+        workload: Jobs and cluster.
+        way: Policy and rounds.
+        metrics: Of `METRICS`; of a way without rounds only `JCT` is there.
+        options: Data and number of jobs.
+        seed: Of the jobs and of the rounds.
+    """
+    folder, jobs = folder_of(options), options.jobs
+    throughputs, types = gavel_throughputs(folder), gavel_types(folder)
+    generator = replace(
+        workload.generator,
+        seed=seed,
+        lam_s=_HOUR_S / workload.jobs_per_hour if workload.jobs_per_hour else 0.0,
+        num_jobs=None if workload.is_steady else jobs,
+    )
+    trace = generated({name: types[name] for name in workload.types or types}, throughputs, generator)
+    cluster, policy = cluster_of(workload.gpus_per_type), policy_of(way.policy, **way.options)
+    if way.estimates_pairs:
+        profile = profiled(throughputs, reference_share=0.5, beside=3, seed=seed)
+        policy = EstimatingPolicy(policy, profile, learns=False, seed=seed)
+    window = (jobs - jobs // 5, jobs) if workload.is_steady else (0, jobs)
+    if way.round_s == 0:
+        return {JCT: ideal_average_jct_s(trace, cluster, throughputs, policy, window) / _HOUR_S}
+    simulation = SimulationOptions(round_s=way.round_s, seed=seed, skips_to_arrivals=True, window=window)
+    outcome = simulate(trace, cluster, throughputs, policy, simulation)
+    return {metric: METRICS[metric](outcome) for metric in metrics}
+
+
+def _rows(study: Study, case: str, options: TraceOptions, seed: int) -> list[Row]:
+    values = {
+        (name, metric): value
+        for name, way in study.ways.items()
+        for metric, value in measured(study.workload, way, study.metrics, options, seed).items()
+    }
+    rows = [_row(case, name, metric, value) for (name, metric), value in values.items()]
+    for factor in study.factors:
+        more, less = values[factor.more, factor.metric], values[factor.less, factor.metric]
+        metric = f"{factor.metric}_factor"
+        rows.append(_row(case, factor.label, metric, more / less, factor.published))
+    return rows
+
+
+def _row(case: str, label: str, metric: str, value: float, published: float | None = None) -> Row:
+    if math.isnan(value):
+        return Row(
+            case, label, metric, None, published, digits=1, note="no such job is among those that count"
+        )
+    return Row(case, label, metric, value, published, digits=1)
+
+
+def _spreads(studies: Sequence[Study], rows: Sequence[Row]) -> Iterator[tuple[Study, Factor, Spread]]:
+    """Yield each factor over all seeds that were made."""
+    for study in studies:
+        for factor in study.factors:
+            found = [
+                row.ours
+                for row in rows
+                if row.case.startswith(f"{study.workload.name}_seed")
+                and (row.label, row.metric) == (factor.label, f"{factor.metric}_factor")
+                and row.ours is not None
+            ]
+            if found:
+                yield study, factor, Spread.of(found)
+
+
+def _trends(studies: Sequence[Study], rows: Sequence[Row]) -> list[Trend]:
+    return [
+        Trend(f"{study.workload.title}: {factor.says}", factor.holds(spread), f"{spread} times")
+        for study, factor, spread in _spreads(studies, rows)
+    ]
+
+
+def _draw(studies: Sequence[Study], rows: Sequence[Row]) -> Any:
+    groups: dict[str, dict[str, float | None]] = {
+        f"{study.workload.title},\n{factor.label}": {"ours": spread.mean, "dissertation": factor.published}
+        for study, factor, spread in _spreads(studies, rows)
+    }
+    return draw_bars([BarPanel("How many times as much", groups)], "factor", width=7.0)

@@ -1,0 +1,157 @@
+"""Bubble rates of measured times: 1F1B, ZB-H1, ZB-H2, and what is searched in the memory of ZB-1p and ZB-2p.
+
+A bubble rate is the idle share ``(T - work) / T`` of one device. T is the makespan of 1F1B and of ZB-H1; of
+the others it is the longest device span, as iterations follow each other without a barrier. What is published
+of ZB-1p and ZB-2p are values of a heuristic; ours are searched under the same memory, by the same T.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from experiments.reproduce.item import Row, Trend, cases_in
+from experiments.reproduce.measured.measured_file import MeasuredOptions
+from experiments.reproduce.measured.stage_times import FILE, SCHEDULES, StageTimes, read_stage_times
+from placements.files import csv_text
+from placements.meaning import option
+from schedsearch.baselines import one_f_one_b, zb_h1, zb_h2
+from schedsearch.device_span import device_spans, with_least_device_span
+from schedsearch.modulo.search import search
+
+SEARCHED = {"ZB_1p": 1, "ZB_2p": 2}
+"""Activations for which each device has room, as a multiple of the devices."""
+
+GIVEN = ("p", "m", "F_us")
+"""What of a run is written beside its bubbles: stages, micro-batches, the time of a forward."""
+
+_METRIC = "bubble_rate"
+_DIGITS = 4
+
+
+@dataclass(frozen=True)
+class ZeroBubbleOptions(MeasuredOptions):
+    """Options of the item: measured times, and the search."""
+
+    work_limit: float | None = option(
+        None,
+        "work limit of each search, in units of about 1 s; null: 5 for each device, more with many of them",
+    )
+
+
+def work_limit(times: StageTimes) -> float:
+    """Return the units of work that a search of a run gets: 5 for each device, more of many blocks.
+
+    The heuristic's own schedules, with which a search begins, take 25 CPU seconds of 32 devices and 256
+    micro-batches.
+    """
+    return max(5.0 * times.num_stages, times.num_stages * times.num_micro_batches / 32)
+
+
+def cases(options: ZeroBubbleOptions) -> tuple[str, ...]:
+    """Return the names of the runs.
+
+    Raises:
+        OptionError: No data is given, or an option is out of its range.
+        ProfileError: The file is wrong.
+    """
+    return tuple(times.name for times in _runs(options))
+
+
+def make(options: ZeroBubbleOptions, case: str) -> tuple[Row, ...]:
+    """Return what is given of a run, and the bubble rates of its schedules."""
+    (times,) = (each for each in _runs(options) if each.name == case)
+    work = options.work_limit or work_limit(times)
+    bubbles = by_hand(times) | {name: searched(times, name, work) for name in SEARCHED}
+    given = zip(GIVEN, (times.num_stages, times.num_micro_batches, times.forward_us), strict=True)
+    return (
+        *(Row(case, "given", metric, float(value), digits=0) for metric, value in given),
+        *(
+            Row(
+                case,
+                name,
+                _METRIC,
+                bubbles[name],
+                times.published.get(name),
+                _DIGITS,
+                note=_NOTES.get(name, ""),
+            )
+            for name in SCHEDULES
+        ),
+    )
+
+
+_NOTES = {
+    "ZB_1p": "searched; the published value is a heuristic's",
+    "ZB_2p": "searched; the published value is a heuristic's",
+}
+
+
+def _runs(options: ZeroBubbleOptions) -> tuple[StageTimes, ...]:
+    return read_stage_times(options.path_of(FILE))[: options.max_rows]
+
+
+def by_hand(times: StageTimes) -> dict[str, float]:
+    """Return the bubble rates of the hand-made schedules, each by its own T."""
+    split, number = times.with_split_backward(), times.num_micro_batches
+    ends = {
+        "1F1B": one_f_one_b(times.with_whole_backward(), number).makespan,
+        "ZB_H1": zb_h1(split, number).makespan,
+        "ZB_H2": int(device_spans(with_least_device_span(zb_h2(split, number))).max()),
+    }
+    return {name: bubble(times, end) for name, end in ends.items()}
+
+
+def searched(times: StageTimes, name: str, work: float) -> float:
+    """Return the bubble rate of the searched schedule in a heuristic's memory.
+
+    Args:
+        times: The run.
+        name: A key of `SEARCHED`.
+        work: Units of counted work.
+    """
+    placement = times.with_split_backward(SEARCHED[name] * times.num_stages)
+    found = search(placement, times.num_micro_batches, objectives=["device_span"], work_limit=work)
+    assert found.schedule is not None, "there is room for a whole micro-batch"
+    return bubble(times, int(device_spans(found.schedule).max()))
+
+
+def bubble(times: StageTimes, end_us: int) -> float:
+    """Return the idle share of a device that takes so long for an iteration."""
+    return (end_us - times.work_us) / end_us
+
+
+def trends(rows: Sequence[Row]) -> tuple[Trend, ...]:
+    """Return whether hand-made schedules are as published, and searched ones no worse than published."""
+    both: dict[str, list[tuple[float, float]]] = {name: [] for name in SCHEDULES}
+    for row in rows:
+        if row.metric == _METRIC and row.ours is not None and row.published is not None:
+            both[row.label].append((round(row.ours, _DIGITS), row.published))
+    found = []
+    by_hand_values = [pair for name in SCHEDULES if name not in SEARCHED for pair in both[name]]
+    if by_hand_values:
+        same = sum(ours == published for ours, published in by_hand_values)
+        says = "1F1B, ZB-H1 and ZB-H2 are as published, to four digits"
+        found.append(Trend(says, same == len(by_hand_values), f"{same} of {len(by_hand_values)} values"))
+    for name in SEARCHED:
+        if both[name]:
+            no_worse = sum(ours <= published for ours, published in both[name])
+            better = sum(ours < published for ours, published in both[name])
+            says = f"a searched schedule in the memory of {name.replace('_', '-')} has no larger bubble"
+            shown_by = f"{no_worse} of {len(both[name])} rows, smaller in {better}"
+            found.append(Trend(says, no_worse == len(both[name]), shown_by))
+    return tuple(found)
+
+
+def files(rows: Sequence[Row]) -> dict[str, str]:
+    """Return ``zero_bubble.csv``: a line for each run, rates to four digits, empty where not published."""
+    header = [*GIVEN, *(f"{who}_{name}" for name in SCHEDULES for who in ("ours", "published"))]
+    lines = []
+    for case in cases_in(rows):
+        here = {(row.label, row.metric): row for row in rows if row.case == case}
+        line = [f"{here['given', metric].ours:.0f}" for metric in GIVEN]
+        for name in SCHEDULES:
+            row = here[name, _METRIC]
+            line += ["" if value is None else f"{value:.{_DIGITS}f}" for value in (row.ours, row.published)]
+        lines.append(line)
+    return {"zero_bubble.csv": csv_text(header, lines)}

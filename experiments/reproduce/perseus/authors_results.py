@@ -1,0 +1,136 @@
+"""Results that Perseus's authors publish as files beside their profiles, read into plain figures.
+
+EnvPipe's points and the planned frontiers of the emulation, and what was measured on GPUs: Perseus's and
+Zeus's frontiers. A file that is not there gives nothing. The module computes nothing.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from experiments.reproduce.perseus.workloads import DataError, Workload
+
+ENVPIPE_FILE = Path("published", "envpipe_result.csv")
+
+_ENVPIPE_MODEL = {"gpt3_175b": "gpt3-175b", "bloom_176b": "bloom"}
+_ENVPIPE_GPU = {"a100": "a100_sxm", "a40": "a40"}
+_ZEUS_GPU = {"a100": "A100", "a40": "A40"}
+_ZEUS_MODEL = {
+    "gpt3_1.3b": "gpt3-xl",
+    "gpt3_2.7b": "gpt3-2.7b",
+    "gpt3_6.7b": "gpt3-6.7b",
+    "bert_huge": "bert-huge-uncased",
+    "t5_3b": "t5-3b",
+    "bloom_3b": "bloom-3b",
+    "wide_resnet101_8": "wide-resnet101_8",
+}
+_ZEUS_FILES = {"ZeusGlobal": "zeus_global.csv", "ZeusPerStage": "zeus_local.csv"}
+
+
+class Iteration(NamedTuple):
+    """An iteration, measured or planned.
+
+    Attributes:
+        time_s: Its length.
+        energy_j: Of all GPUs.
+    """
+
+    time_s: float
+    energy_j: float
+
+
+def envpipe_iteration(folder: Path, workload: Workload, num_micro_batches: int) -> Iteration | None:
+    """Return EnvPipe's iteration of the emulation, at full scale; None where it is not in the folder.
+
+    Raises:
+        DataError: The file is wrong.
+    """
+    wanted = {
+        "model": _ENVPIPE_MODEL.get(workload.model, ""),
+        "device": _ENVPIPE_GPU[workload.gpu],
+        "num_microbatches": str(num_micro_batches),
+    }
+    found = _iterations(folder / ENVPIPE_FILE, wanted, "iteration_time")
+    return next(found, None)
+
+
+def planned_frontier(folder: Path, workload: Workload, num_micro_batches: int) -> list[Iteration]:
+    """Return the frontier that the authors planned for the emulation; empty where it is not in the folder.
+
+    Returns:
+        Of one of eight GPUs, and a tenth of each stage, as in their profiles; by increasing time.
+
+    Raises:
+        DataError: The file is wrong.
+    """
+    name = f"{_ENVPIPE_MODEL.get(workload.model, '')}_bf16_mb{num_micro_batches}.csv"
+    return sorted(_iterations(folder / "published" / _ENVPIPE_GPU[workload.gpu] / name, {}, "time"))
+
+
+def measured_frontier(folder: Path, workload: Workload) -> list[Iteration]:
+    """Return what Perseus's plans took on GPUs; by increasing time, empty where it is not in the folder.
+
+    The first two runs of a file are those at the highest clocks, and are left out.
+
+    Raises:
+        DataError: The file is wrong.
+    """
+    path = folder / workload.profile.replace(".csv", ".measured_frontier.csv")
+    return sorted(list(_iterations(path, {}, "time"))[2:]) if workload.profile else []
+
+
+def measured_zeus(folder: Path, workload: Workload) -> dict[str, list[Iteration]]:
+    """Return what ZeusGlobal and ZeusPerStage took on GPUs, from the highest power limit downwards.
+
+    Of a model that was divided in several ways, those of the file's first division, the most even one.
+
+    Raises:
+        DataError: A file is wrong.
+    """
+    wanted = {
+        "model_name": _ZEUS_MODEL.get(workload.model, ""),
+        "pp": str(workload.num_stages),
+        "tp": str(workload.tensor_parallel),
+    }
+    same = "partition_method"
+    below = folder / "published" / "zeus" / "csv" / _ZEUS_GPU[workload.gpu]
+    return {name: list(_iterations(below / file, wanted, "time", same)) for name, file in _ZEUS_FILES.items()}
+
+
+def _iterations(
+    path: Path, wanted: Mapping[str, str], time_column: str, same: str = ""
+) -> Iterator[Iteration]:
+    """Yield the rows of a file with some values, and with the first one's in one more column."""
+    if not path.is_file():
+        return
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read as text ({error}); give a CSV file") from None
+    reader = csv.DictReader(text.splitlines())
+    for column in (*wanted, *([same] if same else []), time_column, "energy"):
+        if column not in (reader.fieldnames or ()):
+            raise DataError(f"{path}: has no column {column!r}; give the authors' file, or leave it out")
+    first: str | None = None
+    for row in reader:
+        if all(row[column] == value for column, value in wanted.items()):
+            if same and (first := row[same] if first is None else first) != row[same]:
+                continue
+            where = f"{path}: line {reader.line_num}"
+            yield Iteration(
+                _positive(where, time_column, row[time_column]), _positive(where, "energy", row["energy"])
+            )
+
+
+def _positive(where: str, column: str, text: str | None) -> float:
+    try:
+        value = float(text or "")
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise DataError(f"{where}: {column}: {text!r} is not a number above 0; give one")
+    return value

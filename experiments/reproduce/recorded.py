@@ -1,0 +1,116 @@
+"""The results that the project keeps of its items: full ones and small ones, as they were made once.
+
+They are in ``results/full`` and ``results/small``; the page of results is written from them alone.
+"""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from experiments.reproduce.item import Claim, Item, Row
+from placements.plain_data import json_file
+
+FOLDER = Path(__file__).with_name("results")
+"""Of all results."""
+
+MEASURED = ("cpu_s", "search_s", "start_ticks", "peak_activations", "num_blocks", "found_bubble_rate")
+"""Endings of metrics that are not the same twice: they are measured on the machine, or of one of several
+schedules that are as good as each other."""
+
+TOLERANCE = 0.05
+"""Of values that are not exact, from run to run, as a part of the value, of 1 if that is more.
+
+Searches find one of several optima, another one in another version; Tessel's end by the clock."""
+
+
+class RecordedError(ValueError):
+    """A recorded result is wrong; the message names the file, the field and the remedy in one line."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A kept result.
+
+    Attributes:
+        manifest: Of the run; see `experiments.reproduce.item_files.manifest`.
+        rows: In their order.
+    """
+
+    manifest: dict[str, Any]
+    rows: tuple[Row, ...]
+
+
+def record(name: str, size: str, made: Path, folder: Path = FOLDER) -> Path:
+    """Keep rows and manifest of an item from the folder in which it was made; figures are drawn of these."""
+    target = folder / size
+    target.mkdir(parents=True, exist_ok=True)
+    for file in (f"{name}_rows.csv", f"{name}.json"):
+        shutil.copyfile(made / file, target / file)
+    return target
+
+
+def read_recorded(name: str, size: str, folder: Path = FOLDER) -> Recorded | None:
+    """Return a kept result; None where there is none.
+
+    Raises:
+        RecordedError: A file of it is missing or wrong.
+    """
+    path = folder / size / f"{name}.json"
+    if not path.exists():
+        return None
+    with json_file(path, "a manifest", RecordedError) as data:
+        manifest = data.mapping()
+    rows = path.with_name(f"{name}_rows.csv")
+    return Recorded(manifest, tuple(_read_rows(rows)))
+
+
+def changes(item: Item, rows: Sequence[Row], before: Sequence[Row]) -> list[str]:
+    """Return how rows differ from those that were kept, a line for each; nothing where they are the same.
+
+    Of an exact item the values that the paper has are compared: others may be of any of several optima.
+
+    Args:
+        item: Of which both are.
+        rows: Made now.
+        before: Kept.
+    """
+    ours = {_place(row): row.ours for row in rows}
+    theirs = {_place(row): row.ours for row in before}
+    lines = [f"{', '.join(place)}: is new" for place in ours if place not in theirs]
+    lines += [f"{', '.join(place)}: is gone" for place in theirs if place not in ours]
+    tolerance = 1e-9 if item.claim is Claim.EXACT else TOLERANCE
+    compared = {_place(row) for row in rows if item.claim is not Claim.EXACT or row.published is not None}
+    for place in compared & theirs.keys():
+        now, then = ours[place], theirs[place]
+        if not place[-1].endswith(MEASURED) and not _is_near(now, then, tolerance):
+            lines.append(f"{', '.join(place)}: {then} is now {now}")
+    return sorted(lines)
+
+
+def _is_near(now: float | None, then: float | None, tolerance: float) -> bool:
+    if now is None or then is None:
+        return now is then
+    return abs(now - then) <= tolerance * max(1.0, abs(now), abs(then))
+
+
+def _place(row: Row) -> tuple[str, str, str]:
+    return row.case, row.label, row.metric
+
+
+def _read_rows(path: Path) -> Iterator[Row]:
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file):
+                published = row["published"]
+                digits = len(published.partition(".")[2])
+                ours, paper = (float(text) if text else None for text in (row["ours"], published))
+                place = row["case"], row["label"], row["metric"]
+                claim = Claim(row["claim"]) if row.get("claim") else None
+                yield Row(*place, ours, paper, digits, row["read_off"] == "true", row["note"], claim)
+    except (OSError, KeyError, ValueError, TypeError) as error:
+        raise RecordedError(f"{path}: is not a table of rows ({error}); record the item anew") from None

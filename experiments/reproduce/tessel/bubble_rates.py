@@ -1,0 +1,112 @@
+"""Table II: the bubble rate of each schedule's steady state, for very many micro-batches.
+
+Hand-made schedules give it by what more micro-batches add to them; searches by their repetends. Blocks take
+the paper's times: one tick forward, three backward, and one each way on all devices. Knows no GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from experiments.config.options import require_limits
+from experiments.reproduce.item import Claim, Item, Row, Trend
+from experiments.reproduce.item_options import check_names
+from experiments.reproduce.tessel.published import MAX_MICRO_BATCHES, MODELS, NUM_DEVICES
+from placements import Placement
+from placements.meaning import option
+from placements.shapes import SHAPES
+from schedsearch.baselines import HAND_MADE
+from schedsearch.modulo.search import search
+from schedsearch.schedule import Schedule
+from schedsearch.tessel import tessel
+
+_MICRO_BATCHES = 32
+"""After which a hand-made schedule is in its steady state; whole units of Chimera."""
+
+
+@dataclass(frozen=True)
+class BubbleRateOptions:
+    """Which models, and how long a search may take."""
+
+    models: tuple[str, ...] = option(("gpt", "mt5", "flava"), "models of the table")
+    tessel_time_limit_s: float = option(600.0, "time limit of each of Tessel's searches, in s")
+    work_limit: float = option(80.0, "work limit of each of our searches, in units of about 1 s of one core")
+
+
+def added_bubble_rate(
+    make: Callable[[Placement, int], Schedule], placement: Placement, num_micro_batches: int = _MICRO_BATCHES
+) -> float:
+    """Return the idle share of the ticks that twice as many micro-batches add to a schedule.
+
+    Args:
+        make: A hand-made schedule.
+        placement: What runs where.
+        num_micro_batches: Enough for the steady state; a multiple of what the schedule repeats.
+    """
+    once, twice = (make(placement, number * num_micro_batches).makespan for number in (1, 2))
+    work = num_micro_batches * sum(placement.load(device) for device in range(placement.num_devices))
+    return 1 - work / (placement.num_devices * (twice - once))
+
+
+def _cases(options: BubbleRateOptions) -> Sequence[str]:
+    check_names("models", options.models, MODELS)
+    require_limits(options)
+    return options.models
+
+
+def _rows(options: BubbleRateOptions, case: str) -> Iterator[Row]:
+    model = MODELS[case]
+    placement = SHAPES[model.shape](NUM_DEVICES)
+    v_shape, x_shape = SHAPES["v_shape"](NUM_DEVICES), SHAPES["x_shape"](NUM_DEVICES)
+
+    def row(label: str, ours: float | None, published: float | None, note: str = "") -> Row:
+        return Row(case, f"{model.name}, {label}", "bubble_rate", ours, published, digits=2, note=note)
+
+    yield row("1F1B", added_bubble_rate(HAND_MADE["one_f_one_b"], v_shape), model.one_f_one_b)
+    yield row("Chimera-direct", added_bubble_rate(HAND_MADE["chimera"], x_shape), model.chimera)
+    if model.one_f_one_b_plus is None:
+        yield row("1F1B+", None, None, "a cross in the paper: a K-shape is not 1F1B's, here neither")
+    else:
+        plus = added_bubble_rate(HAND_MADE["one_f_one_b_plus"], placement)
+        yield row("1F1B+", plus, model.one_f_one_b_plus)
+    limit_s, work = options.tessel_time_limit_s, options.work_limit
+    number = MAX_MICRO_BATCHES
+    theirs = tessel(placement, number, max_in_flight=number, time_limit_s=limit_s).repetend
+    ours = search(placement, 1, objectives=("period", "memory"), work_limit=work).repetend
+    for label, repetend, within in (
+        ("Tessel", theirs, f"{limit_s:g} s"),
+        ("our search", ours, f"{work:g} units of work"),
+    ):
+        missing = "" if repetend else f"none found in {within}"
+        yield row(label, None if repetend is None else repetend.bubble_rate, model.tessel, missing)
+        if repetend is not None:
+            peak = float(max(repetend.peak_memory))
+            yield Row(case, f"{model.name}, {label}", "peak_activations", peak, digits=0)
+
+
+def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
+    peaks = {row.label: row.ours for row in rows if row.metric == "peak_activations"}
+    models = [label.removesuffix(", our search") for label in peaks if label.endswith(", our search")]
+    pairs = [(peaks[f"{model}, our search"], peaks.get(f"{model}, Tessel")) for model in models]
+    known = [(ours, theirs) for ours, theirs in pairs if ours is not None and theirs is not None]
+    yield Trend(
+        "not in the paper: our search needs no more activations than Tessel's for the same bubble rate",
+        bool(known) and all(ours <= theirs for ours, theirs in known),
+        "; ".join(f"{ours:g} for {theirs:g}" for ours, theirs in known),
+    )
+
+
+TABLE_2 = Item(
+    name="tessel_table2",
+    source="Tessel, Table II",
+    title="Bubble rate of each schedule for very many micro-batches",
+    claim=Claim.EXACT,
+    options=BubbleRateOptions,
+    small=BubbleRateOptions(models=("gpt",)),
+    cases=_cases,
+    make=lambda options, case: tuple(_rows(options, case)),
+    trends=lambda rows: tuple(_trends(rows)),
+    because="Four devices and any memory; the table does not say them, Fig. 8 and 11 do.",
+)
+"""Bubble rates, Tessel's and ours beside the hand-made ones."""

@@ -1,0 +1,113 @@
+"""Fig. 8: the schedules that Tessel's search finds for training and inference, drawn.
+
+A row for each block says where it stands in the repetend, so that the figure is drawn from rows alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.config.options import require_limits
+from experiments.reproduce.item import Claim, Item, Row, Trend
+from experiments.reproduce.item_options import check_names
+from experiments.reproduce.tessel.published import MAX_MICRO_BATCHES, MODELS, NUM_DEVICES
+from placements import Placement
+from placements.meaning import option
+from placements.shapes import SHAPES
+from schedsearch.figures.canvas import COLUMN_INCHES
+from schedsearch.figures.comparison import draw_timelines
+from schedsearch.repetend import Repetend
+from schedsearch.tessel import tessel
+
+_DRAWN = MAX_MICRO_BATCHES + 2
+"""Micro-batches of a picture: three repetends of as many as a repetend has at most."""
+
+_BUBBLE, _IN_FLIGHT, _PERIOD, _START = "bubble_rate", "in_flight", "period_ticks", "start_ticks"
+_PARTS = ("training", "inference")
+
+
+@dataclass(frozen=True)
+class DrawingOptions:
+    """The models of a table, and the time that Tessel's search may take."""
+
+    models: tuple[str, ...] = option(("gpt", "mt5", "flava"), "models of the figure")
+    time_limit_s: float = option(120.0, "time limit of each of Tessel's searches, in s")
+
+
+def placement_of(case: str) -> Placement:
+    """Return the placement of a case, such as ``gpt inference``."""
+    model, part = case.split()
+    return SHAPES[MODELS[model].shape](NUM_DEVICES, inference=part == "inference")
+
+
+def drawn_repetend(rows: Sequence[Row]) -> Repetend:
+    """Return the repetend that the rows of one case tell."""
+    placement = placement_of(rows[0].case)
+    period = next(row.ours for row in rows if row.metric == _PERIOD)
+    first = {(row.label, 0): round(row.ours or 0) for row in rows if row.metric == _START}
+    assert period is not None
+    return Repetend.from_first_starts(placement, 1, round(period), first)
+
+
+def _cases(options: DrawingOptions) -> Sequence[str]:
+    check_names("models", options.models, MODELS)
+    require_limits(options)
+    return [f"{model} {part}" for model in options.models for part in _PARTS]
+
+
+def _rows(options: DrawingOptions, case: str) -> Iterator[Row]:
+    number, limit_s = MAX_MICRO_BATCHES, options.time_limit_s
+    found = tessel(placement_of(case), number, max_in_flight=number, time_limit_s=limit_s).repetend
+    if found is None:
+        yield Row(case, "repetend", _BUBBLE, None, 0.0, note=f"none found in {limit_s:g} s")
+        return
+    yield Row(case, "repetend", _BUBBLE, found.bubble_rate, 0.0, digits=2)
+    yield Row(case, "repetend", _IN_FLIGHT, float(found.in_flight), digits=0)
+    yield Row(case, "repetend", _PERIOD, float(found.period), digits=0)
+    for (name, _), start in found.first_starts.items():
+        yield Row(case, name, _START, float(start), digits=0, note="after micro-batch 0 begins")
+
+
+def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
+    most = [row.ours for row in rows if row.metric == _IN_FLIGHT and row.ours is not None]
+    yield Trend(
+        f"a repetend has up to {MAX_MICRO_BATCHES} micro-batches",
+        bool(most) and max(most) <= MAX_MICRO_BATCHES,
+        f"{min(most):g} to {max(most):g}" if most else "none found",
+    )
+
+
+def _draw(rows: Sequence[Row]) -> Any:
+    """Draw each case's repetend several times, with its boundaries."""
+    schedules, marks = {}, {}
+    for case in dict.fromkeys(row.case for row in rows if row.metric == _PERIOD):
+        repetend = drawn_repetend([row for row in rows if row.case == case])
+        model, part = case.split()
+        shape = MODELS[model].shape.removesuffix("_shape").upper()
+        title = f"{MODELS[model].name} ({shape}-shape), {part}"
+        schedules[title] = repetend.at_initiation_interval(_DRAWN)
+        begin = (repetend.in_flight - 1) * repetend.period
+        tick_ms = repetend.placement.tick_ms
+        marks[title] = [(begin + i * repetend.period) * tick_ms for i in range(2)]
+    return draw_timelines(schedules, 2 * COLUMN_INCHES, marks)
+
+
+FIGURE_8 = Item(
+    name="tessel_figure8",
+    source="Tessel, Fig. 8",
+    title="Schedules that Tessel's search finds for training and inference",
+    claim=Claim.EXACT,
+    options=DrawingOptions,
+    small=DrawingOptions(models=("flava",)),
+    cases=_cases,
+    make=lambda options, case: tuple(_rows(options, case)),
+    trends=lambda rows: tuple(_trends(rows)),
+    draw=_draw,
+    because=(
+        "Which of several schedules without a bubble is found may differ; warmup and cooldown are drawn as "
+        "those of the repetend, and not as they were searched."
+    ),
+)
+"""Repetends, and pictures of them."""

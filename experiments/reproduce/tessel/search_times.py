@@ -1,0 +1,374 @@
+"""Fig. 3, 9 and 10: what the searches take, in seconds of this machine's processor.
+
+The time-optimal search by micro-batches, its time over that of Tessel's search, and what parts of Tessel's
+search take. Seconds of another machine are no claim; how they grow is. Seconds are what is measured here, and
+these searches count no work, so their limits are of time. A search that does not end in its time has no
+value, and its note says so.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+from typing import Any, NamedTuple, TypeVar
+
+from experiments.config.options import require_limits
+from experiments.figures.sweep import shape_title
+from experiments.reproduce.item import Claim, Item, Row, Trend, cases_in
+from experiments.reproduce.item_options import check_names, check_numbers
+from experiments.reproduce.tessel.published import (
+    FIGURE_SHAPES,
+    MAX_MICRO_BATCHES,
+    MEAN_SEARCH_S,
+    NN_SHAPE_BUBBLE_RATE,
+    NUM_DEVICES,
+    TIME_OPTIMAL_S,
+)
+from placements import Placement
+from placements.meaning import option
+from placements.shapes import SHAPES
+from schedsearch.figures.bars import BarPanel, draw_bars
+from schedsearch.figures.canvas import COLUMN_INCHES
+from schedsearch.figures.panels import Panel, Point, draw_panels
+from schedsearch.metrics import bubble_rate
+from schedsearch.modulo.result import Progress, SearchResult
+from schedsearch.repetend import Repetend
+from schedsearch.tessel import tessel, time_optimal
+from schedsearch.tessel.phases import cooldown, shortened, warmup
+from schedsearch.tessel.queries import Budget
+
+_SEARCH_S, _OVER_TESSEL = "search_s", "over_tessels_search_s"
+_SHARE, _RATIO = "share_of_search_s", "ratio_of_search_s"
+_NEARLY_ALL = 0.97
+"""Share of its time that a search which ran out of it has taken, at the least."""
+
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True)
+class TimeOptimalOptions:
+    """Of Fig. 3."""
+
+    micro_batches: tuple[int, ...] = option((2, 4, 6, 8, 10, 12, 14, 16), "numbers of micro-batches")
+    time_limit_s: float = option(60.0, "time limit of each search, in s")
+
+
+@dataclass(frozen=True)
+class SearchCostOptions:
+    """Of Fig. 9."""
+
+    shapes: tuple[str, ...] = option(FIGURE_SHAPES, "shapes of placements")
+    micro_batches: tuple[int, ...] = option(
+        (2, 4, 6, 8, 10, 12),
+        "numbers of micro-batches of the time-optimal search; it stops after one that takes long",
+    )
+    tessel_time_limit_s: float = option(300.0, "time limit of Tessel's search, in s")
+    time_limit_s: float = option(120.0, "time limit of each time-optimal search, in s")
+
+
+@dataclass(frozen=True)
+class BreakdownOptions:
+    """Of Fig. 10."""
+
+    shapes: tuple[str, ...] = option(FIGURE_SHAPES, "shapes of placements")
+    time_limit_s: float = option(300.0, "time limit of each search, in s")
+
+
+def measured(call: Callable[[], _Answer]) -> tuple[_Answer, float]:
+    """Return what a call returns, and the seconds that the processor spent on it."""
+    began = time.process_time()
+    answer = call()
+    return answer, time.process_time() - began
+
+
+class _Searched(NamedTuple):
+    """A search, the processor's seconds for it, and whether it ended in its time."""
+
+    result: SearchResult
+    seconds: float
+    ended: bool
+
+    def row(self, case: str, label: str, limit_s: float, published: float | None = None) -> Row:
+        """Return the row of its time, without a value where it did not end."""
+        if self.ended:
+            return Row(case, label, _SEARCH_S, self.seconds, published, digits=1)
+        note = f"more than {self.seconds:.3g} s, which it had of {limit_s:g} s"
+        return Row(case, label, _SEARCH_S, None, published, note=note)
+
+
+def _time_optimal(placement: Placement, num_micro_batches: int, limit_s: float) -> _Searched:
+    """Search the least makespan; it ends when its own questions prove it, whatever our bounds say."""
+    last: list[Progress] = []
+    result, seconds = measured(
+        lambda: time_optimal(
+            placement, num_micro_batches, time_limit_s=limit_s, on_progress=lambda each: last.append(each)
+        )
+    )
+    ended = bool(last) and last[-1].best is not None and last[-1].bound >= last[-1].best
+    return _Searched(result, seconds, ended)
+
+
+def _time_optimal_cases(options: TimeOptimalOptions) -> Sequence[str]:
+    check_numbers("micro_batches", options.micro_batches)
+    require_limits(options)
+    return [f"{number} micro-batches" for number in sorted(options.micro_batches)]
+
+
+def _time_optimal_rows(options: TimeOptimalOptions, case: str) -> Iterator[Row]:
+    number = int(case.split()[0])
+    searched = _time_optimal(SHAPES["v_shape"](NUM_DEVICES, 1, 2), number, options.time_limit_s)
+    yield searched.row(case, "time-optimal", options.time_limit_s, TIME_OPTIMAL_S.get(number))
+    if searched.result.schedule is not None:
+        makespan = float(searched.result.schedule.makespan)
+        note = "" if searched.ended else "not proved in time"
+        yield Row(case, "time-optimal", "makespan_ticks", makespan, digits=0, note=note)
+
+
+def _time_optimal_trends(rows: Sequence[Row]) -> Iterator[Trend]:
+    times = [row for row in rows if row.metric == _SEARCH_S]
+    found = [row.ours for row in times if row.ours is not None]
+    given_up = [row.case for row in times if row.ours is None]
+    last = f"{found[-1]:.3g} s for {times[len(found) - 1].case}" if found else "none ended"
+    yield Trend(
+        "the search takes longer the more micro-batches there are, and soon too long",
+        bool(found) and found[-1] == max(found) and [row.case for row in times[len(found) :]] == given_up,
+        last + (f"; not in time from {given_up[0]} on" if given_up else ""),
+    )
+
+
+def _draw_time_optimal(rows: Sequence[Row]) -> Any:
+    points = [
+        Point(int(row.case.split()[0]), row.ours)
+        for row in rows
+        if row.metric == _SEARCH_S and row.ours is not None
+    ]
+    panel = Panel("V-Shape, four devices", {"time-optimal": points})
+    return draw_panels([panel], "micro-batches", "search (CPU s)", "", logarithmic=True, width=COLUMN_INCHES)
+
+
+FIGURE_3 = Item(
+    name="tessel_figure3",
+    source="Tessel, Fig. 3",
+    title="Time-optimal search of a V-shape by micro-batches",
+    claim=Claim.TREND,
+    options=TimeOptimalOptions,
+    small=TimeOptimalOptions(micro_batches=(2, 4, 6)),
+    cases=_time_optimal_cases,
+    make=lambda options, case: tuple(_time_optimal_rows(options, case)),
+    trends=lambda rows: tuple(_time_optimal_trends(rows)),
+    draw=_draw_time_optimal,
+    because="Seconds of this machine, with a later Z3; a search that does not end in its time has no value.",
+)
+"""The time-optimal search."""
+
+
+def _by_tessel(placement: Placement, limit_s: float, lazy: bool = True) -> _Searched:
+    result, seconds = measured(
+        lambda: tessel(
+            placement, MAX_MICRO_BATCHES, max_in_flight=MAX_MICRO_BATCHES, lazy=lazy, time_limit_s=limit_s
+        )
+    )
+    return _Searched(result, seconds, result.seconds < _NEARLY_ALL * limit_s)
+
+
+def _shape_cases(options: SearchCostOptions | BreakdownOptions) -> Sequence[str]:
+    check_names("shapes", options.shapes, FIGURE_SHAPES)
+    require_limits(options)
+    return options.shapes
+
+
+def _cost_cases(options: SearchCostOptions) -> Sequence[str]:
+    check_numbers("micro_batches", options.micro_batches)
+    return _shape_cases(options)
+
+
+def _cost_rows(options: SearchCostOptions, case: str) -> Iterator[Row]:
+    placement, limit_s = SHAPES[case](NUM_DEVICES), options.time_limit_s
+    theirs = _by_tessel(placement, options.tessel_time_limit_s)
+    yield theirs.row(case, "Tessel", options.tessel_time_limit_s)
+    ends = True
+    for number in sorted(options.micro_batches):
+        label = f"time-optimal, {number} micro-batches"
+        if not ends:
+            yield Row(case, label, _SEARCH_S, None, note="not tried, as fewer took too long")
+            continue
+        optimal = _time_optimal(placement, number, limit_s)
+        ends = optimal.ended
+        yield optimal.row(case, label, limit_s)
+        if theirs.ended:
+            ratio = optimal.seconds / theirs.seconds if ends else None
+            note = "" if ends else f"more than {optimal.seconds / theirs.seconds:.3g}"
+            yield Row(case, label, _OVER_TESSEL, ratio, digits=2, note=note)
+        yield from _bubbles(case, number, optimal)
+    schedule, published = theirs.result.schedule, NN_SHAPE_BUBBLE_RATE if case == "nn_shape" else None
+    rate = None if schedule is None else bubble_rate(schedule)
+    yield Row(
+        case, f"Tessel, {MAX_MICRO_BATCHES} micro-batches", "found_bubble_rate", rate, published, digits=2
+    )
+
+
+def _bubbles(case: str, number: int, optimal: _Searched) -> Iterator[Row]:
+    """Yield the bubble rate of the time-optimal search's schedule, warmup and cooldown included."""
+    if optimal.result.schedule is not None:
+        published = NN_SHAPE_BUBBLE_RATE if (case, number) == ("nn_shape", MAX_MICRO_BATCHES) else None
+        note = "" if optimal.ended else "the best until the time was over"
+        rate, label = bubble_rate(optimal.result.schedule), f"time-optimal, {number} micro-batches"
+        yield Row(case, label, "bubble_rate", rate, published, digits=2, note=note)
+
+
+def _least_ratio(row: Row) -> float:
+    """Return a ratio, or what it is above where the search did not end."""
+    return row.ours if row.ours is not None else float(row.note.rpartition(" ")[2])
+
+
+def _cost_trends(rows: Sequence[Row]) -> Iterator[Trend]:
+    ratios = [row for row in rows if row.metric == _OVER_TESSEL]
+    most = [[row for row in ratios if row.case == case][-1] for case in dict.fromkeys(r.case for r in ratios)]
+    shown = [f"{shape_title(row.case)} {row.note or f'{row.ours:.3g}'}" for row in most]
+    yield Trend(
+        "for the most micro-batches that were tried the time-optimal search takes longer than Tessel's",
+        bool(most) and all(_least_ratio(row) > 1 for row in most),
+        ", ".join(shown) + " times",
+    )
+    grows = []
+    for case in dict.fromkeys(row.case for row in ratios):
+        values = [row.ours for row in ratios if row.case == case]
+        known = [value for value in values if value is not None]
+        ended_first = values[: len(known)] == known
+        grows.append(ended_first and all(after > before for before, after in pairwise(known)))
+    yield Trend(
+        "the ratio grows with the micro-batches",
+        bool(grows) and all(grows),
+        f"in {sum(grows)} of {len(grows)} placements",
+    )
+
+
+def _draw_costs(rows: Sequence[Row]) -> Any:
+    groups: dict[str, dict[str, float | None]] = {}
+    for row in rows:
+        if row.metric == _OVER_TESSEL:
+            label = row.label.removeprefix("time-optimal, ")
+            groups.setdefault(shape_title(row.case), {})[label] = row.ours
+    return draw_bars([BarPanel("", groups)], "time-optimal / Tessel", logarithmic=True)
+
+
+FIGURE_9 = Item(
+    name="tessel_figure9",
+    source="Tessel, Fig. 9",
+    title="Time of the time-optimal search over that of Tessel's",
+    claim=Claim.TREND,
+    options=SearchCostOptions,
+    small=SearchCostOptions(shapes=("k_shape",), micro_batches=(2, 4)),
+    cases=_cost_cases,
+    make=lambda options, case: tuple(_cost_rows(options, case)),
+    trends=lambda rows: tuple(_cost_trends(rows)),
+    draw=_draw_costs,
+    because="Seconds of this machine. A cross is a search that does not end in its time; the paper's is 10k.",
+)
+"""Two searches of the same placements."""
+
+
+class Completion(NamedTuple):
+    """What a warmup or a cooldown takes: seconds of the processor, and the blocks that it has."""
+
+    seconds: float
+    num_blocks: int
+
+
+def completions(repetend: Repetend, limit_s: float) -> dict[str, Completion]:
+    """Search warmup and cooldown of a repetend once more alone, and return what each took.
+
+    Args:
+        repetend: From Tessel's search.
+        limit_s: Seconds for both.
+    """
+    indices = {name: stages[0] for name, stages in repetend.modulo_stage.items()}
+    placement, budget = repetend.placement, Budget(time.monotonic() + limit_s, seed=0)
+    before, before_s = measured(lambda: shortened(placement, warmup(placement, indices, budget), budget))
+    after, after_s = measured(
+        lambda: shortened(placement, cooldown(placement, indices, repetend.in_flight, budget), budget)
+    )
+    return {
+        "warmup": Completion(before_s, len(before.blocks)),
+        "cooldown": Completion(after_s, len(after.blocks)),
+    }
+
+
+def _breakdown_rows(options: BreakdownOptions, case: str) -> Iterator[Row]:
+    placement, limit_s = SHAPES[case](NUM_DEVICES), options.time_limit_s
+    lazy, eager = (_by_tessel(placement, limit_s, is_lazy) for is_lazy in (True, False))
+    yield lazy.row(case, "lazy", limit_s)
+    yield eager.row(case, "not lazy", limit_s)
+    if lazy.ended and eager.ended:
+        yield Row(case, "lazy / not lazy", _RATIO, lazy.seconds / eager.seconds, digits=2)
+    if lazy.result.repetend is None:
+        return
+    found = completions(lazy.result.repetend, limit_s)
+    before_s, after_s = found["warmup"].seconds, found["cooldown"].seconds
+    repetend_s = max(lazy.seconds - before_s - after_s, 0.0)
+    whole_s = before_s + repetend_s + after_s
+    for phase, seconds in (("warmup", before_s), ("repetend", repetend_s), ("cooldown", after_s)):
+        yield Row(case, phase, _SHARE, seconds / whole_s, digits=2)
+    for phase, each in found.items():
+        yield Row(case, f"blocks of the {phase}", "num_blocks", float(each.num_blocks), digits=0)
+
+
+def _breakdown_trends(rows: Sequence[Row]) -> Iterator[Trend]:
+    value = {(row.case, row.label): row.ours for row in rows if row.ours is not None}
+    cases = cases_in(rows)
+    split = [case for case in cases if (case, "cooldown") in value]
+    more = [case for case in split if value[case, "cooldown"] > value[case, "warmup"]]
+    yield Trend(
+        "the cooldown tends to take longer than the warmup",
+        2 * len(more) > len(split),
+        f"in {len(more)} of {len(split)} placements",
+    )
+    ended = [case for case in cases if (case, "lazy / not lazy") in value]
+    lazy_s, eager_s = (sum(value[case, label] for case in ended) for label in ("lazy", "not lazy"))
+    yield Trend(
+        "the lazy search takes less time on the whole",
+        lazy_s < eager_s,
+        f"{lazy_s:.3g} for {eager_s:.3g} s in {len(ended)} placements",
+    )
+    mean_s = fmean(value[case, "lazy"] for case in ended) if ended else math.inf
+    yield Trend(
+        f"a search takes no longer than the paper's {MEAN_SEARCH_S:g} s on average",
+        mean_s <= MEAN_SEARCH_S,
+        f"{mean_s:.3g} s on average",
+    )
+
+
+def _draw_breakdown(rows: Sequence[Row]) -> Any:
+    shares: dict[str, dict[str, float | None]] = {}
+    ratios: dict[str, dict[str, float | None]] = {}
+    for row in rows:
+        if row.metric == _SHARE:
+            shares.setdefault(shape_title(row.case), {})[row.label] = row.ours
+        elif row.metric == _RATIO:
+            ratios.setdefault(shape_title(row.case), {})[row.label] = row.ours
+    return draw_bars([BarPanel("(a) phases", shares), BarPanel("(b) lazy search", ratios)], "share of time")
+
+
+FIGURE_10 = Item(
+    name="tessel_figure10",
+    source="Tessel, Fig. 10",
+    title="What the phases of Tessel's search take, and what its lazy search saves",
+    claim=Claim.TREND,
+    options=BreakdownOptions,
+    small=BreakdownOptions(shapes=("v_shape", "k_shape")),
+    cases=_shape_cases,
+    make=lambda options, case: tuple(_breakdown_rows(options, case)),
+    trends=lambda rows: tuple(_breakdown_trends(rows)),
+    draw=_draw_breakdown,
+    because=(
+        "Seconds of this machine. Warmup and cooldown are searched once more alone, and repetends are what "
+        "is left of the search. Here every candidate is refuted by one question, so that repetends mostly "
+        "take most of the time; and the warmups of the repetends that are found have more blocks than their "
+        "cooldowns, unlike the paper's."
+    ),
+)
+"""Parts of a search."""

@@ -1,0 +1,199 @@
+"""What people use, beside the schedule that was found: 1F1B and the best schedule by hand, at the same costs.
+
+All energies are until the same moment, the end of the slowest iteration: a faster one waits, or runs at lower
+clocks.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from experiments.config.options import OptionError, require_path
+from experiments.frontier.results import EnergyResult
+from experiments.search.options import Options
+from experiments.search.placement_building import build_placement, place_stages
+from experiments.search.planned_options import kind_of
+from experiments.search.profile_reading import complete_profile
+from experiments.search.results import SearchStepResult
+from placements import Placement
+from placements.stages.stage_file import read_stages
+from schedsearch.baselines import NEEDS, UnsuitablePlacementError, applicable, one_f_one_b
+from schedsearch.comparison import compare
+from schedsearch.energy import compute_frontier
+from schedsearch.metrics import bubble_rate, peak_memory
+from schedsearch.schedule import Schedule
+from schedsearch.validate import InvalidScheduleError, validate
+
+_SEARCHED = "searched"
+"""Name of the schedule that was found."""
+
+
+@dataclass(frozen=True)
+class BesideRow:
+    """One schedule of the table.
+
+    Attributes:
+        name: Of the schedule.
+        schedule: None where it cannot be run; then `note` says why.
+        note: Why there is no schedule.
+        until_ms: End of the slowest iteration of the table.
+        max_clocks_j: Energy with all clocks at maximum, waiting until then; None where the costs of its
+            blocks are not known.
+        best_clocks_j: The same with the clocks that need least energy until then.
+        is_run: Whether it is run in place of the searched one, since it needs less energy at the deadline.
+        is_best_by_hand: Whether it is the shortest of those made by hand, 1F1B aside.
+    """
+
+    name: str
+    schedule: Schedule | None = None
+    note: str = ""
+    until_ms: float = math.nan
+    max_clocks_j: float | None = None
+    best_clocks_j: float | None = None
+    is_run: bool = False
+    is_best_by_hand: bool = False
+
+    @property
+    def title(self) -> str:
+        """The name, and what distinguishes the schedule."""
+        return f"{self.name}, best by hand" if self.is_best_by_hand else self.name
+
+    @property
+    def time_ms(self) -> float:
+        """Length of the iteration at maximum clocks, in ms."""
+        assert self.schedule is not None
+        return self.schedule.placement.ms(self.schedule.makespan)
+
+
+def rows_beside(options: Options, found: SearchStepResult, tuned: EnergyResult) -> tuple[BesideRow, ...]:
+    """Return rows for 1F1B, the best schedule by hand and the searched one; empty where none is made by hand.
+
+    The one that is run comes last where it was chosen by its energy and takes longer.
+    """
+    if found.searched is None or found.searched.schedule is None:  # made by hand itself
+        return ()
+    by_hand, note = _made_by_hand(options, found)
+    if not by_hand:
+        return ()
+    first = BesideRow("1F1B", by_hand.get("one_f_one_b"), note)
+    others = [BesideRow(name, schedule) for name, schedule in by_hand.items() if name != "one_f_one_b"]
+    best = [replace(row, is_best_by_hand=True) for row in sorted(others, key=lambda row: row.time_ms)[:1]]
+    if found.selection is None or found.schedule.makespan <= found.searched.schedule.makespan:
+        rows = [first, *best, BesideRow(_SEARCHED, found.schedule)]
+        return tuple(_with_energies(options, rows, found, tuned))
+    searched = BesideRow(_SEARCHED, found.searched.schedule)
+    origin = found.selection.origin_of(found.selection.chosen.best)
+    run = BesideRow(f"run ({origin})", found.schedule, is_run=True)
+    return tuple(_with_energies(options, [first, *best, searched, run], found, tuned))
+
+
+def _made_by_hand(options: Options, found: SearchStepResult) -> tuple[dict[str, Schedule], str]:
+    """Return the schedules by hand that fit, on any shape of the same model, and what 1F1B lacks."""
+    number = found.schedule.num_micro_batches
+    if kind_of(options.placement) == "stages":
+        placed = place_stages(options)
+        stages = read_stages(require_path("placement.path", options.placement["path"]))
+        chunks = options.placement["num_chunks"]
+        compared = compare(stages, list(NEEDS), number * placed.num_samples, num_chunks=chunks)
+        notes = {row.schedule: row.note for row in compared.rows}
+        return {row.schedule: row.found for row in compared.rows if row.found}, notes["one_f_one_b"]
+    by_hand = applicable(found.placement, number)
+    try:
+        chain = _chain_of(options, found.placement)
+        by_hand["one_f_one_b"] = validate(one_f_one_b(chain, number))
+    except InvalidScheduleError as error:
+        return by_hand, error.reason
+    except (OptionError, UnsuitablePlacementError) as error:
+        return by_hand, str(error)
+    return by_hand, ""
+
+
+def _chain_of(options: Options, placement: Placement) -> Placement:
+    """Return the same model with one stage on each device: a GPT's V-shape, else the placement itself."""
+    if kind_of(options.placement) != "gpt":
+        return placement
+    return build_placement(replace(options, placement=options.placement | {"arrangement": "v_shape"}), None)
+
+
+def _with_energies(
+    options: Options, rows: Sequence[BesideRow], found: SearchStepResult, tuned: EnergyResult
+) -> Iterator[BesideRow]:
+    until_ms = max(row.time_ms for row in rows if row.schedule is not None)
+    for row in rows:
+        is_own = row.is_run or row.name == _SEARCHED
+        if row.schedule is None or not (is_own or found.profile is None):
+            yield row
+            continue
+        frontier = tuned.frontier
+        if row.schedule is not found.schedule:
+            profile = complete_profile(options, row.schedule.placement, found.profile if is_own else None)
+            frontier = compute_frontier(row.schedule, profile, 2, until_ms)
+        maximum, best = (
+            frontier.energy_next_to(plan, until_ms) / 1e3
+            for plan in (frontier.all_maximum, frontier.at(until_ms))
+        )
+        yield replace(row, until_ms=until_ms, max_clocks_j=maximum, best_clocks_j=best)
+
+
+def describe_beside(rows: Sequence[BesideRow], proved: str) -> list[str]:
+    """Return the table as lines of text, and what it says in words; nothing where there is no other."""
+    table = beside_table(rows)
+    return [*table, *textwrap.wrap(in_words(rows, proved), 79)] if table else []
+
+
+def beside_table(rows: Sequence[BesideRow]) -> list[str]:
+    """Return the table as lines of text, with a note on its energies; nothing where there is no other."""
+    ran = [row for row in rows if row.schedule is not None]
+    if len(ran) < 2:
+        return []
+    table = [
+        ["", "iteration", "bubble", "peak memory", "energy*"],
+        *([row.title, *_cells(row)] for row in rows),
+    ]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in table]
+    lines += [line for row in rows if row.note for line in textwrap.wrap(f"{row.title}: {row.note}", 79)]
+    if ran[0].max_clocks_j is not None:
+        lines.append(f"* at the clocks of least energy, then waiting until {ran[0].until_ms:,.6g} ms;")
+        lines.append(f"  {ran[0].title} with all clocks at maximum: {ran[0].max_clocks_j:,.0f} J")
+    return [line.rstrip() for line in lines]
+
+
+def _cells(row: BesideRow) -> list[str]:
+    if row.schedule is None:
+        return ["-", "-", "-", "-"]
+    placement = row.schedule.placement
+    peak = int(peak_memory(row.schedule).max())
+    peak_gib = placement.mib(peak) / 1024
+    return [
+        f"{row.time_ms:,.6g} ms",
+        f"{bubble_rate(row.schedule):.1%}",
+        str(peak) if math.isnan(peak_gib) else f"{peak_gib:,.1f} GiB",
+        "-" if row.best_clocks_j is None else f"{row.best_clocks_j:,.0f} J",
+    ]
+
+
+def in_words(rows: Sequence[BesideRow], proved: str) -> str:
+    """Return how much faster the searched schedule is, how much energy it saves, and what is proved."""
+    *others, found = (row for row in rows if not row.is_run)
+    ran = [row for row in others if row.schedule is not None]
+    times = " and ".join(_compared(found, row) for row in ran)
+    text = f"The searched schedule takes {found.time_ms:,.6g} ms, {times} ({proved})."
+    if found.best_clocks_j is not None and ran[0].max_clocks_j is not None:
+        saved = 1 - found.best_clocks_j / ran[0].max_clocks_j
+        text += f" Until the slowest of these ends, at {found.until_ms:,.6g} ms, it needs {saved:.1%} less "
+        text += f"energy than {ran[0].name} with all clocks at maximum."
+    for row in (row for row in rows if row.is_run):
+        text += f" Another order, of {row.time_ms:,.6g} ms, is run: it needs less energy until the deadline."
+    return text
+
+
+def _compared(found: BesideRow, other: BesideRow) -> str:
+    change = found.time_ms / other.time_ms - 1
+    if change <= 0:
+        return f"{-change:.1%} less than {other.title}"
+    assert other.schedule is not None
+    return f"{change:.1%} more than {other.title}, which runs on {other.schedule.placement.name}"

@@ -1,0 +1,130 @@
+"""The scripts of a run started, followed, and compared with the unpipelined model."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.config.command import Failed
+from experiments.config.options import OptionError
+from experiments.run.resumed import KeptOptions, resume_command, save_options
+from experiments.run.run_options import devices_in_words, launch_options
+from placements import Placement
+from placements.files import write_json
+from runtime.execution.measurement import Measurement
+from runtime.execution.results import Progress
+from runtime.launching.launch import LaunchError, launch
+from runtime.program.calls import ScriptError
+from runtime.program.deadlock import UnsafeProgramsError
+from schedsearch.modulo.progress import StepBar
+
+log = logging.getLogger(__name__)
+
+RISE = 10
+"""Factor on the first loss from which on a training is said to diverge."""
+
+
+def run_and_save(
+    kept: KeptOptions, placement: Placement, directory: Path, checkpoints: Path | None = None
+) -> Measurement:
+    """Run the scripts, compare with the unpipelined model, write ``measurement.json``.
+
+    Args:
+        kept: The options of the run, which are written beside it, for whoever resumes it.
+        placement: What the scripts are of.
+        directory: The output of the run.
+        checkpoints: Folder whose newest the run goes on from; None to begin anew.
+
+    Raises:
+        OptionError: The scripts cannot run so many micro-batches, or not go on from the checkpoints.
+        Failed: The run failed; the message ends with the command that resumes it.
+    """
+    options = kept.runtime
+    save_options(kept, directory)
+    log.info("run: starting %s with %s", devices_in_words(placement), options.launcher)
+    if options.checkpoint_every:
+        log.info("if the run dies, resume it: %s", resume_command(directory))
+    bar, losses = StepBar("run"), list[float]()
+
+    def show(done: Progress) -> None:
+        bar(str(done), done.iteration + 1, options.iterations)
+        losses.append(done.loss)
+        warn_of_rise(losses)
+
+    with bar:
+        try:
+            measurement = launch(
+                directory / "scripts",
+                sum(placement.gpus),
+                checkpoints=directory / "checkpoints",
+                resume=checkpoints,
+                progress=show,
+                clock_latency=kept.clock_latency,
+                **launch_options(options),
+            )
+        except ScriptError as error:
+            raise OptionError(f"runtime.{error}") from None
+        except UnsafeProgramsError as error:
+            raise Failed(f"the run failed: {error}") from None
+        except LaunchError as error:
+            raise Failed(f"the run failed: {error}\nresume it: {resume_command(directory)}") from None
+    check_finite(measurement)
+    write_json(directory / "measurement.json", measurement.to_dict())
+    log.info("%s", describe(measurement))
+    return measurement
+
+
+def warn_of_rise(losses: Sequence[float]) -> None:
+    """Log a line if the last loss is the first one that is far above that of the first iteration."""
+    limit = RISE * abs(losses[0])
+    if losses[-1] > limit >= max(losses[:-1], default=math.inf):
+        log.warning(
+            "the loss rose from %.4g to %.4g in iteration %d; lower runtime.learning_rate",
+            losses[0],
+            losses[-1],
+            len(losses) - 1,
+        )
+
+
+def check_finite(measurement: Measurement) -> None:
+    """Reject a run whose numbers say nothing; one whose loss is not finite has ended before.
+
+    Raises:
+        Failed: A gradient or parameter is not finite.
+    """
+    comparison = measurement.comparison
+    if comparison is not None and not all(
+        map(math.isfinite, (comparison.max_gradient_error, comparison.max_parameter_error))
+    ):
+        raise Failed(
+            "the run diverged: a gradient or parameter is not finite, or is not 0 where that of the "
+            "unpipelined model is 0; lower runtime.learning_rate, or look at the data"
+        )
+
+
+def describe(measurement: Measurement) -> str:
+    """Return the losses, what was compared, and which clocks there were, a line each."""
+    blocking = ", blocking" if measurement.blocking else ""
+    first, last = (sum(losses) / len(losses) for losses in (measurement.losses[0], measurement.losses[-1]))
+    return (
+        f"run         loss {first:.4f} to {last:.4f} in {measurement.iterations} iterations, "
+        f"{measurement.backend}{blocking}\n"
+        f"            {compared_in_words(measurement)}\n"
+        f"clocks      {measurement.clock_backend}"
+    )
+
+
+def compared_in_words(measurement: Measurement) -> str:
+    """Return which iterations were compared, why, and what was found."""
+    comparison = measurement.comparison
+    if comparison is None:
+        why = f"verify={measurement.verify}: {measurement.verify_reason}"
+        return f"not compared with the unpipelined model ({why})"
+    which = {"first": "first iteration", "all": "all iterations"}[measurement.verify]
+    return (
+        f"{which} compared with the unpipelined model (verify={measurement.verify}: "
+        f"{measurement.verify_reason}): largest relative gradient error {comparison.max_gradient_error:.1e}, "
+        f"bitwise equal to a replay in one process: {'yes' if comparison.bitwise_equal else 'no'}"
+    )

@@ -1,0 +1,230 @@
+"""The options of a run, checked before any work starts, and the model that they ask for."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from pathlib import Path
+from typing import Any
+
+from experiments.config.options import OptionError, did_you_mean
+from experiments.run.options import RuntimeOptions
+from experiments.run.planned_model import what_is_run, with_planned_layers
+from experiments.search.planned_options import NUM_LAYERS
+from experiments.search.plans import Planned
+from placements import Kind, Placement
+from runtime.execution.run_options import VERIFY, RunOptions, check_device
+from runtime.launching.launch import LAUNCHERS
+from runtime.launching.lines import check_launcher_of_nodes, devices_of_nodes
+from runtime.models import (
+    GIVEN_MODEL,
+    MODEL_NAMES,
+    ModelError,
+    ModelOptions,
+    body_of,
+    check_parameters,
+    suitable_model,
+    traced,
+)
+from runtime.models.core.options import SGD_RATE
+from runtime.models.optimizer import usual_learning_rate
+from runtime.models.state_dict import StateDictError, check_save_path, check_state_dict_file
+from runtime.program.calls import ScriptError
+from runtime.program.tensor_flow import pair_backward
+from schedsearch.semantics.versions import WeightMode
+
+_OF_LAUNCH = (
+    *("iterations", "timeout_s", "launcher", "device", "blocking", "num_micro_batches"),
+    *("checkpoint_every", "keep_checkpoints", "checkpoint_async", "trace", "communicators", "nodes"),
+    *("verify", "exact", "load_weights", "save_weights"),
+)
+
+_CHECKED_OF_RUN = (
+    *("iterations", "timeout_s", "num_micro_batches", "checkpoint_every", "keep_checkpoints"),
+    *("communicators", "nodes"),
+)
+
+NO_LAUNCHER = "none"
+"""A value of ``runtime.launcher``: the job is written, and nothing is started."""
+
+log = logging.getLogger(__name__)
+
+
+def check_runtime_options(options: RuntimeOptions) -> None:
+    """Reject wrong options before any work starts.
+
+    Raises:
+        ValueError: One is out of its range.
+    """
+    names = ["auto", *MODEL_NAMES]
+    if options.model not in names:
+        raise OptionError(
+            f"runtime.model: {options.model!r} is not known; {did_you_mean(options.model, names)}"
+        )
+    try:
+        RunOptions(0, 1, **{name: getattr(options, name) for name in _CHECKED_OF_RUN}).check_ranges()
+    except ScriptError as error:
+        raise OptionError(f"runtime.{error}") from None
+    if options.launcher not in (*LAUNCHERS, NO_LAUNCHER):
+        remedy = did_you_mean(options.launcher, (*LAUNCHERS, NO_LAUNCHER))
+        raise OptionError(f"runtime.launcher: {options.launcher!r} is not known; {remedy}")
+    if options.model == GIVEN_MODEL:
+        _check_given(options)
+    if options.verify not in (None, *VERIFY):
+        remedy = did_you_mean(str(options.verify), VERIFY)
+        raise OptionError(f"runtime.verify: {options.verify!r} is not known; {remedy}")
+    if options.save_weights is not None:
+        try:
+            check_save_path(Path(options.save_weights))
+        except StateDictError as error:
+            raise OptionError(f"runtime.{error}") from None
+    for name in ("receive_ahead", "receive_memory"):
+        value = getattr(options, name)
+        if value is not None and value < 0:
+            raise OptionError(f"runtime.{name}: {value} is not at least 0")
+    if options.simulated_gpus and not options.clocks:
+        raise OptionError("runtime.simulated_gpus: needs scripts with clocks; use runtime.clocks=true")
+    if options.resume is not None and not Path(options.resume).is_dir():
+        raise OptionError(
+            f"runtime.resume: {options.resume} is not a folder; give the output directory or the checkpoints "
+            "of a run"
+        )
+    _model_options(options, "gpt" if options.model == "auto" else options.model)
+
+
+def _check_given(options: RuntimeOptions) -> None:
+    """Reject what needs the modules, which only a script of the user's own has.
+
+    Raises:
+        OptionError: It is asked for.
+    """
+    if options.launcher != NO_LAUNCHER:
+        raise OptionError(
+            f"runtime.model: {GIVEN_MODEL} has no modules to run here; use runtime.launcher={NO_LAUNCHER}, "
+            "which only writes the job, and start your own script"
+        )
+    if options.receive_memory is not None:
+        raise OptionError(
+            f"runtime.receive_memory: the sizes of the messages of the model {GIVEN_MODEL!r} are not "
+            "known; leave it out (null)"
+        )
+
+
+def launch_options(options: RuntimeOptions) -> dict[str, Any]:
+    """Return those of the group that `runtime.launching.launch.launch` takes as they are."""
+    return {name: getattr(options, name) for name in _OF_LAUNCH}
+
+
+def check_device_of(options: RuntimeOptions, placement: Placement) -> None:
+    """Reject a device that this machine lacks, and what the launcher cannot start for the placement.
+
+    Raises:
+        OptionError: It is so.
+    """
+    if options.launcher == NO_LAUNCHER:
+        return
+    try:
+        check_launcher_of_nodes(options.launcher, options.nodes)
+        devices_of_nodes(placement.by_gpu, options.nodes)
+        check_device(options.device, options.launcher, sum(placement.gpus))
+    except ScriptError as error:
+        raise OptionError(f"runtime.{error}") from None
+
+
+def devices_in_words(placement: Placement) -> str:
+    """Return how many devices a run has: those of the placement, or the GPUs that they stand for.
+
+    >>> from dataclasses import replace
+    >>> from placements.shapes import v_shape
+    >>> devices_in_words(v_shape(2)), devices_in_words(replace(v_shape(2), num_gpus=(4, 2)))
+    ('2 devices', '6 GPUs of 2 devices')
+    """
+    devices = f"{placement.num_devices} devices"
+    return f"{sum(placement.gpus)} GPUs of {devices}" if placement.num_gpus else devices
+
+
+def blocks_ahead(options: RuntimeOptions) -> int:
+    """Return how many blocks of its device a receive may be posted ahead of.
+
+    By default one, and none where every transfer waits for its other end: there an early receive would wait
+    longer, and what blocking costs would be overstated.
+    """
+    if options.receive_ahead is None:
+        return 0 if options.blocking else 1
+    return options.receive_ahead
+
+
+def choose_model(
+    options: RuntimeOptions, placement: Placement, num_micro_batches: int, plan: Planned | None
+) -> ModelOptions:
+    """Return the model to run on the GPUs of the placement, optimizer blocks aside.
+
+    A GPT on the placement of a plan has the plan's layers in each block; what of it is not run is logged.
+
+    Raises:
+        OptionError: It does not fit the placement, or its text or Python file cannot be read.
+        UnrunnablePlacementError: Gradients have no way through the placement.
+    """
+    placement = placement.per_micro_batch.by_gpu
+    pair_backward(placement)
+    name = options.model
+    if name == "auto":
+        name = suitable_model(placement, options.num_heads)
+    if plan is not None and name == "gpt":
+        options = with_planned_layers(options, plan)
+    model = _model_options(options, name, placement)
+    each = model.micro_batches_per_update
+    if model.weight_versions != WeightMode.FLUSH and num_micro_batches % each:
+        raise OptionError(
+            f"runtime.micro_batches_per_update: {each} is no divisor of {num_micro_batches} micro-batches; "
+            "give one, or change search.num_micro_batches"
+        )
+    if name == GIVEN_MODEL:
+        return model
+    try:
+        model = traced(model, placement)
+        body = body_of(model, placement)
+        body.data(num_micro_batches, "cpu")
+        if options.learning_rate is None:
+            forward = (block.name for block in placement.blocks if block.kind is Kind.F)
+            sizes = {each.name: each.numel for name in forward for each in body.parameters(name)}
+            rate = usual_learning_rate(model.optimizer, sum(sizes.values()))
+            model = dataclasses.replace(model, learning_rate=rate)
+        check_parameters(model, placement, body)
+        if options.load_weights is not None:
+            check_state_dict_file(options.load_weights, model, placement)
+    except StateDictError as error:
+        raise OptionError(f"runtime.{error}") from None
+    except ModelError as error:
+        raise in_options(error) from None
+    for line in what_is_run(plan.plan, model) if plan is not None else ():
+        log.info("%s", line)
+    return model
+
+
+def in_options(error: ModelError) -> OptionError:
+    """Return a model's error in the words of the options."""
+    if error.field is None:
+        return OptionError(str(error))
+    return OptionError(f"runtime.{'model' if error.field == 'name' else error.field}: {error.reason}")
+
+
+def _model_options(options: RuntimeOptions, name: str, placement: Placement | None = None) -> ModelOptions:
+    given: dict[str, Any] = dataclasses.asdict(options)
+    given["name"] = name
+    for field_name in ("optimizer_options", "lr_schedule_options"):
+        given[field_name] = given[field_name] or {}
+    given["handed_over"] = None
+    if options.learning_rate is None:
+        given["learning_rate"] = SGD_RATE
+    if options.num_layers is None and options.layers_per_block is None:
+        stages = sum(block.kind is Kind.F for block in placement.blocks) if placement else 0
+        given["num_layers"] = max(NUM_LAYERS, stages)
+    if options.path is not None:
+        given["path"] = str(Path(options.path).resolve())
+    try:
+        return ModelOptions.from_dict(
+            {field.name: given[field.name] for field in dataclasses.fields(ModelOptions)}
+        )
+    except ModelError as error:
+        raise in_options(error) from None

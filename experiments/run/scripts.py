@@ -1,0 +1,142 @@
+"""The scripts of a schedule and its clocks, and what is planned for them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+import math
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import schedsearch
+from experiments.config.options import OptionError
+from experiments.frontier.results import EnergyResult
+from experiments.run.options import RuntimeOptions
+from experiments.run.run_options import blocks_ahead
+from experiments.run.traces import planned_run
+from experiments.search.results import SearchStepResult
+from placements.files import write_json
+from runtime.clocks.periodic_clocks import Clocks, clocks_of_rounds
+from runtime.codegen.codegen import generate
+from runtime.codegen.header import PICTURE_WIDTH
+from runtime.models import GIVEN_MODEL, Blocks, Model, ModelOptions
+from runtime.plans.planned import Planned
+from runtime.program.deadlock import check
+from runtime.program.instructions import Programs
+from runtime.program.lower import lower
+from runtime.program.prefetch import peak_posted, prefetch_receives
+from runtime.program.program_file import programs_to_dict
+from runtime.program.tensor_flow import pair_backward
+from schedsearch.picture import both_ends
+from schedsearch.schedule import Schedule
+from schedsearch.semantics.check import check_versions
+from schedsearch.semantics.residency import peak_versions
+from schedsearch.semantics.stages import orders_of, versions_of
+from schedsearch.semantics.versions import WeightMode, WeightVersionError
+from schedsearch.validate import validate
+
+log = logging.getLogger(__name__)
+
+
+def generate_scripts(
+    options: RuntimeOptions,
+    found: SearchStepResult,
+    tuned: EnergyResult,
+    model: ModelOptions,
+    directory: Path,
+) -> list[Path]:
+    """Lower the schedule, prove the programs free of deadlock, and write one script per GPU and their job.
+
+    The scripts' own optimizer step, after the last micro-batch, stands for the optimizer blocks. Where a plan
+    whose clocks repeat was asked for, the scripts are of it and of its repetend's schedule, else of one whose
+    clocks change seldom if there is one. Beside them the same programs are written as text, in
+    ``programs.json``.
+
+    Raises:
+        OptionError: The schedule cannot be run with the versions of weights that were asked for.
+    """
+    whole, clocks = _schedule_and_clocks(found, tuned)
+    schedule = whole.per_micro_batch
+    schedule = validate(dataclasses.replace(schedule, placement=schedule.placement.by_gpu))
+    if model.weight_versions != WeightMode.FLUSH:
+        log.info("%-12s%s", "weights", _versions_in_words(schedule, model))
+    programs = _programs(schedule, model, options)
+    write_json(directory / "programs.json", programs_to_dict(programs))
+    device_of = [device for device, count in enumerate(whole.placement.gpus) for _ in range(count)]
+    repetend = found.result.repetend if found.result else None
+    if tuned.periodic is not None:
+        repetend = tuned.periodic.periodic.repetend
+    return generate(
+        programs,
+        clocks if options.clocks else {},
+        model.to_dict(),
+        directory,
+        shift=repetend.micro_batches if repetend else None,
+        title=found.placement.name,
+        picture=both_ends(whole, PICTURE_WIDTH, repetend),
+        versions={"schedsearch": schedsearch.__version__, "torch": metadata.version("torch")},
+        rows=device_of if whole.placement.num_gpus else None,
+    )
+
+
+def _versions_in_words(schedule: Schedule, model: ModelOptions) -> str:
+    """Return how many versions of its weights each block holds, once all rules of their mode are checked.
+
+    Raises:
+        OptionError: The schedule has no such versions.
+    """
+    placement, orders = schedule.placement, orders_of(schedule)
+    mode, each = model.weight_versions, model.micro_batches_per_update
+    try:
+        versions = versions_of(schedule, mode, each, pairs=pair_backward(placement))
+    except WeightVersionError as error:
+        raise OptionError(f"runtime.{error}") from None
+    held = peak_versions(placement, orders, check_versions(placement, orders, versions))
+    return f"{mode}, at most {', '.join(f'{number} of {name}' for name, number in held.items())}"
+
+
+def _programs(schedule: Schedule, model: ModelOptions, options: RuntimeOptions) -> Programs:
+    """Return proved programs; of what only a user's own script knows, without the sizes of messages."""
+    if model.name == GIVEN_MODEL:
+        return check(prefetch_receives(lower(schedule), blocks_ahead(options)))
+    blocks = Blocks(schedule.placement, Model(model, schedule.placement, {}), 1)
+    size_bytes = functools.partial(_message_bytes, blocks)
+    programs = lower(schedule).with_specs(blocks.spec_between)
+    programs = prefetch_receives(programs, blocks_ahead(options), options.receive_memory, size_bytes)
+    check(programs)
+    posted = max(peak_posted(programs, size_bytes))
+    log.info("receive buffers: at most %d bytes at a time on a device", posted)
+    return programs
+
+
+def planned_scripts(
+    found: SearchStepResult, tuned: EnergyResult, num_micro_batches: int | None = None
+) -> Planned:
+    """Return what is planned for the scripts, by default for their own number of micro-batches."""
+    schedule, clocks = _schedule_and_clocks(found, tuned, num_micro_batches)
+    return planned_run(schedule, tuned.profile, clocks, found.memory_unit)
+
+
+def _schedule_and_clocks(
+    found: SearchStepResult, tuned: EnergyResult, num_micro_batches: int | None = None
+) -> tuple[Schedule, Clocks]:
+    """Return what is run: the schedule with a clock for each block, or a repetend with clocks that repeat."""
+    names = found.placement.per_micro_batch.by_name
+    if tuned.periodic is None:
+        plan = tuned.plan if tuned.switched is None else tuned.switched
+        clocks = {name: mhz for name, mhz in plan.clock_mhz.items() if name in names}
+        return found.schedule, clocks
+    data: dict[str, Any] = tuned.periodic.to_dict()
+    warmup, steady, cooldown = (
+        {name: mhz for name, mhz in data[phase].items() if name in names}
+        for phase in ("warmup", "steady", "cooldown")
+    )
+    number = found.schedule.num_micro_batches if num_micro_batches is None else num_micro_batches
+    schedule = tuned.periodic.periodic.schedule(number)
+    return schedule, clocks_of_rounds(warmup, steady, cooldown, data["micro_batches_per_repetend"], number)
+
+
+def _message_bytes(blocks: Blocks, producer: str, consumer: str) -> int:
+    return math.prod(blocks.spec_between(producer, consumer).shape) * blocks.dtype.itemsize

@@ -1,0 +1,130 @@
+"""The task of `experiments.run`: all steps, from a placement to a verified run and its report."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from experiments.config.options import OptionError
+from experiments.config.run_record import output_directory
+from experiments.frontier.clock_latency import switching_limits
+from experiments.frontier.task import check_energy_on, check_energy_options, search_and_tune
+from experiments.run.beside import describe_beside, rows_beside
+from experiments.run.measured_run import run_and_save
+from experiments.run.options import RunCommandOptions
+from experiments.run.report import save_report, save_report_of_run
+from experiments.run.resumed import KeptOptions, options_of, resumed_directory
+from experiments.run.run_options import NO_LAUNCHER, check_device_of, check_runtime_options, choose_model
+from experiments.run.scripts import generate_scripts, planned_scripts
+from experiments.run.simulated_run import check_simulated_on, simulate_scripts
+from experiments.run.traces import save_trace
+from experiments.search.placement_building import build_placement
+from experiments.search.planned_options import planned_by, read_options
+from experiments.search.profile_reading import read_profile
+from experiments.search.search_step import figures
+from placements import Placement
+from runtime.checkpoints.loading import has_whole
+from runtime.checkpoints.manifest import ensure_same_model, manifests
+from runtime.codegen.script import read_script
+from runtime.program.calls import ScriptError
+
+log = logging.getLogger(__name__)
+
+
+def task(config: DictConfig) -> dict[str, float | str]:
+    """Search, tune, generate, run, compare, report; return the figures, none of a run that goes on."""
+    options = read_options(config, RunCommandOptions)
+    if directory := resumed_directory(options.runtime):
+        go_on(directory, options)
+        return {}
+    return begin(options)
+
+
+def begin(options: RunCommandOptions) -> dict[str, float | str]:
+    """Do all steps of a run; return the figures of its schedule and its plan.
+
+    Raises:
+        ValueError: An option is wrong.
+        Failed: The run failed.
+    """
+    check_energy_options(options)
+    check_runtime_options(options.runtime)
+    directory = output_directory()
+    profile = read_profile(options)
+    placement = build_placement(options, profile)
+    check_device_of(options.runtime, placement)
+    number = options.search.num_micro_batches
+    model = choose_model(options.runtime, placement, number, planned_by(options))
+    check_energy_on(options, placement, profile)
+    check_simulated_on(options)
+    if profile is not None:
+        profile.require_one_config("schedsearch run")
+    resume = Path(options.runtime.resume) if options.runtime.resume else None
+    if resume and not any(resume.glob("iteration_*/manifest.json")):
+        raise OptionError(
+            f"runtime.resume: {resume} holds no whole checkpoint; give the output directory or the "
+            "checkpoints of a run"
+        )
+    for manifest in manifests(resume)[:1] if resume else ():
+        ensure_same_model(manifest, model)
+    found, tuned = search_and_tune(options, placement, profile, directory, for_run=True)
+    generate_scripts(options.runtime, found, tuned, model, directory / "scripts")
+    if options.runtime.simulated_gpus:
+        planned, latency_ms = planned_scripts(found, tuned), switching_limits(options).latency_ms
+        scripts, traces = directory / "scripts", options.runtime.trace
+        simulate_scripts(planned, scripts, latency_ms, directory, found.costs, traces=traces)
+    if options.runtime.launcher == NO_LAUNCHER:
+        log.info("%-12s%s", "job", directory / "scripts")
+        return found.figures | tuned.figures
+    measurement = run_and_save(KeptOptions.of(options), placement, directory, resume)
+    utilisation = None
+    if options.runtime.trace:
+        planned = planned_scripts(found, tuned, measurement.num_micro_batches)
+        on = planned.schedule.placement
+        utilisation = save_trace(measurement.records, on, directory, planned, found.costs)
+    rows = rows_beside(options, found, tuned)
+    report = save_report(found, tuned, measurement, directory, utilisation, rows)
+    shown = dict(figures(options, found.schedule, found.result))
+    for name in () if rows else ("period", "makespan", "bubble", "peak memory"):
+        log.info("%-12s%s", name, shown.get(name, "none"))
+    log.info("%-12s%s", "energy", tuned.saved(tuned.plan))
+    log.info("%-12s%s", "report", report)
+    for line in describe_beside(rows, found.searched.proved if found.searched else ""):
+        log.info("%s", line)
+    return found.figures | tuned.figures
+
+
+def go_on(directory: Path, given: RunCommandOptions) -> None:
+    """Go on with a run from its output directory: from its newest whole checkpoint, or else from the begin.
+
+    All that the run makes is put there, as if it had not died; but its plan is not known any more.
+
+    Args:
+        directory: The output of the run.
+        given: With which this command was started.
+
+    Raises:
+        OptionError: The directory is not that of a run, or an option cannot be changed any more.
+        Failed: The run failed.
+    """
+    kept = options_of(directory, given, HydraConfig.get().overrides.task)
+    check_runtime_options(kept.runtime)
+    placement = _placement_of(directory / "scripts")
+    check_device_of(kept.runtime, placement)
+    checkpoints: Path | None = directory / "checkpoints"
+    if not has_whole(directory / "checkpoints"):
+        log.info("%s has no whole checkpoint: the run begins anew, with the same scripts", directory)
+        checkpoints = None
+    measurement = run_and_save(kept, placement, directory, checkpoints)
+    utilisation = save_trace(measurement.records, placement, directory) if kept.runtime.trace else None
+    log.info("report in %s", save_report_of_run(placement, measurement, directory, utilisation))
+
+
+def _placement_of(scripts: Path) -> Placement:
+    try:
+        return read_script(scripts / "device_0.py").placement
+    except (OSError, ScriptError) as error:
+        raise OptionError(f"runtime.resume: {scripts} has no scripts of a run ({error})") from None

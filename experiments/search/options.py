@@ -1,0 +1,125 @@
+"""Options of a search; those of the commands that do more begin with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.config.declaring import Command
+from experiments.search.placement_options import PLACEMENTS
+from placements.meaning import group, option
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """The `search` group; see `SearchRequest` and the cache of `schedsearch.searches`."""
+
+    method: str = option(
+        "modulo", "modulo | tessel: its own search | time_optimal: the makespan, no repetend"
+    )
+    num_micro_batches: int = option(
+        None, "micro-batches of an iteration; null: the plan's, where there is a plan, else 16"
+    )
+    memory: int | float | str | list[Any] | None = option(
+        None,
+        "capacity per device: one number or a list, or with a unit as 24GiB where memory is in MiB; null: "
+        "the placement's own",
+    )
+    micro_batches_per_repetend: int | None = option(
+        None, "exact number; null: 1, 2, ... until one meets the bound"
+    )
+    max_micro_batches_per_repetend: int = option(3, "largest number that is tried")
+    objectives: list[Any] = option(
+        ["period", "makespan"],
+        "what to minimise, in this order: period, span, latency, memory; last, or alone: makespan or "
+        "device_span",
+    )
+    solver: str = option("portfolio", "z3 | cpsat | portfolio: both in turn, with more and more work")
+    time_limit_s: float | None = option(
+        None, "time limit of the whole search, in s; null: 20, or none where work_limit is given"
+    )
+    work_limit: float | None = option(
+        None,
+        "limit of counted work, a unit is about 1 s of one core: equal answers on busy machines too; "
+        "null: none",
+    )
+    seed: int = option(0, "seed of the solvers")
+    begin_with: str | None = option(
+        None, "schedule.json of this placement to start from: no answer is worse than it; null: none"
+    )
+    strategies: list[Any] | None = option(
+        None,
+        "what the period is searched with, in this order; null: hand_made, greedy, device_by_device, "
+        "annealing, simulated, patterns, neighbourhoods, queries, states",
+    )
+    without: list[Any] = option([], "strategies to leave out, as [annealing]")
+    cache_dir: str | None = option(
+        None, "directory in which results are kept for the same search again; null: none"
+    )
+    export: str | None = option(
+        None, "torch: also writes schedule.csv, as torch.distributed.pipelining loads it"
+    )
+
+
+@dataclass(frozen=True)
+class ProfileOptions:
+    """The `profile` group; see `placements.profiles.profile.Profile.from_csv`."""
+
+    path: str | None = option(
+        None,
+        "CSV: block,frequency,time,energy, with config or without, or "
+        "stage,instruction,frequency,time,energy",
+    )
+    gpu: str = option(
+        None,
+        "GPU: gives the blocking power, and a power model where there is no CSV; null: the plan's, else a100",
+    )
+    time_scale: float = option(1.0, "multiplies the CSV's times", above=0)
+    energy_scale: float = option(1.0, "multiplies the CSV's energies", above=0)
+    blocking_power_w: float | dict[Any, Any] | None = option(
+        None, "power of a waiting GPU, in W, or by clock, as in {705: 60.0, 1410: 84.0}; null: the GPU's"
+    )
+    transfer_power_w: float = option(
+        0.0,
+        "what a GPU draws for a transfer that it sends or receives, in W, beyond computing or waiting",
+        min=0,
+    )
+    clock_latency: str | None = option(
+        None, "file of runtime.clock latency: how long changes of clock take; null: the GPU's"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The config of `experiments.search`, which those of the three commands below have in common."""
+
+    schedule: str = option(
+        "searched", "searched, or a schedule made by hand: gpipe, one_f_one_b, chimera, zb_h1 ..."
+    )
+    placement: dict[str, Any] = group("gpt", PLACEMENTS)
+    search: SearchOptions = group()
+    profile: ProfileOptions = group()
+
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    # No bubble in the steady state with three quarters of 1F1B's memory: each backward block in two, and each
+    # of the 4 devices with two stages, as in ZB-V. 1F1B holds 8 activations of such stages there.
+    "zero_bubble": {
+        "defaults": [{"override /placement": "wave_shape"}],
+        "placement": {"split_backward": True},
+        "search": {"memory": 6, "num_micro_batches": 12},
+    },
+}
+"""The choices of ``experiment`` in the commands that search: each sets many options at once."""
+
+COMMANDS = (
+    Command(
+        "search",
+        "Search a schedule for a placement, with proofs.",
+        Options,
+        task="experiments.search.task",
+        presets=PRESETS,
+        objective="makespan_ms",
+    ),
+)

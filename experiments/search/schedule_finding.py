@@ -1,0 +1,115 @@
+"""Schedules of a command: searched, taken from the cache, or one of those made by hand."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from experiments.config.command import Failed, Interrupted
+from experiments.config.options import OptionError, require_known, require_least, require_path
+from experiments.search.options import Options, SearchOptions
+from placements import Placement
+from schedsearch.baselines import HAND_MADE
+from schedsearch.modulo.progress import SearchBar
+from schedsearch.modulo.result import Progress, SearchResult, Status
+from schedsearch.schedule import Schedule
+from schedsearch.schedule_file import read_found
+from schedsearch.searches.cache import cached_search
+from schedsearch.searches.methods import SearchRequest
+from schedsearch.validate import InvalidScheduleError, validate
+
+log = logging.getLogger(__name__)
+
+
+def find_schedule(
+    options: Options, placement: Placement
+) -> tuple[Schedule, SearchResult | None, tuple[Progress, ...]]:
+    """Search a schedule, or make the hand-made one that the options name; both validated.
+
+    Returns:
+        The schedule; the search's result, or None for a hand-made one; what the search told on its way.
+    """
+    number = options.search.num_micro_batches
+    if options.schedule == "searched":
+        request = search_request(options, placement)
+        directory = cache_directory(options.search.cache_dir, "search.cache_dir")
+        told: list[Progress] = []
+        with SearchBar(placement.tick_ms) as bar:
+
+            def tell(progress: Progress) -> None:
+                told.append(progress)
+                bar(progress)
+
+            result, was_there = cached_search(directory, request, tell)
+        if was_there:
+            log.info(
+                "search: read from the cache in %s; its seconds are those of the original search", directory
+            )
+        return _require_schedule(result), result, tuple(told)
+    require_known("schedule", options.schedule, ["searched", *HAND_MADE])
+    require_least("search.num_micro_batches", number, 1)
+    schedule = HAND_MADE[options.schedule](placement, number)
+    try:
+        return validate(schedule), None, ()
+    except InvalidScheduleError as error:
+        raise OptionError(
+            f"schedule: {options.schedule} does not fit ({error.reason}); use schedule=searched, which keeps "
+            "within the memory, or one that holds less; or raise search.memory"
+        ) from None
+
+
+def search_request(options: Options, placement: Placement) -> SearchRequest:
+    """Return what the options ask of a search.
+
+    Raises:
+        OptionError: What it is to begin with is not a path.
+        ScheduleFileError: It is not a schedule file, or its schedule breaks a rule.
+    """
+    path = options.search.begin_with
+    begin_with = None if path is None else read_found(require_path("search.begin_with", path))
+    limits = search_limits(options.search)
+    return SearchRequest(placement, options.search.num_micro_batches, begin_with=begin_with, **limits)
+
+
+def search_limits(chosen: SearchOptions) -> dict[str, Any]:
+    """Return what the options ask of any search, whatever the placement and the number of micro-batches."""
+    of_one = {"placement", "num_micro_batches", "begin_with"}
+    limits = {name: getattr(chosen, name) for name in {each.name for each in fields(SearchRequest)} - of_one}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in limits.items()}
+
+
+def cache_directory(value: str | None, where: str = "cache_dir") -> Path | None:
+    """Return the directory that an option names, made if it is not there; None for none.
+
+    Raises:
+        OptionError: It is not a path, or the directory cannot be made.
+    """
+    if value is None:
+        return None
+    directory = Path(require_path(where, value))
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OptionError(
+            f"{where}: {directory} cannot be made ({error.strerror}); give another directory"
+        ) from None
+    return directory
+
+
+def _require_schedule(result: SearchResult) -> Schedule:
+    """Return the schedule that a search found.
+
+    Raises:
+        ValueError: There is none.
+        Failed: None was found in time.
+        Interrupted: None was found before the interruption.
+    """
+    if result.schedule is not None:
+        return result.schedule
+    if result.interrupted:
+        raise Interrupted("interrupted before a schedule was found")
+    if result.status is Status.UNKNOWN:
+        raise Failed(result.reason)
+    raise ValueError(f"{result.proved}: {result.reason}")

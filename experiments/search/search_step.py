@@ -1,0 +1,170 @@
+"""The search as a step of every command: its schedule found, written to files and described."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from experiments.config.command import Interrupted
+from experiments.config.options import OptionError, require
+from experiments.search.options import Options
+from experiments.search.placement_building import memory_unit
+from experiments.search.planned_options import planned_by
+from experiments.search.profile_reading import cost_source
+from experiments.search.results import SearchStepResult
+from experiments.search.schedule_finding import find_schedule
+from placements import Placement, Profile
+from placements.files import write_json, write_text
+from placements.placement_file import placement_to_yaml
+from placements.planners.galvatron_file import galvatron_to_dict
+from runtime.torch_pipelining.csv import NoTorchFormError, stage_of, torch_order
+from schedsearch.device_span import device_spans
+from schedsearch.metrics import bubble_rate, peak_memory, steady_period
+from schedsearch.modulo.result import SearchResult, Status
+from schedsearch.picture import fitted
+from schedsearch.schedule import Schedule
+from schedsearch.schedule_file import schedule_to_dict
+
+log = logging.getLogger(__name__)
+
+
+def search_and_save(
+    options: Options, placement: Placement, profile: Profile | None, directory: Path
+) -> SearchStepResult:
+    """Find the placement's schedule; write ``placement.yaml`` and ``schedule.json``, and what is exported.
+
+    Of a plan, the plan as it is carried out is written too.
+
+    Raises:
+        OptionError: The placement does not have the form to export.
+        Interrupted: The search was interrupted from the keyboard; both files are written all the same.
+    """
+    check_search_export(options, placement)
+    costs = cost_source(options)
+    schedule, result, progress = find_schedule(options, placement)
+    log.info("%s", costs)
+    write_text(directory / "placement.yaml", placement_to_yaml(placement, costs.of_times()))
+    if planned := planned_by(options):
+        write_json(directory / "galvatron_config.json", galvatron_to_dict(planned.plan))
+    save_schedule(options, schedule, result, directory)
+    log.info("%s", describe(options, schedule, result))
+    log.info("schedule in %s", directory / "schedule.json")
+    if result is not None and result.interrupted:
+        raise Interrupted(f"interrupted; the best schedule found so far is in {directory / 'schedule.json'}")
+    unit = memory_unit(options, placement)
+    return SearchStepResult(placement, profile, schedule, result, costs, unit, progress=progress)
+
+
+def check_search_export(options: Options, placement: Placement) -> None:
+    """Reject before the search a form that is not known, or that the placement does not have.
+
+    Raises:
+        OptionError: It is so.
+    """
+    export = options.search.export
+    require(export in (None, "torch"), "search.export", export, "known", "use torch or null")
+    if export == "torch":
+        try:
+            stage_of(placement)
+        except NoTorchFormError as error:
+            raise OptionError(f"search.export: {error}") from None
+
+
+def save_schedule(options: Options, schedule: Schedule, result: SearchResult | None, directory: Path) -> None:
+    """Write ``schedule.json``, and ``schedule.csv`` if torch's form is asked for too."""
+    data = schedule_to_dict(schedule, result) | cost_source(options).to_dict()
+    write_json(directory / "schedule.json", data)
+    if options.search.export == "torch":
+        write_text(directory / "schedule.csv", str(torch_order(schedule)))
+
+
+def describe(options: Options, schedule: Schedule, result: SearchResult | None) -> str:
+    """Return the schedule as a picture that fits the terminal, and its figures, a line each."""
+    columns = shutil.get_terminal_size((100, 24)).columns
+    placement, repetend = schedule.placement, result.repetend if result else None
+    title = f"{placement.name}, {micro_batches_in_words(placement, schedule.num_micro_batches)}"
+    grid = fitted(schedule, columns, repetend)
+    return "\n".join(
+        [title, grid, *(f"{name:<12}{text}" for name, text in figures(options, schedule, result))]
+    )
+
+
+_PROVED = {True: "proved", False: "not proved"}
+"""Whether a figure meets its bound, in words."""
+
+
+def figures(options: Options, schedule: Schedule, result: SearchResult | None) -> Iterator[tuple[str, str]]:
+    """Yield name and value of each figure of a schedule, with what is proved of it."""
+    placement, repetend = schedule.placement, result.repetend if result else None
+    if result is not None and repetend is not None:
+        yield (
+            "period",
+            f"{in_ms(placement, repetend.period_per_micro_batch)} per "
+            f"{micro_batch_word(placement)}: "
+            f"{_PROVED[result.status is Status.OPTIMAL]} "
+            f"(bound {in_ms(placement, result.period_bound)}), steady bubble {repetend.bubble_rate:.1%}",
+        )
+        span_bound = in_ms(placement, result.span_bound)
+        yield "span", f"{in_ms(placement, repetend.span)} (bound {span_bound})"
+    elif result is None:
+        steady = steady_period(schedule)
+        per = f" per {micro_batch_word(placement)} in its middle"
+        yield "period", "none, as no pattern repeats" if steady is None else in_ms(placement, steady) + per
+    makespan = in_ms(placement, schedule.makespan)
+    if result is not None:
+        proved = _PROVED[schedule.makespan <= result.makespan_bound]
+        makespan += f": {proved} (bound {in_ms(placement, result.makespan_bound)})"
+    yield "makespan", makespan
+    device_span = in_ms(placement, int(device_spans(schedule).max()))
+    if result is not None:
+        device_span += f" (bound {in_ms(placement, result.device_span_bound)})"
+    yield "device span", f"{device_span}, from a device's first start to its last end"
+    yield "bubble", f"{bubble_rate(schedule):.1%} of makespan times devices"
+    yield "peak memory", _peaks(schedule, memory_unit(options, schedule.placement))
+    if result is not None:
+        yield "search", f"{result.seconds:.2f} s"
+    if result is not None and result.is_cut:
+        yield "cut", "by a time limit: another run may end with another schedule"
+
+
+def in_ms(placement: Placement, ticks: float) -> str:
+    """Return ticks as milliseconds with the unit."""
+    return f"{ticks * placement.tick_ms:.6g} ms"
+
+
+def micro_batches_in_words(placement: Placement, number: int) -> str:
+    """Return so many micro-batches in words: pairs where the placement has two of them at a time.
+
+    >>> from placements.shapes import k_shape, x_shape
+    >>> micro_batches_in_words(x_shape(), 3), micro_batches_in_words(k_shape(), 3)
+    ('3 pairs of micro-batches', '3 micro-batches')
+    """
+    return f"{number} {micro_batch_word(placement, several=number != 1)}"
+
+
+def micro_batch_word(placement: Placement, several: bool = False) -> str:
+    """Return what a micro-batch of a placement is called: a pair where it has two of them at a time."""
+    part = {block.name: block.name for block in placement.per_micro_batch.blocks}
+    for block in placement.per_micro_batch.topological_order:
+        for other in {part[name] for name in block.after}:
+            part = {name: part[block.name] if of == other else of for name, of in part.items()}
+    if len(set(part.values())) == 2:
+        return "pairs of micro-batches" if several else "pair of micro-batches"
+    return "micro-batches" if several else "micro-batch"
+
+
+def _peaks(schedule: Schedule, unit: str) -> str:
+    """Return the most that each device holds, and how much it may."""
+    peaks, capacity = peak_memory(schedule).tolist(), schedule.placement.memory
+    unit = unit or "units of the placement"
+    most = f" of {_listed(capacity)}" if capacity else ""
+    return f"{_listed(peaks)}{most} {unit}"
+
+
+def _listed(units: Sequence[int]) -> str:
+    """Return one number where all devices have the same, else all, or of many devices the range."""
+    if len(units) > 16 and len(set(units)) > 1:
+        return f"{min(units):,} to {max(units):,}"
+    return ", ".join(f"{each:,}" for each in (units[:1] if len(set(units)) == 1 else units))

@@ -1,0 +1,162 @@
+"""The tables, lines, files and figures of a simulated cluster: by hand from a made-up outcome."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from experiments.cluster import pictures
+from experiments.cluster.loads import COLUMNS, cells, load_rows
+from experiments.cluster.outcome_files import figures_of, save_outcome
+from experiments.cluster.report import load_lines, outcome_lines
+from experiments.cluster.running import Point
+from schedsearch.cluster.gpu_cluster import GpuCluster
+from schedsearch.cluster.jobs import Job
+from schedsearch.cluster.simulator.outcome import DecisionSeries, JobOutcome, Outcome, RoundSeries
+
+JOBS = (
+    JobOutcome(Job("before", "a", 10.0), 10.0, 0.0, 3600.0, 1800.0, 3600.0, 1.5, 0.25, starts=1),
+    JobOutcome(
+        Job("quick", "a", 40.0, 2, arrival_s=1800.0, slo_s=9000.0),
+        *(40.0, 1900.0, 9000.0, 3600.0, 14200.0, 8.0, 2.5),
+        starts=3,
+        renewals=5,
+        failures=1,
+    ),
+    JobOutcome(
+        Job("slow", "b", 60.0, arrival_s=3600.0, slo_s=7200.0, weight=2.0, entity="us"),
+        *(60.0, 4000.0, 18000.0, 28800.0, 14000.0, 6.5, 1.25),
+        starts=2,
+        renewals=9,
+    ),
+    JobOutcome(Job("after", "a", 10.0, arrival_s=7200.0), 4.0, starts=1),
+)
+
+OUTCOME = Outcome(
+    "las",
+    GpuCluster({"v100": 3, "k80": 1}, {"v100": 2.0}),
+    360.0,
+    (1, 3),
+    21600.0,
+    "",
+    JOBS,
+    {"v100": 32400.0, "k80": 5400.0},
+    idle_kwh=0.75,
+    rounds=RoundSeries(
+        np.array([0.0, 360.0]), np.array([[3, 0], [1, 1]]), np.array([4, 5]), np.array([2, 1])
+    ),
+    decisions=DecisionSeries(np.array([0.0]), np.array([4]), np.array([0.125]), np.array([0.0])),
+)
+"""Of the jobs that count, one is done 2 h after its arrival and one 4 h; the second is 2 h late."""
+
+
+def test_lines_of_an_outcome_tell_hours_shares_and_counts() -> None:
+    """Busy are 32400 + 5400 of 4 times 21600 GPU seconds; fairness is 7200 / 3600 and 14400 / 28800."""
+    lines = [" ".join(line.split()) for line in outcome_lines(OUTCOME)]
+    for expected in (
+        "Average job completion time 3 h (2 of 2 jobs are done)",
+        f"Utilisation {37800 / 86400:.1%}",
+        "Cost 16.00 $",
+        "Completion time, 50 % of the jobs at most 3 h",
+        "Completion time, 90 % of the jobs at most 3.8 h",
+        "Makespan 4.5 h",
+        "Finish-time fairness (rho), mean 1.25 (largest 2;",
+        "Preemptions 3 (14 leases",
+        "Energy 4.75 kWh",
+        "SLO violations 1 of 2 jobs (50.0%)",
+        "Simulated time 6 h (4 jobs arrived)",
+    ):
+        assert any(line.startswith(expected) for line in lines), f"{expected} is not in {lines}"
+    assert not any(line.startswith(("Not done", "Left out")) for line in lines)
+
+
+def test_files_of_an_outcome_have_each_figure_under_its_name(tmp_path: Path) -> None:
+    save_outcome(OUTCOME, {("a", 8): 3}, {"seed": 7}, tmp_path)
+    jobs = list(csv.DictReader(io.StringIO((tmp_path / "jobs.csv").read_text())))
+    assert [job["is_measured"] for job in jobs] == ["0", "1", "1", "0"]
+    quick, slow, after = jobs[1:]
+    assert {name: float(quick[name]) for name in ("arrival_s", "first_start_s", "finish_s", "jct_s")} == {
+        "arrival_s": 1800.0,
+        "first_start_s": 1900.0,
+        "finish_s": 9000.0,
+        "jct_s": 7200.0,
+    }
+    assert (float(quick["isolated_s"]), float(quick["finish_time_ratio"])) == (3600.0, 2.0)
+    assert (float(quick["gpu_s"]), float(quick["dollars"]), float(quick["kwh"])) == (14200.0, 8.0, 2.5)
+    assert (quick["scale_factor"], quick["preemptions"], quick["failures"]) == ("2", "2", "1")
+    assert (quick["is_late"], slow["is_late"], after["is_late"]) == ("0", "1", "0")
+    assert (slow["weight"], slow["entity"], slow["type"]) == ("2.0", "us", "b")
+    assert (after["finish_s"], after["jct_s"], after["slo_s"]) == ("", "", "")
+    assert (float(after["steps"]), float(after["steps_done"])) == (10.0, 4.0)
+    assert (tmp_path / "series.csv").read_text().splitlines() == [
+        "start_s,busy_v100,busy_k80,active_jobs,waiting_jobs",
+        "0.0,3,0,4,2",
+        "360.0,1,1,5,1",
+    ]
+    data = json.loads((tmp_path / "cluster.json").read_text())
+    assert data["utilisation_by_type"] == {"v100": 0.5, "k80": 0.25}
+    assert data["average_jct_s"] == 10800.0 and data["makespan_s"] == 16200.0
+    assert (data["dollars"], data["kwh"], data["share_error"]) == (16.0, 4.75, 0.125)
+    assert data["slo"] == {"jobs": 2, "violations": 1, "violation_share": 0.5}
+    assert data["jobs"] == {
+        "measured": 2,
+        "window": [1, 3],
+        "arrived": 4,
+        "done": 2,
+        "missing": "",
+        "skipped": [{"type": "a", "scale_factor": 8, "count": 3}],
+    }
+    assert (data["preemptions"], data["lease_renewals"], data["seed"]) == (3, 14, 7)
+    assert data["jct_percentiles_s"]["50"] == 10800.0 and data["finish_time_ratio_percentiles"]["50"] == 1.25
+    figures = figures_of(OUTCOME)
+    assert (figures["jct_p50_s"], figures["max_finish_time_ratio"]) == (10800.0, 2.0)
+
+
+def test_rows_of_loads_have_low_and_high_and_the_speedup_in_their_columns() -> None:
+    rows = load_rows(
+        {
+            Point("fifo", 1.5, 0): [7200.0],
+            Point("fifo", 1.5, 1): [14400.0],
+            Point("las", 1.5, 0): [3600.0, 5400.0],
+            Point("las", 1.5, 1): [6300.0],
+        }
+    )
+    first, second = (dict(zip(COLUMNS, cells(row), strict=True)) for row in rows)
+    assert first["average_jct_s"] == 10800.0 and second["average_jct_s"] == 5400.0
+    assert (second["policy"], second["jobs_per_hour"], second["seeds"]) == ("las", 1.5, 2)
+    assert (second["baseline"], second["speedup"]) == ("fifo", 2.0)
+    half_s = 12.706204736 * 900  # t of one degree of freedom; 4500 and 6300 s are 900 from their mean
+    assert second["low_s"] == pytest.approx(5400 - half_s)
+    assert second["high_s"] == pytest.approx(5400 + half_s)
+    assert [" ".join(line.split()) for line in load_lines(rows)][1].endswith(
+        f"1.5 h (2 seeds, {(5400 - half_s) / 3600:.4g} h to {(5400 + half_s) / 3600:.4g} h; "
+        "fifo takes 2 times as long)"
+    )
+
+
+def test_figures_are_in_hours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    drawn: dict[str, Any] = {}
+
+    def keep(draw: Any, what: Any, path: Path) -> bytes:
+        drawn[path.name] = what
+        return b""
+
+    monkeypatch.setattr(pictures, "_save", keep)
+    pictures.save_pictures(OUTCOME, tmp_path)
+    assert drawn["completion_times"]["las"].tolist() == [2.0, 4.0]
+    jcts_s = {
+        Point("fifo", 1.5, 0): [7200.0],
+        Point("fifo", 3.0, 0): [9000.0],
+        Point("las", 3.0, 0): [3600.0],
+    }
+    pictures.save_load_pictures(load_rows(jcts_s), jcts_s, tmp_path)
+    assert list(drawn["completion_times"].values()) == [[2.5], [1.0]], "those of the highest load"
+    assert [tuple(point)[:2] for point in drawn["loads"]["fifo"]] == [(1.5, 2.0), (3.0, 2.5)]
+    assert not math.isnan(drawn["loads"]["las"][0][2])

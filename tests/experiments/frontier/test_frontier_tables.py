@@ -1,0 +1,278 @@
+"""The tables, files and lines of a frontier, by hand from a case in which no two units are alike."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from quarter_ms import CHOSEN, COSTS, FAST, FOUND, FRONTIER, LATE, RESULT, SCHEDULE, TUNED
+
+from experiments.frontier.constrained_plan_files import (
+    constrained_plan_facts,
+    describe_constrained_plans,
+    save_constrained_plans,
+)
+from experiments.frontier.constrained_plans import ConstrainedPlans
+from experiments.frontier.energy_baselines import baselines_to_csv, baselines_to_dict, describe_baselines
+from experiments.frontier.frontier_files import describe, frontier_to_dict, plan_to_dict
+from experiments.frontier.savings import describe_savings, savings_csv
+from experiments.frontier.schedule_selection import describe_selection, selection_to_dict
+from experiments.search.results import SelectionResult
+from schedsearch.energy import Policy, SwitchedPlan, SwitchingLimits
+from schedsearch.energy.bound import LowerBound
+from schedsearch.energy.constrained.power_cap import CappedPlan, PowerCap
+from schedsearch.energy.constrained.power_shape import PowerLimits, PowerShape, PowerTrace, ShapedPlan
+from schedsearch.energy.constrained.robust import Outcome, RobustPlan
+from schedsearch.energy.orders.ordering import OrderChoice, RatedOrder
+from schedsearch.energy.policy import Interval, Stay
+
+WAITING_W = 3 * 50.0
+"""Of three GPUs: mJ in each ms."""
+
+RELAXED = LowerBound(np.array([20.0, 40.0]), np.array([5000.0, 2000.0]), WAITING_W)
+
+
+def rows_of(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_the_table_of_savings_is_until_the_stragglers_end() -> None:
+    rows = rows_of(savings_csv(replace(TUNED, frontier=replace(FRONTIER, relaxed=RELAXED))))
+    assert [float(row["slowdown"]) for row in rows] == [1.0, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5]
+    assert {row["saved_against"] for row in rows} == {"all_maximum"}
+    plans = {
+        "frontier": CHOSEN,
+        "envpipe": TUNED.baselines["envpipe"][0],
+        "perseus": TUNED.baselines["perseus"][1],
+    }
+    row, end_ms = rows[-1], 1.5 * 24.5
+    highest_mj = 9000 + WAITING_W * (end_ms - 24.5)
+    assert float(row["deadline_ms"]) == end_ms and float(row["saved_against_mj"]) == highest_mj
+    for name, plan in plans.items():
+        needed_mj = plan.energy_mj + WAITING_W * (end_ms - plan.time_ms)
+        assert float(row[name]) == pytest.approx(1 - needed_mj / highest_mj), name
+    relaxed_mj = 5000 - 3000 * (end_ms - 20) / 20 + WAITING_W * end_ms
+    assert float(row["at_most"]) == pytest.approx(1 - relaxed_mj / highest_mj)
+    first = rows[0]
+    assert float(first["frontier"]) == pytest.approx(1 - FAST.energy_mj / 9000)
+    assert (first["all_maximum"], first["envpipe"], first["perseus"]) == ("0.0", "", "")
+
+
+def test_the_printed_savings_are_in_percent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    told = describe_savings(TUNED)
+    (head,) = [i for i, line in enumerate(told) if line.split()[:1] == ["slowdown"]]
+    names, *lines = told[head:]
+    assert "(%)" in " ".join(told[:head])
+    assert names.split() == ["slowdown", "at_most", "frontier", "all_maximum", "envpipe", "perseus"]
+    assert lines[0].split() == ["1.00", "-", "10.00", "0.00", "-", "-"]
+    assert lines[-1].split() == ["1.50", "-", "17.76", "0.00", "10.15", "14.30"]
+    assert len(lines) == 8
+    monkeypatch.setenv("COLUMNS", "50")
+    assert describe_savings(TUNED)[-1] == "no room here for envpipe, perseus; see savings.csv"
+
+
+def test_the_table_of_baselines_has_each_plan_in_its_columns() -> None:
+    rows = rows_of(baselines_to_csv(SCHEDULE, TUNED))
+    assert [row["name"] for row in rows] == ["all_maximum", "envpipe", "perseus", "perseus"]
+    (envpipe,) = [row for row in rows if row["name"] == "envpipe"]
+    expected = {
+        "time_ms": 30.5,
+        "energy_mj": 8800.0,
+        "saving": 1 - 8800 / (9000 + 6 * WAITING_W),
+        "gap": 0.1,
+        "clock_changes": 1,  # B0 on device 0: down once, and up for the next iteration
+        "changes_per_iteration": 2,
+        "saving_until_ms": 30.5,
+    }
+    assert {name: float(envpipe[name]) for name in expected} == pytest.approx(expected)
+    assert {row["saving_until_ms"] for row in rows if row is not envpipe} == {"28.0"}
+    plans = baselines_to_dict(SCHEDULE, TUNED)["plans"]
+    assert isinstance(plans, list)
+    assert [float(row["saving"]) for row in rows] == [plan["saving"] for plan in plans]
+    assert plans[1]["lower_bound_mj"] == 8000.0 and plans[1]["clock_mhz"]["B0"] == [700, 700]
+
+
+def test_the_lines_of_baselines_tell_ms_and_joules() -> None:
+    lines = describe_baselines(SCHEDULE, TUNED)
+    assert ["24.5 ms, 9 J" in lines[0], "30.5 ms, 8.8 J" in lines[1], "27.5 ms, 7.9 J" in lines[2]] == [
+        True
+    ] * 3
+    assert "16.27% saved (12.22% without waiting), 1.28% above the lower bound, 1 clock changes" in lines[2]
+    late = TUNED.baseline_plan("envpipe"), TUNED.baseline_plan("perseus")
+    assert [is_late for _, is_late in late] == [True, False]
+
+
+def test_the_lines_of_a_frontier_tell_its_ends_and_the_chosen_plan() -> None:
+    text = describe(TUNED)
+    for part in (
+        "2 plans, from 24.5 ms to 28 ms; 1 slower plans",
+        "28 ms, 7.6 J, 1.33% above the lower bound",
+        "20.21% saved (15.56% without waiting)",
+        "until 28 ms (14.3% later)",
+    ):
+        assert part in text
+    assert "it saves energy only next to a straggler" not in text
+    late = describe(replace(TUNED, plan=LATE, deadline_ms=40.0))
+    saved = f"{1 - 8600 / (9000 + 15.5 * WAITING_W):.2%} saved ({1 - 8600 / 9000:.2%} without waiting)"
+    assert "40 ms, 8.6 J" in late and "it saves energy only next to a straggler" in late and saved in late
+
+
+def test_the_file_of_the_plan_has_each_figure_under_its_name() -> None:
+    """At the mixed clocks F0 takes 2 and 3 ms, F1 4 and 3; messages 1 and 1.5 ms."""
+    data = plan_to_dict(SCHEDULE, replace(TUNED, deadline_ms=30.0))
+    assert {name: data[name] for name in ("deadline_ms", "time_ms", "energy_mj", "lower_bound_mj")} == {
+        "deadline_ms": 30.0,
+        "time_ms": 28.0,
+        "energy_mj": 7600.0,
+        "lower_bound_mj": 7500.0,
+    }
+    assert data["energy_until_deadline_mj"] == 7600 + 2 * WAITING_W
+    assert data["saving"] == pytest.approx(1 - 7900 / (9000 + 5.5 * WAITING_W))
+    assert data["start_ms"] == {"F0": [0, 2], "F1": [3, 7], "B1": [10, 15], "B0": [16.5, 21.5]}
+    assert (data["clock_changes"], data["changes_per_iteration"]) == ([3, 1], [4, 2])
+    assert replace(TUNED, deadline_ms=30.0).figures == {"deadline_ms": 30.0, "time_ms": 28.0, "energy_j": 7.9}
+    straggler = frontier_to_dict(FOUND, FRONTIER)["straggler_plans"]
+    assert isinstance(straggler, list)
+    assert [plan["time_ms"] for plan in straggler] == [40.0]
+    assert [plan["changes_per_iteration"] for plan in straggler] == [[0, 0]]
+
+
+SWITCHED = SwitchedPlan(
+    replace(CHOSEN, time_ms=27.5, energy_mj=7800.0),
+    TUNED.simulation,
+    (3, 1),
+    (4, 2),
+    CHOSEN,
+    SwitchingLimits(2.5, 0.75),
+    28.0,
+    7700.0,
+    0.0225,
+)
+
+TRACE = PowerTrace(np.array([0.0, 10.0, 40.0]), np.array([300.0, 100.0]))
+
+PLANS = ConstrainedPlans(
+    switched=SWITCHED,
+    capped=CappedPlan(CHOSEN, 26.5, (310.0, 250.5), 25.25, PowerCap(400.0, 320.0)),
+    policy=Policy(
+        (
+            Stay(Interval(3600.0, 0.25), ((CHOSEN, 100), (LATE, 20))),
+            Stay(Interval(1800.0, 0.5), ()),
+        ),
+        12.5,
+        12.25,
+        energy_mj=9.0e9,
+    ),
+    robust=RobustPlan(
+        CHOSEN,
+        Outcome(np.array([25.0, 27.0, 28.0, 29.0]), np.array([7000.0, 7200.0, 7400.0, 7600.0]), WAITING_W),
+        28.0,
+        0.75,
+        FAST,
+        Outcome(np.array([24.0, 29.0, 30.0, 31.0]), np.array([8000.0] * 4), WAITING_W),
+    ),
+    shaped=ShapedPlan(
+        replace(CHOSEN, time_ms=35.0),
+        40.0,
+        12.5,
+        PowerShape(1200.0, 2500.0, 75.0, 150.0),
+        PowerLimits(1500.0, 3000.0, 90.0, high_hz=60.0),
+        2,
+        replace(LATE, time_ms=32.0),
+        PowerShape(1600.0, 4500.0, 95.0, 160.0),
+        energy_mj=8500.0,
+        free_energy_mj=8000.0,
+        trace=TRACE,
+    ),
+)
+
+
+def test_plans_of_a_real_job_are_told_with_their_units() -> None:
+    """The free plan for 28 ms needs 7600 mJ; the switched one 7800 and 0.5 ms of waiting."""
+    told = list(constrained_plan_facts(TUNED, PLANS))
+    facts = {title: (value, note) for title, value, note in told}
+    value, note = facts["Few changes of clock"]
+    assert value == "27.5 ms, 7.8 J"
+    assert f"{(7800 + 0.5 * WAITING_W) / 7600 - 1:.2%} more energy than the plan without limits" in note
+    assert "4 clock changes, 6 with" in note
+    assert "at most 4 on one device; at most 2.25% above" in note
+    value, note = facts["Under the power cap"]
+    assert value == "28 ms, 7.6 J"
+    assert f"{7600 / 28:.6g} W, at most 310 W on a GPU" in note and "shorter than 25.25 ms" in note
+    value, note = facts["Over the signal"]
+    assert value == "2.5 kWh" and "cost 12.5; no policy costs less than 12.25" in note
+    value, note = facts["Keeps the deadline in 0.75 of iterations"]
+    kept_mj = (7000 + 7200 + 7400 + 7600 + WAITING_W * (3 + 1)) / 4
+    nominal_mj = (4 * 8000 + WAITING_W * 4) / 4
+    assert value == "28 ms, 7.6 J" and "75.0% of 4 simulated iterations end by 28 ms" in note
+    assert (
+        "with the plan for fixed times 25.0%" in note
+        and f"{1 - kept_mj / nominal_mj:.2%} less energy" in note
+    )
+    value, note = facts["Under limits on the shape of power"]
+    assert value == "35 ms, 7.6 J" and "2 copies, each starts 12.5 ms after the one before" in note
+    assert "peak 1,200 W, ramp 2,500 W/s, band 75 W; without limits peak 1,600 W, ramp 4,500 W/s" in note
+    assert "6.25% more energy, 25.00% more time" in note
+    lines = describe_constrained_plans(replace(TUNED, constrained=tuple(told)))
+    assert lines[0].startswith("Few changes of clock: 27.5 ms, 7.8 J, ")
+
+
+def test_the_files_of_plans_of_a_real_job_have_each_figure_under_its_name(tmp_path: Path) -> None:
+    save_constrained_plans(TUNED, PLANS, tmp_path)
+    files = {path.stem: json.loads(path.read_text()) for path in tmp_path.iterdir()}
+    assert {"switched", "capped", "policy", "robust", "shaped"} == files.keys()
+    switched, capped, policy, robust, shaped = (
+        files[name] for name in ("switched", "capped", "policy", "robust", "shaped")
+    )
+    assert (switched["dwell_ms"], switched["switch_ms"], switched["deadline_ms"]) == (2.5, 0.75, 28.0)
+    assert (switched["gap"], switched["lower_bound_mj"]) == (0.0225, 7700.0)
+    assert (switched["clock_changes"], switched["changes_per_iteration"]) == ([3, 1], [4, 2])
+    assert (capped["power_cap_w"], capped["device_power_cap_w"]) == (400.0, 320.0)
+    assert (capped["least_time_ms"], capped["running_ms"]) == (25.25, 26.5)
+    assert (policy["cost"], policy["min_cost"], policy["energy_mj"]) == (12.5, 12.25, 9.0e9)
+    first, pause = policy["intervals"]
+    assert (first["duration_s"], first["price_per_kwh"], pause["runs"]) == (3600.0, 0.25, [])
+    assert first["runs"] == [
+        {"iterations": 100, "time_ms": 28.0, "energy_mj": 7600.0},
+        {"iterations": 20, "time_ms": 40.0, "energy_mj": 8600.0},
+    ]
+    assert robust["time_quantiles_ms"] == {"0.5": 27.0, "0.9": 29.0, "0.95": 29.0, "0.99": 29.0}
+    assert (robust["share_within"], robust["nominal"]["share_within"]) == (0.75, 0.25)
+    assert robust["mean_energy_mj"] == 7450.0 and robust["mean_time_ms"] == 27.25
+    assert (shaped["length_ms"], shaped["stagger_ms"], shaped["copies"]) == (40.0, 12.5, 2)
+    assert (shaped["time_price"], shaped["energy_price"]) == (0.25, 0.0625)
+    pulse_w = 2 * 200 / math.pi * math.sin(math.pi / 4)  # 200 W more in a quarter of the time
+    two_copies = 2 * math.cos(math.pi * 12.5 / 40)
+    assert shaped["spectrum"]["frequency_hz"] == [25.0, 50.0]
+    assert shaped["spectrum"]["amplitude_w"][0] == pytest.approx(pulse_w * two_copies)
+    assert capped["cost_source"]["times"] == COSTS.times
+
+
+def test_the_choice_of_an_order_is_told_in_joules_and_shares() -> None:
+    """Of three orders one cannot keep the deadline; the chosen one needs 1/19 less than the search's."""
+    own = RatedOrder(SCHEDULE, 0, False, 7000.0, CHOSEN, 7600.0)
+    late = RatedOrder(SCHEDULE, 1, False, math.inf)
+    best = RatedOrder(SCHEDULE, 2, True, 6800.0, FAST, 7200.0)
+    chosen = OrderChoice(best, 28.5, (own, late, best), 6300.0)
+    selection = SelectionResult(chosen, ("the search", "a rule", "1F1B"), 3.25, RESULT)
+    text = describe_selection(selection)
+    assert (
+        "3 compared, chosen: 1F1B with neighboring blocks swapped; 7.2 J until 28.5 ms, 5.26% less than"
+        in text
+    )
+    assert "no order needs over 12.50% less" in text and text.endswith("3.2 s")
+    data = selection_to_dict(selection)
+    assert (data["deadline_ms"], data["chosen"], data["lower_bound_mj"]) == (28.5, 2, 6300.0)
+    assert data["gain"] == pytest.approx(1 / 19)
+    judged = data["judged"]
+    assert isinstance(judged, list)
+    assert [each["energy_mj"] for each in judged] == [7600.0, None, 7200.0]
+    assert [each["lower_bound_mj"] for each in judged] == [7000.0, None, 6800.0]
+    assert [each["swapped"] for each in judged] == [False, False, True]

@@ -1,0 +1,195 @@
+"""What strategies save, as tables, lines and curves: by hand from a few made-up costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from made_up_prices import AZURE, AZURE_TWO, FIRST, SLOW, ZONE_A, market_of
+
+from experiments.prices import drawings, tables
+from experiments.prices.disturbances import Disturbed, Sweep, sweep_of
+from schedsearch.cluster.prices.conditions import Conditions
+from schedsearch.cluster.prices.market import Market, Quote
+from schedsearch.cluster.prices.reductions import Reduction, Study, study
+from schedsearch.figures.panels import Point
+
+NAN = float("nan")
+
+FOUND = [
+    Reduction("net", 4.0, "baseline", 1.0, 96.0, 99.5, 0.0),
+    Reduction("slow net", 4.0, "baseline", 1.0, 60.0, 97.25, 0.0),
+    Reduction("net", 4.0, "multi_cloud", 1.6, 60.0, 98.5, 0.0),
+    Reduction("slow net", 4.0, "multi_cloud", 1.25, 48.0, 101.0, 0.0),
+    Reduction("net", 4.0, "preemption", 3.2, 30.0, 98.75, 2.5),
+    Reduction("slow net", 4.0, "preemption", 2.0, 30.0, 100.0, 1.5),
+    Reduction("net", 4.0, "hindsight", 4.0, 24.0, NAN, NAN),
+]
+
+DISTURBED = [
+    Disturbed(600.0, 2.0, FOUND[4], 3.0),
+    Disturbed(600.0, 2.0, FOUND[5], 12.0),
+    Disturbed(600.0, 2.0, FOUND[0], 0.8),
+    Disturbed(600.0, 4.0, FOUND[4], 2.0),
+    Disturbed(3600.0, 2.0, FOUND[4], 1.5),
+]
+
+
+def test_tables_have_each_figure_in_its_column() -> None:
+    assert tables.reductions_csv(FOUND[4:5]) == "model,days,strategy,reduction\nnet,4,preemption,3.200000\n"
+    assert tables.costs_csv([FOUND[4], FOUND[6]]).splitlines() == [
+        "model,days,strategy,mean_dollars,mean_hours,mean_moves",
+        "net,4,preemption,30,98.75,2.5",
+        "net,4,hindsight,24,,",
+    ]
+    assert tables.disturbances_csv(DISTURBED[:2]).splitlines() == [
+        "model,days,strategy,restart_s,preemptions_per_day,reduction,reduction_of_undisturbed_baseline,"
+        "mean_moves",
+        "net,4,preemption,600,2,3.2,3,2.5",
+        "slow net,4,preemption,600,2,2,12,1.5",
+    ]
+
+
+def test_the_printed_table_has_a_line_for_each_model_and_a_column_for_each_strategy() -> None:
+    lines = [line.split("  ") for line in tables.to_table(FOUND[:6]).splitlines()]
+    head, *rows = ([cell.strip() for cell in line if cell] for line in lines)
+    assert head == ["days model", "baseline multi_cloud", "preemption"]
+    assert [row[-3:] for row in rows] == [["1.00", "1.60", "3.20"], ["1.00", "1.25", "2.00"]]
+
+
+def test_the_mean_over_models_is_geometric() -> None:
+    """The square root of 3 times 12 is 6; the mean of both is 7.5, and their product 36."""
+    assert tables.mean_of_undisturbed(DISTURBED[:3], "preemption") == pytest.approx(6.0)
+    assert list(tables.means_by_strategy(DISTURBED)) == [
+        "restart 600 s, 2 preemptions per day: preemption 6.00, baseline 0.80",
+        "restart 600 s, 4 preemptions per day: preemption 2.00",
+        "restart 3600 s, 2 preemptions per day: preemption 1.50",
+    ]
+
+
+def test_hourly_prices_begin_with_the_first_full_hour() -> None:
+    """Quotes from 12:20 to 14:40 give prices at 13, 14 and 15 h; one of two GPUs costs half."""
+    market = Market.of(
+        [
+            Quote(FIRST + timedelta(minutes=20), ZONE_A, 3.0),
+            Quote(FIRST + timedelta(minutes=80), AZURE_TWO, 5.0),
+            Quote(FIRST + timedelta(minutes=150), SLOW, 0.75),
+            Quote(FIRST + timedelta(minutes=160), ZONE_A, 1.5),
+        ]
+    )
+    assert tables.hourly_prices_csv(market).splitlines() == [
+        "time_utc,gpu,dollars_per_gpu_hour",
+        "2020-03-01T13:00:00Z,k80,",
+        "2020-03-01T14:00:00Z,k80,",
+        "2020-03-01T15:00:00Z,k80,0.75",
+        "2020-03-01T13:00:00Z,v100,3",
+        "2020-03-01T14:00:00Z,v100,2.5",
+        "2020-03-01T15:00:00Z,v100,1.5",
+    ]
+
+
+def test_a_quote_on_the_hour_is_of_that_hour() -> None:
+    assert tables.hourly_prices_csv(market_of({ZONE_A: [2.0]})).splitlines()[1:] == [
+        "2020-03-01T12:00:00Z,v100,2"
+    ]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """A study that costs what it is told."""
+
+    conditions: Conditions
+    found: Sequence[Reduction]
+
+    def reductions(self, days: Iterable[float]) -> Iterator[Reduction]:
+        for length in days:
+            yield from (replace(each, days=length) for each in self.found)
+
+
+def test_disturbed_costs_are_held_against_the_undisturbed_baseline() -> None:
+    """Undisturbed the baseline of `net` costs 96 $; disturbed it costs 120, and moving 48: half."""
+    costs = [replace(FOUND[0], mean_dollars=120.0), replace(FOUND[4], mean_dollars=48.0)]
+    under = Conditions(restart_s=600.0, preemptions_per_day=2.0)
+    sweep = Sweep(
+        cast(Study, Costs(Conditions(), FOUND[:6])), (cast(Study, Costs(under, [*costs, FOUND[5]])),)
+    )
+    found = list(sweep.run(8.0))
+    assert [each.of_undisturbed for each in found] == [96 / 120, 96 / 48, 60 / 30]
+    assert [each.restart_s for each in found] == [600.0] * 3
+    assert [each.preemptions_per_day for each in found] == [2.0] * 3
+    assert {each.found.days for each in found} == {8.0}
+
+
+def test_a_sweep_disturbs_by_nothing_and_then_by_each_restart_and_rate() -> None:
+    given = Conditions(restart_s=60.0, preemptions_per_day=3.0, checkpoint_s=9.0, life_h=24.0, dwell_days=2)
+    sweep = sweep_of(lambda under: cast(Study, Costs(under, ())), given, [0.0, 600.0], [1.0, 2.0])
+    assert sweep.undisturbed.conditions == Conditions(dwell_days=2)
+    of_each = [(each.conditions.restart_s, each.conditions.preemptions_per_day) for each in sweep.disturbed]
+    assert of_each == [(0.0, 1.0), (0.0, 2.0), (600.0, 1.0), (600.0, 2.0)]
+    assert {each.conditions.checkpoint_s for each in sweep.disturbed} == {9.0}
+
+
+def test_a_reduction_is_the_cost_of_the_baseline_over_the_strategys() -> None:
+    """A job of a day costs 24 h of 2 $ at AWS, and 24 h of 0.5 $ at Azure."""
+    found = study(market_of({ZONE_A: [2.0], AZURE: [0.5]}), {"net": {"v100": 3.0}}, starts=(0, 1))
+    by_name = {each.strategy: each for each in found.reductions([1.0], hindsight=True)}
+    assert (by_name["baseline"].mean_dollars, by_name["baseline"].mean_hours) == (48.0, 24.0)
+    assert (by_name["multi_cloud"].reduction, by_name["multi_cloud"].mean_dollars) == (4.0, 12.0)
+    assert (by_name["hindsight"].reduction, by_name["hindsight"].mean_dollars) == (4.0, 12.0)
+
+
+class Drawn:
+    """The figures that were about to be drawn, each as it is on a wide page."""
+
+    def __init__(self) -> None:
+        self.panels: list[Any] = []
+
+    def draw(self, panels: Any, *labels: object, **options: object) -> None:
+        self.panels.append(panels)
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> Drawn:
+    kept = Drawn()
+    for name in ("draw_panels", "draw_bars", "draw_steps"):
+        monkeypatch.setattr(drawings, name, kept.draw)
+    monkeypatch.setattr(drawings, "save_widths", lambda *given: b"")
+    return kept
+
+
+def test_curves_show_what_moving_saves_over_staying(drawn: Drawn, tmp_path: Path) -> None:
+    """Staying costs 60 $ and moving 30: twice as much; of the slow one 48 and 30."""
+    drawings.save_durations(FOUND[2:6], tmp_path)
+    net, slow = drawn.panels[0]
+    assert (net.title, net.curves["dynamic"]) == ("net", [Point(4.0, 2.0)])
+    assert (slow.title, slow.curves["dynamic"]) == ("slow net", [Point(4.0, 1.6)])
+
+
+def test_curves_of_disturbances_are_geometric_means_by_rate(drawn: Drawn, tmp_path: Path) -> None:
+    drawings.save_disturbed(DISTURBED, tmp_path)
+    ten_minutes, an_hour = drawn.panels[0]
+    assert ten_minutes.title == "restart of 600 s" and an_hour.title == "restart of 3600 s"
+    assert [each.place for each in ten_minutes.curves["dynamic"]] == [2.0, 4.0]
+    assert [each.value for each in ten_minutes.curves["dynamic"]] == pytest.approx([6.0, 2.0])
+    assert ten_minutes.curves["the baseline itself"][0].value == pytest.approx(0.8)
+
+
+def test_bars_show_the_reductions_by_model_and_strategy(drawn: Drawn, tmp_path: Path) -> None:
+    drawings.save_reductions(FOUND[:6], tmp_path)
+    (panel,) = drawn.panels[0]
+    assert panel.groups == {
+        "net": {"baseline": 1.0, "multi-cloud": 1.6, "dynamic": 3.2},
+        "slow net": {"baseline": 1.0, "multi-cloud": 1.25, "dynamic": 2.0},
+    }
+
+
+def test_prices_are_drawn_by_day_and_hour(drawn: Drawn, tmp_path: Path) -> None:
+    drawings.save_prices(market_of({ZONE_A: [2.0, None, 1.0], AZURE: [3.0]}), tmp_path)
+    ((title, zones),) = drawn.panels[0].items()
+    assert title == "p3.2xlarge (1 V100)"
+    days, dollars = zones["a"]
+    assert (days.tolist(), dollars.tolist()) == ([0.0, 2.0], [2.0, 1.0])

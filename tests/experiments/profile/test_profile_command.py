@@ -1,0 +1,157 @@
+"""Blocks are measured, and the next search and frontier take the measurement."""
+
+import csv
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from commands import one_line_error
+
+from experiments.profile.task import one_after_another, save_profile
+from placements.placement_file import read_placement
+from placements.shapes import m_shape, v_shape
+from runtime.codegen.script import read_script
+from runtime.execution.measurement import Measurement
+from runtime.profiling.profiler import Cost, DeviceProfile
+from schedsearch.schedule_file import read_schedule
+from schedsearch.validate import validate
+
+SMALL = ["runtime.hidden_size=8", "runtime.sequence_length=8", "search.num_micro_batches=3"]
+
+
+def test_profile_then_search(command, tmp_path: Path) -> None:
+    options = ["placement=m_shape", "placement.num_devices=2", "runtime.launcher=fork"]
+    done = command("profile", *options, "profiling.iterations=2", *SMALL)
+    assert done.returncode == 0, done.stderr
+    assert "no GPU: times at the current clock of the processor, no energy\n" in done.stdout
+    measured = tmp_path / "measured"
+    (tmp_path / "out").rename(measured)
+    rows = list(csv.DictReader((measured / "profile.csv").open()))
+    assert [row["block"] for row in rows] == ["E", "F0", "F1", "B1", "B0", "EB"] or len(rows) == 6
+    assert {row["energy"] for row in rows} == {""}, "no meter, no energy"
+    placement = read_placement(measured / "placement.yaml")
+    for row in rows:
+        ticks = placement.by_name[row["block"]].time
+        assert ticks * placement.tick_ms == pytest.approx(1000 * float(row["time"]), rel=1e-5)
+    facts = json.loads((measured / "profile.json").read_text())
+    assert (facts["energy"], facts["blocking_power_w"], facts["iterations"]) == (False, None, 3)
+    options = ["placement=profiled", f"placement.path={measured}", "search.work_limit=2.5"]
+    done = command("search", *options, "search.num_micro_batches=5")
+    assert done.returncode == 0, done.stderr
+    assert validate(read_schedule(tmp_path / "out/schedule.json")).placement == placement
+
+
+def test_blocks_are_measured_in_the_midst_of_a_schedule(command, tmp_path: Path) -> None:
+    options = ["placement=m_shape", "placement.num_devices=2", "schedule=one_f_one_b_plus", *SMALL]
+    options += ["profiling.in_pipeline=true", "profiling.iterations=2", "runtime.launcher=in_process"]
+    done = command("profile", *options)
+    assert done.returncode == 0, done.stderr
+    assert "profile: starting 2 devices with in_process\n" in done.stdout
+    out = tmp_path / "out"
+    schedule = read_schedule(out / "schedule.json")
+    assert [name for name, _ in schedule.order(0)][:3] != ["E", "F0", "B0"], "not one after another"
+    for device in range(2):
+        script = read_script(out / f"scripts/device_{device}.py")
+        assert [(run.block, run.micro_batch) for run in script.calls.runs] == list(schedule.order(device))
+    rows = list(csv.DictReader((out / "profile.csv").open()))
+    assert {row["block"] for row in rows} == schedule.placement.by_name.keys()
+    assert all(float(row["time"]) > 0 for row in rows)
+
+
+def measurement(energy: bool) -> Measurement:
+    """What a run on two GPUs with clocks would return."""
+    profiles = []
+    for device in range(2):
+        costs = [
+            Cost(f"{letter}{device}", mhz, scale * 14100 / mhz, scale * (mhz / 100) ** 2 if energy else None)
+            for mhz in (1410, 1200, 990)
+            for letter, scale in (("F", 1.0), ("B", 2.0))
+        ]
+        profiles.append(DeviceProfile(tuple(costs), ((1410, 55.0),) if energy else (), "made up"))
+    return Measurement("nccl", (1.0,), ((1.0,),), None, {}, "none", ("a GPU", "a GPU"), tuple(profiles))
+
+
+def test_a_profile_with_energies_feeds_the_frontier(command, tmp_path: Path) -> None:
+    measured = tmp_path / "measured"
+    measured.mkdir()
+    save_profile(v_shape(2), measurement(energy=True), measured)
+    small = ["search.num_micro_batches=4", "energy.num_plans=5", "energy.baselines=[]"]
+    done = command("frontier", "placement=profiled", f"placement.path={measured}", *small)
+    assert done.returncode == 0, done.stderr
+    frontier = json.loads((tmp_path / "out/frontier.json").read_text())
+    assert frontier["blocking_power_w"] == 55
+    assert frontier["all_maximum"]["time_ms"] == pytest.approx(4 * 30 + 30)
+    assert {mhz for plan in frontier["plans"] for mhz in plan["clock_mhz"]["B0"]} <= {1410, 1200, 990}
+    assert (tmp_path / "out/profile.csv").read_text() == (measured / "profile.csv").read_text()
+
+
+def test_waiting_by_clock_feeds_the_frontier(command, tmp_path: Path) -> None:
+    """What is written is what the next command takes."""
+    measured = tmp_path / "measured"
+    measured.mkdir()
+    found = measurement(energy=True)
+    waits = ((1410, 80.0), (990, 50.0)), ((1410, 84.0), (990, 54.0))
+    profiles = tuple(
+        each._replace(blocking_w=power_w) for each, power_w in zip(found.profiles, waits, strict=True)
+    )
+    save_profile(v_shape(2), replace(found, profiles=profiles), measured)
+    facts = json.loads((measured / "profile.json").read_text())
+    assert facts["blocking_power_w"] == {"1410": 82, "990": 52}
+    small = ["search.num_micro_batches=4", "energy.num_plans=5", "energy.baselines=[]"]
+    done = command("frontier", "placement=profiled", f"placement.path={measured}", *small)
+    assert done.returncode == 0, done.stderr
+    frontier = json.loads((tmp_path / "out/frontier.json").read_text())
+    assert frontier["blocking_power_by_clock"] == {"990": 52, "1410": 82}
+
+
+def test_optimizer_blocks_keep_their_times(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    text = (
+        "{name: o, num_devices: 2, tick_ms: 2, blocks: [{name: F0, kind: F, devices: [0], time: 1},"
+        " {name: F1, kind: F, devices: [1], time: 1, after: [F0]},"
+        " {name: B1, kind: B, devices: [1], time: 1, after: [F1]},"
+        " {name: B0, kind: B, devices: [0], time: 1, after: [B1]},"
+        " {name: O0, kind: O, devices: [0], time: 4, after: [B0]}]}"
+    )
+    (tmp_path / "placement.yaml").write_text(text)
+    with caplog.at_level(logging.INFO):
+        save_profile(read_placement(tmp_path / "placement.yaml"), measurement(energy=True), tmp_path)
+    placement = read_placement(tmp_path / "placement.yaml")
+    times = {block.name: block.time * placement.tick_ms for block in placement.blocks}
+    assert times == pytest.approx({"F0": 10, "F1": 10, "B1": 20, "B0": 20, "O0": 8})
+    assert (
+        "not run: O0; their times stay as they are, and placement=profiled will use no measured energies"
+        in caplog.text
+    )
+    assert json.loads((tmp_path / "profile.json").read_text())["energy"] is False
+
+
+def test_micro_batches_run_one_after_another() -> None:
+    schedule = validate(one_after_another(m_shape(3).with_memory(1), 4))
+    for n in range(3):
+        ends = [
+            b.start + schedule.placement.by_name[b.block].time for b in schedule.blocks if b.micro_batch == n
+        ]
+        assert max(ends) <= min(b.start for b in schedule.blocks if b.micro_batch == n + 1)
+
+
+WRONG = [
+    ("profile", ["profiling.iterations=0"], "profiling.iterations: 0 is not at least 1"),
+    ("profile", ["profiling.rises=0"], "profiling.rises: 0 is not at least 1"),
+    ("profile", ["profiling.blocking_clocks=0"], "profiling.blocking_clocks: 0 is not at least 1"),
+    ("profile", ["profiling.in_pipeline=true", "schedule=chimera"], "schedule: Chimera needs"),
+    ("profile", ["profiling.min_ms=-1"], "profiling.min_ms: -1 is not at least 0"),
+    ("profile", ["search.num_micro_batches=0"], "search.num_micro_batches: 0 is not at least 1"),
+    ("profile", ["runtime.model=gpt", "placement=k_shape"], "use the model 'synthetic'"),
+    ("profile", ["runtime.device=tpu"], "runtime.device: 'tpu' is not known; use cpu or cuda"),
+    ("search", ["placement=profiled"], "placement.path: has no value"),
+    ("search", ["placement=profiled", "placement.path=tests"], "has no profile.json of schedsearch profile"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "message"), WRONG, ids=[" ".join(overrides) for _, overrides, _ in WRONG]
+)
+def test_wrong_input_is_one_line(name: str, overrides: list[str], message: str, command) -> None:
+    assert message in one_line_error(command(name, *overrides))

@@ -1,0 +1,52 @@
+"""Bubble rates of steady states, and schedules that are drawn from rows."""
+
+from __future__ import annotations
+
+import pytest
+
+from experiments.reproduce.item import Row
+from experiments.reproduce.tessel.bubble_rates import added_bubble_rate
+from experiments.reproduce.tessel.drawn_schedules import FIGURE_8, drawn_repetend, placement_of
+from experiments.reproduce.tessel.published import MODELS
+from placements.shapes import SHAPES, v_shape, x_shape
+from schedsearch.baselines import HAND_MADE
+from schedsearch.validate import validate
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=lambda model: model.name)
+def test_hand_made_schedules_have_the_bubble_of_table_2(model) -> None:
+    assert added_bubble_rate(HAND_MADE["one_f_one_b"], v_shape(4)) == pytest.approx(model.one_f_one_b)
+    assert added_bubble_rate(HAND_MADE["chimera"], x_shape(4)) == pytest.approx(model.chimera)
+    if model.one_f_one_b_plus is not None:
+        placement = SHAPES[model.shape](4)
+        assert added_bubble_rate(HAND_MADE["one_f_one_b_plus"], placement) == pytest.approx(
+            model.one_f_one_b_plus
+        )
+
+
+@pytest.mark.parametrize("depth", [2, 4, 6, 8])
+def test_the_bubble_of_chimera_is_its_formula(depth: int) -> None:
+    """Of D devices, with backwards of three forwards: 1 - D (1 + 3) / (2 + (2 D - 2) 3)."""
+    expected = 1 - 4 * depth / (2 + 3 * (2 * depth - 2))
+    rate = added_bubble_rate(HAND_MADE["chimera"], x_shape(depth), num_micro_batches=12 * depth)
+    assert rate == pytest.approx(expected)
+
+
+def test_a_repetend_is_told_whole_by_its_rows() -> None:
+    for case in ("flava training", "flava inference"):
+        rows = list(FIGURE_8.make(FIGURE_8.small, case))
+        repetend = drawn_repetend(rows)
+        told = {row.metric: row.ours for row in rows}
+        assert repetend.bubble_rate == told["bubble_rate"] == 0
+        assert repetend.in_flight == told["in_flight"]
+        assert {row.label for row in rows if row.metric == "start_ticks"} == set(placement_of(case).by_name)
+        validate(repetend.at_initiation_interval(7))
+
+
+def test_the_drawn_schedules_have_a_timeline_each() -> None:
+    rows: list[Row] = [
+        row for case in FIGURE_8.cases(FIGURE_8.small) for row in FIGURE_8.make(FIGURE_8.small, case)
+    ]
+    assert FIGURE_8.draw is not None
+    titles = [axes.get_title(loc="left") for axes in FIGURE_8.draw(rows).axes]
+    assert titles == ["Flava (K-shape), training", "Flava (K-shape), inference"]

@@ -1,0 +1,152 @@
+"""What is modelled: stages with a large embedding, joined blocks, Flava; and searches that do not end."""
+
+from __future__ import annotations
+
+import pytest
+
+from experiments.reproduce.item import Row
+from experiments.reproduce.tessel.flava_inference import (
+    FlavaTimes,
+    k_shape_placement,
+    latency_ms,
+    v_shape_placement,
+)
+from experiments.reproduce.tessel.large_vocabulary import CASES
+from experiments.reproduce.tessel.run_times import (
+    Planned,
+    hand_made_schedule,
+    played_s,
+    searched_schedule,
+    shared_shape_of,
+    v_shape_of,
+    whole_stages,
+)
+from experiments.reproduce.tessel.search_times import (
+    FIGURE_3,
+    FIGURE_9,
+    SearchCostOptions,
+    TimeOptimalOptions,
+)
+from experiments.reproduce.tessel.vocabulary_imbalance import best_division
+from placements import Block, Kind, Placement
+from placements.shapes import m_shape
+from runtime.simulate.network import Communication
+from schedsearch.baselines import HAND_MADE
+from schedsearch.schedule import as_soon_as_possible
+
+
+def test_more_for_each_parameter_makes_stages_less_even_and_then_does_not_fit() -> None:
+    divisions = [best_division(20, state_bytes) for state_bytes in (8, 12, 16, 32)]
+    *fit, last = divisions
+    assert last is None
+    ratios = [division.slowest_over_fastest for division in fit if division is not None]
+    assert ratios == sorted(ratios) and len(ratios) == 3
+    assert [division.first + sum(division.others) for division in fit if division is not None] == [20] * 3
+
+
+def test_a_division_is_the_best_of_all() -> None:
+    division = best_division(9, 8)
+    assert division is not None
+    assert division.first == 4 or division.first == 5
+    assert max(division.others) - min(division.others) <= 1
+
+
+def split_v_shape() -> Placement:
+    """Two stages on two devices, the first of two blocks each way."""
+    blocks = [
+        Block("F0", Kind.F, (0,), 2, 1),
+        Block("F1", Kind.F, (0,), 3, 2, ("F0",)),
+        Block("F2", Kind.F, (1,), 5, 3, ("F1",)),
+        Block("B2", Kind.B, (1,), 10, -3, ("F2",)),
+        Block("B1", Kind.B, (0,), 6, -2, ("B2",)),
+        Block("B0", Kind.B, (0,), 4, -1, ("B1",)),
+    ]
+    transfer = (("F1", "F2", 1), ("B2", "B1", 2))
+    return Placement("split", 2, tuple(blocks), 1.0, transfer=transfer)
+
+
+def test_blocks_on_the_same_devices_become_one() -> None:
+    split = split_v_shape()
+    whole = whole_stages(split)
+    assert [(b.name, b.devices, b.time, b.memory) for b in whole.blocks] == [
+        ("F0", (0,), 5, 3),
+        ("F2", (1,), 5, 3),
+        ("B2", (1,), 10, -3),
+        ("B0", (0,), 10, -3),
+    ]
+    assert whole.transfer_time("F0", "F2") == 1 and whole.transfer_time("B2", "B0") == 2
+    one = [
+        as_soon_as_possible(p, 1, [[(b.name, 0) for b in p.on(d)] for d in range(2)]) for p in (split, whole)
+    ]
+    assert one[0].makespan == one[1].makespan
+    assert HAND_MADE["one_f_one_b"](whole, 4).num_micro_batches == 4
+
+
+def test_shapes_without_such_blocks_stay_as_they_are() -> None:
+    placement = m_shape(4)
+    assert whole_stages(placement).blocks == placement.blocks
+
+
+def test_every_v_shape_has_a_1f1b_and_blocking_is_never_faster() -> None:
+    case = CASES["mt5_1.8b"]
+    ordinary, shared = v_shape_of(case), shared_shape_of(case)
+    assert ordinary is not None and shared is not None
+    assert hand_made_schedule(ordinary, "one_f_one_b") is not None
+    schedule = searched_schedule(shared, 2.5)
+    assert schedule is not None
+    plan_s = shared.seconds(schedule.makespan)
+    blocking_s, directed_s = (
+        played_s(shared, schedule, how) for how in (Communication.BLOCKING, Communication.DIRECTED)
+    )
+    assert plan_s <= directed_s <= blocking_s
+
+
+def test_seconds_of_ticks() -> None:
+    placement = m_shape(4)
+    planned = Planned(plan=None, placement=placement)  # type: ignore[arg-type]
+    assert planned.seconds(3000 / placement.tick_ms) == pytest.approx(3.0)
+
+
+def test_flavas_placements_have_all_its_work() -> None:
+    times = FlavaTimes(samples=2)
+    chained, branched = v_shape_placement(times), k_shape_placement(times)
+    everything_ms = times.sum_ms(times.model.chained.layers)
+    assert sum(chained.ms(block.time) for block in chained.blocks) == pytest.approx(everything_ms, rel=1e-3)
+    branches_ms = sum(times.sum_ms(branch.layers) for branch in times.model.branches)
+    joined = next(block for block in branched.blocks if len(block.devices) == 4)
+    alone = [block for block in branched.blocks if len(block.devices) == 1]
+    assert sum(branched.ms(block.time) for block in alone) == pytest.approx(branches_ms, rel=1e-3)
+    assert len(joined.after) == 2
+    assert branched.ms(joined.time) == pytest.approx(times.sum_ms(times.model.layers, 4), rel=1e-3)
+
+
+def test_the_latency_is_that_of_the_longest_micro_batch() -> None:
+    placement = v_shape_placement(FlavaTimes(samples=1))
+    alone, several = (latency_ms(HAND_MADE["gpipe"](placement, number)) for number in (1, 6))
+    path_ms = placement.ms(
+        sum(block.time for block in placement.blocks) + sum(ticks for _, _, ticks in placement.transfer)
+    )
+    assert alone == pytest.approx(path_ms)
+    assert several >= alone
+
+
+def test_a_search_that_does_not_end_has_no_value() -> None:
+    rows = list(FIGURE_3.make(TimeOptimalOptions((24,), time_limit_s=0.5), "24 micro-batches"))
+    assert rows[0].ours is None and rows[0].note.startswith("more than")
+
+
+def test_after_a_search_that_does_not_end_larger_ones_are_not_tried() -> None:
+    options = SearchCostOptions(("nn_shape",), (5, 6, 7), tessel_time_limit_s=1.0, time_limit_s=1.0)
+    rows = list(FIGURE_9.make(options, "nn_shape"))
+    notes = [row.note for row in rows if row.metric == "search_s" and row.label.startswith("time-optimal")]
+    assert notes[0].startswith("more than")
+    assert notes[1:] == ["not tried, as fewer took too long"] * 2
+
+
+def test_a_search_that_was_ended_too_early_shows_nothing() -> None:
+    def row(case: str, ours: float | None, note: str = "") -> Row:
+        return Row(case, "time-optimal, 4 micro-batches", "over_tessels_search_s", ours, note=note)
+
+    shown = [row("v_shape", 3.0), row("m_shape", None, "more than 7.44")]
+    assert FIGURE_9.trends(shown)[0].holds
+    assert not FIGURE_9.trends([*shown, row("nn_shape", None, "more than 0.436")])[0].holds

@@ -1,0 +1,118 @@
+"""Rows of Galvatron-BMW's tables by our planner: the published figures, inclusions, and the comparison."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from places import SHARED_DATA
+
+from experiments.reproduce.galvatron.best_batches import METHODS, RememberedCosts, best_batches
+from experiments.reproduce.galvatron.published_columns import (
+    TABLES,
+    Best,
+    PublishedColumn,
+    published_columns,
+)
+from experiments.reproduce.galvatron.trend_agreement import (
+    LARGER,
+    PURE,
+    TrendColumn,
+    rank_correlation,
+    trend_agreement,
+    trends_to_csv,
+)
+from placements.cluster import CLUSTERS
+from placements.models.zoo import MODELS, read_model
+from placements.planners.hybrid.shape_costs import ShapeCosts
+
+PAPER = SHARED_DATA / "galvatron" / "paper_tables.json"
+
+PAPER_NAMES = {
+    "DP": "PyTorch DDP (DP)",
+    "TP": "Megatron (TP)",
+    "PP": "PyTorch GPipe (PP)",
+    "SDP": "FSDP/ZeRO-3 (SDP)",
+    "DP+TP": "Galvatron (DP+TP)",
+    "DP+PP": "Galvatron (DP+PP)",
+    "1F1B+Time": "Galvatron (1F1B+Time)",
+    "1F1B+Bi-obj": "Galvatron (1F1B+Bi-obj)",
+}
+
+
+def test_all_models_clusters_and_methods_are_known() -> None:
+    columns = published_columns()
+    assert [sum(each.table == table for each in columns) for table in TABLES] == [32, 24, 4, 8, 3]
+    for column in columns:
+        assert column.model_name in MODELS
+        assert CLUSTERS[column.cluster].whole.memory_gib >= column.memory_gb
+        assert set(column.best) <= set(METHODS)
+        assert set(column.best) == set(METHODS) - {"1F1B+Time"} or column.table == "V"
+
+
+@pytest.mark.skipif(not PAPER.exists(), reason="the shared data are not here")
+def test_the_published_figures_are_the_papers() -> None:
+    papers = {
+        (table, row["model"], row["memGB"], row["strategy"], row.get("cluster", "")): row
+        for table, rows in zip(TABLES, list(json.loads(PAPER.read_text()).values())[1:], strict=False)
+        for row in rows
+    }
+    clusters = {"galvatron_titan_16": "16xRTX-TITAN(low)", "galvatron_a100_16": "16xA100(high)"}
+    for column in published_columns():
+        cluster = clusters[column.cluster] if column.table == "III" else ""
+        for method, best in column.best.items():
+            name = PAPER_NAMES.get(method, method)
+            row = papers[column.table, column.model, column.memory_gb, name, cluster]
+            assert best == (None if row["oom"] else (row["batch"], row["samples_per_s"]))
+
+
+@pytest.mark.parametrize("memory_gib", [1.5, 3.0, 8.0])
+def test_a_larger_search_space_is_never_worse(memory_gib: float) -> None:
+    model = read_model("t5_512_4_32", num_layers=6)
+    costs = RememberedCosts(ShapeCosts(model))
+    found = best_batches(costs, CLUSTERS["galvatron_titan_8"], memory_gib, METHODS, most=32)
+    assert list(found) == list(METHODS)
+    assert found["Galvatron-BMW"] is not None
+    column = TrendColumn(PublishedColumn("II", "", "", 8, found), found)
+    assert len(column.compared) == len(LARGER)
+    assert column.broken == []
+    # Remembered costs are the same ones.
+    plain = best_batches(costs.costs, CLUSTERS["galvatron_titan_8"], memory_gib, ["DP", "SDP"], most=32)
+    assert plain == {method: found[method] for method in ("DP", "SDP")}
+
+
+def test_more_memory_is_never_worse() -> None:
+    costs = RememberedCosts(ShapeCosts(read_model("bert_huge_32", num_layers=8)))
+    rates = []
+    for memory_gib in (3.0, 6.0, 12.0):
+        found = best_batches(costs, CLUSTERS["galvatron_titan_8"], memory_gib, ["Galvatron-BMW"], most=32)
+        rates.append(found["Galvatron-BMW"].samples_per_s if found["Galvatron-BMW"] else 0.0)
+    assert 0 < rates[0] <= rates[1] <= rates[2]
+
+
+def test_the_agreement_by_hand() -> None:
+    papers = {"DP": None, "TP": Best(8, 1.0), "PP": Best(8, 2.0), "SDP": Best(8, 3.0), "DP+TP": Best(8, 4.0)}
+    ours = {"DP": None, "TP": None, "PP": Best(8, 9.0), "SDP": Best(16, 8.0), "DP+TP": Best(8, 7.0)}
+    first = TrendColumn(PublishedColumn("II", "BERT-Huge-32", "galvatron_titan_8", 8, papers), ours)
+    broken = TrendColumn(first.published, ours | {"TP": Best(8, 7.5)})
+    assert first.winners == ("PP", "SDP") and broken.broken == [("DP+TP", "TP")]
+    found = trend_agreement([first, broken])
+    assert (found.num_cells, found.same_out_of_memory) == (10, 9)
+    assert (found.inclusions, found.inclusions_held) == (4, 3)
+    assert (found.winners, found.same_winner) == (2, 0)
+    nothing = TrendColumn(PublishedColumn("II", "", "", 8, dict.fromkeys(PURE)), dict.fromkeys(PURE))
+    assert nothing.winners is None and math.isnan(trend_agreement([nothing]).rank_correlation)
+    lines = trends_to_csv([first]).splitlines()
+    assert lines[1:3] == [
+        "II,BERT-Huge-32,galvatron_titan_8,8,DP,true,,,true,,",
+        "II,BERT-Huge-32,galvatron_titan_8,8,TP,true,,,false,8,1",
+    ]
+
+
+def test_rank_correlation() -> None:
+    assert rank_correlation([1, 2, 3, 4], [10, 20, 30, 40]) == pytest.approx(1)
+    assert rank_correlation([1, 2, 3, 4], [4, 3, 2, 1]) == pytest.approx(-1)
+    # Ranks 0, 1.5, 1.5, 3 and 0, 1, 2, 3.
+    assert rank_correlation([0, 5, 5, 9], [1, 2, 3, 4]) == pytest.approx(4.5 / math.sqrt(4.5 * 5))
+    assert math.isnan(rank_correlation([1, 1], [1, 2]))

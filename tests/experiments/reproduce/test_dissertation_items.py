@@ -1,0 +1,144 @@
+"""Items of the dissertation: all values as claimed, and the formulas against schedules and models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from places import ROOT, SHARED_DATA
+
+from experiments.reproduce.dissertation.bubbles import bubble_over_ideal
+from experiments.reproduce.dissertation.footprints import traffic_mb
+from experiments.reproduce.dissertation.items import ITEMS
+from experiments.reproduce.dissertation.parameters_and_days import parameters
+from experiments.reproduce.dissertation.spot_prices import PRICE_ITEMS
+from experiments.reproduce.dissertation.throughput import Configuration, Gpt, tflops_per_gpu
+from experiments.reproduce.dissertation.ways_of_running import GPT_3, Way, iteration
+from experiments.reproduce.item import Claim, Item, Row
+from placements.hardware import A100_SXM_80GB
+from placements.planners.pipedream.planner import data_parallel_plan, straight_plan
+from placements.planners.pipedream.profile_graph import ProfiledNode, chain_graph
+from placements.planners.pipedream.topology import Level
+from placements.shapes import v_shape
+from schedsearch.baselines import gpipe, one_f_one_b
+
+NOT_SO = {
+    "dissertation_figure2_15": [
+        "the most that a stage holds is on par with data parallelism (within a quarter)"
+    ],
+    "dissertation_figure3_7": ["GPipe needs the most, activations recomputed"],
+    "dissertation_figure3_11": ["GPipe needs the most, activations recomputed"],
+    "dissertation_figure4_10": [
+        "with doubled GPUs pipelines have 1.7 times its throughput, and more with four times as many"
+    ],
+    "dissertation_figure4_16": ["the best micro-batch size is 2"],
+    "dissertation_figure4_17": [
+        "only with it do all batches fit",
+        "it reaches up to twice the best throughput without",
+    ],
+}
+"""Trends of the dissertation that our figures do not show; the items say why."""
+
+
+def rows_of(item: Item) -> list[Row]:
+    options = item.options()
+    return [row for case in item.cases(options) for row in item.make(options, case)]
+
+
+ALONE = [item for item in ITEMS if not item.inputs]
+
+
+@pytest.mark.parametrize("item", ALONE, ids=lambda item: item.name)
+def test_values_are_as_claimed_and_trends_hold(item: Item) -> None:
+    rows = rows_of(item)
+    assert rows and not [row for row in rows if not item.is_as_claimed(row)]
+    assert [trend.says for trend in item.trends(rows) if not trend.holds] == NOT_SO.get(item.name, [])
+    if item.draw is not None:
+        assert item.draw(rows).axes
+    small = [row for case in item.cases(item.small) for row in item.make(item.small, case)]
+    assert small and all(row in rows for row in small)
+    with pytest.raises(ValueError, match=r"^only: 'none' is not a case; the cases are "):
+        item.cases(item.options(only=("none",)))
+
+
+@pytest.mark.skipif(not (SHARED_DATA / "spot_prices").is_dir(), reason="needs the shared data")
+@pytest.mark.parametrize("item", PRICE_ITEMS, ids=lambda item: item.name)
+def test_spot_prices_are_as_claimed_and_their_trends_hold(item: Item) -> None:
+    data = str(SHARED_DATA / "spot_prices")
+    options = item.options(data=data)
+    rows = [row for case in item.cases(options) for row in item.make(options, case)]
+    assert len(rows) == 60
+    assert not [row for row in rows if not item.is_as_claimed(row)]
+    assert all(row.published is not None for row in rows) == (item.claim is Claim.EXACT)
+    assert [trend.says for trend in item.trends(rows) if not trend.holds] == []
+    assert item.draw is not None and item.draw(rows).axes
+    with pytest.raises(ValueError, match=r"^only: 'none' is not a case; the cases are A3C, "):
+        item.cases(item.options(data=data, only=("none",)))
+
+
+@pytest.mark.parametrize("item", PRICE_ITEMS, ids=lambda item: item.name)
+def test_spot_prices_need_their_folder(item: Item, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="^data: has no value; give the folder of spot prices"):
+        item.cases(item.options())
+    with pytest.raises(ValueError, match="published_cost_reduction.csv: is not the published table"):
+        item.cases(item.options(data=str(tmp_path)))
+
+
+def test_every_figure_of_measurements_is_an_item_or_said_not_to_be_made() -> None:
+    """Chapters 2 to 4; the others show how something works, or are of other systems."""
+    shown = {1, *range(9, 18)}, {*range(5, 13)}, {*range(6, 9), *range(10, 19)}
+    page = (ROOT / "docs/commands/reproduce.md").read_text(encoding="utf-8")
+    made = {item.name for item in ITEMS}
+    for i, figures in enumerate(shown, 2):
+        for j in figures:
+            assert (f"dissertation_figure{i}_{j}" in made) != (f"\n| {i}.{j} | " in page), f"{i}.{j}"
+
+
+def test_published_values_are_compared() -> None:
+    exact = {item.name: item for item in ALONE if item.claim is Claim.EXACT}
+    for name, metric, count in (("table4_1", "parameters_b", 20), ("table2_2", "workers", 5)):
+        rows = [row for row in rows_of(exact[f"dissertation_{name}"]) if row.metric == metric]
+        assert len(rows) == count and all(row.published is not None for row in rows)
+
+
+@given(st.integers(1, 6), st.integers(1, 12), st.sampled_from([gpipe, one_f_one_b]))
+def test_the_bubble_is_the_formula(p: int, m: int, make: object) -> None:
+    assert callable(make)
+    assert bubble_over_ideal(make(v_shape(p), m)) == pytest.approx((p - 1) / m)
+
+
+def test_gpt_3_has_its_parameters() -> None:
+    assert parameters(96, 12_288) / 1e9 == pytest.approx(174.6, abs=0.05)
+
+
+def test_no_configuration_is_above_the_peak() -> None:
+    model = Gpt(32, 3840, 32)
+    one = tflops_per_gpu(model, Configuration(1, 1, 8), 512)
+    assert tflops_per_gpu(model, Configuration(1, 8, 1), 512) < one < A100_SXM_80GB.peak_tflops
+
+
+def test_a_transfer_that_is_scattered_is_shorter_and_interleaving_sends_twice_as_much() -> None:
+    how = Configuration(8, 12, 1)
+    times = {
+        (chunks, scattered): iteration(GPT_3, how, 48, Way(num_chunks=chunks, is_scattered=scattered)).time_ms
+        for chunks in (1, 2)
+        for scattered in (True, False)
+    }
+    assert times[1, True] < times[1, False] and times[2, True] < times[2, False]
+    saved_ms = {chunks: times[chunks, False] - times[chunks, True] for chunks in (1, 2)}
+    assert saved_ms[2] / saved_ms[1] == pytest.approx(2 * (48 + 11 / 2) / (48 + 11))
+
+
+def test_what_is_kept_grows_up_to_the_stages() -> None:
+    how, way = Configuration(8, 12, 1), Way(recomputes=False)
+    held = [iteration(GPT_3, how, batch, way).memory_gib for batch in (1, 2, 12, 24)]
+    assert held[2] - held[0] == pytest.approx(11 * (held[1] - held[0]))
+    assert held[3] == held[2] < iteration(GPT_3, how, 12, way).memory_limit_gib
+
+
+def test_traffic_counts_outputs_both_ways_and_gradients() -> None:
+    layers = [ProfiledNode("a", "", 1.0, 1.0, 4e6, 8e6), ProfiledNode("b", "", 1.0, 1.0, 0.0, 6e6)]
+    plans = [plan(chain_graph(layers), [Level(2, 1.0)]) for plan in (straight_plan, data_parallel_plan)]
+    assert [traffic_mb(plan, samples=2) for plan in plans] == pytest.approx([4.0, 7.0])

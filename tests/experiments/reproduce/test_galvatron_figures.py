@@ -1,0 +1,86 @@
+"""Fig. 4 and 5 of Galvatron-BMW: divisions by brute force, and how times are compared."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from experiments.reproduce.galvatron.partitions import (
+    FIGURE_4,
+    PLANS,
+    RATE,
+    STAGES,
+    Layers,
+    balance,
+    iteration_ms,
+    layers_of,
+)
+from experiments.reproduce.galvatron.search_times import SEARCH_TIMES
+from placements.cluster import read_cluster
+from placements.models.zoo import read_model
+from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
+from placements.planners.hybrid.plan_options import PlanOptions
+from placements.planners.hybrid.search.plan_search import search_plans
+from placements.planners.hybrid.shape_costs import ShapeCosts
+
+
+def test_the_divisions_are_the_best_of_all() -> None:
+    layers = Layers((3.0, 1.0, 2.0, 2.0, 5.0, 1.0, 1.0), (8.0, 4, 4, 4, 4, 4, 9), (1.0, 2, 3, 1, 2, 1, 1))
+    every = [
+        tuple(b - a for a, b in itertools.pairwise((0, *ends, 7)))
+        for ends in itertools.combinations(range(1, 7), STAGES - 1)
+    ]
+    fitting = [each for each in every if max(mib for _, mib in layers.stages(each)) <= 26]
+    assert 0 < len(fitting) < len(every)
+    found = layers.divisions(26.0)
+    assert tuple(found) == PLANS
+    values = {name: layers.stages(each) for name, each in found.items()}
+    assert max(mib for _, mib in values["memory-balanced"]) == min(
+        max(mib for _, mib in layers.stages(each)) for each in every
+    )
+    assert max(ms for ms, _ in values["time-balanced"]) == min(
+        max(ms for ms, _ in layers.stages(each)) for each in every
+    )
+    assert iteration_ms(values["optimal"]) == min(iteration_ms(layers.stages(each)) for each in fitting)
+    assert "optimal" not in layers.divisions(1.0)
+
+
+def test_the_first_stage_holds_the_most() -> None:
+    layers = Layers((1.0,) * 4, (10.0,) * 4, (1.0,) * 4)
+    assert layers.stages((1, 1, 1, 1)) == [(1.0, 14.0), (1.0, 13.0), (1.0, 12.0), (1.0, 11.0)]
+    assert balance([14.0, 13.0, 12.0, 11.0]) == pytest.approx(1 - 14 / 50)
+
+
+def test_the_times_are_those_of_the_planner() -> None:
+    """Its iteration has transfers besides."""
+    model = FIGURE_4["BERT-Huge-48"]
+    options = PlanOptions(
+        TreeOptions((Paradigm.DP,), ("none",)),
+        (STAGES,),
+        (1,),
+        (8,),
+        method="base",
+        idle_gpus=True,
+        num_plans=1,
+    )
+    costs, cluster = ShapeCosts(read_model(model.key)), read_cluster("a100_40gb_4")
+    planned = search_plans(costs, cluster, model.batch, options).plans[0]
+    layers = layers_of(model)
+    ours = iteration_ms(layers.stages(layers.divisions(1e9)["time-balanced"]))
+    assert ours == pytest.approx(planned.time_ms, rel=0.05)
+
+
+def test_growth_is_of_models_that_fit() -> None:
+    rows = [
+        row
+        for case in SEARCH_TIMES.cases(replace(SEARCH_TIMES.small, layers=(2, 4)))
+        for row in SEARCH_TIMES.make(SEARCH_TIMES.small, case)
+    ]
+    rows = [replace(row, ours=2.0 if row.case == "4 layers" else 1.0) for row in rows]
+    rows[0] = replace(rows[0], ours=9.0, note="nothing fits")
+    growth, memory, *_ = SEARCH_TIMES.trends(rows)
+    assert growth.holds and growth.shown_by == "2.00, 2.00 times for 2 times the layers"
+    assert not memory.holds
+    assert RATE not in {row.metric for row in rows}

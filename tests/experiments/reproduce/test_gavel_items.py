@@ -1,0 +1,131 @@
+"""Items of Gavel's evaluation: their parts against values by hand, and whole items on a small table."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from places import SHARED_DATA
+
+from experiments.config.options import OptionError
+from experiments.reproduce.gavel.ideal import ideal_average_jct_s
+from experiments.reproduce.gavel.items import ITEMS
+from experiments.reproduce.gavel.options import JOB_TYPES, THROUGHPUTS, cluster_of
+from experiments.reproduce.gavel.physical import THROUGHPUTS as PHYSICAL_THROUGHPUTS
+from experiments.reproduce.gavel.physical import TRACES
+from experiments.reproduce.gavel.spread import Spread
+from experiments.reproduce.gavel.study import JCT, Factor
+from experiments.reproduce.item import Item
+from schedsearch.cluster.gpu_cluster import GpuCluster
+from schedsearch.cluster.jobs import Job
+from schedsearch.cluster.policies.registry import policy_of
+from schedsearch.cluster.throughputs import OperatingPoint, Throughputs
+
+GAVEL = SHARED_DATA / "gavel"
+
+BY_NAME = {item.name: item for item in ITEMS}
+
+RATES = {"v100": (4.0, 6.0), "p100": (2.0, 5.0), "k80": (1.0, 4.0)}
+"""Steps per second of two types of jobs."""
+
+TYPES = ("ResNet-50 (batch size 64)", "A3C")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    """Write a table of two types in Gavel's form; a pair has six tenths of its throughput each."""
+    table = {
+        gpu_type: {
+            f"('{job_type}', {gpus})": {"null": rate * gpus}
+            | {f"('{other}', {gpus})": [0.6 * rate * gpus, 0.6 * beside * gpus] for other, beside in both}
+            for gpus in (1, 2, 4, 8)
+            for both in [[*zip(TYPES, rates, strict=True)]]
+            for job_type, rate in both
+        }
+        for gpu_type, rates in RATES.items()
+    }
+    (tmp_path / THROUGHPUTS).write_text(json.dumps(table), encoding="utf-8")
+    (tmp_path / PHYSICAL_THROUGHPUTS).write_text(json.dumps(table), encoding="utf-8")
+    for name, metric in TRACES.values():
+        arrivals = [600 * number * (metric == JCT) for number in range(60)]
+        lines = [
+            "\t".join((TYPES[n % 2], *"---0", "50000", "1", "1", "-1", str(s)))
+            for n, s in enumerate(arrivals)
+        ]
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+    rows = [f"{number},{job_type},1" for number, job_type in enumerate(TYPES)]
+    (tmp_path / JOB_TYPES).write_text("\n".join(["index,job_type,may_be_distributed", *rows]) + "\n")
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.name)
+def test_an_item_is_made_on_any_table(item: Item, folder: str) -> None:
+    options = replace(item.small, data=folder)
+    if hasattr(options, "jobs"):
+        options = replace(options, jobs=40 if item.name == "gavel_priorities" else 10)
+    cases = item.cases(options)
+    rows = [row for case in cases for row in item.make(options, case)]
+    assert {row.case for row in rows} == {*cases}
+    assert all(row.ours is not None and math.isfinite(row.ours) for row in rows)
+    assert item.trends(rows) and all(trend.shown_by for trend in item.trends(rows))
+    assert item.draw is None or item.draw(rows).axes
+
+
+@pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.name)
+def test_a_wrong_option_is_one_line(item: Item, folder: str, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=r"^data: has no value; give the folder of Gavel's "):
+        item.cases(item.options())
+    with pytest.raises(OptionError, match=rf" has no {THROUGHPUTS}; give the folder of Gavel's data$"):
+        item.cases(item.options(data=str(tmp_path / "none")))
+    with pytest.raises(OptionError, match=r"^seeds: -1 is not at least 0$"):
+        item.cases(item.options(data=folder, seeds=(0, -1)))
+    with pytest.raises(ValueError, match=r"^only: 'none' is not a case; the cases are "):
+        item.cases(item.options(data=folder, only=("none",)))
+
+
+def test_too_few_jobs_are_one_line(folder: str) -> None:
+    item = BY_NAME["gavel_las"]
+    with pytest.raises(OptionError, match=r"^jobs: 4 is not a whole number of at least 5$"):
+        item.cases(item.options(data=folder, jobs=4))
+
+
+def test_a_spread_is_that_of_logarithms() -> None:
+    """Half the interval of three values is 4.303 standard deviations over the root of three."""
+    found = Spread.of([1.0, math.e, math.e**2])
+    assert found.mean == pytest.approx(math.e)
+    assert math.log(found.high) == pytest.approx(1 + 4.303 / math.sqrt(3))
+    assert math.log(found.low) == pytest.approx(1 - 4.303 / math.sqrt(3))
+
+
+def test_a_factor_holds_where_all_of_its_interval_does() -> None:
+    more, alike = Factor("average_jct_h", "a", "b"), Factor("average_jct_h", "a", "b", at_most=1.1)
+    assert more.holds(Spread(1.5, 1.2, 1.9, 3)) and not more.holds(Spread(1.5, 0.9, 2.5, 3))
+    assert alike.holds(Spread(1.05, 0.9, 1.2, 3)) and not alike.holds(Spread(1.15, 1.1, 1.2, 3))
+
+
+def test_ideal_shares_are_those_of_two_jobs_on_one_gpu() -> None:
+    """One job alone for 5 s, then both by halves: the first ends at 15 s, the second at 20 s."""
+    throughputs = Throughputs({("a", 1): {"v100": (OperatingPoint(1.0),)}})
+    trace = [Job("0", "a", 10.0), Job("1", "a", 10.0, arrival_s=5.0)]
+    found = ideal_average_jct_s(trace, GpuCluster({"v100": 1}), throughputs, policy_of("las"), (0, 2))
+    assert found == pytest.approx(15.0)
+
+
+def test_the_policies_share_of_the_cluster_is_that_of_the_static_partition_where_all_gpus_are_alike(
+    tmp_path: Path,
+) -> None:
+    """One type of job on one type of GPU in all but name: nothing is gained by who runs where."""
+    table = {gpu: {f"('a', {k})": {"null": 1.0 * k} for k in (1, 2, 4, 8)} for gpu in RATES}
+    (tmp_path / THROUGHPUTS).write_text(json.dumps(table), encoding="utf-8")
+    (tmp_path / JOB_TYPES).write_text("index,job_type,may_be_distributed\n0,a,1\n", encoding="utf-8")
+    item = BY_NAME["gavel_hierarchical"]
+    options = replace(item.small, data=str(tmp_path))
+    rows = [row for case in item.cases(options) for row in item.make(options, case)]
+    (last,) = (row.ours for row in rows if row.label == "hierarchical, step 68")
+    assert last == pytest.approx(cluster_of(3).num_gpus)
+    (factor,) = (row.ours for row in rows if row.metric == "total_throughput_factor")
+    assert factor is not None and factor <= 1 + 1e-9

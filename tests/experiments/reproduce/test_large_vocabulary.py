@@ -1,0 +1,59 @@
+"""V-shapes beside M- and NN-shapes of large vocabularies."""
+
+from __future__ import annotations
+
+import pytest
+
+from experiments.reproduce.tessel.large_vocabulary import (
+    CASES,
+    VocabularyRow,
+    cluster_of,
+    compare_shapes,
+    model_of,
+    speedup,
+)
+from experiments.reproduce.tessel.vocabulary_item import files, plan_rows
+from placements.cluster import read_cluster
+from placements.models.chain import ModelShape
+from placements.models.zoo import read_model
+from placements.planners.hybrid.plan_options import PlanOptions
+
+GPT = read_model("gpt_11b", num_layers=8, hidden_size=2048, num_heads=16)
+T5 = read_model("mt5_9.5b", num_layers=8, hidden_size=2048, num_heads=16, second_lookup=True)
+
+
+@pytest.mark.parametrize(("model", "shape"), [(GPT, "m_shape"), (T5, "nn_shape")])
+def test_over_slow_links_the_shared_vocabulary_is_faster_and_smaller(model: ModelShape, shape: str) -> None:
+    """In a V-shape the first stage has the table, so that few stages fit; these go over several nodes."""
+    cluster = read_cluster("v100_8", gpus_per_node=2, node_bandwidth_gb_s=12.5)
+    options = PlanOptions(num_plans=1, num_micro_batches=(16,), memory_gib=14.0)
+    rows = compare_shapes(model, cluster, shape, 16, options=options, work_limit=2.5)
+    assert [(row.shape, row.plan) for row in rows] == [
+        ("v_shape", "best"),
+        (shape, "best"),
+        ("v_shape", "same_stages"),
+    ]
+    best, shared, alike = rows
+    ratio = speedup(rows)
+    assert ratio is not None and ratio > 1
+    assert (alike.num_stages, alike.gpus_per_stage) == (shared.num_stages, shared.gpus_per_stage)
+    assert shared.least_memory_gib is not None and alike.least_memory_gib is not None
+    assert shared.least_memory_gib < alike.least_memory_gib
+    for row in (best, shared):
+        assert row.iteration_ms is not None and row.iteration_bound_ms is not None
+        assert row.iteration_bound_ms <= row.iteration_ms * (1 + 1e-9)
+        assert row.peak_mib is not None and row.peak_mib <= (14 - options.reserve_gib) * 1024
+
+
+def test_each_case_has_its_vocabulary() -> None:
+    for case in CASES.values():
+        assert cluster_of(case).num_gpus == case.num_gpus
+        assert len(model_of(case).runs) == {"m_shape": 3, "nn_shape": 5}[case.shape]
+
+
+def test_rows_as_csv() -> None:
+    empty = VocabularyRow("v_shape", "same_stages", 4, 2, 128, 40.3125)
+    names, line = files(plan_rows("gpt_11b", empty))["vocabulary.csv"].splitlines()
+    assert names.startswith("model,num_gpus,shape,plan,num_stages,")
+    assert line == "gpt_11b,8,v_shape,same_stages,4,2,128,40.3125,,,,,"
+    assert speedup([empty]) is None

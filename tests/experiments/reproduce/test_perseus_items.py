@@ -1,0 +1,158 @@
+"""Items of Perseus: from made-up and from the authors' profiles, what is claimed of them, and wrong files."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from places import SHARED_DATA
+
+from experiments.reproduce.item import Claim, Item, Row
+from experiments.reproduce.perseus.authors_results import (
+    ENVPIPE_FILE,
+    envpipe_iteration,
+    measured_frontier,
+    measured_zeus,
+)
+from experiments.reproduce.perseus.emulation import ENERGY, TABLE_6_ITEM
+from experiments.reproduce.perseus.imbalance import divided_layers
+from experiments.reproduce.perseus.items import ITEMS
+from experiments.reproduce.perseus.published import DIVISIONS, TABLE_3, TABLE_4
+from experiments.reproduce.perseus.savings import OURS, SAVING
+from experiments.reproduce.perseus.timelines import AFTER, BEFORE, timeline_of
+from experiments.reproduce.perseus.workloads import (
+    EMULATED,
+    EXPERIMENTS,
+    THREE_D,
+    DataError,
+    PerseusOptions,
+    costed,
+    data_folder,
+)
+from placements.profiles.operating_point import ProfileError
+
+DATA = SHARED_DATA / "perseus"
+BY_NAME = {item.name.removeprefix("perseus_"): item for item in ITEMS}
+
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the shared data are not here")
+
+
+def rows_of(item: Item, data: Path | None = None, only: Sequence[str] | None = None) -> list[Row]:
+    options = item.small if only is None else replace(item.small, only=tuple(only))
+    if data is not None:
+        options = replace(options, data=str(data))
+    return [row for case in item.cases(options) for row in item.make(options, case)]
+
+
+@pytest.mark.parametrize(
+    "name", ["table1", "table3", "table4", "table7", "figure1", "figure9", "figure10", "figure12"]
+)
+def test_without_data_layers_are_modelled(name: str) -> None:
+    item = BY_NAME[name]
+    rows = rows_of(item)
+    assert rows and not [row for row in rows if not item.is_as_claimed(row)]
+    assert all(trend.holds for trend in item.trends(rows))
+    if item.options is PerseusOptions:
+        assert not [row for row in rows if "measured" in row.note and row.metric == SAVING]
+        assert all(item.claim_of(row) is Claim.TREND for row in rows if row.published is not None)
+    if item.draw is not None:
+        assert item.draw(rows).axes
+
+
+@needs_data
+@pytest.mark.parametrize("name", ["table3", "table4"])
+def test_measured_workloads_save_what_is_published(name: str) -> None:
+    measured = [workload.case for workload in EXPERIMENTS if workload.profile]
+    rows = rows_of(BY_NAME[name], DATA, measured)
+    compared = [row for row in rows if BY_NAME[name].claim_of(row) is Claim.WITHIN and row.metric == SAVING]
+    assert len(compared) == {"table3": 8, "table4": 48}[name]
+    assert all(BY_NAME[name].is_as_claimed(row) for row in compared)
+    assert all(trend.holds for trend in BY_NAME[name].trends(rows))
+
+
+@needs_data
+def test_the_emulation_saves_no_less_than_published_and_envpipe_is_the_authors() -> None:
+    for gpu in ("a100", "a40"):
+        rows = rows_of(TABLE_6_ITEM, DATA, [f"{gpu}_gpt3_175b_12"])
+        assert all(TABLE_6_ITEM.is_as_claimed(row) for row in rows)
+        ours = next(row for row in rows if row.label.endswith(OURS))
+        assert ours.ours is not None and ours.published is not None and ours.ours > ours.published
+        (energy,) = (row for row in rows if row.metric == ENERGY)
+        assert energy.ours == pytest.approx(energy.published, rel=2e-3 if gpu == "a40" else 1e-5)
+
+
+@needs_data
+def test_measured_iterations_stand_beside_ours() -> None:
+    bert = next(each for each in EXPERIMENTS if each.case == "a100_bert_huge")
+    times = [each.time_s for each in measured_frontier(DATA, bert)]
+    assert len(times) == 28 and times == sorted(times)
+    zeus = measured_zeus(DATA, bert)
+    assert [len(points) for points in zeus.values()] == [6, 5]
+    rows = rows_of(BY_NAME["figure12"], DATA)
+    assert {row.label.partition(", plan ")[0] for row in rows if row.published is not None} >= {
+        "measured Perseus",
+        "measured ZeusGlobal",
+    }
+    assert all(trend.holds for trend in BY_NAME["figure12"].trends(rows))
+
+
+def test_the_same_blocks_before_and_after() -> None:
+    rows = rows_of(BY_NAME["figure1"])
+    before, after = (timeline_of(rows, rows[0].case, when) for when in (BEFORE, AFTER))
+    assert before.start_ms.keys() == after.start_ms.keys() and len(before.start_ms) == 48
+    assert after.end_ms <= before.end_ms * (1 + 1e-9)
+    assert sum(after.power_w.values()) < sum(before.power_w.values())
+
+
+def test_divisions_have_all_layers() -> None:
+    for division in DIVISIONS.values():
+        if division.stage_layers is not None:
+            assert sum(division.stage_layers) == len(divided_layers(division.model))
+    lacking = [(each.gpu, each.model) for each in DIVISIONS.values() if each.stage_layers is None]
+    assert lacking == [("a100", "bloom_3b"), ("a100", "bloom_7b")]
+
+
+def test_tables_are_of_the_workloads() -> None:
+    assert set(TABLE_3) == set(TABLE_4) == {(each.gpu, each.model) for each in EXPERIMENTS}
+
+
+def test_tensor_parallel_stages_use_all_their_gpus() -> None:
+    found = costed(THREE_D, None, 4)
+    assert found.schedule.placement.gpus == (2,) * 4
+    alone = costed(replace(THREE_D, tensor_parallel=1), None, 4)
+    shorter = found.profile.fastest("F1").time_ms / alone.profile.fastest("F1").time_ms
+    assert 0.5 < shorter < 1
+
+
+def test_wrong_folders_and_files_are_one_line(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"^data: /nowhere is not a folder; give"):
+        data_folder("/nowhere")
+    with pytest.raises(DataError, match=r"^data: .* has no profile such as rebuilt/"):
+        data_folder(str(tmp_path))
+    workload = EMULATED[0]
+    profile = tmp_path / workload.profile
+    profile.parent.mkdir()
+    profile.write_text("stage,instruction\n")
+    assert data_folder(str(tmp_path)) == tmp_path
+    with pytest.raises(ProfileError, match=r"^[^\n]*gpt3-175b[^\n]*$"):
+        costed(workload, tmp_path)
+    path = tmp_path / ENVPIPE_FILE
+    path.parent.mkdir()
+    assert envpipe_iteration(tmp_path, workload, 12) is None
+    head = "model,device,num_microbatches,iteration_time,energy\n"
+    for text, wanted in (
+        ("model,device\n", "has no column 'num_microbatches'; give the authors' file, or leave it out"),
+        (f"{head}gpt3-175b,a100_sxm,12,28.3,-1\n", "line 2: energy: '-1' is not a number above 0; give one"),
+        (f"{head}gpt3-175b,a100_sxm,12\n", "line 2: iteration_time: None is not a number above 0; give one"),
+    ):
+        path.write_text(text)
+        with pytest.raises(DataError) as error:
+            envpipe_iteration(tmp_path, workload, 12)
+        assert str(error.value) == f"{path}: {wanted}"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(DataError, match="cannot be read as text"):
+        envpipe_iteration(tmp_path, workload, 12)
+    shutil.rmtree(path.parent)

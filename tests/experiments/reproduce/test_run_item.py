@@ -1,0 +1,155 @@
+"""An item made case by case: what is kept, what is made anew, and what is said of it."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from experiments.reproduce import run_item as run_item_module
+from experiments.reproduce.catalogue import ITEMS
+from experiments.reproduce.item import Claim, Item, Row, Trend
+from experiments.reproduce.item_files import described, manifest, rows_to_csv, write_item
+from experiments.reproduce.recorded import changes, read_recorded, record
+from experiments.reproduce.run_item import MadeItem, run_item
+
+
+@dataclass(frozen=True)
+class Squares:
+    """Options of the item of these tests."""
+
+    most: int = 3
+    path: str | None = None
+
+
+class Maker:
+    """Makes squares, and counts how often it is asked; one of them may be interrupted."""
+
+    def __init__(self, interrupted: str = "") -> None:
+        self.asked = list[str]()
+        self.interrupted = interrupted
+
+    def __call__(self, options: Squares, case: str) -> Sequence[Row]:
+        if case == self.interrupted:
+            raise KeyboardInterrupt
+        self.asked.append(case)
+        published = {"1": 1.0, "2": 5.0}.get(case)
+        return [Row(case, "square", "value", float(case) ** 2, published, digits=1, read_off=case == "1")]
+
+
+def item_of(make: Maker, claim: Claim = Claim.EXACT) -> Item:
+    return Item(
+        "squares",
+        "Nobody, Table I",
+        "squares of numbers",
+        claim,
+        Squares,
+        Squares(most=1),
+        lambda options: [str(number + 1) for number in range(options.most)],
+        make,
+        lambda rows: [Trend("squares grow", True, f"{len(rows)} of them")],
+        files=lambda rows: {"last.txt": f"{rows[-1].ours:g}\n"},
+        inputs={"path": "squares.json"},
+    )
+
+
+def run(item: Item, options: Squares, folder: Path) -> MadeItem:
+    return run_item(item, options, folder, lambda *_: None, after_case=lambda _: None)
+
+
+def test_after_an_interruption_it_goes_on_at_the_next_case(tmp_path: Path) -> None:
+    first, second, third = Maker(interrupted="3"), Maker(), Maker()
+    with pytest.raises(KeyboardInterrupt):
+        run(item_of(first), Squares(), tmp_path)
+    made = run(item_of(second), Squares(), tmp_path)
+    assert (first.asked, second.asked) == (["1", "2"], ["3"])
+    assert (made.kept, made.is_whole, made.is_anew) == (2, True, False)
+    assert [row.ours for row in made.rows] == [1, 4, 9]
+    assert run(item_of(third), Squares(), tmp_path).rows == made.rows
+    assert third.asked == []
+
+
+@pytest.mark.parametrize("change", ["options", "input", "broken", "other form"])
+def test_what_depends_on_something_else_is_made_anew(change: str, tmp_path: Path) -> None:
+    given = tmp_path / "given.json"
+    given.write_text("1")
+    options = Squares(path=str(given))
+    run(item_of(Maker()), options, tmp_path)
+    kept = tmp_path / "squares_cases.json"
+    match change:
+        case "options":
+            options = replace(options, most=2)
+        case "input":
+            given.write_text("2")
+        case "broken":
+            kept.write_text(kept.read_text()[:-20])
+        case "other form":
+            kept.write_text(json.dumps({"schema_version": 1, "of": {}, "cases": [{"name": "1"}]}))
+    maker = Maker()
+    made = run(item_of(maker), options, tmp_path)
+    assert len(maker.asked) == options.most
+    assert made.is_anew and made.kept == 0
+    assert "made anew" in described(made)
+
+
+def test_a_row_that_is_not_as_claimed_is_said(tmp_path: Path) -> None:
+    made = run(item_of(Maker()), Squares(), tmp_path)
+    text = described(made)
+    assert [row.case for row in made.not_as_claimed] == ["2"]
+    assert "claimed: exact: 1 of 2 rows" in text
+    assert "NOT AS CLAIMED: 2, square, value" in text
+    assert "read off a figure: 1 of the published values, marked ~" in text and "~1.0" in text
+    assert "holds: squares grow (3 of them)" in text
+    assert run(item_of(Maker(), Claim.TREND), Squares(), tmp_path / "trend").not_as_claimed == ()
+
+
+def test_the_files_of_an_item(tmp_path: Path) -> None:
+    made = run(item_of(Maker()), Squares(), tmp_path)
+    paths = write_item(made, "full", tmp_path)
+    assert [path.name for path in paths] == ["squares_rows.csv", "last.txt", "squares.json"]
+    rows = list(csv.DictReader((tmp_path / "squares_rows.csv").read_text().splitlines()))
+    assert (rows[1]["ours"], rows[1]["published"], rows[1]["difference"]) == ("4", "5", "-0.2")
+    assert rows[2]["published"] == rows[2]["difference"] == ""
+    data = json.loads((tmp_path / "squares.json").read_text())
+    assert (data["rows"], data["rows_compared"], data["rows_as_claimed"]) == (3, 2, 1)
+    assert data["options"] == {"most": 3} and data["inputs_sha256"] == {}
+
+
+def test_a_kept_result_is_compared_with_a_new_one(tmp_path: Path) -> None:
+    item = item_of(Maker())
+    made = run(item, Squares(), tmp_path)
+    write_item(made, "small", tmp_path)
+    record("squares", "small", tmp_path, tmp_path / "results")
+    found = read_recorded("squares", "small", tmp_path / "results")
+    assert found is not None
+    assert found.manifest["options"] == manifest(made, "small")["options"]
+    assert rows_to_csv(found.rows) == rows_to_csv(made.rows)
+    assert changes(item, made.rows, found.rows) == []
+    other = (replace(made.rows[0], ours=1.01), *made.rows[1:2], replace(made.rows[2], label="new"))
+    lines = ["1, square, value: 1.0 is now 1.01", "3, new, value: is new", "3, square, value: is gone"]
+    assert changes(item, other, found.rows) == lines
+    assert changes(item_of(Maker(), Claim.TREND), other, found.rows) == lines[1:]
+    assert read_recorded("squares", "full", tmp_path / "results") is None
+
+
+def test_several_processes_make_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of each item the first case tells whether the others are worth a process of their own."""
+    item = ITEMS["tessel_table3"]
+    alone = run(item, item.small, tmp_path / "alone")
+    monkeypatch.setattr(run_item_module, "LONG_S", -1.0)
+    so_far = list[int]()
+    made = run_item(
+        item,
+        item.small,
+        tmp_path / "together",
+        lambda *_: None,
+        after_case=lambda made: so_far.append(len(made.cases)),
+        num_processes=2,
+    )
+    assert made.rows == alone.rows
+    assert [case.name for case in made.cases] == [case.name for case in alone.cases]
+    assert so_far == [*range(1, made.num_cases + 1)]

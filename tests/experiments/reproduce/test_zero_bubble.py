@@ -1,0 +1,104 @@
+"""Bubble rates of measured times beside the published ones, and wrong files."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from places import SHARED_DATA
+
+from experiments.config.options import OptionError
+from experiments.reproduce.measured.items import ITEMS
+from experiments.reproduce.measured.stage_times import FILE, SCHEDULES, StageTimes, read_stage_times
+from experiments.reproduce.measured.zero_bubble import ZeroBubbleOptions, by_hand, work_limit
+from placements.profiles.operating_point import ProfileError
+
+PUBLISHED = SHARED_DATA / "zero_bubble"
+HEADER = "model,p,m,F_us,B_us,W_us,comm_us,hidden,heads,bubble_1F1B,bubble_ZB_2p"
+ROW = "GPT-6.2B,8,24,29718,29444,19927,527,4096,32,0.2347,0.0029"
+ITEM = next(item for item in ITEMS if item.name == "zero_bubble")
+
+
+def folder(tmp_path: Path, *lines: str) -> str:
+    """Write a table; return its folder."""
+    (tmp_path / "measured_times.csv").write_text("\n".join((HEADER, *lines)) + "\n", encoding="utf-8")
+    return str(tmp_path)
+
+
+def test_a_run_beside_what_is_published(tmp_path: Path) -> None:
+    """The rates of 1F1B and ZB-2p from the repository; the columns of the others are missing here."""
+    options = ZeroBubbleOptions(data=folder(tmp_path, ROW), work_limit=5.0)
+    (case,) = ITEM.cases(options)
+    rows = ITEM.make(options, case)
+    (line,) = csv.DictReader(ITEM.files(rows)["zero_bubble.csv"].splitlines())
+    assert list(line)[:5] == ["p", "m", "F_us", "ours_1F1B", "published_1F1B"]
+    assert len(line) == 3 + 2 * len(SCHEDULES)
+    assert (line["p"], line["m"], line["F_us"]) == ("8", "24", "29718")
+    assert line["ours_1F1B"] == line["published_1F1B"] == "0.2347"
+    assert (line["ours_ZB_H1"], line["ours_ZB_H2"], line["ours_ZB_1p"]) == ("0.1323", "0.0698", "0.1323")
+    assert float(line["ours_ZB_2p"]) <= float(line["published_ZB_2p"])
+    assert line["published_ZB_H1"] == line["published_ZB_1p"] == ""
+    assert all(trend.holds for trend in ITEM.trends(rows))
+
+
+@pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the published rates are not there")
+def test_hand_made_schedules_are_as_published() -> None:
+    """Nine runs of 8 and 16 stages, to the four digits printed."""
+    runs = read_stage_times(PUBLISHED / FILE)
+    assert len(runs) == 9
+    for times in runs:
+        for name, rate in by_hand(times).items():
+            assert round(rate, 4) == times.published[name], (times.name, name)
+
+
+def test_the_span_of_zb_h2_follows_its_formula() -> None:
+    """A device is idle for (p - 1)(F + B + 2 transfers - 2 W) where that is above 0, also on 32 devices."""
+    times = StageTimes(2, 32, 96, 110, 100, 60, 7, 4096, 32, {})
+    idle = 31 * (110 + 100 + 2 * 7 - 2 * 60)
+    assert by_hand(times)["ZB_H2"] == pytest.approx(idle / (idle + times.work_us))
+
+
+def test_memory_follows_from_the_model() -> None:
+    times = StageTimes(2, 8, 24, 3, 3, 2, 1, 4096, 32, {})
+    placement = times.with_split_backward(16)
+    released = [placement.by_name[name].memory for name in ("F0", "I0", "W0")]
+    held = 34 * 4096 + 5 * 32 * 1024
+    assert [each * (held // 37) for each in released] == [held, -(held - 32 * 4096), -32 * 4096]
+    assert placement.memory == (16 * 37,) * 8
+
+
+def test_larger_runs_get_more_work() -> None:
+    def work(p: int, m: int) -> float:
+        return work_limit(StageTimes(2, p, m, 3, 3, 2, 1, 4096, 32, {}))
+
+    assert work(8, 24) < work(16, 24) < work(32, 64) < work(32, 256)
+    assert sum(work(32, m) for m in (64, 128, 256)) < 15 * 60
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ((), "has no rows below the header"),
+        (("a,8,24,1,1,1,0,4096",), "line 2: has 8 cells for 11 columns; give one each"),
+        (("a,8.5,24,1,1,1,0,64,1,,",), "line 2, column p: '8.5' is not a whole number from 1"),
+        (("a,8,24,0,1,1,0,64,1,,",), "line 2, column F_us: '0' is not a whole number from 1"),
+        (("a,8,24,1,1,1,-1,64,1,,",), "line 2, column comm_us: '-1' is not a whole number from 0"),
+        ((ROW, "a,8,24,1,nan,1,0,64,1,,"), "line 3, column B_us: 'nan' is not a whole number"),
+        (("a,8,24,1,1,1,0,64,1,2,",), "line 2, column bubble_1F1B: '2' is not a bubble rate from 0 to 1"),
+        (("a,8,24,1,1,1,0,64,1,0,0,7",), "line 2: has 12 cells for 11 columns; give one each"),
+        (("a,999,9999,1,1,1,0,64,1,,",), "line 2, column m: 9999 micro-batches on 999 stages are more than"),
+    ],
+)
+def test_wrong_runs_are_named(tmp_path: Path, lines: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ProfileError, match=f"^{tmp_path}/measured_times.csv: {message}"):
+        ITEM.cases(ZeroBubbleOptions(data=folder(tmp_path, *lines)))
+
+
+def test_wrong_options_are_named(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="^data: has no value; give the folder"):
+        ITEM.cases(ZeroBubbleOptions())
+    with pytest.raises(ProfileError, match=r"measured_times\.csv: cannot be read"):
+        ITEM.cases(ZeroBubbleOptions(data=str(tmp_path / "nowhere")))
+    with pytest.raises(OptionError, match="^work_limit: 0 is not a positive number of units of work"):
+        ITEM.cases(ZeroBubbleOptions(data=folder(tmp_path, ROW), work_limit=0.0))

@@ -1,0 +1,178 @@
+"""Data-parallel groups from the command line: which blocks get how many, and a run on their GPUs."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from commands import one_line_error
+
+from experiments.config.options import OptionError
+from experiments.search.data_parallel import with_data_parallel
+from placements import Block, Kind, Placement, Profile
+from placements.placement_file import read_placement
+from placements.shapes import m_shape, v_shape
+from schedsearch.schedule_file import read_schedule
+
+ON_GPUS = replace(v_shape(2), num_gpus=(2, 4))
+
+
+def groups_of(placement: Placement) -> dict[str, int]:
+    return {block.name: block.data_parallel for block in placement.blocks}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, {"F0": 1, "F1": 1, "B1": 1, "B0": 1}),
+        (2, {"F0": 2, "F1": 2, "B1": 2, "B0": 2}),
+        ({"F1": 4}, {"F0": 1, "F1": 4, "B1": 4, "B0": 1}),
+        ({"F1": 4, "B1": 2}, {"F0": 1, "F1": 4, "B1": 2, "B0": 1}),
+    ],
+    ids=str,
+)
+def test_backward_blocks_follow_their_forward_blocks(value: object, expected: dict[str, int]) -> None:
+    assert groups_of(with_data_parallel(ON_GPUS, value)) == expected
+
+
+def test_one_number_is_for_blocks_over_several_devices_too_but_not_for_optimizers() -> None:
+    shape = replace(m_shape(2), num_gpus=(2, 2))
+    step = Block("O", Kind.O, (0,), 1, after=("B0",))
+    groups = groups_of(with_data_parallel(replace(shape, blocks=(*shape.blocks, step)), 2))
+    assert groups.pop("O") == 1 and set(groups.values()) == {2}
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (3, "placement.blocks[0] (F0).data_parallel: 3 does not divide its 2 GPUs; give a divisor"),
+        (0, "placement.data_parallel: 0 is not a number of groups; give a whole number of 1 or more"),
+        (True, "placement.data_parallel: True is not a number of groups"),
+        ({"F0": 1.5}, "placement.data_parallel: 1.5 is not a number of groups"),
+        ({"F7": 2}, "placement.data_parallel: there is no block 'F7'; the options are F0, F1, B1, B0"),
+    ],
+    ids=str,
+)
+def test_wrong_numbers_are_refused(value: object, message: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        with_data_parallel(ON_GPUS, value)
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["placement.data_parallel={F0: 2, B0: 1}"],
+            "B0: its data_parallel is 1, that of F0, whose gradient",
+        ),
+        (
+            ["placement.data_parallel=4"],
+            "placement.blocks[0] (F0).data_parallel: 4 does not divide its 2 GPUs",
+        ),
+        (
+            ["placement.data_parallel=2", "runtime.micro_batch_size=3"],
+            "runtime.micro_batch_size: 3 samples have",
+        ),
+    ],
+)
+def test_groups_that_cannot_run_stop_before_the_search(
+    options: list[str], message: str, command, tmp_path: Path
+) -> None:
+    assert message in one_line_error(command("run", "placement=v_shape", "placement.num_gpus=2", *options))
+    assert not list((tmp_path / "out").glob("*.json"))
+
+
+def test_a_run_on_groups_of_gpus_uses_what_was_planned(command, tmp_path: Path) -> None:
+    """One stage on two GPUs, one on four in two groups; clocks repeat, for one micro-batch more."""
+    small = ["runtime.hidden_size=16", "runtime.sequence_length=8", "runtime.iterations=2"]
+    chosen = ["placement.num_gpus=[2,4]", "placement.data_parallel={F0: 2, F1: 2}", "energy.periodic=1"]
+    done = command(
+        *("run", "placement=v_shape", "placement.num_devices=2", *chosen, *small),
+        *("schedule=one_f_one_b", "search.num_micro_batches=6", "runtime.num_micro_batches=7"),
+        *("runtime.launcher=in_process", "runtime.simulated_gpus=true"),
+    )
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out"
+    data = json.loads((out / "measurement.json").read_text())
+    assert data["bitwise_equal"] is True
+    assert max(data["max_loss_error"], data["max_gradient_error"], data["max_parameter_error"]) <= 1e-12
+    assert len(data["clock_requests"]) == len(list((out / "scripts").glob("device_*.py"))) == 6
+    assert data["clock_requests"]["2"] == data["clock_requests"]["5"] != []
+    simulated = json.loads((out / "simulated.json").read_text())
+    assert simulated["time_ms"] == pytest.approx(simulated["planned_time_ms"], rel=1e-9)
+    assert simulated["energy_mj"] == pytest.approx(simulated["planned_energy_mj"], rel=1e-9)
+    placement = read_schedule(out / "schedule.json").placement
+    assert placement == replace(read_placement(out / "placement.yaml"), memory=placement.memory)
+    assert (placement.num_gpus, groups_of(placement)["B1"]) == ((2, 4), 2)
+    header = (out / "scripts/device_3.py").read_text()
+    assert header.startswith(
+        '"""Device 3 of 6, a GPU of the schedule\'s device 1, of v_shape: 6 micro-batches (or'
+    )
+    assert "  > 1 | " in header
+
+
+def test_a_plan_of_galvatron_runs(command, tmp_path: Path) -> None:
+    """Two stages of four GPUs; the layers of the first in four groups of one, and in two of two."""
+    plan = {
+        "pp_deg": 2,
+        "pp_division": "2,2",
+        "tp_sizes_enc": "1,2,2,4",
+        "tp_consecutive_flags": "1,1,1,1",
+        "dp_types_enc": "0,0,0,0",
+        "use_sp": "0,0,0,0",
+        "checkpoint": "0,0,0,0",
+        "global_bsz": 16,
+        "chunks": 2,
+        "pipeline_type": "pipedream_flush",
+        "default_dp_type": "ddp",
+        "vtp": 2,
+        "vsp": 0,
+        "embed_sdp": 0,
+    }
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    chosen = [f"placement.path={tmp_path / 'plan.json'}", "placement.world_size=8", "runtime.trace=true"]
+    small = ["runtime.hidden_size=16", "runtime.sequence_length=8", "runtime.iterations=1"]
+    done = command(
+        *("run", "placement=galvatron", *chosen, *small, "runtime.micro_batch_size=8"),
+        *("search.num_micro_batches=2", "search.work_limit=2.5"),
+        *("runtime.launcher=in_process", "runtime.simulated_gpus=true"),
+    )
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out"
+    groups = groups_of(read_placement(out / "placement.yaml"))
+    assert [groups[f"F{i}"] for i in range(4)] == [4, 2, 2, 1]
+    data = json.loads((out / "measurement.json").read_text())
+    assert data["bitwise_equal"] is True and data["max_gradient_error"] <= 1e-12
+    simulated = json.loads((out / "simulated.json").read_text())
+    assert simulated["energy_mj"] == pytest.approx(simulated["planned_energy_mj"], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["placement.num_gpus=[1,2,2,1]"],
+            "placement.num_gpus: [1, 2, 2, 1] is not one number, and the cost",
+        ),
+        (["placement.num_gpus=2", "placement.data_parallel={F0: 2}"], "data_parallel: {'F0': 2} is"),
+        (["placement.num_gpus=2", "placement.data_parallel=2"], "placement.data_parallel: 2 is not 1, and"),
+        (["placement.num_gpus=3"], "placement.num_gpus: 3 in 1 data-parallel groups are 3 GPUs that share"),
+    ],
+)
+def test_a_gpt_is_costed_with_the_gpus_of_a_device_or_refused(
+    options: list[str], message: str, command
+) -> None:
+    """They once changed neither its times nor its memory, as if each device were one GPU."""
+    assert message in one_line_error(command("search", "placement=gpt", *options))
+
+
+def test_the_clock_changes_less_of_a_layer_that_several_gpus_share(command, tmp_path: Path) -> None:
+    """Of the time of its sums the power model has the share of copies, not that of products."""
+    options = ["placement.num_gpus=4", "placement.vocab_size=50000", "schedule=gpipe"]
+    done = command("frontier", *options, "search.num_micro_batches=1", "energy.num_plans=2")
+    assert done.returncode == 0, done.stderr
+    profile = Profile.from_csv(tmp_path / "out" / "profile.csv", blocking_power_w=80.0)
+    slowest = {name: points[0].time_ms / points[-1].time_ms for name, points in profile.points.items()}
+    assert slowest["E"] < slowest["F0"] < slowest["H"]
+    assert read_schedule(tmp_path / "out" / "schedule.json").placement.num_gpus == (4, 4, 4, 4)
