@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from experiments.config.declaring import Command, Option, groups_of, kinds_of_groups, own_options
@@ -18,8 +19,12 @@ _ROOMS = (
 
 @cache
 def commands() -> Mapping[str, Command]:
-    """Return every command by its name, as the module ``options`` of its room declares it."""
-    declared = (importlib.import_module(f"experiments.{room}.options").COMMANDS for room in _ROOMS)
+    """Return every command by its name, as the module ``options`` of its room declares it.
+
+    A wheel has no room for what papers' items need, so there is no such command.
+    """
+    there = (room for room in _ROOMS if Path(__file__).parents[1].joinpath(room).is_dir())
+    declared = (importlib.import_module(f"experiments.{room}.options").COMMANDS for room in there)
     return {each.name: each for room in declared for each in room}
 
 

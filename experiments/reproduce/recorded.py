@@ -1,22 +1,27 @@
 """The results that the project keeps of its items: full ones and small ones, as they were made once.
 
-They are in ``results/full`` and ``results/small``; the page of results is written from them alone.
+They are in ``results``: the rows of an item in a file of its name, what is known besides in ``full.json`` and
+``small.json``. The page of results is written from them alone.
 """
 
 from __future__ import annotations
 
 import csv
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from experiments.reproduce.item import Claim, Item, Row
+from experiments.reproduce.item_files import COLUMNS
+from placements.files import csv_text, write_json, write_text
 from placements.plain_data import json_file
 
 FOLDER = Path(__file__).with_name("results")
 """Of all results."""
+
+_SIZE = "size"
+"""Column of a kept table, before those of `COLUMNS`."""
 
 MEASURED = ("cpu_s", "search_s", "start_ticks", "peak_activations", "num_blocks", "found_bubble_rate")
 """Endings of metrics that are not the same twice: they are measured on the machine, or of one of several
@@ -47,11 +52,34 @@ class Recorded:
 
 def record(name: str, size: str, made: Path, folder: Path = FOLDER) -> Path:
     """Keep rows and manifest of an item from the folder in which it was made; figures are drawn of these."""
-    target = folder / size
-    target.mkdir(parents=True, exist_ok=True)
-    for file in (f"{name}_rows.csv", f"{name}.json"):
-        shutil.copyfile(made / file, target / file)
+    folder.mkdir(parents=True, exist_ok=True)
+    with json_file(made / f"{name}.json", "a manifest", RecordedError) as data:
+        known = _manifests(size, folder) | {name: data.mapping()}
+    target = folder / f"{name}.csv"
+    others = _lines(target) if target.exists() else []
+    lines = [[size, *line] for line in _lines(made / f"{name}_rows.csv")]
+    lines = sorted(lines + [line for line in others if line[0] != size], key=lambda line: line[0])
+    write_text(target, csv_text((_SIZE, *COLUMNS), lines))
+    write_json(folder / f"{size}.json", dict(sorted(known.items())))
     return target
+
+
+def _lines(path: Path) -> list[list[str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.reader(file))[1:]
+
+
+def recorded_items(size: str, folder: Path = FOLDER) -> set[str]:
+    """Return the names of the items of which there is a result of that size."""
+    return set(_manifests(size, folder))
+
+
+def _manifests(size: str, folder: Path) -> dict[str, Any]:
+    path = folder / f"{size}.json"
+    if not path.exists():
+        return {}
+    with json_file(path, "a file of manifests", RecordedError) as data:
+        return dict(data.mapping())
 
 
 def read_recorded(name: str, size: str, folder: Path = FOLDER) -> Recorded | None:
@@ -60,13 +88,10 @@ def read_recorded(name: str, size: str, folder: Path = FOLDER) -> Recorded | Non
     Raises:
         RecordedError: A file of it is missing or wrong.
     """
-    path = folder / size / f"{name}.json"
-    if not path.exists():
+    manifest = _manifests(size, folder).get(name)
+    if manifest is None:
         return None
-    with json_file(path, "a manifest", RecordedError) as data:
-        manifest = data.mapping()
-    rows = path.with_name(f"{name}_rows.csv")
-    return Recorded(manifest, tuple(_read_rows(rows)))
+    return Recorded(manifest, tuple(_read_rows(folder / f"{name}.csv", size)))
 
 
 def changes(item: Item, rows: Sequence[Row], before: Sequence[Row]) -> list[str]:
@@ -102,10 +127,12 @@ def _place(row: Row) -> tuple[str, str, str]:
     return row.case, row.label, row.metric
 
 
-def _read_rows(path: Path) -> Iterator[Row]:
+def _read_rows(path: Path, size: str) -> Iterator[Row]:
     try:
         with path.open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
+                if row[_SIZE] != size:
+                    continue
                 published = row["published"]
                 digits = len(published.partition(".")[2])
                 ours, paper = (float(text) if text else None for text in (row["ours"], published))

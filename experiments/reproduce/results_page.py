@@ -162,7 +162,7 @@ def _trends(trends: Iterable[dict[str, Any]]) -> Iterator[str]:
 def _rows(item: Item, rows: tuple[Row, ...]) -> Iterator[str]:
     compared = [row for row in rows if row.published is not None]
     shown = compared if len(compared) <= MOST_ROWS else [row for row in rows if not item.is_as_claimed(row)]
-    path = f"experiments/reproduce/results/full/{item.name}_rows.csv"
+    path = f"experiments/reproduce/results/{item.name}.csv"
     if len(shown) < len(rows):
         yield f"All {len(rows)} rows are in `{path}`" + (
             ", those with a published value here:" if shown else "."

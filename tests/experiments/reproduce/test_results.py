@@ -14,7 +14,7 @@ from places import SHARED_DATA
 
 from experiments.reproduce.catalogue import ITEMS
 from experiments.reproduce.item import Claim, Item, Row
-from experiments.reproduce.recorded import FOLDER, changes, read_recorded
+from experiments.reproduce.recorded import FOLDER, changes, read_recorded, recorded_items
 from experiments.reproduce.results_page import FIGURES, PAGE, draw_figures, results_page
 from schedsearch.figures.canvas import image
 
@@ -38,9 +38,8 @@ def test_figures_of_the_page_are_drawn_from_the_kept_rows(tmp_path: Path) -> Non
 
 
 def test_every_kept_result_is_that_of_an_item() -> None:
-    full, small = ({path.stem for path in (FOLDER / size).glob("*.json")} for size in ("full", "small"))
-    assert full <= small
-    assert small == set(ITEMS)
+    assert recorded_items("full") <= recorded_items("small") == set(ITEMS)
+    assert {path.stem for path in FOLDER.glob("*.csv")} == set(ITEMS)
 
 
 def _inputs(item: Item) -> list[tuple[str, str]]:
