@@ -8,7 +8,7 @@ does not know any form.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from types import NoneType
@@ -104,14 +104,19 @@ def option(default: Any, text: str, unit: str = "", **limits: float) -> Any:
     return field(default=default, metadata=metadata)
 
 
-def group(choice: str = "default", kinds: Mapping[str, Any] | None = None) -> Any:
+def group(
+    choice: str = "default",
+    kinds: Mapping[str, Any] | None = None,
+    read: Callable[[Any], Any] | None = None,
+) -> Any:
     """Declare a group of options of a command.
 
     Args:
         choice: The kind of the group that a command has unless another is chosen.
         kinds: The options of each kind; None where there is one, the record that is the field's type.
+        read: Makes the field's value of the group's plain data; None for what its type says.
     """
-    return field(metadata={"group": choice, "kinds": kinds})
+    return field(metadata={"group": choice, "kinds": kinds, "read": read})
 
 
 class DeclaredField(NamedTuple):

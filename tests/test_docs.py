@@ -19,7 +19,7 @@ from experiments.config.commands import commands as declared
 from experiments.config.commands import tell_hydra
 from experiments.config.composing import name_files
 from experiments.config.option_list import CONFIG, kinds_of
-from experiments.search.placement_options import PLACEMENTS
+from experiments.search.kinds.kinds import PLACEMENTS
 
 sys.path.append(str(ROOT / "docs"))
 from field_tables import with_tables

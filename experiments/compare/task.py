@@ -15,7 +15,7 @@ from experiments.config.command import Interrupted
 from experiments.config.commands import commands
 from experiments.config.options import OptionError, require, require_path
 from experiments.config.run_record import output_directory
-from experiments.search.planned_options import read_options
+from experiments.search.options import read_options
 from experiments.search.profile_reading import CostSource, stages_cost_source
 from experiments.search.schedule_finding import cache_directory, search_limits
 from placements.files import csv_text, write_json, write_text

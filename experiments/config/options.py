@@ -75,8 +75,10 @@ def read_fields(data: Any, record: type[Record], where: str) -> Record:
             raise OptionError(
                 f"{_join(where, name)}: has no value; give one, as in {_join(where, name)}=VALUE"
             )
-    values = {name: _read_value(data[name], hints[name], _join(where, name)) for name in names}
+    values = {}
     for field in fields(record):  # type: ignore[arg-type]
+        name, read = field.name, field.metadata.get("read")
+        values[name] = read(data[name]) if read else _read_value(data[name], hints[name], _join(where, name))
         if meaning := field.metadata.get("meaning"):
             _check_limits(values[field.name], meaning, _join(where, field.name))
     return record(**values)

@@ -7,7 +7,7 @@ import math
 
 from experiments.config.options import require
 from experiments.frontier.options import FrontierCommandOptions
-from experiments.search.planned_options import read_gpu
+from experiments.search.options import read_gpu
 from placements.hardware import ClockLatency
 from runtime.clocks.latency_file import read_clock_latency
 from schedsearch.energy import SwitchingLimits

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from experiments.config.options import OptionError, require
 from experiments.frontier.clock_latency import check_switching, say_switching, switching_limits
 from experiments.frontier.options import EnergyOptions, FrontierCommandOptions
+from experiments.frontier.results import EnergyResult
 from experiments.frontier.schedule_selection import asked_deadline_ms
-from experiments.search.profile_reading import complete_profile
+from experiments.search.problem import Problem
 from experiments.search.results import SearchStepResult
 from placements import Placement, Profile
 from schedsearch.baselines import HAND_MADE
@@ -17,7 +18,6 @@ from schedsearch.energy import (
     CappedPlan,
     EnergyError,
     FrequencyPlan,
-    Frontier,
     Interval,
     Job,
     PeriodicPlan,
@@ -142,24 +142,21 @@ def _check_job(energy: EnergyOptions) -> None:
     _signal(energy)
 
 
-def check_constrained_plans_on(
-    options: FrontierCommandOptions, placement: Placement, profile: Profile | None
-) -> None:
+def check_constrained_plans_on(options: FrontierCommandOptions, problem: Problem) -> None:
     """Reject before the search what cannot be on this placement.
 
     Raises:
         OptionError: Waiting alone breaks a power cap, or a schedule made by hand does not repeat.
     """
     if options.energy.periodic and options.schedule in HAND_MADE and options.search.num_micro_batches > 0:
-        _repetend_by_hand(options, placement)
-    energy = options.energy
-    profile = complete_profile(options, placement, profile)
+        _repetend_by_hand(options, problem.placement)
+    energy, profile = options.energy, problem.whole_profile
     if energy.periodic:
         profile.require_one_config("energy.periodic")
     if not switching_limits(options).are_none:
         profile.require_one_config("energy.dwell_ms and energy.switch_ms")
     for name, least_w in (
-        ("power_cap_w", waiting_w(placement, profile)),
+        ("power_cap_w", waiting_w(problem.placement, profile)),
         ("device_power_cap_w", profile.min_blocking_power_w),
     ):
         value = getattr(energy, name)
@@ -181,11 +178,7 @@ def _signal(energy: EnergyOptions) -> tuple[Interval, ...]:
 
 
 def constrain_plans(
-    options: FrontierCommandOptions,
-    found: SearchStepResult,
-    profile: Profile,
-    frontier: Frontier,
-    deadline_ms: float,
+    options: FrontierCommandOptions, found: SearchStepResult, tuned: EnergyResult
 ) -> ConstrainedPlans:
     """Return the plans that the options ask for.
 
@@ -193,6 +186,7 @@ def constrain_plans(
         OptionError: There is none.
     """
     energy, schedule = options.energy, found.schedule
+    profile, frontier, deadline_ms = tuned.profile, tuned.frontier, tuned.deadline_ms
     limits = switching_limits(options)
     say_switching(options)
     cap = PowerCap(energy.power_cap_w, energy.device_power_cap_w)

@@ -12,7 +12,7 @@ from pathlib import Path
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError
 from experiments.frontier.options import EnergyOptions, FrontierCommandOptions
-from experiments.search.profile_reading import complete_profile
+from experiments.search.problem import Problem
 from experiments.search.results import SearchStepResult, SelectionResult
 from experiments.search.search_step import describe, save_schedule
 from placements import Profile
@@ -41,7 +41,7 @@ _SHARE_OF_CANDIDATES = 0.4
 
 
 def select_schedule(
-    options: FrontierCommandOptions, found: SearchStepResult, directory: Path
+    options: FrontierCommandOptions, problem: Problem, found: SearchStepResult, directory: Path
 ) -> SearchStepResult:
     """Return the result with the schedule of least energy at the deadline; write it as ``schedule.json``.
 
@@ -54,7 +54,7 @@ def select_schedule(
     energy, result = options.energy, found.result
     if energy.orders == 1 or result is None:
         return found
-    profile = complete_profile(options, found.placement, found.profile)
+    profile = problem.whole_profile
     deadline_ms = asked_deadline_ms(energy, found.schedule, profile)
     limit = reached(result, options.search.objectives) if options.search.method == "modulo" else {}
     began = time.monotonic()
@@ -87,9 +87,9 @@ def select_schedule(
     selection = SelectionResult(chosen, origins, time.monotonic() - began, result)
     result = replace(result, repetend=origin.repetend, schedule=chosen.schedule)
     found = replace(found, schedule=chosen.schedule, result=result, selection=selection)
-    save_schedule(options, chosen.schedule, result, directory)
+    save_schedule(chosen.schedule, result, problem.costs, directory, export=options.search.export)
     if chosen.best is not chosen.judged[0]:
-        log.info("%s", describe(options, chosen.schedule, result))
+        log.info("%s", describe(chosen.schedule, result, problem.memory_unit))
     log.info("%s", describe_selection(selection))
     if chosen.interrupted:
         raise Interrupted(f"interrupted; the best schedule found so far is in {directory / 'schedule.json'}")

@@ -34,12 +34,10 @@ from experiments.frontier.report import save_frontier_report
 from experiments.frontier.results import EnergyResult
 from experiments.frontier.savings import describe_savings
 from experiments.frontier.schedule_selection import asked_deadline_ms, select_schedule
-from experiments.search.placement_building import build_placement
-from experiments.search.planned_options import read_options
-from experiments.search.profile_reading import complete_profile, read_profile
+from experiments.search.options import read_options
+from experiments.search.problem import Problem, read_problem
 from experiments.search.results import SearchStepResult
 from experiments.search.search_step import search_and_save
-from placements import Placement, Profile
 from schedsearch.energy import EnergyError, simulate
 from schedsearch.energy.baselines import compute_baselines
 from schedsearch.energy.interchange import zeus_stages
@@ -53,10 +51,9 @@ def task(config: DictConfig) -> dict[str, float | str]:
     options = read_options(config, FrontierCommandOptions)
     check_energy_options(options)
     directory = output_directory()
-    profile = read_profile(options)
-    placement = build_placement(options, profile)
-    check_energy_on(options, placement, profile)
-    found, tuned = search_and_tune(options, placement, profile, directory)
+    problem = read_problem(options)
+    check_energy_on(options, problem)
+    found, tuned = search_and_tune(options, problem, directory)
     save_frontier_report(found, tuned, directory)
     return found.figures | tuned.figures
 
@@ -79,24 +76,23 @@ def _check_frontier_options(energy: EnergyOptions) -> None:
     check_methods(energy)
 
 
-def check_energy_on(options: FrontierCommandOptions, placement: Placement, profile: Profile | None) -> None:
+def check_energy_on(options: FrontierCommandOptions, problem: Problem) -> None:
     """Reject before the search what cannot be on this placement.
 
     Raises:
         OptionError: It has no such form or plans.
     """
-    check_constrained_plans_on(options, placement, profile)
+    check_constrained_plans_on(options, problem)
     if options.energy.export == "zeus":
         try:
-            zeus_stages(placement)
+            zeus_stages(problem.placement)
         except EnergyError as error:
             raise OptionError(f"energy.{error}") from None
 
 
 def search_and_tune(
     options: FrontierCommandOptions,
-    placement: Placement,
-    profile: Profile | None,
+    problem: Problem,
     directory: Path,
     *,
     for_run: bool = False,
@@ -109,10 +105,10 @@ def search_and_tune(
         OptionError: An option cannot be met, such as the deadline.
         Interrupted: Ctrl-C ended a step; what was found is written all the same.
     """
-    found = search_and_save(options, placement, profile, directory)
-    found = select_schedule(options, found, directory)
-    tuned = _tuned(options, found)
-    constrained = constrain_plans(options, found, tuned.profile, tuned.frontier, tuned.deadline_ms)
+    found = search_and_save(options, problem, directory)
+    found = select_schedule(options, problem, found, directory)
+    tuned = _tuned(options.energy, problem, found)
+    constrained = constrain_plans(options, found, tuned)
     tuned = replace(
         tuned,
         constrained=tuple(constrained_plan_facts(tuned, constrained)),
@@ -136,10 +132,9 @@ def search_and_tune(
     return found, tuned
 
 
-def _tuned(options: FrontierCommandOptions, found: SearchStepResult) -> EnergyResult:
+def _tuned(energy: EnergyOptions, problem: Problem, found: SearchStepResult) -> EnergyResult:
     """Return the frontier of a schedule, with the plan for the deadline and the baselines."""
-    energy, schedule = options.energy, found.schedule
-    profile = complete_profile(options, found.placement, found.profile)
+    schedule, profile = found.schedule, problem.whole_profile
     deadline_ms = asked_deadline_ms(energy, schedule, profile)
     if found.selection is not None:
         deadline_ms = found.selection.chosen.deadline_ms  # over the time of the search's schedule

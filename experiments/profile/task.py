@@ -20,9 +20,9 @@ from experiments.run.run_options import (
     choose_model,
     devices_in_words,
 )
-from experiments.search.placement_building import build_placement
-from experiments.search.planned_options import planned_by, read_options
-from experiments.search.profile_reading import PROFILE_FILES, read_profile
+from experiments.search.kinds.files import PROFILE_FILES
+from experiments.search.options import read_options
+from experiments.search.problem import Problem, read_problem
 from experiments.search.search_step import search_and_save
 from placements import OperatingPoint, Placement, Profile
 from placements.files import write_json, write_text
@@ -53,14 +53,15 @@ def task(config: DictConfig) -> None:
     check_runtime_options(options.runtime)
     _check_profiling_options(options)
     directory = output_directory()
-    placement = build_placement(options, read_profile(options))
+    problem = read_problem(options)
+    placement = problem.placement
     if options.profiling.trace is not None:
         save_traced(placement, options.profiling.trace, options.profiling.pattern, directory)
         return
     check_device_of(options.runtime, placement)
     number = options.search.num_micro_batches
-    model = choose_model(options.runtime, placement, number, planned_by(options))
-    measurement = _run(options, _schedule(options, placement, directory), model, directory / "scripts")
+    model = choose_model(options.runtime, placement, number, problem.planned)
+    measurement = _run(options, _schedule(options, problem, directory), model, directory / "scripts")
     save_profile(placement, measurement, directory)
 
 
@@ -102,12 +103,12 @@ def save_traced(placement: Placement, trace: str, pattern: str | None, directory
     )
 
 
-def _schedule(options: ProfileCommandOptions, placement: Placement, directory: Path) -> Schedule:
+def _schedule(options: ProfileCommandOptions, problem: Problem, directory: Path) -> Schedule:
     """Return what is run while the blocks are measured; the pipeline's schedule is saved."""
     if not options.profiling.in_pipeline:
-        return one_after_another(placement.per_micro_batch, options.search.num_micro_batches)
-    profile = None  # It is yet to be measured.
-    return search_and_save(options, placement, profile, directory).schedule.per_micro_batch
+        return one_after_another(problem.placement.per_micro_batch, options.search.num_micro_batches)
+    unmeasured = replace(problem, profile=None)
+    return search_and_save(options, unmeasured, directory).schedule.per_micro_batch
 
 
 def one_after_another(placement: Placement, num_micro_batches: int) -> Schedule:

@@ -11,15 +11,14 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from experiments.config.options import OptionError, require_path
+from experiments.config.options import OptionError
 from experiments.frontier.results import EnergyResult
-from experiments.search.options import Options
-from experiments.search.placement_building import build_placement, place_stages
-from experiments.search.planned_options import kind_of
-from experiments.search.profile_reading import complete_profile
+from experiments.search.kinds.gpt import GptPlacement
+from experiments.search.kinds.kind import PlacementKind
+from experiments.search.kinds.stages import StagesPlacement
+from experiments.search.problem import Problem
 from experiments.search.results import SearchStepResult
 from placements import Placement
-from placements.stages.stage_file import read_stages
 from schedsearch.baselines import NEEDS, UnsuitablePlacementError, applicable, one_f_one_b
 from schedsearch.comparison import compare
 from schedsearch.energy import compute_frontier
@@ -68,14 +67,16 @@ class BesideRow:
         return self.schedule.placement.ms(self.schedule.makespan)
 
 
-def rows_beside(options: Options, found: SearchStepResult, tuned: EnergyResult) -> tuple[BesideRow, ...]:
+def rows_beside(
+    kind: PlacementKind, problem: Problem, found: SearchStepResult, tuned: EnergyResult
+) -> tuple[BesideRow, ...]:
     """Return rows for 1F1B, the best schedule by hand and the searched one; empty where none is made by hand.
 
     The one that is run comes last where it was chosen by its energy and takes longer.
     """
     if found.searched is None or found.searched.schedule is None:  # made by hand itself
         return ()
-    by_hand, note = _made_by_hand(options, found)
+    by_hand, note = _made_by_hand(kind, problem, found)
     if not by_hand:
         return ()
     first = BesideRow("1F1B", by_hand.get("one_f_one_b"), note)
@@ -83,26 +84,26 @@ def rows_beside(options: Options, found: SearchStepResult, tuned: EnergyResult) 
     best = [replace(row, is_best_by_hand=True) for row in sorted(others, key=lambda row: row.time_ms)[:1]]
     if found.selection is None or found.schedule.makespan <= found.searched.schedule.makespan:
         rows = [first, *best, BesideRow(_SEARCHED, found.schedule)]
-        return tuple(_with_energies(options, rows, found, tuned))
+        return tuple(_with_energies(problem, rows, found, tuned))
     searched = BesideRow(_SEARCHED, found.searched.schedule)
     origin = found.selection.origin_of(found.selection.chosen.best)
     run = BesideRow(f"run ({origin})", found.schedule, is_run=True)
-    return tuple(_with_energies(options, [first, *best, searched, run], found, tuned))
+    return tuple(_with_energies(problem, [first, *best, searched, run], found, tuned))
 
 
-def _made_by_hand(options: Options, found: SearchStepResult) -> tuple[dict[str, Schedule], str]:
+def _made_by_hand(
+    kind: PlacementKind, problem: Problem, found: SearchStepResult
+) -> tuple[dict[str, Schedule], str]:
     """Return the schedules by hand that fit, on any shape of the same model, and what 1F1B lacks."""
     number = found.schedule.num_micro_batches
-    if kind_of(options.placement) == "stages":
-        placed = place_stages(options)
-        stages = read_stages(require_path("placement.path", options.placement["path"]))
-        chunks = options.placement["num_chunks"]
-        compared = compare(stages, list(NEEDS), number * placed.num_samples, num_chunks=chunks)
+    if isinstance(kind, StagesPlacement):
+        samples = number * kind.placed().num_samples
+        compared = compare(kind.stages, list(NEEDS), samples, num_chunks=kind.num_chunks)
         notes = {row.schedule: row.note for row in compared.rows}
         return {row.schedule: row.found for row in compared.rows if row.found}, notes["one_f_one_b"]
     by_hand = applicable(found.placement, number)
     try:
-        chain = _chain_of(options, found.placement)
+        chain = _chain_of(kind, problem, number)
         by_hand["one_f_one_b"] = validate(one_f_one_b(chain, number))
     except InvalidScheduleError as error:
         return by_hand, error.reason
@@ -111,15 +112,16 @@ def _made_by_hand(options: Options, found: SearchStepResult) -> tuple[dict[str, 
     return by_hand, ""
 
 
-def _chain_of(options: Options, placement: Placement) -> Placement:
+def _chain_of(kind: PlacementKind, problem: Problem, num_micro_batches: int) -> Placement:
     """Return the same model with one stage on each device: a GPT's V-shape, else the placement itself."""
-    if kind_of(options.placement) != "gpt":
-        return placement
-    return build_placement(replace(options, placement=options.placement | {"arrangement": "v_shape"}), None)
+    if not isinstance(kind, GptPlacement):
+        return problem.placement
+    chain = replace(kind, arrangement="v_shape").build(problem.gpu, num_micro_batches, None).placement
+    return replace(chain, memory=problem.placement.memory)
 
 
 def _with_energies(
-    options: Options, rows: Sequence[BesideRow], found: SearchStepResult, tuned: EnergyResult
+    problem: Problem, rows: Sequence[BesideRow], found: SearchStepResult, tuned: EnergyResult
 ) -> Iterator[BesideRow]:
     until_ms = max(row.time_ms for row in rows if row.schedule is not None)
     for row in rows:
@@ -129,7 +131,7 @@ def _with_energies(
             continue
         frontier = tuned.frontier
         if row.schedule is not found.schedule:
-            profile = complete_profile(options, row.schedule.placement, found.profile if is_own else None)
+            profile = problem.profile_of(row.schedule.placement, found.profile if is_own else None)
             frontier = compute_frontier(row.schedule, profile, 2, until_ms)
         maximum, best = (
             frontier.energy_next_to(plan, until_ms) / 1e3

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from experiments.config.options import OptionError
 from experiments.run.options import RuntimeOptions
-from experiments.search.plans import Planned
+from experiments.search.kinds.kind import Planned
 from placements.planners.galvatron import layers_per_block
 from placements.planners.parallel_plan import ParallelPlan, PlanError
 from placements.planners.partition import in_proportion

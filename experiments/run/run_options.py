@@ -10,8 +10,7 @@ from typing import Any
 from experiments.config.options import OptionError, did_you_mean
 from experiments.run.options import RuntimeOptions
 from experiments.run.planned_model import what_is_run, with_planned_layers
-from experiments.search.planned_options import NUM_LAYERS
-from experiments.search.plans import Planned
+from experiments.search.kinds.kind import Planned
 from placements import Kind, Placement
 from runtime.execution.run_options import VERIFY, RunOptions, check_device
 from runtime.launching.launch import LAUNCHERS
@@ -46,6 +45,9 @@ _CHECKED_OF_RUN = (
 
 NO_LAUNCHER = "none"
 """A value of ``runtime.launcher``: the job is written, and nothing is started."""
+
+NUM_LAYERS = 8
+"""Layers of the model of a run, where neither the options nor a plan say it."""
 
 log = logging.getLogger(__name__)
 

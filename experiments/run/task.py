@@ -21,9 +21,8 @@ from experiments.run.run_options import NO_LAUNCHER, check_device_of, check_runt
 from experiments.run.scripts import generate_scripts, planned_scripts
 from experiments.run.simulated_run import check_simulated_on, simulate_scripts
 from experiments.run.traces import save_trace
-from experiments.search.placement_building import build_placement
-from experiments.search.planned_options import planned_by, read_options
-from experiments.search.profile_reading import read_profile
+from experiments.search.options import read_options
+from experiments.search.problem import read_problem
 from experiments.search.search_step import figures
 from placements import Placement
 from runtime.checkpoints.loading import has_whole
@@ -53,15 +52,15 @@ def begin(options: RunCommandOptions) -> dict[str, float | str]:
     check_energy_options(options)
     check_runtime_options(options.runtime)
     directory = output_directory()
-    profile = read_profile(options)
-    placement = build_placement(options, profile)
+    problem = read_problem(options)
+    placement = problem.placement
     check_device_of(options.runtime, placement)
     number = options.search.num_micro_batches
-    model = choose_model(options.runtime, placement, number, planned_by(options))
-    check_energy_on(options, placement, profile)
+    model = choose_model(options.runtime, placement, number, problem.planned)
+    check_energy_on(options, problem)
     check_simulated_on(options)
-    if profile is not None:
-        profile.require_one_config("schedsearch run")
+    if problem.profile is not None:
+        problem.profile.require_one_config("schedsearch run")
     resume = Path(options.runtime.resume) if options.runtime.resume else None
     if resume and not any(resume.glob("iteration_*/manifest.json")):
         raise OptionError(
@@ -70,7 +69,7 @@ def begin(options: RunCommandOptions) -> dict[str, float | str]:
         )
     for manifest in manifests(resume)[:1] if resume else ():
         ensure_same_model(manifest, model)
-    found, tuned = search_and_tune(options, placement, profile, directory, for_run=True)
+    found, tuned = search_and_tune(options, problem, directory, for_run=True)
     generate_scripts(options.runtime, found, tuned, model, directory / "scripts")
     if options.runtime.simulated_gpus:
         planned, latency_ms = planned_scripts(found, tuned), switching_limits(options).latency_ms
@@ -85,9 +84,9 @@ def begin(options: RunCommandOptions) -> dict[str, float | str]:
         planned = planned_scripts(found, tuned, measurement.num_micro_batches)
         on = planned.schedule.placement
         utilisation = save_trace(measurement.records, on, directory, planned, found.costs)
-    rows = rows_beside(options, found, tuned)
+    rows = rows_beside(options.placement, problem, found, tuned)
     report = save_report(found, tuned, measurement, directory, utilisation, rows)
-    shown = dict(figures(options, found.schedule, found.result))
+    shown = dict(figures(found.schedule, found.result, found.memory_unit))
     for name in () if rows else ("period", "makespan", "bubble", "peak memory"):
         log.info("%-12s%s", name, shown.get(name, "none"))
     log.info("%-12s%s", "energy", tuned.saved(tuned.plan))

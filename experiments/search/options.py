@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+from omegaconf import DictConfig
 
 from experiments.config.declaring import Command
-from experiments.search.placement_options import PLACEMENTS
+from experiments.config.options import OptionError, plain, read_fields, require_known
+from experiments.search.kinds.kind import PlacementKind, PlannedRun
+from experiments.search.kinds.kinds import PLACEMENTS, read_placement_kind
+from placements.hardware import GPUS, Gpu
 from placements.meaning import group, option
+from placements.plain_data import json_file
 
 
 @dataclass(frozen=True)
@@ -97,9 +103,85 @@ class Options:
     schedule: str = option(
         "searched", "searched, or a schedule made by hand: gpipe, one_f_one_b, chimera, zb_h1 ..."
     )
-    placement: dict[str, Any] = group("gpt", PLACEMENTS)
+    placement: PlacementKind = group("gpt", PLACEMENTS, read_placement_kind)
     search: SearchOptions = group()
     profile: ProfileOptions = group()
+
+
+NUM_MICRO_BATCHES = 16
+"""Micro-batches of an iteration, where neither the options nor a plan say it."""
+
+MICRO_BATCH_SIZE = 2
+"""Samples of a micro-batch of a run, where neither the options nor a plan say it."""
+
+_USUAL_GPU = "a100"
+"""GPU that is taken where nothing names one."""
+
+AnyOptions = TypeVar("AnyOptions")
+
+
+def read_options(config: DictConfig, record: type[AnyOptions]) -> AnyOptions:
+    """Return the options of a composed config; where one is null that a plan decides, it is the plan's.
+
+    Args:
+        config: As Hydra gives it.
+        record: The options of the command.
+
+    Raises:
+        OptionError: An option is missing, unknown or of the wrong type.
+        PlanError: The plan is wrong.
+    """
+    data = plain(config)
+    _fill_in(data)
+    return read_fields(data, record, "")
+
+
+def _fill_in(data: dict[Any, Any]) -> None:
+    """Put what the plan says, if there is one, in the place of nulls."""
+    usual, layers = PlannedRun(NUM_MICRO_BATCHES, MICRO_BATCH_SIZE, (), ()), None
+    runtime, profile = data.get("runtime"), data.get("profile")
+    if isinstance(data.get("placement"), dict):
+        kind = read_placement_kind(data["placement"])
+        if isinstance(profile, dict) and profile.get("gpu", "") is None:
+            profile["gpu"] = _gpu_of(kind)
+        gpu = read_gpu(read_fields(profile, ProfileOptions, "profile").gpu, kind)
+        if found := kind.run(gpu):
+            usual = found
+            layers = usual.shared_layers(runtime.get("num_layers") if isinstance(runtime, dict) else None)
+    for group_name, name, value in (
+        ("search", "num_micro_batches", usual.num_micro_batches),
+        ("runtime", "micro_batch_size", usual.micro_batch_size),
+        ("runtime", "recompute", list(usual.recompute)),
+        ("runtime", "layers_per_block", layers),
+    ):
+        options = data.get(group_name)
+        if isinstance(options, dict) and options.get(name, value) is None:
+            options[name] = value
+
+
+def read_gpu(name: str, kind: PlacementKind) -> Gpu:
+    """Return the GPU that `profile.gpu` names: by a key, a JSON file, or as a plan's own is called.
+
+    Raises:
+        OptionError: It is not known, or its file is wrong.
+    """
+    if name in GPUS:
+        return GPUS[name]
+    if name.endswith(".json"):
+        with json_file(name, "a file of a GPU", OptionError) as data:
+            return data.record(Gpu)
+    known = GPUS | {gpu.name: gpu for each in kind.device_gpus or () for gpu in each}
+    require_known("profile.gpu", name, known)
+    return known[name]
+
+
+def _gpu_of(kind: PlacementKind) -> str:
+    """Return the name of the GPU that a plan is for, of several kinds the slowest; else the usual one."""
+    gpus = kind.device_gpus
+    if gpus is None:
+        return _USUAL_GPU
+    slowest = min((gpu for each in gpus for gpu in each), key=lambda gpu: gpu.peak_tflops)
+    return next((name for name, gpu in GPUS.items() if gpu == slowest), slowest.name)
 
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {

@@ -10,12 +10,11 @@ from pathlib import Path
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require
 from experiments.search.options import Options
-from experiments.search.placement_building import memory_unit
-from experiments.search.planned_options import planned_by
-from experiments.search.profile_reading import cost_source
+from experiments.search.problem import Problem
+from experiments.search.profile_reading import CostSource
 from experiments.search.results import SearchStepResult
 from experiments.search.schedule_finding import find_schedule
-from placements import Placement, Profile
+from placements import Placement
 from placements.files import write_json, write_text
 from placements.placement_file import placement_to_yaml
 from placements.planners.galvatron_file import galvatron_to_dict
@@ -30,9 +29,7 @@ from schedsearch.schedule_file import schedule_to_dict
 log = logging.getLogger(__name__)
 
 
-def search_and_save(
-    options: Options, placement: Placement, profile: Profile | None, directory: Path
-) -> SearchStepResult:
+def search_and_save(options: Options, problem: Problem, directory: Path) -> SearchStepResult:
     """Find the placement's schedule; write ``placement.yaml`` and ``schedule.json``, and what is exported.
 
     Of a plan, the plan as it is carried out is written too.
@@ -41,20 +38,19 @@ def search_and_save(
         OptionError: The placement does not have the form to export.
         Interrupted: The search was interrupted from the keyboard; both files are written all the same.
     """
+    placement, costs, unit = problem.placement, problem.costs, problem.memory_unit
     check_search_export(options, placement)
-    costs = cost_source(options)
     schedule, result, progress = find_schedule(options, placement)
     log.info("%s", costs)
     write_text(directory / "placement.yaml", placement_to_yaml(placement, costs.of_times()))
-    if planned := planned_by(options):
-        write_json(directory / "galvatron_config.json", galvatron_to_dict(planned.plan))
-    save_schedule(options, schedule, result, directory)
-    log.info("%s", describe(options, schedule, result))
+    if problem.planned:
+        write_json(directory / "galvatron_config.json", galvatron_to_dict(problem.planned.plan))
+    save_schedule(schedule, result, costs, directory, export=options.search.export)
+    log.info("%s", describe(schedule, result, unit))
     log.info("schedule in %s", directory / "schedule.json")
     if result is not None and result.interrupted:
         raise Interrupted(f"interrupted; the best schedule found so far is in {directory / 'schedule.json'}")
-    unit = memory_unit(options, placement)
-    return SearchStepResult(placement, profile, schedule, result, costs, unit, progress=progress)
+    return SearchStepResult(placement, problem.profile, schedule, result, costs, unit, progress=progress)
 
 
 def check_search_export(options: Options, placement: Placement) -> None:
@@ -72,22 +68,27 @@ def check_search_export(options: Options, placement: Placement) -> None:
             raise OptionError(f"search.export: {error}") from None
 
 
-def save_schedule(options: Options, schedule: Schedule, result: SearchResult | None, directory: Path) -> None:
+def save_schedule(
+    schedule: Schedule,
+    result: SearchResult | None,
+    costs: CostSource,
+    directory: Path,
+    export: str | None = None,
+) -> None:
     """Write ``schedule.json``, and ``schedule.csv`` if torch's form is asked for too."""
-    data = schedule_to_dict(schedule, result) | cost_source(options).to_dict()
-    write_json(directory / "schedule.json", data)
-    if options.search.export == "torch":
+    write_json(directory / "schedule.json", schedule_to_dict(schedule, result) | costs.to_dict())
+    if export == "torch":
         write_text(directory / "schedule.csv", str(torch_order(schedule)))
 
 
-def describe(options: Options, schedule: Schedule, result: SearchResult | None) -> str:
+def describe(schedule: Schedule, result: SearchResult | None, memory_unit: str) -> str:
     """Return the schedule as a picture that fits the terminal, and its figures, a line each."""
     columns = shutil.get_terminal_size((100, 24)).columns
     placement, repetend = schedule.placement, result.repetend if result else None
     title = f"{placement.name}, {micro_batches_in_words(placement, schedule.num_micro_batches)}"
     grid = fitted(schedule, columns, repetend)
     return "\n".join(
-        [title, grid, *(f"{name:<12}{text}" for name, text in figures(options, schedule, result))]
+        [title, grid, *(f"{name:<12}{text}" for name, text in figures(schedule, result, memory_unit))]
     )
 
 
@@ -95,7 +96,7 @@ _PROVED = {True: "proved", False: "not proved"}
 """Whether a figure meets its bound, in words."""
 
 
-def figures(options: Options, schedule: Schedule, result: SearchResult | None) -> Iterator[tuple[str, str]]:
+def figures(schedule: Schedule, result: SearchResult | None, memory_unit: str) -> Iterator[tuple[str, str]]:
     """Yield name and value of each figure of a schedule, with what is proved of it."""
     placement, repetend = schedule.placement, result.repetend if result else None
     if result is not None and repetend is not None:
@@ -122,7 +123,7 @@ def figures(options: Options, schedule: Schedule, result: SearchResult | None) -
         device_span += f" (bound {in_ms(placement, result.device_span_bound)})"
     yield "device span", f"{device_span}, from a device's first start to its last end"
     yield "bubble", f"{bubble_rate(schedule):.1%} of makespan times devices"
-    yield "peak memory", _peaks(schedule, memory_unit(options, schedule.placement))
+    yield "peak memory", _peaks(schedule, memory_unit)
     if result is not None:
         yield "search", f"{result.seconds:.2f} s"
     if result is not None and result.is_cut:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from omegaconf import DictConfig
 
 from experiments.config.run_record import output_directory
-from experiments.search.options import Options
+from experiments.search.options import Options, read_options
 from experiments.search.pictures import draw_schedule
-from experiments.search.placement_building import build_placement
-from experiments.search.planned_options import read_options
-from experiments.search.profile_reading import read_profile
+from experiments.search.problem import read_problem
 from experiments.search.report import save_search_report
 from experiments.search.search_step import search_and_save
 
@@ -17,9 +15,8 @@ from experiments.search.search_step import search_and_save
 def task(config: DictConfig) -> dict[str, float | str]:
     """Search, save and draw; return the figures."""
     options = read_options(config, Options)
-    profile = read_profile(options)
-    directory = output_directory()
-    found = search_and_save(options, build_placement(options, profile), profile, directory)
+    problem, directory = read_problem(options), output_directory()
+    found = search_and_save(options, problem, directory)
     draw_schedule(found, directory)
     save_search_report(found, directory)
     return found.figures

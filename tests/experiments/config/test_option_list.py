@@ -19,13 +19,13 @@ from experiments.config.options import OptionError, read_fields, read_record
 from experiments.predict.options import PredictOptions
 from experiments.reproduce.catalogue import ITEMS
 from experiments.run.options import RunCommandOptions
-from experiments.search.placement_options import (
+from experiments.search.kinds.kinds import (
     PLACEMENTS,
     GptPlacementOptions,
     PlanPlacementOptions,
     StagesPlacementOptions,
 )
-from experiments.search.planned_options import read_options
+from experiments.search.options import read_options
 from placements.meaning import REQUIRED, option
 
 BY_PLAN = {"num_micro_batches", "micro_batch_size", "recompute", "gpu"}

@@ -16,7 +16,7 @@ from experiments.config.commands import tell_hydra
 from experiments.config.option_list import CONFIG
 from experiments.run.options import RunCommandOptions
 from experiments.run.planned_model import what_is_run
-from experiments.search.planned_options import NUM_MICRO_BATCHES, read_options
+from experiments.search.options import NUM_MICRO_BATCHES, read_options
 from placements import Kind
 from placements.planners.galvatron import layers_per_block
 from placements.planners.galvatron_file import galvatron_from_dict, read_galvatron

@@ -14,9 +14,8 @@ from javascript import PLAYGROUND, browsed, text_of
 from places import ROOT
 
 from experiments.playground.problems import Problem, problems
-from experiments.search.options import Options
-from experiments.search.placement_building import build_placement
-from experiments.search.planned_options import read_options
+from experiments.search.options import Options, read_options
+from experiments.search.problem import read_problem
 
 PAGE = (PLAYGROUND / "index.html").as_uri()
 
@@ -117,6 +116,6 @@ def test_the_command_is_the_problem(name: str) -> None:
     overrides = command_of(f"#p={name}&d=4&n=16&m={memory}")
     with initialize_config_dir(str(ROOT / "experiments" / "conf"), version_base="1.3"):
         options = read_options(compose("search", overrides), Options)
-    assert build_placement(options, None) == problem.placement.with_memory(memory)
+    assert read_problem(options).placement == problem.placement.with_memory(memory)
     assert options.search.num_micro_batches == 16
     assert options.search.time_limit_s == 4

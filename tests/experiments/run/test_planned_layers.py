@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from experiments.search.plans import of_plan
+from experiments.search.kinds.planned import of_plan
 from placements import Block, Kind, Placement
 from placements.cluster import Cluster, read_cluster
 from placements.models.chain import ModelShape

@@ -22,7 +22,7 @@ from experiments.run.resumed import (
     resumed_directory,
     save_options,
 )
-from experiments.search.planned_options import read_options
+from experiments.search.options import read_options
 
 
 def changed(options: RunCommandOptions, **more: object) -> RunCommandOptions:

@@ -8,7 +8,7 @@ import pytest
 from commands import one_line_error
 
 from experiments.config.options import OptionError
-from experiments.search.data_parallel import with_data_parallel
+from experiments.search.kinds.data_parallel import with_data_parallel
 from placements import Block, Kind, Placement, Profile
 from placements.placement_file import read_placement
 from placements.shapes import m_shape, v_shape

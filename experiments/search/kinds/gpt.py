@@ -1,0 +1,93 @@
+"""A GPT: a cost model of its layers says what blocks take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from experiments.config.options import OptionError, require_known
+from experiments.search.kinds.kind import Built, ModelledKind
+from placements import PlacementError, Profile
+from placements.hardware import Gpu, modelled_profile
+from placements.meaning import option
+from placements.models.gpt.gpt_placement import GptConfig, gpt_compute_shares, gpt_m_shape, gpt_v_shape
+
+ARRANGEMENTS = {"m_shape": gpt_m_shape, "v_shape": gpt_v_shape}
+"""The placements of a GPT by the name that the command line uses."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GptPlacement(ModelledKind):
+    """The `placement` group of a GPT; see `placements.models.gpt.gpt_placement`."""
+
+    kind: str = option("gpt", "set by placement=")
+    arrangement: str = option("m_shape", "m_shape: embedding and tied output layer on all devices | v_shape")
+    num_devices: int = option(4, "devices of the pipeline")
+    num_layers: int = option(32, "transformer layers")
+    hidden_size: int = option(4096, "hidden size of the model")
+    num_heads: int = option(32, "attention heads")
+    vocab_size: int = option(1000000, "entries of the vocabulary")
+    sequence_length: int = option(2048, "tokens of a sample")
+    micro_batch_size: int = option(2, "samples of a micro-batch")
+    recompute: bool = option(False, "recompute each layer's activations in the backward")
+    flash_attention: bool = option(
+        True, "true: attention keeps no scores; false: they are kept for the backward"
+    )
+    tick_ms: float | None = option(
+        None, "duration of a tick, in ms; null: so short that the shortest block has a hundred ticks or more"
+    )
+    num_gpus: int | list[Any] | None = option(
+        1, "GPUs that each device stands for, one number: they share its layers; a run has a process for each"
+    )
+    data_parallel: int | dict[Any, Any] | None = option(
+        None, "for v_shape: number of groups of a device's GPUs that share the samples; null: 1"
+    )
+
+    @property
+    def config(self) -> GptConfig:
+        """The model.
+
+        Raises:
+            OptionError: A size is out of its range.
+        """
+        try:
+            return GptConfig(**{field.name: getattr(self, field.name) for field in fields(GptConfig)})
+        except PlacementError as error:
+            raise OptionError(f"placement.{error}") from None
+
+    def build(self, gpu: Gpu, num_micro_batches: int, profile: Profile | None) -> Built:
+        """Return the GPT on its devices."""
+        num_gpus = _one_number("num_gpus", self.num_gpus)
+        data_parallel = _one_number("data_parallel", self.data_parallel)
+        require_known("placement.arrangement", self.arrangement, ARRANGEMENTS)
+        config = self.config
+        try:
+            rates = self.rates(gpu)
+            placement = ARRANGEMENTS[self.arrangement](
+                config,
+                gpu,
+                self.num_devices,
+                num_gpus=num_gpus,
+                data_parallel=data_parallel,
+                tick_ms=self.tick_ms,
+                **{each.name: getattr(rates, each.name) for each in fields(rates) if each.name != "gpu"},
+            )
+        except PlacementError as error:
+            raise OptionError(f"placement.{error}") from None
+        return Built(
+            placement,
+            f"cost model of placement=gpt on {gpu.name}",
+            lambda each: modelled_profile(each, gpu, gpt_compute_shares(each, config, rates)),
+            memory_unit_mib=1.0,
+        )
+
+
+def _one_number(name: str, value: object) -> int:
+    """Return an option of which a GPT has one number for all devices; 1 where it is null."""
+    if not isinstance(value, int | None):
+        raise OptionError(
+            f"placement.{name}: {value!r} is not one number, and the cost model of placement=gpt has all "
+            "devices share their layers alike; give one number, or a plan (placement=galvatron) or times of "
+            "your own (placement=file)"
+        )
+    return 1 if value is None else value

@@ -1,0 +1,198 @@
+"""What every kind of placement has in common, and what it builds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from experiments.config.options import read_fields
+from placements import BlockingPower, Placement, Profile
+from placements.hardware import Gpu, modelled_profile
+from placements.meaning import option
+from placements.models.gpt.workload import Workload
+from placements.models.rates import Rates
+from placements.planners.galvatron import recomputed_blocks
+from placements.planners.parallel_plan import ParallelPlan
+from placements.planners.partition import in_proportion
+
+
+class Planned(NamedTuple):
+    """A plan as it is carried out, and the model that it is for.
+
+    Attributes:
+        plan: With the stages and the number of micro-batches that the options ask for.
+        work: The model.
+        given: The plan as its planner wrote it.
+        path: Where.
+    """
+
+    plan: ParallelPlan
+    work: Workload
+    given: ParallelPlan
+    path: str
+
+    def describe(self) -> str:
+        """Return the plan in a line, with what is carried out otherwise and what a run does of it."""
+        plan, given = self.plan, self.given
+        facts = [
+            f"{plan.num_stages} stages of {plan.num_gpus} GPUs with {_listed(plan.stage_layers)} layers, "
+            f"{len(plan.pieces)} forward blocks",
+            f"{plan.num_micro_batches} micro-batches of {plan.micro_batch_size} samples",
+            f"runtime.recompute=[{_listed(recomputed_blocks(plan))}]",
+        ]
+        if plan.stage_layers != given.stage_layers:
+            facts.append(f"not its pp_division {_listed(given.stage_layers)}")
+        if plan.num_micro_batches != given.num_micro_batches:
+            facts.append(f"not its chunks {given.num_micro_batches}")
+        return f"{Path(self.path).name}: {'; '.join(facts)}"
+
+
+def _listed(values: tuple[object, ...]) -> str:
+    return ",".join(str(value) for value in values)
+
+
+class PlannedRun(NamedTuple):
+    """What a plan says of a run.
+
+    Attributes:
+        num_micro_batches: Of an iteration.
+        micro_batch_size: Samples of one, of all data-parallel groups together.
+        recompute: Forward blocks that are computed again for the backward.
+        layers: Transformer layers of each forward block that has some: of the chain; or of each branch, and
+            then of what joins them.
+    """
+
+    num_micro_batches: int
+    micro_batch_size: int
+    recompute: tuple[str, ...]
+    layers: tuple[dict[str, int], ...]
+
+    @property
+    def layers_per_block(self) -> dict[str, int]:
+        """Of all blocks; empty where the plan says nothing of layers."""
+        return {name: count for part in self.layers for name, count in part.items()}
+
+    def shared_layers(self, num_layers: object) -> dict[str, int] | None:
+        """Return the layers of each block, the plan's or a number in its proportions; None for none.
+
+        The number is that of a chain, or of each branch; what joins these has half of it, as in
+        `runtime.models.zoo.flava`.
+
+        Raises:
+            PlanError: There are fewer layers than blocks.
+        """
+        if not isinstance(num_layers, int) or not self.layers:
+            return self.layers_per_block or None
+        *branches, last = self.layers
+        numbers = [num_layers for _ in branches] + [max(1, num_layers // 2) if branches else num_layers]
+        shared: dict[str, int] = {}
+        for part, number in zip((*branches, last), numbers, strict=True):
+            shared |= zip(part, in_proportion(tuple(part.values()), number), strict=True)
+        return shared
+
+
+class Measured(NamedTuple):
+    """What was measured of a placement's blocks.
+
+    Attributes:
+        profile: The CSV of times and energies.
+        facts: The file that says how.
+        blocking_power_w: Of a GPU that waits; None where it was not measured.
+    """
+
+    profile: Path
+    facts: Path
+    blocking_power_w: BlockingPower | None
+
+
+@dataclass(frozen=True)
+class Built:
+    """A placement and where its costs come from.
+
+    Attributes:
+        placement: What runs where.
+        times: Where its times come from, in words.
+        placeholder: Nobody gave the times: they are ticks of a shape.
+        model: Models what a placement of these blocks costs at each clock.
+        memory_unit_mib: Of its memory; None where only the user knows it.
+        planned: The plan that it is of, if a planner made it.
+    """
+
+    placement: Placement
+    times: str
+    model: Callable[[Placement], Profile]
+    placeholder: bool = False
+    memory_unit_mib: float | None = None
+    planned: Planned | None = None
+
+
+class PlacementKind:
+    """A kind of placement, as a record of its options."""
+
+    kind: str
+
+    @classmethod
+    def of_options(cls, data: Mapping[str, Any]) -> Self:
+        """Return the record of a `placement` group.
+
+        Raises:
+            OptionError: An option is wrong.
+        """
+        return read_fields(dict(data), cls, "placement")
+
+    @property
+    def device_gpus(self) -> list[Counter[Gpu]] | None:
+        """The GPUs of each device, where a plan says so; None where they are what `profile.gpu` names."""
+        return None
+
+    @property
+    def measured(self) -> Measured | None:
+        """What was measured of the blocks, with their energies; None for nothing."""
+        return None
+
+    def run(self, gpu: Gpu) -> PlannedRun | None:
+        """Return what it says of a run on a GPU; None for nothing."""
+        return None
+
+    def build(self, gpu: Gpu, num_micro_batches: int, profile: Profile | None) -> Built:
+        """Return the placement.
+
+        Args:
+            gpu: What every device is, unless `device_gpus` says otherwise.
+            num_micro_batches: Of an iteration; a plan is carried out with that number.
+            profile: Of the blocks, if one was read.
+
+        Raises:
+            OptionError: An option is wrong.
+            PlacementError: A file is.
+            PlanError: A plan is.
+        """
+        raise NotImplementedError
+
+
+def power_model(gpu: Gpu) -> Callable[[Placement], Profile]:
+    """Return what models the costs of blocks of which nothing but their times is known."""
+    return lambda placement: modelled_profile(placement, gpu)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelledKind(PlacementKind):
+    """The options of what a GPU reaches, which the cost models of a GPT have in common."""
+
+    kind: str = option("", "set by placement=")
+    model_flops_utilisation: float = option(0.5, "share of the GPU's peak that transformer layers reach")
+    output_layer_utilisation: float = option(0.65, "share of the peak that the output layer reaches")
+    memory_efficiency: float = option(0.85, "share of the memory bandwidth that is reached")
+    link_efficiency: float = option(0.77, "share of the link bandwidth that is reached")
+    reserve_gib: float = option(
+        4.0, "memory of each GPU, in GiB, that neither parameters nor activations use"
+    )
+
+    def rates(self, gpu: Gpu) -> Rates:
+        """Return what a GPU reaches."""
+        return Rates(
+            gpu, **{each.name: getattr(self, each.name) for each in fields(Rates) if each.name != "gpu"}
+        )

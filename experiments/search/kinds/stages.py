@@ -1,0 +1,45 @@
+"""A file of stages, or of layers, with their times: the model of `experiments.compare`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from experiments.config.options import require, require_known, require_path
+from experiments.search.kinds.kind import Built, PlacementKind, power_model
+from placements import Profile
+from placements.hardware import Gpu
+from placements.meaning import REQUIRED, option
+from placements.pieces import PIPELINES
+from placements.stages.stage_chain import PlacedStages, StageChain, place
+from placements.stages.stage_file import read_stages
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagesPlacement(PlacementKind):
+    """The `placement` group of a file of stages; see `placements.stages.stage_chain.place`."""
+
+    kind: str = option("stages", "set by placement=")
+    path: str | None = option(REQUIRED, "a stages.yaml, as schedsearch compare reads it")
+    shape: str = option(
+        "wave_shape",
+        "v_shape: one stage on each device | wave_shape, loop_shape: several | x_shape: two, in opposite "
+        "directions",
+    )
+    num_chunks: int = option(2, "stages on each device of a wave or a loop")
+
+    @property
+    def stages(self) -> StageChain:
+        """The file's stages or layers."""
+        return read_stages(require_path("placement.path", self.path))
+
+    def placed(self) -> PlacedStages:
+        """Return the stages on their devices, the backward split where the file tells its halves."""
+        require_known("placement.shape", self.shape, PIPELINES)
+        require(self.num_chunks >= 1, "placement.num_chunks", self.num_chunks, "at least 1")
+        stages = self.stages
+        return place(stages, self.shape, stages.knows_halves, self.num_chunks)
+
+    def build(self, gpu: Gpu, num_micro_batches: int, profile: Profile | None) -> Built:
+        """Return the stages on their devices."""
+        placement, times = self.placed().placement, f"stages of {self.path}"
+        return Built(placement, times, power_model(gpu), memory_unit_mib=placement.memory_unit_mib)

@@ -1,0 +1,165 @@
+"""What the options name: a placement with its costs, read once for all that is done with it."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from experiments.config.options import OptionError
+from experiments.search.kinds.kind import Built, Planned
+from experiments.search.options import Options, ProfileOptions, read_gpu
+from experiments.search.profile_reading import (
+    CostSource,
+    given_blocking_power,
+    read_profile,
+    said_blocking_power,
+)
+from placements import BlockingPower, Placement, Profile, ProfileError
+from placements.hardware import Gpu
+from placements.placement_file import read_capacity
+from schedsearch.bounds.memory_need import require_capacity
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A placement with its costs.
+
+    Attributes:
+        placement: With its memory, and the block times of the profile.
+        profile: That was read from a file; None where there was none.
+        costs: Where costs come from.
+        gpu: That the options name.
+        memory_unit: Of the placement's memory; empty where only the user knows it.
+        planned: The plan that the placement is of, if a planner made it.
+        model: Models what a placement of these blocks costs at each clock.
+        blocking_power_w: Of a GPU that waits, as the options give it; None where they do not.
+        transfer_power_w: What a GPU draws for a transfer, in W.
+    """
+
+    placement: Placement
+    profile: Profile | None
+    costs: CostSource
+    gpu: Gpu
+    memory_unit: str
+    planned: Planned | None
+    model: Callable[[Placement], Profile]
+    blocking_power_w: BlockingPower | None
+    transfer_power_w: float
+
+    @property
+    def whole_profile(self) -> Profile:
+        """What every block costs at each clock: as read, or from the GPU's power model; with transfers."""
+        return self.profile_of(self.placement, self.profile)
+
+    def profile_of(self, placement: Placement, profile: Profile | None) -> Profile:
+        """Return the same of another placement of these blocks.
+
+        Args:
+            placement: Such as another order of stages.
+            profile: That was read; None for the model's.
+        """
+        if profile is None:
+            profile = self.model(placement)
+            if self.blocking_power_w is not None:
+                profile = replace(profile, blocking_power_w=self.blocking_power_w)
+        return profile.with_transfers(placement, self.transfer_power_w)
+
+
+def read_problem(options: Options) -> Problem:
+    """Return what the options name.
+
+    Raises:
+        OptionError: An option is wrong, or does not fit the others.
+        PlacementError: A file is wrong.
+        ProfileError: Likewise.
+        PlanError: Likewise.
+    """
+    kind, chosen = options.placement, options.profile
+    gpu, measured = read_gpu(chosen.gpu, kind), kind.measured
+    given = given_blocking_power(chosen)
+    profile, path = read_profile(chosen, gpu, measured)
+    built = kind.build(gpu, options.search.num_micro_batches, profile)
+    placement, unit = built.placement, _unit_in_words(built.memory_unit_mib)
+    if options.search.memory is not None:
+        where = "search.memory", placement.num_devices
+        capacity = read_capacity(options.search.memory, *where, unit_mib=built.memory_unit_mib)
+        placement = replace(placement, memory=capacity)
+    if profile is not None:
+        placement = _timed(placement, profile, chosen, "" if built.placeholder else path)
+    require_capacity(placement)
+    if (options.search.memory is not None or not unit) and (hint := mixed_memory(placement)):
+        log.warning("warning: %s", hint)
+    if built.planned:
+        log.info("%s", built.planned.describe())
+    costs = _cost_source(options, built, gpu, path)
+    return Problem(
+        placement, profile, costs, gpu, unit, built.planned, built.model, given, chosen.transfer_power_w
+    )
+
+
+def _timed(placement: Placement, profile: Profile, chosen: ProfileOptions, path: str) -> Placement:
+    """Return a placement with the times of a profile; warn where they are doubtful beside its own.
+
+    Args:
+        placement: With times of its own.
+        profile: Of its blocks.
+        chosen: The options of the profile.
+        path: Of its file; empty where the placement's times are placeholders, which say nothing.
+    """
+    try:
+        timed = profile.times_for(placement)
+    except ProfileError as error:
+        raise OptionError(f"{chosen.path}: {error}") from None
+    if path and (hint := profile.doubtful_times(placement, "profile.time_scale")):
+        log.warning("warning: %s: %s", path, hint)
+    return timed
+
+
+def _unit_in_words(unit_mib: float | None) -> str:
+    return "" if unit_mib is None else "MiB" if unit_mib == 1 else f"units of {unit_mib:g} MiB"
+
+
+MIXED_UNITS = 1000
+"""A capacity of so many times what a micro-batch needs is likely given in another unit."""
+
+
+def mixed_memory(placement: Placement) -> str:
+    """Return a hint where capacity and blocks seem to have memory in different units; else nothing."""
+    held = [
+        (capacity, sum(max(block.memory_on(device), 0) for block in placement.on(device)), device)
+        for device, capacity in enumerate(placement.free_memory or ())
+    ]
+    if not held or any(capacity < MIXED_UNITS * most or not most for capacity, most, _ in held):
+        return ""
+    capacity, most, device = held[0]
+    return (
+        f"memory[{device}]: {capacity} holds {capacity // most} micro-batches of {most}; if the "
+        "capacity is in MiB and the blocks in GiB, or in bytes and MiB, give both in one unit"
+    )
+
+
+def _cost_source(options: Options, built: Built, gpu: Gpu, path: str) -> CostSource:
+    """Return where the costs come from.
+
+    Args:
+        options: Of the command.
+        built: The placement.
+        gpu: That the options name.
+        path: Of the profile; empty for none.
+    """
+    kind, chosen = options.placement, options.profile
+    times, placeholder = built.times, built.placeholder
+    planned = sum(kind.device_gpus or [], Counter[Gpu]())
+    gpus = list(planned if gpu in planned else [gpu])
+    energies = " and ".join(f"power model of {each.name}, {each.power_source}" for each in gpus)
+    if path:
+        scales = (("times", chosen.time_scale), ("energies", chosen.energy_scale))
+        factors = "".join(f", {name} times {scale:g}" for name, scale in scales if scale != 1)
+        times, energies, placeholder = f"profile {path}{factors}", f"profile {path}", False
+    if chosen.transfer_power_w:
+        energies += f", and transfers with profile.transfer_power_w, {chosen.transfer_power_w:g} W"
+    return CostSource(times, energies, said_blocking_power(chosen, gpus, kind.measured), placeholder)
