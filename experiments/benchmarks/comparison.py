@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 _FRACTION = 0.1
 """Below this a ratio is written as 1/n."""
+
+ALMOST = 1e-9
+"""Share by which rounding errors may make a time or an energy larger."""
+
+
+def missing_file(path: Path) -> str:
+    """Return that a file is not there; empty where it is."""
+    return "" if path.is_file() else f"{path.name} is not there"
+
+
+def missing(package: str, version: str = "") -> str:
+    """Return why an optional package cannot be used; empty where it can.
+
+    Args:
+        package: To import, and to install.
+        version: The only version that is compared with; empty for any.
+    """
+    remedy = f"pip install {package}" + (f"=={version}" if version else "")
+    if importlib.util.find_spec(package) is None:
+        return f"{package} is not installed; {remedy}"
+    installed = importlib.metadata.version(package) if version else ""
+    return "" if installed == version else f"{package} is {installed}; {remedy}"
 
 
 @dataclass(frozen=True)

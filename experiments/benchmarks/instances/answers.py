@@ -180,13 +180,9 @@ def starting_from(
     orders: Sequence[Sequence[BlockInstance]],
     first_starts: Sequence[int],
 ) -> Schedule:
-    """Return the schedule of these orders that starts each block as soon as it can, from asked ticks on.
+    """Return the schedule of these orders that starts each block as soon as it can.
 
-    Args:
-        placement: What runs where.
-        num_micro_batches: Of the schedule.
-        orders: For each device its blocks in order.
-        first_starts: For each device the least start of its first block, in ticks.
+    No device starts its first block before its first start, in ticks.
     """
     waits: dict[Hashable, list[tuple[Hashable, int]]] = {
         instance: list(before)

@@ -61,7 +61,9 @@ class InstanceRow:
     note: str = ""
 
 
-def searched(instance: Instance, seed: int, time_limit_s: float, version: str) -> tuple[InstanceRow, Found]:
+def searched(
+    instance: Instance, seed: int, time_limit_s: float, version: str
+) -> tuple[InstanceRow, list[Found]]:
     """Search an instance with the default options.
 
     Raises:
@@ -103,7 +105,7 @@ def searched(instance: Instance, seed: int, time_limit_s: float, version: str) -
         seconds=seconds,
         cpu_s=cpu_s,
     )
-    return row, found
+    return row, [found]
 
 
 def made_by_hand(instance: Instance, version: str) -> tuple[InstanceRow, list[Found]]:

@@ -86,9 +86,9 @@ def random_placements() -> Iterator[Case]:
     done: list[_Compared] = []
     for family in FAMILIES:
         must = "no period above that of version 2449524"
-        yield Case("random_placements", family, must, partial(_beside_frozen, family, done))
+        yield Case(family, must, partial(_beside_frozen, family, done))
     must = "mean gap at most half of that of version 2449524"
-    yield Case("random_placements", "all of these", must, partial(_mean, done))
+    yield Case("all of these", must, partial(_mean, done))
 
 
 def _beside_frozen(family: str, done: list[_Compared]) -> CaseResult:
@@ -125,12 +125,8 @@ def _frozen() -> list[dict[str, str]]:
 def _search(row: dict[str, str]) -> _Compared:
     """Search a placement as long as the frozen version did."""
     placement = random_placement(row["family"], int(row["number"]))
-    result, cpu_s = search_timed(
-        placement,
-        2 * placement.num_devices,
-        objectives=("period",),
-        time_limit_s=_TIME_LIMIT_S,
-    )
+    number = 2 * placement.num_devices
+    result, cpu_s = search_timed(placement, number, objectives=("period",), time_limit_s=_TIME_LIMIT_S)
     assert result.repetend is not None
     ours = Fraction(result.repetend.period, result.repetend.micro_batches)
     theirs, their_bound = Fraction(row["period"]), float(row["bound"])

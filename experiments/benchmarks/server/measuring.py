@@ -42,11 +42,7 @@ _COSTS = ((900, 20.0, 2000.0), (1200, 15.0, 2500.0), (1410, 12.0, 3300.0))
 
 
 class ServerProcess:
-    """A server of its own, on a free port, until the end of a ``with`` block at the latest.
-
-    Args:
-        database: Its file.
-    """
+    """A server of its own, on a free port, until the end of a ``with`` block at the latest."""
 
     def __init__(self, database: Path) -> None:
         """Start it and wait until it takes connections."""
