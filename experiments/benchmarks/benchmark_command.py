@@ -25,13 +25,7 @@ from schedsearch.modulo.progress import StepBar
 
 
 def add_options(parser: argparse.ArgumentParser, quick: str, output: str) -> None:
-    """Add the options that all commands of benchmarks have.
-
-    Args:
-        parser: Of the command.
-        quick: What ``--quick`` chooses.
-        output: The results file where none is named; empty for a command that writes none.
-    """
+    """Add the options that all commands of benchmarks have: ``--quick``, and ``--output`` if there is one."""
     parser.add_argument("--quick", action="store_true", help=quick)
     if output:
         parser.add_argument("--output", type=Path, default=Path(output), help="results file (%(default)s)")
@@ -40,10 +34,8 @@ def add_options(parser: argparse.ArgumentParser, quick: str, output: str) -> Non
 def go_through(title: str, steps: Sequence[tuple[str, Callable[[], str]]], kept: str) -> bool:
     """Take steps one after the other under a progress bar; return whether none was interrupted.
 
-    Args:
-        title: Of the bar.
-        steps: What the bar says, and a function that returns the line to print, or nothing.
-        kept: What to say of the steps done, after an interruption.
+    A step is what the bar says, and a function that returns the line to print, or nothing. After an
+    interruption ``kept`` says what becomes of the steps done.
     """
     try:
         with StepBar(title) as bar:

@@ -30,13 +30,7 @@ PASSED_S = 1920.0
 
 @dataclass(frozen=True)
 class Load:
-    """Jobs at several moments, the same number at each.
-
-    Attributes:
-        throughputs: Of their types.
-        cluster: On which they are.
-        moments: The active jobs at each.
-    """
+    """Jobs on a cluster at several moments, the same number at each, with the throughputs of their types."""
 
     throughputs: Throughputs
     cluster: GpuCluster

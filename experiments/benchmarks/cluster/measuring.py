@@ -31,13 +31,7 @@ _ALMOST = 1e-6
 
 @dataclass(frozen=True)
 class Decision:
-    """One decision.
-
-    Attributes:
-        allocation: Checked.
-        demand_s: CPU seconds of the demand.
-        decision_s: CPU seconds of the policy.
-    """
+    """One checked decision, with the CPU seconds of the demand and of the policy."""
 
     allocation: Allocation
     demand_s: float

@@ -16,8 +16,10 @@ from experiments.benchmarks.comparison import ALMOST
 from experiments.benchmarks.frontier.lowtime_plans import lowtime_clocks
 from experiments.benchmarks.results import CaseResult, true_of
 from experiments.benchmarks.timing import CpuClock, timed
-from placements import Placement, Profile
+from placements import OperatingPoint, Placement, Profile
 from placements.hardware import GPUS, modelled_profile
+from placements.shapes import v_shape
+from schedsearch.baselines import one_f_one_b
 from schedsearch.energy import (
     Frontier,
     SwitchingLimits,
@@ -54,12 +56,7 @@ _ORDERED_MICRO_BATCHES, _SEARCH_WORK, _ORDER_WORK = 16, 5.0, 5.0
 
 @dataclass(frozen=True)
 class Task:
-    """A schedule whose clocks are to be chosen.
-
-    Attributes:
-        schedule: Valid.
-        profile: Of its blocks.
-    """
+    """A valid schedule whose clocks are to be chosen, and the profile of its blocks."""
 
     schedule: Schedule
     profile: Profile
@@ -76,10 +73,6 @@ class Task:
 
 def load_solvers() -> None:
     """Load the solvers and put a question to each, so that no case pays for it."""
-    from placements import OperatingPoint
-    from placements.shapes import v_shape
-    from schedsearch.baselines import one_f_one_b
-
     points = (OperatingPoint(1, 2.0, 1.0), OperatingPoint(2, 1.0, 2.0))
     schedule = one_f_one_b(v_shape(1), 1)
     profile = Profile("two clocks", {"F0": points, "B0": points}, 0.0)

@@ -94,13 +94,11 @@ class Found:
 
     Attributes:
         found_by: What found it: ``search``, or a hand-made schedule's name.
-        version: Of what found it.
+        version: Version of what found it.
         seconds: Wall-clock time that it took.
         repetend: The steady state; None for none.
         schedules: Whole schedules, each of which may be the best by one figure.
-        period_bound: As in `BestKnown`; 0 where nothing is proved.
-        makespan_bound: Likewise.
-        device_span_bound: Likewise.
+        period_bound: As the other bounds, that of `BestKnown`; 0 where nothing is proved.
         is_infeasible: It is proved that there is no schedule.
     """
 

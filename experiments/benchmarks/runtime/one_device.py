@@ -75,9 +75,9 @@ class CallTimes:
     """What a call costs, in CPU time: that of other processes is not in it.
 
     Attributes:
-        script_ms: Of each iteration of the script.
-        bare_ms: Of each iteration of a loop that runs the same blocks and nothing else.
-        num_calls: Of an iteration.
+        script_ms: Each iteration of the script.
+        bare_ms: Each iteration of a loop that runs the same blocks and nothing else.
+        num_calls: Calls of an iteration.
         equal: Whether all losses and gradients of the two have the same bits.
     """
 

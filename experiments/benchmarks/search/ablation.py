@@ -35,12 +35,9 @@ ALL = "-"
 
 @dataclass(frozen=True)
 class AblationRow:
-    """The answer of a search without one strategy.
+    """The answer of a search without one strategy, or with all of them (`ALL`).
 
     Attributes:
-        instance: Name of the instance.
-        group: Group of the instance.
-        without: Name of the strategy that was left out; `ALL` for none.
         period: Ticks per micro-batch as a fraction; None where nothing was found.
         makespan: Ticks; None where nothing was found.
         work: Counted work by strategy.

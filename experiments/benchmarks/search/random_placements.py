@@ -62,14 +62,13 @@ def random_placement(family: str, number: int) -> Placement:
 
 @dataclass(frozen=True)
 class _Compared:
-    """What was found of one placement; by how much, as shares, the periods are above their bounds.
+    """What was found of one placement.
 
     Attributes:
-        name: The placement's family and number.
         longer: By which share our period is longer than the frozen version's.
-        ours: Above our bound.
-        theirs: The frozen version's, above its bound.
-        theirs_by_better: Likewise, above the better bound.
+        ours: By which share our period is above our bound.
+        theirs: By which share the frozen version's period is above its bound.
+        theirs_by_better: By which share it is above the better bound.
         cpu_s: CPU seconds of our search.
     """
 

@@ -99,9 +99,9 @@ class Sent:
     """What was measured of some requests.
 
     Attributes:
-        wall_ms: Of each request, until its answer was there.
-        cpu_ms: Of the server for each request, on average.
-        wall_s: Of all together.
+        wall_ms: Time of each request, until its answer was there.
+        cpu_ms: CPU time of the server for each request, on average.
+        wall_s: Time of all together.
         last: By job and accelerator the last degree that was said.
         faults: What was wrong with answers, in words.
     """
