@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 _FRACTION = 0.1
 """Below this a ratio is written as 1/n."""
 
+ALMOST = 1e-9
+"""Share by which rounding errors may make a time or an energy larger."""
+
+
+def missing_file(path: Path) -> str:
+    """Return that a file is not there; empty where it is."""
+    return "" if path.is_file() else f"{path.name} is not there"
+
+
+def missing(package: str, version: str = "") -> str:
+    """Return why an optional package cannot be used, in this version if one is named; empty where it can."""
+    remedy = f"pip install {package}" + (f"=={version}" if version else "")
+    if importlib.util.find_spec(package) is None:
+        return f"{package} is not installed; {remedy}"
+    installed = importlib.metadata.version(package) if version else ""
+    return "" if installed == version else f"{package} is {installed}; {remedy}"
+
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times as much one thing takes as another.
-
-    Attributes:
-        median: Of the pairs.
-        least: Likewise.
-        most: Likewise.
+    """How many times as much one thing takes as another: the median, least and largest ratio of pairs.
 
     >>> print(Ratio.of([1.0, 1.2, 1.1], [1.0, 1.0, 1.0]))
     1.10 (1.00 to 1.20)
@@ -46,12 +61,8 @@ class MedianRatio:
     """A median of ratios that were measured in pairs, with its 95 % interval by the sign test.
 
     However the ratios are distributed, an interval from the k-th least to the k-th largest of n misses their
-    median only if fewer than k of them are on one side of it: a matter of n tosses of a coin.
-
-    Attributes:
-        median: Of the pairs.
-        low: Where the interval begins.
-        high: Where it ends; of less than six pairs it is that of all, and says less.
+    median only if fewer than k of them are on one side of it: a matter of n tosses of a coin. The interval of
+    less than six pairs is that of all ratios, and says less.
     """
 
     median: float

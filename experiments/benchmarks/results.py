@@ -1,4 +1,4 @@
-"""A benchmark's cases and rows, and the results file: JSON, and the same as a Markdown table beside it.
+"""A benchmark's cases, rows and results files: JSON, and a Markdown table beside it.
 
 Knows nothing of what is measured.
 """
@@ -6,11 +6,19 @@ Knows nothing of what is measured.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any, TypeVar
 
 from experiments.benchmarks.comparison import Comparison
-from placements.files import write_json, write_text
+from placements.files import read_json, write_json, write_text
+from placements.plain_data import Field, in_file
+
+AnyRow = TypeVar("AnyRow")
+
+
+class ResultsError(ValueError):
+    """A results file is not one, or is of another run; the message names it and the remedy in one line."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +26,7 @@ class CaseResult:
     """What one case reached.
 
     Attributes:
-        cpu_s: CPU seconds of what the case measures.
+        cpu_s: CPU seconds of what the case measures; None for those of the whole case.
         missed: What was to be reached and was not, in words; empty when all was.
         status: Of the period; empty where there is none.
         period: Ticks per micro-batch; None where there is none or there are several.
@@ -30,7 +38,7 @@ class CaseResult:
         comparison: Ours beside a peer; None where there is none.
     """
 
-    cpu_s: float
+    cpu_s: float | None = None
     missed: tuple[str, ...] = ()
     status: str = ""
     period: float | None = None
@@ -64,43 +72,53 @@ class Case:
     """One row before it is measured.
 
     Attributes:
-        group: Which cases it belongs to.
-        name: Unique within the group.
+        name: Unique within its group.
         must: What must be reached, in words.
         measure: Measures it.
         is_quick: Whether it is part of the smoke test.
+        lacks: Returns why it cannot be measured here, as data or a package is missing; empty if it can.
     """
 
-    group: str
     name: str
     must: str
     measure: Callable[[], CaseResult]
     is_quick: bool = False
+    lacks: Callable[[], str] = str
 
 
 @dataclass(frozen=True)
 class Row:
-    """One measured case."""
+    """One measured case of a group."""
 
+    group: str
     case: Case
     result: CaseResult
 
     @property
     def cells(self) -> tuple[str, ...]:
         """What a table shows of it; one text for each of `COLUMNS`."""
-        result = self.result
+        result, compared = self.result, self.result.comparison
         return (
-            *_compared(result.comparison),
-            self.case.group,
+            str(compared.cost) if compared else "",
+            f"{compared.answer} {compared.answer_ratio:.4f}" if compared else "",
+            self.group,
             self.case.name,
             self.case.must,
             result.status,
             _with_bound(result.period, result.period_bound),
             _with_bound(result.makespan, result.makespan_bound),
-            f"{result.cpu_s:.2f}",
+            f"{result.cpu_s or 0:.2f}",
             result.verdict,
             result.note,
         )
+
+    @property
+    def plain(self) -> dict[str, object]:
+        """The row as it stands in the JSON file."""
+        names = {"group": self.group, "case": self.case.name, "must": self.case.must}
+        compared = self.result.comparison
+        ratios = {} if compared is None else {"cost": asdict(compared.cost), "answer": compared.answer_ratio}
+        return names | asdict(self.result) | {"ours_over_theirs": ratios, "met": self.result.is_met}
 
 
 COMPARED = ("CPU time, ours / theirs", "answer, ours / theirs")
@@ -110,36 +128,11 @@ COLUMNS = (*COMPARED, "group", "case", "must reach", "status", "period", "makesp
 """Heads of the table; a value with a bound that it does not meet is written ``value (bound)``."""
 
 
-def _compared(comparison: Comparison | None) -> tuple[str, str]:
-    if comparison is None:
-        return "", ""
-    return str(comparison.cost), f"{comparison.answer} {comparison.answer_ratio:.4f}"
-
-
 def _with_bound(value: float | None, bound: float | None) -> str:
     if value is None:
         return ""
     is_proved = bound is None or value <= bound
     return f"{value:g}" if is_proved else f"{value:g} ({bound:.4g})"
-
-
-def write_results(path: Path, on: dict[str, object], rows: Sequence[Row]) -> None:
-    """Write the rows measured so far as JSON, and as a Markdown table beside it.
-
-    Args:
-        path: Of the JSON file; the table has the same name and ends in ``.md``.
-        on: What `machine` returned.
-        rows: In the order in which they were measured.
-    """
-    write_json(path, {"schema_version": 1, "machine": on, "rows": [_plain(row) for row in rows]})
-    write_text(path.with_suffix(".md"), _markdown(on, rows))
-
-
-def _plain(row: Row) -> dict[str, object]:
-    names = {"group": row.case.group, "case": row.case.name, "must": row.case.must}
-    compared = row.result.comparison
-    ratios = {} if compared is None else {"cost": asdict(compared.cost), "answer": compared.answer_ratio}
-    return names | asdict(row.result) | {"ours_over_theirs": ratios, "met": row.result.is_met}
 
 
 def summary(rows: Sequence[Row]) -> str:
@@ -149,15 +142,58 @@ def summary(rows: Sequence[Row]) -> str:
     return f"{met} of {len(rows)} met" + (f", {skipped} skipped" if skipped else "")
 
 
-def _markdown(on: dict[str, object], rows: Sequence[Row]) -> str:
-    """Return the table, without the columns that are empty in every row."""
+def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    r"""Return a table in Markdown; its last line has no end.
+
+    >>> print(markdown_table(["name", "value"], [["a|b", "1"]]))
+    | name | value |
+    | --- | --- |
+    | a\|b | 1 |
+    """
+    lines = [heads, ("---",) * len(heads), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def write_results(path: Path, on: dict[str, object], rows: Sequence[Row]) -> None:
+    """Write the rows measured so far as JSON, and as a table without empty columns beside it.
+
+    The table has the same name and ends in ``.md``; both begin with what `machine` returned.
+    """
+    write_json(path, {"schema_version": 1, "machine": on, "rows": [row.plain for row in rows]})
     cells = [row.cells for row in rows]
     kept = [i for i in range(len(COLUMNS)) if not cells or any(row[i] for row in cells)]
+    table = markdown_table([COLUMNS[i] for i in kept], [[row[i] for i in kept] for row in cells])
     about = [f"{key}: {value}" for key, value in on.items()]
-    table = [COLUMNS, ("---",) * len(COLUMNS), *cells]
-    lines = [_markdown_row(row[i] for i in kept) for row in table]
-    return "\n".join([summary(rows), "", *about, "", *lines]) + "\n"
+    write_text(path.with_suffix(".md"), "\n".join([summary(rows), "", *about, "", table]) + "\n")
 
 
-def _markdown_row(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+def read_rows(path: Path, kind: type[AnyRow]) -> tuple[dict[str, Any], list[AnyRow]]:
+    """Return what a results file says of its run, and its rows, which are of one dataclass.
+
+    Raises:
+        ResultsError: It is another file.
+    """
+    top = Field(read_json(path, "a results file", ResultsError), "", ResultsError)
+    with in_file(path, ResultsError):
+        top.version(1)
+        names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+        return top.mapping(), [kind(**each.only(names).value) for each in top["rows"].items()]
+
+
+def resumed(path: Path, run: dict[str, Any], kind: type[AnyRow]) -> tuple[dict[str, Any], list[AnyRow]]:
+    """Return what a run says of itself, and its rows; those that a results file has already.
+
+    All but the machine must be the same in the file.
+
+    Raises:
+        ResultsError: The file is of another run.
+    """
+    if not path.exists():
+        return run, []
+    before, rows = read_rows(path, kind)
+    for name, value in run.items():
+        if name != "machine" and before.get(name) != value:
+            raise ResultsError(
+                f"{path}: is of {name} {before.get(name)}, not of {value}; give another --output"
+            )
+    return {name: before.get(name) for name in run}, rows

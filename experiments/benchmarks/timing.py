@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
+from typing import TypeVar
 
 from placements.shapes import v_shape
 from schedsearch.modulo.search import search
+
+Answer = TypeVar("Answer")
 
 
 class CpuClock:
@@ -24,6 +28,12 @@ class CpuClock:
 def _cpu_s() -> float:
     children = os.times()
     return time.process_time() + children.children_user + children.children_system
+
+
+def timed(work: Callable[[], Answer]) -> tuple[Answer, float]:
+    """Return what a function returns, and the CPU seconds that it took."""
+    clock = CpuClock()
+    return work(), clock.seconds
 
 
 def load_solvers() -> None:

@@ -4,4 +4,5 @@ import sys
 
 from experiments.benchmarks.cluster.cases import BENCHMARK
 
-sys.exit(BENCHMARK.main())
+if __name__ == "__main__":
+    sys.exit(BENCHMARK.main())

@@ -5,8 +5,6 @@ cvxpy is optional: `reason_to_skip` says why there is no comparison.
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,6 +17,7 @@ import numpy as np
 from experiments.benchmarks.cluster import cvxpy_programs
 from experiments.benchmarks.cluster.cvxpy_programs import DEFAULT
 from experiments.benchmarks.cluster.terms import Terms
+from experiments.benchmarks.comparison import missing
 from schedsearch.cluster.demand import FloatArray
 
 VERSION = "1.9.3"
@@ -38,13 +37,7 @@ TIME_LIMIT_S = 600.0
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """What cvxpy gave with one solver.
-
-    Attributes:
-        solver: As it is asked for.
-        shares: At each moment, shape (moments, jobs, types).
-        cpu_s: At each moment, of building and solving.
-    """
+    """What cvxpy gave with one solver: shares of shape (moments, jobs, types), and CPU seconds by moment."""
 
     solver: str
     shares: FloatArray
@@ -53,10 +46,7 @@ class Answers:
 
 def reason_to_skip() -> str:
     """Return why cvxpy cannot be compared with; empty where it can."""
-    if importlib.util.find_spec("cvxpy") is None:
-        return f"cvxpy is not installed; pip install cvxpy=={VERSION}"
-    installed = importlib.metadata.version("cvxpy")
-    return "" if installed == VERSION else f"cvxpy is {installed}; pip install cvxpy=={VERSION}"
+    return missing("cvxpy", VERSION)
 
 
 def answers(policy: str, solver: str, moments: Sequence[Terms]) -> Answers:

@@ -13,6 +13,7 @@ from pathlib import Path
 from experiments.benchmarks.benchmark_command import Benchmark
 from experiments.benchmarks.cluster.loads import SCALE_FACTORS, Load, cluster_of, load, random_throughputs
 from experiments.benchmarks.cluster.measuring import Decision, allocation, decisions, partitioned, simulation
+from experiments.benchmarks.comparison import missing_file
 from experiments.benchmarks.peers.plots import draw_costs
 from experiments.benchmarks.results import Case, CaseResult
 from schedsearch.cluster.inputs.job_type_file import read_job_types
@@ -54,8 +55,6 @@ OF_ONE_GPU, ONE_GPU = ("allox",), {1: 1.0}
 PARTS = (2, 4, 8, 16)
 """Of a partitioned cluster."""
 
-SIMULATED = ("las", "finish_time_fairness", "makespan", "min_cost", "fifo")
-
 JOBS_PER_HOUR, SIMULATION_S = 5.6, 180.0
 """Of the simulations, and CPU seconds that one of 5000 jobs may take."""
 
@@ -66,11 +65,11 @@ def allocations() -> Iterator[Case]:
         for name in POLICIES:
             for num_jobs, cpu_s in CPU_S.items():
                 yield Case(
-                    "allocations",
                     f"{name}, {num_jobs} jobs, {data} throughputs",
                     f"{cpu_s:g} CPU s, warm and cold; an objective no worse than cvxpy's",
                     partial(_allocation, name, num_jobs, make, cpu_s),
-                    is_quick=num_jobs == 128,
+                    is_quick=(name, num_jobs) == ("las", 128),
+                    lacks=str if data == "random" else _no_gavel,
                 )
 
 
@@ -79,11 +78,10 @@ def reported() -> Iterator[Case]:
     for name, sizes in REPORTED.items():
         for num_jobs in sizes:
             yield Case(
-                "reported",
                 f"{name}, {num_jobs} jobs, random throughputs",
                 "rules kept; the time is told",
                 partial(_allocation, name, num_jobs, _with_pairs, None),
-                is_quick=num_jobs == min(sizes),
+                is_quick=(name, num_jobs) == ("las_packed", 32),
             )
 
 
@@ -91,38 +89,24 @@ def partitions() -> Iterator[Case]:
     """Yield a cluster of a thousand GPUs and jobs, whole and in parts."""
     for name in ("las", "las_packed"):
         for parts in PARTS:
-            yield Case(
-                "partitions",
-                f"{name}, 1000 jobs, 1002 GPUs, {parts} parts",
-                "rules kept; time and loss are told",
-                partial(_partitioned, name, parts),
-                is_quick=(name, parts) == ("las", 8),
-            )
+            case = f"{name}, 1000 jobs, 1002 GPUs, {parts} parts"
+            measure = partial(_partitioned, name, parts)
+            yield Case(case, "rules kept; time and loss are told", measure, (name, parts) == ("las", 8))
 
 
 def simulations() -> Iterator[Case]:
     """Yield 5000 jobs on Gavel's cluster of 36 GPUs of each type."""
-    for name in SIMULATED:
-        yield Case(
-            "simulations",
-            f"{name}, 5000 jobs, {JOBS_PER_HOUR:g} per hour, Gavel's throughputs",
-            f"{SIMULATION_S:g} CPU s",
-            partial(_simulation, name),
-        )
+    for name in ("las", "finish_time_fairness", "makespan", "min_cost", "fifo"):
+        case = f"{name}, 5000 jobs, {JOBS_PER_HOUR:g} per hour, Gavel's throughputs"
+        yield Case(case, f"{SIMULATION_S:g} CPU s", partial(_simulation, name), lacks=_no_gavel)
 
 
-GROUPS: dict[str, Callable[[], Iterator[Case]]] = {
-    "allocations": allocations,
-    "reported": reported,
-    "partitions": partitions,
-    "simulations": simulations,
-}
-"""The groups by the name that the command line uses."""
+def _no_gavel() -> str:
+    return missing_file(GAVEL / THROUGHPUTS)
 
 
-def _gavel(_: int, __: int) -> Throughputs | None:
-    path = GAVEL / THROUGHPUTS
-    return read_throughputs(path) if path.exists() else None
+def _gavel(_: int, __: int) -> Throughputs:
+    return read_throughputs(GAVEL / THROUGHPUTS)
 
 
 def _with_pairs(_: int, seed: int) -> Throughputs:
@@ -130,22 +114,18 @@ def _with_pairs(_: int, seed: int) -> Throughputs:
 
 
 def _allocation(
-    name: str, num_jobs: int, make: Callable[[int, int], Throughputs | None], cpu_s: float | None
+    name: str, num_jobs: int, make: Callable[[int, int], Throughputs], cpu_s: float | None
 ) -> CaseResult:
-    throughputs = make(num_jobs, 0)
-    if throughputs is None:
-        return _NOT_THERE
     cluster = cluster_of(round(num_jobs / JOBS_PER_GPU / 3))
     scale_factors = ONE_GPU if name in OF_ONE_GPU else SCALE_FACTORS
-    jobs = load(throughputs, cluster, num_jobs, NUM_MOMENTS, seed=1, scale_factors=scale_factors)
+    jobs = load(make(num_jobs, 0), cluster, num_jobs, NUM_MOMENTS, seed=1, scale_factors=scale_factors)
     return allocation(jobs, name, limit_s=cpu_s)
 
 
 @cache
 def _whole(name: str) -> tuple[Load, Decision]:
     """Return a thousand jobs on a thousand GPUs, and the decision about them all."""
-    throughputs = random_throughputs(NUM_TYPES, 0, shares_space=True)
-    jobs = load(throughputs, cluster_of(334), 1000, 1, seed=1)
+    jobs = load(_with_pairs(0, 0), cluster_of(334), 1000, 1, seed=1)
     (whole,) = decisions(jobs, [policy_of(name)])
     return jobs, whole
 
@@ -156,11 +136,8 @@ def _partitioned(name: str, num_parts: int) -> CaseResult:
 
 
 def _simulation(name: str) -> CaseResult:
-    throughputs = _gavel(0, 0)
-    if throughputs is None:
-        return _NOT_THERE
     return simulation(
-        throughputs,
+        _gavel(0, 0),
         read_job_types(GAVEL / JOB_TYPES),
         cluster_of(36),
         name,
@@ -177,6 +154,15 @@ def _prepare() -> None:
         decisions(few, [policy_of(name)])
 
 
-_NOT_THERE = CaseResult(0.0, skipped=f"{THROUGHPUTS} is not there")
-
-BENCHMARK = Benchmark("cluster", "Measure what the cluster must reach.", GROUPS, _prepare, draw_costs)
+BENCHMARK = Benchmark(
+    "cluster",
+    "Measure what the cluster must reach.",
+    {
+        "allocations": allocations,
+        "reported": reported,
+        "partitions": partitions,
+        "simulations": simulations,
+    },
+    _prepare,
+    draw_costs,
+)

@@ -30,13 +30,7 @@ PASSED_S = 1920.0
 
 @dataclass(frozen=True)
 class Load:
-    """Jobs at several moments, the same number at each.
-
-    Attributes:
-        throughputs: Of their types.
-        cluster: On which they are.
-        moments: The active jobs at each.
-    """
+    """Jobs on a cluster at several moments, the same number at each, with the throughputs of their types."""
 
     throughputs: Throughputs
     cluster: GpuCluster
@@ -49,12 +43,9 @@ def cluster_of(gpus_per_type: int) -> GpuCluster:
 
 
 def random_throughputs(num_types: int, seed: int, *, shares_space: bool = False) -> Throughputs:
-    """Return throughputs of types that gain from newer GPUs, and from more, each in its own way.
+    """Return throughputs of job types that gain from newer GPUs, and from more, each in its own way.
 
-    Args:
-        num_types: Of jobs.
-        seed: Of the generator.
-        shares_space: Also of two jobs on the same GPUs, for two of three pairs of types.
+    With ``shares_space`` two of three pairs of types can also run together on the same GPUs.
     """
     random = np.random.default_rng(seed)
     alone: dict[tuple[str, int], dict[str, tuple[OperatingPoint, ...]]] = {}
@@ -98,13 +89,7 @@ def load(
 ) -> Load:
     """Return jobs of random types, scale factors and lengths; some end between two moments, and some come.
 
-    Args:
-        throughputs: Types and scale factors are drawn from these.
-        cluster: On which the jobs are.
-        num_jobs: At each moment.
-        num_moments: At least 1.
-        seed: Of the generator.
-        scale_factors: GPUs of a job, and the part of all jobs that have so many.
+    There are as many jobs at each moment. Scale factors are GPUs of a job, each with its share of all jobs.
     """
     random = np.random.default_rng(seed)
     arrivals = _arrivals(throughputs, scale_factors, random)

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from experiments.benchmarks.cluster.beside_cvxpy import SOLVERS, Answers, answers, reason_to_skip
+from experiments.benchmarks.cluster.beside_cvxpy import SOLVERS, answers, reason_to_skip
 from experiments.benchmarks.cluster.loads import Load
 from experiments.benchmarks.cluster.terms import WORTH, Terms, shares_of
 from experiments.benchmarks.comparison import Comparison
@@ -31,13 +31,7 @@ _ALMOST = 1e-6
 
 @dataclass(frozen=True)
 class Decision:
-    """One decision.
-
-    Attributes:
-        allocation: Checked.
-        demand_s: CPU seconds of the demand.
-        decision_s: CPU seconds of the policy.
-    """
+    """One checked decision, with the CPU seconds of the demand and of the policy."""
 
     allocation: Allocation
     demand_s: float
@@ -45,11 +39,9 @@ class Decision:
 
 
 def decisions(load: Load, policies: Sequence[Policy]) -> list[Decision]:
-    """Return the decision at each moment.
+    """Return the decision at each moment, by the policy of that moment.
 
-    Args:
-        load: Jobs.
-        policies: One for each moment; the same object for decisions that may use what was known before.
+    A policy object that decides at several moments may use what it knew before (a warm decision).
     """
     found = []
     for jobs, policy in zip(load.moments, policies, strict=True):
@@ -65,10 +57,8 @@ def decisions(load: Load, policies: Sequence[Policy]) -> list[Decision]:
 def allocation(load: Load, name: str, *, limit_s: float | None) -> CaseResult:
     """Decide at each moment, warm and cold; and with cvxpy, where it knows the policy.
 
-    Args:
-        load: Of several moments, the first of which is not counted.
-        name: Of the policy.
-        limit_s: CPU seconds that a decision with its demand may take; None for any.
+    The first moment is not counted. With a limit, the median decision with its demand may take so many CPU
+    seconds.
     """
     num = len(load.moments)
     cold = decisions(load, [policy_of(name) for _ in range(num)])[1:]
@@ -94,11 +84,9 @@ def _beside_cvxpy(result: CaseResult, load: Load, name: str, warm: Sequence[Deci
     theirs = [answers(name, solver, moments) for solver in SOLVERS[name]]
     fastest = min(theirs, key=lambda each: statistics.median(each.cpu_s[1:]))
     what, worth = WORTH[name]
-    ours = [worth(terms, shares_of(one.allocation)) for terms, one in zip(moments[1:], warm, strict=True)]
-    best = [
-        min(worth(terms, each.shares[number]) for each in theirs)
-        for number, terms in enumerate(moments[1:], 1)
-    ]
+    counted = list(enumerate(moments))[1:]
+    ours = [worth(terms, shares_of(one.allocation)) for (_, terms), one in zip(counted, warm, strict=True)]
+    best = [min(worth(terms, each.shares[number]) for each in theirs) for number, terms in counted]
     ratios = [one / other for one, other in zip(ours, best, strict=True)]
     compared = Comparison(
         f"cvxpy, {name}",
@@ -111,26 +99,19 @@ def _beside_cvxpy(result: CaseResult, load: Load, name: str, warm: Sequence[Deci
         1.0,
     )
     worse = {f"{what} {max(ratios):.8g} times cvxpy's best": max(ratios) > 1 + _ALMOST}
+    told = ", ".join(f"{each.solver} {statistics.median(each.cpu_s[1:]):.3g}" for each in theirs)
     return replace(
         result,
         missed=(*result.missed, *true_of(worse)),
-        note=f"{result.note}; cvxpy {_described(theirs)}",
+        note=f"{result.note}; cvxpy {told} CPU s",
         comparison=compared,
     )
 
 
-def _described(theirs: Sequence[Answers]) -> str:
-    return ", ".join(f"{each.solver} {statistics.median(each.cpu_s[1:]):.3g}" for each in theirs) + " CPU s"
-
-
 def partitioned(load: Load, name: str, num_parts: int, whole: Decision) -> CaseResult:
-    """Decide about all jobs in parts, and tell what the objective loses beside the whole.
+    """Decide about the jobs of one moment in parts, and tell what the objective loses beside the whole.
 
-    Args:
-        load: Of one moment.
-        name: Of a policy whose objective is a least that is to be high.
-        num_parts: Of jobs and cluster.
-        whole: The decision of the same policy about all of them.
+    The objective of the policy must be a minimum that is to be as high as possible.
     """
     (parts,) = decisions(load, [partition.partitioned(name, num_parts)])
     loss = 1 - parts.allocation.objective / whole.allocation.objective
@@ -153,24 +134,14 @@ def simulation(
 ) -> CaseResult:
     """Simulate jobs that come all the time until the last of them is done.
 
-    Args:
-        throughputs: Of the types.
-        types: Whether each may run on more than one GPU.
-        cluster: To which they come.
-        name: Of the policy.
-        jobs_per_hour: On average.
-        num_jobs: All of which are to be done.
-        limit_s: CPU seconds that it may take.
+    ``types`` says of each job type whether it may run on more than one GPU; ``limit_s`` is in CPU seconds.
     """
     generator = GeneratorOptions(seed=0, lam_s=3600 / jobs_per_hour, num_jobs=num_jobs)
     clock = CpuClock()
     trace = [*generated(types, throughputs, generator)]
     outcome = simulate(trace, cluster, throughputs, policy_of(name), SimulationOptions())
     took_s = clock.seconds
-    wrong = {
-        f"more than {limit_s:g} CPU s": took_s > limit_s,
-        outcome.missing: bool(outcome.missing),
-    }
+    wrong = {f"more than {limit_s:g} CPU s": took_s > limit_s, outcome.missing: bool(outcome.missing)}
     note = (
         f"average completion time {outcome.average_jct_s / 3600:.2f} h, {len(outcome.rounds.start_s)} "
         f"rounds, {len(outcome.decisions.time_s)} decisions about up to {outcome.decisions.jobs.max()} jobs"

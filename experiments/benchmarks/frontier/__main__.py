@@ -5,6 +5,5 @@ import sys
 from experiments.benchmarks.frontier.ablation import main as ablation
 from experiments.benchmarks.frontier.cases import BENCHMARK
 
-if sys.argv[1:2] == ["ablation"]:
-    sys.exit(ablation(sys.argv[2:]))
-sys.exit(BENCHMARK.main())
+if __name__ == "__main__":
+    sys.exit(ablation(sys.argv[2:]) if sys.argv[1:2] == ["ablation"] else BENCHMARK.main())

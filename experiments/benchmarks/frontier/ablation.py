@@ -12,12 +12,21 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from experiments.benchmarks.frontier.cases import MICRO_BATCHES, PROFILES, measured_task, synthetic_profile
+from experiments.benchmarks.benchmark_command import add_options
+from experiments.benchmarks.frontier.cases import (
+    MICRO_BATCHES,
+    PROFILES,
+    made_up,
+    measured_profile,
+    measured_task,
+)
 from experiments.benchmarks.frontier.measuring import NUM_PLANS, Task
+from experiments.benchmarks.results import markdown_table
 from placements.shapes import nn_shape, v_shape
-from schedsearch.baselines import one_f_one_b, one_f_one_b_plus
 from schedsearch.energy import Frontier, compute_frontier
 from schedsearch.energy.planning import GENERATORS
+
+HEADS = ("case", "without", "plans of it", "mean gap, %", "gap at the shortest time, %")
 
 _ALWAYS = "fastest"
 """The generator that is never left out: without it there may be no plan for the shortest time."""
@@ -28,39 +37,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="experiments.benchmarks.frontier ablation", description=__doc__.partition("\n")[0]
     )
-    parser.add_argument("--quick", action="store_true", help="the smallest cases")
+    add_options(parser, "the smallest cases", output="")
     parser.add_argument("--work", type=float, default=0.0, help="work to improve plans with, in units (0)")
     options = parser.parse_args(arguments)
-    sys.stdout.write("| case | without | plans of it | mean gap, % | gap at the shortest time, % |\n")
-    sys.stdout.write("|---|---|---|---|---|\n")
-    for name, task in cases(quick=options.quick):
-        for row in rows(task, options.work):
-            sys.stdout.write(f"| {name} | {' | '.join(row)} |\n")
+    for i, (name, task) in enumerate(cases(quick=options.quick)):
+        for j, row in enumerate(rows(task, options.work)):
+            lines = markdown_table(HEADS, [(name, *row)]).splitlines(keepends=True)
+            sys.stdout.write("".join(lines if i + j == 0 else lines[2:]) + "\n")
             sys.stdout.flush()
     return 0
 
 
 def cases(*, quick: bool) -> Iterator[tuple[str, Task]]:
-    """Yield the cases by name: measured profiles where they are there, and made-up ones."""
+    """Yield the cases by name: made-up profiles, and measured ones where they are there."""
     for seed, noise in ((1, 0.01), (2, 0.05)):
-        placement = v_shape(4)
-        profile = synthetic_profile(placement, 12, seed, noise)
-        yield (
-            f"4 stages, 12 micro-batches, {noise:.0%} noise",
-            Task(one_f_one_b(placement, 12), profile),
-        )
+        yield f"4 stages, 12 micro-batches, {noise:.0%} noise", made_up(v_shape(4), 12, 12, seed, noise)
     if quick:
         return
-    placement = nn_shape(4)
-    yield (
-        "NN-shape, 4 devices, 16 micro-batches",
-        Task(one_f_one_b_plus(placement, 16), synthetic_profile(placement, 20, 3, noise=0.01)),
-    )
+    yield "NN-shape, 4 devices, 16 micro-batches", made_up(nn_shape(4), 16, 20, 3, 0.01)
     for gpu in PROFILES:
-        for number in MICRO_BATCHES:
-            task = measured_task(gpu, number)
-            if isinstance(task, Task):
-                yield f"GPT-3 175B, {gpu}, {number} micro-batches", task
+        for number in MICRO_BATCHES if measured_profile(gpu).is_file() else ():
+            yield f"GPT-3 175B, {gpu}, {number} micro-batches", measured_task(gpu, number)
 
 
 def rows(task: Task, work_limit: float) -> Iterator[tuple[str, str, str, str]]:

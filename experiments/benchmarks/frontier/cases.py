@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from experiments.benchmarks.benchmark_command import Benchmark
+from experiments.benchmarks.comparison import missing_file
+from experiments.benchmarks.frontier.lowtime_plans import reason_to_skip
 from experiments.benchmarks.frontier.measuring import (
     Task,
     against_lowtime,
@@ -64,12 +67,9 @@ STRAGGLERS = (1.05, 1.1, 1.15, 1.2, 1.25, 1.3, 1.35, 1.4, 1.45, 1.5)
 def speeds() -> Iterator[Case]:
     """Yield the whole frontier with 400 plans within seconds."""
     for number in MICRO_BATCHES:
-        yield Case(
-            "speed",
-            f"GPT-3 175B, A100, {number} micro-batches",
-            f"400 plans in {CPU_S[number]:g} s",
-            _on_measured("A100", number, partial(speed, cpu_s=CPU_S[number])),
-            is_quick=number == 12,
+        cpu_s = CPU_S[number]
+        yield _on_measured(
+            "A100", number, f"400 plans in {cpu_s:g} s", partial(speed, cpu_s=cpu_s), number == 12
         )
 
 
@@ -77,66 +77,51 @@ def savings() -> Iterator[Case]:
     """Yield the savings at the shortest time against all clocks at maximum."""
     for gpu, wanted in SAVINGS.items():
         for number, (at_least, published) in wanted.items():
-            yield Case(
-                "savings",
-                f"GPT-3 175B, {gpu}, {number} micro-batches",
-                f"at T_min at least {at_least:g} % less",
-                _on_measured(gpu, number, partial(saving, at_least=at_least, published=published)),
-                is_quick=number == 12,
-            )
+            measure = partial(saving, at_least=at_least, published=published)
+            is_quick = (gpu, number) == ("A40", 12)
+            yield _on_measured(gpu, number, f"at T_min at least {at_least:g} % less", measure, is_quick)
 
 
 def all_gaps() -> Iterator[Case]:
     """Yield the distance of every plan from the bound."""
-    for gpu in PROFILES:
-        for number in MICRO_BATCHES:
-            yield Case(
-                "gaps",
-                f"GPT-3 175B, {gpu}, {number} micro-batches",
-                "gap 0.3 % on average, 1 % at most; no plan late when simulated",
-                _on_measured(gpu, number, partial(gaps, mean=0.3, most=1.0)),
-                is_quick=(gpu, number) == ("A100", 12),
-            )
+    must = "gap 0.3 % on average, 1 % at most; no plan late when simulated"
+    yield from _on_all_measured(must, partial(gaps, mean=0.3, most=1.0))
 
 
 def lowtime() -> Iterator[Case]:
     """Yield comparisons with lowtime, with real clocks on the same graph."""
+    must = "no plan of lowtime below ours at its deadline"
     for number, ratio in LOWTIME_RATIO.items():
-        yield Case(
-            "lowtime",
-            f"GPT-3 175B, A100, {number} micro-batches, unit 1 ms",
-            f"{ratio:g} times as fast; no plan of lowtime below ours at its deadline",
-            _on_measured("A100", number, partial(against_lowtime, unit_ms=1.0, ratio=ratio)),
-        )
-
+        measure = partial(against_lowtime, unit_ms=1.0, ratio=ratio)
+        case = _on_measured("A100", number, f"{ratio:g} times as fast; {must}", measure, what=", unit 1 ms")
+        yield replace(case, lacks=partial(no_lowtime_on, measured_profile("A100")))
     yield Case(
-        "lowtime",
         "BERT of lowtime's example, 4 stages, 8 micro-batches, unit 1 ms",
-        "no plan of lowtime below ours at its deadline",
-        _on_bert_example,
+        must,
+        lambda: against_lowtime(_bert_example(), unit_ms=1.0, ratio=1.0),
+        lacks=partial(no_lowtime_on, BERT_EXAMPLE),
     )
 
 
-def _on_bert_example() -> CaseResult:
-    """Compare on the points of lowtime's own example, which have noise and clocks of their own."""
-    if not BERT_EXAMPLE.is_file():
-        return CaseResult(0.0, skipped=f"{BERT_EXAMPLE.name} is not there")
+def no_lowtime_on(path: Path) -> str:
+    """Return why lowtime cannot be compared with on a file of measurements; empty where it can."""
+    return reason_to_skip() or missing_file(path)
+
+
+def _bert_example() -> Task:
+    """Return the points of lowtime's own example, which have noise and clocks of their own."""
     profile = Profile.from_csv(BERT_EXAMPLE, blocking_power_w=GPUS["a40"].blocking_power_w)
-    schedule = one_f_one_b(profile.times_for(v_shape(4)), 8)
-    return against_lowtime(Task(schedule, profile), unit_ms=1.0, ratio=1.0)
+    return Task(one_f_one_b(profile.times_for(v_shape(4)), 8), profile)
 
 
 def noisy() -> Iterator[Case]:
     """Yield measured-like profiles: noise on each time and power, so that higher clocks may be slower."""
     for noise in (0.01, 0.03, 0.05):
         for seed in range(3):
-            schedule = one_f_one_b(v_shape(8), 24)
-            profile = synthetic_profile(schedule.placement, 55, seed=seed, noise=noise)
             yield Case(
-                "noisy",
                 f"8 stages, 24 micro-batches, {noise:.0%} noise, seed {seed}",
                 "no bound above a plan, no plan late when simulated",
-                partial(gaps, Task(schedule, profile), mean=math.inf, most=math.inf),
+                partial(gaps, made_up(v_shape(8), 24, 55, seed, noise), mean=math.inf, most=math.inf),
                 is_quick=(noise, seed) == (0.03, 0),
             )
 
@@ -146,22 +131,13 @@ def perseus() -> Iterator[Case]:
     must = "no plan of Perseus below ours at its deadline"
     for gpu, number, unit_ms in (("A100", 12, 1.0), ("A100", 12, 10.0), ("A40", 12, 2.0), ("A100", 24, 2.0)):
         for curve in ("exponential", "hull"):
-            yield Case(
-                "perseus",
-                f"GPT-3 175B, {gpu}, {number} micro-batches, unit {unit_ms:g} ms, {curve}",
-                must,
-                _on_measured(gpu, number, partial(against_perseus, unit_ms=unit_ms, curve=curve)),
-                is_quick=unit_ms == 10.0,
-            )
+            measure = partial(against_perseus, unit_ms=unit_ms, curve=curve)
+            yield _on_measured(gpu, number, must, measure, what=f", unit {unit_ms:g} ms, {curve}")
     for seed in range(3):
-        placement = v_shape(4)
-        task = Task(one_f_one_b(placement, 8), synthetic_profile(placement, 40, seed, noise=0.01))
         yield Case(
-            "perseus",
             f"4 stages, 8 micro-batches, 1 % noise, seed {seed}, unit 1 ms, hull",
             must,
-            partial(against_perseus, task, unit_ms=1.0, curve="hull"),
-            is_quick=seed == 0,
+            partial(against_perseus, made_up(v_shape(4), 8, 40, seed, 0.01), unit_ms=1.0, curve="hull"),
         )
 
 
@@ -170,89 +146,42 @@ def small() -> Iterator[Case]:
     must = "within its gap of the proved best; relaxed optimum within 1e-6 of HiGHS"
     for stages, number in ((2, 3), (2, 4), (3, 3), (3, 4)):
         for clocks in (3, 4, 5):
-            placement = v_shape(stages)
-            profile = synthetic_profile(placement, clocks, seed=10 * stages + clocks, noise=0.01)
-            task = Task(one_f_one_b(placement, number), profile)
-            yield Case(
-                "exact",
-                f"{stages} stages, {number} micro-batches, {clocks} clocks",
-                must,
-                partial(exact, task, num_deadlines=13, work_limit=60.0),
-                is_quick=(stages, number, clocks) == (2, 3, 3),
-            )
+            task = made_up(v_shape(stages), number, clocks, 10 * stages + clocks, 0.01)
+            name = f"{stages} stages, {number} micro-batches, {clocks} clocks"
+            measure = partial(exact, task, num_deadlines=13, work_limit=60.0)
+            yield Case(name, must, measure, is_quick=(stages, number, clocks) == (2, 3, 3))
 
 
 def large() -> Iterator[Case]:
     """Yield thousands of block instances."""
-    v16, nn8 = v_shape(16), nn_shape(8)
-    for name, schedule in (
-        ("16 stages, 128 micro-batches", one_f_one_b(v16, 128)),
-        ("NN-shape, 8 devices, 128 micro-batches", one_f_one_b_plus(nn8, 128)),
-    ):
-        profile = synthetic_profile(schedule.placement, 30, seed=16, noise=0.01)
-        yield Case(
-            "large",
-            f"{name}, 1 % noise",
-            "400 plans in 20 s",
-            partial(speed, Task(schedule, profile), cpu_s=20.0),
-        )
+    for name, placement in (("16 stages", v_shape(16)), ("NN-shape, 8 devices", nn_shape(8))):
+        task = made_up(placement, 128, 30, 16, 0.01)
+        measure = partial(speed, task, cpu_s=20.0)
+        yield Case(f"{name}, 128 micro-batches, 1 % noise", "400 plans in 20 s", measure)
 
 
 def few_changes() -> Iterator[Case]:
     """Yield plans whose clocks change seldom, as a change takes time."""
-    for gpu in PROFILES:
-        for number in MICRO_BATCHES:
-            measure = partial(
-                under_limits, dwell_ms=20.0, latency_ms=10.0, slowdown=1.05, most=2.0, cpu_s=15.0
-            )
-            yield Case(
-                "switching",
-                f"GPT-3 175B, {gpu}, {number} micro-batches, latency 10 ms, dwell 20 ms",
-                "gap at most 2 % in 15 s, at 1.05 times the time of the highest clocks",
-                _on_measured(gpu, number, measure),
-                is_quick=(gpu, number) == ("A100", 12),
-            )
+    must = "gap at most 2 % in 15 s, at 1.05 times the time of the highest clocks"
+    measure = partial(under_limits, dwell_ms=20.0, latency_ms=10.0, slowdown=1.05, most=2.0, cpu_s=15.0)
+    yield from _on_all_measured(must, measure, what=", latency 10 ms, dwell 20 ms")
 
 
 def chosen_orders() -> Iterator[Case]:
     """Yield the choice of an order by its energy, on five shapes."""
+    must = "never more energy than the search's own order, in 30 CPU s"
     for shape in ("v_shape", "m_shape", "x_shape", "nn_shape", "k_shape"):
         for slowdown in (1.0, 1.05):
+            name = f"{shape}, 4 devices, 16 micro-batches, {slowdown:g} times the highest clocks' time"
             yield Case(
-                "orders",
-                f"{shape}, 4 devices, 16 micro-batches, {slowdown:g} times the highest clocks' time",
-                "never more energy than the search's own order, in 30 CPU s",
-                partial(orders, SHAPES[shape](4), slowdown=slowdown, seeds=10, each_s=30.0),
+                name, must, partial(orders, SHAPES[shape](4), slowdown=slowdown, seeds=10, each_s=30.0)
             )
 
 
 def next_to_stragglers() -> Iterator[Case]:
     """Yield the savings next to stragglers."""
-    for gpu in PROFILES:
-        for number in MICRO_BATCHES:
-            yield Case(
-                "stragglers",
-                f"GPT-3 175B, {gpu}, {number} micro-batches",
-                "look-up in 1 ms; saving rises up to T* and wanes then",
-                _on_measured(gpu, number, partial(stragglers, factors=STRAGGLERS, look_up_s=1e-3)),
-                is_quick=(gpu, number) == ("A100", 12),
-            )
-
-
-GROUPS: dict[str, Callable[[], Iterator[Case]]] = {
-    "speed": speeds,
-    "savings": savings,
-    "gaps": all_gaps,
-    "lowtime": lowtime,
-    "perseus": perseus,
-    "exact": small,
-    "large": large,
-    "switching": few_changes,
-    "orders": chosen_orders,
-    "noisy": noisy,
-    "stragglers": next_to_stragglers,
-}
-"""The groups by the name that the command line uses."""
+    must = "look-up in 1 ms; saving rises up to T* and wanes then"
+    yield from _on_all_measured(must, partial(stragglers, factors=STRAGGLERS, look_up_s=1e-3))
 
 
 def synthetic_profile(placement: Placement, num_clocks: int, seed: int, noise: float) -> Profile:
@@ -277,24 +206,65 @@ def synthetic_profile(placement: Placement, num_clocks: int, seed: int, noise: f
     return Profile(f"synthetic {seed}", points, 60.0)
 
 
-def _on_measured(gpu: str, number: int, measure: Callable[[Task], CaseResult]) -> Callable[[], CaseResult]:
-    """Return what measures a case on a measured profile, or skips it where the profile is not there."""
-
-    def run() -> CaseResult:
-        task = measured_task(gpu, number)
-        return CaseResult(0.0, skipped=task) if isinstance(task, str) else measure(task)
-
-    return run
+def made_up(placement: Placement, number: int, num_clocks: int, seed: int, noise: float) -> Task:
+    """Return 1F1B, or 1F1B+ where devices share blocks, of so many micro-batches on a made-up profile."""
+    is_shared = any(len(block.devices) > 1 for block in placement.blocks)
+    schedule = (one_f_one_b_plus if is_shared else one_f_one_b)(placement, number)
+    return Task(schedule, synthetic_profile(placement, num_clocks, seed, noise))
 
 
-def measured_task(gpu: str, number: int) -> Task | str:
-    """Return 1F1B on a measured profile; why not, where the profile is not there."""
-    path = STAGE_PROFILES / f"{PROFILES[gpu]}.csv"
-    if not path.exists():
-        return f"{path.name} is not there"
+def measured_profile(gpu: str) -> Path:
+    """Return where a measured profile is."""
+    return STAGE_PROFILES / f"{PROFILES[gpu]}.csv"
+
+
+def measured_task(gpu: str, number: int) -> Task:
+    """Return 1F1B of so many micro-batches on a measured profile, which must be there."""
     waiting_w = GPUS[gpu.lower()].blocking_power_w
-    profile = Profile.from_csv(path, device=gpu, blocking_power_w=waiting_w)
+    profile = Profile.from_csv(measured_profile(gpu), device=gpu, blocking_power_w=waiting_w)
     return Task(one_f_one_b(profile.times_for(v_shape(8)), number), profile)
 
 
-BENCHMARK = Benchmark("frontier", "Measure what the energy frontier must reach.", GROUPS, load_solvers)
+def _on_measured(
+    gpu: str,
+    number: int,
+    must: str,
+    measure: Callable[[Task], CaseResult],
+    is_quick: bool = False,
+    what: str = "",
+) -> Case:
+    """Return a case on a measured profile of GPT-3; its name ends with what else there is to say."""
+    return Case(
+        f"GPT-3 175B, {gpu}, {number} micro-batches{what}",
+        must,
+        lambda: measure(measured_task(gpu, number)),
+        is_quick,
+        partial(missing_file, measured_profile(gpu)),
+    )
+
+
+def _on_all_measured(must: str, measure: Callable[[Task], CaseResult], what: str = "") -> Iterator[Case]:
+    """Yield a case on each measured profile, for each number of micro-batches."""
+    for gpu in PROFILES:
+        for number in MICRO_BATCHES:
+            yield _on_measured(gpu, number, must, measure, (gpu, number) == ("A100", 12), what)
+
+
+BENCHMARK = Benchmark(
+    "frontier",
+    "Measure what the energy frontier must reach.",
+    {
+        "speed": speeds,
+        "savings": savings,
+        "gaps": all_gaps,
+        "lowtime": lowtime,
+        "perseus": perseus,
+        "exact": small,
+        "large": large,
+        "switching": few_changes,
+        "orders": chosen_orders,
+        "noisy": noisy,
+        "stragglers": next_to_stragglers,
+    },
+    load_solvers,
+)

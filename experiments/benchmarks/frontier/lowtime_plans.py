@@ -8,27 +8,21 @@ large share of a block's time.
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 from collections.abc import Mapping
 
 import numpy as np
 
+from experiments.benchmarks.comparison import missing
 from schedsearch.energy import CostCurve, InstanceGraph
 from schedsearch.energy.graph import Ints
 
 VERSION = "0.3.0"
 """The version that the comparison is for."""
 
-_MS_PER_S = 1e3
-
 
 def reason_to_skip() -> str:
     """Return why lowtime cannot be compared with; empty where it can."""
-    if importlib.util.find_spec("lowtime") is None:
-        return f"lowtime is not installed; pip install lowtime=={VERSION}"
-    installed = importlib.metadata.version("lowtime")
-    return "" if installed == VERSION else f"lowtime is {installed}; pip install lowtime=={VERSION}"
+    return missing("lowtime", VERSION)
 
 
 def lowtime_clocks(graph: InstanceGraph, curves: Mapping[str, CostCurve], unit_ms: float) -> Ints:
@@ -53,20 +47,13 @@ def lowtime_clocks(graph: InstanceGraph, curves: Mapping[str, CostCurve], unit_m
     specs = {}
     for name, curve in curves.items():
         points = zip(curve.time_ms.tolist(), curve.energy_mj.tolist(), curve.clock_mhz.tolist(), strict=True)
-        candidates = CandidateExecutionOptions(
-            options=[
-                ExecutionOption(
-                    real_time=time_ms / _MS_PER_S,
-                    unit_time=unit_ms / _MS_PER_S,
-                    cost=energy_mj / _MS_PER_S,
-                    knob=mhz,
-                )
-                for time_ms, energy_mj, mhz in points
-            ]
-        )
-        specs[name] = OperationSpec(
-            options=candidates, cost_model=ExponentialModel(candidates, search_strategy="best")
-        )
+        options = [
+            ExecutionOption(real_time=ms / 1e3, unit_time=unit_ms / 1e3, cost=mj / 1e3, knob=mhz)
+            for ms, mj, mhz in points  # in seconds and joules
+        ]
+        candidates = CandidateExecutionOptions(options=options)
+        model = ExponentialModel(candidates, search_strategy="best")
+        specs[name] = OperationSpec(options=candidates, cost_model=model)
     operations = [Operation(spec=specs[name]) for name, _ in graph.instances]
     dag = DiGraph()
     for i, operation in enumerate(operations):

@@ -12,11 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.benchmarks.frontier import lowtime_plans
+from experiments.benchmarks.comparison import ALMOST
+from experiments.benchmarks.frontier.lowtime_plans import lowtime_clocks
 from experiments.benchmarks.results import CaseResult, true_of
-from experiments.benchmarks.timing import CpuClock
-from placements import Placement, Profile
+from experiments.benchmarks.timing import CpuClock, timed
+from placements import OperatingPoint, Placement, Profile
 from placements.hardware import GPUS, modelled_profile
+from placements.shapes import v_shape
+from schedsearch.baselines import one_f_one_b
 from schedsearch.energy import (
     Frontier,
     SwitchingLimits,
@@ -42,9 +45,6 @@ from schedsearch.schedule import Schedule
 NUM_PLANS = 400
 """Deadlines of a frontier, evenly spaced."""
 
-_ALMOST = 1e-9
-"""Share by which rounding errors may make a time or an energy larger."""
-
 _REPEATS = 3
 """Times that our frontier is computed where its CPU seconds count; they are the median."""
 
@@ -56,12 +56,7 @@ _ORDERED_MICRO_BATCHES, _SEARCH_WORK, _ORDER_WORK = 16, 5.0, 5.0
 
 @dataclass(frozen=True)
 class Task:
-    """A schedule whose clocks are to be chosen.
-
-    Attributes:
-        schedule: Valid.
-        profile: Of its blocks.
-    """
+    """A valid schedule whose clocks are to be chosen, and the profile of its blocks."""
 
     schedule: Schedule
     profile: Profile
@@ -78,10 +73,6 @@ class Task:
 
 def load_solvers() -> None:
     """Load the solvers and put a question to each, so that no case pays for it."""
-    from placements import OperatingPoint
-    from placements.shapes import v_shape
-    from schedsearch.baselines import one_f_one_b
-
     points = (OperatingPoint(1, 2.0, 1.0), OperatingPoint(2, 1.0, 2.0))
     schedule = one_f_one_b(v_shape(1), 1)
     profile = Profile("two clocks", {"F0": points, "B0": points}, 0.0)
@@ -92,22 +83,19 @@ def load_solvers() -> None:
 
 def speed(task: Task, *, cpu_s: float) -> CaseResult:
     """Compute the whole frontier and its plans, in so many CPU seconds."""
-    frontier, took_s = _timed(task)
-    missed = (f"more than {cpu_s:g} CPU s",) if took_s > cpu_s else ()
-    return CaseResult(took_s, missed, note=f"{len(frontier.plans)} plans; {_gaps(frontier)}")
+    frontier, took_s = _frontier_timed(task)
+    return CaseResult(took_s, true_of({f"more than {cpu_s:g} CPU s": took_s > cpu_s}), note=_gaps(frontier))
 
 
 def saving(task: Task, *, at_least: float, published: float) -> CaseResult:
     """Hold the saving of the shortest plan against all-maximum clocks against what is wanted; in percent."""
-    clock = CpuClock()
-    frontier = task.frontier()
-    took_s = clock.seconds
+    frontier, took_s = timed(task.frontier)
     plan = frontier.shortest
     saved = 100 * frontier.saving(plan)
     limit = 100 * (1 - plan.lower_bound_mj / frontier.all_maximum.energy_mj)
     wrong = {
         f"saves {saved:.3f} %": saved < at_least,
-        "slower than all-maximum clocks": plan.time_ms > frontier.all_maximum.time_ms * (1 + _ALMOST),
+        "slower than all-maximum clocks": plan.time_ms > frontier.all_maximum.time_ms * (1 + ALMOST),
     }
     note = f"saves {saved:.2f} %, at most {limit:.2f} % possible; Perseus published {published:.2f} %"
     return CaseResult(took_s, true_of(wrong), note=note)
@@ -115,59 +103,47 @@ def saving(task: Task, *, at_least: float, published: float) -> CaseResult:
 
 def gaps(task: Task, *, mean: float, most: float) -> CaseResult:
     """Simulate every plan again, and hold its distance from the bound against what is wanted; in percent."""
-    clock = CpuClock()
-    frontier = task.frontier()
-    took_s = clock.seconds
+    frontier, took_s = timed(task.frontier)
     gap = 100 * np.array([plan.gap for plan in frontier.plans])
     graph = instance_graph(task.schedule)
     done = [simulate(task.schedule, task.profile, plan.clock_mhz, graph) for plan in frontier.plans]
     pairs = list(zip(frontier.plans, done, strict=True))
     deadlines = np.linspace(frontier.shortest.time_ms, frontier.plans[-1].time_ms, NUM_PLANS)
     simulated = {plan.time_ms: each.time_ms for plan, each in pairs}
-    late = [t for t in deadlines.tolist() if simulated[frontier.at(t).time_ms] > t * (1 + _ALMOST)]
+    late = [t for t in deadlines.tolist() if simulated[frontier.at(t).time_ms] > t * (1 + ALMOST)]
     wrong = {
         f"mean gap {gap.mean():.3f} %": float(gap.mean()) > mean,
         f"gap {gap.max():.3f} %": float(gap.max()) > most,
         f"{len(late)} plans are late": bool(late),
         "a plan's own time or energy is not the simulated one": any(
-            abs(plan.time_ms - each.time_ms) > _ALMOST * each.time_ms
-            or abs(plan.energy_mj - each.energy_mj) > _ALMOST * each.energy_mj
+            abs(plan.time_ms - each.time_ms) > ALMOST * each.time_ms
+            or abs(plan.energy_mj - each.energy_mj) > ALMOST * each.energy_mj
             for plan, each in pairs
         ),
     }
-    return CaseResult(took_s, true_of(wrong), note=f"{len(frontier.plans)} plans; {_gaps(frontier)}")
+    return CaseResult(took_s, true_of(wrong), note=_gaps(frontier))
 
 
 def against_lowtime(task: Task, *, unit_ms: float, ratio: float) -> CaseResult:
     """Compare with lowtime: its CPU seconds over ours, and no plan of its below ours at its own time."""
-    if reason := lowtime_plans.reason_to_skip():
-        return CaseResult(0.0, skipped=reason)
-    _, took_s = _timed(task)
+    _, took_s = _frontier_timed(task)
     clocks, theirs_s = lowtime_timed(task, unit_ms)
     below, note = _compared(shares_above(task, simulated_plans(task, clocks)))
-    wrong = {f"ratio {theirs_s / took_s:.0f}": theirs_s / took_s < ratio, **below}
-    return CaseResult(
-        took_s,
-        true_of(wrong),
-        note=f"lowtime {theirs_s:.1f} CPU s for {clocks.shape[1]} plans, ratio {theirs_s / took_s:.0f}; "
-        + note,
-    )
+    found = theirs_s / took_s
+    note = f"lowtime {theirs_s:.1f} CPU s for {clocks.shape[1]} plans, ratio {found:.0f}; {note}"
+    return CaseResult(took_s, true_of({f"ratio {found:.0f}": found < ratio, **below}), note=note)
 
 
 def lowtime_timed(task: Task, unit_ms: float) -> tuple[Ints, float]:
     """Return the clocks of lowtime's plans, MHz of shape ``(instances, plans)``, and its CPU seconds."""
     problem = ClockProblem(task.schedule, task.profile)
-    clock = CpuClock()
-    clocks = lowtime_plans.lowtime_clocks(problem.graph, problem.curves, unit_ms)
-    return clocks, clock.seconds
+    return timed(lambda: lowtime_clocks(problem.graph, problem.curves, unit_ms))
 
 
 def simulated_plans(task: Task, clocks: Ints) -> Floats:
     """Return time in ms and energy in mJ of the plans on the frontier; shape ``(plans, 2)``.
 
-    Args:
-        task: What was planned.
-        clocks: MHz; shape ``(instances, plans)``.
+    Clocks are in MHz; shape ``(instances, plans)``.
     """
     problem = ClockProblem(task.schedule, task.profile)
     mode = (problem.table.clock_mhz[problem.table.row][:, :, None] == clocks[:, None, :]).argmax(axis=1)
@@ -178,24 +154,19 @@ def simulated_plans(task: Task, clocks: Ints) -> Floats:
 
 def against_perseus(task: Task, *, unit_ms: float, curve: str = "exponential") -> CaseResult:
     """Compare with our own implementation of Perseus: no plan of its below ours at its own time."""
-    clock = CpuClock()
-    theirs = perseus_frontier(task.schedule, task.profile, unit_ms, curve).plans
-    theirs_s = clock.seconds
-    clock = CpuClock()
+    theirs, theirs_s = timed(lambda: perseus_frontier(task.schedule, task.profile, unit_ms, curve).plans)
     plans = np.array([[plan.time_ms, plan.energy_mj] for plan in theirs])
-    below, note = _compared(shares_above(task, plans))
-    return CaseResult(
-        clock.seconds, true_of(below), note=f"Perseus {theirs_s:.1f} CPU s for {len(theirs)} plans; {note}"
-    )
+    share, took_s = timed(lambda: shares_above(task, plans))
+    below, note = _compared(share)
+    note = f"Perseus {theirs_s:.1f} CPU s for {len(theirs)} plans; {note}"
+    return CaseResult(took_s, true_of(below), note=note)
 
 
 def shares_above(task: Task, theirs: Floats) -> Floats:
     """Return how much more energy another's plans use than ours at their times, as percent of theirs.
 
-    Args:
-        task: What was planned.
-        theirs: Time and energy of each plan; shape ``(plans, 2)``. Our frontier is asked for a plan at each
-            of the times.
+    Their plans are rows of time and energy; shape ``(plans, 2)``. Our frontier has a plan for each of the
+    times.
     """
     time, energy = theirs.T
     ours = task.frontier(time.tolist())
@@ -208,7 +179,7 @@ def shares_above(task: Task, theirs: Floats) -> Floats:
 
 def _compared(share: Floats) -> tuple[dict[str, bool], str]:
     """Say whether a plan of another's is below ours, and how far above they are; see `shares_above`."""
-    below = int((share < -100 * _ALMOST).sum())
+    below = int((share < -100 * ALMOST).sum())
     wrong = {f"{below} plans below ours, by up to {-share.min():.4f} %": below > 0}
     least, most = share.min(), share.max()
     note = f"at equal deadline it uses {least:.3f} to {most:.2f} % more, {share.mean():.2f} % on average"
@@ -219,9 +190,7 @@ def exact(task: Task, *, num_deadlines: int, work_limit: float) -> CaseResult:
     """Compare with the proved best choice of clocks, and the relaxed optimum with a linear program's."""
     spread = task.frontier(num_plans=2)
     deadlines = np.linspace(spread.shortest.time_ms, spread.plans[-1].time_ms, num_deadlines)
-    clock = CpuClock()
-    ours = task.frontier(deadlines.tolist())
-    took_s = clock.seconds
+    ours, took_s = timed(lambda: task.frontier(deadlines.tolist()))
     bound = ClockProblem(task.schedule, task.profile).bound
     above, difference, wrong = [], [], {"not proved": False, "below the best": False, "beyond its gap": False}
     for deadline in deadlines.tolist():
@@ -231,7 +200,7 @@ def exact(task: Task, *, num_deadlines: int, work_limit: float) -> CaseResult:
         above.append(100 * (energy_mj / least_mj - 1))
         wrong["not proved"] |= best.status is not ExactStatus.OPTIMAL
         wrong["below the best"] |= energy_mj < least_mj * (1 - 1e-7)
-        wrong["beyond its gap"] |= energy_mj / least_mj > energy_mj / bound.at(deadline) + _ALMOST
+        wrong["beyond its gap"] |= energy_mj / least_mj > energy_mj / bound.at(deadline) + ALMOST
         optimum = relaxed(task.schedule, task.profile, deadline)
         assert optimum is not None, "the exact plan keeps the deadline"
         effective_mj = optimum.energy_mj - task.waiting_w * deadline
@@ -253,17 +222,14 @@ def under_limits(
     """
     frontier = task.frontier(num_plans=100)
     deadline_ms = slowdown * frontier.all_maximum.time_ms
-    clock = CpuClock()
-    found = switched_plan(
-        task.schedule, task.profile, frontier, SwitchingLimits(dwell_ms, latency_ms), deadline_ms
-    )
-    took_s = clock.seconds
+    limits = SwitchingLimits(dwell_ms, latency_ms)
+    found, took_s = timed(lambda: switched_plan(task.schedule, task.profile, frontier, limits, deadline_ms))
     again = simulate_switching(task.schedule, task.profile, found.plan.clock_mhz, latency_ms)
     free_mj = frontier.energy_next_to(frontier.at(deadline_ms), deadline_ms)
     wrong = {
         f"gap {100 * found.gap:.2f} %": 100 * found.gap > most,
         f"more than {cpu_s:g} CPU s": took_s > cpu_s,
-        "late when simulated again": again.time_ms > deadline_ms * (1 + _ALMOST),
+        "late when simulated again": again.time_ms > deadline_ms * (1 + ALMOST),
     }
     above = 100 * (frontier.energy_next_to(found.plan, deadline_ms) / free_mj - 1)
     note = f"gap {100 * found.gap:.2f} %; {above:.2f} % above the plan without limits; "
@@ -301,7 +267,7 @@ def orders(placement: Placement, *, slowdown: float, seeds: int, each_s: float) 
         gains.append(100 * chosen.gain)
         lefts.append(100 * (1 - chosen.lower_bound_mj / chosen.best.energy_mj))
         again = simulate(chosen.schedule, profile, chosen.plan.clock_mhz)
-        late |= again.time_ms > deadline_ms * (1 + _ALMOST)
+        late |= again.time_ms > deadline_ms * (1 + ALMOST)
     wrong = {
         f"more than {each_s:g} CPU s": max(seconds) > each_s,
         "more energy than the search's own": min(gains) < 0,
@@ -336,8 +302,8 @@ def stragglers(task: Task, *, factors: Sequence[float], look_up_s: float) -> Cas
         or bool((np.diff(saved[peak:]) > 0).any())
         or peak in (0, len(saved) - 1),
         "wanes before the least total energy, or rises after T*": not (
-            frontier.min_energy.time_ms * (1 - _ALMOST) <= times[min(peak + 1, len(times) - 1)]
-            and times[max(peak - 1, 0)] <= frontier.plans[-1].time_ms * (1 + _ALMOST)
+            frontier.min_energy.time_ms * (1 - ALMOST) <= times[min(peak + 1, len(times) - 1)]
+            and times[max(peak - 1, 0)] <= frontier.plans[-1].time_ms * (1 + ALMOST)
         ),
     }
     row = ", ".join(f"{factor:.2f}: {value:.2f}" for factor, value in zip(factors, saved, strict=True))
@@ -348,16 +314,13 @@ def stragglers(task: Task, *, factors: Sequence[float], look_up_s: float) -> Cas
     )
 
 
-def _timed(task: Task) -> tuple[Frontier, float]:
+def _frontier_timed(task: Task) -> tuple[Frontier, float]:
     """Return our frontier and the median of its CPU seconds."""
-    seconds = []
-    for _ in range(_REPEATS):
-        clock = CpuClock()
-        frontier = task.frontier()
-        seconds.append(clock.seconds)
-    return frontier, statistics.median(seconds)
+    runs = [timed(task.frontier) for _ in range(_REPEATS)]
+    return runs[-1][0], statistics.median(took_s for _, took_s in runs)
 
 
 def _gaps(frontier: Frontier) -> str:
     gap = 100 * np.array([plan.gap for plan in frontier.plans])
-    return f"gap to the bound {gap.mean():.3f} % on average, {gap.max():.2f} % at most"
+    mean, most = gap.mean(), gap.max()
+    return f"{len(frontier.plans)} plans; gap to the bound {mean:.3f} % on average, {most:.2f} % at most"

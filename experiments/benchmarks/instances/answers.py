@@ -94,13 +94,11 @@ class Found:
 
     Attributes:
         found_by: What found it: ``search``, or a hand-made schedule's name.
-        version: Of what found it.
+        version: Version of what found it.
         seconds: Wall-clock time that it took.
         repetend: The steady state; None for none.
         schedules: Whole schedules, each of which may be the best by one figure.
-        period_bound: As in `BestKnown`; 0 where nothing is proved.
-        makespan_bound: Likewise.
-        device_span_bound: Likewise.
+        period_bound: As the other bounds, that of `BestKnown`; 0 where nothing is proved.
         is_infeasible: It is proved that there is no schedule.
     """
 
@@ -180,13 +178,9 @@ def starting_from(
     orders: Sequence[Sequence[BlockInstance]],
     first_starts: Sequence[int],
 ) -> Schedule:
-    """Return the schedule of these orders that starts each block as soon as it can, from asked ticks on.
+    """Return the schedule of these orders that starts each block as soon as it can.
 
-    Args:
-        placement: What runs where.
-        num_micro_batches: Of the schedule.
-        orders: For each device its blocks in order.
-        first_starts: For each device the least start of its first block, in ticks.
+    No device starts its first block before its first start, in ticks.
     """
     waits: dict[Hashable, list[tuple[Hashable, int]]] = {
         instance: list(before)

@@ -5,27 +5,26 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from experiments.benchmarks.benchmark_command import add_options, go_through, goes_on
 from experiments.benchmarks.instances.answers import AnswerError, Found, Library
 from experiments.benchmarks.instances.instance_file import FOLDER, Instance, InstanceError, read_instances
 from experiments.benchmarks.instances.measuring import BY_HAND, InstanceRow, made_by_hand, searched
 from experiments.benchmarks.instances.tables import gaps, history, markdown
+from experiments.benchmarks.results import ResultsError, read_rows, resumed
 from experiments.benchmarks.timing import load_solvers
 from experiments.config.command import INTERRUPTED
 from experiments.config.machine import commit, machine
-from placements.files import read_json, write_json, write_text
-from placements.plain_data import Field, in_file
-from schedsearch.modulo.progress import StepBar
+from placements.files import write_json, write_text
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import ScheduleFileError, read_schedule
 
-
-class ResultsError(ValueError):
-    """A results file is not one, or is of another run; the message names it and the remedy in one line."""
+NAMES_HELP = "groups or instances; default: all"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,29 +35,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--folder", type=Path, default=FOLDER, help="of instances and answers (%(default)s)")
     actions = parser.add_subparsers(metavar="action", required=True)
-    search = _action(
-        actions, "search", _search, "search instances and report the gaps; goes on where it ended"
-    )
-    search.add_argument("instances", nargs="*", metavar="name", help="groups or instances; default: all")
-    search.add_argument("--quick", action="store_true", help="the twenty for every day")
+
+    def action(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+        added = actions.add_parser(name, help=text, description=text)
+        added.set_defaults(run=run)
+        return added
+
+    search = action("search", _search, "search instances and report the gaps; goes on where it ended")
+    add_instances(search, "outputs/instances.json")
     search.add_argument("--limit", type=float, default=20.0, metavar="S", help="seconds each (%(default)s)")
     search.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds 0 to N - 1 (%(default)s)")
     search.add_argument("--by-hand", action="store_true", help="the hand-made schedules, too")
-    search.add_argument(
-        "--update", action="store_true", help="keep answers that are better than the best known"
-    )
+    better = "keep answers that are better than the best known"
+    search.add_argument("--update", action="store_true", help=better)
     search.add_argument("--version", default="", help="name of this version (default: the commit)")
-    output = Path("outputs/instances.json")
-    search.add_argument("--output", type=Path, default=output, help="results file (%(default)s)")
-    check = _action(
-        actions, "check", _check, "rebuild every stored answer and compare it with best_known.csv"
-    )
-    check.add_argument("instances", nargs="*", metavar="name", help="groups or instances; default: all")
-    add = _action(actions, "add", _add, "keep a schedule found elsewhere, where it is better")
+    check = action("check", _check, "rebuild every stored answer and compare it with best_known.csv")
+    check.add_argument("instances", nargs="*", metavar="name", help=NAMES_HELP)
+    add = action("add", _add, "keep a schedule found elsewhere, where it is better")
     add.add_argument("instance", help="its name")
     add.add_argument("schedule", type=Path, help="a schedule.json")
     add.add_argument("--found-by", required=True, help="who or what found it")
-    table = _action(actions, "table", _table, "compare results files: the history of versions, in Markdown")
+    table = action("table", _table, "compare results files: the history of versions, in Markdown")
     table.add_argument("results", nargs="+", type=Path, help="results files of 'search', oldest first")
     options = parser.parse_args(arguments)
     if options.run is _search and not options.limit > 0:
@@ -73,12 +70,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"{error.filename}: {error.strerror}")
 
 
-def _action(
-    actions: Any, name: str, run: Callable[[argparse.Namespace], int], text: str
-) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
-    parser.set_defaults(run=run)
-    return parser
+def add_instances(parser: argparse.ArgumentParser, output: str) -> None:
+    """Add the arguments of a command that searches instances and writes a results file."""
+    parser.add_argument("instances", nargs="*", metavar="name", help=NAMES_HELP)
+    add_options(parser, "the twenty for every day", output)
 
 
 def chosen_instances(folder: Path, names: Sequence[str]) -> list[Instance]:
@@ -92,58 +87,50 @@ def chosen_instances(folder: Path, names: Sequence[str]) -> list[Instance]:
     return [each for each in instances if not names or each.name in names or each.group in names]
 
 
-def by_turns(instances: Sequence[Instance]) -> list[Instance]:
+def by_turns(instances: Sequence[Instance], *, quick: bool) -> list[Instance]:
     """Return the instances so that each group comes by turns: a run that is cut short has some of each."""
     groups: dict[str, list[Instance]] = {}
     for each in instances:
         groups.setdefault(each.group, []).append(each)
-    return [each for turn in zip_longest(*groups.values()) for each in turn if each is not None]
+    turns = zip_longest(*groups.values())
+    return [each for turn in turns for each in turn if each is not None and (each.is_quick or not quick)]
 
 
 def _search(options: argparse.Namespace) -> int:
-    instances = by_turns(chosen_instances(options.folder, options.instances))
-    instances = [each for each in instances if each.is_quick or not options.quick]
+    chosen = chosen_instances(options.folder, options.instances)
+    instances = by_turns(chosen, quick=options.quick)
     library = Library(options.folder)
-    run = {
+    run: dict[str, Any] = {
         "schema_version": 1,
         "version": options.version or commit(),
         "time_limit_s": options.limit,
         "machine": machine(),
     }
-    run, rows = _resumed(options.output, run)
+    run, rows = resumed(options.output, run, InstanceRow)
     work = [(each, "search", seed) for seed in range(options.seeds) for each in instances]
     if options.by_hand:
         work = [(each, BY_HAND, 0) for each in instances] + work
     done = {(row.instance, row.method, row.seed) for row in rows}
     load_solvers()
     _write(options.output, run, rows, library)
-    try:
-        with StepBar("instances") as bar:
-            for i, (instance, method, seed) in enumerate(work):
-                if (instance.name, method, seed) not in done:
-                    bar(f"{instance.name}, {method}, seed {seed}", i, len(work))
-                    row, found = _measured(instance, method, seed, options.limit, run["version"])
-                    better = [library.offer(instance, each) for each in found] if options.update else []
-                    rows.append(row)
-                    bar.write(_line(row, {figure for figures in better for figure in figures}))
-                    _write(options.output, run, rows, library)
-            bar("done", len(work), len(work))
-    except KeyboardInterrupt:
-        sys.stderr.write(
-            f"interrupted; the rows done are in {options.output}, and the same command goes on\n"
-        )
+
+    def step(instance: Instance, method: str, seed: int) -> str:
+        if (instance.name, method, seed) in done:
+            return ""
+        if method == BY_HAND:
+            row, found = made_by_hand(instance, run["version"])
+        else:
+            row, found = searched(instance, seed, options.limit, run["version"])
+        better = [library.offer(instance, each) for each in found] if options.update else []
+        rows.append(row)
+        _write(options.output, run, rows, library)
+        return _line(row, {figure for figures in better for figure in figures})
+
+    steps = [(f"{each[0].name}, {each[1]}, seed {each[2]}", partial(step, *each)) for each in work]
+    if not go_through("instances", steps, goes_on(options.output)):
         return INTERRUPTED
     sys.stdout.write(markdown(rows, library.best) + f"results in {options.output}\n")
     return 0
-
-
-def _measured(
-    instance: Instance, method: str, seed: int, limit_s: float, version: str
-) -> tuple[InstanceRow, list[Found]]:
-    if method == BY_HAND:
-        return made_by_hand(instance, version)
-    row, found = searched(instance, seed, limit_s, version)
-    return row, [found]
 
 
 def _line(row: InstanceRow, better: set[str]) -> str:
@@ -152,29 +139,6 @@ def _line(row: InstanceRow, better: set[str]) -> str:
         f"makespan {row.makespan} ({row.makespan_bound}), device span {row.device_span}, {row.seconds} s"
         + (f"; better: {', '.join(sorted(better))}" if better else "")
     )
-
-
-def _read_results(path: Path) -> tuple[dict[str, Any], list[InstanceRow]]:
-    """Return what a results file says of its run, and its rows."""
-    top = Field(read_json(path, "a results file of 'search'", ResultsError), "", ResultsError)
-    with in_file(path, ResultsError):
-        top.version(1)
-        names = [field.name for field in fields(InstanceRow)]
-        rows = [InstanceRow(**each.only(names).value) for each in top["rows"].items()]
-        return top.mapping(), rows
-
-
-def _resumed(path: Path, run: dict[str, Any]) -> tuple[dict[str, Any], list[InstanceRow]]:
-    """Return what a run says of itself, and its rows; those that a results file has already."""
-    if not path.exists():
-        return run, []
-    before, rows = _read_results(path)
-    for name in ("version", "time_limit_s"):
-        if before.get(name) != run[name]:
-            raise ResultsError(
-                f"{path}: is of {name} {before.get(name)}, not of {run[name]}; give another --output"
-            )
-    return {name: before.get(name) for name in run}, rows
 
 
 def _write(path: Path, run: dict[str, Any], rows: Sequence[InstanceRow], library: Library) -> None:
@@ -187,21 +151,20 @@ def _write(path: Path, run: dict[str, Any], rows: Sequence[InstanceRow], library
 
 def _check(options: argparse.Namespace) -> int:
     library, instances = Library(options.folder), chosen_instances(options.folder, options.instances)
-    if (
-        left := sorted(library.best.keys() - {each.name for each in instances})
-        if not options.instances
-        else []
-    ):
-        raise AnswerError(f"{left[0]}: is in best_known.csv and is no instance; remove the row")
-    with StepBar("check") as bar:
-        for i, instance in enumerate(instances):
-            bar(instance.name, i, len(instances))
-            library.check(instance)
-        bar("done", len(instances), len(instances))
-    sys.stdout.write(
-        f"{len(instances)} instances: every stored answer is valid and reaches what is written\n"
-    )
+    strangers = sorted(library.best.keys() - {each.name for each in instances})
+    if strangers and not options.instances:
+        raise AnswerError(f"{strangers[0]}: is in best_known.csv and is no instance; remove the row")
+    steps = [(each.name, partial(_checked, library, each)) for each in instances]
+    if not go_through("check", steps, "nothing was changed"):
+        return INTERRUPTED
+    text = "every stored answer is valid and reaches what is written"
+    sys.stdout.write(f"{len(instances)} instances: {text}\n")
     return 0
+
+
+def _checked(library: Library, instance: Instance) -> str:
+    library.check(instance)
+    return ""
 
 
 def _add(options: argparse.Namespace) -> int:
@@ -218,7 +181,7 @@ def _add(options: argparse.Namespace) -> int:
 def _table(options: argparse.Namespace) -> int:
     runs = {}
     for path in options.results:
-        run, rows = _read_results(path)
+        run, rows = read_rows(path, InstanceRow)
         runs[str(run["version"])] = rows
     sys.stdout.write(history(runs, Library(options.folder).best))
     return 0

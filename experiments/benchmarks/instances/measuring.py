@@ -26,22 +26,16 @@ BY_HAND = "by_hand"
 
 @dataclass(frozen=True)
 class InstanceRow:
-    """What one method reached on one instance.
+    """What one method, ``search`` or `BY_HAND`, reached on one instance.
 
     Attributes:
-        instance: Its name.
-        group: Its group.
-        held_out: Whether it is never used to tune.
-        method: ``search`` or `BY_HAND`.
-        seed: Of the search.
+        held_out: Whether the instance is never used to tune.
         status: Of the period, as the search says.
         period: Ticks per micro-batch as a fraction; None for none.
         period_bound: Ticks per micro-batch that no repetend beats, of any number of micro-batches.
-        makespan: Ticks.
-        makespan_bound: Ticks.
+        makespan: Ticks, as its bound.
         device_span: Ticks; with the devices' first starts chosen for it.
         seconds: Wall-clock time.
-        cpu_s: CPU seconds.
         note: Which hand-made schedules are the best.
     """
 
@@ -61,7 +55,9 @@ class InstanceRow:
     note: str = ""
 
 
-def searched(instance: Instance, seed: int, time_limit_s: float, version: str) -> tuple[InstanceRow, Found]:
+def searched(
+    instance: Instance, seed: int, time_limit_s: float, version: str
+) -> tuple[InstanceRow, list[Found]]:
     """Search an instance with the default options.
 
     Raises:
@@ -103,7 +99,7 @@ def searched(instance: Instance, seed: int, time_limit_s: float, version: str) -
         seconds=seconds,
         cpu_s=cpu_s,
     )
-    return row, found
+    return row, [found]
 
 
 def made_by_hand(instance: Instance, version: str) -> tuple[InstanceRow, list[Found]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from experiments.benchmarks.instances.answers import FIGURES, BestKnown
 from experiments.benchmarks.instances.measuring import BY_HAND, InstanceRow
+from experiments.benchmarks.results import markdown_table
 
 _HEADS = ("group", "instances", "no answer", "optimal", *FIGURES, "seconds")
 
@@ -83,18 +84,16 @@ def beaten_by_hand(rows: Sequence[InstanceRow]) -> list[str]:
             searched.setdefault(row.instance, []).append(row)
     lines = []
     for row in rows:
-        if row.method == BY_HAND and row.instance in searched:
-            parts = []
-            for figure in FIGURES:
-                by_hand = _value(row, figure)
-                ours = [
-                    value for each in searched[row.instance] if (value := _value(each, figure)) is not None
-                ]
-                if by_hand is not None and (not ours or by_hand < min(ours)):
-                    above = f"{float(min(ours) / by_hand) - 1:.1%} above" if ours else "none"
-                    parts.append(f"{figure} {above}")
-            if parts:
-                lines.append(f"{row.instance}: {', '.join(parts)} ({row.note})")
+        if row.method != BY_HAND or row.instance not in searched:
+            continue
+        parts = []
+        for figure in FIGURES:
+            by_hand, found = _value(row, figure), [_value(each, figure) for each in searched[row.instance]]
+            ours = min((value for value in found if value is not None), default=None)
+            if by_hand is not None and (ours is None or by_hand < ours):
+                parts.append(f"{figure} " + (f"{float(ours / by_hand) - 1:.1%} above" if ours else "none"))
+        if parts:
+            lines.append(f"{row.instance}: {', '.join(parts)} ({row.note})")
     return lines
 
 
@@ -113,12 +112,7 @@ def markdown(rows: Sequence[InstanceRow], best: Mapping[str, BestKnown]) -> str:
 
 
 def history(runs: Mapping[str, Sequence[InstanceRow]], best: Mapping[str, BestKnown]) -> str:
-    """Return a line for each run and for its held-out instances: versions of the search side by side.
-
-    Args:
-        runs: The rows by what the first column calls them.
-        best: The best known by instance.
-    """
+    """Return a line for each run and for its held-out instances: versions of the search side by side."""
     found = []
     for name, rows in runs.items():
         in_one_group = [replace(row, group=name) for row in rows if row.method != BY_HAND]
@@ -127,9 +121,8 @@ def history(runs: Mapping[str, Sequence[InstanceRow]], best: Mapping[str, BestKn
 
 
 def _table(found: Sequence[Mapping[str, Any]], first_head: str = "group") -> str:
-    heads = (first_head, *_HEADS[1:])
-    lines = [heads, ("---",) * len(heads), *(tuple(_cell(gap[head]) for head in _HEADS) for gap in found)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    rows = [tuple(_cell(gap[head]) for head in _HEADS) for gap in found]
+    return markdown_table((first_head, *_HEADS[1:]), rows)
 
 
 def _cell(value: Any) -> str:

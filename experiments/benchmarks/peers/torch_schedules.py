@@ -37,12 +37,9 @@ class StandIn:
 
 
 def torch_schedule(name: str, num_ranks: int, num_micro_batches: int) -> Schedule:
-    """Return one of torch's schedules, in ticks; see `runtime.torch_pipelining.csv.schedule_of`.
+    """Return one of torch's `SHIPPED` schedules, in ticks; see `runtime.torch_pipelining.csv.schedule_of`.
 
-    Args:
-        name: Of `SHIPPED`.
-        num_ranks: Devices.
-        num_micro_batches: Of an iteration; torch's rules of which it takes hold.
+    Torch has rules of its own for the number of micro-batches.
     """
     num_stages = num_ranks * SHIPPED[name]
     stages: list[Any] = [StandIn(i, num_stages, num_ranks) for i in range(SHIPPED[name])]

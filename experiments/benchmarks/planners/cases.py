@@ -6,18 +6,18 @@ limits are of one core of about 2.6 GHz.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from experiments.benchmarks.benchmark_command import Benchmark
+from experiments.benchmarks.comparison import missing_file
 from experiments.benchmarks.planners.measuring import (
     against_every_plan,
     configuration,
     errors_together,
     imbalance,
     moved,
-    planner_speed,
     prediction,
     random_chain,
     shared_output,
@@ -25,13 +25,11 @@ from experiments.benchmarks.planners.measuring import (
 from experiments.benchmarks.planners.plan_searches import beside_others, whole_search
 from experiments.benchmarks.results import Case, CaseResult
 from experiments.benchmarks.timing import load_solvers
-from experiments.reproduce.measured.measured_iterations import MeasuredIteration, read_measured_iterations
+from experiments.reproduce.measured.measured_iterations import read_measured_iterations
 from placements.models.gpt.gpt_config import GptConfig
 from placements.models.zoo.convolutional import VISION_MODELS
-from placements.planners.hybrid.decision_trees import PAPER, TreeOptions
-from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.pipedream.computed_profile import computed_profile
-from placements.planners.pipedream.profile_graph import ProfileGraph, read_profile_graph
+from placements.planners.pipedream.profile_graph import read_profile_graph
 from placements.planners.pipedream.topology import Level
 
 SHARED_DATA = Path(__file__).parents[4] / "shared" / "data"
@@ -75,198 +73,142 @@ def pipedream() -> Iterator[Case]:
     for model in BATCH_SIZES:
         for sync, wanted in (("per_worker", TABLE_2_2[model]), ("printed", PRINTED[model])):
             yield Case(
-                "pipedream",
                 f"{model} from shapes, {FLAT}, {sync}",
                 wanted + (" as in Table 2.2" if sync == "per_worker" else ""),
-                partial(
-                    configuration,
-                    partial(_computed, model),
-                    CLUSTERS[FLAT],
-                    cpu_s=CPU_S,
-                    sync=sync,
-                    wanted=wanted,
-                ),
-                is_quick=True,
+                partial(_on_shapes, model, sync, wanted),
+                is_quick=(model, sync) == ("alexnet", "per_worker"),
             )
     for model in (*TABLE_2_2, "gnmt"):
+        path = SHARED_DATA / "pipedream" / f"{model}.csv"
         for cluster, levels in CLUSTERS.items():
-            wanted_here = TABLE_2_2.get(model) if cluster == FLAT else None
+            published = TABLE_2_2.get(model) if cluster == FLAT else None
             yield Case(
-                "pipedream",
                 f"{model} measured, {cluster}",
-                (f"{wanted_here} as in Table 2.2, " if wanted_here else "") + f"{CPU_S:g} CPU s",
-                partial(configuration, partial(_measured, model), levels, cpu_s=CPU_S, wanted=wanted_here),
-                is_quick=cluster == FLAT,
+                (f"{published} as in Table 2.2, " if published else "") + f"{CPU_S:g} CPU s",
+                partial(_on_measured, path, levels, published),
+                is_quick=(model, cluster) == ("vgg16", FLAT),
+                lacks=partial(missing_file, path),
             )
 
 
 def pipedream_speed() -> Iterator[Case]:
     """Yield larger models and more workers, and small ones beside all plans."""
-    for nodes, levels in (
-        (50, (Level(16, 1.25),)),
-        (200, (Level(16, 1.25),)),
-        (800, (Level(16, 1.25),)),
-        (50, (Level(4, 12.0), Level(4, 1.25))),
-        (200, (Level(4, 12.0), Level(4, 1.25))),
-        (400, (Level(4, 12.0), Level(4, 1.25))),
-        (200, (Level(8, 20.0), Level(16, 3.125))),
-        (200, (Level(128, 3.125),)),
-    ):
+    flat, two_levels = (Level(16, 1.25),), (Level(4, 12.0), Level(4, 1.25))
+    sizes = [(nodes, flat) for nodes in (50, 200, 800)] + [(nodes, two_levels) for nodes in (50, 200, 400)]
+    for nodes, levels in (*sizes, (200, (Level(8, 20.0), Level(16, 3.125))), (200, (Level(128, 3.125),))):
         workers = "x".join(str(level.count) for level in reversed(levels))
-        yield Case(
-            "pipedream_speed",
-            f"chain of {nodes}, {workers} workers",
-            f"{CPU_S:g} CPU s",
-            partial(planner_speed, random_chain(nodes, seed=nodes), levels, cpu_s=CPU_S),
-            is_quick=nodes == 50,
-        )
+        measure = partial(configuration, random_chain(nodes, seed=nodes), levels, cpu_s=CPU_S)
+        is_quick = (nodes, levels) == (50, flat)
+        yield Case(f"chain of {nodes}, {workers} workers", f"{CPU_S:g} CPU s", measure, is_quick)
     for nodes, count in ((8, 4), (10, 6), (12, 8)):
-        yield Case(
-            "pipedream_speed",
-            f"chain of {nodes}, {count} workers, beside all plans",
-            "the least time of all",
-            partial(against_every_plan, random_chain(nodes, seed=nodes), Level(count, 1.25)),
-            is_quick=nodes == 8,
-        )
+        name = f"chain of {nodes}, {count} workers, beside all plans"
+        measure = partial(against_every_plan, random_chain(nodes, seed=nodes), Level(count, 1.25))
+        yield Case(name, "the least time of all", measure, is_quick=nodes == 8)
 
 
 def unbalanced() -> Iterator[Case]:
     """Yield predictions of measured runs, and what other placements of their output layer bring."""
     path = SHARED_DATA / "vocabulary_parallelism" / "measured_iterations.csv"
-    if not path.exists():
-        skipped = CaseResult(0.0, skipped=f"{path.name} is not there")
-        yield Case("unbalanced", "all runs", "predictions within 2 %", lambda: skipped, is_quick=True)
-        return
-    rows = read_measured_iterations(path)
+    rows = read_measured_iterations(path) if path.exists() else []
     yield Case(
-        "unbalanced",
         "all runs",
         "predictions within 2 %",
         partial(errors_together, rows, most=2.0),
         is_quick=True,
+        lacks=partial(missing_file, path),
     )
     for row in rows:
-        yield Case("unbalanced", f"{row.case}: prediction", "within 2 %", partial(prediction, row, most=2.0))
+        yield Case(f"{row.case}: prediction", "within 2 %", partial(prediction, row, most=2.0))
     for row in (row for row in rows if row.case.startswith("base_")):
-        others = [other for other in rows if _model(other) == _model(row) and other is not row]
-        yield Case(
-            "unbalanced",
-            f"{row.case}: layers moved",
-            "period proved; no longer than with none moved",
-            partial(moved, row, others, work_limit=10.0),
-        )
-        for num_in_flight, at_load in ((8, False), (12, True)):
+        model = row.case.partition("_")[2]
+        others = [each for each in rows if each.case.partition("_")[2] == model and each is not row]
+        must = "period proved; no longer than with none moved"
+        yield Case(f"{row.case}: layers moved", must, partial(moved, row, others, work_limit=10.0))
+        for number, at_load in ((8, False), (12, True)):
             yield Case(
-                "unbalanced",
-                f"{row.case}: output layer on all devices, {num_in_flight} in flight",
+                f"{row.case}: output layer on all devices, {number} in flight",
                 "period is the load" if at_load else "period at most that of 1F1B+",
-                partial(shared_output, row, num_in_flight=num_in_flight, work_limit=20.0, at_load=at_load),
+                partial(shared_output, row, num_in_flight=number, work_limit=20.0, at_load=at_load),
             )
 
 
-def _computed(model: str) -> ProfileGraph:
-    return computed_profile(VISION_MODELS[model](), BATCH_SIZES[model], tflops=10.0)
+def _on_shapes(model: str, sync: str, wanted: str) -> CaseResult:
+    graph = computed_profile(VISION_MODELS[model](), BATCH_SIZES[model], tflops=10.0)
+    return configuration(graph, CLUSTERS[FLAT], cpu_s=CPU_S, sync=sync, wanted=wanted)
 
 
-def _measured(model: str) -> ProfileGraph | None:
-    path = SHARED_DATA / "pipedream" / f"{model}.csv"
-    return read_profile_graph(path) if path.exists() else None
-
-
-def _model(row: MeasuredIteration) -> str:
-    """Return the name of a row without how its layers are divided."""
-    return row.case.partition("_")[2]
+def _on_measured(path: Path, levels: Sequence[Level], wanted: str | None) -> CaseResult:
+    return configuration(read_profile_graph(path), levels, cpu_s=CPU_S, wanted=wanted)
 
 
 def imbalances() -> Iterator[Case]:
     """Yield divisions of GPT-3's layers by operations, beside those by measured times."""
     for name, (num_layers, hidden_size, published) in GPT_3.items():
         config = GptConfig(num_layers, hidden_size, hidden_size // 128, 50_257, 2048, 1)
-        yield Case(
-            "imbalance",
-            f"GPT-3 {name}, 4 and 8 stages",
-            "within 0.02 of Perseus, Table 7, A100",
-            partial(imbalance, config, published, most=0.02),
-            is_quick=True,
-        )
+        measure = partial(imbalance, config, published, most=0.02)
+        must = "within 0.02 of Perseus, Table 7, A100"
+        yield Case(f"GPT-3 {name}, 4 and 8 stages", must, measure, is_quick=name == "1B")
+
+
+PLAN_SEARCHES = (
+    ("llama2_7b", "a100_8", 64, 16.0, 2.0),
+    ("llama2_7b", "a100_8", 64, 36.0, 2.0),
+    ("llama2_7b", "a100_8", 64, 80.0, 2.0),
+    ("llama2_13b", "a100_32", 512, 80.0, 2.0),
+    ("llama2_13b", "a100_64", 512, 24.0, 2.0),
+    ("gpt3_175b", "a100_64", 512, 80.0, 2.0),
+    ("gpt3_175b", "a100_64", 1536, 60.0, 2.0),
+    ("bert_xhuge", "galvatron_a100_64", 512, 16.0, 2.0),
+    ("mixtral_8x7b", "h100_64", 256, 80.0, 2.0),
+    ("swin_huge_48", "galvatron_titan_8", 256, 8.0, 10.0),
+    ("t5_large_48", "galvatron_titan_16", 256, 8.0, 10.0),
+    ("llama2_70b", "h100_256", 1024, 80.0, 60.0),
+    ("gpt3_175b", "a100_1024", 1536, 80.0, 60.0),
+)
+"""Model, cluster, samples of an iteration, GiB of each GPU, and the CPU seconds that a search may take."""
+
+PLAN_METHODS = (
+    ("bert_huge_32", "galvatron_titan_8", 64, 8.0),
+    ("bert_huge_48", "galvatron_titan_8", 64, 12.0),
+    ("vit_huge_32", "galvatron_titan_8", 256, 8.0),
+    ("t5_large_48", "galvatron_titan_8", 64, 16.0),
+    ("swin_huge_48", "galvatron_titan_8", 128, 12.0),
+    ("bert_huge_48", "galvatron_a100_16", 128, 8.0),
+    ("bert_xhuge", "galvatron_a100_64", 128, 16.0),
+)
+"""Model, cluster, samples of an iteration, GiB of each GPU."""
 
 
 def plan_search() -> Iterator[Case]:
     """Yield searches for the best plan: more layers, GPUs, memory, and layers that differ."""
-    for model, cluster, batch, memory_gib, cpu_s in (
-        ("llama2_7b", "a100_8", 64, 16.0, 2.0),
-        ("llama2_7b", "a100_8", 64, 36.0, 2.0),
-        ("llama2_7b", "a100_8", 64, 80.0, 2.0),
-        ("llama2_13b", "a100_32", 512, 80.0, 2.0),
-        ("llama2_13b", "a100_64", 512, 24.0, 2.0),
-        ("gpt3_175b", "a100_64", 512, 80.0, 2.0),
-        ("gpt3_175b", "a100_64", 1536, 60.0, 2.0),
-        ("bert_xhuge", "galvatron_a100_64", 512, 16.0, 2.0),
-        ("mixtral_8x7b", "h100_64", 256, 80.0, 2.0),
-        ("swin_huge_48", "galvatron_titan_8", 256, 8.0, 10.0),
-        ("t5_large_48", "galvatron_titan_16", 256, 8.0, 10.0),
-        ("llama2_70b", "h100_256", 1024, 80.0, 60.0),
-        ("gpt3_175b", "a100_1024", 1536, 80.0, 60.0),
-    ):
-        yield Case(
-            "plan_search",
-            f"{model}, {cluster}, batch {batch}, {memory_gib:g} GiB",
-            f"{cpu_s:g} CPU s",
-            partial(
-                whole_search,
-                model,
-                cluster,
-                batch,
-                PlanOptions(TreeOptions(PAPER), memory_gib=memory_gib, reserve_gib=1.0, num_plans=1),
-                cpu_s=cpu_s,
-            ),
-            is_quick=model == "llama2_7b",
-        )
-    for num_layers in (64, 128):
-        yield Case(
-            "plan_search",
-            f"t5_large_48 of {num_layers} layers, galvatron_titan_16, batch 256, 16 GiB",
-            "10 CPU s",
-            partial(
-                whole_search,
-                "t5_large_48",
-                "galvatron_titan_16",
-                256,
-                PlanOptions(TreeOptions(PAPER), memory_gib=16.0, reserve_gib=1.0, num_plans=1),
-                cpu_s=10.0,
-                num_layers=num_layers,
-            ),
-        )
+    for model, cluster, batch, memory_gib, cpu_s in PLAN_SEARCHES:
+        measure = partial(whole_search, model, cluster, batch, memory_gib, cpu_s=cpu_s)
+        name = f"{model}, {cluster}, batch {batch}, {memory_gib:g} GiB"
+        yield Case(name, f"{cpu_s:g} CPU s", measure, (model, memory_gib) == ("llama2_7b", 80.0))
+    for layers in (64, 128):
+        model, cluster = "t5_large_48", "galvatron_titan_16"
+        measure = partial(whole_search, model, cluster, 256, 16.0, cpu_s=10.0, num_layers=layers)
+        yield Case(f"{model} of {layers} layers, {cluster}, batch 256, 16 GiB", "10 CPU s", measure)
 
 
 def plan_methods() -> Iterator[Case]:
     """Yield the exact search beside Galvatron-BMW's algorithms."""
-    for model, cluster, batch, memory_gib in (
-        ("bert_huge_32", "galvatron_titan_8", 64, 8.0),
-        ("bert_huge_48", "galvatron_titan_8", 64, 12.0),
-        ("vit_huge_32", "galvatron_titan_8", 256, 8.0),
-        ("t5_large_48", "galvatron_titan_8", 64, 16.0),
-        ("swin_huge_48", "galvatron_titan_8", 128, 12.0),
-        ("bert_huge_48", "galvatron_a100_16", 128, 8.0),
-        ("bert_xhuge", "galvatron_a100_64", 128, 16.0),
-    ):
-        yield Case(
-            "plan_methods",
-            f"{model}, {cluster}, batch {batch}, {memory_gib:g} GiB",
-            "exact never worse",
-            partial(beside_others, model, cluster, batch, memory_gib),
-            is_quick=model == "bert_huge_32",
-        )
+    for model, cluster, batch, memory_gib in PLAN_METHODS:
+        measure = partial(beside_others, model, cluster, batch, memory_gib)
+        name = f"{model}, {cluster}, batch {batch}, {memory_gib:g} GiB"
+        yield Case(name, "exact never worse", measure, is_quick=model == "bert_huge_32")
 
 
-GROUPS: dict[str, Callable[[], Iterator[Case]]] = {
-    "pipedream": pipedream,
-    "pipedream_speed": pipedream_speed,
-    "unbalanced": unbalanced,
-    "imbalance": imbalances,
-    "plan_search": plan_search,
-    "plan_methods": plan_methods,
-}
-"""The groups by the name that the command line uses."""
-
-BENCHMARK = Benchmark("planners", "Measure what planners must reach.", GROUPS, load_solvers)
+BENCHMARK = Benchmark(
+    "planners",
+    "Measure what planners must reach.",
+    {
+        "pipedream": pipedream,
+        "pipedream_speed": pipedream_speed,
+        "unbalanced": unbalanced,
+        "imbalance": imbalances,
+        "plan_search": plan_search,
+        "plan_methods": plan_methods,
+    },
+    load_solvers,
+)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from experiments.benchmarks.comparison import ALMOST
 from experiments.benchmarks.results import CaseResult, true_of
-from experiments.benchmarks.timing import CpuClock
+from experiments.benchmarks.timing import timed
 from experiments.reproduce.measured.measured_iterations import NUM_MICRO_BATCHES, MeasuredIteration
 from experiments.reproduce.measured.unbalanced_stages import (
     moved_layers,
@@ -29,11 +30,9 @@ from placements.planners.pipedream.profile_graph import ProfiledNode, ProfileGra
 from placements.planners.pipedream.topology import Level, num_workers
 from schedsearch.baselines import one_f_one_b_plus
 
-_ALMOST = 1e-9
-
 
 def configuration(
-    read: Callable[[], ProfileGraph | None],
+    graph: ProfileGraph,
     levels: Sequence[Level],
     *,
     cpu_s: float,
@@ -42,31 +41,20 @@ def configuration(
 ) -> CaseResult:
     """Plan a model, hold the configuration against a published one, and tell what usual plans take.
 
-    Args:
-        read: Returns the profile; None where it is not there.
-        levels: Workers.
-        cpu_s: CPU seconds that it may take.
-        sync: See `best_plan`.
-        wanted: The configuration; None for any.
+    With ``wanted`` the configuration must be this one; ``sync`` is that of `best_plan`.
     """
-    graph = read()
-    if graph is None:
-        return CaseResult(0.0, skipped="the profile is not there")
-    clock = CpuClock()
-    plan = best_plan(graph, levels, sync)
-    took_s = clock.seconds
+    plan, took_s = timed(lambda: best_plan(graph, levels, sync))
     parallel_ms = data_parallel_plan(graph, levels, sync).time_ms
     straight = straight_plan(graph, levels, sync) if num_workers(levels) <= len(graph.nodes) else None
     wrong = {
         f"configuration {plan.configuration}": plan.configuration != (wanted or plan.configuration),
         f"more than {cpu_s:g} CPU s": took_s > cpu_s,
-        "slower than data parallel": plan.time_ms > parallel_ms * (1 + _ALMOST),
-        "slower than straight": straight is not None and plan.time_ms > straight.time_ms * (1 + _ALMOST),
+        "slower than data parallel": plan.time_ms > parallel_ms * (1 + ALMOST),
+        "slower than straight": straight is not None and plan.time_ms > straight.time_ms * (1 + ALMOST),
     }
-    beside = f"data parallel {parallel_ms:.2f} ms" + (
-        f", straight {straight.time_ms:.2f} ms" if straight is not None else ""
-    )
-    return CaseResult(took_s, true_of(wrong), note=f"{_described(plan)}; {beside}")
+    beside = "" if straight is None else f", straight {straight.time_ms:.2f} ms"
+    note = f"{_described(plan)}; data parallel {parallel_ms:.2f} ms{beside}"
+    return CaseResult(took_s, true_of(wrong), note=note)
 
 
 def _described(plan: PipelinePlan) -> str:
@@ -77,12 +65,7 @@ def _described(plan: PipelinePlan) -> str:
 
 
 def random_chain(num_nodes: int, seed: int) -> ProfileGraph:
-    """Return a chain of made-up nodes: times of some ms, outputs and parameters of some MB.
-
-    Args:
-        num_nodes: At least 1.
-        seed: Of the generator.
-    """
+    """Return a chain of made-up nodes: times of some ms, outputs and parameters of some MB."""
     random = np.random.default_rng(seed)
     rows = zip(*(random.exponential(scale, num_nodes).tolist() for scale in (3.0, 4e6, 8e6)), strict=True)
     return chain_graph(
@@ -91,23 +74,14 @@ def random_chain(num_nodes: int, seed: int) -> ProfileGraph:
     )
 
 
-def planner_speed(graph: ProfileGraph, levels: Sequence[Level], *, cpu_s: float) -> CaseResult:
-    """Plan a model in so many CPU seconds."""
-    return configuration(lambda: graph, levels, cpu_s=cpu_s)
-
-
 def against_every_plan(graph: ProfileGraph, level: Level) -> CaseResult:
     """Compare with every division of a chain among workers of one level, each with its own time."""
-    clock = CpuClock()
-    plan = best_plan(graph, [level])
-    took_s = clock.seconds
-    clock = CpuClock()
-    times = [_time_ms(graph, level, *each) for each in _divisions(len(graph.nodes), level.count)]
-    every_s = clock.seconds
-    wrong = {f"{plan.time_ms} ms is not {min(times)} ms": abs(plan.time_ms / min(times) - 1) > _ALMOST}
-    return CaseResult(
-        took_s, true_of(wrong), note=f"{_described(plan)}; all {len(times)} plans in {every_s:.1f} CPU s"
-    )
+    plan, took_s = timed(lambda: best_plan(graph, [level]))
+    divisions = _divisions(len(graph.nodes), level.count)
+    times, every_s = timed(lambda: [_time_ms(graph, level, *each) for each in divisions])
+    wrong = {f"{plan.time_ms} ms is not {min(times)} ms": abs(plan.time_ms / min(times) - 1) > ALMOST}
+    note = f"{_described(plan)}; all {len(times)} plans in {every_s:.1f} CPU s"
+    return CaseResult(took_s, true_of(wrong), note=note)
 
 
 def _divisions(num_nodes: int, workers: int) -> itertools.chain[tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -135,12 +109,9 @@ def _time_ms(graph: ProfileGraph, level: Level, ends: Sequence[int], shares: Seq
 def imbalance(config: GptConfig, published: Mapping[int, float], *, most: float) -> CaseResult:
     """Divide a GPT's layers and its head as alike as possible, by operations (Perseus, App. B.1).
 
-    Args:
-        config: The model.
-        published: Ratio of the longest to the shortest stage's forward, by number of stages.
-        most: Difference to it that is allowed.
+    Published are ratios of the longest to the shortest stage's forward, by number of stages; ours may differ
+    by ``most``.
     """
-    clock = CpuClock()
     head = config.output(tied=True).forward_flops(1)
     pieces = [*[config.layer.forward_flops(1)] * config.num_layers, head]
     notes, wrong = [], {}
@@ -150,35 +121,30 @@ def imbalance(config: GptConfig, published: Mapping[int, float], *, most: float)
         ours = max(times) / min(times)
         wrong[f"{num_stages} stages: {ours:.3f}"] = abs(ours - ratio) > most
         notes.append(f"{num_stages} stages: {ours:.3f}, published {ratio:.2f}; {'|'.join(map(str, layers))}")
-    return CaseResult(clock.seconds, true_of(wrong), note="; ".join(notes))
+    return CaseResult(missed=true_of(wrong), note="; ".join(notes))
 
 
 def prediction(row: MeasuredIteration, *, most: float) -> CaseResult:
     """Hold the iteration of a row's stages in 1F1B against the measured one; the most error in percent."""
-    clock = CpuClock()
     found = predicted(row)
     error = 100 * found.error
     note = (
         f"measured {found.measured_ms:.1f} ms, predicted {found.predicted_ms:.1f} ms ({error:+.2f} %); "
         f"slowest stage {found.longest_ms:.2f} ms for a micro-batch"
     )
-    return CaseResult(clock.seconds, true_of({f"off by {error:.2f} %": abs(error) > most}), note=note)
+    return CaseResult(missed=true_of({f"off by {error:.2f} %": abs(error) > most}), note=note)
 
 
 def moved(row: MeasuredIteration, others: Sequence[MeasuredIteration], *, work_limit: float) -> CaseResult:
     """Move whole layers such that the slowest stage takes the least time, and search a schedule.
 
-    Args:
-        row: With as many layers in each stage.
-        others: Measured iterations of the same model with layers moved.
-        work_limit: Units of work of the search.
+    The row has as many layers in each stage; the others are measured iterations with layers moved.
     """
-    clock = CpuClock()
     layers = moved_layers(row)
     found = searched(with_layers(row, layers), work_limit)
     base_ms = predicted(row).predicted_ms
     wrong = {
-        "period not proved": found.period_ms > found.period_bound_ms * (1 + _ALMOST),
+        "period not proved": found.period_ms > found.period_bound_ms * (1 + ALMOST),
         f"{found.makespan_ms:.1f} ms, not moved {base_ms:.1f} ms": found.makespan_ms > base_ms * (1 + 1e-2),
     }
     theirs = ", ".join(
@@ -191,7 +157,7 @@ def moved(row: MeasuredIteration, others: Sequence[MeasuredIteration], *, work_l
         f"{found.makespan_ms:.1f} ms; not moved: measured {row.iteration_ms:.1f} ms, predicted "
         f"{base_ms:.1f} ms" + (f"; published: {theirs}" if theirs else "")
     )
-    return CaseResult(clock.seconds, true_of(wrong), note=note)
+    return CaseResult(missed=true_of(wrong), note=note)
 
 
 def shared_output(
@@ -199,32 +165,27 @@ def shared_output(
 ) -> CaseResult:
     """Put the output layer on all devices, and search a schedule.
 
-    Args:
-        row: With as many layers in each stage.
-        num_in_flight: Micro-batches for which each device has room.
-        work_limit: Units of work of the search.
-        at_load: Whether the period must be the devices' load; otherwise it must be that of 1F1B+ at most.
+    Each device has room for ``num_in_flight`` micro-batches. The period must be the devices' load
+    (``at_load``), or at most that of 1F1B+.
     """
     placement = with_shared_output(row, num_in_flight)
     short, long = (
         one_f_one_b_plus(placement, number).makespan for number in (NUM_MICRO_BATCHES // 2, NUM_MICRO_BATCHES)
     )
     plus_ms = placement.ms(long - short) / (NUM_MICRO_BATCHES / 2)
-    clock = CpuClock()
-    found = searched(placement, work_limit)
+    found, took_s = timed(lambda: searched(placement, work_limit))
     limit_ms = found.load_ms if at_load else plus_ms
-    wrong = {f"period {found.period_ms:.2f} ms": found.period_ms > limit_ms * (1 + _ALMOST)}
+    wrong = {f"period {found.period_ms:.2f} ms": found.period_ms > limit_ms * (1 + ALMOST)}
     note = (
         f"period {found.period_ms:.2f} ms (at least {found.period_bound_ms:.2f}, load {found.load_ms:.2f}), "
         f"iteration {found.makespan_ms:.1f} ms; 1F1B+: {plus_ms:.2f} and {placement.ms(long):.1f} ms; 1F1B "
         f"with the layer on the last stage: measured {row.iteration_ms:.1f} ms"
     )
-    return CaseResult(clock.seconds, true_of(wrong), note=note)
+    return CaseResult(took_s, true_of(wrong), note=note)
 
 
 def errors_together(rows: Sequence[MeasuredIteration], *, most: float) -> CaseResult:
     """Hold the errors of all predictions together; in percent."""
-    clock = CpuClock()
     errors = [100 * abs(predicted(row).error) for row in rows]
     note = f"{len(rows)} runs: off by {statistics.mean(errors):.2f} % on average, {max(errors):.2f} % at most"
-    return CaseResult(clock.seconds, true_of({f"off by {max(errors):.2f} %": max(errors) > most}), note=note)
+    return CaseResult(missed=true_of({f"off by {max(errors):.2f} %": max(errors) > most}), note=note)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import resource
 import runpy
 import tempfile
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,9 @@ USUAL_AHEAD = 1
 
 _TIMEOUT_S = 300.0
 
+_Cost = tuple[float, float]
+"""Of an iteration on a device: milliseconds, and those of its processor, with all its threads."""
+
 
 @dataclass(frozen=True)
 class Iterations:
@@ -67,15 +70,19 @@ class Iterations:
     time_ms: tuple[float, ...]
     cpu_ms: tuple[float, ...]
 
+    @classmethod
+    def of(cls, per_device: Iterable[Sequence[_Cost]]) -> Iterations:
+        """Return those of all devices together."""
+        by_iteration = list(zip(*per_device, strict=True))
+        times_ms = tuple(max(time_ms for time_ms, _ in costs) for costs in by_iteration)
+        return cls(times_ms, tuple(sum(cpu_ms for _, cpu_ms in costs) for costs in by_iteration))
+
 
 @dataclass(frozen=True)
 class Beside:
-    """What was measured.
+    """What was measured of both runtimes.
 
-    Attributes:
-        ours: By iteration.
-        torch: Likewise.
-        error: Largest difference between gradients of the two, over the largest absolute value of each.
+    The error is the largest difference between gradients of the two, over the largest absolute value of each.
     """
 
     ours: Iterations
@@ -86,11 +93,7 @@ class Beside:
 def run_beside_torch(schedule: Schedule, width: int, rows: int, rounds: int) -> Beside:
     """Run a schedule of one stage per device in both runtimes in turn, after two rounds not counted.
 
-    Args:
-        schedule: Of a V-shape.
-        width: Of the two linear layers of each stage.
-        rows: Of a micro-batch.
-        rounds: Iterations of each runtime.
+    Each stage has two linear layers of ``width`` x ``width``; a micro-batch has so many rows.
     """
     num_devices = schedule.placement.num_devices
     with tempfile.TemporaryDirectory(prefix="schedsearch_") as name:
@@ -114,33 +117,14 @@ def run_beside_torch(schedule: Schedule, width: int, rows: int, rounds: int) -> 
             return our_costs, torch_costs, _difference(ours.gradients(), theirs.gradients())
 
         per_device = on_devices(num_devices, work, _TIMEOUT_S)
-    ours = _of_all([found for found, _, _ in per_device])
-    theirs = _of_all([found for _, found, _ in per_device])
-    return Beside(ours, theirs, max(error for _, _, error in per_device))
-
-
-_Cost = tuple[float, float]
-"""Of an iteration on a device: milliseconds, and those of its processor."""
+    our_costs, torch_costs, errors = zip(*per_device, strict=True)
+    return Beside(Iterations.of(our_costs), Iterations.of(torch_costs), max(errors))
 
 
 def _cost(runtime: _Ours | _Torch) -> _Cost:
-    began_ms = _cpu_ms()
+    began_s = time.process_time()
     time_ms = runtime.iteration_ms()
-    return time_ms, _cpu_ms() - began_ms
-
-
-def _cpu_ms() -> float:
-    """Return the processor time of this process, with all its threads."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return (usage.ru_utime + usage.ru_stime) * 1000
-
-
-def _of_all(per_device: list[list[_Cost]]) -> Iterations:
-    by_iteration = list(zip(*per_device, strict=True))
-    return Iterations(
-        tuple(max(time_ms for time_ms, _ in costs) for costs in by_iteration),
-        tuple(sum(cpu_ms for _, cpu_ms in costs) for costs in by_iteration),
-    )
+    return time_ms, (time.process_time() - began_s) * 1000
 
 
 class _Ours:

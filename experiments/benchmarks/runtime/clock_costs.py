@@ -7,46 +7,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 
 import torch
 
+from experiments.benchmarks.results import CaseResult
 from runtime.clocks.clock import RecordingClock
 from runtime.clocks.stream_clock import Event, StreamClock
 from runtime.clocks.torch_gpu import record_event
 from runtime.program.calls import Run
 
 
-@dataclass(frozen=True)
-class ClockCosts:
-    """Times of the launching thread.
-
-    Attributes:
-        request_us: Of a block's clock: both events and both calls.
-        launch_us: Of a kernel, where no clock is asked for.
-        added_us: By which a launch takes longer where the clock's thread is awake now and then.
-    """
-
-    request_us: float
-    launch_us: float
-    added_us: float
-
-
-def _recorded() -> Event:
-    return record_event(sleeps=True)
-
-
-def time_clock_requests(
-    where: str, num_blocks: int, launches: int, record: Callable[[], Event] = _recorded
-) -> ClockCosts:
+def clocks_of_stream(
+    where: str, *, num_blocks: int, launches: int, record: Callable[[], Event] | None = None
+) -> CaseResult:
     """Launch small kernels with and without a clock for each block, after a round of each not counted.
 
-    Args:
-        where: The device, as torch names it.
-        num_blocks: Each with another clock than the one before, so that the thread passes each on.
-        launches: Of a block.
-        record: Returns an event that was just recorded on the compute stream.
+    Each block has another clock than the one before, so that the thread passes each on. ``record`` returns an
+    event that was just recorded on the compute stream; without it that is one of the GPU.
     """
+    record = record or partial(record_event, sleeps=True)
     device = torch.device(where)
     runs = [Run(f"F{index}", 0, 1000 + index % 2) for index in range(num_blocks)]
     value = torch.zeros(1, device=device)
@@ -85,6 +65,9 @@ def time_clock_requests(
     for _ in range(2):
         alone_s, (requests_s, launches_s) = alone(), with_clocks()
     number = num_blocks * launches
-    return ClockCosts(
-        requests_s / num_blocks * 1e6, alone_s / number * 1e6, (launches_s - alone_s) / number * 1e6
+    note = (
+        f"a request takes {requests_s / num_blocks * 1e6:.1f} us of the script; a kernel's launch takes "
+        f"{alone_s / number * 1e6:.2f} us, and {(launches_s - alone_s) / number * 1e6:+.2f} us where clocks "
+        "are asked for"
     )
+    return CaseResult(note=note)

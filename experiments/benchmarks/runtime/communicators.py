@@ -7,7 +7,6 @@ from functools import partial
 
 from experiments.benchmarks.results import CaseResult
 from experiments.benchmarks.runtime.processes import on_devices
-from experiments.benchmarks.timing import CpuClock
 from placements import Placement
 from runtime.program.lower import messages
 from runtime.transport.communicators import DIRECTED, PAIR, Channel, communicators
@@ -19,11 +18,8 @@ _TIMEOUT_S = 300.0
 def connecting(placement: Placement, *, most_s: float) -> CaseResult:
     """Connect as many forked processes as a placement has devices, by directions and by pairs.
 
-    Args:
-        placement: Of which every message has a channel.
-        most_s: That the slowest process may take.
+    Every message of the placement has a channel. The slowest process may take ``most_s`` seconds.
     """
-    clock = CpuClock()
     channels = sorted({(message.source, message.target) for message in messages(placement)})
     texts, missed = [], []
     for sharing in (DIRECTED, PAIR):
@@ -34,7 +30,7 @@ def connecting(placement: Placement, *, most_s: float) -> CaseResult:
         texts.append(f"{sharing}: {count} in {slowest_s:.2f} s, {processors_s:.2f} s of the processors")
         if slowest_s > most_s:
             missed.append(f"{sharing}: {slowest_s:.2f} s is more than {most_s:g}")
-    return CaseResult(clock.seconds, tuple(missed), note="; ".join(texts))
+    return CaseResult(missed=tuple(missed), note="; ".join(texts))
 
 
 def _connect_s(

@@ -12,12 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from experiments.benchmarks.comparison import MedianRatio, Ratio
-from experiments.benchmarks.results import CaseResult
+from experiments.benchmarks.results import CaseResult, true_of
 from experiments.benchmarks.runtime.beside_torch import USUAL_AHEAD, run_beside_torch
-from experiments.benchmarks.runtime.clock_costs import time_clock_requests
-from experiments.benchmarks.runtime.one_device import cuda_is_there, profile_blocks, script_of, time_calls
+from experiments.benchmarks.runtime.one_device import profile_blocks, script_of, time_calls
 from experiments.benchmarks.runtime.sleeping import Way, run_asleep
-from experiments.benchmarks.timing import CpuClock
 from placements import Placement
 from runtime.codegen.codegen import generate
 from runtime.codegen.script import Script, read_script
@@ -48,31 +46,20 @@ def asleep(
 ) -> CaseResult:
     """Run one schedule with blocking, non-blocking and early transfers, while blocks sleep.
 
-    Args:
-        placement: With its memory.
-        num_micro_batches: Of an iteration.
-        tick_ms: How long a block sleeps for each tick.
-        message_bytes: Of every message.
-        rounds: Iterations of each way.
-        tolerance: Share by which the ratio of blocking to early may differ from that in virtual time.
+    A block sleeps ``tick_ms`` for each tick. The ratio of blocking to the others may differ by the tolerance,
+    as a share, from that in virtual time.
     """
-    clock = CpuClock()
-    late = check(lower(_searched(placement, num_micro_batches)))
-    early = check(prefetch_receives(late, RECEIVE_AHEAD))
+    late, early = _late_and_early(placement, num_micro_batches)
     ways = {
-        "blocking": Way(_scripts(late), blocking=True),
-        "non-blocking": Way(_scripts(late)),
-        "early": Way(_scripts(early)),
+        "blocking": (late, Communication.BLOCKING),
+        "non-blocking": (late, Communication.DIRECTED),
+        "early": (early, Communication.DIRECTED),
     }
-    times = run_asleep(ways, tick_ms, message_bytes, rounds)
+    scripts = {name: Way(_scripts(programs), name == "blocking") for name, (programs, _) in ways.items()}
+    times = run_asleep(scripts, tick_ms, message_bytes, rounds)
     transfer = times.transfer_ms / tick_ms
-    virtual = {
-        "blocking": _ticks(late, Communication.BLOCKING, transfer),
-        "non-blocking": _ticks(late, Communication.DIRECTED, transfer),
-        "early": _ticks(early, Communication.DIRECTED, transfer),
-    }
-    texts = []
-    missed = []
+    virtual = {name: _ticks(*way, transfer) for name, way in ways.items()}
+    texts, missed = [], []
     for name in ("non-blocking", "early"):
         ratio = Ratio.of(times.iterations_ms["blocking"], times.iterations_ms[name])
         wanted = virtual["blocking"] / virtual[name]
@@ -85,7 +72,7 @@ def asleep(
         for name, each in times.iterations_ms.items()
     )
     note = f"blocking takes {'; '.join(texts)}; a lone transfer takes {share:.2f} of a forward; {medians}"
-    return CaseResult(clock.seconds, tuple(missed), note=note)
+    return CaseResult(missed=tuple(missed), note=note)
 
 
 def beside_virtual(
@@ -94,16 +81,9 @@ def beside_virtual(
     """Compare iterations whose blocks sleep with the schedule in virtual time.
 
     On a busy machine a process sleeps longer than it asked for. So virtual time is that of the blocks as they
-    slept in the same iteration; the note also has what it is as they were to sleep.
-
-    Args:
-        schedule: Of any placement.
-        tick_ms: How long a block sleeps for each tick.
-        message_bytes: Of every message.
-        rounds: Iterations.
-        most: How many times as long as in virtual time an iteration may take, at the median.
+    slept in the same iteration; the note also has what it is as they were to sleep. The median iteration may
+    take ``most`` times as long.
     """
-    clock = CpuClock()
     programs = check(prefetch_receives(lower(schedule), USUAL_AHEAD))
     times = run_asleep({"early": Way(_scripts(programs))}, tick_ms, message_bytes, rounds)
     planned_ms = _ticks(programs, Communication.DIRECTED, times.transfer_ms / tick_ms) * tick_ms
@@ -116,13 +96,13 @@ def beside_virtual(
     found = times.iterations_ms["early"]
     ratio = MedianRatio.of(found, virtual_ms)
     planned = MedianRatio.of(found, [planned_ms] * len(found))
-    missed = [] if ratio.median <= most else [f"{ratio.median:.3f} is more than {most:g}"]
+    missed = true_of({f"{ratio.median:.3f} is more than {most:g}": ratio.median > most})
     note = (
         f"{ratio} times virtual time with the blocks as they slept, {planned} with those that were asked "
         f"for; medians: {statistics.median(found):.1f} ms, virtual {statistics.median(virtual_ms):.1f} ms, "
         f"asked for {planned_ms:.1f} ms"
     )
-    return CaseResult(clock.seconds, tuple(missed), note=note)
+    return CaseResult(missed=missed, note=note)
 
 
 def computed(
@@ -130,29 +110,18 @@ def computed(
 ) -> CaseResult:
     """Run generated scripts that compute, with blocking, non-blocking and early transfers, in turn.
 
-    Args:
-        placement: With its memory.
-        num_micro_batches: Of an iteration.
-        model: What the blocks compute.
-        rounds: Runs of each, of two iterations of which the second counts.
+    Each run has two iterations, of which the second counts.
     """
-    clock = CpuClock()
-    late = check(lower(_searched(placement, num_micro_batches)))
-    early = check(prefetch_receives(late, RECEIVE_AHEAD))
+    late, early = _late_and_early(placement, num_micro_batches)
     times: dict[str, list[float]] = {"blocking": [], "non-blocking": [], "early": []}
     losses = set()
     with tempfile.TemporaryDirectory(prefix="schedsearch_") as name:
-        folders = {
-            "blocking": Path(name, "late"),
-            "non-blocking": Path(name, "late"),
-            "early": Path(name, "early"),
-        }
-        generate(late, {}, model, folders["blocking"])
-        generate(early, {}, model, folders["early"])
+        generate(late, {}, model, Path(name, "late"))
+        generate(early, {}, model, Path(name, "early"))
         for _ in range(rounds):
             for way, found in times.items():
                 run = launch(
-                    folders[way],
+                    Path(name, "early" if way == "early" else "late"),
                     placement.num_devices,
                     iterations=2,
                     launcher="fork",
@@ -161,56 +130,41 @@ def computed(
                 )
                 found.append(run.time_ms[-1])
                 losses.add(run.losses)
-    missed = () if len(losses) == 1 else (f"{len(losses)} different losses",)
-    ratios = "; ".join(
-        f"{Ratio.of(times['blocking'], times[name])} times as long as {name}"
-        for name in ("non-blocking", "early")
-    )
-    return CaseResult(clock.seconds, missed, note=f"blocking takes {ratios}")
+    early_ratio, late_ratio = (Ratio.of(times["blocking"], times[way]) for way in ("early", "non-blocking"))
+    note = f"blocking takes {late_ratio} times as long as non-blocking; {early_ratio} times as long as early"
+    return CaseResult(missed=true_of({f"{len(losses)} different losses": len(losses) > 1}), note=note)
 
 
 def calls(model: Mapping[str, object], *, num_stages: int, rounds: int, most_us: float) -> CaseResult:
-    """Measure what a block's call in a generated script costs above the block itself.
-
-    Args:
-        model: What the blocks compute.
-        num_stages: On the one device.
-        rounds: Iterations of the script, and of a bare loop.
-        most_us: CPU time that a call may cost.
-    """
-    clock = CpuClock()
+    """Measure what a block's call in a generated script costs above the block itself, in CPU time."""
     found = time_calls(script_of(model, num_stages, 8), rounds)
     above_us = [
         (script - bare) / found.num_calls * 1000
         for script, bare in zip(found.script_ms, found.bare_ms, strict=True)
     ]
     cost_us = statistics.median(above_us)
-    missed = [] if found.equal else ["losses or gradients differ"]
-    if cost_us > most_us:
-        missed.append(f"{cost_us:.0f} us per call is more than {most_us:g}")
+    wrong = {
+        "losses or gradients differ": not found.equal,
+        f"{cost_us:.0f} us per call is more than {most_us:g}": cost_us > most_us,
+    }
     ratio = Ratio.of(found.script_ms, found.bare_ms)
     block_us = statistics.median(found.bare_ms) / found.num_calls * 1000
     note = f"a call costs {cost_us:.0f} us above its block's {block_us:.0f} us; {ratio} times the bare loop"
-    return CaseResult(clock.seconds, tuple(missed), note=note)
+    return CaseResult(missed=true_of(wrong), note=note)
 
 
 def beside_torch(schedule: Schedule, *, width: int, rows: int, rounds: int, most: float) -> CaseResult:
     """Compare iterations with those of torch's `_PipelineScheduleRuntime` on the same schedule.
 
-    Args:
-        schedule: Of one stage per device.
-        width: Of the layers.
-        rows: Of a micro-batch.
-        rounds: Iterations of each runtime, in turn.
-        most: How many times the processor time of torch's ours may take, at the median.
+    Ours may take ``most`` times the processor time of torch's, at the median; see `run_beside_torch`.
     """
-    clock = CpuClock()
     found = run_beside_torch(schedule, width, rows, rounds)
     cpu = MedianRatio.of(found.ours.cpu_ms, found.torch.cpu_ms)
     wall = MedianRatio.of(found.ours.time_ms, found.torch.time_ms)
-    missed = [] if cpu.median <= most else [f"{cpu.median:.3f} is more than {most:g}"]
-    if found.error > 1e-5:
-        missed.append(f"gradients differ by {found.error:.1e}")
+    wrong = {
+        f"{cpu.median:.3f} is more than {most:g}": cpu.median > most,
+        f"gradients differ by {found.error:.1e}": found.error > 1e-5,
+    }
     ours, theirs = (
         f"{statistics.median(each.cpu_ms):.1f} ms of processors in {statistics.median(each.time_ms):.1f} ms"
         for each in (found.ours, found.torch)
@@ -219,57 +173,32 @@ def beside_torch(schedule: Schedule, *, width: int, rows: int, rounds: int, most
         f"ours takes {cpu} times the processor time of torch's, and {wall} times the time; medians: ours "
         f"{ours}, torch's {theirs}; gradients differ by {found.error:.1e}"
     )
-    return CaseResult(clock.seconds, tuple(missed), note=note)
+    return CaseResult(missed=true_of(wrong), note=note)
 
 
 def blocks_of_gpt(model: Mapping[str, object], *, num_stages: int, where: str, min_ms: float) -> CaseResult:
     """Profile a stack of GPT layers on one device, at the clock that it takes by itself.
 
-    Args:
-        model: Sizes.
-        num_stages: Into which the layers are cut.
-        where: The device, as torch names it.
-        min_ms: Each block runs so long, at least.
+    All runs of a block together take ``min_ms`` at least.
     """
-    if where != "cpu" and not cuda_is_there():
-        return CaseResult(0.0, skipped="there is no CUDA device")
-    clock = CpuClock()
-    found = profile_blocks(script_of(model, num_stages, 2), where, min_ms)
-    missed = [] if len(found.costs) == 2 * num_stages else ["a block is missing"]
-    missed += [f"{cost.kind} takes no time" for cost in found.costs if not cost.time_ms > 0]
+    found, measured = profile_blocks(script_of(model, num_stages, 2), where, min_ms)
+    missed = [] if len(found) == 2 * num_stages else ["a block is missing"]
+    missed += [f"{cost.kind} takes no time" for cost in found if not cost.time_ms > 0]
     costs = ", ".join(
         f"{cost.kind} {cost.time_ms:.3f} ms"
         + (f" {cost.energy_mj:.0f} mJ" if cost.energy_mj is not None else "")
-        for cost in found.costs
+        for cost in found
     )
-    clock_mhz = found.costs[0].clock_mhz if found.costs else None
-    note = f"{found.device}, {found.measured}, at {clock_mhz} MHz: {costs}"
-    return CaseResult(clock.seconds, tuple(missed), note=note)
+    note = f"{measured}, at {found[0].clock_mhz if found else None} MHz: {costs}"
+    return CaseResult(missed=tuple(missed), note=note)
 
 
-def clocks_of_stream(where: str, *, num_blocks: int, launches: int) -> CaseResult:
-    """Measure what a block's clock costs the script on a GPU, where the clocks are only recorded.
-
-    Args:
-        where: The device, as torch names it.
-        num_blocks: Each with a clock.
-        launches: Kernels of a block.
-    """
-    if not cuda_is_there():
-        return CaseResult(0.0, skipped="there is no CUDA device")
-    clock = CpuClock()
-    costs = time_clock_requests(where, num_blocks, launches)
-    note = (
-        f"a request takes {costs.request_us:.1f} us of the script; a kernel's launch takes "
-        f"{costs.launch_us:.2f} us, and {costs.added_us:+.2f} us where clocks are asked for"
-    )
-    return CaseResult(clock.seconds, note=note)
-
-
-def _searched(placement: Placement, num_micro_batches: int) -> Schedule:
+def _late_and_early(placement: Placement, num_micro_batches: int) -> tuple[Programs, Programs]:
+    """Return the programs of a searched schedule with receives in their place, and posted early."""
     found = search(placement, num_micro_batches, objectives=("period",)).schedule
     assert found is not None, f"{placement.name} has a schedule"
-    return found
+    late = check(lower(found))
+    return late, check(prefetch_receives(late, RECEIVE_AHEAD))
 
 
 def _scripts(programs: Programs) -> tuple[Script, ...]:

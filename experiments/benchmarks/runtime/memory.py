@@ -12,13 +12,11 @@ import tempfile
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 
 from experiments.benchmarks.results import CaseResult
 from experiments.benchmarks.runtime.processes import on_devices
-from experiments.benchmarks.timing import CpuClock
 from placements import Placement
 from runtime.checkpoints.saving import Checkpoints
 from runtime.checkpoints.training_state import TrainingState
@@ -48,14 +46,8 @@ def resident(
 ) -> CaseResult:
     """Run 1F1B without a comparison, and hold the memory of each process against what it must hold.
 
-    Args:
-        placement: A chain of stages, each on one device.
-        num_micro_batches: Of an iteration.
-        model: What the blocks compute, in float32.
-        tolerance: Share of what a process must hold by which its memory may differ from it.
-        launcher: How the processes are started.
+    The model is in float32. Memory may differ by the tolerance, as a share of what a process must hold.
     """
-    clock = CpuClock()
     options = ModelOptions.from_dict(model)
     body = body_of(options, placement)
     with tempfile.TemporaryDirectory(prefix="schedsearch_") as name:
@@ -76,46 +68,30 @@ def resident(
         notes.append(f"{took:.0f} of {must:.0f} MiB")
         if abs(took / must - 1) > tolerance:
             missed.append(f"device {device}: {took:.0f} MiB for {must:.0f}")
-    return CaseResult(clock.seconds, tuple(missed), note=f"took, of what it must hold: {', '.join(notes)}")
-
-
-class _Written(NamedTuple):
-    """What a checkpoint took on a device, in MiB.
-
-    Attributes:
-        shard_mib: What was written of this device.
-        extra_mib: The most memory beyond what the process had before.
-    """
-
-    shard_mib: float
-    extra_mib: float
+    return CaseResult(missed=tuple(missed), note=f"took, of what it must hold: {', '.join(notes)}")
 
 
 def checkpointed(placement: Placement, model: Mapping[str, object], *, most: float) -> CaseResult:
     """Write a checkpoint beside the training, after one update, and hold its memory against its shard.
 
-    Args:
-        placement: Of stages, each on one device.
-        model: What the blocks compute.
-        most: How many times its shard a process may take.
+    A process may take ``most`` times its shard.
     """
-    clock = CpuClock()
     with tempfile.TemporaryDirectory(prefix="schedsearch_") as name:
         write = partial(_write_checkpoint, placement, ModelOptions.from_dict(model), Path(name))
         written = on_devices(placement.num_devices, write)
     missed = tuple(
-        f"device {device}: {each.extra_mib:.0f} MiB is more than {most:g} times {each.shard_mib:.0f}"
-        for device, each in enumerate(written)
-        if each.extra_mib > most * each.shard_mib
+        f"device {device}: {extra:.0f} MiB is more than {most:g} times {shard:.0f}"
+        for device, (shard, extra) in enumerate(written)
+        if extra > most * shard
     )
-    texts = [
-        f"{each.extra_mib:.0f} MiB for {each.shard_mib:.0f}, {each.extra_mib / each.shard_mib:.2f} times"
-        for each in written
-    ]
-    return CaseResult(clock.seconds, missed, note=f"took beyond its shards: {'; '.join(texts)}")
+    texts = [f"{extra:.0f} MiB for {shard:.0f}, {extra / shard:.2f} times" for shard, extra in written]
+    return CaseResult(missed=missed, note=f"took beyond its shards: {'; '.join(texts)}")
 
 
-def _write_checkpoint(placement: Placement, options: ModelOptions, folder: Path, device: int) -> _Written:
+def _write_checkpoint(
+    placement: Placement, options: ModelOptions, folder: Path, device: int
+) -> tuple[float, float]:
+    """Return the MiB written of a device, and the most that its process had beyond what it had before."""
     channels = sorted({(message.source, message.target) for message in messages(placement)})
     transport = connect(placement, channels, device, 300.0, PAIR)
     model = Model(options, placement, transport.shards, groups=transport.groups)
@@ -134,7 +110,7 @@ def _write_checkpoint(placement: Placement, options: ModelOptions, folder: Path,
     before_mib = rss_mib()
     checkpoints.save(TrainingState(model.parameters, model.optimizer), 1, {})
     checkpoints.wait()
-    return _Written(sum(each.nbytes for each in tensors) / MIB, peak_rss_mib() - before_mib)
+    return sum(each.nbytes for each in tensors) / MIB, peak_rss_mib() - before_mib
 
 
 def _forget_what_was_freed() -> None:

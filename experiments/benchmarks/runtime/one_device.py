@@ -6,7 +6,6 @@ import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -44,11 +43,7 @@ def script_of(model: Mapping[str, object], num_stages: int, num_micro_batches: i
 
 @dataclass(frozen=True)
 class _Alone(MemoryTransport):
-    """A device that reaches no other one.
-
-    Attributes:
-        where: Its tensors live there, as torch names it.
-    """
+    """A device that reaches no other one; its tensors live where it says, as torch names it."""
 
     where: str = "cpu"
 
@@ -58,40 +53,21 @@ class _Alone(MemoryTransport):
         return torch.device(self.where)
 
 
-@dataclass(frozen=True)
 class Alone:
-    """A script on one device, with what it runs on.
+    """A script of one device, with what it runs on: a device as torch names it, parameters, and blocks."""
 
-    Attributes:
-        script: Of one device.
-        where: The device, as torch names it.
-    """
-
-    script: Script
-    where: str = "cpu"
-
-    @cached_property
-    def transport(self) -> MemoryTransport:
-        """Reaches nobody."""
-        placement: Placement = self.script.placement
+    def __init__(self, script: Script, where: str = "cpu") -> None:
+        placement: Placement = script.placement
         shards = {block.name: WHOLE for block in placement.blocks if block.kind is Kind.F}
-        return _Alone(Network(1), 0, frozenset(), shards, where=self.where)
-
-    @cached_property
-    def model(self) -> Model:
-        """The parameters."""
-        transport = self.transport
-        return Model(self.script.model, self.script.placement, transport.shards, transport.device)
-
-    @cached_property
-    def blocks(self) -> Blocks:
-        """What computes."""
-        return Blocks(self.script.placement, self.model, self.script.num_micro_batches)
+        self._script = script
+        self._transport = _Alone(Network(1), 0, frozenset(), shards, where=where)
+        self.model = Model(script.model, placement, shards, self._transport.device)
+        self.blocks = Blocks(placement, self.model, script.num_micro_batches)
 
     def device(self, observer: DeviceObserver) -> Device:
         """Return what the script calls."""
         position = Position(None, 0)
-        return Device(self.script, RunOptions(0, 1), self.transport, self.blocks, position, [observer])
+        return Device(self._script, RunOptions(0, 1), self._transport, self.blocks, position, [observer])
 
 
 @dataclass(frozen=True)
@@ -99,9 +75,9 @@ class CallTimes:
     """What a call costs, in CPU time: that of other processes is not in it.
 
     Attributes:
-        script_ms: Of each iteration of the script.
-        bare_ms: Of each iteration of a loop that runs the same blocks and nothing else.
-        num_calls: Of an iteration.
+        script_ms: Each iteration of the script.
+        bare_ms: Each iteration of a loop that runs the same blocks and nothing else.
+        num_calls: Calls of an iteration.
         equal: Whether all losses and gradients of the two have the same bits.
     """
 
@@ -112,12 +88,7 @@ class CallTimes:
 
 
 def time_calls(script: Script, rounds: int) -> CallTimes:
-    """Run a script and a bare loop over its blocks in turn, after two rounds not counted.
-
-    Args:
-        script: Of one device.
-        rounds: Iterations of each.
-    """
+    """Run a script of one device and a bare loop over its blocks in turn, after two rounds not counted."""
     torch.set_num_threads(1)
     alone = Alone(script)
     device = alone.device(ClockRequests(RecordingClock()))
@@ -150,31 +121,16 @@ def time_calls(script: Script, rounds: int) -> CallTimes:
     return CallTimes(tuple(times["script"][2:]), tuple(times["bare"][2:]), len(script.calls.runs), equal)
 
 
-@dataclass(frozen=True)
-class BlockCosts:
-    """What blocks cost at the clock at which the device runs by itself.
+def profile_blocks(script: Script, where: str, min_ms: float) -> tuple[list[Cost], str]:
+    """Measure each block's time, and its energy where NVML tells, at the clock the device takes by itself.
 
-    Attributes:
-        costs: Of each block.
-        device: Its name.
-        measured: One line: what was measured, and by what.
-    """
+    All runs of a block together take ``min_ms`` at least.
 
-    costs: tuple[Cost, ...]
-    device: str
-    measured: str
-
-
-def profile_blocks(script: Script, where: str, min_ms: float) -> BlockCosts:
-    """Measure each block's time, and its energy where NVML tells.
-
-    Args:
-        script: Of one device.
-        where: The device, as torch names it.
-        min_ms: Each block runs so long, at least, all its runs together.
+    Returns:
+        Costs of each block, and what was measured on which device, in words.
     """
     alone = Alone(script, where)
-    profiler, name, measured = _profiler(alone.transport.device, min_ms)
+    profiler, measured = _profiler(torch.device(where), min_ms)
     device, index = alone.device(BlockProfiler(profiler)), 0
     while not profiler.is_done:
         device.begin(index)
@@ -183,25 +139,25 @@ def profile_blocks(script: Script, where: str, min_ms: float) -> BlockCosts:
         for weight in alone.model.parameters.values():
             weight.grad = None
         index += 1
-    return BlockCosts(tuple(profiler.costs), name, measured)
+    return profiler.costs, measured
 
 
-def _profiler(device: torch.device, min_ms: float) -> tuple[Profiler, str, str]:
+def _profiler(device: torch.device, min_ms: float) -> tuple[Profiler, str]:
     sweep = Sweep(min_ms=min_ms)
     if device.type != "cuda":
         profiler = Profiler(WallMeter(), sweep, current_mhz=cpu_mhz)
-        return profiler, "this machine's processor", "time only"
+        return profiler, "this machine's processor, time only"
     name = torch.cuda.get_device_name(device)
     synchronize = torch.cuda.current_stream(device).synchronize
     try:
         gpu = NvmlGpu(gpu_uuid(device))
     except NvmlError as error:
-        return Profiler(WallMeter(), sweep, synchronize=synchronize), name, f"time only: {error}"
+        return Profiler(WallMeter(), sweep, synchronize=synchronize), f"{name}, time only: {error}"
     meter = NvmlMeter(gpu)
     profiler = Profiler(meter, sweep, current_mhz=gpu.clock_mhz, synchronize=synchronize, align=meter.align)
-    return profiler, name, "time and energy by NVML"
+    return profiler, f"{name}, time and energy by NVML"
 
 
-def cuda_is_there() -> bool:
-    """Tell whether there is a GPU."""
-    return torch.cuda.is_available()
+def no_gpu() -> str:
+    """Return that there is no GPU; empty where there is one."""
+    return "" if torch.cuda.is_available() else "there is no CUDA device"

@@ -29,13 +29,10 @@ class BenchmarkError(RuntimeError):
 def on_devices(num_devices: int, work: Callable[[int], Result], timeout_s: float = 300.0) -> list[Result]:
     """Return what a function returns on each device, given its number.
 
-    Args:
-        num_devices: Processes, each with one thread for torch.
-        work: Called in all of them at once, in a process group of them all.
-        timeout_s: For all of it.
+    It runs in as many processes at once, each with one thread for torch, in a process group of them all.
 
     Raises:
-        BenchmarkError: One failed, or took too long.
+        BenchmarkError: One failed, or all together took too long.
     """
     warm_up(torch.device("cpu"))
     with tempfile.TemporaryDirectory(prefix="schedsearch_") as name:

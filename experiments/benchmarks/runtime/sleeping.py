@@ -37,12 +37,7 @@ _TRANSFERS = 9
 
 @dataclass(frozen=True)
 class Way:
-    """One way to run the same schedule.
-
-    Attributes:
-        scripts: Of all devices.
-        blocking: Whether every transfer waits for its other end.
-    """
+    """One way to run the same schedule: the scripts of all devices, and whether transfers are blocking."""
 
     scripts: tuple[Script, ...]
     blocking: bool = False
@@ -65,16 +60,10 @@ class Times:
 
 
 class SleepingBlocks:
-    """Stands in for `runtime.models.Blocks`.
+    """Stands in for `runtime.models.Blocks`; the devices of a block meet at its begin.
 
     Attributes:
         slept_ms: How long each (block, micro-batch) of this iteration slept.
-
-    Args:
-        placement: What runs where.
-        transport: Lets the devices of a block meet at its begin.
-        tick_ms: How long a block sleeps for each of its ticks.
-        message_bytes: Of whatever a block hands to another.
     """
 
     def __init__(
@@ -113,13 +102,9 @@ class SleepingBlocks:
 
 
 def run_asleep(ways: Mapping[str, Way], tick_ms: float, message_bytes: int, rounds: int) -> Times:
-    """Run the ways in turn, after one round that is not counted.
+    """Run the ways of one placement in turn, after one round that is not counted.
 
-    Args:
-        ways: By name; of one placement.
-        tick_ms: How long a block sleeps for each of its ticks.
-        message_bytes: Of every message; a multiple of 4.
-        rounds: Iterations of each way.
+    A block sleeps ``tick_ms`` for each of its ticks; the bytes of a message are a multiple of 4.
     """
     first = next(iter(ways.values())).scripts[0]
     placement = first.placement

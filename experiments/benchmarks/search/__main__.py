@@ -9,8 +9,10 @@ from experiments.benchmarks.instances.command import main as instances
 from experiments.benchmarks.search.ablation import main as ablation
 from experiments.benchmarks.search.cases import BENCHMARK
 
-if sys.argv[1:2] == ["instances"]:
-    sys.exit(instances(["search", *sys.argv[2:]]))
-if sys.argv[1:2] == ["ablation"]:
-    sys.exit(ablation(sys.argv[2:]))
-sys.exit(BENCHMARK.main())
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["instances", *rest]:
+            sys.exit(instances(["search", *rest]))
+        case ["ablation", *rest]:
+            sys.exit(ablation(rest))
+    sys.exit(BENCHMARK.main())

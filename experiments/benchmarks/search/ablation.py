@@ -11,19 +11,23 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
-from pathlib import Path
+from functools import partial
 from statistics import mean
+from typing import Any
 
-from experiments.benchmarks.instances.command import ResultsError, by_turns, chosen_instances
+from experiments.benchmarks.benchmark_command import go_through, goes_on
+from experiments.benchmarks.instances.command import add_instances, by_turns, chosen_instances
 from experiments.benchmarks.instances.instance_file import FOLDER, Instance, InstanceError
+from experiments.benchmarks.results import ResultsError, markdown_table, resumed
+from experiments.benchmarks.search.measuring import search_timed
 from experiments.config.command import INTERRUPTED
 from experiments.config.machine import commit
-from placements.files import read_json, write_json, write_text
-from placements.plain_data import Field, in_file
-from schedsearch.modulo.progress import StepBar
+from placements.files import write_json, write_text
 from schedsearch.modulo.result import SearchError
-from schedsearch.modulo.search import OBJECTIVES, read_objectives, search
+from schedsearch.modulo.search import OBJECTIVES, read_objectives
 from schedsearch.modulo.strategies.registry import NAMES
+
+HEADS = ("strategy", "group", "instances", "work", "period", "better with", "better without", "makespan")
 
 ALL = "-"
 """The name of the row with all strategies."""
@@ -31,12 +35,9 @@ ALL = "-"
 
 @dataclass(frozen=True)
 class AblationRow:
-    """The answer of a search without one strategy.
+    """The answer of a search without one strategy, or with all of them (`ALL`).
 
     Attributes:
-        instance: Name of the instance.
-        group: Group of the instance.
-        without: Name of the strategy that was left out; `ALL` for none.
         period: Ticks per micro-batch as a fraction; None where nothing was found.
         makespan: Ticks; None where nothing was found.
         work: Counted work by strategy.
@@ -57,8 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="experiments.benchmarks.search ablation", description=__doc__.partition("\n")[0]
     )
-    parser.add_argument("instances", nargs="*", metavar="name", help="groups or instances; default: all")
-    parser.add_argument("--quick", action="store_true", help="the twenty for every day")
+    add_instances(parser, "outputs/ablation.json")
     parser.add_argument("--work", type=float, default=20.0, help="work limit of each search (%(default)g)")
     parser.add_argument(
         "--without", nargs="+", choices=NAMES, default=NAMES, metavar="strategy", help="those to leave out"
@@ -66,57 +66,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--objectives", nargs="+", default=list(OBJECTIVES), metavar="objective", help="default: %(default)s"
     )
-    output = Path("outputs/ablation.json")
-    parser.add_argument("--output", type=Path, default=output, help="results file (%(default)s)")
     options = parser.parse_args(arguments)
     if not options.work > 0:
         parser.error(f"--work: {options.work:g} is not a positive number")
     try:
-        instances = by_turns(chosen_instances(FOLDER, options.instances))
-        return _run(
-            [each for each in instances if each.is_quick or not options.quick],
-            [ALL, *options.without],
-            options.work,
-            options.objectives,
-            options.output,
-        )
+        return _run(options)
     except (InstanceError, ResultsError, SearchError) as error:
         parser.error(str(error))
 
 
-def _run(
-    instances: Sequence[Instance],
-    without: Sequence[str],
-    work: float,
-    objectives: Sequence[str],
-    output: Path,
-) -> int:
+def _run(options: argparse.Namespace) -> int:
+    instances = by_turns(chosen_instances(FOLDER, options.instances), quick=options.quick)
     about = {
         "schema_version": 1,
         "version": commit(),
-        "work_limit": work,
-        "objectives": list(read_objectives(objectives)),
+        "work_limit": options.work,
+        "objectives": list(read_objectives(options.objectives)),
     }
-    rows = _rows_before(output, about)
-    try:
-        with StepBar("ablation") as bar:
-            cases = [(instance, name) for instance in instances for name in without]
-            for i, (instance, name) in enumerate(cases):
-                done = {row.without: row for row in rows if row.instance == instance.name}
-                if name not in done:
-                    bar(f"{instance.name} without {name}", i, len(cases))
-                    if name != ALL and name not in done[ALL].work:  # it did nothing that could be missed
-                        rows.append(replace(done[ALL], without=name))
-                    else:
-                        rows.append(measured(instance, name, work, objectives))
-                    write_json(output, about | {"rows": [asdict(row) for row in rows]})
-            bar("done", len(cases), len(cases))
-    except KeyboardInterrupt:
-        sys.stderr.write(f"interrupted; the rows done are in {output}, and the same command goes on\n")
+    _, rows = resumed(options.output, about, AblationRow)
+
+    def step(instance: Instance, name: str) -> str:
+        done = {row.without: row for row in rows if row.instance == instance.name}
+        if name not in done:
+            if name != ALL and name not in done[ALL].work:  # it did nothing that could be missed
+                rows.append(replace(done[ALL], without=name))
+            else:
+                rows.append(measured(instance, name, options.work, options.objectives))
+            write_json(options.output, about | {"rows": [asdict(row) for row in rows]})
+        return ""
+
+    cases = [(instance, name) for instance in instances for name in (ALL, *options.without)]
+    steps = [(f"{each.name} without {name}", partial(step, each, name)) for each, name in cases]
+    if not go_through("ablation", steps, goes_on(options.output)):
         return INTERRUPTED
-    text = f"version {about['version']}, work limit {work:g}\n\n{table(rows)}"
-    write_text(output.with_suffix(".md"), text)
-    sys.stdout.write(f"{text}\nresults in {output}\n")
+    text = f"version {about['version']}, work limit {options.work:g}\n\n{table(rows)}"
+    write_text(options.output.with_suffix(".md"), text)
+    sys.stdout.write(f"{text}\nresults in {options.output}\n")
     return 0
 
 
@@ -129,15 +114,8 @@ def measured(
         KeyboardInterrupt: It was interrupted.
     """
     left_out = () if without == ALL else (without,)
-    result = search(
-        instance.placement,
-        instance.num_micro_batches,
-        work_limit=work,
-        without=left_out,
-        objectives=objectives,
-    )
-    if result.interrupted:
-        raise KeyboardInterrupt
+    limits: dict[str, Any] = {"work_limit": work, "without": left_out, "objectives": objectives}
+    result, _ = search_timed(instance.placement, instance.num_micro_batches, **limits)
     repetend, schedule = result.repetend, result.schedule
     by_strategy = {each.name: round(each.work, 3) for each in result.strategies}
     return AblationRow(
@@ -157,10 +135,7 @@ def table(rows: Sequence[AblationRow]) -> str:
     A gain is the mean, in percent, by which the period (and the makespan) is longer without the strategy.
     """
     whole = {row.instance: row for row in rows if row.without == ALL}
-    lines = [
-        "| strategy | group | instances | work | period | better with | better without | makespan |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    lines = []
     for name in dict.fromkeys(row.without for row in rows if row.without != ALL):
         ran = [row for row in rows if row.without == name and row.instance in whole]
         for group in [*dict.fromkeys(row.group for row in ran), "all"]:
@@ -171,12 +146,10 @@ def table(rows: Sequence[AblationRow]) -> str:
             makespans = [gain for base, row in pairs for gain in _gain(base.makespan, row.makespan)]
             spent = sum(base.work.get(name, 0.0) for base, _ in pairs)
             share = spent / (sum(base.total_work for base, _ in pairs) or 1.0)
-            lines.append(
-                f"| {name} | {group} | {len(pairs)} | {share:.0%} | {_percent(periods)} | "
-                f"{sum(gain > 0 for gain in periods)} | {sum(gain < 0 for gain in periods)} | "
-                f"{_percent(makespans)} |"
-            )
-    return "\n".join(lines) + "\n"
+            better, worse = sum(gain > 0 for gain in periods), sum(gain < 0 for gain in periods)
+            counts = f"{len(pairs)}", f"{share:.0%}", _percent(periods), f"{better}", f"{worse}"
+            lines.append((name, group, *counts, _percent(makespans)))
+    return markdown_table(HEADS, lines) + "\n"
 
 
 def _gain(base: str | int | None, other: str | int | None) -> Iterator[float]:
@@ -186,14 +159,3 @@ def _gain(base: str | int | None, other: str | int | None) -> Iterator[float]:
 
 def _percent(gains: Sequence[float]) -> str:
     return f"{100 * mean(gains):+.2f} %" if gains else "-"
-
-
-def _rows_before(path: Path, about: dict[str, object]) -> list[AblationRow]:
-    if not path.exists():
-        return []
-    top = Field(read_json(path, "a results file of 'ablation'", ResultsError), "", ResultsError)
-    with in_file(path, ResultsError):
-        for name, value in about.items():
-            if top.mapping().get(name) != value:
-                raise ResultsError(f"{path}: is of another {name}; give another --output")
-        return [AblationRow(**each.mapping()) for each in top["rows"].items()]

@@ -9,9 +9,10 @@ scheduling, and whole schedules. CPU limits are of one core of about 2.6 GHz.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from experiments.benchmarks.benchmark_command import Benchmark
 from experiments.benchmarks.results import Case
@@ -34,24 +35,20 @@ def shapes4() -> Iterator[Case]:
     """Yield Tessel's shapes on four devices: zero bubble within a second; M and NN beside Tessel's search."""
     memory = {"V": 4, "X": 4, "M": 6, "NN": 6, "K": 6}
     for name, shape in TESSEL_SHAPES.items():
-        for inference in (False, True):
-            placement = shape(4, inference=inference).with_memory(memory[name])
+        for kind in ("training", "inference"):
+            placement = shape(4, inference=kind == "inference").with_memory(memory[name])
             yield _zero_bubble(
-                "shapes4",
-                f"{name}4 memory {memory[name]} {'inference' if inference else 'training'}",
+                f"{name}4 memory {memory[name]} {kind}",
                 placement,
                 "z3",
                 1.0,
-                is_quick=True,
+                (name, kind) == ("V", "training"),
             )
     for name in ("M", "NN"):
         placement = TESSEL_SHAPES[name](4).with_memory(memory[name])
-        yield Case(
-            "shapes4",
-            f"{name}4 memory {memory[name]} and Tessel's search",
-            "proof of the period in 1/100 of Tessel's CPU time",
-            partial(against_tessel, placement, 12, ratio=100, time_limit_s=120),
-        )
+        measure = partial(against_tessel, placement, 12, ratio=100, time_limit_s=120)
+        must = "proof of the period in 1/100 of Tessel's CPU time"
+        yield Case(f"{name}4 memory {memory[name]} and Tessel's search", must, measure)
 
 
 def shapes8_16() -> Iterator[Case]:
@@ -61,9 +58,9 @@ def shapes8_16() -> Iterator[Case]:
             for memory in (3 * num_devices // 2, 2 * num_devices, 3 * num_devices):
                 placement = shape(num_devices).with_memory(memory)
                 for solver, cpu_s in (("z3", 15.0), ("cpsat", 2.0)):
-                    is_quick = (num_devices, name, solver) == (8, "V", "cpsat")
+                    is_quick = (num_devices, name, memory, solver) == (8, "V", 24, "cpsat")
                     case = f"{name}{num_devices} memory {memory} {solver}"
-                    yield _zero_bubble("shapes8_16", case, placement, solver, cpu_s, is_quick)
+                    yield _zero_bubble(case, placement, solver, cpu_s, is_quick)
 
 
 def tight8_16() -> Iterator[Case]:
@@ -76,54 +73,37 @@ def tight8_16() -> Iterator[Case]:
     ):
         placement = shape(num_devices).with_memory(num_devices)
         for solver, cpu_s in (("cpsat", 30.0), ("z3", 60.0)):
-            yield Case(
-                "tight8_16",
-                f"{shape.__name__} {num_devices} memory {num_devices} {solver}",
-                f"OPTIMAL, period {period}, {cpu_s:g} s",
-                partial(steady, placement, period=period, cpu_s=cpu_s, solver=solver),
-            )
+            name = f"{shape.__name__} {num_devices} memory {num_devices} {solver}"
+            measure = partial(steady, placement, period=period, cpu_s=cpu_s, solver=solver)
+            yield Case(name, f"OPTIMAL, period {period}, {cpu_s:g} s", measure)
 
 
 def large() -> Iterator[Case]:
     """Yield placements on 32 and 64 devices."""
-    for name, num_devices, memory in (
-        ("V", 32, 32),
-        ("V", 32, 96),
-        ("M", 32, 96),
-        ("K", 32, 96),
-        ("V", 64, 64),
-        ("V", 64, 192),
-    ):
+    sizes = (("V", 32, 32), ("V", 32, 96), ("M", 32, 96), ("K", 32, 96), ("V", 64, 64), ("V", 64, 192))
+    for name, num_devices, memory in sizes:
         placement = TESSEL_SHAPES[name](num_devices).with_memory(memory)
-        yield _zero_bubble("large", f"{name}{num_devices} memory {memory}", placement, "cpsat", 60.0)
+        yield _zero_bubble(f"{name}{num_devices} memory {memory}", placement, "cpsat", 60.0)
 
 
 def random_times() -> Iterator[Case]:
     """Yield shapes whose every block has 60 to 140 ticks for each tick, with least, some and ample memory."""
     numbers = random.Random(20)
+    options: dict[str, Any] = {"optimal": False, "gap_below": 0.05, "max_micro_batches": 3}
     for num_devices in (4, 8):
         for name, shape in TESSEL_SHAPES.items():
             placement = shape(num_devices)
+            times = (numbers.randint(60 * block.time, 140 * block.time) for block in placement.blocks)
             blocks = tuple(
-                replace(block, time=numbers.randint(60 * block.time, 140 * block.time))
-                for block in placement.blocks
+                replace(block, time=time) for block, time in zip(placement.blocks, times, strict=True)
             )
             placement = replace(placement, blocks=blocks)
             least = max(minimum_memory(placement, device) for device in range(num_devices))
             for memory in (least, numbers.randint(least + 1, 2 * num_devices), 3 * num_devices):
+                measure = partial(steady, placement.with_memory(memory), cpu_s=30.0, **options)
+                is_quick = (name, num_devices, memory) == ("V", 4, 12)
                 yield Case(
-                    "random_times",
-                    f"{name}{num_devices} memory {memory}",
-                    "OPTIMAL or gap < 5 %, 30 s",
-                    partial(
-                        steady,
-                        placement.with_memory(memory),
-                        cpu_s=30.0,
-                        optimal=False,
-                        gap_below=0.05,
-                        max_micro_batches=3,
-                    ),
-                    is_quick=(name, num_devices) == ("V", 4),
+                    f"{name}{num_devices} memory {memory}", "OPTIMAL or gap < 5 %, 30 s", measure, is_quick
                 )
 
 
@@ -161,39 +141,19 @@ def every_memory() -> Iterator[Case]:
             f"memory {memory}": (placement.with_memory(memory), float(period))
             for memory, period in periods.items()
         }
-        yield Case(
-            "every_memory",
-            name,
-            f"OPTIMAL, periods {_by_memory(periods)}, {cpu_s:g} s",
-            partial(sweep, rows, cpu_s=cpu_s, each_s=cpu_s),
-            is_quick=name in ("V4", "K4"),
-        )
+        texts = ", ".join(f"{memory}: {period:g}" for memory, period in periods.items())
+        must = f"OPTIMAL, periods {texts}, {cpu_s:g} s"
+        yield Case(name, must, partial(sweep, rows, cpu_s=cpu_s, each_s=cpu_s), name == "K4")
 
 
 def several() -> Iterator[Case]:
     """Yield placements where several micro-batches per repetend beat one: V 8, M 10, NN 12 and 9 with one."""
-    v4 = v_shape(4).with_memory(3)
-    yield Case(
-        "several",
-        "V4 memory 3",
-        "OPTIMAL, period 16/3, 60 s",
-        partial(steady, v4, period=16 / 3, max_micro_batches=3, cpu_s=60.0),
-        is_quick=True,
-    )
+    many: dict[str, Any] = {"max_micro_batches": 3, "cpu_s": 60.0}
+    measure = partial(steady, v_shape(4).with_memory(3), period=16 / 3, **many)
+    yield Case("V4 memory 3", "OPTIMAL, period 16/3, 60 s", measure, is_quick=True)
     for shape, memory, at_most in ((m_shape, 3, 8.0), (nn_shape, 3, 10.5), (nn_shape, 5, 8.5)):
-        yield Case(
-            "several",
-            f"{shape.__name__} 4 memory {memory}",
-            f"period at most {at_most:g}, 60 s",
-            partial(
-                steady,
-                shape(4).with_memory(memory),
-                at_most=at_most,
-                optimal=False,
-                max_micro_batches=3,
-                cpu_s=60.0,
-            ),
-        )
+        measure = partial(steady, shape(4).with_memory(memory), at_most=at_most, optimal=False, **many)
+        yield Case(f"{shape.__name__} 4 memory {memory}", f"period at most {at_most:g}, 60 s", measure)
 
 
 FINITE: dict[str, tuple[Placement, tuple[str, str, str]]] = {
@@ -237,15 +197,13 @@ def finite_schedules() -> Iterator[Case]:
         for name, (placement, known) in FINITE.items():
             best = BestKnown(int(known[count].rstrip("*")), known[count].endswith("*"))
             wanted = "at most" if best.is_optimal else "below, or proved,"
-            num_micro_batches = number // 2 if name.startswith("X") else number
             yield Case(
-                "finite",
                 f"{name}, {number} micro-batches",
                 f"makespan {wanted} {best.makespan}; not above any by hand",
                 partial(
                     finite,
                     placement,
-                    num_micro_batches,
+                    number // 2 if name.startswith("X") else number,
                     best,
                     time_limit_s=FINITE_TIME_LIMIT_S,
                 ),
@@ -259,62 +217,44 @@ def real_ratios() -> Iterator[Case]:
         rows: dict[str, tuple[Placement, float | None]] = {}
         for memory, percent in percents.items():
             placement = workload.placement().with_memory(memory)
-            load = load_bound(placement)
-            rows[f"memory {memory}"] = (placement, round(load / (1 - percent / 100)))
-        yield Case(
-            "real_ratios",
-            workload.name,
-            "OPTIMAL, bubble "
-            + ", ".join(f"{memory}: {percent:g} %" for memory, percent in percents.items()),
-            partial(sweep, rows, cpu_s=10.0, each_s=10.0),
-            is_quick=workload is GIVEN[0][0],
-        )
+            rows[f"memory {memory}"] = placement, round(load_bound(placement) / (1 - percent / 100))
+        bubbles = ", ".join(f"{memory}: {percent:g} %" for memory, percent in percents.items())
+        measure = partial(sweep, rows, cpu_s=10.0, each_s=10.0)
+        yield Case(workload.name, f"OPTIMAL, bubble {bubbles}", measure, workload is GIVEN[0][0])
     together: dict[str, tuple[Placement, float | None]] = {}
     for workload in WORKLOADS:
         placement = workload.placement()
-        zero_bubble = 6 if workload.has_head else 5
         for memory in (4, 5, 6):
-            period = load_bound(placement) if memory >= zero_bubble else None
-            together[f"{workload.name}, memory {memory}"] = (placement.with_memory(memory), period)
+            is_zero = memory >= (6 if workload.has_head else 5)
+            period = load_bound(placement) if is_zero else None
+            together[f"{workload.name}, memory {memory}"] = placement.with_memory(memory), period
     yield Case(
-        "real_ratios",
         f"all {len(WORKLOADS)} workloads, memory 4, 5 and 6",
         "OPTIMAL, zero bubble from memory 5 on, with a head 6; 60 s",
         partial(sweep, together, cpu_s=60.0, each_s=20.0),
     )
 
 
-GROUPS: dict[str, Callable[[], Iterator[Case]]] = {
-    "shapes4": shapes4,
-    "shapes8_16": shapes8_16,
-    "tight8_16": tight8_16,
-    "large": large,
-    "random_times": random_times,
-    "every_memory": every_memory,
-    "several": several,
-    "finite": finite_schedules,
-    "real_ratios": real_ratios,
-    "real_times": real_times,
-    "random_placements": random_placements,
-}
-"""The groups by the name that the command line uses."""
+def _zero_bubble(name: str, placement: Placement, solver: str, cpu_s: float, is_quick: bool = False) -> Case:
+    measure = partial(steady, placement, period=load_bound(placement), cpu_s=cpu_s, solver=solver)
+    return Case(name, f"OPTIMAL, zero bubble, {cpu_s:g} s", measure, is_quick)
 
 
-def _by_memory(values: Mapping[int, float]) -> str:
-    return ", ".join(f"{memory}: {value:g}" for memory, value in values.items())
-
-
-def _zero_bubble(
-    group: str, name: str, placement: Placement, solver: str, cpu_s: float, is_quick: bool = False
-) -> Case:
-    period = load_bound(placement)
-    return Case(
-        group,
-        name,
-        f"OPTIMAL, zero bubble, {cpu_s:g} s",
-        partial(steady, placement, period=period, cpu_s=cpu_s, solver=solver),
-        is_quick,
-    )
-
-
-BENCHMARK = Benchmark("search", "Measure what the search must reach.", GROUPS, load_solvers)
+BENCHMARK = Benchmark(
+    "search",
+    "Measure what the search must reach.",
+    {
+        "shapes4": shapes4,
+        "shapes8_16": shapes8_16,
+        "tight8_16": tight8_16,
+        "large": large,
+        "random_times": random_times,
+        "every_memory": every_memory,
+        "several": several,
+        "finite": finite_schedules,
+        "real_ratios": real_ratios,
+        "real_times": real_times,
+        "random_placements": random_placements,
+    },
+    load_solvers,
+)

@@ -7,12 +7,14 @@ may have other work; one that may end without a proof gets as much, and ends by 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from experiments.benchmarks.results import CaseResult, true_of
-from experiments.benchmarks.timing import CpuClock
+from experiments.benchmarks.timing import CpuClock, timed
 from placements import Placement
 from schedsearch.baselines import applicable
 from schedsearch.modulo.result import Progress, SearchResult, Status
@@ -29,11 +31,26 @@ def search_timed(placement: Placement, num_micro_batches: int, **options: Any) -
     Raises:
         KeyboardInterrupt: The search was interrupted.
     """
-    clock = CpuClock()
-    result = search(placement, num_micro_batches, **options)
+    result, took_s = timed(lambda: search(placement, num_micro_batches, **options))
     if result.interrupted:
         raise KeyboardInterrupt
-    return result, clock.seconds
+    return result, took_s
+
+
+def case_result(
+    result: SearchResult, took_s: float, wrong: Mapping[str, bool], note: str = "", *, is_whole: bool = True
+) -> CaseResult:
+    """Return what a search reached as a row; with the whole schedule, or with the period alone."""
+    return CaseResult(
+        took_s,
+        true_of(wrong),
+        result.status,
+        _period(result),
+        result.period_bound,
+        _makespan(result) if is_whole else None,
+        result.makespan_bound if is_whole else None,
+        note,
+    )
 
 
 def proof_and_schedule_timed(
@@ -83,7 +100,7 @@ def steady(
         solver=solver,
         time_limit_s=_PATIENCE * cpu_s if optimal else cpu_s,
     )
-    found = result.repetend.period_per_micro_batch if result.repetend is not None else None
+    found = _period(result)
     wrong = {
         "not OPTIMAL": optimal and result.status is not Status.OPTIMAL,
         f"gap {result.gap:.1%}": gap_below is not None
@@ -95,29 +112,20 @@ def steady(
         f"more than {cpu_s:g} CPU s": optimal and took_s > cpu_s,
     }
     tried = ", ".join(f"u={each.micro_batches}: {each.period or '-'} ({each.bound})" for each in result.tried)
-    return CaseResult(
-        took_s,
-        true_of(wrong),
-        result.status,
-        found,
-        result.period_bound,
-        note=tried if max_micro_batches > 1 else "",
-    )
+    return case_result(result, took_s, wrong, tried if max_micro_batches > 1 else "", is_whole=False)
 
 
 def sweep(rows: Mapping[str, tuple[Placement, float | None]], *, cpu_s: float, each_s: float) -> CaseResult:
     """Search the least period of several placements, and hold all of them against what is wanted.
 
-    Args:
-        rows: By name a placement with its memory, and its period in ticks; None where that is not known.
-        cpu_s: CPU seconds that all of them may take.
-        each_s: CPU seconds that one may take.
+    Each has a name, and its period in ticks where that is known. All of them may take ``cpu_s`` CPU seconds,
+    and one ``each_s``.
     """
     total_s, missed, notes = 0.0, [], []
     for name, (placement, period) in rows.items():
-        found = steady(placement, cpu_s=each_s, period=period)
-        total_s += found.cpu_s
-        notes.append(f"{name}: {found.period:g} [{found.cpu_s:.2f} s]" if found.period else f"{name}: -")
+        found, took_s = timed(partial(steady, placement, cpu_s=each_s, period=period))
+        total_s += took_s
+        notes.append(f"{name}: {found.period:g} [{took_s:.2f} s]" if found.period else f"{name}: -")
         missed += [f"{name}: {text}" for text in found.missed]
     if total_s > cpu_s:
         missed.append(f"more than {cpu_s:g} CPU s")
@@ -127,59 +135,36 @@ def sweep(rows: Mapping[str, tuple[Placement, float | None]], *, cpu_s: float, e
 
 @dataclass(frozen=True)
 class BestKnown:
-    """The shortest schedule known before.
-
-    Attributes:
-        makespan: Ticks.
-        is_optimal: Whether none is shorter.
-    """
+    """The makespan in ticks of the shortest schedule known before, and whether none is shorter."""
 
     makespan: int
     is_optimal: bool
 
 
 def finite(
-    placement: Placement,
-    num_micro_batches: int,
-    best: BestKnown,
-    *,
-    time_limit_s: float,
+    placement: Placement, num_micro_batches: int, best: BestKnown, *, time_limit_s: float
 ) -> CaseResult:
     """Search a whole schedule, and hold it against the best known and all made by hand for the same memory.
 
     Where the best known is not proved, it must be beaten, or proved that it cannot be.
     """
-    result, took_s = search_timed(
-        placement,
-        num_micro_batches,
-        time_limit_s=time_limit_s,
-    )
+    result, took_s = search_timed(placement, num_micro_batches, time_limit_s=time_limit_s)
     hand_made = {name: each.makespan for name, each in applicable(placement, num_micro_batches).items()}
-    makespan = result.schedule.makespan if result.schedule is not None else None
-    proved = makespan is not None and makespan <= result.makespan_bound
-    least_by_hand = min(hand_made.values(), default=None)
+    makespan, least_by_hand = _makespan(result), min(hand_made.values(), default=None)
+    ticks = math.inf if makespan is None else makespan
+    proved = ticks <= result.makespan_bound
     wrong = {
         "no schedule": makespan is None,
-        f"longer than the best known, {best.makespan}": makespan is not None and makespan > best.makespan,
-        f"neither below {best.makespan} nor proved": makespan == best.makespan
-        and not best.is_optimal
-        and not proved,
-        f"longer than by hand, {least_by_hand}": makespan is not None
-        and least_by_hand is not None
-        and makespan > least_by_hand,
+        f"longer than the best known, {best.makespan}": best.makespan < ticks < math.inf,
+        f"neither below {best.makespan} nor proved": ticks == best.makespan
+        and not (best.is_optimal or proved),
+        f"longer than by hand, {least_by_hand}": least_by_hand is not None
+        and least_by_hand < ticks < math.inf,
     }
     by_hand = ", ".join(f"{name} {value}" for name, value in hand_made.items() if value == least_by_hand)
     known = f"best known {best.makespan}" + ("*" if best.is_optimal else "")
-    return CaseResult(
-        took_s,
-        true_of(wrong),
-        result.status,
-        result.repetend.period_per_micro_batch if result.repetend is not None else None,
-        result.period_bound,
-        makespan,
-        result.makespan_bound,
-        f"{known}; by hand {by_hand or '-'}; {'proved' if proved else 'open'}",
-    )
+    note = f"{known}; by hand {by_hand or '-'}; {'proved' if proved else 'open'}"
+    return case_result(result, took_s, wrong, note)
 
 
 def against_tessel(
@@ -187,13 +172,9 @@ def against_tessel(
 ) -> CaseResult:
     """Search as we do and as Tessel does, and compare the CPU seconds until the period is proved.
 
-    The note also compares the two where both make the schedule as well; ours is made shorter for a second.
-
-    Args:
-        placement: What runs where, with its memory.
-        num_micro_batches: Of the schedule.
-        ratio: How many times as long Tessel's search must take.
-        time_limit_s: Wall-clock seconds of Tessel's search; where that ends it, the ratio is a lower bound.
+    Tessel's search must take ``ratio`` times as long; where its limit in wall-clock seconds ends it, the
+    ratio is a lower bound. The note also compares the two where both make the schedule as well; ours is made
+    shorter for a second.
     """
     (ours, ours_s), (whole, whole_s) = proof_and_schedule_timed(placement, num_micro_batches)
     theirs, proof_s, theirs_s = tessel_timed(placement, num_micro_batches, time_limit_s)
@@ -211,14 +192,7 @@ def against_tessel(
         f"against {whole_s:.2f} CPU s, makespan {_makespan(whole)}: "
         f"ratio {at_least}{theirs_s / whole_s:.0f}"
     )
-    return CaseResult(
-        ours_s,
-        true_of(wrong),
-        ours.status,
-        _period(ours),
-        ours.period_bound,
-        note=note,
-    )
+    return case_result(ours, ours_s, wrong, note, is_whole=False)
 
 
 def tessel_timed(

@@ -9,7 +9,6 @@ activations are recomputed), computed and not measured. They are scaled so that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from placements import Block, Kind, Placement
@@ -18,22 +17,21 @@ from placements.shapes import m_shape
 FORWARD_TICKS = 40
 """Ticks of a stage's forward."""
 
+Pair = tuple[float, float]
+"""Milliseconds of a forward and of its backward."""
+
 
 @dataclass(frozen=True)
 class Workload:
     """A model on a GPU: the milliseconds of its blocks.
 
-    Attributes:
-        name: Model, GPU, whether activations are recomputed.
-        embedding: Forward and backward.
-        stage: Forward and backward of one stage.
-        head: Forward and backward of the output layer; None for none, as in fine-tuning.
+    The name has the model, the GPU and whether activations are recomputed. There is no head in fine-tuning.
     """
 
     name: str
-    embedding: tuple[float, float]
-    stage: tuple[float, float]
-    head: tuple[float, float] | None = None
+    embedding: Pair
+    stage: Pair
+    head: Pair | None = None
 
     @property
     def has_head(self) -> bool:
@@ -42,10 +40,8 @@ class Workload:
 
     def placement(self) -> Placement:
         """Return the M-shape on four devices."""
-        embedding, back = self.embedding
-        placement = m_shape(
-            4, FORWARD_TICKS, self._ticks(self.stage[1]), self._ticks(embedding), self._ticks(back)
-        )
+        backward, gather, reduce = (self._ticks(ms) for ms in (self.stage[1], *self.embedding))
+        placement = m_shape(4, FORWARD_TICKS, backward, gather, reduce)
         if self.head is None:
             return placement
         last = placement.num_devices - 1
@@ -61,44 +57,29 @@ class Workload:
         return max(1, round(FORWARD_TICKS * ms / self.stage[0]))
 
 
-@dataclass(frozen=True)
-class _Times:
-    """Milliseconds of a model on a GPU: pairs of forward and backward.
-
-    A stage's `backward` is a pair too: with activations recomputed, and kept.
-    """
-
-    embedding: tuple[float, float]
-    forward: float
-    backward: tuple[float, float]
-    head: tuple[float, float]
-
-
-_TIMES = {
-    "GPT-11B V100": _Times((0.26, 10.5), 136, (408, 272), (61, 115)),
-    "GPT-24B V100": _Times((0.44, 7.9), 190, (567, 377), (44, 85)),
-    "GPT-47B V100": _Times((5.9, 5.3), 206, (608, 402), (29, 62)),
-    "GPT-77B V100": _Times((6.0, 3.9), 182, (527, 345), (22, 48)),
-    "GPT-11B A100": _Times((0.14, 4.8), 45.8, (137, 92), (22, 42)),
-    "GPT-11B H200": _Times((0.08, 2.0), 16.1, (48.2, 32.1), (7.8, 14.4)),
+_TIMES: dict[str, tuple[Pair, float, dict[str, float], Pair]] = {
+    "GPT-11B V100": ((0.26, 10.5), 136, {"recomputed": 408, "kept": 272}, (61, 115)),
+    "GPT-24B V100": ((0.44, 7.9), 190, {"recomputed": 567, "kept": 377}, (44, 85)),
+    "GPT-47B V100": ((5.9, 5.3), 206, {"recomputed": 608, "kept": 402}, (29, 62)),
+    "GPT-77B V100": ((6.0, 3.9), 182, {"recomputed": 527, "kept": 345}, (22, 48)),
+    "GPT-11B A100": ((0.14, 4.8), 45.8, {"recomputed": 137, "kept": 92}, (22, 42)),
+    "GPT-11B H200": ((0.08, 2.0), 16.1, {"recomputed": 48.2, "kept": 32.1}, (7.8, 14.4)),
 }
-"""By model and GPU; 4, 8, 16 and 32 GPUs of V100, in four groups, 4 of the others."""
+"""Milliseconds by model and GPU: embedding, a stage's forward, its backward with activations recomputed and
+kept, and head; 4, 8, 16 and 32 GPUs of V100, in four groups, 4 of the others.
+"""
 
-
-def _workloads() -> Iterator[Workload]:
-    for name, times in _TIMES.items():
-        for how, backward in zip(("recomputed", "kept"), times.backward, strict=True):
-            for with_head in (False, True):
-                head = times.head if with_head else None
-                yield Workload(
-                    f"{name} {how}{' head' if with_head else ''}",
-                    times.embedding,
-                    (times.forward, backward),
-                    head,
-                )
-
-
-WORKLOADS = tuple(_workloads())
+WORKLOADS = tuple(
+    Workload(
+        f"{name} {how}{' head' if with_head else ''}",
+        embedding,
+        (forward, backward),
+        head if with_head else None,
+    )
+    for name, (embedding, forward, backwards, head) in _TIMES.items()
+    for how, backward in backwards.items()
+    for with_head in (False, True)
+)
 """Six models and GPUs, activations recomputed or kept, with and without a head: 24."""
 
 _BY_NAME = {workload.name: workload for workload in WORKLOADS}

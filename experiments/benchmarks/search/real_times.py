@@ -7,17 +7,17 @@ schedules that fit. Seconds are wall-clock, of two cores, with all that a search
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import partial
 
 from experiments.benchmarks.instances.instance_file import Instance, read_instances
-from experiments.benchmarks.results import Case, CaseResult, true_of
-from experiments.benchmarks.search.measuring import search_timed
+from experiments.benchmarks.results import Case, CaseResult
+from experiments.benchmarks.search.measuring import case_result, search_timed
 from schedsearch.baselines import applicable, zb_h1
 from schedsearch.device_span import device_spans, with_least_device_span
 from schedsearch.modulo.result import SearchResult, Status
-from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
 from schedsearch.solver.effort import Effort
 from schedsearch.starts.event_simulation import Rule, simulate
@@ -49,7 +49,7 @@ def real_times() -> Iterator[Case]:
     """Yield the cases in the order of the table that they come from."""
     for instance in read_instances():
         for name, must, measure in _cases(instance):
-            yield Case("real_times", f"{instance.name} {name}", must, measure)
+            yield Case(f"{instance.name} {name}", must, measure)
 
 
 def _cases(instance: Instance) -> Iterator[tuple[str, str, Callable[[], CaseResult]]]:
@@ -80,12 +80,8 @@ def _cases(instance: Instance) -> Iterator[tuple[str, str, Callable[[], CaseResu
 def _zero_bubble(instance: Instance, time_limit_s: float) -> CaseResult:
     result, took_s = _searched(instance, ("period",), time_limit_s)
     bubble = result.repetend.bubble_rate if result.repetend else 1.0
-    wrong = {
-        "not OPTIMAL": result.status is not Status.OPTIMAL,
-        f"bubble {bubble:.2%}": bubble > 0,
-        _late(result, time_limit_s): result.seconds > time_limit_s,
-    }
-    return _row(result, took_s, wrong)
+    wrong = {"not OPTIMAL": result.status is not Status.OPTIMAL, f"bubble {bubble:.2%}": bubble > 0}
+    return _row(result, took_s, wrong | _late(result, time_limit_s))
 
 
 def _makespan(instance: Instance, time_limit_s: float) -> CaseResult:
@@ -95,9 +91,8 @@ def _makespan(instance: Instance, time_limit_s: float) -> CaseResult:
     wrong = {
         f"above ZB-1p's {least}": result.schedule.makespan > least,
         "not proved": result.schedule.makespan > result.makespan_bound,
-        _late(result, time_limit_s): result.seconds > time_limit_s,
     }
-    return _row(result, took_s, wrong, f"ZB-1p {least}")
+    return _row(result, took_s, wrong | _late(result, time_limit_s), f"ZB-1p {least}")
 
 
 def _device_span(instance: Instance, time_limit_s: float) -> CaseResult:
@@ -112,11 +107,8 @@ def _device_span(instance: Instance, time_limit_s: float) -> CaseResult:
         bar = round(1 - work / _span(with_least_device_span(simulated)), 4)
     bound = 1 - work / result.device_span_bound
     note = f"bubble by device span {rate:.4f}, ZB-2p {bar:.4f}, bound {bound:.4f}"
-    wrong = {
-        f"above ZB-2p's {bar:.4f}": round(rate, 4) > bar,
-        _late(result, time_limit_s): result.seconds > time_limit_s,
-    }
-    return _row(result, took_s, wrong, note)
+    wrong = {f"above ZB-2p's {bar:.4f}": round(rate, 4) > bar}
+    return _row(result, took_s, wrong | _late(result, time_limit_s), note)
 
 
 def _by_hand(instance: Instance, time_limit_s: float) -> CaseResult:
@@ -126,24 +118,15 @@ def _by_hand(instance: Instance, time_limit_s: float) -> CaseResult:
     spans, more_s = _searched(instance, ("device_span",), time_limit_s / 2)
     assert result.schedule is not None and result.repetend is not None and spans.schedule is not None
     made = list(applicable(placement, number).values())
-    schedules = [schedule for _, schedule in hand_made(placement, 6 * placement.num_devices, Effort())]
-    steady = [found for found in map(_steady, schedules) if found]
+    endless = [schedule for _, schedule in hand_made(placement, 6 * placement.num_devices, Effort())]
+    steady = [found for each in endless if (found := steady_state(each, placement.num_devices))]
+    period = min((found.period_per_micro_batch for found in steady), default=math.inf)
+    makespan = min(each.makespan for each in made)
+    span = min(_span(with_least_device_span(each)) for each in made)
     figures = {
-        "period": (
-            result.repetend.period_per_micro_batch,
-            min((r.period_per_micro_batch for r in steady), default=float("inf")),
-            result.period_bound,
-        ),
-        "makespan": (
-            result.schedule.makespan,
-            min(each.makespan for each in made),
-            result.makespan_bound,
-        ),
-        "device span": (
-            _span(spans.schedule),
-            min(_span(with_least_device_span(each)) for each in made),
-            spans.device_span_bound,
-        ),
+        "period": (result.repetend.period_per_micro_batch, period, result.period_bound),
+        "makespan": (result.schedule.makespan, makespan, result.makespan_bound),
+        "device span": (_span(spans.schedule), span, spans.device_span_bound),
     }
     wrong = {f"{name} above": ours > theirs for name, (ours, theirs, _) in figures.items()}
     if instance.name.endswith("_min"):
@@ -161,45 +144,23 @@ def _by_hand(instance: Instance, time_limit_s: float) -> CaseResult:
 def _near_the_load(instance: Instance, time_limit_s: float, gap: float) -> CaseResult:
     """Ask for the period alone, as no figure of the makespan is asked for."""
     result, took_s = _searched(instance, ("period",), time_limit_s)
-    wrong = {
-        f"gap {result.gap:.1%}": result.gap > gap,
-        _late(result, time_limit_s): result.seconds > time_limit_s * 1.05,
-    }
+    wrong = {f"gap {result.gap:.1%}": result.gap > gap} | _late(result, time_limit_s, 1.05)
     return _row(result, took_s, wrong, f"gap {result.gap:.2%}")
 
 
-def _searched(
-    instance: Instance, objectives: tuple[str, ...], time_limit_s: float
-) -> tuple[SearchResult, float]:
-    return search_timed(
-        instance.placement,
-        instance.num_micro_batches,
-        objectives=objectives,
-        time_limit_s=time_limit_s,
-    )
+def _searched(instance: Instance, objectives: tuple[str, ...], limit_s: float) -> tuple[SearchResult, float]:
+    number = instance.num_micro_batches
+    return search_timed(instance.placement, number, objectives=objectives, time_limit_s=limit_s)
 
 
 def _span(schedule: Schedule) -> int:
     return int(device_spans(schedule).max())
 
 
-def _steady(schedule: Schedule) -> Repetend | None:
-    return steady_state(schedule, schedule.placement.num_devices)
-
-
-def _late(result: SearchResult, limit_s: float) -> str:
-    return f"{result.seconds:.1f} s are more than {limit_s:g} s"
+def _late(result: SearchResult, limit_s: float, allowed: float = 1.0) -> dict[str, bool]:
+    return {f"{result.seconds:.1f} s are more than {limit_s:g} s": result.seconds > limit_s * allowed}
 
 
 def _row(result: SearchResult, took_s: float, wrong: dict[str, bool], note: str = "") -> CaseResult:
-    per = result.repetend.period_per_micro_batch if result.repetend is not None else None
-    return CaseResult(
-        took_s,
-        true_of(wrong),
-        result.status,
-        per,
-        result.period_bound,
-        result.schedule.makespan if result.schedule is not None else None,
-        result.makespan_bound,
-        f"{result.seconds:.1f} s; {note}" if note else f"{result.seconds:.1f} s",
-    )
+    seconds = f"{result.seconds:.1f} s"
+    return case_result(result, took_s, wrong, f"{seconds}; {note}" if note else seconds)

@@ -42,11 +42,7 @@ _COSTS = ((900, 20.0, 2000.0), (1200, 15.0, 2500.0), (1410, 12.0, 3300.0))
 
 
 class ServerProcess:
-    """A server of its own, on a free port, until the end of a ``with`` block at the latest.
-
-    Args:
-        database: Its file.
-    """
+    """A server of its own, on a free port, until the end of a ``with`` block at the latest."""
 
     def __init__(self, database: Path) -> None:
         """Start it and wait until it takes connections."""
@@ -103,9 +99,9 @@ class Sent:
     """What was measured of some requests.
 
     Attributes:
-        wall_ms: Of each request, until its answer was there.
-        cpu_ms: Of the server for each request, on average.
-        wall_s: Of all together.
+        wall_ms: Time of each request, until its answer was there.
+        cpu_ms: CPU time of the server for each request, on average.
+        wall_s: Time of all together.
         last: By job and accelerator the last degree that was said.
         faults: What was wrong with answers, in words.
     """

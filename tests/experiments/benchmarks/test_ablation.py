@@ -26,7 +26,7 @@ def test_a_gain_is_how_much_longer_the_period_is_without() -> None:
 
 def test_a_run_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "ablation.json"
-    arguments = ["k_4x16_memory_6", "--work", "0.5", "--output", str(output)]
+    arguments = ["k_4x16_memory_6", "--work", "0.05", "--objectives", "period", "--output", str(output)]
     assert main([*arguments, "--without", "queries"]) == 0
     assert [row["without"] for row in json.loads(output.read_text())["rows"]] == [ALL, "queries"]
     assert main([*arguments, "--without", "queries", "annealing"]) == 0
@@ -34,5 +34,5 @@ def test_a_run_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert [row["without"] for row in rows] == [ALL, "queries", "annealing"]
     assert "| queries | " in capsys.readouterr().out and (tmp_path / "ablation.md").exists()
     with pytest.raises(SystemExit):
-        main([*arguments[:2], "0.6", "--output", str(output)])
-    assert "is of another work_limit; give another --output" in capsys.readouterr().err
+        main([*arguments[:2], "0.06", "--output", str(output)])
+    assert "is of work_limit 0.05, not of 0.06; give another --output" in capsys.readouterr().err

@@ -168,7 +168,7 @@ def test_a_run_is_resumed_and_keeps_what_is_better(
         calls.append(instance.name)
         return whole(instance, *arguments)
 
-    options = ["--seeds", "1", "--limit", "2", "--by-hand", "--update"]
+    options = ["--seeds", "1", "--limit", "10", "--by-hand", "--update"]
     monkeypatch.setattr(command, "searched", once)
     assert search(folder, *options) == 130
     assert "the same command goes on" in capsys.readouterr().err

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import pytest
 from places import SHARED_DATA
-from quick_rows import quick_rows
 
 from experiments.benchmarks.planners import cases as planner_cases
 from experiments.benchmarks.planners.cases import BENCHMARK
@@ -19,7 +17,6 @@ from experiments.benchmarks.planners.measuring import (
     random_chain,
     shared_output,
 )
-from experiments.benchmarks.results import Case
 from experiments.reproduce.measured.measured_iterations import (
     MeasuredIteration,
     Times,
@@ -44,51 +41,24 @@ EVEN = MeasuredIteration(
 """Layers of 1 and 2 ms, an embedding of 0.5, an output layer of 3 and 5."""
 
 
-def test_quick_cases_reach_what_they_must(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planner_cases, "SHARED_DATA", SHARED_DATA)
-    rows = quick_rows(BENCHMARK, tmp_path / "results.json")
-    groups = {"pipedream", "pipedream_speed", "unbalanced", "imbalance", "plan_search", "plan_methods"}
-    assert groups == {row["group"] for row in rows}
-    for row in rows:
-        # Whether it was quick enough depends on the machine; what was found does not.
-        assert all("CPU s" in text for text in row["missed"]), row
-        assert not row["skipped"] or not SHARED_DATA.exists()
-
-
 def test_rows_are_skipped_where_data_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner_cases, "SHARED_DATA", tmp_path)
-    rows = quick_rows(BENCHMARK, tmp_path / "results.json", "pipedream", "unbalanced")
-    assert {row["case"]: row["skipped"] for row in rows if row["skipped"]} == {
-        **{f"{model} measured, 16 workers, 10 Gbps": "the profile is not there" for model in MODELS},
-        "all runs": "measured_iterations.csv is not there",
+    cases = [case for group in ("pipedream", "unbalanced") for case in BENCHMARK.groups[group]()]
+    assert {case.lacks() for case in cases} == {
+        "",
+        "measured_iterations.csv is not there",
+        *(f"{model}.csv is not there" for model in ("vgg16", "alexnet", "resnet50", "gnmt")),
     }
 
 
-MODELS = ("vgg16", "alexnet", "resnet50", "gnmt")
-
-
-def test_a_wrong_expectation_is_reported_as_not_met(tmp_path: Path) -> None:
+def test_a_wrong_expectation_is_reported_as_not_met() -> None:
     chain, level = random_chain(6, seed=1), Level(3, 1.25)
-    cases = [
-        Case(
-            "wrong",
-            "configuration",
-            "other",
-            partial(configuration, lambda: chain, [level], cpu_s=9, wanted="9"),
-        ),
-        Case("wrong", "prediction", "exact", partial(prediction, EVEN, most=0.5)),
-        Case("right", "every", "least", partial(against_every_plan, chain, level)),
-        Case("right", "prediction", "any", partial(prediction, EVEN, most=10.0)),
-        Case("right", "moved", "proved", partial(moved, EVEN, [EVEN], work_limit=1.0)),
-        Case(
-            "right",
-            "shared",
-            "1F1B+",
-            partial(shared_output, EVEN, num_in_flight=6, work_limit=1.0, at_load=False),
-        ),
-    ]
-    rows = BENCHMARK.run(cases, tmp_path / "results.json")
-    assert [row.result.is_met for row in rows] == [case.group == "right" for case in cases]
+    assert configuration(chain, [level], cpu_s=9, wanted="9").missed
+    assert prediction(EVEN, most=0.5).missed == ("off by 0.58 %",)
+    assert against_every_plan(chain, level).is_met
+    assert prediction(EVEN, most=10.0).is_met
+    assert moved(EVEN, [EVEN], work_limit=0.2).is_met
+    assert shared_output(EVEN, num_in_flight=6, work_limit=0.2, at_load=False).is_met
 
 
 def test_pieces_are_inferred_from_the_stages() -> None:

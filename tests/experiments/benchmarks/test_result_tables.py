@@ -18,7 +18,7 @@ from experiments.reproduce.gavel.spread import Spread
 
 
 def measured(name: str, result: CaseResult) -> Row:
-    return Row(Case("group", name, "all of it", lambda: result), result)
+    return Row("group", Case(name, "all of it", lambda: result), result)
 
 
 ROWS = [
@@ -60,11 +60,21 @@ def test_a_ratio_is_ours_over_theirs(tmp_path: Path) -> None:
     assert rows[0]["ours_over_theirs"]["cost"] == {"median": 1.5, "least": 0.5, "most": 2.0}
 
 
-def test_small_ratios_are_parts_and_a_median_is_no_mean() -> None:
+def test_a_ratio_is_of_neighbours_and_a_small_one_is_a_part() -> None:
+    """The second pair was measured while the machine was half as fast; that changes no ratio."""
+    ratio = Ratio.of([3.0, 6.0, 3.3], [2.0, 4.0, 2.0])
+    assert str(ratio) == "1.50 (1.50 to 1.65)"
     assert str(Ratio.of([1.0, 1.0, 1.0], [20.0, 40.0, 100.0])) == "1/40 (1/100 to 1/20)"
-    ours, theirs = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 80.0], [1.0] * 8
-    assert str(MedianRatio.of(ours, theirs)) == "4.500 (1.000 to 80.000)"
-    assert MedianRatio.of([*ours, 9.0], [1.0] * 9) == MedianRatio(5.0, 2.0, 9.0)
+
+
+def test_the_interval_of_a_median_is_that_of_the_sign_test() -> None:
+    """For 100 pairs tables of order statistics give the 40th to the 61st, for 9 the 2nd to the 8th."""
+    ratio = MedianRatio.of([float(value) for value in range(100, 0, -1)], [1.0] * 100)
+    assert (ratio.median, ratio.low, ratio.high) == (50.5, 40.0, 61.0)
+    ratio = MedianRatio.of([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0], [1.0] * 9)
+    assert (ratio.low, ratio.high) == (2.0, 8.0)
+    assert MedianRatio.of([2.0, 3.0], [1.0, 1.0]) == MedianRatio(2.5, 2.0, 3.0)
+    assert str(ratio) == "5.000 (2.000 to 8.000)"
 
 
 def test_the_mean_over_seeds_is_geometric() -> None:
