@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.reproduce.item import Claim, Item, Row
-from experiments.reproduce.item_files import COLUMNS
+from experiments.reproduce.item_files import COLUMNS, row_of
 from placements.files import csv_text, write_json, write_text
 from placements.plain_data import json_file
 
@@ -130,14 +130,6 @@ def _place(row: Row) -> tuple[str, str, str]:
 def _read_rows(path: Path, size: str) -> Iterator[Row]:
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            for row in csv.DictReader(file):
-                if row[_SIZE] != size:
-                    continue
-                published = row["published"]
-                digits = len(published.partition(".")[2])
-                ours, paper = (float(text) if text else None for text in (row["ours"], published))
-                place = row["case"], row["label"], row["metric"]
-                claim = Claim(row["claim"]) if row.get("claim") else None
-                yield Row(*place, ours, paper, digits, row["read_off"] == "true", row["note"], claim)
+            yield from (row_of(cells) for cells in csv.DictReader(file) if cells[_SIZE] == size)
     except (OSError, KeyError, ValueError, TypeError) as error:
         raise RecordedError(f"{path}: is not a table of rows ({error}); record the item anew") from None
