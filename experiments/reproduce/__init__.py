@@ -2,7 +2,7 @@
 
 - `options`: those of the command
 - `item`: a table or figure that can be made again, and what is claimed of it
-- `item_options`: what options of items are checked for
+- `rows`: looked up, compared and drawn; `item_options`: what options of items are checked for
 - `galvatron`, `tessel`, `perseus`, `dissertation`, `gavel`: the items of a paper
 - `measured`: those of published measurements
 - `schedules_by_hand`: all schedules by hand beside searched ones

@@ -10,10 +10,10 @@ from experiments.reproduce.item import Item
 from experiments.reproduce.measured.items import ITEMS as MEASURED
 from experiments.reproduce.options import ReproduceAllOptions
 from experiments.reproduce.perseus.items import ITEMS as PERSEUS
-from experiments.reproduce.schedules_by_hand.items import ITEMS as BY_HAND
+from experiments.reproduce.schedules_by_hand.bubbles import BY_HAND
 from experiments.reproduce.tessel.items import ITEMS as TESSEL
 
-_ALL = (*TESSEL, *GALVATRON, *MEASURED, *PERSEUS, *DISSERTATION, *GAVEL, *BY_HAND)
+_ALL = (*TESSEL, *GALVATRON, *MEASURED, *PERSEUS, *DISSERTATION, *GAVEL, BY_HAND)
 
 ITEMS: dict[str, Item] = {item.name: item for item in _ALL}
 """In the order in which ``experiment=all`` makes them."""

@@ -6,8 +6,8 @@ case. Each case gives rows: our value beside the published one. The module knows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -18,7 +18,7 @@ class Claim(StrEnum):
     """What is claimed of a reproduced item.
 
     EXACT: every value is the published one, to the digits that are printed. WITHIN: every value is within
-    `Item.tolerance` or `Item.margin` of it. TREND: only what `Item.trends` says must hold.
+    `Item.tolerance` or `Item.margin` of it. TREND: only what `Item.conclude` says must hold.
     """
 
     EXACT = "exact"
@@ -30,9 +30,11 @@ class Claim(StrEnum):
 class Row:
     """One value of a table or figure.
 
+    Label and note are text for people, which no code reads. What a row belongs to is said by its case, its
+    series and its place.
+
     Attributes:
-        case: The item's case that made it.
-        label: Which of its values, as ``"M-shape, searched"``.
+        label: Which of its case's values, as ``"M-shape, searched"``.
         metric: What is given, with its unit, as ``bubble_rate`` or ``iteration_ms``.
         ours: None where there is none; then `note` says why.
         published: None where the paper has none.
@@ -40,9 +42,12 @@ class Row:
         read_off: Whether the published value was read off a figure, and is only as exact as that.
         note: Why the two differ, or what ours is; empty where nothing needs to be said.
         claim: What is claimed of this row, where it is not the item's claim; None for that.
+        series: The curve or bar of the figure, or the method of the table; empty where the case says it.
+        at: Place of the value on the figure's axis, or in its series; None where there is none.
+        bound: What the value is at least, where `ours` is open or missing; None where it is not.
+        case: The item's case that made it; the item fills it in.
     """
 
-    case: str
     label: str
     metric: str
     ours: float | None
@@ -51,6 +56,10 @@ class Row:
     read_off: bool = False
     note: str = ""
     claim: Claim | None = None
+    series: str = ""
+    at: float | None = None
+    bound: float | None = None
+    case: str = ""
 
     @property
     def difference(self) -> float | None:
@@ -76,6 +85,17 @@ class Trend:
 
 
 @dataclass(frozen=True)
+class CaseOptions:
+    """Options of an item that has no others."""
+
+    only: tuple[str, ...] = option((), "cases to make, by name; empty: all")
+
+
+Known = Mapping[str, Any] | Sequence[str]
+"""Cases: their names, or by name what `Item.make` is given of them."""
+
+
+@dataclass(frozen=True)
 class Item:
     """A table or figure.
 
@@ -84,14 +104,13 @@ class Item:
         source: As ``"Tessel, Table II"``.
         title: What it shows, in a few words.
         claim: What is claimed of its rows.
-        options: Type of its options, a frozen dataclass of which every field has a default: those of the
-            whole item.
-        small: The options with which it takes seconds; its rows are among those of the whole item.
-        cases: Names of what is made one after the other; raises ValueError, in one line, where an option is
-            wrong or an input is missing.
+        known: The cases, or a function that returns those of some options. It raises ValueError, in one line,
+            where an option is wrong or an input is missing. An option ``only`` chooses among them.
         make: The rows of one case.
-        trends: What the paper concludes, from the rows of all cases.
+        conclude: What the paper concludes, from the rows of all cases.
         draw: The paper's figure, from all rows; a matplotlib Figure. None of a table.
+        small: The options with which it takes seconds; its rows are among those of the whole item. Their type
+            is a frozen dataclass of which every field has a default: those of the whole item.
         files: Other files of all rows, by name: their text. ``NAME_rows.csv`` with the rows comes besides.
         inputs: The options that are paths of data which the project does not contain; where each is in the
             folder that ``experiment=all`` is given.
@@ -105,18 +124,47 @@ class Item:
     source: str
     title: str
     claim: Claim
-    options: type[Any]
-    small: Any
-    cases: Callable[[Any], Sequence[str]]
-    make: Callable[[Any, str], Sequence[Row]]
-    trends: Callable[[Sequence[Row]], Sequence[Trend]] = lambda _: ()
+    known: Known | Callable[[Any], Known]
+    make: Callable[[Any, Any], Iterable[Row]]
+    conclude: Callable[[Sequence[Row]], Iterable[Trend]] = lambda _: ()
     draw: Callable[[Sequence[Row]], Any] | None = None
+    small: Any = CaseOptions()
     files: Callable[[Sequence[Row]], Mapping[str, str]] = lambda _: {}
     inputs: Mapping[str, str] = field(default_factory=dict)
     optional_inputs: Mapping[str, str] = field(default_factory=dict)
     tolerance: float = 0.0
     margin: float = 0.0
     because: str = ""
+
+    @property
+    def options(self) -> type[Any]:
+        """Type of the options."""
+        return type(self.small)
+
+    def cases(self, options: Any) -> dict[str, Any]:
+        """Return what `make` is given of each case, by its name and in the item's order.
+
+        Raises:
+            ValueError: An option is wrong, or an input is missing.
+        """
+        known = self.known(options) if callable(self.known) else self.known
+        cases = dict(known) if isinstance(known, Mapping) else dict(zip(known, known, strict=True))
+        only = options.only if isinstance(options, CaseOptions) else ()
+        for name in only:
+            if name not in cases:
+                raise ValueError(f"only: {name!r} is not a case; the cases are {', '.join(cases)}")
+        return {name: case for name, case in cases.items() if not only or name in only}
+
+    def rows(self, options: Any, *names: str) -> tuple[Row, ...]:
+        """Return the rows of some cases, or of all."""
+        cases = self.cases(options)
+        return tuple(
+            replace(row, case=name) for name in names or cases for row in self.make(options, cases[name])
+        )
+
+    def trends(self, rows: Sequence[Row]) -> tuple[Trend, ...]:
+        """Return what the paper concludes, and whether it is so."""
+        return tuple(self.conclude(rows))
 
     def claim_of(self, row: Row) -> Claim:
         """Return what is claimed of a row: its own claim, or else the item's."""
@@ -125,32 +173,15 @@ class Item:
     def is_as_claimed(self, row: Row) -> bool:
         """Return whether a row is as near to the paper as is claimed; true of a row that lacks a value."""
         claim = self.claim_of(row)
-        if row.ours is None or row.published is None or claim in (Claim.TREND):
+        if row.ours is None or row.published is None or claim is Claim.TREND:
             return True
         if claim is Claim.EXACT:
             return round(row.ours, row.digits) == round(row.published, row.digits)
         return abs(row.ours - row.published) <= max(self.tolerance * abs(row.published), self.margin)
 
-
-@dataclass(frozen=True)
-class CaseOptions:
-    """Options of an item that has no others."""
-
-    only: tuple[str, ...] = option((), "cases to make, by name; empty: all")
-
-
-def cases_in(rows: Sequence[Row]) -> list[str]:
-    """Return the cases of rows, in their order."""
-    return list(dict.fromkeys(row.case for row in rows))
-
-
-def chosen_cases(known: Sequence[str], only: Sequence[str]) -> list[str]:
-    """Return the cases that an option ``only`` names, in the item's order; all of them where it names none.
-
-    Raises:
-        ValueError: It names one that there is not.
-    """
-    for name in only:
-        if name not in known:
-            raise ValueError(f"only: {name!r} is not a case; the cases are {', '.join(known)}")
-    return [name for name in known if not only or name in only]
+    @property
+    def limits(self) -> str:
+        """How far a row may be from the paper, in words; empty where no limit is claimed."""
+        limits = [f"{self.tolerance:.3g} of the paper's value"] if self.tolerance else []
+        limits += [f"{self.margin:.3g} in the row's unit"] if self.margin else []
+        return " or ".join(limits)

@@ -5,20 +5,23 @@ The module makes no rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import schedsearch
 from experiments.config.machine import commit, machine
-from experiments.reproduce.item import Row
+from experiments.reproduce.item import Claim, Row
 from experiments.reproduce.kept_cases import plain_options
 from experiments.reproduce.run_item import MadeItem
 from placements.files import csv_text, write_bytes, write_json, write_text
 from schedsearch.figures.canvas import image
 
-COLUMNS = ("case", "label", "metric", "ours", "published", "difference", "read_off", "claim", "note")
+COLUMNS = (
+    *("case", "label", "metric", "ours", "published", "difference", "read_off", "claim", "note"),
+    *("series", "at", "bound"),
+)
 """Of the CSV of rows."""
 
 SCHEMA_VERSION = 1
@@ -48,12 +51,39 @@ def write_item(made: MadeItem, size: str, folder: Path) -> list[Path]:
 
 def rows_to_csv(rows: Iterable[Row]) -> str:
     """Return rows as CSV with `COLUMNS`; what is not there is empty."""
-    lines = []
-    for row in rows:
-        values = map(_plain, (row.ours, row.published, row.difference))
-        read_off, claim = str(row.read_off).lower(), row.claim or ""
-        lines.append((row.case, row.label, row.metric, *values, read_off, claim, row.note))
-    return csv_text(COLUMNS, lines)
+    return csv_text(COLUMNS, ([_cell(getattr(row, column)) for column in COLUMNS] for row in rows))
+
+
+def _cell(value: str | float | None) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.12g}" if isinstance(value, float | int) else value or ""
+
+
+def row_of(cells: Mapping[str, str]) -> Row:
+    """Return the row of a line of the CSV; it has as many digits as the published value.
+
+    Raises:
+        KeyError: A column is missing.
+        ValueError: A number or a claim is none.
+    """
+    ours, published, at, bound = (
+        float(cells[name]) if cells[name] else None for name in ("ours", "published", "at", "bound")
+    )
+    return Row(
+        cells["label"],
+        cells["metric"],
+        ours,
+        published,
+        digits=len(cells["published"].partition(".")[2]),
+        read_off=cells["read_off"] == "true",
+        note=cells["note"],
+        claim=Claim(cells["claim"]) if cells["claim"] else None,
+        series=cells["series"],
+        at=at,
+        bound=bound,
+        case=cells["case"],
+    )
 
 
 def manifest(made: MadeItem, size: str) -> dict[str, Any]:
@@ -120,9 +150,7 @@ def described(made: MadeItem) -> str:
 def claim_in_words(made: MadeItem) -> str:
     """Return what is claimed, and of how many rows it is so."""
     item = made.item
-    limits = [f"{item.tolerance:.3g} of the paper's"] if item.tolerance else []
-    limits += [f"{item.margin:.3g} in the row's unit"] if item.margin else []
-    within = f" {' or '.join(limits)}" if limits else ""
+    within = f" {item.limits}" if item.limits else ""
     compared = len(made.compared)
     held = f": {compared - len(made.not_as_claimed)} of {compared} rows" if compared else ""
     return f"{item.claim.value}{within}{held}"
@@ -141,7 +169,3 @@ def _cells(row: Row) -> tuple[str, ...]:
     paper = "" if row.published is None else f"{'~' * row.read_off}{row.published:.{max(row.digits, 0)}f}"
     difference = "" if row.difference is None else f"{row.difference:+.1%}"
     return (row.case, row.label, row.metric, ours, paper, difference, row.note)
-
-
-def _plain(value: float | None) -> str:
-    return "" if value is None else f"{value:.12g}"

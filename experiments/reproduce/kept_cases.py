@@ -7,7 +7,8 @@ is then written anew. The module makes no rows.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -15,9 +16,8 @@ from typing import Any
 
 from experiments.reproduce.item import Claim, Item, Row
 from placements.files import write_json
-from placements.plain_data import Field, json_file
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Version of the file's form."""
 
 PROJECT = Path(__file__).parents[2]
@@ -25,10 +25,6 @@ PROJECT = Path(__file__).parents[2]
 
 LAYERS = ("placements", "schedsearch", "runtime", "experiments")
 """What rows are made by."""
-
-
-class KeptCasesError(ValueError):
-    """A file of kept cases is wrong; the message names the file and the field in one line."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +61,16 @@ class KeptCases:
         if not self.path.exists():
             return False
         try:
-            of, cases = _read(self.path)
-        except KeptCasesError:
+            data = json.loads(self.path.read_text(encoding="utf-8"))
+            cases = [
+                MadeCase(each["name"], each["cpu_s"], tuple(_row(**row) for row in each["rows"]))
+                for each in data["cases"]
+            ]
+        except (OSError, ValueError, KeyError, TypeError):
             return True
-        if of != self.of:
+        if (data["schema_version"], data["of"]) != (SCHEMA_VERSION, self.of):
             return True
-        self.cases = cases
+        self.cases = {case.name: case for case in cases}
         return False
 
     def add(self, case: MadeCase) -> None:
@@ -125,31 +125,5 @@ def _hash_of_files(paths: Sequence[Path], folder: Path) -> str:
     return found.hexdigest()
 
 
-def _read(path: Path) -> tuple[object, dict[str, MadeCase]]:
-    with json_file(path, "a file of kept cases", KeptCasesError) as whole:
-        whole.version(SCHEMA_VERSION)
-        return whole["of"].value, {case.name: case for case in _cases(whole["cases"])}
-
-
-def _cases(cases: Field) -> Iterator[MadeCase]:
-    for case in cases.items():
-        rows = tuple(_row(row) for row in case["rows"].items())
-        yield MadeCase(case["name"].text(), case["cpu_s"].number(), rows)
-
-
-def _row(row: Field) -> Row:
-    return Row(
-        row["case"].text(),
-        row["label"].text(),
-        row["metric"].text(),
-        _optional(row["ours"]),
-        _optional(row["published"]),
-        row["digits"].whole(),
-        row["read_off"].value is True,
-        str(row["note"].value),
-        None if row["claim"].value is None else Claim(row["claim"].choice([each.value for each in Claim])),
-    )
-
-
-def _optional(number: Field) -> float | None:
-    return None if number.value is None else number.number()
+def _row(claim: str | None, **others: Any) -> Row:
+    return Row(claim=Claim(claim) if claim else None, **others)

@@ -93,7 +93,7 @@ def _summary(kept: Iterable[tuple[Item, Recorded | None]]) -> Iterator[str]:
             _share(sum(sum(holds) for holds in trends), sum(len(holds) for holds in trends)),
             ", ".join(differing),
         )
-        yield "| " + " | ".join(map(str, cells)) + " |"
+        yield _line(*cells)
 
 
 def _share(part: int, whole: int) -> str:
@@ -115,13 +115,11 @@ def _overview(kept: Iterable[tuple[Item, Recorded | None]]) -> Iterator[str]:
             _share(sum(each["holds"] for each in trends), len(trends)),
             _duration(manifest["cpu_s"]) if manifest.get("rows") else "",
         )
-        yield "| " + " | ".join(cells) + " |"
+        yield _line(*cells)
 
 
 def _claim(item: Item) -> str:
-    limits = [f"{item.tolerance:.3g} of the paper's value"] if item.tolerance else []
-    limits += [f"{item.margin:.3g} in the row's unit"] if item.margin else []
-    within = f" ({' or '.join(limits)})" if item.claim is Claim.WITHIN else ""
+    within = f" ({item.limits})" if item.claim is Claim.WITHIN else ""
     return f"{CLAIMS[item.claim]}{within}"
 
 
@@ -156,7 +154,7 @@ def _trends(trends: Iterable[dict[str, Any]]) -> Iterator[str]:
     yield "|---|---|---|"
     for trend in trends:
         holds = "yes" if trend["holds"] else "**no**"
-        yield f"| {_cell(trend['says'])} | {holds} | {_cell(trend['shown_by'])} |"
+        yield _line(trend["says"], holds, trend["shown_by"])
 
 
 def _rows(item: Item, rows: tuple[Row, ...]) -> Iterator[str]:
@@ -183,8 +181,8 @@ def _rows(item: Item, rows: tuple[Row, ...]) -> Iterator[str]:
             "" if row.difference is None else f"{row.difference:+.1%}",
             row.note,
         )
-        yield "| " + " | ".join(map(_cell, cells)) + " |"
+        yield _line(*cells)
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+def _line(*cells: object) -> str:
+    return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"

@@ -106,14 +106,28 @@ TOKENS_B = 300.0
 SHAPES = {174.6: (96, 12288), 529.6: (105, 20480)}
 """Layers and width by the billions of parameters of Table 4.2."""
 
+
+class Example(NamedTuple):
+    """A training that the text counts the days of: parameters and tokens in 1e9."""
+
+    parameters_b: float
+    tokens_b: float
+    num_gpus: int
+    tflops: float
+    days: int
+
+
 EXAMPLES = {
-    "gpt3": (175.0, 300.0, 1024, 140.0, 34),
-    "1t": (1008.0, 450.0, 3072, 163.0, 84),
+    "gpt3": Example(175.0, 300.0, 1024, 140.0, 34),
+    "1t": Example(1008.0, 450.0, 3072, 163.0, 84),
 }
-"""Billions of parameters and tokens, GPUs, teraFLOP/s of each, and days (Sec. 4.5.1, eq. 4.4)."""
+"""Of Sec. 4.5.1, by eq. 4.4."""
 
 TABLE_2_2 = {"vgg16": (15, 1), "alexnet": (15, 1), "resnet50": (16,)}
 """Workers of each stage that PipeDream plans for 16 (Table 2.2)."""
 
 BATCH_SIZES_2 = {"vgg16": 64, "alexnet": 256, "resnet50": 128}
 """Images on each worker (Sec. 2.5.1)."""
+
+SPEED_UPS_2_2 = {"vgg16": 5.3, "alexnet": 5.0, "resnet50": 1.0}
+"""Of these configurations over data parallelism (likewise)."""

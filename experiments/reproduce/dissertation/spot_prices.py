@@ -8,26 +8,40 @@ from __future__ import annotations
 
 import csv
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from experiments.config.options import OptionError, require_path
-from experiments.reproduce.item import Claim, Item, Row, Trend, chosen_cases
+from experiments.reproduce.dissertation.figure import figure
+from experiments.reproduce.item import CaseOptions, Claim, Row, Trend
+from experiments.reproduce.rows import (
+    bars,
+    by_case,
+    by_series,
+    curves,
+    listed,
+    numbers,
+    rows_with,
+    span,
+    value_of,
+)
 from placements.meaning import option
 from schedsearch.cluster.prices.price_files import read_market, read_speeds
 from schedsearch.cluster.prices.reductions import Reduction, study
 from schedsearch.cluster.prices.strategies import DYNAMIC, MULTI_CLOUD
 from schedsearch.figures.bars import BarPanel, draw_bars
-from schedsearch.figures.panels import Panel, Point, draw_panels
+from schedsearch.figures.panels import Panel, draw_panels
+
+RESNET = "ResNet-50 (batch size 128)"
 
 MODELS = (
     "A3C",
     "CycleGAN",
     "LM (batch size 80)",
     "Recommendation (batch size 8192)",
-    "ResNet-50 (batch size 128)",
+    RESNET,
     "Transformer (batch size 256)",
 )
 """Of both figures."""
@@ -44,18 +58,18 @@ REDUCTION, MOVING, MOVES = "cost_reduction", "staying_over_moving", "mean_moves"
 
 
 @dataclass(frozen=True)
-class PriceItemOptions:
+class PriceItemOptions(CaseOptions):
     """Options of both figures."""
 
     data: str | None = option(None, "folder with prices, speeds and the published table")
     only: tuple[str, ...] = option((), "cases to make, as [A3C]; empty: all")
 
 
-def _cases(options: PriceItemOptions) -> list[str]:
-    chosen = chosen_cases(MODELS, options.only)
+def _models(options: PriceItemOptions) -> list[str]:
     folder = _folder(options)
     _published(folder)
-    return [model for model in chosen if model in read_speeds(folder / "throughputs.csv")]
+    speeds = read_speeds(folder / "throughputs.csv")
+    return [model for model in MODELS if model in speeds]
 
 
 def _folder(options: PriceItemOptions) -> Path:
@@ -86,57 +100,44 @@ def _reductions(folder: Path, model: str, days: Sequence[float]) -> list[Reducti
     return list(study(read_market(folder), {model: speeds[model]}).reductions(days))
 
 
-def _ladder_rows(options: PriceItemOptions, case: str) -> list[Row]:
+def _ladder_rows(options: PriceItemOptions, model: str) -> Iterator[Row]:
     folder = _folder(options)
     published = _published(folder)
-    return [
-        Row(
-            case,
-            f"{each.days:g} days, {each.strategy}",
-            REDUCTION,
-            each.reduction,
-            published.get((case, each.days, each.strategy)),
-            digits=2,
-        )
-        for each in _reductions(folder, case, DAYS)
-    ]
+    for each in _reductions(folder, model, DAYS):
+        paper = published.get((model, each.days, each.strategy))
+        label = f"{each.days:g} days, {each.strategy}"
+        yield Row(label, REDUCTION, each.reduction, paper, 2, series=each.strategy, at=each.days)
 
 
-def _ladder_trends(rows: Sequence[Row]) -> list[Trend]:
-    dynamic = {row.case: row.ours or 0.0 for row in rows if row.label == f"{DAYS[0]} days, {DYNAMIC.name}"}
-    shown = ", ".join(f"{case} {ratio:.2f} times" for case, ratio in dynamic.items())
-    most, least = max(dynamic, key=lambda case: dynamic[case]), min(dynamic, key=lambda case: dynamic[case])
-    return [
-        Trend("costs fall by up to 3.5 times", round(dynamic[most], 1) == 3.5, shown),
-        Trend("those of ResNet-50 fall the least", least.startswith("ResNet-50"), shown),
-    ]
+def _ladder_trends(rows: Sequence[Row]) -> Iterator[Trend]:
+    dynamic = value_of(rows_with(rows, series=DYNAMIC.name, at=DAYS[0]), "case")
+    least = min(dynamic, key=lambda case: dynamic[case])
+    yield Trend("costs fall by up to 3.5 times", round(max(dynamic.values()), 1) == 3.5, listed(dynamic))
+    yield Trend("those of ResNet-50 fall the least", least == RESNET, listed(dynamic))
 
 
 def _draw_ladder(rows: Sequence[Row]) -> Any:
-    panels = []
-    for days in DAYS:
-        groups: dict[str, dict[str, float | None]] = {}
-        for row in rows:
-            length, _, strategy = row.label.partition(" days, ")
-            if length == f"{days}":
-                groups.setdefault(row.case.replace(" (", "\n("), {})[strategy] = row.ours
-        panels.append(BarPanel(f"{days} days on a V100", groups))
+    panels = [
+        BarPanel(
+            f"{days} days on a V100",
+            bars(rows_with(rows, at=days), lambda row: row.case.replace(" (", "\n("), by_series),
+        )
+        for days in DAYS
+    ]
     return draw_bars(panels, "baseline's cost / cost", width=9.0)
 
 
-def _moving_rows(options: PriceItemOptions, case: str) -> list[Row]:
-    found = {(each.days, each.strategy): each for each in _reductions(_folder(options), case, DURATIONS)}
-    rows = []
+def _moving_rows(options: PriceItemOptions, model: str) -> Iterator[Row]:
+    found = {(each.days, each.strategy): each for each in _reductions(_folder(options), model, DURATIONS)}
     for days in DURATIONS:
         staying, moving = found[days, MULTI_CLOUD.name], found[days, DYNAMIC.name]
-        label, ratio = f"{days:g} days", staying.mean_dollars / moving.mean_dollars
-        rows += [Row(case, label, MOVING, ratio), Row(case, label, MOVES, moving.mean_moves)]
-    return rows
+        yield Row(f"{days:g} days", MOVING, staying.mean_dollars / moving.mean_dollars, at=days)
+        yield Row(f"{days:g} days", MOVES, moving.mean_moves, at=days)
 
 
-def _moving_trends(rows: Sequence[Row]) -> list[Trend]:
-    ratios = _curves(rows, MOVING)
-    moves = [point.value for curve in _curves(rows, MOVES).values() for point in curve]
+def _moving_trends(rows: Sequence[Row]) -> Iterator[Trend]:
+    ratios = curves(rows_with(rows, metric=MOVING), by_case)
+    moves = numbers(rows_with(rows, metric=MOVES))
     grows = all(
         later.value >= earlier.value - 1e-9
         for curve in ratios.values()
@@ -144,64 +145,45 @@ def _moving_trends(rows: Sequence[Row]) -> list[Trend]:
     )
     short = [point.value for curve in ratios.values() for point in curve if point.place < 2]
     long = {case: curve[-1].value for case, curve in ratios.items()}
-    shown = ", ".join(f"{case} {ratio:.2f} times" for case, ratio in long.items())
-    return [
-        Trend("longer jobs save more", grows, f"with 8 days {shown}"),
-        Trend("little is saved by jobs of less than two days (a tenth)", max(short) < 1.1, _range(short)),
-        Trend("long jobs save up to 1.4 times (1.3 to 1.5)", 1.3 <= max(long.values()) <= 1.5, shown),
-        Trend("fewer than 3 moves are needed", max(moves) < 3, f"{max(moves):.1f} moves on average"),
-    ]
-
-
-def _range(values: Sequence[float]) -> str:
-    return f"{min(values):.2f} to {max(values):.2f} times"
-
-
-def _curves(rows: Sequence[Row], metric: str) -> dict[str, list[Point]]:
-    curves: dict[str, list[Point]] = {}
-    for row in rows:
-        if row.metric == metric:
-            place = float(row.label.removesuffix(" days"))
-            curves.setdefault(row.case, []).append(Point(place, row.ours or 0.0))
-    return curves
+    yield Trend("longer jobs save more", grows, f"with 8 days {listed(long)}")
+    says = "little is saved by jobs of less than two days (a tenth)"
+    yield Trend(says, max(short) < 1.1, span(short))
+    says = "long jobs save up to 1.4 times (1.3 to 1.5)"
+    yield Trend(says, 1.3 <= max(long.values()) <= 1.5, listed(long))
+    yield Trend("fewer than 3 moves are needed", max(moves) < 3, f"{max(moves):.1f} moves on average")
 
 
 def _draw_moving(rows: Sequence[Row]) -> Any:
-    panel = Panel("", _curves(rows, MOVING))
-    return draw_panels(
-        [panel], "days on a V100", "cost of staying / cost of moving", "Moving against staying"
-    )
+    panel = Panel("", curves(rows_with(rows, metric=MOVING), by_case))
+    labels = "days on a V100", "cost of staying / cost of moving", "Moving against staying"
+    return draw_panels([panel], *labels)
 
 
 _RULES = "Only prices of the very day are chosen, moves are free and nothing is preempted, as in the study. "
 
 PRICE_ITEMS = (
-    Item(
-        "dissertation_figure6_5",
-        "Narayanan's dissertation, Fig. 6.5",
+    figure(
+        "6.5",
         "Cost of a job by five ways of choosing among spot prices",
         Claim.EXACT,
-        PriceItemOptions,
-        PriceItemOptions(only=(MODELS[0], MODELS[4])),
-        _cases,
+        _models,
         _ladder_rows,
         _ladder_trends,
         _draw_ladder,
+        small=PriceItemOptions((MODELS[0], RESNET)),
         inputs={"data": "spot_prices"},
         because=_RULES
         + "The figure prints no values; published are those of the study's notebook, of 4 and 8 days.",
     ),
-    Item(
-        "dissertation_figure6_6",
-        "Narayanan's dissertation, Fig. 6.6",
+    figure(
+        "6.6",
         "Cost of a job that moves and of one that stays, by its length",
         Claim.TREND,
-        PriceItemOptions,
-        PriceItemOptions(only=MODELS[-1:]),
-        _cases,
+        _models,
         _moving_rows,
         _moving_trends,
         _draw_moving,
+        small=PriceItemOptions(MODELS[-1:]),
         inputs={"data": "spot_prices"},
         because=_RULES + "The figure's values and its lengths of jobs are not in the text.",
     ),

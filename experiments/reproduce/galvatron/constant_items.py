@@ -7,30 +7,38 @@ with two kinds of parallelism.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import fmean
 
 from experiments.config.options import OptionError, require_path
-from experiments.reproduce.galvatron.cell_rows import best_in, rows_of, values_of
-from experiments.reproduce.galvatron.constant_tables import (
-    MODELS,
-    ReproducedCell,
-    agreement,
-    best_of,
-    entry_of,
-    to_csv,
-)
-from experiments.reproduce.galvatron.published_cells import TABLE_2, TABLE_3, PublishedCell, read_cells
-from experiments.reproduce.galvatron.published_columns import Best
-from experiments.reproduce.galvatron.search_2022.batch_search import check_layers
+from experiments.reproduce.galvatron.columns import FIGURES, ReproducedColumn, same_memory
+from experiments.reproduce.galvatron.published_columns import Best, PublishedColumn, published_columns
+from experiments.reproduce.galvatron.search_2022.batch_search import best_plan, check_layers
 from experiments.reproduce.galvatron.search_2022.constants import Constants, ConstantsError
 from experiments.reproduce.galvatron.search_2022.constants_file import read_constants
 from experiments.reproduce.item import Claim, Item, Row, Trend
+from experiments.reproduce.rows import cases_in, in_all
+from placements.files import csv_text
 from placements.meaning import option
 from placements.plain_data import in_file
 
-LARGER = (("Galvatron", "DP+TP"), ("Galvatron", "DP+PP"))
-"""Pairs of methods of which the first may choose all that the second may."""
+METHODS = ("Galvatron", "DP+TP", "DP+PP")
+"""All strategies, and two kinds of parallelism."""
+
+MODELS = {
+    "BERT-Huge-32": ("bert_1280", (32,)),
+    "BERT-Huge-48": ("bert_1280", (48,)),
+    "ViT-Huge-32": ("vit_1280", (32,)),
+    "ViT-Huge-48": ("vit_1280", (48,)),
+    "T5-Large-32": ("t5_1024", (16, 16)),
+    "T5-Large-48": ("t5_1024", (24, 24)),
+    "Swin-Huge-32": ("swin_320", (2, 2, 26, 2)),
+    "Swin-Huge-48": ("swin_320", (2, 2, 42, 2)),
+}
+"""By the paper's names (Table I): family and width of the constants, and the layers of each type."""
+
+_LABEL = "{gb} GB, {method}"
 
 
 @dataclass(frozen=True)
@@ -40,20 +48,34 @@ class ConstantsOptions:
     constants: str | None = option(None, "JSON file with the values measured for each model in 2022")
 
 
-class Table(NamedTuple):
+@dataclass(frozen=True)
+class Table:
     """A table that can be made again from its constants.
 
     Attributes:
+        number: Of the paper.
         title: As the paper calls it.
-        published: Its figures, for `read_cells`.
-        num_gpus: That it is of.
+        num_gpus: RTX TITAN that it is of.
         file: What is written.
     """
 
+    number: str
     title: str
-    published: str
     num_gpus: int
     file: str
+
+    @cached_property
+    def columns(self) -> list[PublishedColumn]:
+        """The paper's columns, with the methods that are made again."""
+        return [
+            replace(column, best={method: column.best[method] for method in METHODS})
+            for column in published_columns((self.number,))
+            if column.model in MODELS and column.cluster == f"galvatron_titan_{self.num_gpus}"
+        ]
+
+    def entry(self, model: str) -> str:
+        """Return the name of a model's constants."""
+        return f"{MODELS[model][0]}_{self.num_gpus}gpus"
 
     def models(self, options: ConstantsOptions) -> list[str]:
         """Return the models that there are constants of, in the paper's order.
@@ -63,108 +85,85 @@ class Table(NamedTuple):
             ConstantsError: They are wrong, or there are none for the table.
         """
         constants = self._constants(options)
-        models = dict.fromkeys(cell.model for cell in read_cells(self.published))
-        found = [model for model in models if entry_of(model, self.num_gpus) in constants]
+        entries = {column.model: self.entry(column.model) for column in self.columns}
+        found = [model for model, entry in entries.items() if entry in constants]
         if not found:
-            entries = ", ".join(dict.fromkeys(entry_of(model, self.num_gpus) for model in models))
-            raise ConstantsError(f"{options.constants}: has no entry of {self.title}; add one of {entries}")
+            names = ", ".join(dict.fromkeys(entries.values()))
+            raise ConstantsError(f"{options.constants}: has no entry of {self.title}; add one of {names}")
         with in_file(str(options.constants), ConstantsError):
             for model in found:
-                check_layers(constants[entry_of(model, self.num_gpus)], MODELS[model][1])
+                check_layers(constants[entries[model]], MODELS[model][1])
         return found
 
-    def rows(self, options: ConstantsOptions, model: str) -> list[Row]:
-        """Return the rows of a model."""
-        constants = self._constants(options)[entry_of(model, self.num_gpus)]
-        return [
-            row
-            for cell in read_cells(self.published)
-            if cell.model == model
-            for row in rows_of(model, _label(cell), best_of(constants, cell), _best(cell))
-        ]
+    def rows(self, options: ConstantsOptions, model: str) -> Iterator[Row]:
+        """Yield the rows of a model."""
+        constants, layers = self._constants(options)[self.entry(model)], MODELS[model][1]
+        for column in (each for each in self.columns if each.model == model):
+            found = dict[str, Best | None]()
+            for method in METHODS:
+                plan = best_plan(constants, layers, column.memory_gb, method.lower())
+                found[method] = None if plan is None else Best(plan.batch, plan.samples_per_s)
+            yield from ReproducedColumn(column, found).rows(_LABEL)
 
     def files(self, rows: Sequence[Row]) -> Mapping[str, str]:
         """Return the table as CSV, in the paper's order."""
-        return {self.file: to_csv(list(self._cells(rows)))}
+        lines = [
+            (each.published.model, each.published.memory_gb, method, *figures)
+            for each in self._read(rows)
+            for method, figures in each.lines
+        ]
+        lines.sort(key=lambda line: (line[1], METHODS.index(line[2])))
+        return {self.file: csv_text(("model", "memory_gb", "method", *FIGURES), lines)}
 
-    def trends(self, rows: Sequence[Row]) -> Sequence[Trend]:
-        """Return how much is as in the paper."""
-        cells = list(self._cells(rows))
-        found = agreement(cells)
-        same, both = found.same_out_of_memory, found.both_batches
-        rates = {cell.published[:3]: cell.found.samples_per_s if cell.found else 0.0 for cell in cells}
-        pairs = [
-            rates[model, gb, larger] >= rates[model, gb, smaller]
-            for model, gb in dict.fromkeys(cell.published[:2] for cell in cells)
-            for larger, smaller in LARGER
-        ]
-        trends = [
-            Trend("what fits is what fits in the paper", same == found.num_cells, _of(same, found.num_cells)),
-            Trend("the batch is the paper's", found.same_batch == both, _of(found.same_batch, both)),
-            Trend("all strategies are no worse than two kinds", all(pairs), _of(sum(pairs), len(pairs))),
-        ]
-        if found.throughput_error is not None:
-            error = found.throughput_error
+    def trends(self, rows: Sequence[Row]) -> Iterator[Trend]:
+        """Yield how much is as in the paper."""
+        columns = self._read(rows)
+        yield same_memory(columns, of="")
+        both = [(ours, paper) for each in columns for _, ours, paper in each.cells if ours and paper]
+        same = [ours.batch == paper.batch for ours, paper in both]
+        yield Trend("the batch is the paper's", all(same), f"{sum(same)} of {len(same)}")
+        pairs = [pair not in each.broken for each in columns for pair in each.compared]
+        yield in_all("all strategies are no worse than two kinds", pairs, "", start="")
+        if both:
+            error = fmean(abs(ours.samples_per_s / paper.samples_per_s - 1) for ours, paper in both)
             says = "predicted throughputs are off by less than 5 % on average (Fig. 7)"
-            trends.append(Trend(says, error < 0.05, f"mean absolute error {error:.2%}"))
-        return trends
+            yield Trend(says, error < 0.05, f"mean absolute error {error:.2%}")
+
+    def item(self, source: str) -> Item:
+        """Return the table as an item."""
+        return Item(
+            f"galvatron_{self.file.removesuffix('.csv')}",
+            source,
+            f"{self.num_gpus} RTX TITAN, from the constants of 2022",
+            Claim.TREND,
+            self.models,
+            self.rows,
+            self.trends,
+            small=ConstantsOptions(),
+            files=self.files,
+            inputs={"constants": "galvatron/rtx_titan_2022/profile_constants.json"},
+            because="the throughput is what the cost model of 2022 predicts, and the paper's was measured",
+        )
 
     def _constants(self, options: ConstantsOptions) -> dict[str, Constants]:
         if options.constants is None:
             raise OptionError("constants: has no value; give one, as in constants=VALUE")
-        entries = dict.fromkeys(entry_of(cell.model, self.num_gpus) for cell in read_cells(self.published))
-        return read_constants(require_path("constants", options.constants), list(entries))
+        entries = list(dict.fromkeys(self.entry(column.model) for column in self.columns))
+        return read_constants(require_path("constants", options.constants), entries)
 
-    def _cells(self, rows: Sequence[Row]) -> Iterator[ReproducedCell]:
-        values = values_of(rows)
-        models = {row.case for row in rows}
-        for cell in read_cells(self.published):
-            if cell.model in models:
-                yield ReproducedCell(cell, best_in(values, cell.model, _label(cell)))
-
-
-def _label(cell: PublishedCell) -> str:
-    return f"{cell.memory_gb} GB, {cell.method}"
+    def _read(self, rows: Sequence[Row]) -> list[ReproducedColumn]:
+        made = cases_in(rows)
+        return [
+            ReproducedColumn.read(column, rows, column.model, _LABEL)
+            for column in self.columns
+            if column.model in made
+        ]
 
 
-def _best(cell: PublishedCell) -> Best | None:
-    return None if cell.batch is None or cell.samples_per_s is None else Best(cell.batch, cell.samples_per_s)
+TABLE_2 = Table("II", "Table II of Galvatron-BMW", 8, "table2.csv")
+TABLE_3 = Table("III", "Table III of Galvatron-BMW, low performance", 16, "table3.csv")
 
-
-def _of(part: int, whole: int) -> str:
-    return f"{part} of {whole}"
-
-
-_BECAUSE = "the throughput is what the cost model of 2022 predicts, and the paper's was measured"
-
-
-def _item(name: str, source: str, title: str, table: Table) -> Item:
-    return Item(
-        name,
-        source,
-        title,
-        Claim.TREND,
-        ConstantsOptions,
-        ConstantsOptions(),
-        table.models,
-        table.rows,
-        table.trends,
-        files=table.files,
-        inputs={"constants": "galvatron/rtx_titan_2022/profile_constants.json"},
-        because=_BECAUSE,
-    )
-
-
-TABLE_2_ITEM = _item(
-    "galvatron_table2",
-    "Galvatron-BMW, Table II",
-    "8 RTX TITAN, from the constants of 2022",
-    Table("Table II of Galvatron-BMW", TABLE_2, 8, "table2.csv"),
-)
-
-TABLE_3_ITEM = _item(
-    "galvatron_table3",
-    "Galvatron-BMW, Table III, low performance",
-    "16 RTX TITAN, from the constants of 2022",
-    Table("Table III of Galvatron-BMW, low performance", TABLE_3, 16, "table3.csv"),
+CONSTANT_ITEMS = (
+    TABLE_2.item("Galvatron-BMW, Table II"),
+    TABLE_3.item("Galvatron-BMW, Table III, low performance"),
 )

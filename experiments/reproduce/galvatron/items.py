@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from experiments.reproduce.galvatron.constant_items import TABLE_2_ITEM, TABLE_3_ITEM
+from experiments.reproduce.galvatron.constant_items import CONSTANT_ITEMS
 from experiments.reproduce.galvatron.partitions import PARTITIONS
 from experiments.reproduce.galvatron.search_times import SEARCH_TIMES
 from experiments.reproduce.galvatron.trend_items import TRENDS
 from experiments.reproduce.item import Item
 
-ITEMS: tuple[Item, ...] = (TABLE_2_ITEM, TABLE_3_ITEM, TRENDS, PARTITIONS, SEARCH_TIMES)
+ITEMS: tuple[Item, ...] = (*CONSTANT_ITEMS, TRENDS, PARTITIONS, SEARCH_TIMES)
 """In the paper's order."""

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from experiments.config.options import require
-from experiments.reproduce.item import Claim, Item, Row, Trend, cases_in
+from experiments.reproduce.item import Claim, Item, Row, Trend
 from experiments.reproduce.item_options import check_names
+from experiments.reproduce.rows import cases_in, in_all, value_of
 from placements.cluster import CLUSTERS
 from placements.meaning import option
 from placements.models.parallel import LayerStrategy
@@ -124,27 +125,20 @@ def layers_of(model: Model) -> Layers:
     )
 
 
-def cases(options: PartitionOptions) -> Sequence[str]:
-    """Return the models.
-
-    Raises:
-        OptionError: There is no such model, or the memory is no number above 0.
-    """
+def _cases(options: PartitionOptions) -> Sequence[str]:
     check_names("models", options.models, FIGURE_4)
     require(0 < options.memory_gib <= 1e6, "memory_gib", options.memory_gib, "above 0 and at most 1e6")
     return options.models
 
 
-def make(options: PartitionOptions, case: str) -> list[Row]:
-    """Return the rows of one model: of each division its layers, balance, memory and throughput."""
+def _rows(options: PartitionOptions, case: str) -> Iterator[Row]:
+    """Yield of each division of a model its layers, balance, memory and throughput."""
     model = FIGURE_4[case]
     layers = layers_of(model)
     divisions = layers.divisions(1024 * options.memory_gib)
-    rows = []
     for plan in PLANS:
         if plan not in divisions:
-            note = f"no division fits {options.memory_gib:g} GiB"
-            rows.append(Row(case, plan, RATE, None, note=note))
+            yield Row(plan, RATE, None, note=f"no division fits {options.memory_gib:g} GiB")
             continue
         stages = layers.stages(divisions[plan])
         times_ms, mib = zip(*stages, strict=True)
@@ -155,50 +149,39 @@ def make(options: PartitionOptions, case: str) -> list[Row]:
             RATE: 1e3 * model.batch / iteration_ms(stages),
         }
         note = "layers " + "/".join(map(str, divisions[plan]))
-        rows += [Row(case, plan, metric, value, note=note) for metric, value in values.items()]
-    return rows
+        yield from (Row(plan, metric, value, note=note) for metric, value in values.items())
 
 
-def trends(rows: Sequence[Row]) -> list[Trend]:
-    """Return what the paper says of the three divisions."""
-    values = {(row.case, row.label, row.metric): row.ours for row in rows if row.ours is not None}
-    models = [case for case in cases_in(rows) if (case, "optimal", RATE) in values]
+def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
+    """Yield what the paper says of the three divisions."""
+    value = value_of(rows, "label", "metric", "case")
+    models = [case for case in cases_in(rows) if ("optimal", RATE, case) in value]
     if not models:
-        return []
+        return
+
+    def found(plan: str, metric: str) -> list[float]:
+        return [value[plan, metric, case] for case in models]
+
+    nearly_even = found("time-balanced", "time_balance")
+    says = "the time-balanced pipeline's balance of time is close to 0.75"
+    yield Trend(says, min(nearly_even) > 0.72, _listed(nearly_even))
     between = [
-        values[case, first, metric] <= values[case, "optimal", metric] <= values[case, last, metric]
-        for case in models
-        for metric, first, last in (
-            ("time_balance", *PLANS[:2]),
-            ("memory_balance", *PLANS[1::-1]),
-        )
+        low <= middle <= high
+        for metric, first, last in (("time_balance", *PLANS[:2]), ("memory_balance", *PLANS[1::-1]))
+        for low, middle, high in zip(*(found(plan, metric) for plan in (first, "optimal", last)), strict=True)
     ]
-    nearly_even = [values[case, "time-balanced", "time_balance"] for case in models]
-    gains = [values[case, "optimal", RATE] / values[case, "memory-balanced", RATE] - 1 for case in models]
-    gib = [values[case, "time-balanced", "most_memory_gib"] for case in models]
-    max_gib = [values[case, "optimal", "most_memory_gib"] for case in models]
-    return [
-        Trend(
-            "the time-balanced pipeline's balance of time is close to 0.75",
-            all(value > 0.72 for value in nearly_even),
-            _listed(nearly_even),
-        ),
-        Trend(
-            "the optimal division is between the other two in both balances",
-            all(between),
-            f"{sum(between)} of {len(between)}",
-        ),
-        Trend(
-            "the optimal division is faster than the memory-balanced one, by up to 19.2 %",
-            all(gain > 0 for gain in gains),
-            ", ".join(f"{gain:.1%}" for gain in gains),
-        ),
-        Trend(
-            "it needs less memory than the time-balanced one",
-            all(less < more for less, more in zip(max_gib, gib, strict=True)),
-            f"{_listed(max_gib)} GiB, not {_listed(gib)} GiB",
-        ),
-    ]
+    says = "the optimal division is between the other two in both balances"
+    yield in_all(says, between, "", start="")
+    rates = zip(found("optimal", RATE), found("memory-balanced", RATE), strict=True)
+    gains = [optimal / balanced - 1 for optimal, balanced in rates]
+    says = "the optimal division is faster than the memory-balanced one, by up to 19.2 %"
+    yield Trend(says, min(gains) > 0, ", ".join(f"{gain:.1%}" for gain in gains))
+    less, more = found("optimal", "most_memory_gib"), found("time-balanced", "most_memory_gib")
+    yield Trend(
+        "it needs less memory than the time-balanced one",
+        all(a < b for a, b in zip(less, more, strict=True)),
+        f"{_listed(less)} GiB, not {_listed(more)} GiB",
+    )
 
 
 def _listed(values: Sequence[float]) -> str:
@@ -206,15 +189,14 @@ def _listed(values: Sequence[float]) -> str:
 
 
 PARTITIONS = Item(
-    "galvatron_figure4",
-    "Galvatron-BMW, Fig. 4",
-    "four stages divided for memory, for time, and for both",
-    Claim.TREND,
-    PartitionOptions,
-    PartitionOptions(models=("BERT-Huge-48",)),
-    cases,
-    make,
-    trends,
+    name="galvatron_figure4",
+    source="Galvatron-BMW, Fig. 4",
+    title="four stages divided for memory, for time, and for both",
+    claim=Claim.TREND,
+    known=_cases,
+    make=_rows,
+    conclude=_trends,
+    small=PartitionOptions(models=("BERT-Huge-48",)),
     because=(
         "costs are of data sheets, each stage is one A100, and the optimal division is the fastest of all "
         "that fit, where the paper has its Alg. 2; the figure's values are in a picture and not in the text"

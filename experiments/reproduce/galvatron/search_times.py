@@ -6,17 +6,18 @@ CPU seconds of this machine, so that only their growth can be compared.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from experiments.config.options import require
 from experiments.reproduce.galvatron.best_batches import best_batches
 from experiments.reproduce.item import Claim, Item, Row, Trend
+from experiments.reproduce.rows import curves, in_all, value_of
 from placements.cluster import CLUSTERS
 from placements.meaning import option
 from placements.models.zoo import read_model
 from placements.planners.hybrid.shape_costs import ShapeCosts
-from schedsearch.figures.panels import Panel, Point, draw_panels
+from schedsearch.figures.panels import Panel, draw_panels
 
 METRIC = "search_cpu_s"
 """Of all rows."""
@@ -24,11 +25,9 @@ METRIC = "search_cpu_s"
 LARGEST = "Galvatron-BMW"
 """The method with the most strategies."""
 
-METHODS = ("DP+TP", "DP+PP", "Galvatron", LARGEST)
-"""Those of Fig. 5 (b)."""
-
-MEMORIES_GIB = (4, 8, 16)
-"""Those of Fig. 5 (a); the last is that of (b)."""
+_BY_MEMORY = {f"{LARGEST}, {gib} GiB": (LARGEST, gib) for gib in (4, 8, 16)}
+_BY_METHOD = {f"{method}, 16 GiB": (method, 16) for method in ("DP+TP", "DP+PP", "Galvatron", LARGEST)}
+"""Methods and memories of Fig. 5 (a) and (b), by the names of their curves."""
 
 MOST_SAMPLES = 64
 """The largest batch that is tried."""
@@ -41,102 +40,71 @@ class SearchTimeOptions:
     layers: tuple[int, ...] = option((24, 48, 72, 96), "numbers of layers of a BERT with hidden size 1280")
 
 
-def cases(options: SearchTimeOptions) -> list[str]:
-    """Return a case for each number of layers.
-
-    Raises:
-        OptionError: There is none, or one that is out of range.
-    """
+def _cases(options: SearchTimeOptions) -> dict[str, int]:
     require(bool(options.layers), "layers", [], "a list of at least one", "give some, as in [24,48]")
     for number in options.layers:
         require(1 <= number <= 1000, "layers", number, "a number of layers from 1 to 1000", "give one")
-    return [_case(number) for number in dict.fromkeys(options.layers)]
+    return {f"{number} layers": number for number in options.layers}
 
 
-def make(options: SearchTimeOptions, case: str) -> list[Row]:
-    """Return the times for one number of layers."""
-    layers = _layers(case)
-    asked = [(LARGEST, gib) for gib in MEMORIES_GIB[:-1]] + [(method, MEMORIES_GIB[-1]) for method in METHODS]
-    return [_row(layers, *each) for each in asked]
+def _rows(_: SearchTimeOptions, layers: int) -> Iterator[Row]:
+    """Yield the times for one number of layers; a search in which nothing fits is in no series."""
+    cluster = CLUSTERS["galvatron_titan_8"]
+    for label, (method, gib) in (_BY_MEMORY | _BY_METHOD).items():
+        costs = ShapeCosts(read_model("bert_huge_48", num_layers=layers))
+        began = time.process_time()
+        found = best_batches(costs, cluster, gib, [method], most=MOST_SAMPLES)[method]
+        taken_s = time.process_time() - began
+        note, series = ("nothing fits", "") if found is None else ("", label)
+        yield Row(label, METRIC, taken_s, digits=2, note=note, series=series, at=layers)
 
 
-def trends(rows: Sequence[Row]) -> list[Trend]:
-    """Return whether the time grows as the paper says."""
-    times = {(row.case, row.label): row.ours or 0.0 for row in rows}
-    names = sorted({row.case for row in rows}, key=_layers)
-    few, many = names[0], names[-1]
-    growth = _layers(many) / _layers(few)
-    fits = {(row.case, row.label) for row in rows if not row.note}
-    ends = [((few, _label(LARGEST, gib)), (many, _label(LARGEST, gib))) for gib in MEMORIES_GIB]
-    ratios = [times[last] / times[first] for first, last in ends if {first, last} <= fits]
-    largest = [times[name, _label(LARGEST, MEMORIES_GIB[-1])] for name in names]
-    small = [max(times[name, _label(method, MEMORIES_GIB[-1])] for method in METHODS[:2]) for name in names]
-    by_memory = [[times[name, _label(LARGEST, gib)] for gib in MEMORIES_GIB] for name in names]
-    grows = sum(row == sorted(row) for row in by_memory)
-    return [
-        Trend(
-            "the time grows no more than in proportion to the layers",
-            max(ratios, default=0.0) <= growth,
-            f"{', '.join(f'{ratio:.2f}' for ratio in ratios)} times for {growth:g} times the layers",
-        ),
-        Trend("more memory takes longer", grows == len(names), f"for {grows} of {len(names)} models"),
-        Trend(
-            "two kinds of parallelism take less than all",
-            all(a < b for a, b in zip(small, largest, strict=True)),
-            f"at most {max(small):.2f} s beside at most {max(largest):.2f} s",
-        ),
-        Trend("hundreds of seconds are enough", max(times.values()) < 1000, f"{max(times.values()):.2f} s"),
-    ]
+def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
+    """Yield whether the time grows as the paper says."""
+    times, fits = value_of(rows, "at", "label"), value_of(rows, "at", "series")
+    layers = sorted({at for at, _ in times})
+    few, many = layers[0], layers[-1]
+    ends = [((few, label), (many, label)) for label in _BY_MEMORY]
+    ratios = [times[last] / times[first] for first, last in ends if {first, last} <= fits.keys()]
+    yield Trend(
+        "the time grows no more than in proportion to the layers",
+        max(ratios, default=0.0) <= many / few,
+        f"{', '.join(f'{ratio:.2f}' for ratio in ratios)} times for {many / few:g} times the layers",
+    )
+    by_memory = [[times[at, label] for label in _BY_MEMORY] for at in layers]
+    grows = [each == sorted(each) for each in by_memory]
+    yield in_all("more memory takes longer", grows, "models", start="for ")
+    *_, all_kinds = ([times[at, label] for at in layers] for label in _BY_METHOD)
+    small = [max(times[at, label] for label in [*_BY_METHOD][:2]) for at in layers]
+    yield Trend(
+        "two kinds of parallelism take less than all",
+        all(a < b for a, b in zip(small, all_kinds, strict=True)),
+        f"at most {max(small):.2f} s beside at most {max(all_kinds):.2f} s",
+    )
+    longest_s = max(times.values())
+    yield Trend("hundreds of seconds are enough", longest_s < 1000, f"{longest_s:.2f} s")
 
 
-def draw(rows: Sequence[Row]) -> object:
+def _draw(rows: Sequence[Row]) -> object:
     """Return both parts of the figure, by increasing layers."""
-    points: dict[str, list[Point]] = {}
-    for row in sorted(rows, key=lambda each: _layers(each.case)):
-        if row.ours is not None and not row.note:
-            points.setdefault(row.label, []).append(Point(_layers(row.case), row.ours))
-    by_memory = [_label(LARGEST, gib) for gib in MEMORIES_GIB]
-    by_method = [_label(method, MEMORIES_GIB[-1]) for method in METHODS]
-    parts = {"by memory": by_memory, "by strategies": by_method}
+    found = curves(rows)
     panels = [
-        Panel(title, {label: points[label] for label in labels if label in points})
-        for title, labels in parts.items()
+        Panel(title, {label: found[label] for label in labels if label in found})
+        for title, labels in (("by memory", _BY_MEMORY), ("by strategies", _BY_METHOD))
     ]
     return draw_panels(panels, "layers", "CPU seconds", "Time of a search (Galvatron-BMW, Fig. 5)")
 
 
-def _row(layers: int, method: str, gib: int) -> Row:
-    costs = ShapeCosts(read_model("bert_huge_48", num_layers=layers))
-    began = time.process_time()
-    found = best_batches(costs, CLUSTERS["galvatron_titan_8"], gib, [method], most=MOST_SAMPLES)[method]
-    taken_s = time.process_time() - began
-    note = "nothing fits" if found is None else ""
-    return Row(_case(layers), _label(method, gib), METRIC, taken_s, digits=2, note=note)
-
-
-def _case(layers: int) -> str:
-    return f"{layers} layers"
-
-
-def _layers(case: str) -> int:
-    return int(case.removesuffix(" layers"))
-
-
-def _label(method: str, gib: int) -> str:
-    return f"{method}, {gib} GiB"
-
-
 SEARCH_TIMES = Item(
-    "galvatron_figure5",
-    "Galvatron-BMW, Fig. 5",
-    "how long a search takes, by layers, memory and strategies",
-    Claim.TREND,
-    SearchTimeOptions,
-    SearchTimeOptions(layers=(24, 96)),
-    cases,
-    make,
-    trends,
-    draw,
+    name="galvatron_figure5",
+    source="Galvatron-BMW, Fig. 5",
+    title="how long a search takes, by layers, memory and strategies",
+    claim=Claim.TREND,
+    known=_cases,
+    make=_rows,
+    conclude=_trends,
+    draw=_draw,
+    small=SearchTimeOptions(layers=(24, 96)),
     because=(
         "times are of another machine and another search: the paper goes through amounts of memory, ours "
         "ends where nothing better is left, so that more memory may take less time; the published times are "

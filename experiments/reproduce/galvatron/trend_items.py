@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from experiments.reproduce.galvatron.best_batches import RememberedCosts, best_batches
-from experiments.reproduce.galvatron.cell_rows import best_in, rows_of, values_of
-from experiments.reproduce.galvatron.published_columns import TABLES, PublishedColumn, published_columns
-from experiments.reproduce.galvatron.trend_agreement import (
-    TrendColumn,
-    trend_agreement,
-    trends_to_csv,
+from experiments.reproduce.galvatron.columns import (
+    FIGURES,
+    ReproducedColumn,
+    same_memory,
+    same_order,
+    same_winners,
 )
+from experiments.reproduce.galvatron.published_columns import TABLES, PublishedColumn, published_columns
 from experiments.reproduce.item import Claim, Item, Row, Trend
 from experiments.reproduce.item_options import check_names
+from experiments.reproduce.rows import grouped
 from placements.cluster import CLUSTERS
+from placements.files import csv_text
 from placements.meaning import option
 from placements.models.zoo import MODELS
 from placements.planners.hybrid.shape_costs import ShapeCosts
@@ -36,86 +38,61 @@ class TrendOptions:
     models: tuple[str, ...] | None = option(None, "some of the tables' models, as [BERT-Huge-32]; null: all")
 
 
-def cases(options: TrendOptions) -> list[str]:
-    """Return the names of the columns.
-
-    Raises:
-        OptionError: There is no such table or model.
-    """
+def _cases(options: TrendOptions) -> dict[str, PublishedColumn]:
     check_names("tables", options.tables, TABLES)
     known = dict.fromkeys(column.model for column in published_columns(options.tables))
     if options.models is not None:
         check_names("models", options.models, tuple(known))
-    return [column.name for column in _columns(options)]
+    return {
+        column.name: column
+        for column in published_columns(options.tables)
+        if options.models is None or column.model in options.models
+    }
 
 
-def make(options: TrendOptions, case: str) -> list[Row]:
-    """Return the rows of one column, two for each method."""
-    column = next(each for each in _columns(options) if each.name == case)
+def _rows(_: TrendOptions, column: PublishedColumn) -> Iterator[Row]:
     costs, cluster = _costs(column.model_name, column.cluster), CLUSTERS[column.cluster]
     found = best_batches(costs, cluster, column.memory_gb, column.best)
-    return [
-        row for method, paper in column.best.items() for row in rows_of(case, method, found[method], paper)
-    ]
+    return ReproducedColumn(column, found).rows()
 
 
-def trends(rows: Sequence[Row]) -> list[Trend]:
-    """Return in what our columns and the paper's agree."""
-    columns = _trend_columns(rows)
-    found = trend_agreement(columns)
+def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
+    """Yield in what our columns and the paper's agree."""
+    columns = _read(rows)
     broken = [
         f"{column.published.name}: {larger} is below {smaller}"
         for column in columns
         for larger, smaller in column.broken
     ]
-    trends = [
-        Trend(
-            "a method that may choose all that another one may is not worse",
-            not broken,
-            "; ".join([f"{found.inclusions_held} of {found.inclusions} pairs", *broken]),
-        ),
-        Trend(
-            "what fits is what fits in the paper",
-            found.same_out_of_memory == found.num_cells,
-            f"{found.same_out_of_memory} of {found.num_cells} cells",
-        ),
-    ]
-    if found.winners:
-        trends.append(
-            Trend(
-                "the best kind of parallelism alone is the paper's",
-                found.same_winner == found.winners,
-                f"{found.same_winner} of {found.winners} columns",
-            )
-        )
-    if not math.isnan(found.rank_correlation):
-        trends.append(
-            Trend(
-                f"methods are in the paper's order: a rank correlation of {LEAST_RANK_CORRELATION:g} or more",
-                found.rank_correlation >= LEAST_RANK_CORRELATION,
-                f"{found.rank_correlation:.2f} on average, {found.least_rank_correlation:.2f} at least",
-            )
-        )
-    return trends
+    compared = sum(len(column.compared) for column in columns)
+    yield Trend(
+        "a method that may choose all that another one may is not worse",
+        not broken,
+        "; ".join([f"{compared - len(broken)} of {compared} pairs", *broken]),
+    )
+    yield same_memory(columns)
+    yield from same_winners(columns)
+    yield from same_order(columns, LEAST_RANK_CORRELATION)
 
 
-def files(rows: Sequence[Row]) -> Mapping[str, str]:
+def _files(rows: Sequence[Row]) -> Mapping[str, str]:
     """Return the columns as ``trends.csv``."""
-    return {"trends.csv": trends_to_csv(_trend_columns(rows))}
-
-
-def _trend_columns(rows: Sequence[Row]) -> list[TrendColumn]:
-    values, made = values_of(rows), {row.case for row in rows}
-    return [
-        TrendColumn(column, {method: best_in(values, column.name, method) for method in column.best})
-        for column in published_columns()
-        if column.name in made
+    lines = [
+        (own.table, own.model, own.cluster, own.memory_gb, method, *figures)
+        for own, column in ((column.published, column) for column in _read(rows))
+        for method, figures in column.lines
     ]
+    header = ("table", "model", "cluster", "memory_gb", "method", *FIGURES)
+    return {"trends.csv": csv_text(header, lines)}
 
 
-def _columns(options: TrendOptions) -> list[PublishedColumn]:
-    columns = published_columns(options.tables)
-    return [each for each in columns if options.models is None or each.model in options.models]
+def _read(rows: Sequence[Row]) -> list[ReproducedColumn]:
+    own = grouped(rows)
+    return [
+        ReproducedColumn.read(column, own[column.name], column.name, "{method}")
+        for column in published_columns()
+        if column.name in own
+    ]
 
 
 @lru_cache(maxsize=2)
@@ -125,16 +102,15 @@ def _costs(model_name: str, cluster: str) -> RememberedCosts:
 
 
 TRENDS = Item(
-    "galvatron_trends",
-    "Galvatron-BMW, Tables II to VI",
-    "the best batch of each method, by our planner",
-    Claim.TREND,
-    TrendOptions,
-    TrendOptions(tables=("VI",), models=("GPT3-65B",)),
-    cases,
-    make,
-    trends,
-    files=files,
+    name="galvatron_trends",
+    source="Galvatron-BMW, Tables II to VI",
+    title="the best batch of each method, by our planner",
+    claim=Claim.TREND,
+    known=_cases,
+    make=_rows,
+    conclude=_trends,
+    small=TrendOptions(tables=("VI",), models=("GPT3-65B",)),
+    files=_files,
     because=(
         "costs are of data sheets where the paper measured, so that only the order of methods is compared; "
         "PP alone has the best number of micro-batches here, which the paper tuned by hand"

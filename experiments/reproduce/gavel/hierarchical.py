@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any, Literal
 
@@ -11,18 +11,19 @@ import numpy as np
 from experiments.reproduce.gavel.options import (
     INPUTS,
     SeedOptions,
-    checked_cases,
     cluster_of,
     folder_of,
     gavel_throughputs,
     gavel_types,
+    seeded,
 )
 from experiments.reproduce.gavel.spread import Spread
-from experiments.reproduce.item import Claim, Item, Row, Trend, cases_in
+from experiments.reproduce.item import Claim, Item, Row, Trend
+from experiments.reproduce.rows import curves, grouped, in_all, numbers, rows_with
 from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.jobs import ActiveJob, Job
 from schedsearch.cluster.policies.hierarchical import Entity, Hierarchical
-from schedsearch.figures.panels import Panel, Point, draw_panels
+from schedsearch.figures.panels import Panel, draw_panels
 
 ENTITIES = {"entity 0": 1.0, "entity 1": 2.0, "entity 2": 3.0}
 """Weights, by name; the jobs of the first come first."""
@@ -37,37 +38,31 @@ STEPS_BETWEEN = 4
 AWARE, STATIC, FIFO = "hierarchical", "static partition", "fairness and FIFO"
 
 THROUGHPUT, RATIO = "total_throughput", "total_throughput_factor"
+OF_ENTITY, RUNNING = "throughput_of_entity", "jobs_that_run"
 
 PUBLISHED = 0.83
 """The static partition's throughput is about 17 % lower (Sec. 5.7.3)."""
 
 
-def _cases(options: SeedOptions) -> list[str]:
-    return checked_cases(options, ("entities",))
-
-
-def _rows(options: SeedOptions, case: str) -> list[Row]:
-    demands = _demands(options, int(case.rpartition("_seed")[2]))
+def _rows(options: SeedOptions, case: tuple[str, int]) -> Iterator[Row]:
+    demands = _demands(options, case[1])
     totals = {
         AWARE: [_sum_of_parts(demand, _policy("fairness").allocate(demand).rates) for demand in demands],
         STATIC: [_sum_of_parts(demand, _static_rates(demand)) for demand in demands],
     }
-    rows = [
-        Row(case, f"{name}, step {STEPS_BETWEEN * number}", THROUGHPUT, total)
-        for name, each in totals.items()
-        for number, total in enumerate(each)
-    ]
-    rows.append(
-        Row(case, f"{STATIC} / {AWARE}", RATIO, sum(totals[STATIC]) / sum(totals[AWARE]), PUBLISHED, digits=2)
-    )
+    for name, each in totals.items():
+        for step, total in enumerate(each):
+            at = STEPS_BETWEEN * step
+            yield Row(f"{name}, step {at}", THROUGHPUT, total, series=name, at=at)
+    yield Row(f"{STATIC} / {AWARE}", RATIO, sum(totals[STATIC]) / sum(totals[AWARE]), PUBLISHED, digits=2)
     last = demands[-1]
     inner: dict[str, Literal["fairness", "fifo"]] = {AWARE: "fairness", FIFO: "fifo"}
     for label, inside in inner.items():
         rates = _policy(inside).allocate(last).rates / last.proportional_steps_per_s
-        for number, each in enumerate(rates.reshape(len(ENTITIES), JOBS_OF_EACH)):
-            rows.append(Row(case, f"{label}, entity {number}", "throughput_of_entity", float(each.sum())))
-            rows.append(Row(case, f"{label}, entity {number}", "jobs_that_run", float((each > 1e-6).sum())))
-    return rows
+        for number, own in enumerate(rates.reshape(len(ENTITIES), JOBS_OF_EACH)):
+            yield Row(f"{label}, entity {number}", OF_ENTITY, float(own.sum()), series=label, at=number)
+            running = float((own > 1e-6).sum())
+            yield Row(f"{label}, entity {number}", RUNNING, running, series=label, at=number)
 
 
 def _policy(inside: Literal["fairness", "fifo"]) -> Hierarchical:
@@ -102,61 +97,42 @@ def _static_rates(demand: Demand) -> FloatArray:
     return rates
 
 
-def _trends(rows: Sequence[Row]) -> list[Trend]:
-    lower = Spread.of([row.ours or 0.0 for row in rows if row.metric == RATIO])
-    values = {(row.case, row.label, row.metric): row.ours or 0.0 for row in rows}
-    cases = cases_in(rows)
-    entities = [f"{AWARE}, entity {number}" for number in range(len(ENTITIES))]
-    of_entity = [[values[case, label, "throughput_of_entity"] for label in entities] for case in cases]
+def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
+    lower = Spread.of(numbers(rows_with(rows, metric=RATIO)))
+    yield Trend(
+        "the total throughput of a static partition is below that of the policy, 0.83 times in the "
+        "dissertation",
+        (lower.mean if lower.count == 1 else lower.high) < 1,
+        f"{lower} times",
+    )
+    of_entity = [numbers(own) for own in grouped(rows_with(rows, metric=OF_ENTITY, series=AWARE)).values()]
     ordered = [each == sorted(each) for each in of_entity]
-    run = {
-        label: [values[case, f"{label}, entity 0", "jobs_that_run"] for case in cases]
-        for label in (AWARE, FIFO)
-    }
-    return [
-        Trend(
-            "the total throughput of a static partition is below that of the policy, 0.83 times in the "
-            "dissertation",
-            (lower.mean if lower.count == 1 else lower.high) < 1,
-            f"{lower} times",
-        ),
-        Trend(
-            "entities of more weight get more, when all jobs are there",
-            all(ordered),
-            f"{sum(ordered)} of {len(ordered)} seeds",
-        ),
-        Trend(
-            "FIFO inside leaves later jobs of entity 0 without time, fairness none",
-            min(run[AWARE]) == JOBS_OF_EACH > max(run[FIFO]),
-            f"{max(run[FIFO]):g} of {JOBS_OF_EACH} jobs run at most",
-        ),
-    ]
+    says = "entities of more weight get more, when all jobs are there"
+    yield in_all(says, ordered, "seeds", start="")
+    fair, fifo = (numbers(rows_with(rows, metric=RUNNING, series=name, at=0)) for name in (AWARE, FIFO))
+    yield Trend(
+        "FIFO inside leaves later jobs of entity 0 without time, fairness none",
+        min(fair) == JOBS_OF_EACH > max(fifo),
+        f"{max(fifo):g} of {JOBS_OF_EACH} jobs run at most",
+    )
 
 
 def _draw(rows: Sequence[Row]) -> Any:
     case = rows[0].case
-    curves = {
-        name: [
-            Point(float(row.label.rpartition(" ")[2]), row.ours or 0.0)
-            for row in rows
-            if row.case == case and row.metric == THROUGHPUT and row.label.startswith(f"{name}, step ")
-        ]
-        for name in (AWARE, STATIC)
-    }
-    return draw_panels([Panel(case, curves)], "time step", "total throughput", "Policy", width=7.0)
+    panel = Panel(case, curves(rows_with(rows, case=case, metric=THROUGHPUT)))
+    return draw_panels([panel], "time step", "total throughput", "Policy", width=7.0)
 
 
 HIERARCHICAL_ITEM = Item(
-    "gavel_hierarchical",
-    "Narayanan's dissertation, Fig. 5.12 and 5.13",
-    "Fairness between entities, as jobs are added",
-    Claim.TREND,
-    SeedOptions,
-    SeedOptions(seeds=(0,)),
-    _cases,
-    _rows,
-    _trends,
-    _draw,
+    name="gavel_hierarchical",
+    source="Narayanan's dissertation, Fig. 5.12 and 5.13",
+    title="Fairness between entities, as jobs are added",
+    claim=Claim.TREND,
+    known=lambda options: seeded(options, ("entities",)),
+    make=_rows,
+    conclude=_trends,
+    draw=_draw,
+    small=SeedOptions(seeds=(0,)),
     inputs=INPUTS,
     because=(
         "The types of the 18 jobs are not given; they are drawn from Gavel's 26. Throughputs are summed as "

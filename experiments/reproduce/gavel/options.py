@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from experiments.config.options import OptionError, require
-from experiments.reproduce.item import chosen_cases
+from experiments.reproduce.item import CaseOptions
 from experiments.reproduce.item_options import check_numbers
 from placements.meaning import option
 from schedsearch.cluster.gpu_cluster import GpuCluster
@@ -32,7 +32,7 @@ LEAST_JOBS = 5
 
 
 @dataclass(frozen=True)
-class SeedOptions:
+class SeedOptions(CaseOptions):
     """Options of an item with a case for each seed."""
 
     data: str | None = option(
@@ -40,7 +40,6 @@ class SeedOptions:
         "folder of Gavel's throughputs, job_types.csv, and traces where the item is of the physical cluster",
     )
     seeds: tuple[int, ...] = option((0, 1, 2), "seeds of what is drawn; each is a case")
-    only: tuple[str, ...] = option((), "cases to make; empty: all")
 
 
 @dataclass(frozen=True)
@@ -57,16 +56,15 @@ class ShorterTraceOptions(TraceOptions):
     jobs: int = option(500, "number of jobs that are simulated with each seed")
 
 
-def checked_cases(options: SeedOptions, workloads: Sequence[str]) -> list[str]:
-    """Return the names of the cases: each workload with each seed.
+def seeded(options: SeedOptions, workloads: Sequence[str]) -> dict[str, tuple[str, int]]:
+    """Return the cases: each workload with each seed, by name.
 
     Raises:
         OptionError: An option is wrong, or the data are not there.
     """
     folder_of(options)
     check_numbers("seeds", options.seeds, least=0)
-    known = [f"{workload}_seed{seed}" for workload in workloads for seed in options.seeds]
-    return chosen_cases(known, options.only)
+    return {f"{workload}_seed{seed}": (workload, seed) for workload in workloads for seed in options.seeds}
 
 
 def check_jobs(options: TraceOptions) -> None:

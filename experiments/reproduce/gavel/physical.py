@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from experiments.config.options import OptionError
-from experiments.reproduce.gavel.options import INPUTS, SeedOptions, checked_cases, folder_of
+from experiments.reproduce.gavel.options import INPUTS, SeedOptions, folder_of, seeded
 from experiments.reproduce.gavel.spread import Spread
 from experiments.reproduce.gavel.study import JCT, METRICS
 from experiments.reproduce.item import Claim, Item, Row, Trend
+from experiments.reproduce.rows import numbers, rows_with
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.inputs.throughput_file import read_throughputs
 from schedsearch.cluster.inputs.trace_file import read_trace
-from schedsearch.cluster.policies.policy import Policy
 from schedsearch.cluster.policies.registry import policy_of
 from schedsearch.cluster.simulator.options import SimulationOptions
 from schedsearch.cluster.simulator.simulation import simulate
@@ -48,53 +48,46 @@ def _file_of(options: SeedOptions, name: str) -> Path:
     return path
 
 
-def _cases(options: SeedOptions) -> list[str]:
+def _cases(options: SeedOptions) -> dict[str, tuple[str, int]]:
     for name in (THROUGHPUTS, *(trace for trace, _ in TRACES.values())):
         _file_of(options, name)
-    return checked_cases(options, tuple(TRACES))
+    return seeded(options, tuple(TRACES))
 
 
-def _rows(options: SeedOptions, case: str) -> Iterator[Row]:
-    workload, _, number = case.rpartition("_seed")
+def _rows(options: SeedOptions, case: tuple[str, int]) -> Iterator[Row]:
+    workload, seed = case
     trace, metric = TRACES[workload]
     throughputs = read_throughputs(_file_of(options, THROUGHPUTS))
     jobs = read_trace(_file_of(options, trace), throughputs).jobs
-    found = {}
+    found, note = {}, MEASURED[workload]
     for name, published in PUBLISHED[workload].items():
-        simulation = SimulationOptions(seed=int(number), skips_to_arrivals=True)
-        outcome = simulate(jobs, CLUSTER, throughputs, _policy(name, int(number)), simulation)
-        found[name] = METRICS[metric](outcome)
-        yield Row(case, name, metric, found[name], published, digits=1, note=MEASURED[workload])
+        simulation = SimulationOptions(seed=seed, skips_to_arrivals=True)
+        policy = policy_of(name, seed=seed) if name == "gandiva" else policy_of(name)
+        found[name] = METRICS[metric](simulate(jobs, CLUSTER, throughputs, policy, simulation))
+        yield Row(name, metric, found[name], published, digits=1, note=note, series=workload)
     (aware, best), (other, most) = found.items()
     hours, others = PUBLISHED[workload].values()
-    yield Row(case, f"{other} / {aware}", f"{metric}_factor", most / best, others / hours, digits=2)
-
-
-def _policy(name: str, seed: int) -> Policy:
-    return policy_of(name, seed=seed) if name == "gandiva" else policy_of(name)
+    label = f"{other} / {aware}"
+    yield Row(label, f"{metric}_factor", most / best, others / hours, digits=2, series=workload)
 
 
 def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
     for workload, (_, metric) in TRACES.items():
-        of_workload = [row for row in rows if row.case.startswith(workload)]
-        factors = [
-            row.ours for row in of_workload if row.metric == f"{metric}_factor" and row.ours is not None
-        ]
+        factors = numbers(rows_with(rows, series=workload, metric=f"{metric}_factor"))
         if factors:
             spread, (aware, other) = Spread.of(factors), PUBLISHED[workload]
             yield Trend(f"{metric} of {other} is above that of {aware}", min(factors) > 1, f"{spread} times")
 
 
 PHYSICAL_ITEM = Item(
-    "gavel_physical",
-    "Narayanan's dissertation, Table 5.3",
-    "The physical cluster's traces, simulated",
-    Claim.WITHIN,
-    SeedOptions,
-    SeedOptions(seeds=(0,)),
-    _cases,
-    lambda options, case: tuple(_rows(options, case)),
-    lambda rows: tuple(_trends(rows)),
+    name="gavel_physical",
+    source="Narayanan's dissertation, Table 5.3",
+    title="The physical cluster's traces, simulated",
+    claim=Claim.WITHIN,
+    known=_cases,
+    make=_rows,
+    conclude=_trends,
+    small=SeedOptions(seeds=(0,)),
     inputs=INPUTS,
     tolerance=0.1,
     because=(

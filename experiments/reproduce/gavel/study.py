@@ -17,14 +17,15 @@ from experiments.reproduce.gavel.options import (
     INPUTS,
     TraceOptions,
     check_jobs,
-    checked_cases,
     cluster_of,
     folder_of,
     gavel_throughputs,
     gavel_types,
+    seeded,
 )
 from experiments.reproduce.gavel.spread import Spread
 from experiments.reproduce.item import Claim, Item, Row, Trend
+from experiments.reproduce.rows import numbers, rows_with
 from schedsearch.cluster.estimator.estimating_policy import EstimatingPolicy, profiled
 from schedsearch.cluster.generator import GeneratorOptions, generated
 from schedsearch.cluster.policies.registry import policy_of
@@ -169,25 +170,21 @@ def study_item(
     """
     by_name = {study.workload.name: study for study in studies}
 
-    def cases(options: TraceOptions) -> list[str]:
+    def cases(options: TraceOptions) -> dict[str, tuple[Study, int]]:
         check_jobs(options)
-        return checked_cases(options, tuple(by_name))
-
-    def make(options: TraceOptions, case: str) -> list[Row]:
-        workload, _, seed = case.rpartition("_seed")
-        return _rows(by_name[workload], case, options, int(seed))
+        seeds = seeded(options, tuple(by_name))
+        return {case: (by_name[workload], seed) for case, (workload, seed) in seeds.items()}
 
     return Item(
         name,
         f"Narayanan's dissertation, {section}",
         title,
         Claim.TREND,
-        type(small),
-        small,
         cases,
-        make,
+        _rows,
         partial(_trends, studies),
         partial(_draw, studies),
+        small=small,
         inputs=INPUTS,
         because=because,
     )
@@ -229,48 +226,39 @@ def measured(
     return {metric: METRICS[metric](outcome) for metric in metrics}
 
 
-def _rows(study: Study, case: str, options: TraceOptions, seed: int) -> list[Row]:
+def _rows(options: TraceOptions, case: tuple[Study, int]) -> Iterator[Row]:
+    study, seed = case
     values = {
         (name, metric): value
         for name, way in study.ways.items()
         for metric, value in measured(study.workload, way, study.metrics, options, seed).items()
     }
-    rows = [_row(case, name, metric, value) for (name, metric), value in values.items()]
+
+    def row(label: str, metric: str, value: float, published: float | None = None) -> Row:
+        none = math.isnan(value)
+        note = "no such job is among those that count" if none else ""
+        ours = None if none else value
+        return Row(label, metric, ours, published, 1, note=note, series=study.workload.name, at=seed)
+
+    yield from (row(name, metric, value) for (name, metric), value in values.items())
     for factor in study.factors:
-        more, less = values[factor.more, factor.metric], values[factor.less, factor.metric]
-        metric = f"{factor.metric}_factor"
-        rows.append(_row(case, factor.label, metric, more / less, factor.published))
-    return rows
-
-
-def _row(case: str, label: str, metric: str, value: float, published: float | None = None) -> Row:
-    if math.isnan(value):
-        return Row(
-            case, label, metric, None, published, digits=1, note="no such job is among those that count"
-        )
-    return Row(case, label, metric, value, published, digits=1)
+        ratio = values[factor.more, factor.metric] / values[factor.less, factor.metric]
+        yield row(factor.label, f"{factor.metric}_factor", ratio, factor.published)
 
 
 def _spreads(studies: Sequence[Study], rows: Sequence[Row]) -> Iterator[tuple[Study, Factor, Spread]]:
     """Yield each factor over all seeds that were made."""
     for study in studies:
+        own = rows_with(rows, series=study.workload.name)
         for factor in study.factors:
-            found = [
-                row.ours
-                for row in rows
-                if row.case.startswith(f"{study.workload.name}_seed")
-                and (row.label, row.metric) == (factor.label, f"{factor.metric}_factor")
-                and row.ours is not None
-            ]
+            found = numbers(rows_with(own, label=factor.label, metric=f"{factor.metric}_factor"))
             if found:
                 yield study, factor, Spread.of(found)
 
 
-def _trends(studies: Sequence[Study], rows: Sequence[Row]) -> list[Trend]:
-    return [
-        Trend(f"{study.workload.title}: {factor.says}", factor.holds(spread), f"{spread} times")
-        for study, factor, spread in _spreads(studies, rows)
-    ]
+def _trends(studies: Sequence[Study], rows: Sequence[Row]) -> Iterator[Trend]:
+    for study, factor, spread in _spreads(studies, rows):
+        yield Trend(f"{study.workload.title}: {factor.says}", factor.holds(spread), f"{spread} times")
 
 
 def _draw(studies: Sequence[Study], rows: Sequence[Row]) -> Any:

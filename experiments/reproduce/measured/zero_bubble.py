@@ -7,12 +7,13 @@ of ZB-1p and ZB-2p are values of a heuristic; ours are searched under the same m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from experiments.reproduce.item import Row, Trend, cases_in
+from experiments.reproduce.item import Claim, Item, Row, Trend
 from experiments.reproduce.measured.measured_file import MeasuredOptions
 from experiments.reproduce.measured.stage_times import FILE, SCHEDULES, StageTimes, read_stage_times
+from experiments.reproduce.rows import grouped, in_all, rows_with
 from placements.files import csv_text
 from placements.meaning import option
 from schedsearch.baselines import one_f_one_b, zb_h1, zb_h2
@@ -48,47 +49,26 @@ def work_limit(times: StageTimes) -> float:
     return max(5.0 * times.num_stages, times.num_stages * times.num_micro_batches / 32)
 
 
-def cases(options: ZeroBubbleOptions) -> tuple[str, ...]:
-    """Return the names of the runs.
+def _cases(options: ZeroBubbleOptions) -> dict[str, StageTimes]:
+    """Return the runs by name.
 
     Raises:
         OptionError: No data is given, or an option is out of its range.
         ProfileError: The file is wrong.
     """
-    return tuple(times.name for times in _runs(options))
+    runs = read_stage_times(options.path_of(FILE))[: options.max_rows]
+    return {times.name: times for times in runs}
 
 
-def make(options: ZeroBubbleOptions, case: str) -> tuple[Row, ...]:
-    """Return what is given of a run, and the bubble rates of its schedules."""
-    (times,) = (each for each in _runs(options) if each.name == case)
-    work = options.work_limit or work_limit(times)
-    bubbles = by_hand(times) | {name: searched(times, name, work) for name in SEARCHED}
+def _make(options: ZeroBubbleOptions, times: StageTimes) -> Iterator[Row]:
+    """Yield what is given of a run, and the bubble rates of its schedules."""
     given = zip(GIVEN, (times.num_stages, times.num_micro_batches, times.forward_us), strict=True)
-    return (
-        *(Row(case, "given", metric, float(value), digits=0) for metric, value in given),
-        *(
-            Row(
-                case,
-                name,
-                _METRIC,
-                bubbles[name],
-                times.published.get(name),
-                _DIGITS,
-                note=_NOTES.get(name, ""),
-            )
-            for name in SCHEDULES
-        ),
-    )
-
-
-_NOTES = {
-    "ZB_1p": "searched; the published value is a heuristic's",
-    "ZB_2p": "searched; the published value is a heuristic's",
-}
-
-
-def _runs(options: ZeroBubbleOptions) -> tuple[StageTimes, ...]:
-    return read_stage_times(options.path_of(FILE))[: options.max_rows]
+    yield from (Row("given", metric, float(value), digits=0) for metric, value in given)
+    work, hand_made = options.work_limit or work_limit(times), by_hand(times)
+    for name in SCHEDULES:
+        ours = searched(times, name, work) if name in SEARCHED else hand_made[name]
+        note = "searched; the published value is a heuristic's" if name in SEARCHED else ""
+        yield Row(name, _METRIC, ours, times.published.get(name), _DIGITS, note=note)
 
 
 def by_hand(times: StageTimes) -> dict[str, float]:
@@ -121,37 +101,55 @@ def bubble(times: StageTimes, end_us: int) -> float:
     return (end_us - times.work_us) / end_us
 
 
-def trends(rows: Sequence[Row]) -> tuple[Trend, ...]:
-    """Return whether hand-made schedules are as published, and searched ones no worse than published."""
-    both: dict[str, list[tuple[float, float]]] = {name: [] for name in SCHEDULES}
-    for row in rows:
-        if row.metric == _METRIC and row.ours is not None and row.published is not None:
-            both[row.label].append((round(row.ours, _DIGITS), row.published))
-    found = []
-    by_hand_values = [pair for name in SCHEDULES if name not in SEARCHED for pair in both[name]]
-    if by_hand_values:
-        same = sum(ours == published for ours, published in by_hand_values)
-        says = "1F1B, ZB-H1 and ZB-H2 are as published, to four digits"
-        found.append(Trend(says, same == len(by_hand_values), f"{same} of {len(by_hand_values)} values"))
-    for name in SEARCHED:
+def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
+    """Yield whether hand-made schedules are as published, and searched ones no worse than published."""
+    both = {
+        name: [
+            (round(row.ours, _DIGITS), row.published)
+            for row in rows_with(rows, label=name)
+            if row.ours is not None and row.published is not None
+        ]
+        for name in SCHEDULES
+    }
+    same = [ours == paper for name in SCHEDULES if name not in SEARCHED for ours, paper in both[name]]
+    if same:
+        yield in_all("1F1B, ZB-H1 and ZB-H2 are as published, to four digits", same, "values", start="")
+    for name, title in (("ZB_1p", "ZB-1p"), ("ZB_2p", "ZB-2p")):
         if both[name]:
             no_worse = sum(ours <= published for ours, published in both[name])
             better = sum(ours < published for ours, published in both[name])
-            says = f"a searched schedule in the memory of {name.replace('_', '-')} has no larger bubble"
+            says = f"a searched schedule in the memory of {title} has no larger bubble"
             shown_by = f"{no_worse} of {len(both[name])} rows, smaller in {better}"
-            found.append(Trend(says, no_worse == len(both[name]), shown_by))
-    return tuple(found)
+            yield Trend(says, no_worse == len(both[name]), shown_by)
 
 
-def files(rows: Sequence[Row]) -> dict[str, str]:
+def _files(rows: Sequence[Row]) -> dict[str, str]:
     """Return ``zero_bubble.csv``: a line for each run, rates to four digits, empty where not published."""
     header = [*GIVEN, *(f"{who}_{name}" for name in SCHEDULES for who in ("ours", "published"))]
     lines = []
-    for case in cases_in(rows):
-        here = {(row.label, row.metric): row for row in rows if row.case == case}
+    for own in grouped(rows).values():
+        here = {(row.label, row.metric): row for row in own}
         line = [f"{here['given', metric].ours:.0f}" for metric in GIVEN]
         for name in SCHEDULES:
             row = here[name, _METRIC]
             line += ["" if value is None else f"{value:.{_DIGITS}f}" for value in (row.ours, row.published)]
         lines.append(line)
     return {"zero_bubble.csv": csv_text(header, lines)}
+
+
+ZERO_BUBBLE = Item(
+    name="zero_bubble",
+    source="Zero Bubble Pipeline Parallelism, published bubble rates of measured times",
+    title="Bubble rates of 1F1B, ZB-H1, ZB-H2, and of searched schedules in ZB-1p's and ZB-2p's memory",
+    claim=Claim.TREND,
+    known=_cases,
+    make=_make,
+    conclude=_trends,
+    small=ZeroBubbleOptions(work_limit=5.0, max_rows=1),
+    files=_files,
+    inputs={"data": "zero_bubble"},
+    because=(
+        "hand-made schedules are as published, to the digits printed; those of ZB-1p and ZB-2p are of a "
+        "heuristic, which a searched schedule may beat"
+    ),
+)

@@ -6,12 +6,10 @@ share of the energy of all blocks at their highest clocks, over an equal time.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
-from experiments.reproduce.item import Claim, Item, Row, Trend, cases_in
+from experiments.reproduce.item import Claim, Item, Row, Trend
 from experiments.reproduce.perseus.authors_results import envpipe_iteration, planned_frontier
 from experiments.reproduce.perseus.published import NUM_PIPELINES, TABLE_6
 from experiments.reproduce.perseus.savings import ENVPIPE, OURS, SAVING, Tuned, tuned
@@ -24,11 +22,23 @@ from experiments.reproduce.perseus.workloads import (
     costed,
     data_folder,
 )
+from experiments.reproduce.rows import (
+    bars,
+    by_series,
+    cases_in,
+    curves,
+    falls,
+    grouped,
+    in_all,
+    numbers,
+    rows_with,
+    value_of,
+)
 from schedsearch.energy import FrequencyPlan
 from schedsearch.energy.baselines import compute_baselines, perseus_frontier
 from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.figures.bars import BarPanel, draw_bars
-from schedsearch.figures.panels import Panel, Point, draw_panels
+from schedsearch.figures.panels import Panel, draw_panels
 
 COUNTS = tuple(NUM_PIPELINES)
 """Micro-batches of each pipeline."""
@@ -56,6 +66,7 @@ BREAKDOWN = ("EnvPipe, intrinsic", "our frontier, intrinsic", "our frontier, int
 """The bars of Fig. 7."""
 
 _BY_CASE = {workload.case: workload for workload in EMULATED}
+_TABLE_6_CASES = {f"{case}_{count}": (each, count) for case, each in _BY_CASE.items() for count in COUNTS}
 _MARGIN = 1.0
 """In percentage points, of GPT-3 175B."""
 
@@ -65,44 +76,47 @@ _MODELLED = (
 )
 
 
-def _table_6_cases(options: PerseusOptions) -> list[str]:
-    return cases_of(options, [f"{case}_{count}" for case in _BY_CASE for count in COUNTS])
-
-
-def _table_6_rows(options: PerseusOptions, case: str) -> list[Row]:
-    name, _, number = case.rpartition("_")
-    workload, count, folder = _BY_CASE[name], int(number), data_folder(options.data)
+def _table_6_rows(options: PerseusOptions, case: tuple[Workload, int]) -> Iterator[Row]:
+    (workload, count), folder = case, data_folder(options.data)
     costs = costed(workload, folder, count)
     found = tuned(costs)
-    claim = None if costs.is_measured else Claim.TREND
-    title = f"{workload.title}, {count} micro-batches, {{}}"
     frontier, all_maximum = found.frontier, found.frontier.all_maximum
     assert frontier.relaxed is not None, "computed, and not read from a file"
-    bound = 1 - frontier.relaxed.at(all_maximum.time_ms) / all_maximum.energy_mj
     published = TABLE_6[workload.gpu, workload.model][COUNTS.index(count)]
-    ours = found.percent(frontier.shortest)
-    rows = [
-        Row(case, title.format(OURS), SAVING, ours, published, 2, note=costs.note, claim=claim),
-        Row(case, title.format(BOUND), SAVING, 100 * bound, digits=2, note="no plan of that time saves more"),
-    ]
+
+    def row(method: str, ours: float, published: float | None = None, note: str = "") -> Row:
+        label = f"{workload.title}, {count} micro-batches, {method}"
+        claim = None if published is None else costs.claim
+        return Row(label, SAVING, ours, published, 2, note=note, claim=claim, series=method, at=count)
+
+    yield row(OURS, found.percent(frontier.shortest), published, costs.note)
+    bound = 1 - frontier.relaxed.at(all_maximum.time_ms) / all_maximum.energy_mj
+    yield row(BOUND, 100 * bound, note="no plan of that time saves more")
     if count <= MOST_FOR_PERSEUS:
         plan = perseus_frontier(costs.schedule, costs.profile, UNIT_MS).shortest
         note = f"as printed, in steps of {UNIT_MS:g} ms, its clocks simulated"
-        rows.append(
-            Row(
-                case, title.format(PERSEUS), SAVING, found.percent(plan), published, 2, note=note, claim=claim
-            )
-        )
-    rows.append(Row(case, title.format(ENVPIPE), SAVING, found.percent(found.envpipe), digits=2))
+        yield row(PERSEUS, found.percent(plan), published, note)
+    yield row(ENVPIPE, found.percent(found.envpipe))
     baselines = compute_baselines(list(ZEUS), costs.schedule, costs.profile, bound=frontier.relaxed)
     for method, plans in baselines.items():
-        rows.append(
-            Row(case, title.format(ZEUS[method]), SAVING, _most_saved(found, plans), digits=2, note=_IN_TIME)
+        note = "the best of its plans that are no later than all blocks at their highest clocks"
+        yield row(ZEUS[method], _most_saved(found, plans), note=note)
+    if folder is not None and (envpipe := envpipe_iteration(folder, workload, count)):
+        yield Row(
+            f"{workload.title}, {count} micro-batches, {ENVPIPE}",
+            ENERGY,
+            found.envpipe.energy_mj / 1e3,
+            envpipe.energy_j,
+            0,
+            note="published in the authors' file of results",
+            claim=costs.claim,
         )
-    return rows + list(_rows_of_files(folder, workload, count, found, case, title))
-
-
-_IN_TIME = "the best of its plans that are no later than all blocks at their highest clocks"
+    planned = planned_frontier(folder, workload, count) if folder and costs.is_measured else []
+    for shortest in planned[:1]:
+        energy_mj = shortest.energy_j * workload.profile_scale * workload.tensor_parallel * 1e3
+        short = 1 - shortest.time_s * workload.profile_scale * 1e3 / found.longest_ms
+        note = f"times rounded down: an iteration {100 * short:.1f} % shorter than its clocks reach"
+        yield row(PLANNED, 100 * (1 - energy_mj / all_maximum.energy_mj), published, note)
 
 
 def _most_saved(found: Tuned, plans: Sequence[FrequencyPlan]) -> float:
@@ -110,171 +124,107 @@ def _most_saved(found: Tuned, plans: Sequence[FrequencyPlan]) -> float:
     return max((found.percent(plan) for plan in in_time), default=0.0)
 
 
-def _rows_of_files(
-    folder: Path | None, workload: Workload, count: int, found: Tuned, case: str, title: str
-) -> Iterator[Row]:
-    """Yield what the authors' files say of the emulation beside ours."""
-    if folder is None:
-        return
-    claim = None if found.costed.is_measured else Claim.TREND
-    if envpipe := envpipe_iteration(folder, workload, count):
-        ours_j, note = found.envpipe.energy_mj / 1e3, "published in the authors' file of results"
-        yield Row(case, title.format(ENVPIPE), ENERGY, ours_j, envpipe.energy_j, 0, note=note, claim=claim)
-    planned = planned_frontier(folder, workload, count) if found.costed.is_measured else []
-    if planned:
-        scale = workload.profile_scale * workload.tensor_parallel * 1e3
-        shortest = planned[0]
-        share = 100 * (1 - shortest.energy_j * scale / found.frontier.all_maximum.energy_mj)
-        short = 1 - shortest.time_s * workload.profile_scale * 1e3 / found.longest_ms
-        note = f"times rounded down: an iteration {100 * short:.1f} % shorter than its clocks reach"
-        published = TABLE_6[workload.gpu, workload.model][COUNTS.index(count)]
-        yield Row(case, title.format(PLANNED), SAVING, share, published, 2, note=note)
+def _table_6_trends(rows: Sequence[Row]) -> Iterator[Trend]:
+    """Yield what the paper concludes of the number of micro-batches, and of EnvPipe."""
+    saved = value_of(rows_with(rows, metric=SAVING), "series", "case")
+    by_workload: dict[str, list[float]] = {}
+    for case in cases_in(rows):
+        workload, _ = _TABLE_6_CASES[case]
+        by_workload.setdefault(workload.case, []).append(saved[OURS, case])
+    falling = [falls(curve) for curve in by_workload.values()]
+    yield in_all("more micro-batches save less", falling, "models and GPUs", start="for ")
+    better = [saved[OURS, case] >= saved[ENVPIPE, case] for case in cases_in(rows)]
+    yield in_all("EnvPipe saves less", better, "cases")
 
 
-def _table_6_trends(rows: Sequence[Row]) -> list[Trend]:
-    """Return what the paper concludes of the number of micro-batches, and of EnvPipe."""
-    saved = {
-        method: {
-            row.case: row.ours or 0.0 for row in rows if row.metric == SAVING and row.label.endswith(method)
-        }
-        for method in (OURS, ENVPIPE)
-    }
-    ours = saved[OURS]
-    curves = [[ours[f"{name}_{n}"] for n in COUNTS if f"{name}_{n}" in ours] for name in _BY_CASE]
-    falling = [all(b <= a for a, b in itertools.pairwise(curve)) for curve in curves if curve]
-    better = [case for case in ours if ours[case] >= saved[ENVPIPE][case]]
-    return [
-        Trend(
-            "more micro-batches save less",
-            all(falling),
-            f"for {sum(falling)} of {len(falling)} models and GPUs",
-        ),
-        Trend(
-            "EnvPipe saves less",
-            len(better) == len(ours),
-            f"in {len(better)} of {len(ours)} cases",
-        ),
-    ]
-
-
-def _figure_cases(options: PerseusOptions) -> list[str]:
-    return cases_of(options, list(_BY_CASE))
-
-
-def _figure_7_rows(options: PerseusOptions, case: str) -> list[Row]:
-    costs = costed(_BY_CASE[case], data_folder(options.data), FIG_7_COUNT)
+def _figure_7_rows(options: PerseusOptions, workload: Workload) -> Iterator[Row]:
+    costs = costed(workload, data_folder(options.data), FIG_7_COUNT)
     found = tuned(costs, [FIG_7_SLOWDOWN])
     values = (
         found.percent(found.envpipe, FIG_7_SLOWDOWN),
         found.percent(found.frontier.shortest, FIG_7_SLOWDOWN),
         found.saving_percent(FIG_7_SLOWDOWN),
     )
-    title = _BY_CASE[case].title
-    return [
-        Row(case, f"{title}, {name}", SAVING, value, digits=2, note=costs.note)
-        for name, value in zip(BREAKDOWN, values, strict=True)
-    ]
+    for name, value in zip(BREAKDOWN, values, strict=True):
+        yield Row(f"{workload.title}, {name}", SAVING, value, digits=2, note=costs.note, series=name)
 
 
-def _figure_7_trends(rows: Sequence[Row]) -> list[Trend]:
-    bars = [_bars(rows, case) for case in cases_in(rows)]
-    most = max(max(each) for each in bars)
-    return [
-        Trend(
-            "EnvPipe saves less than our intrinsic part, and that less than both parts",
-            all(envpipe < intrinsic < both for envpipe, intrinsic, both in bars),
-            f"for all of {len(bars)} models and GPUs",
-        ),
-        Trend("both parts together save up to 30 %", 25 <= most <= 35, f"{most:.1f} % at most"),
-    ]
-
-
-def _bars(rows: Sequence[Row], case: str) -> tuple[float, float, float]:
-    envpipe, intrinsic, both = (row.ours or 0.0 for row in rows if row.case == case)
-    return envpipe, intrinsic, both
+def _figure_7_trends(rows: Sequence[Row]) -> Iterator[Trend]:
+    found = [numbers(own) for own in grouped(rows).values()]
+    yield Trend(
+        "EnvPipe saves less than our intrinsic part, and that less than both parts",
+        all(envpipe < intrinsic < both for envpipe, intrinsic, both in found),
+        f"for all of {len(found)} models and GPUs",
+    )
+    most = max(numbers(rows))
+    yield Trend("both parts together save up to 30 %", 25 <= most <= 35, f"{most:.1f} % at most")
 
 
 def _draw_figure_7(rows: Sequence[Row]) -> Any:
-    groups = {
-        _BY_CASE[case].title: dict(zip(BREAKDOWN, _bars(rows, case), strict=True)) for case in cases_in(rows)
-    }
+    groups = bars(rows, lambda row: _BY_CASE[row.case].title, by_series)
     title = f"straggler of slowdown {FIG_7_SLOWDOWN:g}, {FIG_7_COUNT} micro-batches"
     return draw_bars([BarPanel(title, groups)], "energy saved (%)", width=7.5)
 
 
-def _figure_8_rows(options: PerseusOptions, case: str) -> list[Row]:
-    workload = _BY_CASE[case]
-    rows = []
+def _figure_8_rows(options: PerseusOptions, workload: Workload) -> Iterator[Row]:
     for count in COUNTS:
         costs = costed(workload, data_folder(options.data), count)
-        found = tuned(costs, FIG_8_SLOWDOWNS)
-        label = _pipelines(count)
-        rows += [
-            Row(case, f"{label}, straggler {slowdown:g}", SAVING, found.saving_percent(slowdown), digits=2)
-            for slowdown in FIG_8_SLOWDOWNS
-        ]
+        found, name = tuned(costs, FIG_8_SLOWDOWNS), _pipelines(count)
+        for slowdown in FIG_8_SLOWDOWNS:
+            ours, label = found.saving_percent(slowdown), f"{name}, straggler {slowdown:g}"
+            yield Row(label, SAVING, ours, digits=2, series=name, at=slowdown)
         longest = found.frontier.plans[-1].time_ms / found.longest_ms
-        rows.append(Row(case, label, LONGEST, longest, digits=3, note=costs.note))
-    return rows
+        yield Row(name, LONGEST, longest, digits=3, note=costs.note, series=name)
 
 
 def _pipelines(count: int) -> str:
     return f"{NUM_PIPELINES[count]} pipelines"
 
 
-def _curve(rows: Sequence[Row], case: str, count: int) -> list[float]:
-    start = f"{_pipelines(count)}, "
-    return [row.ours or 0.0 for row in rows if row.case == case and row.label.startswith(start)]
-
-
-def _figure_8_trends(rows: Sequence[Row]) -> list[Trend]:
-    cases = cases_in(rows)
-    curves = {(case, count): _curve(rows, case, count) for case in cases for count in COUNTS}
-    peaks = {key: FIG_8_SLOWDOWNS[curve.index(max(curve))] for key, curve in curves.items()}
-    longest = {(row.case, row.label): row.ours or 0.0 for row in rows if row.metric == LONGEST}
-    near = [abs(peak - longest[case, _pipelines(count)]) <= 0.1 for (case, count), peak in peaks.items()]
+def _figure_8_trends(rows: Sequence[Row]) -> Iterator[Trend]:
+    longest = value_of(rows_with(rows, metric=LONGEST), "case", "series")
+    found = {
+        (case, name): {point.place: point.value for point in curve}
+        for case, own in grouped(rows_with(rows, metric=SAVING)).items()
+        for name, curve in curves(own).items()
+    }
+    near = [abs(max(curve, key=curve.__getitem__) - longest[key]) <= 0.1 for key, curve in found.items()]
+    yield Trend(
+        "savings rise until about T* and wane then",
+        sum(near) > len(near) / 2,
+        f"the most is saved within 0.1 T of T* in {sum(near)} of {len(near)} curves",
+    )
     fewer = [
-        all(curves[case, more][at] >= curves[case, less][at] for less, more in itertools.pairwise(COUNTS))
-        for case in cases
-        for at in range(FIG_8_SLOWDOWNS.index(1.2), len(FIG_8_SLOWDOWNS))
+        falls([found[case, _pipelines(count)][at] for count in reversed(COUNTS)])
+        for case in cases_in(rows)
+        for at in FIG_8_SLOWDOWNS
+        if at >= 1.2
     ]
-    return [
-        Trend(
-            "savings rise until about T* and wane then",
-            sum(near) > len(near) / 2,
-            f"the most is saved within 0.1 T of T* in {sum(near)} of {len(near)} curves",
-        ),
-        Trend(
-            "more pipelines of fewer micro-batches save a smaller share next to late stragglers",
-            all(fewer),
-            f"at {sum(fewer)} of {len(fewer)} stragglers of slowdown 1.2 and more",
-        ),
-    ]
+    yield Trend(
+        "more pipelines of fewer micro-batches save a smaller share next to late stragglers",
+        all(fewer),
+        f"at {sum(fewer)} of {len(fewer)} stragglers of slowdown 1.2 and more",
+    )
 
 
 def _draw_figure_8(rows: Sequence[Row]) -> Any:
     panels = []
-    for case in cases_in(rows):
-        curves = {
-            _pipelines(count): [
-                Point(*pair) for pair in zip(FIG_8_SLOWDOWNS, _curve(rows, case, count), strict=True)
-            ]
-            for count in reversed(COUNTS)
-        }
-        panels.append(Panel(_BY_CASE[case].title, curves))
+    for case, own in grouped(rows_with(rows, metric=SAVING)).items():
+        found = curves(own)
+        drawn = {name: found[name] for name in map(_pipelines, reversed(COUNTS))}
+        panels.append(Panel(_BY_CASE[case].title, drawn))
     return draw_panels(panels, "straggler's time / T", "energy saved (%)", "Intrinsic and extrinsic savings")
 
 
 TABLE_6_ITEM = Item(
-    "perseus_table6",
-    "Perseus, Table 6",
-    "Energy saved without stragglers, in emulation, by micro-batches",
-    Claim.WITHIN,
-    PerseusOptions,
-    PerseusOptions(only=("a100_gpt3_175b_12",)),
-    _table_6_cases,
-    _table_6_rows,
-    _table_6_trends,
+    name="perseus_table6",
+    source="Perseus, Table 6",
+    title="Energy saved without stragglers, in emulation, by micro-batches",
+    claim=Claim.WITHIN,
+    known=cases_of(_TABLE_6_CASES),
+    make=_table_6_rows,
+    conclude=_table_6_trends,
+    small=PerseusOptions(only=("a100_gpt3_175b_12",)),
     optional_inputs=INPUTS,
     tolerance=0.001,
     margin=_MARGIN,
@@ -287,31 +237,29 @@ TABLE_6_ITEM = Item(
 )
 
 FIGURE_7_ITEM = Item(
-    "perseus_figure7",
-    "Perseus, Fig. 7",
-    "Energy saved next to a straggler of slowdown 1.2 with 1024 GPUs, by its parts",
-    Claim.TREND,
-    PerseusOptions,
-    PerseusOptions(only=("a100_gpt3_175b",)),
-    _figure_cases,
-    _figure_7_rows,
-    _figure_7_trends,
-    _draw_figure_7,
+    name="perseus_figure7",
+    source="Perseus, Fig. 7",
+    title="Energy saved next to a straggler of slowdown 1.2 with 1024 GPUs, by its parts",
+    claim=Claim.TREND,
+    known=cases_of(_BY_CASE),
+    make=_figure_7_rows,
+    conclude=_figure_7_trends,
+    draw=_draw_figure_7,
+    small=PerseusOptions(only=("a100_gpt3_175b",)),
     optional_inputs=INPUTS,
     because=f"The figure's values are not in the text, which says up to 30 %. {_MODELLED}",
 )
 
 FIGURE_8_ITEM = Item(
-    "perseus_figure8",
-    "Perseus, Fig. 8",
-    "Energy saved next to stragglers, by the number of pipelines",
-    Claim.TREND,
-    PerseusOptions,
-    PerseusOptions(only=("a100_gpt3_175b",)),
-    _figure_cases,
-    _figure_8_rows,
-    _figure_8_trends,
-    _draw_figure_8,
+    name="perseus_figure8",
+    source="Perseus, Fig. 8",
+    title="Energy saved next to stragglers, by the number of pipelines",
+    claim=Claim.TREND,
+    known=cases_of(_BY_CASE),
+    make=_figure_8_rows,
+    conclude=_figure_8_trends,
+    draw=_draw_figure_8,
+    small=PerseusOptions(only=("a100_gpt3_175b",)),
     optional_inputs=INPUTS,
     because=(
         "The figure's values are not in the text. At one of 28 stragglers Bloom's curves on A100 are in "

@@ -6,9 +6,10 @@ the same on both.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from experiments.reproduce.item import CaseOptions, Claim, Item, Row, Trend, chosen_cases
+from experiments.reproduce.item import CaseOptions, Claim, Item, Row, Trend
 from experiments.reproduce.perseus.published import (
     DIVISIONS,
     GPU_TITLES,
@@ -16,12 +17,16 @@ from experiments.reproduce.perseus.published import (
     TITLES,
     Division,
 )
+from experiments.reproduce.rows import numbers, rows_with
 from placements.models.end_layers import EmbeddingLayer
 from placements.models.layers import Layer
 from placements.models.zoo import MODELS
 from placements.planners.partition import min_imbalance, stage_times
 
 METRIC = "imbalance_ratio"
+
+STAGES = (4, 8)
+"""Of both tables."""
 
 MARGIN = 0.02
 """Of GPT-3's ratios on A100."""
@@ -48,73 +53,51 @@ def least_ratio(model: str, num_stages: int) -> tuple[float, tuple[int, ...]]:
     return max(stages) / min(stages), stage_layers
 
 
-def make_rows(case: str, divisions: Sequence[Division]) -> list[Row]:
-    """Return a row for each division of a case."""
-    rows = []
+def _rows(_: CaseOptions, divisions: Sequence[Division]) -> Iterator[Row]:
+    """Yield a row for each division of a model."""
     for each in divisions:
         ratio, stage_layers = least_ratio(each.model, each.num_stages)
         published = "not given" if each.stage_layers is None else _shown(each.stage_layers)
         is_large_product = each.gpu == "a100" and each.model.startswith("gpt3")
-        rows.append(
-            Row(
-                case,
-                f"{TITLES[each.model]}, {GPU_TITLES[each.gpu]}, {each.num_stages} stages",
-                METRIC,
-                ratio,
-                each.ratio,
-                digits=2,
-                note=f"layers of the stages {_shown(stage_layers)}, published {published}",
-                claim=Claim.WITHIN if is_large_product else None,
-            )
+        yield Row(
+            f"{TITLES[each.model]}, {GPU_TITLES[each.gpu]}, {each.num_stages} stages",
+            METRIC,
+            ratio,
+            each.ratio,
+            digits=2,
+            note=f"layers of the stages {_shown(stage_layers)}, published {published}",
+            claim=Claim.WITHIN if is_large_product else None,
+            at=each.num_stages,
         )
-    return rows
 
 
-def trends(rows: Sequence[Row]) -> list[Trend]:
-    """Return what Perseus concludes (Sec. 2.2, App. B.1)."""
-    by_stages = [[row for row in rows if row.label.endswith(f"{count} stages")] for count in (4, 8)]
-    pairs = [(few.ours or 0, many.ours or 0) for few, many in zip(*by_stages, strict=True)]
-    ratios = [row.ours for row in rows if row.ours is not None]
+def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
+    """Yield what Perseus concludes (Sec. 2.2, App. B.1)."""
+    pairs = list(zip(*(numbers(rows_with(rows, at=count)) for count in STAGES), strict=True))
+    ratios = numbers(rows)
     errors = [abs(row.ours - row.published) for row in rows if row.ours is not None and row.published]
-    return [
-        Trend(
-            "no model can be divided perfectly",
-            min(ratios) > 1,
-            f"the least ratio of {len(ratios)} is {min(ratios):.3f}",
-        ),
-        Trend(
-            "more stages are less alike",
-            all(few <= many for few, many in pairs),
-            f"8 stages have the larger one in {sum(few < many for few, many in pairs)} of {len(pairs)} pairs",
-        ),
-        Trend(
-            "operations tell most ratios",
-            2 * sum(error <= 0.05 for error in errors) > len(errors),
-            f"{sum(error <= 0.02 for error in errors)} of {len(errors)} within 0.02, "
-            f"{sum(error <= 0.05 for error in errors)} within 0.05",
-        ),
-    ]
+    shown = f"the least ratio of {len(ratios)} is {min(ratios):.3f}"
+    yield Trend("no model can be divided perfectly", min(ratios) > 1, shown)
+    larger = sum(few < many for few, many in pairs)
+    yield Trend(
+        "more stages are less alike",
+        all(few <= many for few, many in pairs),
+        f"8 stages have the larger one in {larger} of {len(pairs)} pairs",
+    )
+    yield Trend(
+        "operations tell most ratios",
+        2 * sum(error <= 0.05 for error in errors) > len(errors),
+        f"{sum(error <= 0.02 for error in errors)} of {len(errors)} within 0.02, "
+        f"{sum(error <= 0.05 for error in errors)} within 0.05",
+    )
 
 
 def _shown(stage_layers: Sequence[int]) -> str:
     return "|".join(map(str, stage_layers))
 
 
-def _table_1_cases(options: CaseOptions) -> list[str]:
-    return chosen_cases([model for model in TITLES if model not in NOT_IN_TABLE_1], options.only)
-
-
-def _table_1_rows(_: CaseOptions, case: str) -> list[Row]:
-    return make_rows(case, [DIVISIONS["a100", case, count] for count in (4, 8)])
-
-
-def _table_7_cases(options: CaseOptions) -> list[str]:
-    return chosen_cases([f"{gpu}_{model}" for gpu in GPU_TITLES for model in TITLES], options.only)
-
-
-def _table_7_rows(_: CaseOptions, case: str) -> list[Row]:
-    gpu, model = case.split("_", 1)
-    return make_rows(case, [DIVISIONS[gpu, model, count] for count in (4, 8)])
+def _of(gpu: str, model: str) -> list[Division]:
+    return [DIVISIONS[gpu, model, count] for count in STAGES]
 
 
 TABLE_1 = Item(
@@ -122,25 +105,19 @@ TABLE_1 = Item(
     "Perseus, Table 1",
     "Least ratio of the longest stage to the shortest, on A100",
     Claim.TREND,
-    CaseOptions,
-    CaseOptions(only=("gpt3_2.7b", "gpt3_175b", "bert_large")),
-    _table_1_cases,
-    _table_1_rows,
-    trends,
+    {model: _of("a100", model) for model in TITLES if model not in NOT_IN_TABLE_1},
+    _rows,
+    _trends,
+    small=CaseOptions(("gpt3_2.7b", "gpt3_175b", "bert_large")),
     margin=MARGIN,
     because=_BECAUSE,
 )
 
-TABLE_7 = Item(
-    "perseus_table7",
-    "Perseus, Table 7",
-    "Least ratio of the longest stage to the shortest, and the divisions",
-    Claim.TREND,
-    CaseOptions,
-    CaseOptions(only=("a100_gpt3_1.3b", "a40_gpt3_175b")),
-    _table_7_cases,
-    _table_7_rows,
-    trends,
-    margin=MARGIN,
-    because=_BECAUSE,
+TABLE_7 = replace(
+    TABLE_1,
+    name="perseus_table7",
+    source="Perseus, Table 7",
+    title="Least ratio of the longest stage to the shortest, and the divisions",
+    known={f"{gpu}_{model}": _of(gpu, model) for gpu in GPU_TITLES for model in TITLES},
+    small=CaseOptions(("a100_gpt3_1.3b", "a40_gpt3_175b")),
 )

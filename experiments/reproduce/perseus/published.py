@@ -5,8 +5,10 @@ Models have the names of `placements.models.zoo`. The module computes nothing.
 
 from __future__ import annotations
 
+import csv
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 TITLES = {
@@ -51,59 +53,23 @@ class Division(NamedTuple):
     stage_layers: tuple[int, ...] | None
 
 
-_TABLE_7 = """
-a100 gpt3_1.3b        1.17 1.33 0,6,12,19,25  0,4,7,10,13,16,19,22,25
-a100 gpt3_2.7b        1.13 1.25 0,8,16,25,33  0,5,9,13,17,21,25,29,33
-a100 gpt3_6.7b        1.11 1.23 0,8,16,24,33  0,4,8,12,16,20,24,28,33
-a100 gpt3_13b         1.08 1.17 0,10,20,30,41 0,5,10,15,20,25,30,35,41
-a100 gpt3_175b        1.02 1.03 0,24,48,72,97 0,12,24,36,48,60,72,84,97
-a100 bloom_3b         1.13 1.25 0,9,17,25,31  0,6,11,16,22,28,31
-a100 bloom_7b         1.13 1.25 0,9,17,25,31  0,6,11,16,22,28,31
-a100 bloom_176b       1.05 1.10 0,18,36,54,71 0,9,18,27,36,45,54,63,71
-a100 bert_base        1.33 2.00 0,4,7,10,13   0,2,3,4,6,8,10,12,13
-a100 bert_large       1.17 1.33 0,7,13,19,25  0,3,6,9,12,15,18,22,25
-a100 bert_huge        1.17 1.33 0,7,13,19,25  0,4,7,10,13,16,19,22,25
-a100 t5_base          1.19 1.50 0,9,15,20,25  0,5,9,13,15,17,19,22,25
-a100 t5_large         1.05 1.11 0,16,29,39,49 0,8,16,24,29,34,39,44,49
-a100 t5_3b            1.06 1.16 0,15,28,38,49 0,7,15,23,28,33,38,43,49
-a100 wide_resnet50_8  1.23 1.46 0,5,9,14,18   0,3,5,7,9,11,13,15,18
-a100 wide_resnet101_8 1.09 1.25 0,8,17,26,35  0,4,8,12,16,21,26,31,35
-a40  gpt3_1.3b        1.15 1.31 0,6,12,18,25  0,3,6,9,12,15,18,21,25
-a40  gpt3_2.7b        1.11 1.21 0,8,16,24,33  0,4,8,12,16,20,24,28,33
-a40  gpt3_6.7b        1.08 1.17 0,8,16,24,33  0,4,8,12,16,20,24,28,33
-a40  gpt3_13b         1.07 1.14 0,10,20,30,41 0,5,10,15,20,25,30,35,41
-a40  gpt3_175b        1.01 1.02 0,24,48,72,97 0,12,24,36,48,60,72,84,97
-a40  bloom_3b         1.13 1.25 0,9,17,25,31  0,5,9,13,17,21,25,29,31
-a40  bloom_7b         1.13 1.25 0,9,17,25,31  0,5,9,13,17,21,25,29,31
-a40  bloom_176b       1.03 1.06 0,18,36,54,71 0,9,18,27,36,45,54,63,71
-a40  bert_base        1.33 2.00 0,4,7,10,13   0,1,2,4,6,8,10,12,13
-a40  bert_large       1.17 1.33 0,7,13,19,25  0,4,7,10,13,16,19,22,25
-a40  bert_huge        1.17 1.33 0,7,13,19,25  0,3,6,9,12,15,18,22,25
-a40  t5_base          1.20 1.50 0,9,15,20,25  0,5,9,13,15,17,19,22,25
-a40  t5_large         1.06 1.12 0,16,29,39,49 0,8,16,24,29,34,39,44,49
-a40  t5_3b            1.07 1.17 0,15,28,38,49 0,8,15,23,28,33,38,43,49
-a40  wide_resnet50_8  1.13 1.72 0,5,9,14,18   0,3,5,7,9,11,13,15,18
-a40  wide_resnet101_8 1.08 1.25 0,8,17,26,35  0,4,8,12,16,21,26,31,35
-"""
-"""GPU, model, ratios of 4 and 8 stages, and the first layers of these stages with the number of all layers.
-Two lists of Bloom's 8 stages have 6 (Table 7a)."""
-
 NOT_IN_TABLE_1 = ("gpt3_1.3b", "bert_huge")
 """Models of Table 7 that Table 1 leaves out; its ratios are otherwise those of the A100."""
 
 
 def _divisions() -> Iterator[Division]:
-    for line in _TABLE_7.strip().splitlines():
-        gpu, model, *cells = line.split()
-        for num_stages, ratio, listed in zip((4, 8), cells[:2], cells[2:], strict=True):
-            ends = [int(end) for end in listed.split(",")]
+    with Path(__file__).with_name("table7.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            ends, num_stages = [int(end) for end in row["first_layers"].split("|")], int(row["num_stages"])
             layers = tuple(end - first for first, end in itertools.pairwise(ends))
             is_whole = len(layers) == num_stages
-            yield Division(gpu, model, num_stages, float(ratio), layers if is_whole else None)
+            ratio = float(row["ratio"])
+            yield Division(row["gpu"], row["model"], num_stages, ratio, layers if is_whole else None)
 
 
 DIVISIONS = {(each.gpu, each.model, each.num_stages): each for each in _divisions()}
-"""Table 7, by GPU, model and number of stages."""
+"""Table 7, by GPU, model and number of stages: of ``table7.csv``, where the first layers of the stages stand
+with the number of all layers. Two lists of Bloom's 8 stages have 6 (Table 7a)."""
 
 TABLE_3 = {
     ("a100", "gpt3_1.3b"): (13.2, 8.8, 0.1, 0.1),

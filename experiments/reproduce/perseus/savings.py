@@ -6,8 +6,7 @@ real clocks and are simulated with the times of the profile; the paper ran its p
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -18,7 +17,6 @@ from experiments.reproduce.perseus.published import (
     SLOWDOWNS,
     TABLE_3,
     TABLE_4,
-    TITLES,
 )
 from experiments.reproduce.perseus.workloads import (
     EXPERIMENTS,
@@ -26,9 +24,19 @@ from experiments.reproduce.perseus.workloads import (
     Costed,
     PerseusOptions,
     Workload,
-    cases_of,
     costed,
     data_folder,
+    workloads_of,
+)
+from experiments.reproduce.rows import (
+    cases_in,
+    falls,
+    grouped,
+    in_all,
+    numbers,
+    rows_with,
+    span,
+    value_of,
 )
 from schedsearch.energy import FrequencyPlan, Frontier, all_maximum_clocks, compute_frontier, simulate
 from schedsearch.energy.baselines import compute_baselines
@@ -96,156 +104,96 @@ def tuned(costs: Costed, slowdowns: Sequence[float] = ()) -> Tuned:
     return Tuned(costs, frontier, envpipe[0])
 
 
-def _cases(options: PerseusOptions) -> list[str]:
-    return cases_of(options, list(_BY_CASE))
-
-
-def _costed(options: PerseusOptions, case: str) -> tuple[Workload, Costed, Claim | None]:
-    workload = _BY_CASE[case]
+def _table_3_rows(options: PerseusOptions, workload: Workload) -> Iterator[Row]:
     costs = costed(workload, data_folder(options.data))
-    return workload, costs, None if costs.is_measured else Claim.TREND
-
-
-def _table_3_rows(options: PerseusOptions, case: str) -> list[Row]:
-    workload, costs, claim = _costed(options, case)
     found = tuned(costs)
-    shortest, envpipe = found.frontier.shortest, found.envpipe
-    perseus_saves, envpipe_saves, perseus_slower, envpipe_slower = TABLE_3[workload.gpu, workload.model]
-    savings = (
-        (OURS, found.percent(shortest), perseus_saves),
-        (ENVPIPE, found.percent(envpipe), envpipe_saves),
-    )
-    slower = (
-        (OURS, found.slower_percent(shortest), perseus_slower),
-        (ENVPIPE, found.slower_percent(envpipe), envpipe_slower),
-    )
-    simulated = (
-        f"{costs.note}; simulated, without what transfers and other jitter add to a measured iteration"
-    )
-    most = found.percent(found.frontier.plans[-1], found.frontier.plans[-1].time_ms / found.longest_ms)
-    label = f"{workload.title}, {{}}"
-    return [
-        *(
-            Row(case, label.format(name), SAVING, ours, published, 1, note=costs.note, claim=claim)
-            for name, ours, published in savings
-        ),
-        *(
-            Row(case, label.format(name), SLOWER, ours, published, 1, note=simulated, claim=Claim.TREND)
-            for name, ours, published in slower
-        ),
-        Row(
-            case,
-            label.format(OURS),
-            REALISED_SHARE,
-            100 * found.percent(shortest) / most,
-            note="of what all blocks at the clocks of least effective energy save (Sec. 6.2.3)",
-        ),
-    ]
+    plans = {OURS: found.frontier.shortest, ENVPIPE: found.envpipe}
+    saved, slower = TABLE_3[workload.gpu, workload.model][:2], TABLE_3[workload.gpu, workload.model][2:]
+    for (name, plan), published in zip(plans.items(), saved, strict=True):
+        label, ours = f"{workload.title}, {name}", found.percent(plan)
+        yield Row(label, SAVING, ours, published, 1, note=costs.note, claim=costs.claim, series=name)
+    note = f"{costs.note}; simulated, without what transfers and other jitter add to a measured iteration"
+    for (name, plan), published in zip(plans.items(), slower, strict=True):
+        label, ours = f"{workload.title}, {name}", found.slower_percent(plan)
+        yield Row(label, SLOWER, ours, published, 1, note=note, claim=Claim.TREND, series=name)
+    last = found.frontier.plans[-1]
+    share = found.percent(found.frontier.shortest) / found.percent(last, last.time_ms / found.longest_ms)
+    note = "of what all blocks at the clocks of least effective energy save (Sec. 6.2.3)"
+    yield Row(f"{workload.title}, {OURS}", REALISED_SHARE, 100 * share, note=note, series=OURS)
 
 
-def _table_3_trends(rows: Sequence[Row]) -> list[Trend]:
-    saved, slower = _by_method(rows, SAVING), _by_method(rows, SLOWER)
-    better = [case for case, by_method in saved.items() if by_method[OURS] >= by_method[ENVPIPE]]
-    most_slower = max(by_method[OURS] for by_method in slower.values())
-    trends = [
-        Trend(
-            "the shortest plans save energy with next to no slowdown",
-            min(each[OURS] for each in saved.values()) > 0 and most_slower < 0.1,
-            f"{min(each[OURS] for each in saved.values()):.1f} to "
-            f"{max(each[OURS] for each in saved.values()):.1f} % saved, {most_slower:.2f} % slower",
-        ),
-        Trend(
-            "EnvPipe saves less in the same time",
-            len(better) == len(saved),
-            f"in {len(better)} of {len(saved)} workloads",
-        ),
-    ]
+def _table_3_trends(rows: Sequence[Row]) -> Iterator[Trend]:
+    value = value_of(rows, "series", "metric", "case")
+    cases = cases_in(rows)
+    saved = [value[OURS, SAVING, case] for case in cases]
+    most_slower = max(value[OURS, SLOWER, case] for case in cases)
+    yield Trend(
+        "the shortest plans save energy with next to no slowdown",
+        min(saved) > 0 and most_slower < 0.1,
+        f"{span(saved, '.1f', ' %')} saved, {most_slower:.2f} % slower",
+    )
+    better = [value[OURS, SAVING, case] >= value[ENVPIPE, SAVING, case] for case in cases]
+    yield in_all("EnvPipe saves less in the same time", better, "workloads")
     for gpu, published in REALISED.items():
-        shares = [row.ours for row in rows if row.metric == REALISED_SHARE and row.case.startswith(gpu)]
-        found = [share for share in shares if share is not None]
-        if found:
-            trends.append(
-                Trend(
-                    f"without stragglers most of what is possible is saved on {GPU_TITLES[gpu]} "
-                    f"({published:.0f} % on average)",
-                    fmean(found) > 50,
-                    f"{fmean(found):.0f} % on average of {len(found)}",
-                )
+        shares = [value[OURS, REALISED_SHARE, case] for case in cases if _BY_CASE[case].gpu == gpu]
+        if shares:
+            yield Trend(
+                f"without stragglers most of what is possible is saved on {GPU_TITLES[gpu]} "
+                f"({published:.0f} % on average)",
+                fmean(shares) > 50,
+                f"{fmean(shares):.0f} % on average of {len(shares)}",
             )
-    return trends
 
 
-def _by_method(rows: Sequence[Row], metric: str) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = {}
-    for row in rows:
-        if row.metric == metric and row.ours is not None:
-            found.setdefault(row.case, {})[row.label.rpartition(", ")[2]] = row.ours
-    return found
-
-
-def _table_4_rows(options: PerseusOptions, case: str) -> list[Row]:
-    workload, costs, claim = _costed(options, case)
+def _table_4_rows(options: PerseusOptions, workload: Workload) -> Iterator[Row]:
+    costs = costed(workload, data_folder(options.data))
     found = tuned(costs, SLOWDOWNS)
-    perseus, envpipe = TABLE_4[workload.gpu, workload.model]
-    rows = []
-    for slowdown, by_perseus, by_envpipe in zip(SLOWDOWNS, perseus, envpipe, strict=True):
-        label = f"{TITLES[workload.model]}, {GPU_TITLES[workload.gpu]}, straggler {slowdown:g}, {{}}"
-        for name, ours, published in (
-            (OURS, found.saving_percent(slowdown), by_perseus),
-            (ENVPIPE, found.percent(found.envpipe, slowdown), by_envpipe),
-        ):
-            rows.append(
-                Row(case, label.format(name), SAVING, ours, published, 1, note=costs.note, claim=claim)
+    for slowdown, *published in zip(SLOWDOWNS, *TABLE_4[workload.gpu, workload.model], strict=True):
+        ours = found.saving_percent(slowdown), found.percent(found.envpipe, slowdown)
+        for name, value, paper in zip((OURS, ENVPIPE), ours, published, strict=True):
+            label = f"{workload.title}, straggler {slowdown:g}, {name}"
+            yield Row(
+                label,
+                SAVING,
+                value,
+                paper,
+                1,
+                note=costs.note,
+                claim=costs.claim,
+                series=name,
+                at=slowdown,
             )
-    return rows
 
 
-def _table_4_trends(rows: Sequence[Row]) -> list[Trend]:
-    curves: dict[str, dict[str, list[float]]] = {}
-    for row in rows:
-        by_method = curves.setdefault(row.case, {OURS: [], ENVPIPE: []})
-        by_method[row.label.rpartition(", ")[2]].append(row.ours or 0.0)
-    ours = [each[OURS] for each in curves.values()]
-    pairs = [pair for each in curves.values() for pair in zip(each[OURS], each[ENVPIPE], strict=True)]
+def _table_4_trends(rows: Sequence[Row]) -> Iterator[Trend]:
+    ours, theirs = (
+        [numbers(each) for each in grouped(rows_with(rows, series=name)).values()] for name in (OURS, ENVPIPE)
+    )
+    more = [a > b for pair in zip(ours, theirs, strict=True) for a, b in zip(*pair, strict=True)]
+    yield in_all("the frontier saves more than EnvPipe next to every straggler", more, "cells")
     peaks = [SLOWDOWNS[curve.index(max(curve))] for curve in ours]
-    return [
-        Trend(
-            "the frontier saves more than EnvPipe next to every straggler",
-            all(ours > theirs for ours, theirs in pairs),
-            f"in {sum(ours > theirs for ours, theirs in pairs)} of {len(pairs)} cells",
-        ),
-        Trend(
-            "its savings rise with the straggler's time and then wane slowly",
-            all(_rises_then_falls(curve) for curve in ours),
-            f"most is saved at slowdowns of {min(peaks):g} to {max(peaks):g}",
-        ),
-        Trend(
-            "EnvPipe's savings only wane",
-            all(_falls(each[ENVPIPE]) for each in curves.values()),
-            f"in {sum(_falls(each['EnvPipe']) for each in curves.values())} of {len(curves)} workloads",
-        ),
-    ]
+    yield Trend(
+        "its savings rise with the straggler's time and then wane slowly",
+        all(_rises_then_falls(curve) for curve in ours),
+        f"most is saved at slowdowns of {min(peaks):g} to {max(peaks):g}",
+    )
+    yield in_all("EnvPipe's savings only wane", [falls(curve) for curve in theirs], "workloads")
 
 
 def _rises_then_falls(curve: Sequence[float]) -> bool:
     peak = curve.index(max(curve))
-    return _falls(curve[peak:]) and _falls(curve[peak::-1])
-
-
-def _falls(curve: Sequence[float]) -> bool:
-    return all(after <= before for before, after in itertools.pairwise(curve))
+    return falls(curve[peak:]) and falls(curve[peak::-1])
 
 
 ITEM_3 = Item(
-    "perseus_table3",
-    "Perseus, Table 3",
-    "Energy saved without stragglers, by Perseus and EnvPipe",
-    Claim.WITHIN,
-    PerseusOptions,
-    PerseusOptions(only=("a100_bert_huge",)),
-    _cases,
-    _table_3_rows,
-    _table_3_trends,
+    name="perseus_table3",
+    source="Perseus, Table 3",
+    title="Energy saved without stragglers, by Perseus and EnvPipe",
+    claim=Claim.WITHIN,
+    known=workloads_of(EXPERIMENTS),
+    make=_table_3_rows,
+    conclude=_table_3_trends,
+    small=PerseusOptions(only=("a100_bert_huge",)),
     optional_inputs=INPUTS,
     margin=_MARGIN_OF_TABLE_3,
     because=(
@@ -257,15 +205,14 @@ ITEM_3 = Item(
 )
 
 ITEM_4 = Item(
-    "perseus_table4",
-    "Perseus, Table 4",
-    "Energy saved next to stragglers, by Perseus and EnvPipe",
-    Claim.WITHIN,
-    PerseusOptions,
-    PerseusOptions(only=("a100_bert_huge",)),
-    _cases,
-    _table_4_rows,
-    _table_4_trends,
+    name="perseus_table4",
+    source="Perseus, Table 4",
+    title="Energy saved next to stragglers, by Perseus and EnvPipe",
+    claim=Claim.WITHIN,
+    known=workloads_of(EXPERIMENTS),
+    make=_table_4_rows,
+    conclude=_table_4_trends,
+    small=PerseusOptions(only=("a100_bert_huge",)),
     optional_inputs=INPUTS,
     margin=_MARGIN_OF_TABLE_4,
     because=(

@@ -6,11 +6,12 @@ shapes, with the power model of the GPU. The module does not know what is saved,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from experiments.reproduce.item import chosen_cases
+from experiments.reproduce.item import CaseOptions, Claim
 from experiments.reproduce.perseus.imbalance import divided_layers
 from experiments.reproduce.perseus.published import DIVISIONS, GPU_TITLES, TITLES
 from placements import OperatingPoint, Profile
@@ -42,7 +43,7 @@ class DataError(ValueError):
 
 
 @dataclass(frozen=True)
-class PerseusOptions:
+class PerseusOptions(CaseOptions):
     """Options of the items that need profiles."""
 
     data: str | None = option(
@@ -137,15 +138,25 @@ class Costed:
         """Whether its costs were measured."""
         return self.source == MEASURED
 
+    @property
+    def claim(self) -> Claim | None:
+        """What is claimed of rows: that of the item where costs were measured, else trends only."""
+        return None if self.is_measured else Claim.TREND
 
-def cases_of(options: PerseusOptions, known: Sequence[str]) -> list[str]:
-    """Return the cases that are to be made.
 
-    Raises:
-        ValueError: The folder of data or the name of a case is wrong.
-    """
-    data_folder(options.data)
-    return chosen_cases(known, options.only)
+def cases_of(cases: Mapping[str, Any]) -> Callable[[PerseusOptions], Mapping[str, Any]]:
+    """Return what returns the cases of an item, once the folder of data is seen to be right."""
+
+    def known(options: PerseusOptions) -> Mapping[str, Any]:
+        data_folder(options.data)
+        return cases
+
+    return known
+
+
+def workloads_of(workloads: Iterable[Workload]) -> Callable[[PerseusOptions], Mapping[str, Workload]]:
+    """Return what returns the workloads of an item, a case each."""
+    return cases_of({workload.case: workload for workload in workloads})
 
 
 def data_folder(data: str | None) -> Path | None:
@@ -192,10 +203,8 @@ def costed(workload: Workload, folder: Path | None, num_micro_batches: int | Non
             note = "measured times and energies that were regressed from measured iterations"
     else:
         profile = _modelled(workload)
-        source, note = (
-            MODELLED,
-            f"layers by their shapes and the power model of {_POWER_MODEL_OF[workload.gpu]}",
-        )
+        source = MODELLED
+        note = f"layers by their shapes and the power model of {_POWER_MODEL_OF[workload.gpu]}"
     placement = replace(
         profile.times_for(placement), num_gpus=(workload.tensor_parallel,) * workload.num_stages
     )

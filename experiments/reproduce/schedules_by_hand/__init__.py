@@ -1,4 +1,4 @@
 """All schedules by hand beside searched ones, by placement and memory.
 
-- `bubbles`: the table; `items`: it as an item
+- `bubbles`: the table, as an item
 """

@@ -7,12 +7,14 @@ micro-batches it runs half as many.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from experiments.config.options import OptionError, require_known, require_limits
-from experiments.reproduce.item import Row, Trend
+from experiments.reproduce.item import Claim, Item, Row, Trend
+from experiments.reproduce.rows import rows_with, value_of
 from placements import Placement
 from placements.files import csv_text
 from placements.meaning import option
@@ -21,13 +23,13 @@ from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError, applicabl
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.modulo.search import search
 
-PLACEMENTS: dict[str, Callable[[int], Placement]] = {
+PLACEMENTS: dict[str, partial[Placement]] = {
     "V": partial(v_shape, forward_time=1, backward_time=2),
     "V, split": partial(v_shape, split_backward=True),
     "X": partial(x_shape, forward_time=1, backward_time=2),
     "X, split": partial(x_shape, split_backward=True),
-    "M": m_shape,
-    "NN": nn_shape,
+    "M": partial(m_shape),
+    "NN": partial(nn_shape),
     "loop": partial(loop_shape, forward_time=1, backward_time=2),
     "wave": partial(wave_shape, forward_time=1, backward_time=2),
     "wave of 4 chunks": partial(wave_shape, num_chunks=4, forward_time=1, backward_time=2),
@@ -55,7 +57,14 @@ class ByHandOptions:
     work_limit: float = option(5.0, "work limit of one search, in units of about 1 s of one core")
 
 
-def cases(options: ByHandOptions) -> tuple[str, ...]:
+class _Case(NamedTuple):
+    """A placement by name, and the memory of its devices."""
+
+    name: str
+    units: int
+
+
+def _cases(options: ByHandOptions) -> dict[str, _Case]:
     """Return the placements and memories.
 
     Raises:
@@ -71,58 +80,46 @@ def cases(options: ByHandOptions) -> tuple[str, ...]:
     for name in chosen:
         require_known("placements", name, PLACEMENTS)
     require_limits(options)
-    return tuple(
-        f"{name}, memory {units}" for name in chosen for units in _memories(name, options.num_devices)
-    )
+    found = [_Case(name, units) for name in chosen for units in _memories(name, options.num_devices)]
+    return {f"{case.name}, memory {case.units}": case for case in found}
 
 
-def make(options: ByHandOptions, case: str) -> list[Row]:
-    """Return the rows of a placement in some memory: a bubble rate for each schedule and number."""
-    name, _, units = case.rpartition(", memory ")
-    placement = PLACEMENTS[name](options.num_devices).with_memory(int(units))
-    rows = []
+def _make(options: ByHandOptions, case: _Case) -> Iterator[Row]:
+    """Yield the rows of a placement in some memory: a bubble rate for each schedule and number."""
+    placement = PLACEMENTS[case.name](options.num_devices).with_memory(case.units)
     for number in options.num_micro_batches:
-        each = number // _num_inputs(name)
-        found = dict(applicable(placement, each))
+        each = number // _num_inputs(case.name)
         searched = search(placement, each, work_limit=options.work_limit).schedule
         assert searched is not None, "a schedule by hand fits"
-        found[SEARCHED] = searched
-        rows += [
-            Row(case, schedule, f"bubble_rate_of_{number}", bubble_rate(made))
-            for schedule, made in found.items()
-        ]
-    return rows
+        for schedule, made in {**applicable(placement, each), SEARCHED: searched}.items():
+            metric = f"bubble_rate_of_{number}"
+            yield Row(schedule, metric, bubble_rate(made), series=case.name, at=case.units)
 
 
-def trends(rows: Sequence[Row]) -> list[Trend]:
-    """Return whether no schedule by hand is better than the searched one, and by how much they are worse."""
-    searched = {(row.case, row.metric): row.ours for row in rows if row.label == SEARCHED}
-    more = []
-    for row in rows:
-        best = searched[row.case, row.metric]
-        if row.label != SEARCHED and row.ours is not None and best is not None:
-            more.append(row.ours - best)
+def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
+    """Yield whether no schedule by hand is better than the searched one, and by how much they are worse."""
+    searched = value_of(rows_with(rows, label=SEARCHED), "case", "metric")
+    by_hand = value_of((row for row in rows if row.label != SEARCHED), "case", "metric", "label")
+    more = [value - searched[case, metric] for (case, metric, _), value in by_hand.items()]
     better = sum(each < -1e-12 for each in more)
     shown = f"{better} of {len(more)} by hand are better; {sum(each > 1e-12 for each in more)} are worse"
-    return [Trend("no schedule by hand has less bubble than the searched one", not better, shown)]
+    yield Trend("no schedule by hand has less bubble than the searched one", not better, shown)
 
 
-def files(rows: Sequence[Row]) -> dict[str, str]:
+def _files(rows: Sequence[Row]) -> dict[str, str]:
     """Return the table: a row for each placement, memory and schedule, a column for each number."""
     metrics = list(dict.fromkeys(row.metric for row in rows))
-    cells: dict[tuple[str, str], dict[str, float | None]] = {}
-    for row in rows:
-        cells.setdefault((row.case, row.label), {})[row.metric] = row.ours
+    value = value_of(rows, "series", "at", "label", "metric")
     lines = []
-    for (case, label), values in cells.items():
-        name, _, units = case.rpartition(", memory ")
-        shown = [values.get(metric) for metric in metrics]
-        lines.append([name, units, label, *("" if each is None else f"{each:.4f}" for each in shown)])
+    for name, units, label in dict.fromkeys((row.series, row.at, row.label) for row in rows):
+        shown = (value.get((name, units, label, metric)) for metric in metrics)
+        cells = ("" if each is None else f"{each:.4f}" for each in shown)
+        lines.append([name, f"{units:g}", label, *cells])
     return {"bubbles.csv": csv_text(["placement", "memory", "schedule", *metrics], lines)}
 
 
 def _num_inputs(name: str) -> int:
-    return 2 if name.startswith("X") else 1
+    return 2 if PLACEMENTS[name].func is x_shape else 1
 
 
 def _memories(name: str, num_devices: int) -> list[int]:
@@ -137,3 +134,17 @@ def _memories(name: str, num_devices: int) -> list[int]:
                 continue
             found.add(int(peak_memory(made).max()))
     return sorted(found)
+
+
+BY_HAND = Item(
+    name="schedules_by_hand",
+    source="the schedules' own papers",
+    title="Bubble rates of all schedules by hand, and of searched ones in the same memory",
+    claim=Claim.TREND,
+    known=_cases,
+    make=_make,
+    conclude=_trends,
+    small=ByHandOptions(num_micro_batches=(6,), placements=("V", "X")),
+    files=_files,
+    because="no paper has this table",
+)

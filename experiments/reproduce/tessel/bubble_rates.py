@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from experiments.config.options import require_limits
 from experiments.reproduce.item import Claim, Item, Row, Trend
 from experiments.reproduce.item_options import check_names
+from experiments.reproduce.rows import cases_in, rows_with, value_of
 from experiments.reproduce.tessel.published import MAX_MICRO_BATCHES, MODELS, NUM_DEVICES
 from placements import Placement
 from placements.meaning import option
@@ -20,6 +21,8 @@ from schedsearch.baselines import HAND_MADE
 from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
 from schedsearch.tessel import tessel
+
+_TESSEL, _OURS, _PEAK = "Tessel", "our search", "peak_activations"
 
 _MICRO_BATCHES = 32
 """After which a hand-made schedule is in its steady state; whole units of Chimera."""
@@ -60,8 +63,8 @@ def _rows(options: BubbleRateOptions, case: str) -> Iterator[Row]:
     placement = SHAPES[model.shape](NUM_DEVICES)
     v_shape, x_shape = SHAPES["v_shape"](NUM_DEVICES), SHAPES["x_shape"](NUM_DEVICES)
 
-    def row(label: str, ours: float | None, published: float | None, note: str = "") -> Row:
-        return Row(case, f"{model.name}, {label}", "bubble_rate", ours, published, digits=2, note=note)
+    def row(name: str, ours: float | None, published: float | None, note: str = "") -> Row:
+        return Row(f"{model.name}, {name}", "bubble_rate", ours, published, digits=2, note=note, series=name)
 
     yield row("1F1B", added_bubble_rate(HAND_MADE["one_f_one_b"], v_shape), model.one_f_one_b)
     yield row("Chimera-direct", added_bubble_rate(HAND_MADE["chimera"], x_shape), model.chimera)
@@ -74,22 +77,21 @@ def _rows(options: BubbleRateOptions, case: str) -> Iterator[Row]:
     number = MAX_MICRO_BATCHES
     theirs = tessel(placement, number, max_in_flight=number, time_limit_s=limit_s).repetend
     ours = search(placement, 1, objectives=("period", "memory"), work_limit=work).repetend
-    for label, repetend, within in (
-        ("Tessel", theirs, f"{limit_s:g} s"),
-        ("our search", ours, f"{work:g} units of work"),
+    for name, repetend, within in (
+        (_TESSEL, theirs, f"{limit_s:g} s"),
+        (_OURS, ours, f"{work:g} units of work"),
     ):
         missing = "" if repetend else f"none found in {within}"
-        yield row(label, None if repetend is None else repetend.bubble_rate, model.tessel, missing)
+        yield row(name, None if repetend is None else repetend.bubble_rate, model.tessel, missing)
         if repetend is not None:
             peak = float(max(repetend.peak_memory))
-            yield Row(case, f"{model.name}, {label}", "peak_activations", peak, digits=0)
+            yield Row(f"{model.name}, {name}", _PEAK, peak, digits=0, series=name)
 
 
 def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    peaks = {row.label: row.ours for row in rows if row.metric == "peak_activations"}
-    models = [label.removesuffix(", our search") for label in peaks if label.endswith(", our search")]
-    pairs = [(peaks[f"{model}, our search"], peaks.get(f"{model}, Tessel")) for model in models]
-    known = [(ours, theirs) for ours, theirs in pairs if ours is not None and theirs is not None]
+    peak = value_of(rows_with(rows, metric=_PEAK), "case", "series")
+    both = [case for case in cases_in(rows) if {(case, _OURS), (case, _TESSEL)} <= peak.keys()]
+    known = [(peak[case, _OURS], peak[case, _TESSEL]) for case in both]
     yield Trend(
         "not in the paper: our search needs no more activations than Tessel's for the same bubble rate",
         bool(known) and all(ours <= theirs for ours, theirs in known),
@@ -102,11 +104,10 @@ TABLE_2 = Item(
     source="Tessel, Table II",
     title="Bubble rate of each schedule for very many micro-batches",
     claim=Claim.EXACT,
-    options=BubbleRateOptions,
+    known=_cases,
+    make=_rows,
+    conclude=_trends,
     small=BubbleRateOptions(models=("gpt",)),
-    cases=_cases,
-    make=lambda options, case: tuple(_rows(options, case)),
-    trends=lambda rows: tuple(_trends(rows)),
     because="Four devices and any memory; the table does not say them, Fig. 8 and 11 do.",
 )
 """Bubble rates, Tessel's and ours beside the hand-made ones."""

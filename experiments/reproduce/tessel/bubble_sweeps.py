@@ -17,8 +17,9 @@ from experiments.figures.cases import Case, ours
 from experiments.figures.cases import Row as Searched
 from experiments.figures.options import MemorySweepOptions, SweepOptions
 from experiments.figures.sweep import shape_title
-from experiments.reproduce.item import Claim, Item, Row, Trend, cases_in
+from experiments.reproduce.item import Claim, Item, Row, Trend
 from experiments.reproduce.item_options import check_names
+from experiments.reproduce.rows import curves, grouped, in_all, rows_with, value_of
 from experiments.reproduce.tessel.published import (
     FIGURE_SHAPES,
     LEAST_IN_FLIGHT,
@@ -27,7 +28,7 @@ from experiments.reproduce.tessel.published import (
 )
 from placements.meaning import option
 from schedsearch.figures.canvas import COLUMN_INCHES
-from schedsearch.figures.panels import Panel, Point, draw_shares
+from schedsearch.figures.panels import Panel, draw_shares
 
 _RATE, _LEAST = "bubble_rate", "least_in_flight_without_bubble"
 _SEVERAL = 3
@@ -67,11 +68,13 @@ def _sweep(options: BubbleSweepOptions) -> SweepOptions:
     )
 
 
-def _row(case: str, searched: Searched, place: float) -> Row:
-    note = "" if searched.decided else f"open: at least {searched.least_bubble_rate:.4f}"
-    if searched.bubble_rate is None:
-        note = "one micro-batch does not fit" if searched.decided else "none found within the limit"
-    return Row(case, f"{searched.searched_by} at {place:g}", _RATE, searched.bubble_rate, note=note)
+def _row(searched: Searched, place: float) -> Row:
+    name, rate, is_open = searched.searched_by, searched.bubble_rate, not searched.decided
+    note = f"open: at least {searched.least_bubble_rate:.4f}" if is_open else ""
+    if rate is None:
+        note = "none found within the limit" if is_open else "one micro-batch does not fit"
+    bound = searched.least_bubble_rate if is_open and rate is not None else None
+    return Row(f"{name} at {place:g}", _RATE, rate, note=note, series=name, at=place, bound=bound)
 
 
 def _in_flight_rows(options: BubbleSweepOptions, case: str) -> Iterator[Row]:
@@ -83,51 +86,36 @@ def _in_flight_rows(options: BubbleSweepOptions, case: str) -> Iterator[Row]:
     ]
     for each in found:
         assert each.in_flight is not None
-        yield _row(case, each, each.in_flight)
+        yield _row(each, each.in_flight)
     for name in dict.fromkeys(each.searched_by for each in found):
-        least = [each.in_flight for each in found if each.searched_by == name and each.bubble_rate == 0]
+        numbers = [each.in_flight for each in found if each.searched_by == name and each.bubble_rate == 0]
+        least = min((float(number) for number in numbers if number is not None), default=None)
         published = LEAST_IN_FLIGHT.get(case) if name == bubble_by_in_flight.TESSEL else None
-        least_value = float(min(number for number in least if number is not None)) if least else None
-        note = "" if least else f"none up to {most}"
-        yield Row(case, name, _LEAST, least_value, published, digits=0, note=note)
+        note = f"none up to {most}" if least is None else ""
+        yield Row(name, _LEAST, least, published, digits=0, note=note, series=name)
 
 
 def _in_flight_trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    least = {row.case: row.ours for row in rows if row.metric == _LEAST and row.label == "Tessel"}
+    least = rows_with(rows, metric=_LEAST, series=bubble_by_in_flight.TESSEL)
     yield Trend(
         "every placement has no bubble with enough micro-batches in flight",
-        bool(least) and None not in least.values(),
-        ", ".join(f"{shape_title(case)} {number}" for case, number in _shown(least)),
+        bool(least) and all(row.ours is not None for row in least),
+        ", ".join(
+            f"{shape_title(row.case)} {'none' if row.ours is None else f'{row.ours:g}'}" for row in least
+        ),
     )
     yield _never_worse(rows, "our repetends of up to three micro-batches are not worse")
 
 
-def _shown(least: dict[str, float | None]) -> list[tuple[str, str]]:
-    return [(case, "none" if number is None else f"{number:g}") for case, number in least.items()]
-
-
-def _curves(rows: Sequence[Row], case: str) -> dict[str, dict[float, Row]]:
-    """Return the rows of a case by the name of the search and by place."""
-    curves: dict[str, dict[float, Row]] = {}
-    for row in rows:
-        if row.case == case and row.metric == _RATE:
-            name, _, place = row.label.rpartition(" at ")
-            curves.setdefault(name, {})[float(place)] = row
-    return curves
-
-
 def _never_worse(rows: Sequence[Row], says: str) -> Trend:
     """Return whether our search is at most Tessel's everywhere."""
-    pairs = []
-    for case in cases_in(rows):
-        curves = _curves(rows, case)
-        mine = curves.get(ours(_SEVERAL), {})
-        theirs = [points for name, points in curves.items() if name.startswith("Tessel")]
-        for place, row in mine.items():
-            for points in theirs:
-                rate = points[place].ours if place in points else None
-                if row.ours is not None and rate is not None:
-                    pairs.append((row.ours, rate))
+    rate = value_of(rows_with(rows, metric=_RATE), "case", "at", "series")
+    mine = ours(_SEVERAL)
+    pairs = [
+        (rate[case, place, mine], theirs)
+        for (case, place, name), theirs in rate.items()
+        if name not in (mine, ours(1)) and (case, place, mine) in rate
+    ]
     better = sum(a < b - 1e-9 for a, b in pairs)
     return Trend(
         f"not in the paper: {says}",
@@ -137,23 +125,9 @@ def _never_worse(rows: Sequence[Row], says: str) -> Trend:
 
 
 def _draw(rows: Sequence[Row], x_label: str) -> Any:
-    panels = []
-    for case in cases_in(rows):
-        curves = {
-            name: [
-                Point(place, row.ours, _least(row))
-                for place, row in sorted(points.items())
-                if row.ours is not None
-            ]
-            for name, points in _curves(rows, case).items()
-        }
-        panels.append(Panel(shape_title(case), curves))
+    found = grouped(rows_with(rows, metric=_RATE))
+    panels = [Panel(shape_title(case), curves(own)) for case, own in found.items()]
     return draw_shares(panels, x_label, "bubble rate", "", width=COLUMN_INCHES)
-
-
-def _least(row: Row) -> float | None:
-    """Return the least that an open value may be; None where it is proved."""
-    return float(row.note.rpartition(" ")[2]) if row.note.startswith("open") else None
 
 
 FIGURE_11 = Item(
@@ -161,12 +135,11 @@ FIGURE_11 = Item(
     source="Tessel, Fig. 11",
     title="Bubble rate by micro-batches in a repetend",
     claim=Claim.EXACT,
-    options=BubbleSweepOptions,
-    small=BubbleSweepOptions(shapes=("v_shape", "m_shape")),
-    cases=_cases,
-    make=lambda options, case: tuple(_in_flight_rows(options, case)),
-    trends=lambda rows: tuple(_in_flight_trends(rows)),
+    known=_cases,
+    make=_in_flight_rows,
+    conclude=_in_flight_trends,
     draw=lambda rows: _draw(rows, "micro-batches in flight"),
+    small=BubbleSweepOptions(shapes=("v_shape", "m_shape")),
     because="The paper prints where the bubble ends, for three placements; its curves are only drawn.",
 )
 """Tessel's search, and ours with several micro-batches in a repetend."""
@@ -183,27 +156,20 @@ def _memory_rows(options: BubbleSweepOptions, case: str) -> Iterator[Row]:
             *bubble_by_memory.own_search(searched, None, 1).rows,
             *bubble_by_memory.own_search(searched, None, _SEVERAL).rows,
         ):
-            yield _row(case, each, memory)
+            yield _row(each, memory)
 
 
 def _memory_trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    falls, ends = [], []
-    for case in cases_in(rows):
-        for name, points in _curves(rows, case).items():
-            if name != ours(_SEVERAL):
-                rates = [row.ours for _, row in sorted(points.items()) if row.ours is not None]
-                falls.append(all(after <= before + 1e-9 for before, after in pairwise(rates)))
-                ends.append(rates[-1] if rates else 1.0)
-    yield Trend(
-        "less memory means a larger bubble rate, or the same",
-        bool(falls) and all(falls),
-        f"in {sum(falls)} of {len(falls)} curves",
-    )
-    yield Trend(
-        "with enough memory there is no bubble",
-        bool(ends) and all(rate == 0 for rate in ends),
-        f"in {sum(rate == 0 for rate in ends)} of {len(ends)} curves",
-    )
+    rates = [
+        [point.value for point in curve]
+        for own in grouped(rows).values()
+        for name, curve in curves(own).items()
+        if name != ours(_SEVERAL)
+    ]
+    less = [all(after <= before + 1e-9 for before, after in pairwise(curve)) for curve in rates]
+    yield in_all("less memory means a larger bubble rate, or the same", less, "curves")
+    ends = [curve[-1:] == [0.0] for curve in rates]
+    yield in_all("with enough memory there is no bubble", ends, "curves")
     yield _never_worse(rows, "our search is not worse with as much memory")
 
 
@@ -212,12 +178,11 @@ FIGURE_12 = Item(
     source="Tessel, Fig. 12",
     title="Bubble rate by memory",
     claim=Claim.TREND,
-    options=BubbleSweepOptions,
-    small=BubbleSweepOptions(shapes=("v_shape",)),
-    cases=_cases,
-    make=lambda options, case: tuple(_memory_rows(options, case)),
-    trends=lambda rows: tuple(_memory_trends(rows)),
+    known=_cases,
+    make=_memory_rows,
+    conclude=_memory_trends,
     draw=lambda rows: _draw(rows, "memory (activations)"),
+    small=BubbleSweepOptions(shapes=("v_shape",)),
     because="The paper's curves are only drawn, so there are no values to compare with.",
 )
 """Tessel's search with as many micro-batches as memory suggests and with six, and ours with one and three."""

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.config.options import require_limits
+from experiments.figures.sweep import shape_title
 from experiments.reproduce.item import Claim, Item, Row, Trend
 from experiments.reproduce.item_options import check_names
+from experiments.reproduce.rows import cases_in, numbers, rows_with, value_of
 from experiments.reproduce.tessel.published import MAX_MICRO_BATCHES, MODELS, NUM_DEVICES
 from placements import Placement
 from placements.meaning import option
@@ -36,19 +38,22 @@ class DrawingOptions:
     time_limit_s: float = option(120.0, "time limit of each of Tessel's searches, in s")
 
 
+CASES = {f"{model} {part}": (model, part) for model in MODELS for part in _PARTS}
+"""A model, and whether it is trained or only runs forward, by the name of the case."""
+
+
 def placement_of(case: str) -> Placement:
-    """Return the placement of a case, such as ``gpt inference``."""
-    model, part = case.split()
+    """Return the placement of one of `CASES`."""
+    model, part = CASES[case]
     return SHAPES[MODELS[model].shape](NUM_DEVICES, inference=part == "inference")
 
 
 def drawn_repetend(rows: Sequence[Row]) -> Repetend:
     """Return the repetend that the rows of one case tell."""
-    placement = placement_of(rows[0].case)
-    period = next(row.ours for row in rows if row.metric == _PERIOD)
-    first = {(row.label, 0): round(row.ours or 0) for row in rows if row.metric == _START}
-    assert period is not None
-    return Repetend.from_first_starts(placement, 1, round(period), first)
+    starts = value_of(rows_with(rows, metric=_START), "label")
+    (period,) = numbers(rows_with(rows, metric=_PERIOD))
+    first = {(name, 0): round(start) for name, start in starts.items()}
+    return Repetend.from_first_starts(placement_of(rows[0].case), 1, round(period), first)
 
 
 def _cases(options: DrawingOptions) -> Sequence[str]:
@@ -61,17 +66,17 @@ def _rows(options: DrawingOptions, case: str) -> Iterator[Row]:
     number, limit_s = MAX_MICRO_BATCHES, options.time_limit_s
     found = tessel(placement_of(case), number, max_in_flight=number, time_limit_s=limit_s).repetend
     if found is None:
-        yield Row(case, "repetend", _BUBBLE, None, 0.0, note=f"none found in {limit_s:g} s")
+        yield Row("repetend", _BUBBLE, None, 0.0, note=f"none found in {limit_s:g} s")
         return
-    yield Row(case, "repetend", _BUBBLE, found.bubble_rate, 0.0, digits=2)
-    yield Row(case, "repetend", _IN_FLIGHT, float(found.in_flight), digits=0)
-    yield Row(case, "repetend", _PERIOD, float(found.period), digits=0)
+    yield Row("repetend", _BUBBLE, found.bubble_rate, 0.0, digits=2)
+    yield Row("repetend", _IN_FLIGHT, float(found.in_flight), digits=0)
+    yield Row("repetend", _PERIOD, float(found.period), digits=0)
     for (name, _), start in found.first_starts.items():
-        yield Row(case, name, _START, float(start), digits=0, note="after micro-batch 0 begins")
+        yield Row(name, _START, float(start), digits=0, note="after micro-batch 0 begins")
 
 
 def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    most = [row.ours for row in rows if row.metric == _IN_FLIGHT and row.ours is not None]
+    most = numbers(rows_with(rows, metric=_IN_FLIGHT))
     yield Trend(
         f"a repetend has up to {MAX_MICRO_BATCHES} micro-batches",
         bool(most) and max(most) <= MAX_MICRO_BATCHES,
@@ -82,11 +87,10 @@ def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
 def _draw(rows: Sequence[Row]) -> Any:
     """Draw each case's repetend several times, with its boundaries."""
     schedules, marks = {}, {}
-    for case in dict.fromkeys(row.case for row in rows if row.metric == _PERIOD):
-        repetend = drawn_repetend([row for row in rows if row.case == case])
-        model, part = case.split()
-        shape = MODELS[model].shape.removesuffix("_shape").upper()
-        title = f"{MODELS[model].name} ({shape}-shape), {part}"
+    for case in cases_in(rows_with(rows, metric=_PERIOD)):
+        repetend = drawn_repetend(rows_with(rows, case=case))
+        model, part = CASES[case]
+        title = f"{MODELS[model].name} ({shape_title(MODELS[model].shape)}), {part}"
         schedules[title] = repetend.at_initiation_interval(_DRAWN)
         begin = (repetend.in_flight - 1) * repetend.period
         tick_ms = repetend.placement.tick_ms
@@ -99,12 +103,11 @@ FIGURE_8 = Item(
     source="Tessel, Fig. 8",
     title="Schedules that Tessel's search finds for training and inference",
     claim=Claim.EXACT,
-    options=DrawingOptions,
-    small=DrawingOptions(models=("flava",)),
-    cases=_cases,
-    make=lambda options, case: tuple(_rows(options, case)),
-    trends=lambda rows: tuple(_trends(rows)),
+    known=_cases,
+    make=_rows,
+    conclude=_trends,
     draw=_draw,
+    small=DrawingOptions(models=("flava",)),
     because=(
         "Which of several schedules without a bubble is found may differ; warmup and cooldown are drawn as "
         "those of the repetend, and not as they were searched."

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from experiments.config.options import require_limits
-from experiments.reproduce.item import Claim, Item, Row, Trend, cases_in
+from experiments.reproduce.item import Claim, Item, Row, Trend
 from experiments.reproduce.item_options import check_numbers
+from experiments.reproduce.rows import cases_in, span, value_of
 from experiments.reproduce.tessel.published import (
     LATENCY_BUDGET_MS,
     LATENCY_SAVED,
@@ -159,39 +160,33 @@ def latency_ms(schedule: Schedule) -> float:
     return placement.ms(max(ends[n] - starts[n] for n in starts))
 
 
-def _cases(options: FlavaOptions) -> Sequence[str]:
+def _cases(options: FlavaOptions) -> dict[str, int]:
     check_numbers("micro_batch_sizes", options.micro_batch_sizes)
     require_limits(options)
-    return [_case_of(size) for size in sorted(options.micro_batch_sizes)]
+    return {f"{size} sample{'s' * (size > 1)}": size for size in sorted(options.micro_batch_sizes)}
 
 
-def _case_of(samples: int) -> str:
-    return "1 sample" if samples == 1 else f"{samples} samples"
-
-
-def _rows(options: FlavaOptions, case: str) -> Iterator[Row]:
-    samples = int(case.split()[0])
+def _rows(options: FlavaOptions, samples: int) -> Iterator[Row]:
     times = FlavaTimes(samples)
     shared_ms = times.sum_ms(times.model.chained.layers, _NUM_GPUS)
-    yield Row(case, _TENSOR, _LATENCY, shared_ms, digits=1)
+    yield Row(_TENSOR, _LATENCY, shared_ms, digits=1)
     for number in (_FEW, _MANY):
-        yield Row(case, _TENSOR, _throughput(number), 1e3 * samples / shared_ms, digits=1)
-    chained, branched = v_shape_placement(times), k_shape_placement(times)
-    for label, placement in ((_ONE_F_ONE_B, chained), (_TESSEL, branched)):
-        schedules = {number: _schedule(placement, number, options.work_limit) for number in (1, _FEW, _MANY)}
-        yield Row(case, label, _LATENCY, latency_ms(schedules[1]), digits=1, note="of one micro-batch alone")
+        yield Row(_TENSOR, _throughput(number), 1e3 * samples / shared_ms, digits=1)
+
+    def searched(placement: Placement, number: int) -> Schedule:
+        found = search(placement, number, work_limit=options.work_limit)
+        assert found.schedule is not None, "without a limit on memory there is a schedule"
+        return found.schedule
+
+    for label, placement, make in (
+        (_ONE_F_ONE_B, v_shape_placement(times), HAND_MADE["gpipe"]),
+        (_TESSEL, k_shape_placement(times), searched),
+    ):
+        alone_ms = latency_ms(make(placement, 1))
+        yield Row(label, _LATENCY, alone_ms, digits=1, note="of one micro-batch alone")
         for number in (_FEW, _MANY):
-            per_s = 1e3 * samples * number / placement.ms(schedules[number].makespan)
-            yield Row(case, label, _throughput(number), per_s, digits=1)
-
-
-def _schedule(placement: Placement, number: int, work_limit: float) -> Schedule:
-    """Return the order of 1F1B in a V-shape, and of what our search finds in a K-shape."""
-    if placement.name.endswith("v_shape"):
-        return HAND_MADE["gpipe"](placement, number)
-    found = search(placement, number, work_limit=work_limit)
-    assert found.schedule is not None, "without a limit on memory there is a schedule"
-    return found.schedule
+            per_s = 1e3 * samples * number / placement.ms(make(placement, number).makespan)
+            yield Row(label, _throughput(number), per_s, digits=1)
 
 
 def _throughput(number: int) -> str:
@@ -199,38 +194,27 @@ def _throughput(number: int) -> str:
 
 
 def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    value = {(row.case, row.label, row.metric): row.ours or 0.0 for row in rows}
-    cases = cases_in(rows)
+    value, cases = value_of(rows), cases_in(rows)
 
     def ratios(metric: str, label: str) -> list[float]:
         return [value[case, _TESSEL, metric] / value[case, label, metric] for case in cases]
 
     saved = [1 - ratio for ratio in ratios(_LATENCY, _ONE_F_ONE_B)]
-    yield Trend(
-        "the K-shape has a shorter latency than 1F1B",
-        min(saved) > 0,
-        f"{min(saved):.0%} to {max(saved):.0%} less; the paper: up to {LATENCY_SAVED:.0%}",
-    )
+    shown = f"{span(saved, '.0%', ' less')}; the paper: up to {LATENCY_SAVED:.0%}"
+    yield Trend("the K-shape has a shorter latency than 1F1B", min(saved) > 0, shown)
     slower = ratios(_LATENCY, _TENSOR)
-    yield Trend(
-        "tensor parallelism has the shortest latency",
-        min(slower) > 1,
-        f"{min(slower):.2f} to {max(slower):.2f} times the latency with the K-shape",
-    )
-    few = ratios(_throughput(_FEW), _ONE_F_ONE_B)
-    yield Trend(
-        f"for {_FEW} micro-batches the K-shape's throughput is above 1F1B's",
-        min(few) > 1,
-        f"{min(few):.2f} to {max(few):.2f} times; the paper: up to {OVER_ONE_F_ONE_B_FOR_FEW:g} for few",
-    )
-    many = ratios(_throughput(_MANY), _ONE_F_ONE_B)
-    yield Trend(
-        f"for {_MANY} micro-batches it is slightly below",
-        max(many) < 1,
-        f"{min(many):.2f} to {max(many):.2f} times",
-    )
-    within = [case for case in cases if value[case, _TESSEL, _LATENCY] <= LATENCY_BUDGET_MS]
-    over = [value[c, _TESSEL, _throughput(_MANY)] / value[c, _TENSOR, _throughput(_MANY)] for c in within]
+    shown = span(slower, unit=" times the latency with the K-shape")
+    yield Trend("tensor parallelism has the shortest latency", min(slower) > 1, shown)
+    few, many = (ratios(_throughput(number), _ONE_F_ONE_B) for number in (_FEW, _MANY))
+    says = f"for {_FEW} micro-batches the K-shape's throughput is above 1F1B's"
+    shown = f"{span(few)}; the paper: up to {OVER_ONE_F_ONE_B_FOR_FEW:g} for few"
+    yield Trend(says, min(few) > 1, shown)
+    yield Trend(f"for {_MANY} micro-batches it is slightly below", max(many) < 1, span(many))
+    over = [
+        ratio
+        for case, ratio in zip(cases, ratios(_throughput(_MANY), _TENSOR), strict=True)
+        if value[case, _TESSEL, _LATENCY] <= LATENCY_BUDGET_MS
+    ]
     yield Trend(
         f"within {LATENCY_BUDGET_MS:g} ms the K-shape's throughput is above tensor parallelism's",
         bool(over) and max(over) > 1,
@@ -239,17 +223,17 @@ def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
 
 
 def _draw(rows: Sequence[Row]) -> Any:
-    value = {(row.case, row.label, row.metric): row.ours or 0.0 for row in rows}
-    cases = cases_in(rows)
+    value, cases = value_of(rows), cases_in(rows)
     panels = []
     for number in (_FEW, _MANY):
-        curves = {
+        drawn = {
             label: [
-                Point(value[case, label, _LATENCY], value[case, label, _throughput(number)]) for case in cases
+                Point(*(value[case, label, each] for each in (_LATENCY, _throughput(number))))
+                for case in cases
             ]
             for label in (_TENSOR, _ONE_F_ONE_B, _TESSEL)
         }
-        panels.append(Panel(f"{number} micro-batches", curves, "", {"budget": LATENCY_BUDGET_MS}))
+        panels.append(Panel(f"{number} micro-batches", drawn, "", {"budget": LATENCY_BUDGET_MS}))
     return draw_panels(panels, "latency (ms)", "samples per second", "", width=COLUMN_INCHES)
 
 
@@ -258,12 +242,11 @@ FIGURE_15 = Item(
     source="Tessel, Fig. 15",
     title="Latency and throughput of Flava's inference on four GPUs",
     claim=Claim.TREND,
-    options=FlavaOptions,
-    small=FlavaOptions(micro_batch_sizes=(4,)),
-    cases=_cases,
-    make=lambda options, case: tuple(_rows(options, case)),
-    trends=lambda rows: tuple(_trends(rows)),
+    known=_cases,
+    make=_rows,
+    conclude=_trends,
     draw=_draw,
+    small=FlavaOptions(micro_batch_sizes=(4,)),
     because=(
         "Modelled, for V100 with 32 GB, 24 layers in each of three encoders and a text of 77 tokens, which "
         "the paper does not say. Small products are as efficient as large ones here, which favours tensor "

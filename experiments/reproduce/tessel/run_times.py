@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from experiments.reproduce.item import Claim, Item, Row, Trend
+from experiments.reproduce.rows import bars, cases_in, grouped, numbers, rows_with, span, value_of
 from experiments.reproduce.tessel.large_vocabulary import (
     CASES,
     SAMPLES,
@@ -49,7 +51,7 @@ _RECEIVE_AHEAD = 2
 """Blocks of its device that a receive is posted ahead of."""
 
 _BLOCK_S, _WAIT, _PLANNED_WAIT = "block_s", "wait_share", "planned_wait_share"
-_RATIO = "blocking_over_non_blocking"
+_RATIO, _ITERATION_S = "blocking_over_non_blocking", "iteration_s"
 _TESSEL = "Tessel's placement, our search"
 _NO_SCHEDULE = "not defined, as a device has stages on both sides of an embedding, or does not fit in memory"
 
@@ -166,62 +168,52 @@ def _in_words(plan: Plan) -> str:
 
 def _breakdown_rows(options: VocabularyOptions, case: str) -> Iterator[Row]:
     ordinary, shared = v_shape_of(CASES[case]), shared_shape_of(CASES[case])
-    yield from _system_rows(
-        case, "1F1B", ordinary, lambda planned: hand_made_schedule(planned, "one_f_one_b")
-    )
-    yield from _system_rows(
-        case, "1F1B+", shared, lambda planned: hand_made_schedule(planned, "one_f_one_b_plus")
-    )
-    yield from _system_rows(
-        case, _TESSEL, shared, lambda planned: searched_schedule(planned, options.work_limit)
-    )
+    made = {
+        "1F1B": (ordinary, partial(hand_made_schedule, name="one_f_one_b")),
+        "1F1B+": (shared, partial(hand_made_schedule, name="one_f_one_b_plus")),
+        _TESSEL: (shared, partial(searched_schedule, work_limit=options.work_limit)),
+    }
+    for label, (planned, make) in made.items():
+        schedule = None if planned is None else make(planned)
+        if planned is None or schedule is None:
+            note = "no plan fits in memory" if planned is None else _NO_SCHEDULE
+            yield Row(label, _BLOCK_S, None, note=note)
+        else:
+            yield from _system_rows(label, planned, schedule)
 
 
-def _system_rows(
-    case: str, label: str, planned: Planned | None, make: Callable[[Planned], Schedule | None]
-) -> Iterator[Row]:
+def _system_rows(label: str, planned: Planned, schedule: Schedule) -> Iterator[Row]:
     """Yield what the busiest device's blocks take, and its share of waiting with and without transfers."""
-    schedule = None if planned is None else make(planned)
-    if planned is None or schedule is None:
-        note = "no plan fits in memory" if planned is None else _NO_SCHEDULE
-        yield Row(case, label, _BLOCK_S, None, note=note)
-        return
     placement = planned.without_transfers
     busy = max(
         sum(placement.by_name[name].time for name, _ in schedule.order(device))
         for device in range(placement.num_devices)
     )
     block_s = planned.seconds(busy)
-    yield Row(case, label, _BLOCK_S, block_s, digits=1, note=_in_words(planned.plan))
-    planned_s = planned.seconds(schedule.makespan)
-    yield Row(case, label, _PLANNED_WAIT, 1 - block_s / planned_s, digits=3)
-    run_s = played_s(planned, schedule, Communication.DIRECTED)
-    yield Row(case, label, _WAIT, 1 - block_s / run_s, digits=3)
-
-
-def _values(rows: Sequence[Row], metric: str) -> dict[tuple[str, str], float]:
-    return {(row.case, row.label): row.ours for row in rows if row.metric == metric and row.ours is not None}
+    yield Row(label, _BLOCK_S, block_s, digits=1, note=_in_words(planned.plan))
+    yield Row(label, _PLANNED_WAIT, 1 - block_s / planned.seconds(schedule.makespan), digits=3)
+    yield Row(label, _WAIT, 1 - block_s / played_s(planned, schedule, Communication.DIRECTED), digits=3)
 
 
 def _breakdown_trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    blocks, waits, planned = (_values(rows, metric) for metric in (_BLOCK_S, _WAIT, _PLANNED_WAIT))
-    above = [waits[key] - planned[key] for key in waits]
+    blocks, waits, planned = (
+        value_of(rows_with(rows, metric=metric), "label", "case")
+        for metric in (_BLOCK_S, _WAIT, _PLANNED_WAIT)
+    )
+    above = max((wait - planned[key] for key, wait in waits.items()), default=None)
     yield Trend(
         f"devices wait less than {WAIT_OVERHEAD:.0%} above what the schedule says",
-        bool(above) and max(above) < WAIT_OVERHEAD,
-        f"at most {max(above, default=0):.1%}",
+        above is not None and above < WAIT_OVERHEAD,
+        f"at most {above or 0:.1%}",
     )
-    cases = [case for case, label in blocks if label == _TESSEL]
-    ratios = {
-        case: blocks[case, "1F1B"] / blocks[case, _TESSEL] for case in cases if (case, "1F1B") in blocks
-    }
+    cases = [case for case in cases_in(rows) if (_TESSEL, case) in blocks]
+    ratios = [blocks["1F1B", case] / blocks[_TESSEL, case] for case in cases if ("1F1B", case) in blocks]
     yield Trend(
         "1F1B's slowest stage has more to compute than Tessel's",
-        bool(ratios) and all(ratio > 1 for ratio in ratios.values()),
-        f"{min(ratios.values(), default=0):.2f} to {max(ratios.values(), default=0):.2f} times; the paper: "
-        f"{BLOCK_TIME_RATIO:g} times for GPT on 16 GPUs",
+        bool(ratios) and min(ratios) > 1,
+        f"{span(ratios)}; the paper: {BLOCK_TIME_RATIO:g} times for GPT on 16 GPUs",
     )
-    pairs = [(waits[case, _TESSEL], waits[case, "1F1B+"]) for case in cases if (case, "1F1B+") in waits]
+    pairs = [(waits[_TESSEL, case], waits["1F1B+", case]) for case in cases if ("1F1B+", case) in waits]
     yield Trend(
         "devices wait less than in 1F1B+",
         bool(pairs) and all(ours < plus for ours, plus in pairs),
@@ -236,12 +228,11 @@ def _draw_breakdown(rows: Sequence[Row]) -> Any:
         ("(b) share of waiting", _WAIT),
         ("(c) share of waiting by the schedule alone", _PLANNED_WAIT),
     ):
-        groups: dict[str, dict[str, float | None]] = {}
-        for row in rows:
-            if row.metric == _BLOCK_S:
-                groups.setdefault(row.case, {})[row.label] = None
-        for (case, label), value in _values(rows, metric).items():
-            groups[case][label] = value
+        value = value_of(rows_with(rows, metric=metric), "case", "label")
+        groups = {
+            case: {row.label: value.get((case, row.label)) for row in own}
+            for case, own in grouped(rows_with(rows, metric=_BLOCK_S)).items()
+        }
         panels.append(BarPanel(title, groups))
     return draw_bars(panels, "", same_axis=False)
 
@@ -251,12 +242,11 @@ FIGURE_16 = Item(
     source="Tessel, Fig. 16",
     title="Time of blocks and share of waiting",
     claim=Claim.TREND,
-    options=VocabularyOptions,
-    small=VocabularyOptions(models=("gpt_11b",)),
-    cases=cases,
-    make=lambda options, case: tuple(_breakdown_rows(options, case)),
-    trends=lambda rows: tuple(_breakdown_trends(rows)),
+    known=cases,
+    make=_breakdown_rows,
+    conclude=_breakdown_trends,
     draw=_draw_breakdown,
+    small=VocabularyOptions(models=("gpt_11b",)),
     because=(
         "Modelled, for V100 with 32 GB and the paper's network; with 16 bytes for each parameter some models "
         "need twice the paper's GPUs. 1F1B has the plan that is best of all, often of one stage whose GPUs "
@@ -271,29 +261,26 @@ def _transfer_rows(options: VocabularyOptions, case: str) -> Iterator[Row]:
     shared = shared_shape_of(CASES[case])
     schedule = None if shared is None else searched_schedule(shared, options.work_limit)
     if shared is None or schedule is None:
-        yield Row(case, _TESSEL, _RATIO, None, note="no plan or no schedule was found")
+        yield Row(_TESSEL, _RATIO, None, note="no plan or no schedule was found")
         return
     blocking_s = played_s(shared, schedule, Communication.BLOCKING)
     non_blocking_s = played_s(shared, schedule, Communication.DIRECTED)
-    yield Row(case, "blocking", "iteration_s", blocking_s, digits=1, note=_in_words(shared.plan))
-    yield Row(case, "non-blocking", "iteration_s", non_blocking_s, digits=1)
-    yield Row(case, _TESSEL, _RATIO, blocking_s / non_blocking_s, digits=2)
+    yield Row("blocking", _ITERATION_S, blocking_s, digits=1, note=_in_words(shared.plan))
+    yield Row("non-blocking", _ITERATION_S, non_blocking_s, digits=1)
+    yield Row(_TESSEL, _RATIO, blocking_s / non_blocking_s, digits=2)
 
 
 def _transfer_trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    ratios = list(_values(rows, _RATIO).values())
+    ratios = numbers(rows_with(rows, metric=_RATIO))
     yield Trend(
         "non-blocking communication is faster",
-        bool(ratios) and all(ratio > 1 for ratio in ratios),
+        bool(ratios) and min(ratios) > 1,
         f"up to {max(ratios, default=0):.2f} times; the paper: up to {NON_BLOCKING_SPEED_UP:g}",
     )
 
 
 def _draw_transfers(rows: Sequence[Row]) -> Any:
-    groups: dict[str, dict[str, float | None]] = {}
-    for (case, label), seconds in _values(rows, "iteration_s").items():
-        groups.setdefault(case, {})[label] = seconds
-    return draw_bars([BarPanel("", groups)], "iteration (s)")
+    return draw_bars([BarPanel("", bars(rows_with(rows, metric=_ITERATION_S)))], "iteration (s)")
 
 
 FIGURE_17 = Item(
@@ -301,12 +288,11 @@ FIGURE_17 = Item(
     source="Tessel, Fig. 17",
     title="Iterations with blocking and non-blocking communication",
     claim=Claim.TREND,
-    options=VocabularyOptions,
-    small=VocabularyOptions(models=("mt5_1.8b",)),
-    cases=cases,
-    make=lambda options, case: tuple(_transfer_rows(options, case)),
-    trends=lambda rows: tuple(_transfer_trends(rows)),
+    known=cases,
+    make=_transfer_rows,
+    conclude=_transfer_trends,
     draw=_draw_transfers,
+    small=VocabularyOptions(models=("mt5_1.8b",)),
     because=(
         "Modelled; see Fig. 16. Transfers take what the data sheets' links do, with nothing for launching "
         "them; `experiments.time_by_transfer` shows any ratio."

@@ -18,8 +18,20 @@ from typing import Any, NamedTuple, TypeVar
 
 from experiments.config.options import require_limits
 from experiments.figures.sweep import shape_title
-from experiments.reproduce.item import Claim, Item, Row, Trend, cases_in
+from experiments.reproduce.item import Claim, Item, Row, Trend
 from experiments.reproduce.item_options import check_names, check_numbers
+from experiments.reproduce.rows import (
+    bars,
+    by_label,
+    by_series,
+    cases_in,
+    curves,
+    grouped,
+    in_all,
+    numbers,
+    rows_with,
+    value_of,
+)
 from experiments.reproduce.tessel.published import (
     FIGURE_SHAPES,
     MAX_MICRO_BATCHES,
@@ -33,7 +45,7 @@ from placements.meaning import option
 from placements.shapes import SHAPES
 from schedsearch.figures.bars import BarPanel, draw_bars
 from schedsearch.figures.canvas import COLUMN_INCHES
-from schedsearch.figures.panels import Panel, Point, draw_panels
+from schedsearch.figures.panels import Panel, draw_panels
 from schedsearch.metrics import bubble_rate
 from schedsearch.modulo.result import Progress, SearchResult
 from schedsearch.repetend import Repetend
@@ -92,12 +104,11 @@ class _Searched(NamedTuple):
     seconds: float
     ended: bool
 
-    def row(self, case: str, label: str, limit_s: float, published: float | None = None) -> Row:
+    def row(self, label: str, limit_s: float, published: float | None = None, at: float | None = None) -> Row:
         """Return the row of its time, without a value where it did not end."""
-        if self.ended:
-            return Row(case, label, _SEARCH_S, self.seconds, published, digits=1)
-        note = f"more than {self.seconds:.3g} s, which it had of {limit_s:g} s"
-        return Row(case, label, _SEARCH_S, None, published, note=note)
+        note = "" if self.ended else f"more than {self.seconds:.3g} s, which it had of {limit_s:g} s"
+        ours = self.seconds if self.ended else None
+        return Row(label, _SEARCH_S, ours, published, digits=1, note=note, at=at)
 
 
 def _time_optimal(placement: Placement, num_micro_batches: int, limit_s: float) -> _Searched:
@@ -112,25 +123,24 @@ def _time_optimal(placement: Placement, num_micro_batches: int, limit_s: float) 
     return _Searched(result, seconds, ended)
 
 
-def _time_optimal_cases(options: TimeOptimalOptions) -> Sequence[str]:
+def _time_optimal_cases(options: TimeOptimalOptions) -> dict[str, int]:
     check_numbers("micro_batches", options.micro_batches)
     require_limits(options)
-    return [f"{number} micro-batches" for number in sorted(options.micro_batches)]
+    return {f"{number} micro-batches": number for number in sorted(options.micro_batches)}
 
 
-def _time_optimal_rows(options: TimeOptimalOptions, case: str) -> Iterator[Row]:
-    number = int(case.split()[0])
+def _time_optimal_rows(options: TimeOptimalOptions, number: int) -> Iterator[Row]:
     searched = _time_optimal(SHAPES["v_shape"](NUM_DEVICES, 1, 2), number, options.time_limit_s)
-    yield searched.row(case, "time-optimal", options.time_limit_s, TIME_OPTIMAL_S.get(number))
+    yield searched.row("time-optimal", options.time_limit_s, TIME_OPTIMAL_S.get(number), number)
     if searched.result.schedule is not None:
         makespan = float(searched.result.schedule.makespan)
         note = "" if searched.ended else "not proved in time"
-        yield Row(case, "time-optimal", "makespan_ticks", makespan, digits=0, note=note)
+        yield Row("time-optimal", "makespan_ticks", makespan, digits=0, note=note)
 
 
 def _time_optimal_trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    times = [row for row in rows if row.metric == _SEARCH_S]
-    found = [row.ours for row in times if row.ours is not None]
+    times = rows_with(rows, metric=_SEARCH_S)
+    found = numbers(times)
     given_up = [row.case for row in times if row.ours is None]
     last = f"{found[-1]:.3g} s for {times[len(found) - 1].case}" if found else "none ended"
     yield Trend(
@@ -141,12 +151,7 @@ def _time_optimal_trends(rows: Sequence[Row]) -> Iterator[Trend]:
 
 
 def _draw_time_optimal(rows: Sequence[Row]) -> Any:
-    points = [
-        Point(int(row.case.split()[0]), row.ours)
-        for row in rows
-        if row.metric == _SEARCH_S and row.ours is not None
-    ]
-    panel = Panel("V-Shape, four devices", {"time-optimal": points})
+    panel = Panel("V-Shape, four devices", curves(rows_with(rows, metric=_SEARCH_S), by_label))
     return draw_panels([panel], "micro-batches", "search (CPU s)", "", logarithmic=True, width=COLUMN_INCHES)
 
 
@@ -155,12 +160,11 @@ FIGURE_3 = Item(
     source="Tessel, Fig. 3",
     title="Time-optimal search of a V-shape by micro-batches",
     claim=Claim.TREND,
-    options=TimeOptimalOptions,
-    small=TimeOptimalOptions(micro_batches=(2, 4, 6)),
-    cases=_time_optimal_cases,
-    make=lambda options, case: tuple(_time_optimal_rows(options, case)),
-    trends=lambda rows: tuple(_time_optimal_trends(rows)),
+    known=_time_optimal_cases,
+    make=_time_optimal_rows,
+    conclude=_time_optimal_trends,
     draw=_draw_time_optimal,
+    small=TimeOptimalOptions(micro_batches=(2, 4, 6)),
     because="Seconds of this machine, with a later Z3; a search that does not end in its time has no value.",
 )
 """The time-optimal search."""
@@ -189,71 +193,58 @@ def _cost_cases(options: SearchCostOptions) -> Sequence[str]:
 def _cost_rows(options: SearchCostOptions, case: str) -> Iterator[Row]:
     placement, limit_s = SHAPES[case](NUM_DEVICES), options.time_limit_s
     theirs = _by_tessel(placement, options.tessel_time_limit_s)
-    yield theirs.row(case, "Tessel", options.tessel_time_limit_s)
-    ends = True
+    yield theirs.row("Tessel", options.tessel_time_limit_s)
+    ends, is_nn = True, case == "nn_shape"
     for number in sorted(options.micro_batches):
-        label = f"time-optimal, {number} micro-batches"
+        bar = f"{number} micro-batches"
+        label = f"time-optimal, {bar}"
         if not ends:
-            yield Row(case, label, _SEARCH_S, None, note="not tried, as fewer took too long")
+            note = "not tried, as fewer took too long"
+            yield Row(label, _SEARCH_S, None, note=note, series=bar, at=number)
             continue
         optimal = _time_optimal(placement, number, limit_s)
         ends = optimal.ended
-        yield optimal.row(case, label, limit_s)
+        yield optimal.row(label, limit_s, at=number)
         if theirs.ended:
-            ratio = optimal.seconds / theirs.seconds if ends else None
-            note = "" if ends else f"more than {optimal.seconds / theirs.seconds:.3g}"
-            yield Row(case, label, _OVER_TESSEL, ratio, digits=2, note=note)
-        yield from _bubbles(case, number, optimal)
-    schedule, published = theirs.result.schedule, NN_SHAPE_BUBBLE_RATE if case == "nn_shape" else None
-    rate = None if schedule is None else bubble_rate(schedule)
-    yield Row(
-        case, f"Tessel, {MAX_MICRO_BATCHES} micro-batches", "found_bubble_rate", rate, published, digits=2
-    )
-
-
-def _bubbles(case: str, number: int, optimal: _Searched) -> Iterator[Row]:
-    """Yield the bubble rate of the time-optimal search's schedule, warmup and cooldown included."""
-    if optimal.result.schedule is not None:
-        published = NN_SHAPE_BUBBLE_RATE if (case, number) == ("nn_shape", MAX_MICRO_BATCHES) else None
-        note = "" if optimal.ended else "the best until the time was over"
-        rate, label = bubble_rate(optimal.result.schedule), f"time-optimal, {number} micro-batches"
-        yield Row(case, label, "bubble_rate", rate, published, digits=2, note=note)
-
-
-def _least_ratio(row: Row) -> float:
-    """Return a ratio, or what it is above where the search did not end."""
-    return row.ours if row.ours is not None else float(row.note.rpartition(" ")[2])
+            ratio = optimal.seconds / theirs.seconds
+            ours, bound = (ratio, None) if ends else (None, ratio)
+            note = "" if ends else f"more than {ratio:.3g}"
+            yield Row(label, _OVER_TESSEL, ours, digits=2, note=note, series=bar, at=number, bound=bound)
+        if optimal.result.schedule is not None:  # warmup and cooldown included
+            published = NN_SHAPE_BUBBLE_RATE if is_nn and number == MAX_MICRO_BATCHES else None
+            note = "" if ends else "the best until the time was over"
+            rate = bubble_rate(optimal.result.schedule)
+            yield Row(label, "bubble_rate", rate, published, digits=2, note=note, at=number)
+    schedule, published = theirs.result.schedule, NN_SHAPE_BUBBLE_RATE if is_nn else None
+    found = None if schedule is None else bubble_rate(schedule)
+    yield Row(f"Tessel, {MAX_MICRO_BATCHES} micro-batches", "found_bubble_rate", found, published, digits=2)
 
 
 def _cost_trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    ratios = [row for row in rows if row.metric == _OVER_TESSEL]
-    most = [[row for row in ratios if row.case == case][-1] for case in dict.fromkeys(r.case for r in ratios)]
+    ratios = grouped(rows_with(rows, metric=_OVER_TESSEL))
+    most = [own[-1] for own in ratios.values()]
     shown = [f"{shape_title(row.case)} {row.note or f'{row.ours:.3g}'}" for row in most]
+    least = [row.ours if row.ours is not None else row.bound or 0.0 for row in most]
     yield Trend(
         "for the most micro-batches that were tried the time-optimal search takes longer than Tessel's",
-        bool(most) and all(_least_ratio(row) > 1 for row in most),
+        bool(least) and all(ratio > 1 for ratio in least),
         ", ".join(shown) + " times",
     )
     grows = []
-    for case in dict.fromkeys(row.case for row in ratios):
-        values = [row.ours for row in ratios if row.case == case]
-        known = [value for value in values if value is not None]
-        ended_first = values[: len(known)] == known
+    for own in ratios.values():
+        known = numbers(own)
+        ended_first = [row.ours for row in own[: len(known)]] == known
         grows.append(ended_first and all(after > before for before, after in pairwise(known)))
-    yield Trend(
-        "the ratio grows with the micro-batches",
-        bool(grows) and all(grows),
-        f"in {sum(grows)} of {len(grows)} placements",
-    )
+    yield in_all("the ratio grows with the micro-batches", grows, "placements")
 
 
 def _draw_costs(rows: Sequence[Row]) -> Any:
-    groups: dict[str, dict[str, float | None]] = {}
-    for row in rows:
-        if row.metric == _OVER_TESSEL:
-            label = row.label.removeprefix("time-optimal, ")
-            groups.setdefault(shape_title(row.case), {})[label] = row.ours
+    groups = bars(rows_with(rows, metric=_OVER_TESSEL), _shape, by_series)
     return draw_bars([BarPanel("", groups)], "time-optimal / Tessel", logarithmic=True)
+
+
+def _shape(row: Row) -> str:
+    return shape_title(row.case)
 
 
 FIGURE_9 = Item(
@@ -261,12 +252,11 @@ FIGURE_9 = Item(
     source="Tessel, Fig. 9",
     title="Time of the time-optimal search over that of Tessel's",
     claim=Claim.TREND,
-    options=SearchCostOptions,
-    small=SearchCostOptions(shapes=("k_shape",), micro_batches=(2, 4)),
-    cases=_cost_cases,
-    make=lambda options, case: tuple(_cost_rows(options, case)),
-    trends=lambda rows: tuple(_cost_trends(rows)),
+    known=_cost_cases,
+    make=_cost_rows,
+    conclude=_cost_trends,
     draw=_draw_costs,
+    small=SearchCostOptions(shapes=("k_shape",), micro_batches=(2, 4)),
     because="Seconds of this machine. A cross is a search that does not end in its time; the paper's is 10k.",
 )
 """Two searches of the same placements."""
@@ -301,10 +291,10 @@ def completions(repetend: Repetend, limit_s: float) -> dict[str, Completion]:
 def _breakdown_rows(options: BreakdownOptions, case: str) -> Iterator[Row]:
     placement, limit_s = SHAPES[case](NUM_DEVICES), options.time_limit_s
     lazy, eager = (_by_tessel(placement, limit_s, is_lazy) for is_lazy in (True, False))
-    yield lazy.row(case, "lazy", limit_s)
-    yield eager.row(case, "not lazy", limit_s)
+    yield lazy.row("lazy", limit_s)
+    yield eager.row("not lazy", limit_s)
     if lazy.ended and eager.ended:
-        yield Row(case, "lazy / not lazy", _RATIO, lazy.seconds / eager.seconds, digits=2)
+        yield Row("lazy / not lazy", _RATIO, lazy.seconds / eager.seconds, digits=2)
     if lazy.result.repetend is None:
         return
     found = completions(lazy.result.repetend, limit_s)
@@ -312,14 +302,13 @@ def _breakdown_rows(options: BreakdownOptions, case: str) -> Iterator[Row]:
     repetend_s = max(lazy.seconds - before_s - after_s, 0.0)
     whole_s = before_s + repetend_s + after_s
     for phase, seconds in (("warmup", before_s), ("repetend", repetend_s), ("cooldown", after_s)):
-        yield Row(case, phase, _SHARE, seconds / whole_s, digits=2)
+        yield Row(phase, _SHARE, seconds / whole_s, digits=2)
     for phase, each in found.items():
-        yield Row(case, f"blocks of the {phase}", "num_blocks", float(each.num_blocks), digits=0)
+        yield Row(f"blocks of the {phase}", "num_blocks", float(each.num_blocks), digits=0)
 
 
 def _breakdown_trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    value = {(row.case, row.label): row.ours for row in rows if row.ours is not None}
-    cases = cases_in(rows)
+    value, cases = value_of(rows, "case", "label"), cases_in(rows)
     split = [case for case in cases if (case, "cooldown") in value]
     more = [case for case in split if value[case, "cooldown"] > value[case, "warmup"]]
     yield Trend(
@@ -335,22 +324,16 @@ def _breakdown_trends(rows: Sequence[Row]) -> Iterator[Trend]:
         f"{lazy_s:.3g} for {eager_s:.3g} s in {len(ended)} placements",
     )
     mean_s = fmean(value[case, "lazy"] for case in ended) if ended else math.inf
-    yield Trend(
-        f"a search takes no longer than the paper's {MEAN_SEARCH_S:g} s on average",
-        mean_s <= MEAN_SEARCH_S,
-        f"{mean_s:.3g} s on average",
-    )
+    says = f"a search takes no longer than the paper's {MEAN_SEARCH_S:g} s on average"
+    yield Trend(says, mean_s <= MEAN_SEARCH_S, f"{mean_s:.3g} s on average")
 
 
 def _draw_breakdown(rows: Sequence[Row]) -> Any:
-    shares: dict[str, dict[str, float | None]] = {}
-    ratios: dict[str, dict[str, float | None]] = {}
-    for row in rows:
-        if row.metric == _SHARE:
-            shares.setdefault(shape_title(row.case), {})[row.label] = row.ours
-        elif row.metric == _RATIO:
-            ratios.setdefault(shape_title(row.case), {})[row.label] = row.ours
-    return draw_bars([BarPanel("(a) phases", shares), BarPanel("(b) lazy search", ratios)], "share of time")
+    panels = [
+        BarPanel(title, bars(rows_with(rows, metric=metric), _shape))
+        for title, metric in (("(a) phases", _SHARE), ("(b) lazy search", _RATIO))
+    ]
+    return draw_bars(panels, "share of time")
 
 
 FIGURE_10 = Item(
@@ -358,12 +341,11 @@ FIGURE_10 = Item(
     source="Tessel, Fig. 10",
     title="What the phases of Tessel's search take, and what its lazy search saves",
     claim=Claim.TREND,
-    options=BreakdownOptions,
-    small=BreakdownOptions(shapes=("v_shape", "k_shape")),
-    cases=_shape_cases,
-    make=lambda options, case: tuple(_breakdown_rows(options, case)),
-    trends=lambda rows: tuple(_breakdown_trends(rows)),
+    known=_shape_cases,
+    make=_breakdown_rows,
+    conclude=_breakdown_trends,
     draw=_draw_breakdown,
+    small=BreakdownOptions(shapes=("v_shape", "k_shape")),
     because=(
         "Seconds of this machine. Warmup and cooldown are searched once more alone, and repetends are what "
         "is left of the search. Here every candidate is refuted by one question, so that repetends mostly "

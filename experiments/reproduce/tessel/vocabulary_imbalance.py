@@ -12,6 +12,7 @@ from typing import Any
 
 from experiments.reproduce.item import Claim, Item, Row, Trend
 from experiments.reproduce.item_options import check_numbers
+from experiments.reproduce.rows import bars, by_series, grouped, numbers
 from experiments.reproduce.tessel.published import SLOWEST_OVER_FASTEST
 from placements.cluster import read_cluster
 from placements.meaning import option
@@ -28,7 +29,7 @@ _SHARING = 2
 _OTHERS = 2
 """GPUs that have a stage each, of layers alone."""
 
-_RATIO, _LAYERS = "slowest_over_fastest", "layers"
+_RATIO = "slowest_over_fastest"
 
 
 @dataclass(frozen=True)
@@ -92,42 +93,35 @@ def best_division(num_layers: int, state_bytes: int) -> Division | None:
     return min(found, key=lambda division: max(division.times_ms), default=None)
 
 
-def _cases(options: ImbalanceOptions) -> Sequence[str]:
+def _cases(options: ImbalanceOptions) -> dict[str, int]:
     check_numbers("num_layers", options.num_layers)
     check_numbers("state_bytes", options.state_bytes)
-    return [f"{count} layers" for count in sorted(options.num_layers)]
+    return {f"{count} layers": count for count in sorted(options.num_layers)}
 
 
-def _rows(options: ImbalanceOptions, case: str) -> Iterator[Row]:
-    count = int(case.split()[0])
+def _rows(options: ImbalanceOptions, count: int) -> Iterator[Row]:
     for number in options.state_bytes:
         label, division = f"{number} bytes per parameter", best_division(count, number)
+        note, ratio = "does not fit in four GPUs", None
+        if division is not None:
+            shares = "+".join(str(each) for each in (division.first, *division.others))
+            note, ratio = f"layers of the stages: {shares}", division.slowest_over_fastest
         published = SLOWEST_OVER_FASTEST.get(count)
-        if division is None:
-            yield Row(case, label, _RATIO, None, published, digits=1, note="does not fit in four GPUs")
-            continue
-        shares = "+".join(str(each) for each in (division.first, *division.others))
-        ratio = division.slowest_over_fastest
-        yield Row(case, label, _RATIO, ratio, published, digits=1, note=f"layers of the stages: {shares}")
+        yield Row(label, _RATIO, ratio, published, digits=1, note=note, series=label, at=count)
 
 
 def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    labels = list(dict.fromkeys(row.label for row in rows))
-    curves = {
-        label: [row.ours for row in rows if row.label == label and row.ours is not None] for label in labels
-    }
-    uneven = {label: curve for label, curve in curves.items() if len(curve) > 1 and max(curve) > 1.5}
+    found = {label: numbers(own) for label, own in grouped(rows, by_series).items()}
+    uneven = [curve for curve in found.values() if len(curve) > 1 and max(curve) > 1.5]
     yield Trend(
         "with more layers the stages become less even",
-        bool(uneven) and all(curve[-1] == max(curve) for curve in uneven.values()),
-        "; ".join(f"{label}: {curve[0]:.1f} to {curve[-1]:.1f}" for label, curve in curves.items() if curve),
+        bool(uneven) and all(curve[-1] == max(curve) for curve in uneven),
+        "; ".join(f"{label}: {curve[0]:.1f} to {curve[-1]:.1f}" for label, curve in found.items() if curve),
     )
 
 
 def _draw(rows: Sequence[Row]) -> Any:
-    groups: dict[str, dict[str, float | None]] = {}
-    for row in rows:
-        groups.setdefault(row.case.removesuffix(" layers"), {})[row.label] = row.ours
+    groups = bars(rows, lambda row: f"{row.at:g}", by_series)
     return draw_bars([BarPanel("GPT, 768,000 words, by layers", groups)], "slowest / fastest stage")
 
 
@@ -136,12 +130,11 @@ FIGURE_2 = Item(
     source="Tessel, Fig. 2",
     title="How uneven stages become with a large embedding",
     claim=Claim.TREND,
-    options=ImbalanceOptions,
-    small=ImbalanceOptions(num_layers=(16, 20), state_bytes=(16,)),
-    cases=_cases,
-    make=lambda options, case: tuple(_rows(options, case)),
-    trends=lambda rows: tuple(_trends(rows)),
+    known=_cases,
+    make=_rows,
+    conclude=_trends,
     draw=_draw,
+    small=ImbalanceOptions(num_layers=(16, 20), state_bytes=(16,)),
     because=(
         "Modelled, and the paper's throughput is only drawn. What a parameter needs is not said there, and "
         "decides: with 16 bytes 40 layers do not fit in four GPUs of 32 GB, and with 8 the first stage has "

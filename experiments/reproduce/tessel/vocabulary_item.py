@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from experiments.config.options import require_limits
 from experiments.reproduce.item import Claim, Item, Row, Trend
 from experiments.reproduce.item_options import check_names
+from experiments.reproduce.rows import cases_in, in_all, numbers, rows_with, span, value_of
 from experiments.reproduce.tessel.large_vocabulary import (
     CASES,
     PAPER_SPEEDUPS,
@@ -49,77 +50,68 @@ def cases(options: VocabularyOptions) -> Sequence[str]:
     return options.models
 
 
-def make(options: VocabularyOptions, case: str) -> list[Row]:
-    """Return the rows of one model: what its plans and schedules are, and the speedup."""
+def _rows(options: VocabularyOptions, case: str) -> Iterator[Row]:
+    """Yield what the plans and schedules of one model are, and the speedup."""
     own = CASES[case]
     found = compare_shapes(model_of(own), cluster_of(own), own.shape, work_limit=options.work_limit)
-    rows = [row for each in found for row in plan_rows(case, each)]
-    ratio = speedup(found)
+    for each in found:
+        yield from plan_rows(each)
+    ratio, published = speedup(found), PAPER_SPEEDUPS[own.shape]
     note = "the paper's is the largest of all models, over existing schedules" if ratio else "not compared"
-    published = PAPER_SPEEDUPS[own.shape]
-    return [*rows, Row(case, f"{own.shape} over v_shape", SPEEDUP, ratio, published, digits=2, note=note)]
+    yield Row(f"{own.shape} over v_shape", SPEEDUP, ratio, published, digits=2, note=note)
 
 
-def trends(rows: Sequence[Row]) -> Iterator[Trend]:
+def plan_rows(row: VocabularyRow) -> Iterator[Row]:
+    """Yield a row for each metric of a plan."""
+    for metric in METRICS:
+        value = getattr(row, metric)
+        ours = None if value is None else float(value)
+        yield Row(_label(row.shape, row.plan), metric, ours, digits=0 if metric in METRICS[:3] else 2)
+
+
+def _label(shape: str, plan: str) -> str:
+    return f"{shape}, {plan}"
+
+
+def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
     """Yield what the paper concludes of each shape."""
-    for shape in PAPER_SPEEDUPS:
-        models = [row for row in rows if row.metric == SPEEDUP and CASES[row.case].shape == shape]
-        ratios = [row.ours for row in models if row.ours is not None]
-        if ratios:
-            shown = (
-                f"{min(ratios):.2f} to {max(ratios):.2f} times; the paper: up to {PAPER_SPEEDUPS[shape]:g}"
-            )
+    for shape, published in PAPER_SPEEDUPS.items():
+        models = [row for row in rows_with(rows, metric=SPEEDUP) if CASES[row.case].shape == shape]
+        if ratios := numbers(models):
             says = f"the {shape} is faster than the v_shape for every model"
-            yield Trend(says, min(ratios) > 1 and len(ratios) == len(models), shown)
-    min_gib = {
-        row.case: row.ours for row in rows if row.metric == "least_memory_gib" and row.label == _SAME_STAGES
-    }
-    needed = {
-        model: gib for model, gib in min_gib.items() if CASES[model].shape == "m_shape" and gib is not None
-    }
+            holds = min(ratios) > 1 and len(ratios) == len(models)
+            yield Trend(says, holds, f"{span(ratios)}; the paper: up to {published:g}")
+    alike = rows_with(rows, metric="least_memory_gib", label=_label("v_shape", "same_stages"))
+    needed = numbers(row for row in alike if CASES[row.case].shape == "m_shape")
     if needed:
-        has_gib = GPUS["v100"].memory_gib
-        too_much = sum(gib > has_gib for gib in needed.values())
+        too_much = [gib > GPUS["v100"].memory_gib for gib in needed]
         says = "with as many stages as the best m_shape no v_shape fits, as 1F1B in the paper"
-        yield Trend(says, too_much == len(needed), f"{too_much} of {len(needed)} models")
+        yield in_all(says, too_much, "models", start="")
 
 
 def files(rows: Sequence[Row]) -> Mapping[str, str]:
     """Return the plans as ``vocabulary.csv``; what is not there is empty."""
-    plans: dict[tuple[str, str], dict[str, float | None]] = {}
-    for row in rows:
-        if row.metric in METRICS:
-            plans.setdefault((row.case, row.label), {})[row.metric] = row.ours
-    lines = []
-    for (model, label), values in plans.items():
-        shown = ["" if value is None else f"{value:.6g}" for value in map(values.get, METRICS)]
-        lines.append([model, CASES[model].num_gpus, *label.split(", "), *shown])
+    value, made, lines = value_of(rows), {(row.case, row.label) for row in rows}, []
+    for model in cases_in(rows):
+        own = CASES[model]
+        for shape, plan in (("v_shape", "best"), (own.shape, "best"), ("v_shape", "same_stages")):
+            label = _label(shape, plan)
+            if (model, label) in made:
+                values = (value.get((model, label, metric)) for metric in METRICS)
+                shown = ("" if each is None else f"{each:.6g}" for each in values)
+                lines.append([model, own.num_gpus, shape, plan, *shown])
     return {"vocabulary.csv": csv_text(("model", "num_gpus", "shape", "plan", *METRICS), lines)}
 
 
-_SAME_STAGES = "v_shape, same_stages"
-
-
-def plan_rows(case: str, row: VocabularyRow) -> Iterator[Row]:
-    """Yield a row for each metric of a plan."""
-    for metric in METRICS:
-        value = getattr(row, metric)
-        digits = 0 if metric in METRICS[:3] else 2
-        yield Row(
-            case, f"{row.shape}, {row.plan}", metric, None if value is None else float(value), digits=digits
-        )
-
-
 LARGE_VOCABULARY = Item(
-    "large_vocabulary",
-    "Tessel, Fig. 13 and 14",
-    "models of large vocabularies in a V-shape, and with the vocabulary on all GPUs",
-    Claim.TREND,
-    VocabularyOptions,
-    VocabularyOptions(models=("mt5_1.8b",), work_limit=2.5),
-    cases,
-    make,
-    lambda rows: tuple(trends(rows)),
+    name="large_vocabulary",
+    source="Tessel, Fig. 13 and 14",
+    title="models of large vocabularies in a V-shape, and with the vocabulary on all GPUs",
+    claim=Claim.TREND,
+    known=cases,
+    make=_rows,
+    conclude=_trends,
+    small=VocabularyOptions(models=("mt5_1.8b",), work_limit=2.5),
     files=files,
     because=(
         "costs are of data sheets where the paper measured on V100; the V-shape is the best plan that our "

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from places import SHARED_DATA
 
 from experiments.reproduce.galvatron.best_batches import METHODS, RememberedCosts, best_batches
+from experiments.reproduce.galvatron.columns import (
+    LARGER,
+    PURE,
+    ReproducedColumn,
+    rank_correlation,
+    same_memory,
+    same_order,
+    same_winners,
+)
 from experiments.reproduce.galvatron.published_columns import (
     TABLES,
     Best,
     PublishedColumn,
     published_columns,
-)
-from experiments.reproduce.galvatron.trend_agreement import (
-    LARGER,
-    PURE,
-    TrendColumn,
-    rank_correlation,
-    trend_agreement,
-    trends_to_csv,
 )
 from placements.cluster import CLUSTERS
 from placements.models.zoo import MODELS, read_model
@@ -74,7 +76,7 @@ def test_a_larger_search_space_is_never_worse(memory_gib: float) -> None:
     found = best_batches(costs, CLUSTERS["galvatron_titan_8"], memory_gib, METHODS, most=32)
     assert list(found) == list(METHODS)
     assert found["Galvatron-BMW"] is not None
-    column = TrendColumn(PublishedColumn("II", "", "", 8, found), found)
+    column = ReproducedColumn(PublishedColumn("II", "", "", 8, found), found)
     assert len(column.compared) == len(LARGER)
     assert column.broken == []
     # Remembered costs are the same ones.
@@ -94,20 +96,17 @@ def test_more_memory_is_never_worse() -> None:
 def test_the_agreement_by_hand() -> None:
     papers = {"DP": None, "TP": Best(8, 1.0), "PP": Best(8, 2.0), "SDP": Best(8, 3.0), "DP+TP": Best(8, 4.0)}
     ours = {"DP": None, "TP": None, "PP": Best(8, 9.0), "SDP": Best(16, 8.0), "DP+TP": Best(8, 7.0)}
-    first = TrendColumn(PublishedColumn("II", "BERT-Huge-32", "galvatron_titan_8", 8, papers), ours)
-    broken = TrendColumn(first.published, ours | {"TP": Best(8, 7.5)})
+    first = ReproducedColumn(PublishedColumn("II", "BERT-Huge-32", "galvatron_titan_8", 8, papers), ours)
+    broken = ReproducedColumn(first.published, ours | {"TP": Best(8, 7.5)})
     assert first.winners == ("PP", "SDP") and broken.broken == [("DP+TP", "TP")]
-    found = trend_agreement([first, broken])
-    assert (found.num_cells, found.same_out_of_memory) == (10, 9)
-    assert (found.inclusions, found.inclusions_held) == (4, 3)
-    assert (found.winners, found.same_winner) == (2, 0)
-    nothing = TrendColumn(PublishedColumn("II", "", "", 8, dict.fromkeys(PURE)), dict.fromkeys(PURE))
-    assert nothing.winners is None and math.isnan(trend_agreement([nothing]).rank_correlation)
-    lines = trends_to_csv([first]).splitlines()
-    assert lines[1:3] == [
-        "II,BERT-Huge-32,galvatron_titan_8,8,DP,true,,,true,,",
-        "II,BERT-Huge-32,galvatron_titan_8,8,TP,true,,,false,8,1",
-    ]
+    assert len(first.compared) == 2 and first.broken == []
+    assert same_memory([first, broken]).shown_by == "9 of 10 cells"
+    assert [trend.shown_by for trend in same_winners([first, broken])] == ["0 of 2 columns"]
+    nothing = ReproducedColumn(PublishedColumn("II", "", "", 8, dict.fromkeys(PURE)), dict.fromkeys(PURE))
+    assert nothing.winners is None and [*same_winners([nothing]), *same_order([nothing], 0.8)] == []
+    assert dict(first.lines)["TP"] == ("true", "", "", "false", "8", "1")
+    rows = [replace(row, case="BERT") for row in first.rows("{gb} GB, {method}")]
+    assert ReproducedColumn.read(first.published, rows, "BERT", "{gb} GB, {method}") == first
 
 
 def test_rank_correlation() -> None:

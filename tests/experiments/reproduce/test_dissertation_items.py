@@ -14,8 +14,14 @@ from experiments.reproduce.dissertation.footprints import traffic_mb
 from experiments.reproduce.dissertation.items import ITEMS
 from experiments.reproduce.dissertation.parameters_and_days import parameters
 from experiments.reproduce.dissertation.spot_prices import PRICE_ITEMS
-from experiments.reproduce.dissertation.throughput import Configuration, Gpt, tflops_per_gpu
-from experiments.reproduce.dissertation.ways_of_running import GPT_3, Way, iteration
+from experiments.reproduce.dissertation.throughput import (
+    GPT_3,
+    Configuration,
+    Gpt,
+    Way,
+    iteration,
+    tflops_per_gpu,
+)
 from experiments.reproduce.item import Claim, Item, Row
 from placements.hardware import A100_SXM_80GB
 from placements.planners.pipedream.planner import data_parallel_plan, straight_plan
@@ -43,8 +49,7 @@ NOT_SO = {
 
 
 def rows_of(item: Item) -> list[Row]:
-    options = item.options()
-    return [row for case in item.cases(options) for row in item.make(options, case)]
+    return list(item.rows(item.options()))
 
 
 ALONE = [item for item in ITEMS if not item.inputs]
@@ -57,7 +62,7 @@ def test_values_are_as_claimed_and_trends_hold(item: Item) -> None:
     assert [trend.says for trend in item.trends(rows) if not trend.holds] == NOT_SO.get(item.name, [])
     if item.draw is not None:
         assert item.draw(rows).axes
-    small = [row for case in item.cases(item.small) for row in item.make(item.small, case)]
+    small = item.rows(item.small)
     assert small and all(row in rows for row in small)
     with pytest.raises(ValueError, match=r"^only: 'none' is not a case; the cases are "):
         item.cases(item.options(only=("none",)))
@@ -68,7 +73,7 @@ def test_values_are_as_claimed_and_trends_hold(item: Item) -> None:
 def test_spot_prices_are_as_claimed_and_their_trends_hold(item: Item) -> None:
     data = str(SHARED_DATA / "spot_prices")
     options = item.options(data=data)
-    rows = [row for case in item.cases(options) for row in item.make(options, case)]
+    rows = item.rows(options)
     assert len(rows) == 60
     assert not [row for row in rows if not item.is_as_claimed(row)]
     assert all(row.published is not None for row in rows) == (item.claim is Claim.EXACT)

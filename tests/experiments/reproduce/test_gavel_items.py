@@ -67,9 +67,8 @@ def test_an_item_is_made_on_any_table(item: Item, folder: str) -> None:
     options = replace(item.small, data=folder)
     if hasattr(options, "jobs"):
         options = replace(options, jobs=40 if item.name == "gavel_priorities" else 10)
-    cases = item.cases(options)
-    rows = [row for case in cases for row in item.make(options, case)]
-    assert {row.case for row in rows} == {*cases}
+    rows = item.rows(options)
+    assert {row.case for row in rows} == {*item.cases(options)}
     assert all(row.ours is not None and math.isfinite(row.ours) for row in rows)
     assert item.trends(rows) and all(trend.shown_by for trend in item.trends(rows))
     assert item.draw is None or item.draw(rows).axes
@@ -124,7 +123,7 @@ def test_the_policies_share_of_the_cluster_is_that_of_the_static_partition_where
     (tmp_path / JOB_TYPES).write_text("index,job_type,may_be_distributed\n0,a,1\n", encoding="utf-8")
     item = BY_NAME["gavel_hierarchical"]
     options = replace(item.small, data=str(tmp_path))
-    rows = [row for case in item.cases(options) for row in item.make(options, case)]
+    rows = item.rows(options)
     (last,) = (row.ours for row in rows if row.label == "hierarchical, step 68")
     assert last == pytest.approx(cluster_of(3).num_gpus)
     (factor,) = (row.ours for row in rows if row.metric == "total_throughput_factor")

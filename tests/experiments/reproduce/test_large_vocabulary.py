@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from experiments.reproduce.tessel.large_vocabulary import (
@@ -53,7 +55,8 @@ def test_each_case_has_its_vocabulary() -> None:
 
 def test_rows_as_csv() -> None:
     empty = VocabularyRow("v_shape", "same_stages", 4, 2, 128, 40.3125)
-    names, line = files(plan_rows("gpt_11b", empty))["vocabulary.csv"].splitlines()
+    rows = [replace(row, case="gpt_11b") for row in plan_rows(empty)]
+    names, line = files(rows)["vocabulary.csv"].splitlines()
     assert names.startswith("model,num_gpus,shape,plan,num_stages,")
     assert line == "gpt_11b,8,v_shape,same_stages,4,2,128,40.3125,,,,,"
     assert speedup([empty]) is None

@@ -38,7 +38,7 @@ class Maker:
             raise KeyboardInterrupt
         self.asked.append(case)
         published = {"1": 1.0, "2": 5.0}.get(case)
-        return [Row(case, "square", "value", float(case) ** 2, published, digits=1, read_off=case == "1")]
+        return [Row("square", "value", float(case) ** 2, published, digits=1, read_off=case == "1")]
 
 
 def item_of(make: Maker, claim: Claim = Claim.EXACT) -> Item:
@@ -47,11 +47,10 @@ def item_of(make: Maker, claim: Claim = Claim.EXACT) -> Item:
         "Nobody, Table I",
         "squares of numbers",
         claim,
-        Squares,
-        Squares(most=1),
         lambda options: [str(number + 1) for number in range(options.most)],
         make,
         lambda rows: [Trend("squares grow", True, f"{len(rows)} of them")],
+        small=Squares(most=1),
         files=lambda rows: {"last.txt": f"{rows[-1].ours:g}\n"},
         inputs={"path": "squares.json"},
     )

@@ -10,19 +10,23 @@ from places import SHARED_DATA
 
 from experiments.config.options import OptionError
 from experiments.reproduce.item import Row
-from experiments.reproduce.measured.items import ITEMS
-from experiments.reproduce.measured.vocabulary_parallelism import MOVED, SHARED, VocabularyOptions
+from experiments.reproduce.measured.vocabulary_parallelism import (
+    MOVED,
+    SHARED,
+    VOCABULARY_PARALLELISM,
+    VocabularyOptions,
+)
 from placements.profiles.operating_point import ProfileError
 
 RUNS = SHARED_DATA / "vocabulary_parallelism"
 HEADER = "case,layers_per_stage,F_us_per_stage,B_us_per_stage,iteration_ms"
-ITEM = next(item for item in ITEMS if item.name == "vocabulary_parallelism")
+ITEM = VOCABULARY_PARALLELISM
 
 
 def rows_of(tmp_path: Path, *lines: str) -> list[Row]:
     (tmp_path / "measured_iterations.csv").write_text("\n".join((HEADER, *lines)) + "\n", encoding="utf-8")
     options = VocabularyOptions(data=str(tmp_path), work_limit=2.5)
-    return [row for case in ITEM.cases(options) for row in ITEM.make(options, case)]
+    return list(ITEM.rows(options))
 
 
 def test_two_runs_by_hand(tmp_path: Path) -> None:
@@ -51,7 +55,7 @@ def test_the_published_runs_are_within_two_percent() -> None:
     options = VocabularyOptions(data=str(RUNS), work_limit=0.1)
     cases = ITEM.cases(options)
     assert len(cases) == 8
-    rows = [ITEM.make(options, case)[0] for case in cases]
+    rows = [next(iter(ITEM.make(options, run))) for run in cases.values()]
     assert all(ITEM.is_as_claimed(row) for row in rows)
     assert sum(abs(row.difference or 0.0) for row in rows) / len(rows) < 0.0095
 

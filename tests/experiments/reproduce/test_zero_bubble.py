@@ -9,15 +9,14 @@ import pytest
 from places import SHARED_DATA
 
 from experiments.config.options import OptionError
-from experiments.reproduce.measured.items import ITEMS
 from experiments.reproduce.measured.stage_times import FILE, SCHEDULES, StageTimes, read_stage_times
-from experiments.reproduce.measured.zero_bubble import ZeroBubbleOptions, by_hand, work_limit
+from experiments.reproduce.measured.zero_bubble import ZERO_BUBBLE, ZeroBubbleOptions, by_hand, work_limit
 from placements.profiles.operating_point import ProfileError
 
 PUBLISHED = SHARED_DATA / "zero_bubble"
 HEADER = "model,p,m,F_us,B_us,W_us,comm_us,hidden,heads,bubble_1F1B,bubble_ZB_2p"
 ROW = "GPT-6.2B,8,24,29718,29444,19927,527,4096,32,0.2347,0.0029"
-ITEM = next(item for item in ITEMS if item.name == "zero_bubble")
+ITEM = ZERO_BUBBLE
 
 
 def folder(tmp_path: Path, *lines: str) -> str:
@@ -29,8 +28,7 @@ def folder(tmp_path: Path, *lines: str) -> str:
 def test_a_run_beside_what_is_published(tmp_path: Path) -> None:
     """The rates of 1F1B and ZB-2p from the repository; the columns of the others are missing here."""
     options = ZeroBubbleOptions(data=folder(tmp_path, ROW), work_limit=5.0)
-    (case,) = ITEM.cases(options)
-    rows = ITEM.make(options, case)
+    rows = ITEM.rows(options)
     (line,) = csv.DictReader(ITEM.files(rows)["zero_bubble.csv"].splitlines())
     assert list(line)[:5] == ["p", "m", "F_us", "ours_1F1B", "published_1F1B"]
     assert len(line) == 3 + 2 * len(SCHEDULES)

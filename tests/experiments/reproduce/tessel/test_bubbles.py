@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.reproduce.item import Row
 from experiments.reproduce.tessel.bubble_rates import added_bubble_rate
 from experiments.reproduce.tessel.drawn_schedules import FIGURE_8, drawn_repetend, placement_of
 from experiments.reproduce.tessel.published import MODELS
@@ -34,7 +33,7 @@ def test_the_bubble_of_chimera_is_its_formula(depth: int) -> None:
 
 def test_a_repetend_is_told_whole_by_its_rows() -> None:
     for case in ("flava training", "flava inference"):
-        rows = list(FIGURE_8.make(FIGURE_8.small, case))
+        rows = FIGURE_8.rows(FIGURE_8.small, case)
         repetend = drawn_repetend(rows)
         told = {row.metric: row.ours for row in rows}
         assert repetend.bubble_rate == told["bubble_rate"] == 0
@@ -44,9 +43,7 @@ def test_a_repetend_is_told_whole_by_its_rows() -> None:
 
 
 def test_the_drawn_schedules_have_a_timeline_each() -> None:
-    rows: list[Row] = [
-        row for case in FIGURE_8.cases(FIGURE_8.small) for row in FIGURE_8.make(FIGURE_8.small, case)
-    ]
+    rows = FIGURE_8.rows(FIGURE_8.small)
     assert FIGURE_8.draw is not None
     titles = [axes.get_title(loc="left") for axes in FIGURE_8.draw(rows).axes]
     assert titles == ["Flava (K-shape), training", "Flava (K-shape), inference"]

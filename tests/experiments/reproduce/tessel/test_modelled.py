@@ -131,22 +131,21 @@ def test_the_latency_is_that_of_the_longest_micro_batch() -> None:
 
 
 def test_a_search_that_does_not_end_has_no_value() -> None:
-    rows = list(FIGURE_3.make(TimeOptimalOptions((24,), time_limit_s=0.5), "24 micro-batches"))
+    rows = FIGURE_3.rows(TimeOptimalOptions((24,), time_limit_s=0.5))
     assert rows[0].ours is None and rows[0].note.startswith("more than")
 
 
 def test_after_a_search_that_does_not_end_larger_ones_are_not_tried() -> None:
     options = SearchCostOptions(("nn_shape",), (5, 6, 7), tessel_time_limit_s=1.0, time_limit_s=1.0)
-    rows = list(FIGURE_9.make(options, "nn_shape"))
-    notes = [row.note for row in rows if row.metric == "search_s" and row.label.startswith("time-optimal")]
+    notes = [row.note for row in FIGURE_9.rows(options) if row.metric == "search_s" and row.at is not None]
     assert notes[0].startswith("more than")
     assert notes[1:] == ["not tried, as fewer took too long"] * 2
 
 
 def test_a_search_that_was_ended_too_early_shows_nothing() -> None:
-    def row(case: str, ours: float | None, note: str = "") -> Row:
-        return Row(case, "time-optimal, 4 micro-batches", "over_tessels_search_s", ours, note=note)
+    def row(case: str, ours: float | None, bound: float | None = None) -> Row:
+        return Row("of 4", "over_tessels_search_s", ours, bound=bound, case=case)
 
-    shown = [row("v_shape", 3.0), row("m_shape", None, "more than 7.44")]
+    shown = [row("v_shape", 3.0), row("m_shape", None, 7.44)]
     assert FIGURE_9.trends(shown)[0].holds
-    assert not FIGURE_9.trends([*shown, row("nn_shape", None, "more than 0.436")])[0].holds
+    assert not FIGURE_9.trends([*shown, row("nn_shape", None, 0.436)])[0].holds

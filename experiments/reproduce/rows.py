@@ -1,0 +1,109 @@
+"""Rows looked up, compared and drawn by case, series and place, never by the words of a label.
+
+The module knows no item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from operator import attrgetter
+from typing import Any
+
+from experiments.reproduce.item import Row, Trend
+from schedsearch.figures.panels import Point
+
+Key = Callable[[Row], str]
+"""What of a row names its group, curve or bar."""
+
+by_case: Key = attrgetter("case")
+by_label: Key = attrgetter("label")
+by_series: Key = attrgetter("series")
+
+
+def rows_with(rows: Iterable[Row], **fields: Any) -> list[Row]:
+    """Return the rows of which some fields have these values, as ``rows_with(rows, metric="batch")``."""
+    return [row for row in rows if all(getattr(row, name) == value for name, value in fields.items())]
+
+
+def cases_in(rows: Iterable[Row]) -> list[str]:
+    """Return the cases of rows, in their order."""
+    return list(dict.fromkeys(row.case for row in rows))
+
+
+def numbers(rows: Iterable[Row]) -> list[float]:
+    """Return our values of rows that have one."""
+    return [row.ours for row in rows if row.ours is not None]
+
+
+def value_of(rows: Iterable[Row], *fields: str) -> dict[Any, float]:
+    """Return our values by one field or by several; without fields by case, label and metric.
+
+    >>> value_of([Row("ours", "batch", 8.0, case="BERT")], "case", "label")
+    {('BERT', 'ours'): 8.0}
+    """
+    key = attrgetter(*(fields or ("case", "label", "metric")))
+    return {key(row): row.ours for row in rows if row.ours is not None}
+
+
+def grouped(rows: Iterable[Row], key: Key = by_case) -> dict[str, list[Row]]:
+    """Return rows by what names their group, in their order."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups
+
+
+def curves(rows: Iterable[Row], key: Key = by_series) -> dict[str, list[Point]]:
+    """Return the points of each curve by increasing place, for `schedsearch.figures.panels.Panel`."""
+    return {
+        name: sorted(
+            (
+                Point(row.at, row.ours, row.bound)
+                for row in group
+                if row.at is not None and row.ours is not None
+            ),
+            key=attrgetter("place"),
+        )
+        for name, group in grouped(rows, key).items()
+    }
+
+
+def bars(
+    rows: Iterable[Row], group: Key = by_case, bar: Key = by_label
+) -> dict[str, dict[str, float | None]]:
+    """Return our value of each bar in each group, for `schedsearch.figures.bars.BarPanel`."""
+    return {name: {bar(row): row.ours for row in members} for name, members in grouped(rows, group).items()}
+
+
+def falls(values: Sequence[float]) -> bool:
+    """Return whether no value is above the one before."""
+    return all(after <= before for before, after in pairwise(values))
+
+
+def in_all(says: str, holds: Sequence[bool], of: str, *, start: str = "in ") -> Trend:
+    """Return a trend that must hold everywhere, shown by how often it does, as ``in 3 of 4 cases``.
+
+    >>> in_all("it grows", [True, False], "curves")
+    Trend(says='it grows', holds=False, shown_by='in 1 of 2 curves')
+    """
+    return Trend(says, bool(holds) and all(holds), f"{start}{sum(holds)} of {len(holds)} {of}".rstrip())
+
+
+def span(values: Iterable[float], form: str = ".2f", unit: str = " times") -> str:
+    """Return the least and the most of values in words; 0 where there are none.
+
+    >>> span([2.0, 1.5])
+    '1.50 to 2.00 times'
+    """
+    found = list(values)
+    return f"{min(found, default=0.0):{form}} to {max(found, default=0.0):{form}}{unit}"
+
+
+def listed(values: Mapping[str, float], form: str = ".2f", unit: str = " times") -> str:
+    """Return values with their names in words.
+
+    >>> listed({"vgg16": 1.5, "alexnet": 2.0})
+    'vgg16 1.50 times, alexnet 2.00 times'
+    """
+    return ", ".join(f"{name} {value:{form}}{unit}" for name, value in values.items())
