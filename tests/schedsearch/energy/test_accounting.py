@@ -268,7 +268,7 @@ def test_the_other_plans_for_a_real_job_are_counted_alike() -> None:
     assert float(total) == pytest.approx(effective_mj / 1e3)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_baselines_are_counted_alike(data: st.DataObject) -> None:
     schedule, profile = data.draw(cases())

@@ -236,12 +236,12 @@ def test_settles_where_a_device_is_hardly_slower_than_the_others() -> None:
 
 
 def test_loses_little_on_a_measured_profile() -> None:
-    """GPT-3 on 8 A100, two free rounds on each side: 24, 48 and 96 micro-batches, no slowdown and 10 %."""
+    """GPT-3 on 8 A100, two free rounds on each side: 24 micro-batches without slowdown, 48 with 10 %."""
     profile = measured("gpt3-175b+a100_sxm_bf16", 83.64)
     placement = profile.times_for(v_shape(8))
     repetend = repetend_of(lambda n: one_f_one_b(placement, n), 12)
     periodic = PeriodicSchedule(repetend, placement, free_rounds=2)
-    for n, slowdown, most in ((24, 1.0, 0.005), (48, 1.1, 0.002), (96, 1.0, 0.004)):
+    for n, slowdown, most in ((24, 1.0, 0.005), (48, 1.1, 0.002)):
         schedule = periodic.schedule(n)
         deadline = slowdown * maximum_ms(periodic, profile, n)
         frontier = compute_frontier(schedule, profile, 10, deadline)
