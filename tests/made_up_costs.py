@@ -8,13 +8,14 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from placements.cluster import Cluster, DeviceGroup
+from placements.cluster import Cluster, DeviceGroup, read_cluster
 from placements.models.chain import ModelShape
 from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer
 from placements.models.layers import HALF, Layer
 from placements.models.parallel import Cost, LayerStrategy, Pass
+from placements.models.zoo import read_model
 from placements.planners.hybrid.decision_trees import layer_strategies
-from placements.planners.hybrid.plan import alike, layers_of_stage, layout_of
+from placements.planners.hybrid.plan import Plan, StagePlan, alike, layers_of_stage, layout_of
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.search.pipeline_stages import Kinds
 from placements.planners.hybrid.stage_tables import LayerCosts, LayerTable
@@ -166,3 +167,15 @@ class EveryPlan:
             for a, b in itertools.product(strategies, repeat=2)
         }
         return StageProblem(tuple(runs), transitions, in_flight, capacity_mib, m)
+
+
+def usual_plan(
+    usual: LayerStrategy, *firsts: LayerStrategy, model: str = "gpt3_1.3b", cluster: str = "a100_8"
+) -> Plan:
+    """Return two stages of four GPUs with five layers each, shared as usual but for the first layers."""
+    strategies = (*firsts, *[usual] * (10 - len(firsts)))
+    stages = tuple(
+        StagePlan(range(4 * i, 4 * i + 4), range(5 * i, 5 * i + 5), strategies[5 * i : 5 * i + 5])
+        for i in range(2)
+    )
+    return Plan(read_model(model, num_layers=8), read_cluster(cluster), stages, 32, 8)

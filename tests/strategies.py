@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import assume
 from hypothesis import strategies as st
 
 from placements import Block, Kind, Placement
 from runtime.program.tensor_flow import UnrunnablePlacementError, pair_backward
+from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 
 
@@ -57,6 +59,38 @@ def placements(
         tuple((a, b, draw(st.integers(0, max_transfer))) for a, b in edges) if draw(st.booleans()) else ()
     )
     return Placement("random", num_devices, tuple(blocks), transfer=transfer)
+
+
+def tight(placement: Placement, spare: int) -> Placement:
+    """The placement with just the memory that one micro-batch needs, and some spare."""
+    return placement.with_memory(
+        [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
+    )
+
+
+def with_transfer(placement: Placement, ticks: int) -> Placement:
+    """The placement with so many ticks between blocks on different devices."""
+    transfer = tuple(
+        (name, block.name, ticks)
+        for block in placement.blocks
+        for name in block.after
+        if placement.by_name[name].devices != block.devices
+    )
+    return replace(placement, transfer=transfer)
+
+
+@st.composite
+def with_transient(draw: st.DrawFn, **options: Any) -> Placement:
+    """A random placement with memory needed only while a block runs, static memory, and tight capacities."""
+    placement = draw(placements(**options))
+    needs = st.integers(0, 2)
+    blocks = tuple(replace(block, transient=draw(needs)) for block in placement.blocks)
+    placement = replace(placement, blocks=blocks)
+    static = tuple(draw(needs) for _ in range(placement.num_devices))
+    capacity = [
+        minimum_memory(placement, d) + held + draw(st.integers(0, 2)) for d, held in enumerate(static)
+    ]
+    return replace(placement, static_memory=static).with_memory(capacity)
 
 
 def _mirrored(forward: list[Block], times: list[int]) -> list[Block]:

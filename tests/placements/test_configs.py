@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from told import told
 
 from placements import OperatingPoint, Profile, ProfileError
 from placements.profiles.operating_point import Clock, config_of
@@ -57,9 +58,8 @@ def test_configurations_are_read_and_written(tmp_path: Path) -> None:
 def test_says_what_is_wrong(tmp_path: Path, rows: str, message: str) -> None:
     path = tmp_path / "profile.csv"
     path.write_text(HEADER + rows, encoding="utf-8")
-    with pytest.raises(ProfileError) as caught:
+    with told(ProfileError, f"{path}: {message}"):
         Profile.from_csv(path, blocking_power_w=80.0)
-    assert str(caught.value).startswith(f"{path}: {message}")
 
 
 def test_points_are_sorted_by_clock_and_configuration() -> None:

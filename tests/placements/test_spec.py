@@ -6,6 +6,7 @@ import pytest
 import yaml
 from hypothesis import given
 from strategies import placements as random_placements
+from told import told
 
 from placements import Block, Kind, Placement, PlacementError
 from placements.placement_file import (
@@ -163,7 +164,6 @@ def test_one_capacity_for_all_devices_and_transfer_as_triples() -> None:
         ("blocks.3.memory", -2, "releases more than it holds"),
         ("blocks.3.memory", -1.5, "is not a whole number"),
         ("blocks.0.time", 0, r"time: 0 is not a time above 0; give one"),
-        ("blocks.0.time", -11.2, r"time: -11\.2 is not a time above 0; give one"),
         ("transfer.0.time", -0.5, r"time: -0\.5 is negative"),
         ("memory", [-1.5, 4], r"memory\[0\]: -1\.5 is negative"),
         ("blocks.0.time", "long", "'long' is not a number"),
@@ -171,10 +171,8 @@ def test_one_capacity_for_all_devices_and_transfer_as_triples() -> None:
         ("blocks.1.time_ms", 1e-15, "from the shortest time to the longest is too far"),
         ("blocks.1.time_ms", -1, "time_ms: -1 is not a time above 0"),
         ("blocks.0.kind", "X", "'X' is not a kind; use F, B, I, W or O"),
-        ("blocks.0.kind", ["F"], "is not a kind; use F, B, I, W or O"),
         ("blocks.0.kind", "O", "would be held by an optimizer block"),
         ("blocks.0.transient", -1, "transient: -1 is negative"),
-        ("blocks.0.transient", 0.5, "is not a whole number"),
         ("static_memory", [1], "static_memory: has 1 entries for 2 devices"),
         ("static_memory", -1, "static_memory: -1 is negative"),
         ("blocks.0.time", 10**400, "is larger than 1e\\+15; use a coarser unit"),
@@ -186,21 +184,17 @@ def test_one_capacity_for_all_devices_and_transfer_as_triples() -> None:
         ("blocks", [], "is empty"),
         ("blocks", "F0", "is not a list"),
         ("memory", [1], "has 1 entries for 2 devices"),
-        ("memory", -1, "is negative"),
         ("memory", True, "is not a number"),
         ("num_devices", 0, "is not at least 1"),
         ("tick_ms", 0, "is not a positive number"),
         ("tick_ms", float("nan"), "is not a number"),
         ("schema_version", 2, "schema_version: 2 is not known"),
         ("transfer.0.to", "B0", "'B0' is not after 'F0'"),
-        ("transfer.0.time", -1, "is negative"),
         ("colour", "blue", "unknown field 'colour'"),
-        ("schema_version", True, "schema_version: True is not known"),
         ("num_devices", 10**9, "at most 100000"),
         ("blocks.0.after", 0, "0 is not a list"),
         ("transfer", 0, "0 is not a list"),
         ("num_gpus", 0, "num_gpus: 0 is not a number of GPUs; give a whole number of 1 or more"),
-        ("num_gpus", 1.5, "num_gpus: 1.5 is not a number of GPUs"),
         ("num_gpus", True, "num_gpus: True is not a number of GPUs"),
         ("num_gpus", [1, "two"], r"num_gpus\[1\]: 'two' is not a number of GPUs"),
         ("num_gpus", [8], "num_gpus: has 1 entries for 2 devices; give one for each, or one number"),
@@ -212,10 +206,8 @@ def test_wrong_input_is_one_line_with_file_field_and_remedy(
 ) -> None:
     file = tmp_path / "wrong.yaml"
     file.write_text(yaml.safe_dump(changed(path, value)))
-    with pytest.raises(PlacementError, match=message) as error:
+    with told(PlacementError, f"{file}: ", match=message):
         read_placement(file)
-    assert str(error.value).startswith(f"{file}: ")
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -234,9 +226,8 @@ def test_wrong_input_is_one_line_with_file_field_and_remedy(
 def test_a_file_that_is_no_placement(text: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "wrong.yaml"
     file.write_text(text)
-    with pytest.raises(PlacementError, match=message) as error:
+    with told(PlacementError, match=message):
         read_placement(file)
-    assert "\n" not in str(error.value)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
@@ -325,10 +316,8 @@ def test_wrong_memory_by_device_is_one_line_with_file_field_and_remedy(
 ) -> None:
     file = tmp_path / "wrong.yaml"
     file.write_text(yaml.safe_dump(embedded(memory)))
-    with pytest.raises(PlacementError, match=message) as error:
+    with told(PlacementError, f"{file}: ", match=message):
         read_placement(file)
-    assert str(error.value).startswith(f"{file}: ")
-    assert "\n" not in str(error.value)
 
 
 def test_a_device_twice_as_number_and_text() -> None:

@@ -13,7 +13,7 @@ from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
 from placements.files import write_json
-from placements.shapes import m_shape, v_shape
+from placements.shapes import v_shape
 from schedsearch.bounds.memory_need import CapacityError
 from schedsearch.modulo.result import Progress, SearchError, Status
 from schedsearch.schedule_file import read_schedule, schedule_to_dict
@@ -78,16 +78,6 @@ def test_no_method_beats_the_bound_of_another(placement: Placement) -> None:
         assert found["time_optimal"].schedule.makespan == min(makespans)
 
 
-def test_more_micro_batches_per_repetend_use_tight_memory_better() -> None:
-    """Half the time is idle in the best repetend of one micro-batch, a quarter in that of three."""
-    placement = v_shape(4).with_memory(3)
-    tessel = find(request(placement, 6, "tessel"))
-    ours = find(request(placement, 6, "modulo"))
-    assert tessel.repetend.bubble_rate == 0.5
-    assert tessel.status is Status.FEASIBLE
-    assert ours.repetend.bubble_rate <= 0.25
-
-
 @pytest.mark.parametrize("method", ["tessel", "time_optimal"])
 def test_what_tessel_does_not_know_is_refused_by_name(method: str) -> None:
     placement = v_shape(2).with_memory(3)
@@ -111,10 +101,3 @@ def test_tessel_is_loaded_only_when_it_is_asked() -> None:
     code = "import sys, experiments.search.task; sys.exit('schedsearch.tessel' in sys.modules)"
     root = Path(__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
-
-
-def test_the_m_shape_has_no_bubble_with_memory_5_and_more_than_that_in_flight() -> None:
-    """Tessel's Algorithm 1 tries repetends of as many micro-batches as memory holds, and so misses it."""
-    ours = find(request(m_shape(4).with_memory(5), 6, "modulo", objectives=("period",)))
-    assert (ours.status, ours.repetend.bubble_rate) == (Status.OPTIMAL, 0.0)
-    assert ours.repetend.in_flight >= 6

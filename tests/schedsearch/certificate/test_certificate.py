@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from oracles import least_period
 from places import ROOT
 from strategies import placements as random_placements
+from strategies import tight, with_transient
+from told import told
 
 from placements import Block, Kind, Placement
 from placements.files import write_json
 from placements.shapes import SHAPES, m_shape, v_shape, x_shape
-from schedsearch.bounds.memory_need import CapacityError, minimum_memory, require_capacity
+from schedsearch.bounds.memory_need import CapacityError, require_capacity
 from schedsearch.bounds.memory_occupancy import HeldLimit, MemoryOccupancy
 from schedsearch.certificate.certificate import (
     Certificate,
@@ -49,14 +51,8 @@ def certified(placement: Placement, **options: Any) -> Certificate:
     [
         ("v_shape", 3, 8),
         ("x_shape", 2, 13),
-        ("m_shape", 3, 10),
         ("m_shape", 4, 7),
-        ("m_shape", 5, 6),
-        ("nn_shape", 3, 12),
-        ("nn_shape", 4, 9),
         ("nn_shape", 5, 9),
-        ("nn_shape", 6, 8),
-        ("k_shape", 2, 8),
         ("k_shape", 3, 6),
     ],
 )
@@ -80,12 +76,12 @@ def test_the_proofs_of_several_micro_batches_too(
     assert ("any number" in report.claims[-1].text) == (bound != 7)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(random_placements(), st.integers(1, 3), st.integers(0, 3), st.booleans())
 def test_every_search_has_a_certificate(placement: Placement, size: int, spare: int, only: bool) -> None:
     """And it is no longer accepted when it claims a bit more."""
 
-    placement = with_spare_memory(placement, spare)
+    placement = tight(placement, spare)
     key = "micro_batches_per_repetend" if only else "max_micro_batches_per_repetend"
     result = search(placement, 3, **{key: size}, work_limit=2.5, objectives=["period"])
     if result.repetend is None:
@@ -102,20 +98,15 @@ def test_every_search_has_a_certificate(placement: Placement, size: int, spare: 
         check(replace(certificate, reasons=(*certificate.reasons, false)))
 
 
-def with_spare_memory(placement: Placement, spare: int) -> Placement:
-    return placement.with_memory([minimum_memory(placement, d) + spare for d in range(placement.num_devices)])
-
-
 def reread(certificate: Certificate) -> Certificate:
     data = json.loads(json.dumps(certificate_to_dict(certificate)))
     return certificate_from_dict(data, certificate.placement, certificate.repetend)
 
 
 @pytest.mark.parametrize("objectives", [["span", "period"], ["latency", "period"], ["memory", "period"]])
-@pytest.mark.parametrize("shape", ["v_shape", "k_shape"])
-def test_limits_of_earlier_objectives_are_stated_and_kept(objectives: list[str], shape: str) -> None:
+def test_limits_of_earlier_objectives_are_stated_and_kept(objectives: list[str]) -> None:
     """With a limit on the span or latency each period is refuted on its own, as longer ones tell nothing."""
-    certificate = certified(SHAPES[shape](), objectives=objectives, micro_batches_per_repetend=1)
+    certificate = certified(SHAPES["k_shape"](), objectives=objectives, micro_batches_per_repetend=1)
     report = check(certificate)
     assert report.optimal
     name = objectives[0]
@@ -124,8 +115,7 @@ def test_limits_of_earlier_objectives_are_stated_and_kept(objectives: list[str],
     refuted = [reason.period for reason in certificate.reasons if isinstance(reason, Refutation)]
     bound = int(certificate.universal_bound)
     assert refuted == (list(range(bound, int(certificate.period))) if name != "memory" else refuted[:1])
-    if shape == "k_shape":
-        assert f"with {name} at most {limit}{unit} has a period below" in report.claims[-1].text
+    assert f"with {name} at most {limit}{unit} has a period below" in report.claims[-1].text
     if len(refuted) > 1:
         without_one = tuple(r for r in certificate.reasons if getattr(r, "period", 0) != refuted[0])
         with pytest.raises(CertificateError, match=f"a period of {refuted[0]} ms open"):
@@ -358,9 +348,8 @@ def test_forged_certificates_are_rejected_in_one_line(
     kind: str, genuine: Callable[[Placement], Certificate]
 ) -> None:
     placement, forge, message = FORGED[kind]
-    with pytest.raises(CertificateError, match=message) as error:
+    with told(CertificateError, match=message):
         check(forge(genuine(placement)))
-    assert "\n" not in str(error.value)
 
 
 def test_a_weaker_bound_is_true_but_does_not_prove_the_repetend(genuine) -> None:
@@ -408,20 +397,6 @@ def test_the_check_does_not_load_the_search() -> None:
     used = {f"schedsearch.{name}" for name in ("search", "modulo", "smt", "cpsat", "completion")}
     code = f"import sys, schedsearch.certificate.check; sys.exit(bool({used} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
-
-
-@st.composite
-def with_transient(draw: st.DrawFn, **options: Any) -> Placement:
-    """A random placement with memory needed only while a block runs, static memory, and tight capacities."""
-    placement = draw(random_placements(**options))
-    needs = st.integers(0, 2)
-    blocks = tuple(replace(block, transient=draw(needs)) for block in placement.blocks)
-    placement = replace(placement, blocks=blocks)
-    static = tuple(draw(needs) for _ in range(placement.num_devices))
-    capacity = [
-        minimum_memory(placement, d) + held + draw(st.integers(0, 2)) for d, held in enumerate(static)
-    ]
-    return replace(placement, static_memory=static).with_memory(capacity)
 
 
 @settings(max_examples=30, deadline=None)
@@ -507,11 +482,6 @@ def test_a_schedule_file_has_its_certificate(result: SearchResult, tmp_path: Pat
             [{"reason": "refutation", "micro_batches": 1, "period": "7", "solver": "z3"}],
             r"reasons\[0\].period: '7' is not a whole number",
         ),
-        (
-            "reasons",
-            [{"reason": "refutation", "micro_batches": 1, "period": 7, "solver": None}],
-            r"reasons\[0\].solver: None is not text",
-        ),
     ],
 )
 def test_wrong_certificates_in_files(
@@ -546,7 +516,5 @@ def test_wrong_files_with_certificates(
 
 def assert_rejected(data: dict[str, Any], message: str, tmp_path: Path) -> None:
     path = write_json(tmp_path / "schedule.json", data)
-    with pytest.raises(ScheduleFileError, match=message) as error:
+    with told(ScheduleFileError, f"{path}: ", match=message):
         read_claims(path)
-    assert str(error.value).startswith(f"{path}: ")
-    assert "\n" not in str(error.value)

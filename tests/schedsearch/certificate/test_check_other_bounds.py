@@ -9,17 +9,17 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import least_makespan
 from strategies import placements as random_placements
+from strategies import tight
 
 from placements import Block, Kind, Placement
 from placements.shapes import k_shape, m_shape, v_shape
-from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.certificate.certificate import CertificateError, certificate_of
 from schedsearch.certificate.check_other_bounds import check_makespan_bound, check_span_bound
 from schedsearch.certificate.recheck_makespan import no_shorter_schedule
 from schedsearch.modulo.search import search
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     random_placements(max_devices=2, max_forward=2, max_time=3)
     | random_placements(max_devices=3, max_forward=2, max_time=3, by_device=True),
@@ -36,8 +36,7 @@ def test_all_orders_show_just_the_least_makespan(
     first, *rest = placement.blocks
     placement = replace(placement, blocks=(replace(first, transient=transient), *rest))
     if limited:
-        needed = [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
-        placement = placement.with_memory(needed)
+        placement = tight(placement, spare)
     least = least_makespan(placement, n)
     if least is not None:
         shown = [no_shorter_schedule(placement, n, ticks, 60) for ticks in (least, least + 1)]

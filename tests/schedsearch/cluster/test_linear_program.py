@@ -46,7 +46,7 @@ def best(program: LinearProgram) -> float | None:
 def test_any_basis_gives_the_best_answer_or_says_that_there_is_none() -> None:
     """Also bases of too many or too few, and singular ones."""
     num_without = 0
-    for seed in range(200):
+    for seed in range(100):
         draw = np.random.default_rng(seed)
         program = drawn(draw)
         expected = best(program)
@@ -64,7 +64,7 @@ def test_any_basis_gives_the_best_answer_or_says_that_there_is_none() -> None:
                 at_price = np.where(np.isfinite(program.lower), program.lower, program.upper)
                 bound = at_price @ found.duals + program.most @ np.maximum(reduced, 0)
                 assert bound == pytest.approx(expected, rel=1e-9, abs=1e-9)
-    assert 20 < num_without < 180
+    assert 10 < num_without < 90
 
 
 def test_from_its_own_basis_a_program_is_solved_without_a_pivot(monkeypatch: pytest.MonkeyPatch) -> None:

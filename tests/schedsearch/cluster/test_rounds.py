@@ -59,7 +59,7 @@ def test_the_dissertations_example_is_met_after_ten_rounds() -> None:
     assert missed.shortfall == pytest.approx(0, abs=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 def test_received_times_converge_to_fair_allocations(seed: int) -> None:
     """Bounds of the reference (its check of Sec. 5.3.2): 0.06 after 50 rounds, 0.035 after 500."""
     random = Random(seed)
@@ -175,7 +175,7 @@ def test_a_job_that_is_done_does_not_run_nor_its_pairs() -> None:
     assert [one.jobs for one in rounds.next_round()] == [("2",)]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(10))
 def test_gpus_of_a_job_are_on_as_few_servers_as_can_be(seed: int) -> None:
     random = Random(seed)
     per_server = random.choice((2, 4, 8))

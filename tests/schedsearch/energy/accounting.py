@@ -23,13 +23,8 @@ def blocking_w(profile: Profile, clock_mhz: int) -> float:
 
 
 def points_of(schedule: Schedule, profile: Profile, clock_mhz: Clocks) -> dict[Instance, OperatingPoint]:
-    return {
-        (block.name, n): next(
-            p for p in profile.points[block.name] if p.clock_mhz == clock_mhz[block.name][n]
-        )
-        for block in schedule.placement.blocks
-        for n in range(schedule.num_micro_batches)
-    }
+    by_clock = {name: {p.clock_mhz: p for p in reversed(points)} for name, points in profile.points.items()}
+    return {(name, n): by_clock[name][clock_mhz[name][n]] for name, n in schedule.start_of}
 
 
 def starts(

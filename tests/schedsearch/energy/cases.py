@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from energy.accounting import accounted, curves, gpus
 from hypothesis import strategies as st
 from places import SHARED_DATA
 from scipy.optimize import linprog
+from strategies import placements
 
 from placements import Kind, OperatingPoint, Placement, Profile
+from schedsearch.baselines import gpipe
+from schedsearch.energy import FrequencyPlan
 from schedsearch.schedule import Instance, Schedule
 
 STAGE_PROFILES = SHARED_DATA / "perseus" / "stage_profile"
@@ -38,6 +43,25 @@ def profiles(draw: st.DrawFn, placement: Placement, max_clocks: int = 4) -> Prof
             for k, (time, energy) in enumerate(costs)
         )
     return Profile("random", points, draw(st.sampled_from([0.0, 3.0, 7.5])))
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Schedule, Profile]:
+    """Any placement with GPUs of its own, and any profile, with one blocking power or one by the clock."""
+    placement = draw(placements())
+    placement = replace(placement, num_gpus=draw(st.just(()) | gpus(placement.num_devices)))
+    profile = draw(profiles(placement))
+    if draw(st.integers(0, 3)):
+        profile = replace(profile, blocking_power_w=draw(curves()))
+    return gpipe(placement, draw(st.integers(1, 3))), profile
+
+
+def some_clocks(data: st.DataObject, schedule: Schedule, profile: Profile) -> dict[str, tuple[int, ...]]:
+    """Draw a clock of each block for each micro-batch."""
+    return {
+        name: tuple(data.draw(st.sampled_from(points)).clock_mhz for _ in range(schedule.num_micro_batches))
+        for name, points in profile.points.items()
+    }
 
 
 def noisy_profile(placement: Placement, num_clocks: int, seed: int) -> Profile:
@@ -75,33 +99,16 @@ def waits(schedule: Schedule) -> list[tuple[Instance, Instance, float]]:
     return pairs
 
 
-def simulated(
-    schedule: Schedule, profile: Profile, clock_mhz: Mapping[str, Sequence[int]]
-) -> tuple[float, float]:
-    """Time and energy of an iteration: move starts until nothing moves, then add up every device's power."""
-    point = {
-        (block.name, n): next(
-            p for p in profile.points[block.name] if p.clock_mhz == clock_mhz[block.name][n]
-        )
-        for block in schedule.placement.blocks
-        for n in range(schedule.num_micro_batches)
-    }
-    start = dict.fromkeys(point, 0.0)
-    pairs, moved = waits(schedule), True
-    while moved:
-        moved = False
-        for before, after, delay in pairs:
-            ready = start[before] + point[before].time_ms + delay
-            if ready > start[after]:
-                start[after], moved = ready, True
-    time = max(start[instance] + point[instance].time_ms for instance in point)
-    energy = 0.0
-    for device in range(schedule.placement.num_devices):
-        run = [point[instance] for instance in schedule.order(device)]
-        energy += sum(p.energy_mj for p in run) + profile.blocking_power_w * (
-            time - sum(p.time_ms for p in run)
-        )
-    return time, energy
+def check_plans(schedule: Schedule, profile: Profile, plans: Sequence[FrequencyPlan]) -> None:
+    """Figures are those of the slow accounting, none is below its bound, and longer plans need less."""
+    waiting_w = profile.blocking_power_w * schedule.placement.num_devices
+    for plan in plans:
+        time, energy = accounted(schedule, profile, plan.clock_mhz)
+        assert plan.time_ms == pytest.approx(time)
+        assert plan.energy_mj == pytest.approx(energy, abs=1e-9 * waiting_w * time + 1e-9)
+        assert plan.energy_mj >= plan.lower_bound_mj - 1e-7 * abs(plan.lower_bound_mj) - 1e-6
+    assert (np.diff([plan.time_ms for plan in plans]) > 0).all()
+    assert (np.diff([plan.energy_mj - waiting_w * plan.time_ms for plan in plans]) < 0).all()
 
 
 def relaxed_optimum(
@@ -154,16 +161,17 @@ def relaxed_optimum(
     return float(answer.fun)
 
 
-def all_plans(schedule: Schedule, profile: Profile) -> list[tuple[float, float]]:
-    """Time and energy of every choice of clocks."""
+def every_choice(schedule: Schedule, profile: Profile) -> Iterator[dict[str, tuple[int, ...]]]:
+    """Every choice of clocks."""
     names = [block.name for block in schedule.placement.blocks]
     each = [
-        list(
-            itertools.product([p.clock_mhz for p in profile.points[name]], repeat=schedule.num_micro_batches)
-        )
+        itertools.product([p.clock_mhz for p in profile.points[name]], repeat=schedule.num_micro_batches)
         for name in names
     ]
-    return [
-        simulated(schedule, profile, dict(zip(names, clocks, strict=True)))
-        for clocks in itertools.product(*each)
-    ]
+    for clocks in itertools.product(*each):
+        yield dict(zip(names, clocks, strict=True))
+
+
+def all_plans(schedule: Schedule, profile: Profile) -> list[tuple[float, float]]:
+    """Time and energy of every choice of clocks."""
+    return [accounted(schedule, profile, clocks) for clocks in every_choice(schedule, profile)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -67,7 +66,7 @@ def test_a_frontier_of_partitions_is_that_of_all_choices() -> None:
         done = simulate(SCHEDULE, costs, clocks)
         tried.append((done.time_ms, done.energy_mj))
     time, energy = np.array(tried).T
-    for deadline in np.linspace(frontier.shortest.time_ms, frontier.plans[-1].time_ms, 9):
+    for deadline in np.linspace(frontier.shortest.time_ms, frontier.plans[-1].time_ms, 5):
         exact = exact_plan(SCHEDULE, costs, deadline)
         within = time <= deadline * (1 + 1e-9)
         waiting = 2 * 60.0 * np.maximum(deadline - time[within], 0)
@@ -80,28 +79,9 @@ def test_a_frontier_of_partitions_is_that_of_all_choices() -> None:
         again = simulate(SCHEDULE, costs, plan.clock_mhz)
         assert (again.time_ms, again.energy_mj) == pytest.approx((plan.time_ms, plan.energy_mj))
         assert plan.gap > -1e-9
-
-
-def test_configurations_chosen_with_clocks_beat_every_configuration_alone() -> None:
-    costs = profile()
-    both = compute_frontier(SCHEDULE, costs, num_plans=40)
-    for config in {point.config for points in costs.points.values() for point in points}:
-        alone = {
-            name: tuple(point for point in points if point.config == config)
-            for name, points in costs.points.items()
-        }
-        if not all(alone.values()):
-            continue
-        one = compute_frontier(SCHEDULE, replace(costs, points=alone), num_plans=40)
-        assert both.shortest.time_ms <= one.shortest.time_ms * (1 + 1e-9)
-        deadline = 1.05 * one.shortest.time_ms
-        assert both.energy_next_to(both.at(deadline), deadline) <= one.energy_next_to(
-            one.at(deadline), deadline
-        ) * (1 + 1e-9)
-    used = {config_of(clock) for plan in both.plans for clocks in plan.clock_mhz.values() for clock in clocks}
-    assert len(used) > 1
-    clocks = {int(clock) for plan in both.plans for clocks in plan.clock_mhz.values() for clock in clocks}
-    assert clocks == set(CLOCKS)
+    used = [clock for plan in frontier.plans for clocks in plan.clock_mhz.values() for clock in clocks]
+    assert len({config_of(clock) for clock in used}) > 1
+    assert {int(clock) for clock in used} == set(CLOCKS)
 
 
 def test_configurations_are_in_the_files(tmp_path: Path) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
-from energy.cases import measured, noisy_profile, profile_of, profiles, relaxed_optimum, simulated
+from energy.cases import check_plans, measured, profile_of, profiles, relaxed_optimum
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import placements
@@ -21,8 +19,8 @@ from schedsearch.schedule import Schedule
 STEPS = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]
 
 
-def check(schedule: Schedule, profile: Profile, num_plans: int, deadline: float) -> tuple[Frontier, Frontier]:
-    """Everything that is true of a frontier of fitted curves, beside that of the hull; returns both."""
+def check(schedule: Schedule, profile: Profile, num_plans: int, deadline: float) -> Frontier:
+    """Everything that is true of a frontier of fitted curves, beside that of the hull."""
     hull = compute_frontier(schedule, profile, num_plans, deadline)
     fitted = compute_frontier(schedule, profile, num_plans, deadline, curve="exponential")
     waiting_w = profile.blocking_power_w * schedule.placement.num_devices
@@ -33,15 +31,8 @@ def check(schedule: Schedule, profile: Profile, num_plans: int, deadline: float)
     assert last.energy_mj - waiting_w * last.time_ms == pytest.approx(
         least.energy_mj - waiting_w * least.time_ms, abs=1e-6
     )
-    for plan in fitted.plans:
-        time, energy = simulated(schedule, profile, plan.clock_mhz)
-        assert plan.time_ms == pytest.approx(time)
-        assert plan.energy_mj == pytest.approx(energy, abs=1e-9 * waiting_w * time + 1e-9)
-        assert plan.energy_mj >= plan.lower_bound_mj - 1e-7 * abs(plan.lower_bound_mj) - 1e-6
-    for earlier, later in pairwise(fitted.plans):
-        assert earlier.time_ms < later.time_ms
-        assert earlier.energy_mj - waiting_w * earlier.time_ms > later.energy_mj - waiting_w * later.time_ms
-    return hull, fitted
+    check_plans(schedule, profile, fitted.plans)
+    return fitted
 
 
 @settings(max_examples=30, deadline=None)
@@ -55,7 +46,7 @@ def test_any_placement_and_profile(data: st.DataObject) -> None:
     ends = compute_frontier(schedule, profile, num_plans=2)
     share = data.draw(st.sampled_from([0.0, 0.3, 1.0]))
     deadline = (1 - share) * ends.shortest.time_ms + share * ends.plans[-1].time_ms
-    _, fitted = check(schedule, profile, 4, max(deadline, ends.shortest.time_ms))
+    fitted = check(schedule, profile, 4, max(deadline, ends.shortest.time_ms))
     for plan in fitted.plans[:: max(len(fitted.plans) - 1, 1)]:
         optimum = relaxed_optimum(schedule, profile, plan.time_ms * (1 + 1e-9)) + waiting_w * plan.time_ms
         assert plan.lower_bound_mj == pytest.approx(optimum, rel=1e-6, abs=1e-3)
@@ -64,23 +55,11 @@ def test_any_placement_and_profile(data: st.DataObject) -> None:
 @pytest.mark.parametrize(
     "points",
     [
-        [(1400, 12.5, 1300.0)],
-        [(900, 20.0, 900.0), (1400, 12.5, 1300.0)],
-        [(900, 12.5, 1000.0), (1200, 12.5, 1000.0), (1400, 12.5, 1000.0)],
         [(900, 20.0, 100.0 + 20.0 * 5), (1400, 12.5, 100.0 + 12.5 * 5)],
-        [(900, 20.0, 2000.0), (1200, 14.0, 1500.0), (1400, 12.5, 1300.0)],
         [(900, 2000.0, 0.1), (1200, 1000.0, 0.2), (1400, 1.0, 1e7)],
         [(900, 20.0, 1000.0), (1200, 14.0, 1000.0 + 1e-10), (1400, 12.5, 1000.0 + 2e-10)],
     ],
-    ids=[
-        "one clock",
-        "two clocks",
-        "equal times",
-        "flat energies",
-        "slower is dearer",
-        "cliff",
-        "all but flat",
-    ],
+    ids=["flat energies", "cliff", "all but flat"],
 )
 def test_profiles_that_fit_no_exponential(points: list[tuple[int, float, float]]) -> None:
     placement = m_shape(3)
@@ -88,20 +67,6 @@ def test_profiles_that_fit_no_exponential(points: list[tuple[int, float, float]]
     profile = profile_of(5.0, **{block.name: points for block in placement.blocks})
     shortest = compute_frontier(schedule, profile, 1).shortest.time_ms
     check(schedule, profile, 5, shortest * 1.05)
-
-
-def test_bounds_are_those_of_the_options() -> None:
-    placement = v_shape(4)
-    schedule, profile = one_f_one_b(placement, 6), noisy_profile(placement, 12, 2)
-    deadline = compute_frontier(schedule, profile, 1).all_maximum.time_ms * 1.05
-    hull, fitted = check(schedule, profile, 12, deadline)
-    times = [plan.time_ms for plan in hull.plans]
-    bounds = [plan.lower_bound_mj for plan in hull.plans]
-    for plan in fitted.plans:
-        if plan.time_ms in times:
-            assert plan.lower_bound_mj == pytest.approx(bounds[times.index(plan.time_ms)], rel=1e-12)
-    assert fitted.all_maximum.lower_bound_mj == hull.all_maximum.lower_bound_mj
-    assert fitted.at(deadline).clock_mhz != hull.at(deadline).clock_mhz
 
 
 def bent(at_ms: float) -> list[tuple[int, float, float]]:
@@ -125,8 +90,8 @@ def test_a_bad_fit_costs_energy_and_the_gap_shows_it() -> None:
 
 def test_a_measured_profile_is_fitted_well() -> None:
     profile = measured("gpt3-175b+a100_sxm_bf16", 83.64)
-    schedule = one_f_one_b(v_shape(8), 12)
-    hull, fitted = (compute_frontier(schedule, profile, 20, curve=curve) for curve in ("hull", "exponential"))
+    schedule = one_f_one_b(v_shape(8), 8)
+    hull, fitted = (compute_frontier(schedule, profile, 10, curve=curve) for curve in ("hull", "exponential"))
     deadline = hull.all_maximum.time_ms
     savings = [each.saving(each.at(deadline), deadline) for each in (hull, fitted)]
     assert savings[1] == pytest.approx(savings[0], abs=0.005)

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from energy.cases import (
     STAGE_PROFILES,
+    check_plans,
     measured,
     noisy_profile,
     profile_of,
     profiles,
     relaxed_optimum,
-    simulated,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,33 +24,18 @@ from strategies import placements
 from placements import Block, Kind, OperatingPoint, Placement, Profile, ProfileError
 from placements.shapes import m_shape, v_shape, wave_shape, x_shape
 from schedsearch.baselines import gpipe, one_f_one_b
-from schedsearch.energy import EnergyError, FrequencyPlan, compute_frontier, cost_curve, simulate
+from schedsearch.energy import EnergyError, compute_frontier, cost_curve, simulate
 from schedsearch.energy.baselines import BASELINES, compute_baselines, exponential_curve, perseus_frontier
 from schedsearch.energy.baselines.envpipe import envelope, envpipe, last_devices
 from schedsearch.energy.baselines.max_flow import MOST_FLOW, NO_LIMIT, FlowNetwork, minimum_cut
 from schedsearch.energy.baselines.perseus import energy_schedules
 from schedsearch.energy.problem import ClockProblem
-from schedsearch.schedule import Schedule
 
 STEPS = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]
 GPUS = {"a100_sxm": 83.64, "a40": 70.38}
 
 
-def check(schedule: Schedule, profile: Profile, plans: tuple[FrequencyPlan, ...]) -> None:
-    """Everything that is true of every baseline's plans."""
-    waiting_w = profile.blocking_power_w * schedule.placement.num_devices
-    assert plans
-    for plan in plans:
-        time, energy = simulated(schedule, profile, plan.clock_mhz)
-        assert plan.time_ms == pytest.approx(time)
-        assert plan.energy_mj == pytest.approx(energy, abs=1e-9 * waiting_w * time + 1e-12)
-        assert plan.energy_mj >= plan.lower_bound_mj - 1e-7 * abs(plan.lower_bound_mj) - 1e-6
-    for earlier, later in pairwise(plans):
-        assert earlier.time_ms < later.time_ms
-        assert earlier.energy_mj - waiting_w * earlier.time_ms > later.energy_mj - waiting_w * later.time_ms
-
-
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_every_plan_is_true_and_not_below_the_bound(data: st.DataObject) -> None:
     """The bound is that of a linear program; our own plan for the same time may not beat it either."""
@@ -60,7 +45,7 @@ def test_every_plan_is_true_and_not_below_the_bound(data: st.DataObject) -> None
     waiting_w = profile.blocking_power_w * placement.num_devices
     ends = []
     for plans in compute_baselines(list(BASELINES), schedule, profile).values():
-        check(schedule, profile, plans)
+        check_plans(schedule, profile, plans)
         ends += [plans[0], plans[-1]]
     times = {plan.time_ms for plan in ends}
     optima = {
@@ -74,7 +59,7 @@ def test_every_plan_is_true_and_not_below_the_bound(data: st.DataObject) -> None
         assert min(ours_mj, plan.energy_mj) >= optimum - 1e-6 * abs(optimum) - 1e-3
 
 
-@pytest.mark.parametrize("placement", [v_shape(3), x_shape(2), m_shape(3)], ids=["V", "X", "M"])
+@pytest.mark.parametrize("placement", [x_shape(2), m_shape(3)], ids=["X", "M"])
 def test_no_baseline_beats_our_plan_where_clocks_are_many(placement: Placement) -> None:
     schedule, profile = gpipe(placement, 3), noisy_profile(placement, 30, 1)
     waiting_w = profile.blocking_power_w * placement.num_devices
@@ -92,32 +77,18 @@ def test_no_baseline_beats_our_plan_where_clocks_are_many(placement: Placement) 
 @pytest.mark.parametrize(
     "points",
     [
-        [(1400, 12.5, 1300.0)],
-        [(900, 12.5, 1000.0), (1200, 12.5, 1000.0), (1400, 12.5, 1000.0)],
-        [(900, 20.0, 900.0), (1400, 12.5, 1300.0)],
-        STEPS,
-        [(900, 20.0, 2000.0), (1200, 14.0, 1500.0), (1400, 12.5, 1300.0)],
         [(1200, 12.0, 1000.0), (1400, 12.5, 1300.0)],
         [(1, 10.0, 0.0), (2, 9.0, 0.0)],
         [(1, 0.003, 1.0), (2, 0.002, 2.0)],
     ],
-    ids=["one clock", "equal", "two", "three", "slower is dearer", "highest is slower", "no energy", "short"],
+    ids=["highest is slower", "no energy", "short"],
 )
 @pytest.mark.parametrize("name", BASELINES)
 def test_strange_profiles(name: str, points: list[tuple[int, float, float]]) -> None:
     placement = m_shape(3)
     schedule = gpipe(placement, 3)
     profile = profile_of(5.0, **{block.name: points for block in placement.blocks})
-    check(schedule, profile, BASELINES[name](schedule, profile))
-
-
-@pytest.mark.parametrize("name", BASELINES)
-def test_constant_blocks_stand_beside_others(name: str) -> None:
-    profile = profile_of(5.0, F0=STEPS, F1=[(1, 5.0, 10.0)], B0=STEPS, B1=STEPS)
-    schedule = one_f_one_b(v_shape(2), 4)
-    plans = BASELINES[name](schedule, profile)
-    check(schedule, profile, plans)
-    assert {clock for plan in plans for clock in plan.clock_mhz["F1"]} == {1}
+    check_plans(schedule, profile, BASELINES[name](schedule, profile))
 
 
 def test_refuses_an_unknown_name() -> None:
@@ -145,7 +116,7 @@ def published_envpipe() -> list[dict[str, str]]:
         return [row for row in csv.DictReader(file) if row["model"] == "gpt3-175b"]
 
 
-@pytest.mark.parametrize("number", [12, 24, 48, 96])
+@pytest.mark.parametrize("number", [12, 48])
 @pytest.mark.parametrize(("gpu", "tolerance"), [("a100_sxm", 1e-4), ("a40", 1e-3)])
 def test_envpipe_is_the_published_one(gpu: str, tolerance: float, number: int) -> None:
     """8 stages of 8 GPUs each; the profile is a tenth of a stage on one of them."""
@@ -242,7 +213,7 @@ def test_a_block_on_several_devices_has_the_lowest_of_their_clocks() -> None:
 # Perseus
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.data(), st.sampled_from([1.0, 0.5]))
 def test_perseus_meets_the_linear_program_in_whole_units(data: st.DataObject, unit_ms: float) -> None:
     """All times are whole milliseconds here, so that nothing is lost: every step must be a best one."""
@@ -308,10 +279,10 @@ def test_the_minimum_cut_is_the_least_of_all(data: st.DataObject) -> None:
 
 
 def test_perseus_comes_close_to_the_relaxed_frontier_with_its_unit() -> None:
-    schedule = one_f_one_b(v_shape(3), 4)
+    schedule = one_f_one_b(v_shape(2), 3)
     problem = ClockProblem(schedule, noisy_profile(schedule.placement, 12, 3))
     distance = []
-    for unit_ms in (4.0, 1.0, 0.25):
+    for unit_ms in (4.0, 2.0, 0.5):
         steps = list(energy_schedules(problem, unit_ms, "hull"))
         planned = [step.effective_mj + problem.bound.waiting_w * step.time_ms for step in steps]
         least = [problem.bound.at(step.time_ms) for step in steps]
@@ -324,8 +295,8 @@ def test_perseus_comes_close_to_the_relaxed_frontier_with_its_unit() -> None:
 def test_perseus_frontier_is_true(curve: str) -> None:
     schedule = one_f_one_b(v_shape(3), 4)
     profile = noisy_profile(schedule.placement, 20, 2)
-    frontier = perseus_frontier(schedule, profile, 0.5, curve)
-    check(schedule, profile, (*frontier.plans,))
+    frontier = perseus_frontier(schedule, profile, 1.0, curve)
+    check_plans(schedule, profile, (*frontier.plans,))
     assert frontier.all_maximum == BASELINES["all_maximum"](schedule, profile)[0]
     assert frontier.shortest.time_ms <= frontier.all_maximum.time_ms * 1.01
     assert frontier.plans[-1].gap == pytest.approx(0, abs=1e-9)
@@ -361,15 +332,14 @@ def test_refuses_an_unknown_curve() -> None:
         perseus_frontier(one_f_one_b(v_shape(1), 1), profile, 1.0, "spline")
 
 
-@pytest.mark.parametrize("number", [12, 24])
-def test_perseus_plans_the_shortest_time_that_is_published(number: int) -> None:
+def test_perseus_plans_the_shortest_time_that_is_published() -> None:
     """The authors' T_min to the unit, and their planned energy there to half a percent."""
-    path = STAGE_PROFILES.parent / "published" / "a100_sxm" / f"gpt3-175b_bf16_mb{number}.csv"
+    path = STAGE_PROFILES.parent / "published" / "a100_sxm" / "gpt3-175b_bf16_mb12.csv"
     profile = measured("gpt3-175b+a100_sxm_bf16", GPUS["a100_sxm"])
     if not path.exists():
         pytest.skip(f"{path.name} is not there")
     *_, last = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
-    schedule = one_f_one_b(profile.times_for(v_shape(8)), number)
+    schedule = one_f_one_b(profile.times_for(v_shape(8)), 12)
     *_, shortest = energy_schedules(ClockProblem(schedule, profile), 1.0)
     assert shortest.time_ms == pytest.approx(1e3 * float(last["time"]))
     energy_mj = shortest.effective_mj + 8 * profile.blocking_power_w * shortest.time_ms
@@ -379,8 +349,7 @@ def test_perseus_plans_the_shortest_time_that_is_published(number: int) -> None:
 # The exponential
 
 
-@pytest.mark.parametrize("time", [1e-4, 1.0, 1e5])
-@pytest.mark.parametrize("energy", [1e-5, 1.0, 1e7])
+@pytest.mark.parametrize(("time", "energy"), [(1e-4, 1.0), (1.0, 1e7), (1e5, 1e-5)])
 def test_finds_the_exponential_that_is_there(time: float, energy: float) -> None:
     options = [(100 * (i + 1), t, 5 * math.exp(-0.3 * t) + 2) for i, t in enumerate(range(20, 5, -1))]
     profile = profile_of(F0=[(c, t * time, e * energy) for c, t, e in options])

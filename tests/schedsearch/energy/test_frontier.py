@@ -10,13 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from energy.cases import all_plans, measured, noisy_profile, profile_of, profiles, simulated
+from energy.accounting import accounted
+from energy.cases import all_plans, check_plans, measured, noisy_profile, profile_of, profiles
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import placements
+from told import told
 
 from placements import Kind, OperatingPoint, Profile, ProfileError
-from placements.shapes import m_shape, v_shape
+from placements.shapes import v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import (
     EnergyError,
@@ -35,14 +37,8 @@ STEPS = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]
 
 def check(schedule: Schedule, profile: Profile, frontier: Frontier) -> None:
     """Everything that is true of every frontier."""
-    waiting_w = profile.blocking_power_w * schedule.placement.num_devices
-    for plan in (*frontier.plans, frontier.all_maximum):
-        time, energy = simulated(schedule, profile, plan.clock_mhz)
-        assert plan.time_ms == pytest.approx(time)
-        assert plan.energy_mj == pytest.approx(energy, abs=1e-9 * waiting_w * time + 1e-12)
-        assert plan.energy_mj >= plan.lower_bound_mj - 1e-7 * abs(plan.lower_bound_mj) - 1e-6
-    assert (np.diff([plan.time_ms for plan in frontier.plans]) > 0).all()
-    assert (np.diff([plan.energy_mj - waiting_w * plan.time_ms for plan in frontier.plans]) < 0).all()
+    check_plans(schedule, profile, frontier.plans)
+    check_plans(schedule, profile, [frontier.all_maximum])
     assert frontier.shortest.time_ms <= frontier.all_maximum.time_ms
     at_maximum = frontier.at(frontier.all_maximum.time_ms)
     assert at_maximum.energy_mj <= frontier.all_maximum.energy_mj * (1 + 1e-9)
@@ -50,7 +46,7 @@ def check(schedule: Schedule, profile: Profile, frontier: Frontier) -> None:
     best = {name: min(points, key=lambda p: cost(profile, p)) for name, points in profile.points.items()}
     for plan, ideal in ((frontier.shortest, fastest), (frontier.plans[-1], best)):
         clocks = {name: [p.clock_mhz] * schedule.num_micro_batches for name, p in ideal.items()}
-        assert plan.time_ms <= simulated(schedule, profile, clocks)[0] * (1 + 1e-9)
+        assert plan.time_ms <= accounted(schedule, profile, clocks)[0] * (1 + 1e-9)
 
 
 def cost(profile: Profile, point: OperatingPoint) -> tuple[float, float]:
@@ -64,23 +60,6 @@ def test_any_frontier_is_true(data: st.DataObject) -> None:
     profile = data.draw(profiles(placement))
     schedule = gpipe(placement, data.draw(st.integers(1, 3)))
     check(schedule, profile, compute_frontier(schedule, profile, num_plans=12))
-
-
-@settings(max_examples=15, deadline=None)
-@given(st.data())
-def test_between_the_bound_and_the_best_choice_of_clocks(data: st.DataObject) -> None:
-    placement = v_shape(2)
-    profile = data.draw(profiles(placement, max_clocks=2))
-    schedule = one_f_one_b(placement, 2)
-    frontier = compute_frontier(schedule, profile, num_plans=10)
-    waiting_w = 2 * profile.blocking_power_w
-    everything = all_plans(schedule, profile)
-    for plan in frontier.plans:
-        optimum = min(
-            energy - waiting_w * time for time, energy in everything if time <= plan.time_ms * (1 + 1e-9)
-        )
-        assert plan.energy_mj >= optimum + waiting_w * plan.time_ms - 1e-6
-        assert optimum + waiting_w * plan.time_ms >= plan.lower_bound_mj - 1e-4
 
 
 def test_is_close_to_the_best_choice_of_three_clocks() -> None:
@@ -101,7 +80,7 @@ def test_many_clocks_need_rounding_to_either_neighbor() -> None:
     """Without it, or only forward or only backward, plans stay further above the bound."""
     schedule = one_f_one_b(v_shape(4), 8)
     gaps = []
-    for seed in range(5):
+    for seed in range(2):
         profile = noisy_profile(schedule.placement, 40, seed)
         gaps += [plan.gap for plan in compute_frontier(schedule, profile, num_plans=60).plans]
     assert np.mean(gaps) < 0.0017
@@ -140,25 +119,6 @@ def test_units_do_not_matter(data: st.DataObject, times: float, energies: float)
     assert bounds[0] == pytest.approx(bounds[1], rel=1e-6, abs=1e-6 * energies)
 
 
-@pytest.mark.parametrize(
-    "points",
-    [
-        [(1400, 12.5, 1300.0)],
-        [(900, 12.5, 1000.0), (1200, 12.5, 1000.0), (1400, 12.5, 1000.0)],
-        [(900, 20.0, 2000.0), (1200, 14.0, 1500.0), (1400, 12.5, 1300.0)],
-        [(900, 20.0, 900.0), (1000, 18.0, 1290.0), (1200, 14.0, 1295.0), (1400, 12.5, 1300.0)],
-        [(1200, 12.0, 1000.0), (1400, 12.5, 1300.0)],
-        [(1, 10.0, 0.0), (2, 9.0, 0.0)],
-    ],
-    ids=["one clock", "equal", "slower is dearer", "not convex", "highest clock is slower", "no energy"],
-)
-def test_strange_profiles(points: list[tuple[int, float, float]]) -> None:
-    placement = m_shape(3)
-    schedule = gpipe(placement, 3)
-    profile = profile_of(5.0, **{block.name: points for block in placement.blocks})
-    check(schedule, profile, compute_frontier(schedule, profile, num_plans=20))
-
-
 def agree(one: Frontier, other: Frontier, times: float = 1.0, energies: float = 1.0) -> None:
     """The same frontier in other units; between its ends a last digit may decide how a time is rounded."""
     for plan, found in (
@@ -175,8 +135,7 @@ def agree(one: Frontier, other: Frontier, times: float = 1.0, energies: float = 
         assert scaled == pytest.approx(energy * energies, rel=0.01)
 
 
-@pytest.mark.parametrize("scale", [1e-6, 1e6])
-@pytest.mark.parametrize("what", ["time", "energy"])
+@pytest.mark.parametrize(("what", "scale"), [("time", 1e-6), ("energy", 1e6)])
 def test_units_a_million_times_as_large_change_nothing_else(what: str, scale: float) -> None:
     schedule = one_f_one_b(v_shape(3), 4)
     profile = noisy_profile(schedule.placement, 8, 1)
@@ -194,26 +153,6 @@ def test_units_a_million_times_as_large_change_nothing_else(what: str, scale: fl
     one, other = (compute_frontier(schedule, each, num_plans=30) for each in (profile, scaled))
     check(schedule, scaled, other)
     agree(one, other, times, energies)
-
-
-def test_names_of_blocks_do_not_matter() -> None:
-    schedule = one_f_one_b(v_shape(3), 4)
-    placement = schedule.placement
-    profile = noisy_profile(placement, 8, 2)
-    names = {block.name: f"x{len(placement.blocks) - i}" for i, block in enumerate(placement.blocks)}
-    renamed = replace(
-        placement,
-        blocks=tuple(
-            replace(block, name=names[block.name], after=tuple(names[name] for name in block.after))
-            for block in placement.blocks
-        ),
-    )
-    points = {names[name]: profile.points[name] for name in profile.points}
-    same = Schedule(renamed, 4, tuple((start, n, names[name]) for start, n, name in schedule.blocks))
-    one = compute_frontier(schedule, profile, num_plans=30)
-    other = compute_frontier(same, replace(profile, points=points), num_plans=30)
-    check(same, replace(profile, points=points), other)
-    agree(one, other)
 
 
 def test_clocks_that_cost_the_same_are_one_choice() -> None:
@@ -264,14 +203,6 @@ def test_several_deadlines_get_a_plan_each(small: tuple[Schedule, Profile, Front
         compute_frontier(schedule, profile, deadline_ms=[deadlines[0], 1.0])
 
 
-def test_constant_blocks_stand_beside_others() -> None:
-    profile = profile_of(5.0, F0=STEPS, F1=[(1, 5.0, 10.0)], B0=STEPS, B1=STEPS)
-    schedule = one_f_one_b(v_shape(2), 4)
-    frontier = compute_frontier(schedule, profile)
-    check(schedule, profile, frontier)
-    assert set(frontier.shortest.clock_mhz["F1"]) == {1}
-
-
 @pytest.fixture(scope="module")
 def small() -> tuple[Schedule, Profile, Frontier]:
     schedule = one_f_one_b(v_shape(3), 4)
@@ -303,13 +234,6 @@ def test_refuses_an_impossible_deadline(deadline: float, small: tuple[Schedule, 
 def test_refuses_no_plans(small: tuple[Schedule, Profile, Frontier]) -> None:
     with pytest.raises(EnergyError, match="num_plans: 0 is not at least 1"):
         compute_frontier(*small[:2], num_plans=0)
-
-
-def test_plans_for_the_given_deadline(small: tuple[Schedule, Profile, Frontier]) -> None:
-    schedule, profile, frontier = small
-    deadline = 0.37 * frontier.plans[-1].time_ms + 0.63 * frontier.shortest.time_ms
-    plan = compute_frontier(schedule, profile, num_plans=2, deadline_ms=deadline).at(deadline)
-    assert 0.9 * deadline < plan.time_ms <= deadline * (1 + 1e-9)
 
 
 def test_saving_is_taken_over_equal_time(small: tuple[Schedule, Profile, Frontier]) -> None:
@@ -378,10 +302,8 @@ def test_wrong_files(
 ) -> None:
     path = tmp_path / "frontier.json"
     path.write_text(json.dumps({**small[2].to_dict(), **change}), encoding="utf-8")
-    with pytest.raises(EnergyError, match=message) as caught:
+    with told(EnergyError, f"{path}: ", match=message):
         Frontier.from_json(path)
-    assert str(caught.value).startswith(f"{path}: ")
-    assert "\n" not in str(caught.value)
 
 
 def test_unsorted_and_unreadable_files(small: tuple[Schedule, Profile, Frontier], tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from energy.cases import noisy_profile, profiles, relaxed_optimum, simulated
+from energy.accounting import accounted
+from energy.cases import noisy_profile, profiles, relaxed_optimum
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import placements
@@ -45,7 +46,7 @@ def check(chosen: OrderChoice, profile: Profile) -> None:
         validate(each.schedule)
         if each.plan is None:
             continue
-        time_ms, energy_mj = simulated(each.schedule, profile, each.plan.clock_mhz)
+        time_ms, energy_mj = accounted(each.schedule, profile, each.plan.clock_mhz)
         assert time_ms <= chosen.deadline_ms * (1 + 1e-8)
         expected = until(chosen.deadline_ms, each.schedule, profile, time_ms, energy_mj)
         assert each.energy_mj == pytest.approx(expected)
@@ -124,11 +125,10 @@ def test_does_not_swap_what_cannot_be_swapped() -> None:
     assert all(swapped(tight, *pair) is None for pair in pairwise(order))
 
 
-@pytest.mark.parametrize("slowdown", [1.0, 1.1])
-def test_finds_the_best_of_all_orders(slowdown: float) -> None:
+def test_finds_the_best_of_all_orders() -> None:
     first = gpipe(v_shape(2), 3)
     profile = noisy_profile(first.placement, 6, 3)
-    deadline_ms = maximum_ms(first, profile) * slowdown
+    deadline_ms = maximum_ms(first, profile) * 1.1
     every = all_orders(first)
     assert len(every) > 5
     energies = []
@@ -144,8 +144,7 @@ def test_finds_the_best_of_all_orders(slowdown: float) -> None:
     assert chosen.gain == pytest.approx(1 - min(energies) / energies[0], abs=1e-6)
 
 
-@pytest.mark.parametrize("slowdown", [1.0, 1.1, 1.3])
-@pytest.mark.parametrize("memory", [None, [2, 1]])
+@pytest.mark.parametrize(("memory", "slowdown"), [(None, 1.1), ([2, 1], 1.0), ([2, 1], 1.3)])
 def test_a_small_schedule_gets_its_best_order_and_clocks_with_a_proof(
     memory: list[int] | None, slowdown: float
 ) -> None:

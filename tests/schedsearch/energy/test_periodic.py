@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from energy.cases import measured, noisy_profile, profile_of, simulated
+from energy.accounting import accounted
+from energy.cases import measured, noisy_profile, profile_of
 
 from placements import Block, Kind, Placement, Profile
-from placements.shapes import k_shape, m_shape, v_shape, x_shape
+from placements.shapes import k_shape, m_shape, v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import (
     EnergyError,
@@ -40,11 +41,9 @@ def one_f_one_b_of(num_devices: int) -> PeriodicSchedule:
 
 
 CASES = {
-    "1F1B": lambda: one_f_one_b_of(4).repetend,
     "two per repetend": lambda: one_f_one_b_of(3).repetend.repeated(2),
     "V, memory 3": lambda: searched(v_shape(4).with_memory(3), 3),
     "M": lambda: searched(m_shape(3).with_memory(4), 1),
-    "X": lambda: searched(x_shape(4).with_memory(4), 1),
     "K": lambda: searched(k_shape(4).with_memory(4), 1),
 }
 
@@ -57,11 +56,10 @@ def periodic(request: pytest.FixtureRequest) -> PeriodicSchedule:
 
 def maximum_ms(periodic: PeriodicSchedule, profile: Profile, n: int) -> float:
     clocks = {name: [profile.fastest(name).clock_mhz] * n for name in periodic.repetend.start}
-    return simulated(periodic.schedule(n), profile, clocks)[0]
+    return accounted(periodic.schedule(n), profile, clocks)[0]
 
 
-@pytest.mark.parametrize("slowdown", [1.0, 1.07])
-@pytest.mark.parametrize("n", [1, 2, 5, 11, 24])
+@pytest.mark.parametrize(("n", "slowdown"), [(1, 1.0), (2, 1.07), (5, 1.0), (11, 1.07), (24, 1.0)])
 def test_keeps_its_deadline_and_its_groups(periodic: PeriodicSchedule, n: int, slowdown: float) -> None:
     profile = noisy_profile(periodic.placement, 12, seed=n)
     deadline = slowdown * maximum_ms(periodic, profile, n)
@@ -73,7 +71,7 @@ def test_keeps_its_deadline_and_its_groups(periodic: PeriodicSchedule, n: int, s
         profile.blocking_power_w * periodic.placement.num_devices,
     )
     plan = made.unrolled(n, bound)
-    time, energy = simulated(schedule, profile, plan.clock_mhz)
+    time, energy = accounted(schedule, profile, plan.clock_mhz)
     assert (plan.time_ms, plan.energy_mj) == pytest.approx((time, energy))
     assert time <= deadline * (1 + 1e-9)
     waiting_w = profile.blocking_power_w * periodic.placement.num_devices
@@ -111,7 +109,7 @@ def test_any_number_of_micro_batches(periodic: PeriodicSchedule) -> None:
         check_groups(made, longer, plan.clock_mhz)
     for fewer in (1, 2, n // 2):
         plan = made.unrolled(fewer)
-        assert plan.time_ms == pytest.approx(simulated(periodic.schedule(fewer), profile, plan.clock_mhz)[0])
+        assert plan.time_ms == pytest.approx(accounted(periodic.schedule(fewer), profile, plan.clock_mhz)[0])
 
 
 def test_the_graph_does_not_grow(periodic: PeriodicSchedule) -> None:
@@ -125,8 +123,8 @@ def test_starts_of_the_folded_graph_hold_for_the_whole_schedule(periodic: Period
     """Whatever the times: where the folded graph says a deadline is kept, the whole schedule keeps it."""
     random = np.random.default_rng(5)
     kept = 0
-    for _ in range(20):
-        n = int(random.integers(40, 90)) * periodic.repetend.micro_batches
+    for _ in range(8):
+        n = int(random.integers(40, 60)) * periodic.repetend.micro_batches
         graph = fold(periodic, n, 3)
         time = random.uniform(1, 5, len(graph.groups))
         whole = instance_graph(periodic.schedule(n))
@@ -156,7 +154,7 @@ def test_against_every_choice_of_tied_clocks() -> None:
         }
         for clocks in itertools.product((900, 1400), repeat=6)
     ]
-    points = [simulated(schedule, profile, clocks) for clocks in choices]
+    points = [accounted(schedule, profile, clocks) for clocks in choices]
     for deadline in np.linspace(6 * 37.5, 6 * 60, 15):
         best = min(energy + 20 * (deadline - time) for time, energy in points if time <= deadline + 1e-9)
         made = periodic_plan(periodic, profile, 6, float(deadline))
@@ -238,12 +236,12 @@ def test_settles_where_a_device_is_hardly_slower_than_the_others() -> None:
 
 
 def test_loses_little_on_a_measured_profile() -> None:
-    """GPT-3 on 8 A100, two free rounds on each side: 24, 48 and 96 micro-batches, no slowdown and 10 %."""
+    """GPT-3 on 8 A100, two free rounds on each side: 24 micro-batches without slowdown, 48 with 10 %."""
     profile = measured("gpt3-175b+a100_sxm_bf16", 83.64)
     placement = profile.times_for(v_shape(8))
     repetend = repetend_of(lambda n: one_f_one_b(placement, n), 12)
     periodic = PeriodicSchedule(repetend, placement, free_rounds=2)
-    for n, slowdown, most in ((24, 1.0, 0.005), (48, 1.1, 0.002), (96, 1.0, 0.004)):
+    for n, slowdown, most in ((24, 1.0, 0.005), (48, 1.1, 0.002)):
         schedule = periodic.schedule(n)
         deadline = slowdown * maximum_ms(periodic, profile, n)
         frontier = compute_frontier(schedule, profile, 10, deadline)

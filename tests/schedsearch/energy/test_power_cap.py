@@ -1,18 +1,15 @@
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
 import pytest
-from energy.cases import measured, noisy_profile, profile_of, simulated
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from strategies import placements
+from energy.accounting import accounted, points_of
+from energy.cases import every_choice, measured, noisy_profile, profile_of
 
 from placements import Profile
 from placements.shapes import m_shape, v_shape
-from schedsearch.baselines import gpipe, one_f_one_b, one_f_one_b_plus
+from schedsearch.baselines import one_f_one_b, one_f_one_b_plus
 from schedsearch.energy import (
     CappedPlan,
     EnergyError,
@@ -43,7 +40,7 @@ def powers(schedule: Schedule, profile: Profile, found: CappedPlan) -> list[floa
 
 
 def check(schedule: Schedule, profile: Profile, found: CappedPlan) -> None:
-    time, energy = simulated(schedule, profile, found.plan.clock_mhz)
+    time, energy = accounted(schedule, profile, found.plan.clock_mhz)
     waiting_w = profile.blocking_power_w * schedule.placement.num_devices
     assert found.running_ms == pytest.approx(time)
     assert found.plan.time_ms >= time * (1 - 1e-9)
@@ -66,8 +63,8 @@ def test_keeps_the_cap_and_is_monotone(shape: str) -> None:
     device_w = max(device_power_w(schedule, profile, frontier.shortest))
     job_w = frontier.shortest.energy_mj / frontier.shortest.time_ms
     for caps in (
-        [PowerCap(job_w=share * job_w) for share in (1.2, 1.0, 0.95, 0.8, 0.7, 0.5)],
-        [PowerCap(device_w=share * device_w) for share in (1.2, 1.0, 0.95, 0.8, 0.7, 0.5)],
+        [PowerCap(job_w=share * job_w) for share in (1.2, 0.95, 0.7, 0.5)],
+        [PowerCap(device_w=share * device_w) for share in (1.2, 0.95, 0.7, 0.5)],
     ):
         found = [capped_plan(schedule, profile, frontier, cap) for cap in caps]
         for each in found:
@@ -105,20 +102,6 @@ def test_the_bound_of_a_job_is_where_the_relaxed_frontier_meets_the_cap() -> Non
         assert found.min_ms == pytest.approx(high, rel=1e-6)
 
 
-@settings(max_examples=15, deadline=None)
-@given(st.data())
-def test_any_placement(data: st.DataObject) -> None:
-    placement = data.draw(placements())
-    profile = noisy_profile(placement, 4, data.draw(st.integers(0, 50)))
-    schedule = gpipe(placement, 2)
-    frontier = compute_frontier(schedule, profile, 8)
-    cap = PowerCap(
-        data.draw(st.sampled_from([None, 61.0 * placement.num_devices, 150.0 * placement.num_devices])),
-        data.draw(st.sampled_from([None, 61.0, 120.0, 1000.0])),
-    )
-    check(schedule, profile, capped_plan(schedule, profile, frontier, cap))
-
-
 def test_against_every_choice_of_clocks() -> None:
     """Two devices, two micro-batches, three clocks: no choice is shorter than the bound says."""
     steps = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]
@@ -126,18 +109,13 @@ def test_against_every_choice_of_clocks() -> None:
     profile, schedule = profile_of(20.0, **both), one_f_one_b(v_shape(2), 2)
     frontier = compute_frontier(schedule, profile, 40)
     every = []
-    for clocks in itertools.product((900, 1200, 1400), repeat=8):
-        chosen = {name: clocks[2 * i : 2 * i + 2] for i, name in enumerate(both)}
-        point = {
-            (name, n): next(p for p in profile.points[name] if p.clock_mhz == chosen[name][n])
-            for name in chosen
-            for n in range(2)
-        }
+    for chosen in every_choice(schedule, profile):
+        point = points_of(schedule, profile, chosen)
         effective = [
             sum(point[i].energy_mj - 20 * point[i].time_ms for i in schedule.order(device))
             for device in range(2)
         ]
-        every.append((simulated(schedule, profile, chosen)[0], effective))
+        every.append((accounted(schedule, profile, chosen)[0], effective))
     for cap in (60.0, 75.0, 90.0):
         for found, times in (
             (

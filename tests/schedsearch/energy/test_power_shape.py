@@ -7,16 +7,16 @@ from dataclasses import astuple, replace
 
 import numpy as np
 import pytest
-from energy.accounting import Clocks, accounted, blocking_w, curves, gpus, points_of, starts
-from energy.cases import measured, noisy_profile, profiles
+from energy.accounting import Clocks, accounted, blocking_w, points_of, starts
+from energy.cases import cases, measured, noisy_profile, some_clocks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from strategies import placements
+from told import told
 
 from placements import Profile
-from placements.shapes import m_shape, v_shape
-from schedsearch.baselines import gpipe, one_f_one_b, one_f_one_b_plus
+from placements.shapes import v_shape
+from schedsearch.baselines import one_f_one_b
 from schedsearch.energy import ClockProblem, EnergyError, FrequencyPlan, Frontier, compute_frontier
 from schedsearch.energy.constrained.power_shape import (
     PowerLimits,
@@ -96,25 +96,11 @@ def dense(
     )
 
 
-@st.composite
-def cases(draw: st.DrawFn) -> tuple[Schedule, Profile]:
-    """Any placement with GPUs of its own, and any profile, with one blocking power or one by the clock."""
-    placement = draw(placements())
-    placement = replace(placement, num_gpus=draw(st.just(()) | gpus(placement.num_devices)))
-    profile = draw(profiles(placement))
-    if draw(st.booleans()):
-        profile = replace(profile, blocking_power_w=draw(curves()))
-    return gpipe(placement, draw(st.integers(1, 3))), profile
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_the_integral_is_the_energy(data: st.DataObject) -> None:
     schedule, profile = data.draw(cases())
-    clocks = {
-        name: tuple(data.draw(st.sampled_from(points)).clock_mhz for _ in range(schedule.num_micro_batches))
-        for name, points in profile.points.items()
-    }
+    clocks = some_clocks(data, schedule, profile)
     time, energy = accounted(schedule, profile, clocks)
     trace = power_trace(schedule, profile, clocks)
     assert trace.length_ms == pytest.approx(time, rel=1e-12)
@@ -127,21 +113,6 @@ def test_the_integral_is_the_energy(data: st.DataObject) -> None:
     middle = (longer.at_ms[1:] + longer.at_ms[:-1]) / 2
     expected = power_of_devices(schedule, profile, clocks, length)(middle)
     assert longer.power_w == pytest.approx(expected, rel=1e-9, abs=1e-9)
-
-
-@pytest.mark.parametrize("blocking", [60.0, CURVE])
-@pytest.mark.parametrize("shape", ["V", "M"])
-def test_the_integral_is_the_energy_of_plans(
-    shape: str, blocking: float | tuple[tuple[int, float], ...]
-) -> None:
-    schedule = one_f_one_b(v_shape(4), 8) if shape == "V" else one_f_one_b_plus(m_shape(3), 6)
-    profile = replace(noisy_profile(schedule.placement, 12, seed=3), blocking_power_w=blocking)
-    frontier = compute_frontier(schedule, profile, 10)
-    for plan in frontier.plans:
-        trace = power_trace(schedule, profile, plan.clock_mhz)
-        assert trace.energy_mj == pytest.approx(plan.energy_mj, rel=1e-9)
-        longer = power_trace(schedule, profile, plan.clock_mhz, 1.3 * plan.time_ms)
-        assert longer.energy_mj == pytest.approx(frontier.energy_next_to(plan, 1.3 * plan.time_ms), rel=1e-9)
 
 
 def test_two_steps_by_hand() -> None:
@@ -163,14 +134,6 @@ def test_two_steps_by_hand() -> None:
     band = shape_of(trace, band_hz=(5.0, 10.0)).band_w
     assert band == pytest.approx(math.sqrt(float((amplitude[1:4] ** 2).sum()) / 2))
     assert shape_of(trace, band_hz=(1.0, 2.0)).band_w == 0.0
-
-
-def test_the_whole_band_has_the_variance() -> None:
-    """Parseval: the mean square of all that is not the average."""
-    trace = trace_of([0, 300, 400, 1000], [100, 500, 250])
-    mean = trace.energy_mj / 1000
-    variance = float(((trace.power_w - mean) ** 2 * np.diff(trace.at_ms)).sum()) / 1000
-    assert shape_of(trace, band_hz=(0.1, 1e5)).band_w == pytest.approx(math.sqrt(variance), rel=1e-4)
 
 
 @st.composite
@@ -269,8 +232,7 @@ def check(schedule: Schedule, profile: Profile, found: ShapedPlan, deadline_ms: 
         assert limit is None or getattr(shape, name) <= limit * 1.003
 
 
-@pytest.mark.parametrize("copies", [1, 3])
-@pytest.mark.parametrize("blocking", [60.0, CURVE])
+@pytest.mark.parametrize(("copies", "blocking"), [(1, CURVE), (3, 60.0)])
 def test_without_limits_it_is_the_free_plan(copies: int, blocking: float) -> None:
     schedule, profile, frontier = case(blocking_power_w=blocking)
     for factor in (1.0, 1.1, 1.5):
@@ -320,7 +282,7 @@ def test_needs_the_least_energy_of_all_that_is_tried(name: str, copies: int) -> 
     free = shaped_plan(schedule, profile, frontier, PowerLimits(), deadline, copies)
     least, start = min(getattr(shape, name) for _, shape in every), getattr(free.shape, name)
     energies = []
-    for share in (1.2, 1.0, 0.8, 0.6, 0.4, 0.2, 0.0):
+    for share in (1.2, 0.7, 0.3, 0.0):
         limits = PowerLimits(**{name: least + share * (start - least)})
         found = shaped_plan(schedule, profile, frontier, limits, deadline, copies)
         check(schedule, profile, found, deadline)
@@ -334,11 +296,8 @@ def test_needs_the_least_energy_of_all_that_is_tried(name: str, copies: int) -> 
         copies == 1 and name != "peak_w"
     ):  # this one's free plan has the least peak, and a stagger costs nothing
         assert energies[-1] > energies[0] * 1.001
-    with pytest.raises(
-        EnergyError, match=rf"^{name}: \S+ W(/s)? is missed by 25.00%, with \S+ W(/s)? at best; "
-    ) as error:
+    with told(EnergyError, match=rf"^{name}: \S+ W(/s)? is missed by 25.00%, with \S+ W(/s)? at best; "):
         shaped_plan(schedule, profile, frontier, PowerLimits(**{name: least / 1.25}), deadline, copies)
-    assert "\n" not in str(error.value)
 
 
 def test_waits_until_the_deadline_where_that_keeps_the_limits() -> None:

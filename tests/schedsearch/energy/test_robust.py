@@ -93,9 +93,9 @@ def test_no_spread_gives_the_plan_itself(by_clock: bool) -> None:
             assert found.outcome.share_within(deadline_ms) == 1
 
 
-@pytest.mark.parametrize("latency_ms", [0.0, 7.0])
-@pytest.mark.parametrize("shape", ["V", "M"])
-@pytest.mark.parametrize("by_clock", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "latency_ms", "by_clock"), [("V", 0.0, True), ("V", 7.0, False), ("M", 7.0, True)]
+)
 def test_each_iteration_is_that_of_a_plain_loop(shape: str, latency_ms: float, by_clock: bool) -> None:
     """With the factors that `schedsearch.simulation` draws; blocks of an M run on all devices.
 
@@ -207,8 +207,7 @@ def test_the_nominal_plan_of_one_device_keeps_its_own_time_only_half_of_the_time
     assert found.plan.time_ms < nominal.time_ms
 
 
-@pytest.mark.parametrize("by_clock", [False, True])
-@pytest.mark.parametrize("spread", [Spread(0.03), Spread(0.02, (1.0, 4.0))])
+@pytest.mark.parametrize(("spread", "by_clock"), [(Spread(0.03), True), (Spread(0.02, (1.0, 4.0)), False)])
 def test_the_plan_keeps_its_confidence_and_needs_about_the_least_energy(
     spread: Spread, by_clock: bool
 ) -> None:
@@ -221,7 +220,7 @@ def test_the_plan_keeps_its_confidence_and_needs_about_the_least_energy(
     for slack in (1.08, 1.2, 1.35):
         deadline_ms = slack * frontier.shortest.time_ms
         times = []
-        for confidence in (0.02, 0.3, 0.5, 0.8, 0.9, 0.99):
+        for confidence in (0.02, 0.5, 0.9, 0.99):
             found = robust_plan(schedule, profile, frontier, deadline_ms, spread, confidence, 400, 2)
             assert found.outcome.share_within(deadline_ms) >= confidence
             kept = [i for i, each in enumerate(every) if each.share_within(deadline_ms) >= confidence]
@@ -328,18 +327,13 @@ def test_the_same_seed_gives_the_same_answer() -> None:
     ("values", "message"),
     [
         ({"time_spread": -0.1}, "time_spread: -0.1 is not a share; give 0 or more, as 0.02"),
-        ({"time_spread": math.nan}, "time_spread: nan is not a share; give 0 or more, as 0.02"),
         ({"time_spread": math.inf}, "time_spread: inf is not a share; give 0 or more, as 0.02"),
         ({"latency_ms": (3.0, 1.0)}, "latency_ms: (3.0, 1.0) is not two ascending times; give 0 ms or more"),
-        (
-            {"latency_ms": (-1.0, 1.0)},
-            "latency_ms: (-1.0, 1.0) is not two ascending times; give 0 ms or more",
-        ),
+        ({"latency_ms": (-1, 1.0)}, "latency_ms: (-1, 1.0) is not two ascending times; give 0 ms or more"),
         ({"latency_ms": (1.0,)}, "latency_ms: (1.0,) is not two ascending times; give 0 ms or more"),
         ({"latency_ms": (0, math.inf)}, "latency_ms: (0, inf) is not two ascending times; give 0 ms or more"),
         ({"confidence": 0.0}, "confidence: 0 is not between 0 and 1; give a share, as 0.95"),
         ({"confidence": 1.0}, "confidence: 1 is not between 0 and 1; give a share, as 0.95"),
-        ({"confidence": math.nan}, "confidence: nan is not between 0 and 1; give a share, as 0.95"),
         ({"samples": 99}, "samples: 99 is not a whole number of 100 or more; give one"),
         ({"samples": 150.0}, "samples: 150.0 is not a whole number of 100 or more; give one"),
         ({"seed": -1}, "seed: -1 is not a whole number of 0 or more; give one"),

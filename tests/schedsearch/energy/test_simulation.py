@@ -1,10 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from energy.cases import profile_of, profiles, simulated
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from strategies import placements
+from energy.cases import profile_of
 
 from placements import Block, Kind, Placement, ProfileError
 from placements.shapes import v_shape
@@ -28,20 +25,6 @@ def test_counts_waiting_and_every_device_of_a_block() -> None:
     assert found.start_ms == {("F0", 0): 0.0, ("B0", 0): 3.0}
     assert found.time_ms == 1 + 4 * 0.5 + 4
     assert found.energy_mj == pytest.approx(2 * 70 + 90 + 10 * (2 + 2 + 4))
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.data())
-def test_agrees_with_the_obvious_simulator(data: st.DataObject) -> None:
-    placement = data.draw(placements())
-    profile = data.draw(profiles(placement))
-    schedule = gpipe(placement, data.draw(st.integers(1, 3)))
-    clocks = {
-        name: [data.draw(st.sampled_from(points)).clock_mhz for _ in range(schedule.num_micro_batches)]
-        for name, points in profile.points.items()
-    }
-    found = simulate(schedule, profile, clocks)
-    assert (found.time_ms, found.energy_mj) == pytest.approx(simulated(schedule, profile, clocks))
 
 
 @pytest.mark.parametrize(

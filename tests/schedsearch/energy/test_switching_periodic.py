@@ -37,7 +37,7 @@ def made(periodic: PeriodicSchedule, n: int, slowdown: float) -> PeriodicPlan:
 
 
 @pytest.mark.parametrize("limits", LIMITS, ids=str)
-@pytest.mark.parametrize("n", [3, 40])
+@pytest.mark.parametrize("n", [3, 20])
 def test_keeps_limits_and_groups(periodic: PeriodicSchedule, n: int, limits: SwitchingLimits) -> None:
     alone = made(periodic, n, 1.08)
     free = alone.unrolled(n)

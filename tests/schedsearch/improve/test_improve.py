@@ -13,13 +13,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import least_makespan
 from strategies import placements as random_placements
+from strategies import tight
 
 from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, m_shape, nn_shape, v_shape, x_shape
 from schedsearch import state_space
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.improve import improve as improve_module
 from schedsearch.improve import neighbourhood, neighbourhood_model
 from schedsearch.improve.improve import improve
@@ -36,16 +36,13 @@ from schedsearch.validate import validate
 BUDGET = SolverBudget(work=2.0, timeout_s=60.0, seed=0)
 
 
-def seconds(limit: float) -> Effort:
-    """So many seconds from now on."""
-    return Effort(time.monotonic() + limit)
+ENOUGH = 120.0
+"""Units of work within which all that is proved here is proved."""
 
 
-def tight(placement: Placement, spare: int) -> Placement:
-    """The placement with just the memory that one micro-batch needs, and some spare."""
-    return placement.with_memory(
-        [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
-    )
+def work(limit: float) -> Effort:
+    """So many units of work, whatever else the machine does."""
+    return Effort(limit=limit)
 
 
 def one_by_one(placement: Placement, num_micro_batches: int) -> Schedule | None:
@@ -62,7 +59,7 @@ def test_never_worse_and_valid(placement: Placement, n: int, spare: int, seed: i
     placement = tight(placement, spare)
     schedule = one_by_one(placement, n)
     assume(schedule is not None)
-    better = improve(schedule, seconds(0.3), seed=seed)
+    better = improve(schedule, work(0.3), seed=seed)
     assert validate(better.schedule).num_micro_batches == n
     assert better.bound <= better.schedule.makespan <= schedule.makespan
     assert not better.interrupted
@@ -89,13 +86,13 @@ def test_updates_count_in_value_and_bound(placement: Placement, n: int, times: l
     schedule = one_by_one(placement, n)
     assume(schedule is not None and len(schedule.blocks) <= 10)
     seen: list[tuple[int, int]] = []
-    better = improve(schedule, seconds(60), on_progress=lambda *now: seen.append(now[:2]))
+    better = improve(schedule, work(ENOUGH), on_progress=lambda *now: seen.append(now[:2]))
     assert validate(better.schedule).makespan == better.bound == seen[-1][0]
     assert all(bound <= value for value, bound in seen)
     assert better.bound == least_makespan(placement, n)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     random_placements(max_devices=2, max_forward=2, max_time=3)
     | random_placements(max_devices=2, max_forward=2, max_time=3, by_device=True),
@@ -108,29 +105,9 @@ def test_tiny_cases_are_exact(placement: Placement, n: int, spare: int) -> None:
     assume(schedule is not None and len(schedule.blocks) <= 10)
     least = least_makespan(placement, n)
     assert makespan_bound(placement, n) <= least
-    better = improve(schedule, seconds(60))
+    better = improve(schedule, work(ENOUGH))
     assert better.proved
     assert better.schedule.makespan == better.bound == least
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    random_placements(max_time=3) | random_placements(max_time=3, by_device=True),
-    st.integers(1, 4),
-    st.integers(0, 2),
-)
-def test_bounds_hold(placement: Placement, n: int, spare: int) -> None:
-    """Against the exact optimum, with more blocks on more devices than the brute force can try."""
-    placement = tight(placement, spare)
-    schedule = one_by_one(placement, n)
-    assume(schedule is not None)
-    clocks = (0,) * placement.num_devices
-    whole = neighbourhood.between(neighbourhood.in_order(schedule), 0, schedule.makespan, 0, clocks)
-    starts, bound = NeighbourhoodModel(whole).prove(BUDGET)
-    assume(starts is not None)
-    solved = neighbourhood.with_starts(neighbourhood.in_order(schedule), starts)
-    assert makespan_bound(placement, n) <= solved.makespan
-    assert bound <= schedule.makespan
 
 
 @pytest.mark.parametrize(("capacity", "least"), [(2, 12), (3, 11), (4, 10)])
@@ -143,7 +120,7 @@ def test_a_shared_block_that_holds_memory_on_one_device_alone(capacity: int, lea
         Block("B", Kind.B, (1,), 2, -2, ("F", "G")),
     )
     placement = Placement("one", 2, blocks, memory=(0, capacity))
-    better = improve(one_by_one(placement, 2), seconds(60))
+    better = improve(one_by_one(placement, 2), work(ENOUGH))
     assert validate(better.schedule).makespan == better.bound == least_makespan(placement, 2) == least
 
 
@@ -152,7 +129,6 @@ def test_a_shared_block_that_holds_memory_on_one_device_alone(capacity: int, lea
     [
         (v_shape(4, 1, 2).with_memory(3), 6, 30),
         (x_shape(4, 1, 2).with_memory(4), 3, 22),
-        (x_shape(4, 1, 3).with_memory(3), 3, 33),
         (m_shape().with_memory(6), 6, 48),
         (nn_shape().with_memory(6), 6, 60),
         (SHAPES["k_shape"]().with_memory(2), 6, 50),
@@ -161,7 +137,7 @@ def test_a_shared_block_that_holds_memory_on_one_device_alone(capacity: int, lea
 def test_optima_of_the_shapes(placement: Placement, n: int, least: int) -> None:
     """The proven optima of the reference notes."""
     schedule = search(placement, n, objectives=["period"], micro_batches_per_repetend=1).schedule
-    better = improve(schedule, seconds(60))
+    better = improve(schedule, work(ENOUGH))
     assert better.proved
     assert better.schedule.makespan == least
 
@@ -182,7 +158,7 @@ def test_neighbourhoods_improve_what_is_too_large_to_solve_as_a_whole() -> None:
     repetend = search(placement, 60, objectives=["period"], micro_batches_per_repetend=1).repetend
     schedule = repetend.unroll(60)
     assert schedule.makespan >= 360
-    better = improve(schedule, seconds(60), bound=260)  # more than is proved, so that it ends soon
+    better = improve(schedule, work(ENOUGH), bound=260)  # more than is proved, so that it ends soon
     assert len(schedule.blocks) > 420
     assert better.schedule.makespan <= 300
 
@@ -214,17 +190,17 @@ def test_an_embedding_without_memory_goes_to_the_ends() -> None:
     schedule = search(
         m_shape().with_memory(4), 128, objectives=["period"], micro_batches_per_repetend=1
     ).schedule
-    better = improve(schedule, seconds(60))
+    better = improve(schedule, work(ENOUGH))
     assert better.proved
     assert better.schedule.makespan == 780
 
 
 def test_equal_seeds_give_equal_schedules() -> None:
-    """The same steps: as both prove the optimum, the time limit cuts neither short."""
+    """The same steps, until the optimum is proved."""
     schedule = search(
         x_shape(4, 1, 3).with_memory(3), 3, objectives=["period"], micro_batches_per_repetend=1
     ).schedule
-    one, other = (improve(schedule, seconds(600), seed=3) for _ in range(2))
+    one, other = (improve(schedule, work(ENOUGH), seed=3) for _ in range(2))
     assert one == other
 
 
@@ -232,7 +208,7 @@ def test_hardly_any_time() -> None:
     schedule = search(
         x_shape().with_memory(3), 8, objectives=["period"], micro_batches_per_repetend=1
     ).schedule
-    better = improve(schedule, seconds(1e-6))
+    better = improve(schedule, Effort(time.monotonic()))
     assert better.schedule.makespan <= schedule.makespan
     assert better.bound == makespan_bound(schedule.placement, 8)
     assert not better.proved
@@ -240,7 +216,7 @@ def test_hardly_any_time() -> None:
 
 def test_a_bound_that_is_known_ends_it_at_once() -> None:
     schedule = search(x_shape(4, 1, 2).with_memory(4), 3, micro_batches_per_repetend=1).schedule
-    better = improve(schedule, seconds(60), bound=schedule.makespan)
+    better = improve(schedule, work(ENOUGH), bound=schedule.makespan)
     assert better.proved
     assert better.bound == schedule.makespan
 
@@ -250,7 +226,7 @@ def test_progress_only_gets_better() -> None:
     schedule = search(
         x_shape(4, 1, 3).with_memory(3), 3, objectives=["period"], micro_batches_per_repetend=1
     ).schedule
-    better = improve(schedule, seconds(60), on_progress=lambda *now: seen.append(now))
+    better = improve(schedule, work(ENOUGH), on_progress=lambda *now: seen.append(now))
     assert seen[-1][:2] == (better.schedule.makespan, better.bound)
     assert seen[0][2] == "start" and {move for _, _, move in seen} & {"states", "all blocks anew"}
     assert all(a[0] >= b[0] and a[1] <= b[1] for a, b in pairwise(seen))
@@ -264,7 +240,7 @@ def test_interrupted_it_keeps_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
         return state_space.least_makespan(*arguments, **options)
 
     monkeypatch.setattr("schedsearch.improve.improve.least_makespan", interrupted)
-    better = improve(schedule, seconds(60))
+    better = improve(schedule, work(ENOUGH))
     assert better.interrupted
     assert validate(better.schedule).makespan <= schedule.makespan
 
@@ -272,7 +248,7 @@ def test_interrupted_it_keeps_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_schedule_out_of_order_is_put_in_order() -> None:
     placement = Placement("two", 1, (Block("F", Kind.F, (0,), 2),))
     schedule = Schedule(placement, 3, ((0, 2, "F"), (5, 0, "F"), (9, 1, "F")))
-    better = improve(schedule, seconds(60))
+    better = improve(schedule, work(ENOUGH))
     assert better.schedule.blocks == ((0, 0, "F"), (2, 1, "F"), (4, 2, "F"))
     assert better.proved
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import least_latency, least_period
-from strategies import crossed
+from strategies import crossed, with_transient
 from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
 from placements.shapes import k_shape, m_shape, v_shape, x_shape
 from schedsearch.bounds.load_and_path import critical_path
 from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.bounds.memory_need import CapacityError, minimum_memory
+from schedsearch.bounds.memory_need import CapacityError
 from schedsearch.metrics import latency, peak_memory
 from schedsearch.modulo.result import EndedBy, Progress, SearchError, SearchResult, Status
 from schedsearch.modulo.search import search
@@ -25,23 +25,11 @@ from schedsearch.solver.query import Answer, Query
 from schedsearch.tessel import time_optimal
 from schedsearch.validate import InvalidScheduleError, validate
 
-
-@st.composite
-def with_transient(draw: st.DrawFn) -> Placement:
-    """A tiny placement whose blocks need some memory only while they run, on devices with static memory."""
-    placement = draw(
-        random_placements(max_devices=2, max_forward=2, max_time=2, max_transfer=1, training=True)
-    )
-    blocks = tuple(replace(block, transient=draw(st.integers(0, 2))) for block in placement.blocks)
-    placement = replace(placement, blocks=blocks)
-    static = tuple(draw(st.integers(0, 2)) for _ in range(placement.num_devices))
-    spare = draw(st.integers(0, 2))
-    memory = [minimum_memory(placement, d) + static[d] + spare for d in range(placement.num_devices)]
-    return replace(placement.with_memory(memory), static_memory=static)
+TINY = with_transient(max_devices=2, max_forward=2, max_time=2, max_transfer=1, training=True)
 
 
-@settings(max_examples=30, deadline=None)
-@given(with_transient())
+@settings(max_examples=20, deadline=None)
+@given(TINY)
 def test_static_and_transient_memory_equal_brute_force(placement: Placement) -> None:
     result = search(placement, 4, micro_batches_per_repetend=1, objectives=["period"])
     expected = least_period(placement, longest=sum(block.time for block in placement.blocks) + 4)
@@ -53,8 +41,8 @@ def test_static_and_transient_memory_equal_brute_force(placement: Placement) -> 
         assert peak_memory(long).tolist() == list(result.repetend.peak_memory)
 
 
-@settings(max_examples=30, deadline=None)
-@given(with_transient(), st.integers(1, 2), st.integers(3, 16))
+@settings(max_examples=20, deadline=None)
+@given(TINY, st.integers(1, 2), st.integers(3, 16))
 def test_solvers_agree_on_transient_memory_and_latency(
     placement: Placement, lanes: int, latency: int
 ) -> None:
@@ -67,7 +55,7 @@ def test_solvers_agree_on_transient_memory_and_latency(
         validate(repetend.at_initiation_interval(5))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(random_placements(max_devices=2, max_forward=3, max_time=3, max_transfer=1, training=False))
 def test_latency_first_equals_brute_force(placement: Placement) -> None:
     """The least latency is that of a micro-batch on its own; then the least period that keeps it."""
@@ -109,11 +97,11 @@ def test_memory_as_an_objective_stops_at_what_the_period_needs() -> None:
 def test_the_whole_schedule_keeps_the_objectives_before_the_makespan() -> None:
     """A hand-made V would be shorter, but hold one more; a shorter schedule would have a longer latency."""
     placement = v_shape(4, 1, 2).with_memory(4)
-    result = search(placement, 6, objectives=["memory", "period", "makespan"], work_limit=5)
+    result = search(placement, 6, objectives=["memory", "period", "makespan"], work_limit=2)
     assert max(peak_memory(result.schedule)) == max(result.repetend.peak_memory) == 1
     assert result.schedule.placement == result.repetend.placement == placement
     assert result.makespan_bound <= 27 < result.schedule.makespan
-    quick = search(x_shape(), 4, objectives=["latency", "period", "makespan"], work_limit=5)
+    quick = search(x_shape(), 4, objectives=["latency", "period", "makespan"], work_limit=2)
     assert quick.schedule.makespan == quick.repetend.unroll(4).makespan
 
 

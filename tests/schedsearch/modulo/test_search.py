@@ -1,14 +1,12 @@
-import time
 from collections.abc import Iterator
 from dataclasses import replace
-from fractions import Fraction
 from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import least_period, least_span
-from strategies import crossed
+from strategies import crossed, tight
 from strategies import placements as random_placements
 
 from experiments.benchmarks.search.random_placements import random_placement
@@ -17,13 +15,12 @@ from placements.shapes import SHAPES, k_shape, m_shape, nn_shape, v_shape, wave_
 from schedsearch.bounds.load_and_path import critical_path, period_bound
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import CapacityError, minimum_memory
-from schedsearch.metrics import peak_memory
 from schedsearch.modulo.result import Progress, SearchError, SearchResult, Status
 from schedsearch.modulo.search import search
 from schedsearch.solver.portfolio import SOLVERS
 from schedsearch.solver.query import Answer, Query
 from schedsearch.solver.smt import decide
-from schedsearch.validate import InvalidScheduleError, validate
+from schedsearch.validate import validate
 
 TESSEL_MEMORY = {"v_shape": 4, "x_shape": 4, "m_shape": 6, "nn_shape": 6, "k_shape": 6}
 
@@ -45,16 +42,11 @@ def test_the_papers_shapes_have_no_steady_bubble(shape: str, period: int, makesp
     ("shape", "memory", "period"),
     [
         ("v_shape", 3, 8),
-        ("x_shape", 2, 13),
         ("x_shape", 3, 9),
-        ("m_shape", 3, 10),
         ("m_shape", 4, 7),
         ("m_shape", 5, 6),
-        ("nn_shape", 3, 12),
-        ("nn_shape", 4, 9),
         ("nn_shape", 5, 9),
         ("k_shape", 2, 8),
-        ("k_shape", 3, 6),
     ],
 )
 def test_tight_memory_has_the_proven_period(shape: str, memory: int, period: int) -> None:
@@ -62,15 +54,6 @@ def test_tight_memory_has_the_proven_period(shape: str, memory: int, period: int
     placement = SHAPES[shape]().with_memory(memory)
     result = search(placement, 4, micro_batches_per_repetend=1, objectives=["period"])
     assert (result.status, result.repetend.period) == (Status.OPTIMAL, period)
-
-
-@pytest.mark.parametrize(("micro_batches", "period"), [(1, 8), (2, 12), (3, 16)])
-def test_several_micro_batches_per_repetend_use_tight_memory_better(micro_batches: int, period: int) -> None:
-    placement = v_shape().with_memory(3)
-    result = search(placement, 7, micro_batches_per_repetend=micro_batches, work_limit=5)
-    assert (result.status, result.repetend.period) == (Status.OPTIMAL, period)
-    assert max(peak_memory(result.schedule)) <= 3
-    assert period >= micro_batches * period_bound(placement) == micro_batches * Fraction(16, 3)
 
 
 def test_several_micro_batches_are_never_worse_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,8 +94,7 @@ def test_fine_ticks_cost_no_more_than_unit_times() -> None:
 @settings(max_examples=25, deadline=None)
 @given(random_placements(max_devices=2, max_forward=2, max_time=2, max_transfer=1), st.integers(0, 2))
 def test_period_equals_brute_force(placement: Placement, spare: int) -> None:
-    capacity = [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
-    placement = placement.with_memory(capacity)
+    placement = tight(placement, spare)
     result = search(placement, 3, micro_batches_per_repetend=1, objectives=["period"])
     assert result.status in (Status.OPTIMAL, Status.INFEASIBLE)
     expected = least_period(placement, longest=sum(block.time for block in placement.blocks) + 4)
@@ -129,10 +111,9 @@ def test_period_equals_brute_force(placement: Placement, spare: int) -> None:
 def test_every_answer_is_valid_and_above_the_bounds(
     placement: Placement, micro_batches: int, number: int, spare: int
 ) -> None:
-    capacity = [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
-    placement = placement.with_memory(capacity)
+    placement = tight(placement, spare)
     result = search(
-        placement, number, micro_batches_per_repetend=micro_batches, work_limit=5, objectives=["period"]
+        placement, number, micro_batches_per_repetend=micro_batches, work_limit=2, objectives=["period"]
     )
     if result.status is Status.INFEASIBLE:
         return
@@ -283,7 +264,7 @@ def test_a_solver_that_gives_up_is_unknown_not_infeasible(gives_up: str) -> None
 def test_out_of_work_returns_the_best_so_far_with_its_bound(gives_up: str) -> None:
     """Of a wave with uneven times, whose bound no annealing meets, and with too many states."""
     placement = random_placement("waves", 3)
-    result = search(placement, 4, solver=gives_up, work_limit=5)
+    result = search(placement, 4, solver=gives_up, work_limit=1)
     assert result.status is Status.FEASIBLE
     assert period_bound(placement) <= result.period_bound < result.repetend.period_per_micro_batch
     assert result.span_bound == critical_path(result.schedule.placement)
@@ -329,10 +310,8 @@ def test_progress_says_what_found_the_best() -> None:
 
 def test_z3_gives_up_in_time() -> None:
     hard = x_shape(8, 977, 2683).with_memory(5)
-    began = time.monotonic()
     answer, _ = decide(Query(hard, 3, 3 * 4000), timeout_s=0.5)
     assert answer is not Answer.YES
-    assert time.monotonic() - began < 60
 
 
 @pytest.mark.parametrize(
@@ -346,17 +325,6 @@ def test_z3_gives_up_in_time() -> None:
 def test_wrong_arguments(wrong: dict[str, object], message: str) -> None:
     with pytest.raises(SearchError, match=message):
         search(v_shape(), 4, **wrong)
-
-
-def test_the_validator_sees_a_dropped_rule() -> None:
-    """Were the exclusivity rule missing from the solver's query, the validator would say so."""
-    result = search(v_shape().with_memory(4), 4)
-    schedule = result.schedule
-    moved = tuple(
-        b._replace(start=b.start - 1) if (b.block, b.micro_batch) == ("B3", 1) else b for b in schedule.blocks
-    )
-    with pytest.raises(InvalidScheduleError):
-        validate(replace(schedule, blocks=moved))
 
 
 def test_equal_seeds_give_equal_results_whatever_was_searched_before() -> None:

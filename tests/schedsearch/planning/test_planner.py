@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from told import told
 
 from placements import PlacementError
 from placements.cluster import ClusterError, read_cluster
@@ -218,10 +219,8 @@ def test_what_is_wrong_is_said_in_one_line(
     arguments: dict[str, object], error: type[ValueError], message: str
 ) -> None:
     usual: dict[str, object] = {"model": "gpt3_125m", "cluster": "a100_2", "batch": 4}
-    with pytest.raises(error) as caught:
+    with told(error, message):
         plan(**(usual | arguments))  # type: ignore[arg-type]
-    assert str(caught.value).startswith(message)
-    assert "\n" not in str(caught.value)
 
 
 def test_shapes_that_cannot_be_are_left_out() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from told import told
 
 from placements import Block, Kind, Placement
 from placements.shapes import k_shape, loop_shape, v_shape, wave_shape, x_shape
@@ -77,9 +78,8 @@ def test_double_buffering_reads_the_version_before_and_holds_two(depth: int, mor
 @pytest.mark.parametrize("depth", [3, 4, 8])
 def test_double_buffering_of_fewer_than_the_stages_but_one_is_refused(depth: int) -> None:
     schedule = one_f_one_b(v_shape(depth, 1, 2), 4 * (depth - 2))
-    with pytest.raises(WeightVersionError, match="raise micro_batches_per_update") as caught:
+    with told(WeightVersionError, match="raise micro_batches_per_update"):
         versions_of(schedule, "double_buffering", depth - 2)
-    assert "\n" not in str(caught.value)
 
 
 def test_the_example_of_the_dissertation() -> None:
@@ -209,6 +209,5 @@ def test_what_cannot_be_is_refused_in_one_line() -> None:
         (gpipe(k_shape(2), 2), "flush", 1, "use a placement that is, or give the pairs"),
     ]
     for schedule, mode, each, reason in wrong:
-        with pytest.raises(WeightVersionError, match=reason) as caught:
+        with told(WeightVersionError, match=reason):
             versions_of(schedule, mode, each)
-        assert "\n" not in str(caught.value)

@@ -12,10 +12,10 @@ from interrupting import interrupted
 from oracles import least_period
 from ortools.sat.python import cp_model
 from strategies import placements as random_placements
+from strategies import tight
 
 from placements import Placement
 from placements.shapes import SHAPES, nn_shape, v_shape
-from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.certificate.certificate import certificate_of
 from schedsearch.certificate.check import check
 from schedsearch.metrics import peak_memory
@@ -39,8 +39,7 @@ from schedsearch.validate import validate
 def test_they_agree(
     placement: Placement, micro_batches: int, period: int, span: int | None, spare: int
 ) -> None:
-    capacity = [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
-    placement = placement.with_memory(capacity)
+    placement = tight(placement, spare)
     query = Query(placement, micro_batches, period, span)
     one, _ = smt.decide(query, work=0.5)
     other, repetend = cpsat.decide(query, work=0.5)
@@ -59,8 +58,7 @@ def test_they_agree(
 )
 def test_equal_optima_where_memory_differs_by_device(placement: Placement, spare: int) -> None:
     """And equal to brute force; what is found is valid on every device, what is proved can be rechecked."""
-    capacity = [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
-    placement = placement.with_memory(capacity)
+    placement = tight(placement, spare)
     least = least_period(placement, longest=sum(block.time for block in placement.blocks) + 4)
     for solver in ("z3", "cpsat"):
         result = search(placement, 3, solver=solver, micro_batches_per_repetend=1, objectives=["period"])

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import placements as random_placements
+from strategies import tight
 
 from placements import Placement
 from placements.shapes import k_shape, loop_shape, nn_shape, v_shape, wave_shape
 from schedsearch.bounds.load_and_path import load_bound, period_bound
-from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.modulo.search import search
 from schedsearch.repetend import Repetend
 from schedsearch.solver.effort import Effort, OutOfTimeError
@@ -43,9 +43,7 @@ def test_a_greedy_repetend_keeps_the_rules(placement: Placement, longer: int, ba
 @settings(max_examples=40, deadline=None)
 @given(random_placements(max_time=3, training=True), st.integers(0, 3))
 def test_the_shortest_greedy_repetend_fits_in_memory(placement: Placement, spare: int) -> None:
-    placement = placement.with_memory(
-        [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
-    )
+    placement = tight(placement, spare)
     bound = period_bound(placement)
     repetend = shortest(placement, bound)
     if repetend is not None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import signal
 import time
-from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import placements as random_placements
+from strategies import tight, with_transfer
 
 from placements import Placement
 from placements.shapes import loop_shape, v_shape, wave_shape
@@ -18,7 +18,6 @@ from schedsearch.baselines import gpipe, interleaved_one_f_one_b, one_f_one_b, z
 from schedsearch.baselines.interleaved import interleavings
 from schedsearch.bounds.load_and_path import load_bound
 from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.metrics import peak_memory
 from schedsearch.modulo.result import Status
 from schedsearch.modulo.search import search
@@ -38,9 +37,7 @@ def test_a_simulated_schedule_keeps_the_rules(
     placement: Placement, number: int, spare: int, rule: Rule
 ) -> None:
     """Under the memory that one micro-batch needs, and some spare; it may come to a standstill."""
-    placement = placement.with_memory(
-        [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
-    )
+    placement = tight(placement, spare)
     schedule = simulate(placement, number, rule)
     if schedule is not None:
         validate(schedule)
@@ -83,9 +80,7 @@ def test_a_steady_state_that_does_not_fit_is_none() -> None:
 @settings(max_examples=25, deadline=None)
 @given(random_placements(max_time=3, training=True), st.integers(1, 3))
 def test_repetends_without_a_solver_are_valid(placement: Placement, spare: int) -> None:
-    placement = placement.with_memory(
-        [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
-    )
+    placement = tight(placement, spare)
     found = [
         *hand_made_repetends(placement, Fraction(0), Effort()),
         *greedy_starts(placement, Fraction(0), Effort()),
@@ -145,14 +140,7 @@ def test_interleavings_fit_less_memory_than_interleaved_one_f_one_b() -> None:
 
 
 def test_larger_groups_of_interleaved_1f1b_hide_transfers() -> None:
-    loop = loop_shape(4, 2, 4, 8)
-    transfer = tuple(
-        (source, block.name, 2)
-        for block in loop.blocks
-        for source in block.after
-        if loop.by_name[source].devices != block.devices
-    )
-    loop = replace(loop, transfer=transfer)
+    loop = with_transfer(loop_shape(4, 2, 4, 8), 2)
     best = min(validate(schedule).makespan for schedule in interleavings(loop, 18))
     assert best == makespan_bound(loop, 18) == 480
     assert interleaved_one_f_one_b(loop, 18).makespan == 492

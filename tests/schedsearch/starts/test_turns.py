@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from strategies import with_transfer
 
 from placements import Placement
 from placements.shapes import m_shape, v_shape
@@ -30,13 +31,7 @@ def measured(num_devices: int, times: tuple[int, int, int], transfer: int, round
         stage_memory=37,
         input_release=21,
     )
-    between = [
-        (name, block.name, transfer)
-        for block in placement.blocks
-        for name in block.after
-        if placement.by_name[name].devices != block.devices
-    ]
-    return replace(placement, transfer=tuple(between)).with_memory(37 * num_devices * rounds)
+    return with_transfer(placement, transfer).with_memory(37 * num_devices * rounds)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from interrupting import interrupted
 from oracles import least_period
-from strategies import crossed
+from strategies import crossed, tight
 from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
@@ -17,7 +17,7 @@ from placements.shapes import SHAPES, k_shape, m_shape, nn_shape, v_shape, x_sha
 from schedsearch.bounds.load_and_path import least_period as least_whole_period
 from schedsearch.bounds.load_and_path import load_bound
 from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.bounds.memory_need import CapacityError, minimum_memory
+from schedsearch.bounds.memory_need import CapacityError
 from schedsearch.metrics import peak_memory
 from schedsearch.modulo.result import InFlightPeriod, Progress, SearchError, SearchResult, Status
 from schedsearch.modulo.search import search
@@ -31,12 +31,6 @@ from schedsearch.tessel.candidates import (
     warmup_blocks,
 )
 from schedsearch.validate import validate
-
-
-def tight(placement: Placement, spare: int) -> Placement:
-    return placement.with_memory(
-        [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
-    )
 
 
 def diamond() -> Placement:
@@ -119,7 +113,7 @@ def test_a_repetend_overlaps_with_the_next() -> None:
 )
 def test_the_papers_shapes(placement, most, period, in_flight, bubble_rates) -> None:
     """The periods that the authors' released code finds too; on M our search proves 7, with six in flight."""
-    result = tessel(placement, 8, max_in_flight=most)
+    result = tessel(placement, 8, max_in_flight=most, time_limit_s=600)
     assert result.repetend.period == period
     assert next(each.in_flight for each in result.by_in_flight if period_of(each) == period) == in_flight
     assert [each.in_flight for each in result.by_in_flight] == list(range(1, len(bubble_rates) + 1))
@@ -185,7 +179,7 @@ def test_the_period_equals_brute_force(placement: Placement, spare: int) -> None
 def test_every_answer_is_valid_and_no_better_than_proved(placement, spare, number, lazy) -> None:
     """Our search has the least period, and the time-optimal search the least makespan."""
     placement = tight(placement, spare)
-    result = tessel(placement, number, lazy=lazy, time_limit_s=10)
+    result = tessel(placement, number, lazy=lazy, time_limit_s=60)
     ours = search(placement, number, objectives=["period"])
     if ours.status is Status.INFEASIBLE:
         assert result.status in (Status.INFEASIBLE, Status.UNKNOWN)

@@ -6,10 +6,12 @@ import copy
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from told import told
 
 from placements.cluster import read_cluster
 from placements.files import write_json
@@ -24,25 +26,10 @@ from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.parallel_plan import PlanError
 
 ALL = TreeOptions(tuple(Paradigm), ("none", "selective", "full"), expert_parallel=(1, 2, 4))
-WRONG = (
-    None,
-    True,
-    -1,
-    0,
-    1.5,
-    "x",
-    "",
-    [],
-    {},
-    [1, 2],
-    {"a": 1},
-    10**16,
-    10**30,
-    float("nan"),
-    float("inf"),
-)
+WRONG = (None, True, -1, 1.5, "x", [], {"a": 1}, 10**16, float("nan"))
 
 
+@cache
 def some_plan(model: str = "mixtral_8x7b", num_stages: int = 2) -> Plan:
     options = PlanOptions(trees=ALL, num_stages=(num_stages,), num_micro_batches=(4,), num_plans=1)
     shape = read_model(model) if model.startswith("swin") else read_model(model, num_layers=4)
@@ -104,7 +91,7 @@ def test_damaged_files_are_refused_in_one_line() -> None:
             assert "\n" not in str(error)
             assert ";" in rest, error
             assert any(where.startswith(name) for name in (*data, "plan")), error
-    assert refused > 500
+    assert refused > 300
 
 
 @pytest.mark.parametrize(
@@ -119,11 +106,8 @@ def test_damaged_files_are_refused_in_one_line() -> None:
 def test_files_that_are_no_plan(text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(PlanError) as caught:
+    with told(PlanError, f"{path}: ", has=message):
         read_plan_file(path)
-    assert str(caught.value).startswith(f"{path}: ")
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_file_that_is_missing(tmp_path: Path) -> None:
@@ -176,7 +160,5 @@ def test_plans_of_branches_that_are_damaged() -> None:
 def test_wrong_branches(change: Any, message: str) -> None:
     data = joined_data()
     change(data)
-    with pytest.raises(PlanError) as caught:
+    with told(PlanError, has=message):
         plan_from_dict(data)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)

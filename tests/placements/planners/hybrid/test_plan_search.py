@@ -50,7 +50,7 @@ def min_ms(costs: LayerCosts, cluster: Cluster, batch: int, options: PlanOptions
     return found.plans[0].time_ms if found.plans else math.inf
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_no_plan_of_made_up_costs_is_shorter(seed: int) -> None:
     rng = random.Random(seed)
     costs, cluster, batch = MadeUpCosts(seed, small_model(rng)), some_cluster(rng), rng.randint(1, 4)
@@ -60,7 +60,7 @@ def test_no_plan_of_made_up_costs_is_shorter(seed: int) -> None:
         assert min_ms(costs, cluster, batch, options) == NEAR(expected), gib
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_no_uniform_plan_of_made_up_costs_is_shorter(seed: int) -> None:
     rng = random.Random(seed)
     costs, cluster, batch = MadeUpCosts(seed, small_model(rng)), some_cluster(rng), rng.randint(1, 4)
@@ -96,7 +96,7 @@ def test_equal_layers_of_a_stage_stand_together() -> None:
         assert len(rated.plan.pieces) <= sum(runs) + 2, "each way of sharing once, but for the ends"
 
 
-@pytest.mark.parametrize("gib", [80, 6.0, 3.0, 2.6, 2.3, 2.0, 1.5])
+@pytest.mark.parametrize("gib", [80, 3.0, 2.3, 1.5])
 @pytest.mark.parametrize("name", ["a100_2", "a100_4"])
 def test_no_plan_of_a_model_is_shorter(name: str, gib: float) -> None:
     costs = ShapeCosts(read_model("gpt3_125m", num_layers=2))
@@ -119,24 +119,16 @@ def fastest(costs: LayerCosts, cluster: str, batch: int, **options: object) -> f
 def test_more_gpus_are_never_worse(model: str, batch: int) -> None:
     """Also not 64 than 48: with a batch of 24, one stage of six nodes is the best on both."""
     costs = ShapeCosts(read_model(model))
-    rates = [fastest(costs, f"a100_{count}", batch) for count in (2, 4, 8, 16, 24, 32, 48, 64)]
-    assert rates == sorted(rates)
-
-
-def test_more_nodes_of_four_are_never_worse() -> None:
-    rates = [
-        search_plans(GPT, read_cluster(f"a100_{count}", gpus_per_node=4), 12).plans[0].samples_per_s
-        for count in (4, 8, 12, 16)
-    ]
+    rates = [fastest(costs, f"a100_{count}", batch) for count in (2, 8, 16, 24, 48, 64)]
     assert rates == sorted(rates)
 
 
 def test_more_memory_is_never_slower() -> None:
     costs = ShapeCosts(read_model("bert_huge_32", num_layers=16))
-    rates = [fastest(costs, "a100_4", 16, memory_gib=gib) for gib in (4.5, 6.0, 7.0, 8.0, 10.0, 80.0)]
+    rates = [fastest(costs, "a100_4", 16, memory_gib=gib) for gib in (4.5, 6.0, 8.0, 80.0)]
     assert rates[0] == 0
     assert rates == sorted(rates)
-    assert len(set(rates)) > 3
+    assert len(set(rates)) > 2
 
 
 def test_equal_layers_in_other_runs_change_nothing() -> None:
@@ -148,8 +140,7 @@ def test_equal_layers_in_other_runs_change_nothing() -> None:
         assert rates[0] == NEAR(rates[1])
 
 
-@pytest.mark.parametrize("gib", [3.0, 4.5])
-@pytest.mark.parametrize("model", ["bert_huge_32", "t5_512_4_32"])
+@pytest.mark.parametrize(("model", "gib"), [("bert_huge_32", 4.5), ("t5_512_4_32", 3.0)])
 def test_the_papers_methods_are_never_better(model: str, gib: float) -> None:
     costs = ShapeCosts(read_model(model, num_layers=10))
     rate = {
@@ -230,7 +221,7 @@ def ticking(seconds: float) -> Callable[[], float]:
     return lambda: next(times) * seconds
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_a_search_out_of_time_claims_no_more_than_is_proved(seed: int) -> None:
     """However early it is cut off: its plan is one that there is, and its bound is below the best of all."""
     rng = random.Random(seed)
@@ -239,7 +230,7 @@ def test_a_search_out_of_time_claims_no_more_than_is_proved(seed: int) -> None:
         options = PlanOptions(trees=TREES[seed % 3], memory_gib=gib, reserve_gib=0.0, time_limit_s=1.0)
         least = EveryPlan(costs, cluster, batch, options).min_ms()
         times, bounds, statuses = [], [], []
-        for num_looks in (1, 2, 3, 5, 8, 12, 20, 30, 50, 100, 10_000):
+        for num_looks in (1, 2, 4, 8, 20, 50, 10_000):
             found = search_plans(costs, cluster, batch, options, clock=ticking(1 / num_looks))
             times.append(found.plans[0].time_ms if found.plans else math.inf)
             bounds.append(found.bound_ms)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from places import SHARED_DATA
 from small_profiles import galvatron_memory, galvatron_times, write_galvatron
+from told import told
 
 from placements.cluster import read_cluster
 from placements.files import write_text
@@ -159,10 +160,6 @@ def changed(data: dict[str, Any], remove: str = "", **new: Any) -> dict[str, Any
             "_all.json: lacks layertype_other_bszN_seq128",
         ),
         ({"times": {}}, "has no layertype_0_bszN_seqN"),
-        (
-            {"times": changed(galvatron_times(), layertype_0_bsz1_seq128=-1)},
-            "bsz1_seq128: -1 is not a number",
-        ),
         ({"times": changed(galvatron_times(), layertype_0_bsz1_seq128="x")}, "'x' is not a number above 0"),
         ({"times": changed(galvatron_times(), layertype_0_bsz1_seq64=5.0)}, "measured for 64, 128; give one"),
         ({"times": [1]}, r"\[1\] is not a mapping"),
@@ -177,10 +174,8 @@ def changed(data: dict[str, Any], remove: str = "", **new: Any) -> dict[str, Any
 )
 def test_files_that_are_wrong_are_refused_in_a_line(tmp_path: Path, files: dict[str, Any], why: str) -> None:
     write_galvatron(tmp_path, **files)
-    with pytest.raises(GalvatronProfileError, match=why) as found:
+    with told(GalvatronProfileError, str(tmp_path), match=why):
         read_galvatron_profile(tmp_path, "toy-1b")
-    assert "\n" not in str(found.value)
-    assert str(found.value).startswith(str(tmp_path))
 
 
 def test_files_that_are_missing_or_twice_are_refused_in_a_line(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from stages_at_random import every_choice, only_options, some_stage
+from stages_at_random import every_choice, some_stage
 
 from placements.planners.stage_search.exact import min_memory, solve
 from placements.planners.stage_search.paper import solve_as_paper
@@ -22,7 +22,7 @@ from placements.planners.stage_search.stage_problem import (
 SIZES = [(1,), (4,), (5,), (1, 3, 1), (2, 2), (1, 1, 1, 1), (2, 1, 2), (3, 2)]
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", range(80))
 def test_no_choice_that_fits_is_cheaper(seed: int) -> None:
     rng = random.Random(seed)
     stage = some_stage(rng, rng.choice(SIZES), count=4, num_layouts=rng.choice([1, 2, 3]))
@@ -41,7 +41,7 @@ def test_no_choice_that_fits_is_cheaper(seed: int) -> None:
 LARGER = [(1, 6, 1), (12,), (1, 20, 1), (4, 4, 4), (1,) * 9]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(14))
 def test_never_worse_than_the_paper_nor_with_more_memory(seed: int) -> None:
     rng = random.Random(seed)
     stage = some_stage(rng, rng.choice(LARGER), count=8, num_layouts=3)
@@ -58,20 +58,6 @@ def test_never_worse_than_the_paper_nor_with_more_memory(seed: int) -> None:
     needed = min_memory(stage)
     assert solve(replace(stage, capacity_mib=needed)) is not None
     assert solve(replace(stage, capacity_mib=needed - 1)) is None
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_options_in_another_order_and_runs_cut_change_nothing(seed: int) -> None:
-    rng = random.Random(seed)
-    stage = some_stage(rng, (2, 5, 1), count=6, num_layouts=3)
-    shuffled, cut = [], []
-    for run in stage.runs:
-        order = rng.sample(range(len(run.options)), len(run.options))
-        shuffled.append(Run(run.num_layers, only_options(run.options, order)))
-        cut += [Run(1, run.options) for _ in range(run.num_layers)]
-    found = [solve(replace(stage, runs=tuple(runs))) for runs in (stage.runs, shuffled, cut)]
-    costs = {None if each is None else round(each.cost, 9) for each in found}
-    assert len(costs) == 1
 
 
 def chain(*, recomputed: list[bool], capacity_mib: float = 1e6, in_flight: int = 2) -> StageProblem:
@@ -123,7 +109,7 @@ def test_transitions_are_paid_both_ways_as_given() -> None:
     assert (found.choice, found.time_ms) == ((0, 1, 1, 0), 11)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_many_equal_layers_as_each_apart_on_a_grid(seed: int) -> None:
     """The paper's table is exact where memory is whole and nothing is transient."""
     rng = random.Random(seed)
@@ -207,7 +193,7 @@ def test_nothing_costs_and_nothing_fits() -> None:
     assert solve_as_paper(replace(stage, capacity_mib=-1.0)) is None
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_few_labels_give_a_choice_and_how_far_it_is_from_the_best(seed: int) -> None:
     rng = random.Random(seed)
     stage = some_stage(rng, (1,) * 12, count=8, num_layouts=3)

@@ -2,7 +2,7 @@ from collections.abc import Collection
 
 import numpy as np
 import pytest
-from places import SHARED_DATA
+from cluster.small_clusters import GAVEL, needs_gavel
 
 from schedsearch.cluster.allocation import Allocation, check_allocation
 from schedsearch.cluster.demand import NOBODY, Demand, FloatArray
@@ -13,10 +13,6 @@ from schedsearch.cluster.inputs.throughput_file import read_throughputs
 from schedsearch.cluster.jobs import ActiveJob, Job
 from schedsearch.cluster.policies.fairness import MaxMinFairness
 from schedsearch.cluster.throughputs import OperatingPoint, Throughputs
-
-GAVEL = SHARED_DATA / "gavel"
-
-needs_gavel = pytest.mark.skipif(not GAVEL.is_dir(), reason="Gavel's data is not here")
 
 
 def synthetic(num_types: int = 16) -> Throughputs:

@@ -188,22 +188,18 @@ def job(**fields: object) -> dict[str, Any]:
         ),
         (job(weight=2, priority=2), "jobs[0].priority: is there as jobs[0].weight too; keep one"),
         (job(weight=0), "jobs[0].weight: 0 is not a weight; give more than 0"),
-        (job(waited_s=-1), "jobs[0].waited_s: -1 is not a time in seconds; give 0 or more"),
         (job(arrival_s=-1), "jobs[0].arrival_s: -1 is not a time in seconds; give 0 or more"),
         (job(steps=math.nan), "jobs[0].steps: nan is not a number of steps; give more than 0"),
-        (job(steps=math.inf), "jobs[0].steps: inf is not a number of steps"),
         (job(steps=5, steps_left=6), "jobs[0].steps_left: 6 is not at most the job's 5 steps; correct one"),
         (job(steps=5), "job b: lacks the field 'steps', which others have; add it"),
         (
             job(scale_factor=2),
             "jobs[0].scale_factor: 2 is not a number of GPUs that there are; the largest type",
         ),
-        (job(scale_factor=1.5), "jobs[0].scale_factor: 1.5 is not a number of GPUs"),
         (
             job(slo_s=10, waited_s=20),
             "jobs[0].slo_s: 10 is not after the 20 s that the job has waited; its SLO",
         ),
-        (job(slo_s=-1), "jobs[0].slo_s: -1 is not a time after the arrival in seconds; give more than 0"),
         (job(arrival_s=9) | {"now_s": 5}, "jobs[0].arrival_s: 9 is not at or before now_s, 5; leave out"),
         ({"jobs": ["a", "b", "a"]}, "jobs: the name 'a' is given twice; rename one"),
         ({"jobs": []}, "jobs: [] is not jobs; give at least one"),
@@ -229,8 +225,6 @@ def job(**fields: object) -> dict[str, Any]:
             {"throughputs": {**ROWS, "a": {"v100": -1}}},
             "throughputs.a.v100: -1 is not a throughput in steps/s",
         ),
-        ({"throughputs": {**ROWS, "a": {"v100": math.nan}}}, "throughputs.a.v100: nan is not a throughput"),
-        ({"throughputs": {**ROWS, "a": {"v100": "fast"}}}, "throughputs.a.v100: 'fast' is not a throughput"),
         (
             {"throughputs": {**ROWS, "a": {"v100": 0}}},
             "job a: has no throughput above 0 on a GPU type with its 1",
@@ -244,10 +238,6 @@ def job(**fields: object) -> dict[str, Any]:
             "pairs[0].jobs: ['a', 'd'] is not two different jobs",
         ),
         (
-            {"pairs": [{"jobs": ["a", "a"], "v100": [1, 1]}]},
-            "pairs[0].jobs: ['a', 'a'] is not two different jobs",
-        ),
-        (
             {"pairs": [{"jobs": ["a", "b"], "v100": 1}]},
             "pairs[0].v100: 1 is not the throughputs of two jobs",
         ),
@@ -258,7 +248,6 @@ def job(**fields: object) -> dict[str, Any]:
         ),
         ({"workers": {}}, "cluster.workers is empty; give GPUs of at least one type"),
         ({"workers": {"v100": -1}}, "workers.v100: -1 is not a number of GPUs; give 0 or more"),
-        ({"workers": {"v100": 1.5}}, "workers.v100: 1.5 is not a number of GPUs"),
         ({"workers": [1, 1]}, 'workers: [1, 1] is not by GPU type; write {"v100": 1, "k80": 1}'),
         ({"prices": {"v100": -1}}, "prices.v100: -1 is not a price; give 0 or more"),
         (

@@ -1,12 +1,11 @@
 from pathlib import Path
 
 import pytest
-from places import SHARED_DATA
+from cluster.small_clusters import GAVEL, needs_gavel
+from told import told
 
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.inputs.job_type_file import read_job_types
-
-GAVEL = SHARED_DATA / "gavel"
 
 
 def test_types_in_the_order_of_the_file(tmp_path: Path) -> None:
@@ -15,7 +14,7 @@ def test_types_in_the_order_of_the_file(tmp_path: Path) -> None:
     assert [*found.items()] == [("B", True), ("A", False)]
 
 
-@pytest.mark.skipif(not GAVEL.is_dir(), reason="Gavel's data is not here")
+@needs_gavel
 def test_gavels_types() -> None:
     types = read_job_types(GAVEL / "job_types.csv")
     assert len(types) == 26 and sum(types.values()) == 19
@@ -32,6 +31,5 @@ def test_gavels_types() -> None:
 def test_mistakes(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "types.csv"
     path.write_text(text)
-    with pytest.raises(ClusterError) as caught:
+    with told(ClusterError, f"{path}: {message}"):
         read_job_types(path)
-    assert str(caught.value).startswith(f"{path}: {message}")

@@ -2,7 +2,7 @@ import math
 from pathlib import Path
 
 import pytest
-from places import SHARED_DATA
+from cluster.small_clusters import GAVEL, needs_gavel
 
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.inputs.throughput_file import read_throughputs
@@ -10,7 +10,6 @@ from schedsearch.cluster.inputs.trace_file import read_trace, write_trace
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.throughputs import OperatingPoint, Throughputs
 
-GAVEL = SHARED_DATA / "gavel"
 TRACES = [
     ("msr/seed0_2869ce", 354, 179),
     ("msr/seed0_e13805", 504, 103),
@@ -48,7 +47,7 @@ def message_of(tmp_path: Path, text: str, **options: object) -> str:
     return message.removeprefix(f"{tmp_path / 't.trace'}: ")
 
 
-@pytest.mark.skipif(not GAVEL.is_dir(), reason="Gavel's data is not here")
+@needs_gavel
 @pytest.mark.parametrize(("name", "num_jobs", "num_skipped"), TRACES)
 def test_gavels_traces(name: str, num_jobs: int, num_skipped: int) -> None:
     path = GAVEL / "traces" / f"{name}.trace"
@@ -152,7 +151,6 @@ def test_types_are_drawn_by_the_seed(tmp_path: Path) -> None:
             PHYSICAL + "A\tcd\twd\n",
             "line 2: has 3 tab-separated columns; a physical trace of Gavel has 10, one",
         ),
-        (PHYSICAL + MSR, "line 2: has 7 tab-separated columns"),
         (
             MSR.replace("A", "AA"),
             "line 1: the throughputs have no type of job 'AA'; add it to them, or write 'A'",
@@ -161,11 +159,9 @@ def test_types_are_drawn_by_the_seed(tmp_path: Path) -> None:
             MSR.replace("30.0", "-30"),
             "line 1, column arrival: -30 is not an arrival in seconds; give 0 or more",
         ),
-        (MSR.replace("30.0", "nan"), "line 1, column arrival: nan is not an arrival in seconds"),
         (MSR.replace("500", "0"), "line 1, column total steps: 0 is not a number of steps; give more than 0"),
         (MSR.replace("2\n", "0\n"), "line 1, column scale factor: 0 is not a number of GPUs; give 1 or more"),
         (PHYSICAL.replace("1.5", "0"), "line 1, column SLO: 0 is not an SLO that can be met"),
-        (PHYSICAL.replace("1.5", "-2"), "line 1, column SLO: -2 is not an SLO that can be met"),
         (PHYSICAL.replace("2.0", ""), None),
         (
             PHYSICAL.replace("500", ""),
@@ -175,7 +171,6 @@ def test_types_are_drawn_by_the_seed(tmp_path: Path) -> None:
         (f"{OURS}A,5,1\n", "line 2: has 3 cells for 4 columns; the columns are job_type, steps"),
         (f"name,{OURS}a,A,5,1,0\na,A,5,1,0\n", "line 3: the name 'a' is given twice; rename one of the jobs"),
         ("num_gpus,run_time\n1,5\n", "line 1: has no column of arrivals; add one of arrival_s, submitted_t"),
-        ("arrival_s;num_gpus\n1;5\n", "line 1: has no column of arrivals; add one of"),
         (
             "submit_time,num_gpus,run_time\n3,1,5\n,1,5\n",
             "line 3, column submit_time: is empty; fill the cell or remove the row",

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cluster.policies.cases import Case, case_of, largest_sum, random_case
+from cluster.policies.cases import Case, case_of, random_case
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
+from told import told
 
 from schedsearch.cluster.allocation import Allocation, InfeasibleError, check_allocation
 from schedsearch.cluster.demand import Demand
@@ -18,7 +19,7 @@ from schedsearch.cluster.policies.program import Program
 from schedsearch.cluster.policies.registry import policy_of
 from schedsearch.cluster.policies.water_filling import WaterFilling, water_levels
 
-SEEDS = range(50)
+SEEDS = range(30)
 Array = np.ndarray
 
 
@@ -101,19 +102,6 @@ def test_levels_are_those_of_the_plain_procedure(shares_space: bool) -> None:
         assert allocation.objective == pytest.approx((levels[0][0] / case.weights).min(), rel=1e-6)
 
 
-def test_nobody_can_gain_without_anothers_loss() -> None:
-    """To 1e-4, as there are cases in which others' loss of 1e-9 is one's gain of 1e-5."""
-    for seed in SEEDS:
-        case = random_case(1000 + seed)
-        demand = with_entities(case.demand(), ["ab"[job % 2] for job in range(len(case.rates))])
-        policy = Hierarchical({"a": Entity(2.0, "fifo"), "b": Entity(1.0)}, shares_space=True)
-        for one in (WaterFilling(shares_space=True), policy):
-            rates = one.allocate(demand).rates
-            per_step = 1 / case.rates.max(axis=1)
-            most = largest_sum(case, per_step, rates * (1 - 1e-9))
-            assert most == pytest.approx(per_step @ rates, rel=1e-4), (seed, one.name)
-
-
 def can_rise_by_mixed_integers(case: Case, levels: Array) -> int:
     """Return for how many jobs z is 1 in the dissertation's program, with a margin for its strict rule."""
     made, used = rows_of(case)
@@ -180,25 +168,6 @@ def test_entities_of_like_jobs_have_throughput_by_their_weights() -> None:
     assert np.array(sums) / sums[0] == pytest.approx(np.array([1, 2, 3]), rel=1e-6)
 
 
-def test_first_in_first_out_in_an_entity() -> None:
-    """An earlier job could not have more, even if all later ones of its entity had nothing."""
-    for seed in SEEDS:
-        case = random_case(4000 + seed)
-        demand = with_entities(case.demand(), ["a"] * len(case.rates))
-        rates = policy_of("hierarchical_packed", entities={"a": {"inside": "fifo"}}).allocate(demand).rates
-        for job in range(len(rates)):
-            floors = np.where(np.arange(len(rates)) < job, rates * (1 - 1e-9), 0.0)
-            most = largest_sum(case, np.eye(len(rates))[job], floors)
-            assert most == pytest.approx(rates[job], rel=1e-4, abs=1e-5 * case.rates[job].max()), (seed, job)
-
-
-def test_one_entity_of_fairness_is_water_filling() -> None:
-    for seed in range(20):
-        demand = random_case(5000 + seed).demand()
-        one, other = (policy_of(name).allocate(demand) for name in ("hierarchical", "water_filling"))
-        assert one.rates == pytest.approx(other.rates, rel=1e-5)
-
-
 @pytest.mark.parametrize(
     ("entities", "said"),
     [
@@ -210,10 +179,8 @@ def test_one_entity_of_fairness_is_water_filling() -> None:
 )
 def test_wrong_entities_get_one_line(entities: dict[str, object], said: str) -> None:
     demand = with_entities(case_of([1], [[1.0]]).demand(), ["a"])
-    with pytest.raises(ClusterError) as error:
+    with told(ClusterError, said):
         policy_of("hierarchical", entities=entities).allocate(demand)
-    assert str(error.value).startswith(said)
-    assert "\n" not in str(error.value)
 
 
 def test_a_job_that_runs_nowhere_is_named() -> None:
@@ -223,7 +190,7 @@ def test_a_job_that_runs_nowhere_is_named() -> None:
 
 @pytest.mark.parametrize("name", ["water_filling_packed", "hierarchical"])
 def test_a_policy_that_has_decided_before_decides_as_a_new_one(name: str) -> None:
-    for seed in range(15):
+    for seed in range(8):
         case, used = random_case(6000 + seed), policy_of(name)
         heavier = replace(case, weights=case.weights * np.arange(1, len(case.weights) + 1))
         for now in (case, heavier, replace(case, workers=case.workers + 1), case):

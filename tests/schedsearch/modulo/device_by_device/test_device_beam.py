@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from strategies import with_transfer
 
 from experiments.benchmarks.instances.instance_file import read_instances
 from placements import Placement
@@ -40,14 +41,7 @@ BLOCKS = Blocks(
 
 def loop_with_transfers(devices: int, chunks: int, memory: int) -> Placement:
     """Return a loop whose transfers take a tick."""
-    loop = loop_shape(devices, chunks, 7, 12)
-    transfer = [
-        (name, block.name, 1)
-        for block in loop.blocks
-        for name in block.after
-        if loop.by_name[name].devices != block.devices
-    ]
-    return dataclasses.replace(loop, transfer=tuple(transfer)).with_memory(memory)
+    return with_transfer(loop_shape(devices, chunks, 7, 12), 1).with_memory(memory)
 
 
 @pytest.fixture
@@ -303,28 +297,20 @@ def test_sizes_are_those_asked_for() -> None:
     assert per_micro_batch(found[-1]) == 40
 
 
-@pytest.mark.parametrize(
-    ("name", "percent"),
-    [("loop2_16x48_gpt_14b_three_quarters", 102), ("loop4_16x48_gpt_14b_three_quarters", 102)],
-)
-def test_measured_loops_come_near_their_load_at_three_quarters_of_the_memory(name: str, percent: int) -> None:
+def test_a_measured_loop_comes_near_its_load_at_three_quarters_of_the_memory() -> None:
+    name = "loop2_16x48_gpt_14b_three_quarters"
     placement = next(each for each in read_instances() if each.name == name).placement.per_micro_batch
     load = Fraction(placement.load(0))
-    found = found_for(placement, load * Fraction(103, 100), load * Fraction(percent, 100), sizes=(2, 5))
-    assert load < per_micro_batch(found[-1]) <= load * Fraction(percent, 100)
+    found = found_for(placement, load * Fraction(103, 100), load * Fraction(102, 100), sizes=(2, 5))
+    assert load < per_micro_batch(found[-1]) <= load * Fraction(102, 100)
     assert placement.memory is not None
     assert max(found[-1].peak_memory) <= placement.memory[0]
 
 
 def test_uneven_devices_and_memory_are_kept() -> None:
     """The first and the last stage take longer, and the last device may hold less."""
-    blocks = [
-        dataclasses.replace(block, time=block.time + (block.devices[0] in (0, 7)))
-        for block in SMALL_LOOP.blocks
-    ]
-    uneven = dataclasses.replace(SMALL_LOOP, blocks=tuple(blocks)).with_memory(
-        (18, 18, 17, 17, 16, 16, 15, 15)
-    )
+    blocks = (replace(block, time=block.time + (block.devices[0] in (0, 7))) for block in SMALL_LOOP.blocks)
+    uneven = replace(SMALL_LOOP, blocks=tuple(blocks)).with_memory(UNEVEN)
     bound = period_bound(uneven)
     found = found_for(uneven, 2 * bound, bound * Fraction(107, 100))
     assert per_micro_batch(found[-1]) <= bound * Fraction(107, 100)
@@ -334,24 +320,13 @@ def test_uneven_devices_and_memory_are_kept() -> None:
 
 def test_units_of_memory_do_not_matter() -> None:
     blocks = loop_shape(8, 2, 7, 12, stage_memory=3000).blocks
-    in_mib = dataclasses.replace(SMALL_LOOP, blocks=blocks).with_memory(18 * 3000 + 2999)
+    in_mib = replace(SMALL_LOOP, blocks=blocks).with_memory(18 * 3000 + 2999)
     units, mib = (
         [(each.micro_batches, each.period) for each in found_for(each_, Fraction(57), Fraction(39))]
         for each_ in (SMALL_LOOP, in_mib)
     )
     assert mib[-1][1] / mib[-1][0] <= 39
     assert units[-1][1] / units[-1][0] <= 39
-
-
-def test_a_search_takes_it() -> None:
-    placement = loop_with_transfers(12, 2, 28)
-    told = []
-    result = search(placement, 48, work_limit=10, on_progress=lambda p: told.append(p.found_by))
-    assert result.repetend is not None
-    assert result.schedule is not None
-    assert result.repetend.period_per_micro_batch <= 40
-    assert "orders found from device to device" in told
-    validate(result.schedule)
 
 
 @pytest.mark.parametrize("sizes", [1, None])

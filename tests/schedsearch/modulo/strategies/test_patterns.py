@@ -31,6 +31,12 @@ def patterns(placement: Placement, work: float = 60.0) -> list[Repetend]:
     return [start.repetend for start in Patterns().run(state_of(placement), oracle(), until=work)]
 
 
+def reached(placement: Placement, period: float) -> Repetend:
+    """Return the first repetend that patterns give whose period is short enough."""
+    found = (start.repetend for start in Patterns().run(state_of(placement), oracle(), until=60.0))
+    return next(repetend for repetend in found if repetend.period <= period)
+
+
 def instance(name: str) -> Placement:
     """Return the placement of an instance of the library, for one micro-batch."""
     return next(each for each in read_instances() if each.name == name).placement.per_micro_batch
@@ -58,15 +64,13 @@ def test_it_finds_what_v_min_has() -> None:
     placement = instance("wave_32x96_gpt_6b_min")
     made = steady_state(v_min(placement, 128), 1)
     assert made is not None
-    found = patterns(placement)[-1]
-    assert found.period <= made.period * 1.003
-    validate(found.unroll(96))
+    validate(reached(placement, made.period * 1.003).unroll(96))
 
 
 def test_it_beats_what_smaller_groups_of_interleaved_1f1b_have() -> None:
     """At 3/4 of its memory a loop's period is above the load by two transfers, where that was 3.4 %."""
     placement = instance("loop2_16x48_gpt_14b_three_quarters")
-    assert patterns(placement)[-1].period == placement.load(0) + 2 * 377
+    assert reached(placement, placement.load(0) + 2 * 377).period == placement.load(0) + 2 * 377
 
 
 def test_it_says_that_no_pattern_has_a_period() -> None:
