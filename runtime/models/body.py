@@ -54,6 +54,8 @@ class Body:
         placement: What runs where.
         source: Where the modules come from.
         own: The forward blocks that are computed here; None for all.
+        keeps_names: Whether parameters keep their modules' names, as those of a model that was cut, if no two
+            have the same; else they begin with the first block that has them.
 
     Raises:
         ModelError: The source has no module for a block, or something is trained in a block without a
@@ -66,6 +68,7 @@ class Body:
         placement: Placement,
         source: ModuleSource,
         own: Collection[str] | None = None,
+        keeps_names: bool = False,
     ) -> None:
         """Take the modules, and name their parameters."""
         self.options = options
@@ -90,7 +93,7 @@ class Body:
         self._parameters: dict[str, dict[str, Parameter]] = {}
         self._tensor_of: dict[str, nn.Parameter] = {}
         self._aliases: dict[str, dict[str, None]] = {}
-        self._name_parameters()
+        self._name_parameters(keeps_names)
         self._check_trained()
         for module in () if pair_backward(placement) else self.modules.values():
             module.eval()
@@ -106,7 +109,7 @@ class Body:
 
         Of a block that is not computed here it may know none.
         """
-        return tuple(dict.fromkeys(self._parameters.get(block, {}).values()))
+        return tuple({each.name: each for each in self._parameters.get(block, {}).values()}.values())
 
     def initial(self, parameter: Parameter) -> Tensor:
         """Return the values that the modules' code gives the parameter, for the caller to keep."""
@@ -345,24 +348,26 @@ class Body:
                     f"(data_parallel: {count}), or use the model 'synthetic'"
                 )
 
-    def _name_parameters(self) -> None:
+    def _name_parameters(self, keeps_names: bool) -> None:
         """Name every parameter as it says itself, or by the first block that has it."""
-        name_of: dict[int, str] = {}
+        first: dict[int, tuple[str, str]] = {}
         for block, module in self.modules.items():
-            self._parameters[block] = {}
             for local, value in module.named_parameters():
-                found = description_of(value)
-                if found is None:
-                    name = name_of.get(id(value), f"{block}.{local}")
-                    found = Parameter(name, tuple(value.shape), trains=value.requires_grad)
-                name_of[id(value)] = found.name
-                self._tensor_of.setdefault(found.name, value)
-                self._parameters[block][local] = found
-            in_whole = _names_in_whole(block, module)
+                first.setdefault(id(value), (block, local))
+        self._keeps_names = keeps_names and len({local for _, local in first.values()}) == len(first)
+        for block, module in self.modules.items():
+            in_whole, of_block = _names_in_whole(block, module), self._parameters.setdefault(block, {})
+            known: set[int] = set()
             for local, value in module.named_parameters(remove_duplicate=False):
+                name = first[id(value)][1] if self._keeps_names else ".".join(first[id(value)])
                 described = description_of(value)
-                names = in_whole.get(local, ()) if described is None else (described.name,)
-                self._aliases.setdefault(name_of[id(value)], {}).update(dict.fromkeys(names))
+                found = described or Parameter(name, tuple(value.shape), trains=value.requires_grad)
+                if id(value) not in known:
+                    of_block[local] = found
+                    known.add(id(value))
+                self._tensor_of.setdefault(found.name, value)
+                names = in_whole.get(local, ()) if described is None else (found.name,)
+                self._aliases.setdefault(found.name, {}).update(dict.fromkeys(names))
 
     def _check_trained(self) -> None:
         """Ensure that only blocks with nothing to train have no backward block, unless none has one.

@@ -168,8 +168,7 @@ class GivenModules(Body):
     ) -> None:
         """Name the parameters of the own blocks."""
         check_compile(options, placement)
-        super().__init__(options, placement, source)
-        self._keeps_names = keeps_names and self._keep_names()
+        super().__init__(options, placement, source, keeps_names=keeps_names)
         self.modules = {name: source.given[name] for name in self.names if name in own}
         self._parameters = {name: self._parameters[name] for name in self.modules}
         self.read_names = {name: self.read_names[name] for name in self.modules}
@@ -288,23 +287,3 @@ class GivenModules(Body):
         for name, own in self.modules[block].named_buffers():
             if self._changes_buffers.get(block):
                 own.copy_(buffers[name])
-
-    def _keep_names(self) -> bool:
-        """Name every parameter as its module does, if no two have one name; tell whether it is so."""
-        named = {each.name: each for of_block in self._parameters.values() for each in of_block.values()}
-        short: dict[str, str] = {}
-        for block, of_block in self._parameters.items():
-            for local, each in of_block.items():
-                if each.name == f"{block}.{local}":
-                    short[each.name] = local
-        if len(set(short.values())) < len(named):
-            return False
-        self._tensor_of = {short[name]: value for name, value in self._tensor_of.items()}
-        self._parameters = {
-            block: {
-                local: Parameter(short[each.name], each.shape, trains=each.trains)
-                for local, each in of_block.items()
-            }
-            for block, of_block in self._parameters.items()
-        }
-        return True
