@@ -41,7 +41,7 @@ class RuntimeOptions:
     )
     seed: int = option(0, "seed of the model's parameters and data")
     text: str | None = option(None, "text file to train on; null: the one that comes with the project")
-    path: str | None = option(None, "the Python file of your own model; see runtime/models/user/user.py")
+    path: str | None = option(None, "the Python file of your own model; see runtime/models/user/user_file.py")
     iterations: int = option(3, "training iterations")
     timeout_s: float = option(600, "longest time of the start or of one iteration, in s")
     simulated_gpus: bool = option(

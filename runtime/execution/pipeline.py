@@ -85,8 +85,8 @@ class Pipeline:
     Args:
         modules: A module for each forward block: a mapping of block to module, which may lack those of other
             processes; a function that makes that of a block, called for own blocks only; the list that
-            `runtime.models.cut` returns; or the path of a Python file (see `runtime.models.user.user`). None
-            for the model of the job, which reads its own text.
+            `runtime.models.cut` returns; or the path of a Python file (see `runtime.models.user.user_file`).
+            None for the model of the job, which reads its own text.
         job: The folder of the generated scripts.
         loss: Returns the scalar loss of the last block's outputs and the targets; by default that of the
             file, else the last block's module is given the targets and returns the loss.

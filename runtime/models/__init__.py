@@ -1,17 +1,18 @@
 """What the blocks compute: transformers for Tessel's shapes, a synthetic model for any graph, and one's own.
 
-It knows placements and the collectives between shards, and neither schedules nor messages. `core` has the
-options and the layers, `zoo` says how each model's layers are cut into blocks, `user` makes a model of a
-user's file. At the root: `architectures` are the models by name, `body` is what the blocks compute apart from
-parameters, `loss_shares` says what each loss counts, `model` has the parameters of one device, `state_dict`
-reads and writes them in `tensor_files`, `optimizer` moves them, `weight_versions` keeps older versions while
-they are read, `split_backward` cuts a backward in two halves, and `blocks` runs forward and backward blocks
-one by one.
+A forward block is a torch module, with its shards if it is cut over several devices; all are called in one
+way, wherever they come from. It knows placements and the collectives between shards, and neither schedules
+nor messages. `core` has the options and the layers, `zoo` the modules of the models that come with the
+project, `user` what a user's module may do and where it comes from. At the root: `architectures` are the
+models by name, `body` calls the modules, `bodies` makes one of the options, `loss_shares` says what each loss
+counts, `model` has the parameters of one device, `state_dict` reads and writes them in `tensor_files`,
+`optimizer` moves them, `weight_versions` keeps older versions while they are read, `split_backward` cuts a
+backward in two halves, and `blocks` runs forward and backward blocks one by one.
 """
 
-from runtime.models.architectures import MODEL_NAMES, fits, layers, suitable_model
+from runtime.models.architectures import MODEL_NAMES, fits, suitable_model, zoo_blocks
 from runtime.models.blocks import Blocks
-from runtime.models.body import body_of, check_parameters, traced
+from runtime.models.bodies import body_of, check_parameters, traced
 from runtime.models.core.options import GIVEN_MODEL, USER_MODEL, ModelError, ModelOptions
 from runtime.models.core.tokens import Text, Tokens
 from runtime.models.model import Model, ParameterShard
@@ -40,10 +41,10 @@ __all__ = [
     "check_parameters",
     "cut",
     "fits",
-    "layers",
     "load_state_dict_file",
     "read_versions",
     "save_state_dict_file",
     "suitable_model",
     "traced",
+    "zoo_blocks",
 ]

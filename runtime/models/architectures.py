@@ -1,55 +1,43 @@
-"""The models that come with the project, by name: how each is cut into the blocks of a placement."""
+"""The models that come with the project, by name: which placements they fit, and their modules."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from placements import Block, Kind, Placement
 from runtime.models.core.layer_counts import most_shards
-from runtime.models.core.layers import Layer
+from runtime.models.core.layered_block import LayeredBlock
 from runtime.models.core.options import GIVEN_MODEL, USER_MODEL, ModelError, ModelOptions
+from runtime.models.core.parameters import description_of, initial_values
+from runtime.models.core.tokens import Text
+from runtime.models.user.packing import Forms
+from runtime.models.user.sources import Batches, ModuleSource
 from runtime.models.zoo import flava, gpt, mt5, synthetic
-
-
-def hidden_shape(placement: Placement, options: ModelOptions, block: str) -> tuple[int, ...]:
-    """Return ``(micro_batch_size, sequence_length, hidden_size)``."""
-    return (options.micro_batch_size, options.sequence_length, options.hidden_size)
-
-
-def weighted_sum(inputs: Sequence[Tensor]) -> Tensor:
-    """Return the first plus half the second plus a third of the third: a sum would not notice a mix-up."""
-    hidden = inputs[0]
-    for position, other in enumerate(inputs[1:], start=2):
-        hidden = hidden + other / position
-    return hidden
+from runtime.program.tensor_flow import computes_loss
+from runtime.program.tensor_spec import TensorSpec
 
 
 class Architecture(NamedTuple):
     """How a model is cut into the blocks of a placement.
 
     Attributes:
-        layers: Returns the layers of each forward block, or raises a `ModelError`.
+        blocks: Returns the module of each forward block, or raises a `ModelError`.
         check: Raises a `ModelError` unless the placement is such that the model can be cut into its blocks.
-        join: Makes one tensor of a block's inputs.
-        output_shape: Of a forward block that computes no loss.
-        replicates: Whether separate graphs of forward blocks read micro-batches of their own.
     """
 
-    layers: Callable[[Placement, ModelOptions], Mapping[str, Sequence[Layer]]]
+    blocks: Callable[[Placement, ModelOptions], Mapping[str, LayeredBlock]]
     check: Callable[[Placement], object]
-    join: Callable[[Sequence[Tensor]], Tensor] = weighted_sum
-    output_shape: Callable[[Placement, ModelOptions, str], tuple[int, ...]] = hidden_shape
-    replicates: bool = False
 
 
 ARCHITECTURES: Mapping[str, Architecture] = {
-    "gpt": Architecture(gpt.layers, gpt.chains_of_stages, replicates=True),
-    "mt5": Architecture(mt5.layers, mt5.encoder_and_decoder, output_shape=mt5.output_shape),
-    "flava": Architecture(flava.layers, flava.parts, flava.join, flava.output_shape),
-    "synthetic": Architecture(synthetic.layers, lambda placement: None),
+    "gpt": Architecture(gpt.blocks, gpt.chains_of_stages),
+    "mt5": Architecture(mt5.blocks, mt5.encoder_and_decoder),
+    "flava": Architecture(flava.blocks, flava.parts),
+    "synthetic": Architecture(synthetic.blocks, lambda placement: None),
 }
 """The models that come with the project; the last one runs any placement."""
 
@@ -57,8 +45,8 @@ MODEL_NAMES = (*ARCHITECTURES, USER_MODEL, GIVEN_MODEL)
 """All values of `ModelOptions.name`."""
 
 
-def layers(placement: Placement, options: ModelOptions) -> Mapping[str, Sequence[Layer]]:
-    """Return the layers of each forward block.
+def zoo_blocks(placement: Placement, options: ModelOptions) -> Mapping[str, LayeredBlock]:
+    """Return the module of each forward block, without values.
 
     Raises:
         ModelError: There is no such model, or it does not fit the placement or its own options.
@@ -69,7 +57,66 @@ def layers(placement: Placement, options: ModelOptions) -> Mapping[str, Sequence
         if block.kind is Kind.F:
             _check_cuts(block, options)
     check_recompute(options, placement)
-    return ARCHITECTURES[options.name].layers(placement, options)
+    with torch.device("meta"):
+        return ARCHITECTURES[options.name].blocks(placement, options)
+
+
+class ZooSource(ModuleSource):
+    """A model that comes with the project.
+
+    Its modules draw no random numbers, and their blocks can be cut over several devices.
+
+    Args:
+        options: Of the model.
+        placement: What runs where.
+
+    Raises:
+        ModelError: See `zoo_blocks`.
+    """
+
+    def __init__(self, options: ModelOptions, placement: Placement) -> None:
+        """Build the modules of all blocks; without values that takes no memory."""
+        self.name = f"the model {options.name!r}"
+        self._options, self._placement = options, placement
+        self._blocks = zoo_blocks(placement, options)
+        self._dtype: torch.dtype = getattr(torch, options.dtype)
+
+    def modules(self, names: Sequence[str]) -> Mapping[str, nn.Module]:
+        """Return all."""
+        return self._blocks
+
+    def forms(self, names: Sequence[str]) -> dict[str, Forms]:
+        """Return the forms of what blocks hand over, which are known without running any."""
+        return {
+            name: tuple(
+                TensorSpec.of(self._dtype, shape)
+                for shape in ([()] if computes_loss(self._placement, name) else self._blocks[name].returns)
+            )
+            for name in names
+        }
+
+    def values(self, tensor: Tensor) -> Tensor:
+        """Return normally distributed values; they depend on the parameter's name and the seed alone."""
+        description = description_of(tensor)
+        assert description is not None, "our layers describe their parameters"
+        return initial_values(description, self._options.seed, self._dtype)
+
+    def batches(self, num_micro_batches: int, device: torch.device | str) -> Batches:
+        """Return what gives each block that reads its part of a slice of the text.
+
+        Raises:
+            ModelError: The text cannot be read, or is too short.
+        """
+        text = Text(self._options, num_micro_batches, device)
+
+        def batch(iteration: int, micro_batch: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+            tokens = text.micro_batch(iteration, micro_batch)
+            blocks = self._blocks.items()
+            inputs = {name: getattr(tokens, part) for name, block in blocks for part in block.input_names}
+            targets = {name: getattr(tokens, part) for name, block in blocks for part in block.target_names}
+            return inputs, targets
+
+        return batch
 
 
 def fits(placement: Placement, name: str) -> bool:

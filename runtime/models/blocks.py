@@ -24,12 +24,12 @@ import torch
 from torch import Tensor
 
 from placements import Kind, Placement
-from runtime.models.body import Sample
 from runtime.models.core.options import ModelError
 from runtime.models.loss_shares import LossShares
 from runtime.models.model import Model
 from runtime.models.split_backward import SplitBackward, WeightHalf
 from runtime.models.user.packing import absent_as, is_absent
+from runtime.models.user.reading import Sample
 from runtime.models.weight_versions import ReadVersions, WeightStore
 from runtime.program.data_parallel import in_shares
 from runtime.program.tensor_flow import computes_loss, forward_inputs, pair_backward, tensor_inputs

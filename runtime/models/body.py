@@ -1,308 +1,425 @@
-"""What a model computes, block by block, apart from who holds its parameters."""
+"""What the blocks compute: each is a torch module, with its shards if it is cut over several devices.
+
+It holds no parameter that is trained: modules are called with the tensors that `runtime.models.model` has for
+them, and only their names, forms and buffers are known here. Where the modules come from it does not know;
+see `runtime.models.user.sources`.
+"""
 
 from __future__ import annotations
 
-import hashlib
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from contextlib import nullcontext
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from placements import Kind, Placement
-from runtime.models.architectures import ARCHITECTURES, check_recompute, layers
-from runtime.models.core.compiling import check_compile, compiled
-from runtime.models.core.layers import Layer, Parameter, Weights
-from runtime.models.core.options import GIVEN_MODEL, USER_MODEL, ModelError, ModelOptions
-from runtime.models.core.tokens import Text, Tokens
-from runtime.models.optimizer import Optimizer
-from runtime.models.user.tracing import forms_to_plain
-from runtime.models.user.user import UserModules, check_trained
-from runtime.program.tensor_flow import forward_graphs
-from runtime.transport.shards import Shards
-from schedsearch.semantics.versions import WeightMode
+from runtime.models.core.compiling import compiled
+from runtime.models.core.layers import Layer
+from runtime.models.core.options import ModelError, ModelOptions
+from runtime.models.core.parameters import Parameter, Weights, description_of
+from runtime.models.core.precision import compute_type
+from runtime.models.user.calling import Call, CalledModule, call
+from runtime.models.user.cut import INPUT_NAMES, TARGET_NAMES, names_in_model
+from runtime.models.user.packing import Forms, forms_of, packed, packed_shape, unpacked
+from runtime.models.user.reading import INPUTS, TARGETS, Data, Reading, Sample, SourceData, several
+from runtime.models.user.seeds import digest, seeded
+from runtime.models.user.sources import ModuleSource
+from runtime.program.tensor_flow import computes_loss, forward_graphs, forward_inputs, pair_backward
+from runtime.program.tensor_spec import TensorSpec
+from runtime.transport.shards import Shards, share_shape
 
 
-class Sample(Protocol):
-    """What a block reads of a micro-batch; only the body knows what it holds."""
-
-    def share(self, index: int, count: int) -> Sample:
-        """Return what a data-parallel group reads: one of several equal shares of the samples."""
-
-
-class Data(Protocol):
-    """What the blocks of a process read."""
-
-    def read(self, block: str, iteration: int, micro_batch: int) -> Sample:
-        """Return what a forward block is given beside its inputs; the same whenever it is asked for."""
-
-
-class Body(Protocol):
-    """The computation behind the forward blocks; it holds no parameter that is trained.
+class Body:
+    """The modules behind the forward blocks.
 
     A block computes any share of the samples, if it has data-parallel groups: its inputs, what it reads and
     its output are then of those samples, which are dimension 0 of each, and its loss is the mean over them.
+    Where the forward blocks make several separate graphs, a loss is divided by their number.
+
+    Attributes:
+        options: Type, seed and compiler.
+        placement: What runs where.
+        names: The forward blocks, in topological order.
+        source: Where the modules come from.
+        dtype: Of all floats.
+        modules: By block, as far as they are known here.
+        read_names: The names of what the modules of some blocks read, if they have such.
+        forms: What each block hands over; to be found out where the source does not know it.
+
+    Args:
+        options: See above.
+        placement: What runs where.
+        source: Where the modules come from.
+        own: The forward blocks that are computed here; None for all.
+        keeps_names: Whether parameters keep their modules' names, as those of a model that was cut, if no two
+            have the same; else they begin with the first block that has them.
+
+    Raises:
+        ModelError: The source has no module for a block, or something is trained in a block without a
+            backward block, or a module cannot be cut over the devices of its block.
     """
 
-    def parameters(self, block: str) -> tuple[Parameter, ...]:
-        """Return a block's parameters; blocks that name the same parameter share it.
+    def __init__(
+        self,
+        options: ModelOptions,
+        placement: Placement,
+        source: ModuleSource,
+        own: Collection[str] | None = None,
+        keeps_names: bool = False,
+    ) -> None:
+        """Take the modules, and name their parameters."""
+        self.options = options
+        self.placement = placement
+        self.source = source
+        self.dtype: torch.dtype = getattr(torch, options.dtype)
+        self._carried_dtype = compute_type(options.precision, options.dtype)
+        self.names = [block.name for block in placement.topological_order if block.kind is Kind.F]
+        modules = source.modules([name for name in self.names if own is None or name in own])
+        if unknown := [str(name) for name in modules if name not in self.names]:
+            raise ModelError(
+                f"modules: {source.name} has one for {', '.join(unknown)}, which are no forward blocks of "
+                f"{placement.name}; give those of {', '.join(self.names)} alone"
+            )
+        self.modules = {name: modules[name] for name in self.names if name in modules}
+        self._check_devices()
+        self.read_names: dict[str, Mapping[str, tuple[str, ...]]] = {
+            block: {INPUTS: getattr(module, INPUT_NAMES, ()), TARGETS: getattr(module, TARGET_NAMES, ())}
+            for block, module in self.modules.items()
+        }
+        self._num_graphs = len(forward_graphs(placement))
+        self._parameters: dict[str, dict[str, Parameter]] = {}
+        self._tensor_of: dict[str, nn.Parameter] = {}
+        self._aliases: dict[str, dict[str, None]] = {}
+        self._name_parameters(keeps_names)
+        self._check_trained()
+        for module in () if pair_backward(placement) else self.modules.values():
+            module.eval()
+        self._called = {block: CalledModule(module) for block, module in self.modules.items()}
+        self._how = {block: compiled(call, block, options.compile) for block in self.modules}
+        self._held: dict[str, dict[str, Tensor]] = {}
+        self._changes_buffers: dict[str, bool] = {}
+        self.loaded: dict[str, Tensor] = {}
+        self.forms: dict[str, Forms] = dict(source.forms(self.names))
 
-        Of blocks that are not computed here it may know none, if these share nothing.
+    def parameters(self, block: str) -> tuple[Parameter, ...]:
+        """Return the parameters of the block's module; those with one name are shared.
+
+        Of a block that is not computed here it may know none.
         """
+        return tuple({each.name: each for each in self._parameters.get(block, {}).values()}.values())
 
     def initial(self, parameter: Parameter) -> Tensor:
-        """Return the initial values of the full parameter, in any type of floats, for the caller to keep."""
+        """Return the values that the modules' code gives the parameter, for the caller to keep."""
+        return self.source.values(self._tensor_of[parameter.name])
 
-    def forward(
-        self, block: str, inputs: Sequence[Tensor], sample: Any, weights: Weights, shards: Shards
-    ) -> Tensor:
-        """Return a block's output, or its loss; see `runtime.models.model.Model.forward`."""
+    def initial_of(self, block: str) -> dict[str, Tensor]:
+        """Return new initial parameters of the block's module, by the module's names."""
+        return {local: self.initial(each).to(self.dtype) for local, each in self._parameters[block].items()}
 
     def output_shape(self, block: str) -> tuple[int, ...]:
-        """Return the shape of the output, for all samples, of a block that computes no loss."""
+        """Return the shape of what a block hands over: of its one output, or of all packed into one."""
+        return packed_shape(self._carried(block), self._carried_dtype)
 
-    def data(self, num_micro_batches: int, device: torch.device | str) -> Data:
-        """Return what the blocks read."""
+    def _carried(self, block: str) -> Forms:
+        """Return the forms of what a block hands over, with floats as blocks compute them."""
+        float_dtype = str(self.dtype).removeprefix("torch.")
+        return tuple(
+            TensorSpec.of(self._carried_dtype, form.shape) if form.dtype == float_dtype else form
+            for form in self.forms[block]
+        )
 
     @property
-    def weight_of_loss(self) -> Callable[[Any], float] | None:
-        """What the loss of a block counts that has read a `Sample`; None if all count the same."""
+    def weight_of_loss(self) -> Callable[[Sample], float] | None:
+        """What a loss counts whose block has read a sample; None if all count the same."""
+        return None if self.source.loss_weight is None else self._loss_weight
 
-    def state_names(self, block: str) -> Mapping[str, tuple[str, ...]]:
-        """Return the names that each of a block's parameters has in the state dict of the whole model."""
+    def _loss_weight(self, sample: Sample) -> float:
+        """Return what the source's function makes of the targets.
 
-    def state_buffers(self, block: str) -> Mapping[str, tuple[str, Tensor]]:
-        """Return what a state dict has of a block beside parameters: its name there -> key and form."""
+        Raises:
+            ModelError: It fails, or returns no number of at least 0.
+        """
+        function = self.source.loss_weight
+        assert function is not None
+        try:
+            with seeded(digest(self.source.seed, "loss_weight"), torch.device("cpu")):
+                weight = float(function(*sample.targets))
+        except Exception as error:  # whatever a user's function raises
+            raise ModelError(f"loss_weight of {self.source.name} fails with {error!r}; mend it") from error
+        if not 0 <= weight < math.inf:
+            raise ModelError(
+                f"loss_weight of {self.source.name} returned {weight}; return a number of at least 0"
+            )
+        return weight
 
-    def buffer_values(self, key: str) -> Tensor:
-        """Return the values of a buffer, by its key."""
+    def place(self, shards: Mapping[str, Shards]) -> None:
+        """Let blocks compute these of their shards, and reach the others."""
+        for block, own in shards.items():
+            for layer in self.modules[block].modules():
+                if isinstance(layer, Layer):
+                    layer.shards = own
 
-    def load_buffer(self, key: str, values: Tensor) -> None:
-        """Give a buffer other values, by its key."""
+    def data(self, num_micro_batches: int, device: torch.device | str) -> Data:
+        """Return what the blocks read.
+
+        Raises:
+            ModelError: It cannot be read.
+        """
+        of_data = f"data of {self.source.name}"
+        reading = Reading(
+            self.placement,
+            self.read_names,
+            self.dtype,
+            device,
+            lambda reason: ModelError(f"{of_data} {reason}", "path"),
+        )
+        return SourceData(self.source, reading, num_micro_batches, device)
+
+    def forward(self, block: str, inputs: Sequence[Tensor], sample: Sample, weights: Weights) -> Tensor:
+        """Run a block's module, and return its loss or its output, of which several are packed into one.
+
+        Args:
+            block: A forward block.
+            inputs: What the blocks that it is after handed over, in that order.
+            sample: What it reads.
+            weights: Its parameters, or this device's shards of them, by name.
+
+        Raises:
+            ModelError: The module fails, changes a buffer that it must not, or returns no tensor or others
+                than at first.
+        """
+        parameters = {local: weights[each.name] for local, each in self._parameters[block].items()}
+        device = next(value.device for value in (*inputs, *sample.inputs, *parameters.values()))
+        held = self.held_buffers(block, device)
+        first, buffers = block not in self._changes_buffers, dict(held)
+        if self._changes_buffers.get(block, True):  # what earlier ones read, their backward may need
+            buffers = {name: value.clone() for name, value in held.items()}
+        before = {name: (value, value._version) for name, value in buffers.items()}
+        # What a captured graph makes, it makes on the default device; modules without a seed make nothing.
+        is_default = sample.seed is not None and device.type == "cuda"
+        with seeded(sample.seed, device), device if is_default else nullcontext():
+            outputs = self.call(block, inputs, sample, parameters, buffers, self._how[block])
+        changed = {
+            name: value
+            for name, value in buffers.items()
+            if before[name][0] is not value
+            or before[name][1] != value._version
+            or (first and not torch.equal(held[name], value))  # not all operators count the versions
+        }
+        if first or changed:
+            self._changes_buffers[block] = bool(changed)
+            self._check_changed(block, held, changed)
+        if self._changes_buffers[block]:
+            self.hold_buffers(block, {name: value.detach() for name, value in buffers.items()})
+        check_tensors(self.placement, block, outputs)
+        if computes_loss(self.placement, block):
+            return outputs[0] / self._num_graphs
+        outputs = tuple(
+            value.to(self._carried_dtype) if value.dtype == self.dtype else value for value in outputs
+        )
+        expected = tuple(
+            TensorSpec(form.dtype, share_shape(form.shape, sample.num_shares))
+            for form in self._carried(block)
+        )
+        if forms_of(outputs) != expected:
+            found, wanted = (", ".join(map(str, forms)) for forms in (forms_of(outputs), expected))
+            raise ModelError(
+                f"module: {block} returned {found}, and {wanted} for the first micro-batch; "
+                "let it return the same types and shapes for every one"
+            )
+        return packed(outputs, self._carried_dtype)
+
+    def call(
+        self,
+        block: str,
+        inputs: Sequence[Tensor],
+        sample: Sample,
+        parameters: Mapping[str, Tensor],
+        buffers: dict[str, Tensor],
+        how: Call = call,
+    ) -> tuple[Tensor, ...]:
+        """Return what the module, or the loss after it, returns; the module is called in a given way.
+
+        Buffers that the module replaces are replaced.
+        """
+        producers = forward_inputs(self.placement, block)
+        arguments = [
+            argument
+            for producer, value in zip(producers, inputs, strict=True)
+            for argument in unpacked(value, self._arrives(producer, value))
+        ]
+        arguments += sample.inputs
+        ends, loss = computes_loss(self.placement, block), self.source.loss
+        takes_targets = loss is None or bool(self.read_names[block][TARGETS])
+        if ends and takes_targets:
+            arguments += sample.targets
+        given = {**parameters, **buffers}
+        outputs = several(self._called[block](given, tuple(arguments), how))
+        buffers.update({name: given[name] for name in buffers})
+        if not ends or loss is None:
+            return outputs
+        return several(loss(*outputs) if takes_targets else loss(*outputs, *sample.targets))
+
+    def _arrives(self, producer: str, value: Tensor) -> Forms:
+        """Return the forms of what was packed into a value; blocks are tried in the parameters' type."""
+        return self.forms[producer] if value.dtype == self.dtype else self._carried(producer)
+
+    def buffers(self, block: str, device: torch.device | str) -> dict[str, Tensor]:
+        """Return new buffers of the block's module, by the module's names."""
+        return {
+            name: self._buffer(block, name, value).to(
+                device, self.dtype if value.is_floating_point() else None, copy=True
+            )
+            for name, value in self.modules[block].named_buffers()
+        }
 
     def held_buffers(self, block: str, device: torch.device | str = "cpu") -> dict[str, Tensor]:
-        """Return the buffers that the next call of a block finds, by the module's names, on a device."""
+        """Return the buffers that the next call of a block finds, on a device; they are not to be changed."""
+        if block not in self._held:
+            self._held[block] = self.buffers(block, device)
+        return self._held[block]
 
     def hold_buffers(self, block: str, buffers: dict[str, Tensor]) -> None:
         """Let the next call of a block find these buffers."""
+        self._held[block] = buffers
 
+    def _check_changed(self, block: str, held: Mapping[str, Tensor], changed: Mapping[str, Tensor]) -> None:
+        """Ensure that buffers can be changed, so that their last values are those of the model in one piece.
 
-def body_of(options: ModelOptions, placement: Placement, own: Collection[str] | None = None) -> Body:
-    """Return what the model computes.
+        Raises:
+            ModelError: They cannot.
+        """
+        for name, value in changed.items():
+            own, others = self.modules[block].get_buffer(name), {**self.modules}
+            del others[block]
+            if self.placement.by_name[block].data_parallel > 1:
+                raise changes_buffer(block, name, "its data-parallel groups would each have another")
+            if any(own is each for module in others.values() for each in module.buffers()):
+                raise changes_buffer(block, name, "other blocks have the same buffer")
+            if forms_of([value]) != forms_of([held[name]]):
+                raise changes_buffer(block, name, f"into one of {forms_of([value])[0]}")
 
-    Args:
-        options: The model.
-        placement: What runs where.
-        own: The forward blocks that are computed here; None for all.
+    def state_names(self, block: str) -> dict[str, tuple[str, ...]]:
+        """Return the names in the state dict of the whole model of each of a block's parameters."""
+        return {each.name: tuple(self._aliases[each.name]) for each in self._parameters[block].values()}
 
-    Raises:
-        ModelError: The model does not fit the placement, or a user's file does not make one.
-    """
-    if options.name == GIVEN_MODEL:
-        raise ModelError(
-            f"{GIVEN_MODEL!r} has no modules but those that a script of your own gives to "
-            f"runtime.Pipeline; start that script, or use the model {USER_MODEL!r}",
-            "name",
+    def state_buffers(self, block: str) -> dict[str, tuple[str, Tensor]]:
+        """Return the buffers of a block that a state dict has: the name there -> key and form."""
+        names = _names_in_whole(block, self.modules[block])
+        return {
+            whole: (f"{block}.{name}", value)
+            for name, value in self.modules[block].named_buffers()
+            for whole in names.get(name, ())
+        }
+
+    def buffer_values(self, key: str) -> Tensor:
+        """Return the values of a buffer, in its own type."""
+        block, _, name = key.partition(".")
+        own = self.modules[block].get_buffer(name)
+        return (
+            self._held[block][name].to(own.dtype) if block in self._held else self._buffer(block, name, own)
         )
-    check_compile(options, placement)
-    body: Body
-    if options.name == USER_MODEL:
-        check_recompute(options, placement)
-        body = UserModules(options, placement, own)
-    else:
-        body = LayeredBody(options, placement)
-        check_trained(placement, body.parameters)
-    _check_separate(options, placement, body)
-    return body
 
+    def load_buffer(self, key: str, values: Tensor) -> None:
+        """Give a buffer other values."""
+        self.loaded[key] = values
+        self._held.pop(key.partition(".")[0], None)
 
-def check_parameters(options: ModelOptions, placement: Placement, body: Body) -> None:
-    """Ensure that the optimizer's options are for the parameters that a model has.
+    def _buffer(self, block: str, name: str, value: Tensor) -> Tensor:
+        key = f"{block}.{name}"
+        return self.loaded[key] if key in self.loaded else self.source.values(value)
 
-    Raises:
-        ModelError: A group matches no parameter, or the optimizer does not take the parameters, or parts of
-            them.
-    """
-    found: dict[str, Parameter] = {}
-    cut: list[str] = []
-    for block in placement.topological_order:
-        for parameter in body.parameters(block.name) if block.kind is Kind.F else ():
-            found[parameter.name] = parameter
-            if parameter.split is not None and len(block.groups[0]) > 1:
-                cut.append(parameter.name)
-    options.check_parameters(list(found), cut)
-    if options.uses_torch_optimizer:
-        values = [torch.empty(each.shape, device="meta").requires_grad_() for each in found.values()]
-        Optimizer(options, values, list(found))
+    def _check_devices(self) -> None:
+        """Ensure that blocks on several devices have modules that can be cut, or take a share of the samples.
 
-
-def traced(options: ModelOptions, placement: Placement) -> ModelOptions:
-    """Return the options with what the blocks of a user's model hand over, so that no process need find it.
-
-    Raises:
-        ModelError: See `body_of`.
-    """
-    if options.name != USER_MODEL or options.handed_over is not None:
-        return options
-    body = body_of(options, placement)
-    assert isinstance(body, UserModules), "a module's body"
-    return replace(options, handed_over=forms_to_plain(body.forms))
-
-
-def _check_separate(options: ModelOptions, placement: Placement, body: Body) -> None:
-    """Ensure that every block can be updated by itself, where that is asked for.
-
-    Raises:
-        ModelError: Blocks share a parameter, or have replicas of theirs.
-    """
-    if options.weight_versions == WeightMode.FLUSH:
-        return
-    holder: dict[str, str] = {}
-    for block in placement.topological_order:
-        if block.kind is not Kind.F:
-            continue
-        if block.data_parallel > 1:
-            raise ModelError(
-                f"{options.weight_versions} is not known for the data-parallel "
-                f"groups of {block.name}; use {WeightMode.FLUSH}",
-                "weight_versions",
-            )
-        for parameter in body.parameters(block.name):
-            other = holder.setdefault(parameter.name, block.name)
-            if other != block.name:
+        Raises:
+            ModelError: One has not.
+        """
+        for name, module in self.modules.items():
+            block = self.placement.by_name[name]
+            is_cut = any(isinstance(layer, Layer) for layer in module.modules())
+            if (count := len(block.devices)) > block.data_parallel and not is_cut:
                 raise ModelError(
-                    f"{options.weight_versions} updates every block by itself, "
-                    f"but {other} and {block.name} share {parameter.name}; use {WeightMode.FLUSH} or the "
-                    "model 'synthetic'",
-                    "weight_versions",
+                    f"module: {name} stands on devices {', '.join(map(str, block.devices))}, but a user's "
+                    "module runs on one; put it on one device, or a share of the samples on each "
+                    f"(data_parallel: {count}), or use the model 'synthetic'"
+                )
+
+    def _name_parameters(self, keeps_names: bool) -> None:
+        """Name every parameter as it says itself, or by the first block that has it."""
+        first: dict[int, tuple[str, str]] = {}
+        for block, module in self.modules.items():
+            for local, value in module.named_parameters():
+                first.setdefault(id(value), (block, local))
+        self._keeps_names = keeps_names and len({local for _, local in first.values()}) == len(first)
+        for block, module in self.modules.items():
+            in_whole, of_block = _names_in_whole(block, module), self._parameters.setdefault(block, {})
+            known: set[int] = set()
+            for local, value in module.named_parameters(remove_duplicate=False):
+                name = first[id(value)][1] if self._keeps_names else ".".join(first[id(value)])
+                described = description_of(value)
+                found = described or Parameter(name, tuple(value.shape), trains=value.requires_grad)
+                if id(value) not in known:
+                    of_block[local] = found
+                    known.add(id(value))
+                self._tensor_of.setdefault(found.name, value)
+                names = in_whole.get(local, ()) if described is None else (found.name,)
+                self._aliases.setdefault(found.name, {}).update(dict.fromkeys(names))
+
+    def _check_trained(self) -> None:
+        """Ensure that only blocks with nothing to train have no backward block, unless none has one.
+
+        Raises:
+            ModelError: Another one has none.
+        """
+        trained = set(pair_backward(self.placement).values())
+        for name in self.names if trained else ():
+            of_block = [] if name in trained else [each.name for each in self.parameters(name) if each.trains]
+            if of_block:
+                raise ModelError(
+                    f"model: {name} has no backward block, so {of_block[0]} would not be trained; add one on "
+                    f"device {', '.join(map(str, self.placement.by_name[name].devices))}, or freeze it by "
+                    "requires_grad_(False)"
                 )
 
 
-class LayeredBody:
-    """Blocks of layers, see `runtime.models.core.layers`, that read a text.
+def _names_in_whole(block: str, module: nn.Module) -> Mapping[str, tuple[str, ...]]:
+    """Return the names in the whole model's state dict of each of a block's, those of `cut` as before it."""
+    before = names_in_model(module)
+    return {name: (f"{block}.{name}",) for name in module.state_dict()} if before is None else before
 
-    Args:
-        options: Shape and seed.
-        placement: What runs where.
+
+def check_tensors(placement: Placement, block: str, outputs: Sequence[Any]) -> None:
+    """Ensure that a block returns tensors, and one scalar if it feeds no other; at every call.
 
     Raises:
-        ModelError: The model does not fit the placement.
+        ModelError: It does not.
     """
-
-    def __init__(self, options: ModelOptions, placement: Placement) -> None:
-        """Find the layers."""
-        self._layers = layers(placement, options)
-        self._parameters = {block: _parameters(found) for block, found in self._layers.items()}
-        self._through = {block: compiled(_through, block, options.compile) for block in self._layers}
-        self._architecture = ARCHITECTURES[options.name]
-        self._options = options
-        self._placement = placement
-
-    def parameters(self, block: str) -> tuple[Parameter, ...]:
-        """Return the parameters of the block's layers, each once."""
-        return self._parameters[block]
-
-    def initial(self, parameter: Parameter) -> Tensor:
-        """Return normally distributed values; they depend on the name and the seed alone."""
-        return initial_values(parameter, self._options.seed, getattr(torch, self._options.dtype))
-
-    def forward(
-        self, block: str, inputs: Sequence[Tensor], sample: Any, weights: Weights, shards: Shards
-    ) -> Tensor:
-        """Return what the last layer returns; `sample` are the micro-batch's `Tokens`."""
-        hidden = self._architecture.join(inputs) if inputs else None
-        if self._options.compile is not None:
-            sample = sample.at_hand()
-        return self._through[block](self._layers[block], hidden, sample, weights, shards)
-
-    def output_shape(self, block: str) -> tuple[int, ...]:
-        """Return the shape of a block's output."""
-        return self._architecture.output_shape(self._placement, self._options, block)
-
-    @property
-    def weight_of_loss(self) -> None:
-        """Nothing: every micro-batch of a text has as many tokens."""
-
-    def data(self, num_micro_batches: int, device: torch.device | str) -> Data:
-        """Return the text, cut for the placement's graphs.
-
-        Raises:
-            ModelError: It cannot be read, or is too short.
-        """
-        graphs = forward_graphs(self._placement) if self._architecture.replicates else [self._layers]
-        graph_of = {block: i for i, graph in enumerate(graphs) for block in graph}
-        text = Text(self._options, num_micro_batches * len(graphs), device)
-        return _TextOfGraphs(text, graph_of, len(graphs))
-
-    def state_names(self, block: str) -> Mapping[str, tuple[str, ...]]:
-        """Return each parameter's own name."""
-        return {each.name: (each.name,) for each in self._parameters[block]}
-
-    def state_buffers(self, block: str) -> Mapping[str, tuple[str, Tensor]]:
-        """Return nothing: the layers have parameters alone."""
-        return {}
-
-    def buffer_values(self, key: str) -> Tensor:
-        """Return nothing: there is no buffer."""
-        raise KeyError(key)
-
-    def load_buffer(self, key: str, values: Tensor) -> None:
-        """Take nothing: there is no buffer."""
-        raise KeyError(key)
-
-    def held_buffers(self, block: str, device: torch.device | str = "cpu") -> dict[str, Tensor]:
-        """Return nothing: there is no buffer."""
-        return {}
-
-    def hold_buffers(self, block: str, buffers: dict[str, Tensor]) -> None:
-        """Take nothing: there is no buffer."""
+    for i, output in enumerate(outputs):
+        if not isinstance(output, Tensor):
+            raise ModelError(
+                f"module: {block}'s output {i + 1} of {len(outputs)} is of type {type(output).__name__}; "
+                "only tensors can be handed over: cut elsewhere, return tensors at every call, or cut the "
+                "graph of torch.export, in which sizes are numbers"
+            )
+        if output.layout is not torch.strided or output.is_quantized:
+            raise ModelError(
+                f"module: {block}'s output {i + 1} of {len(outputs)} is {output.layout} of {output.dtype}; "
+                "only dense tensors can be handed over: let it return output.to_dense(), or cut elsewhere"
+            )
+    if computes_loss(placement, block) and (len(outputs) != 1 or outputs[0].shape != ()):
+        raise ModelError(
+            f"module: {block} feeds no other block, so it must return one scalar loss, not "
+            f"{[tuple(output.shape) for output in outputs]}; let loss(output, target) return one"
+        )
 
 
-def _parameters(layers: Sequence[Layer]) -> tuple[Parameter, ...]:
-    found = {parameter.name: parameter for layer in layers for parameter in layer.parameters()}
-    return tuple(found.values())
-
-
-def _through(
-    layers: Sequence[Layer], hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards
-) -> Tensor:
-    """Return what the last of several layers returns."""
-    for layer in layers:
-        hidden = layer.forward(hidden, tokens, weights, shards)
-    assert hidden is not None, "a block has a layer"
-    return hidden
-
-
-class _TextOfGraphs(NamedTuple):
-    """A text of which each graph of blocks reads every so-manyth micro-batch."""
-
-    text: Text
-    graph_of: Mapping[str, int]
-    num_graphs: int
-
-    def read(self, block: str, iteration: int, micro_batch: int) -> Tokens:
-        return self.text.micro_batch(iteration, micro_batch * self.num_graphs + self.graph_of[block])
-
-
-_DRAWN = 1 << 18
-"""Values drawn at once, which as float64 are 2 MiB; a multiple of the 16 that torch draws together."""
-
-
-def initial_values(parameter: Parameter, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    """Return normally distributed values, drawn in float64 so that all types round the same.
-
-    They are drawn piece by piece, so that no float64 copy of them all is held; torch draws the same.
-    """
-    digest = hashlib.sha256(f"{seed}:{parameter.name}".encode()).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big", signed=True))
-    values = torch.empty(parameter.numel, dtype=dtype)
-    first = 0
-    while first < parameter.numel:
-        # The last piece is not left with fewer than 16, which torch draws in another way.
-        is_last = parameter.numel - first < 2 * _DRAWN
-        size = parameter.numel - first if is_last else _DRAWN
-        drawn = torch.randn(size, generator=generator, dtype=torch.float64)
-        values[first : first + size] = drawn.mul_(parameter.spread).add_(parameter.mean)
-        first += size
-    return values.view(parameter.shape)
+def changes_buffer(block: str, name: str, reason: str) -> ModelError:
+    """Return the error of a module that changes a buffer which cannot be changed."""
+    return ModelError(
+        f"module: {block} changes its buffer {name}, but {reason}; for BatchNorm use "
+        "track_running_stats=False, GroupNorm or LayerNorm"
+    )

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from placements import Placement
-from runtime.models.body import Data, Sample
 from runtime.models.core.options import ModelError
+from runtime.models.user.reading import Data, Sample
 from runtime.program.tensor_flow import computes_loss, forward_graphs
 from runtime.transport.shards import Shards
 

@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from placements import Kind, Placement
-from runtime.models.body import Body, Data, Sample, body_of
-from runtime.models.core.layers import Parameter, Weights
+from runtime.models.bodies import body_of
+from runtime.models.body import Body
 from runtime.models.core.options import ModelError, ModelOptions
+from runtime.models.core.parameters import Parameter, Weights
 from runtime.models.core.precision import autocast, compute_type
 from runtime.models.optimizer import Optimizer
+from runtime.models.user.reading import Data, Sample
 from runtime.program.tensor_flow import computes_loss
 from runtime.transport.protocol import Team
 from runtime.transport.shards import WHOLE, Shards, share_shape
@@ -145,7 +147,8 @@ class Model:
         shards: The forward blocks that this device computes, and which of their shards.
         device: Where the parameters are put.
         groups: Their data-parallel groups; blocks that it leaves out are computed for all samples.
-        body: What the blocks compute; by default what the options make.
+        body: What the blocks compute; by default what the options make. Models that run at the same time, as
+            threads do, need one each.
 
     Raises:
         ModelError: The model does not fit the placement.
@@ -170,6 +173,7 @@ class Model:
         self._placement = placement
         self.shards = dict(shards)
         self.body = body or body_of(options, placement, tuple(shards))
+        self.body.place(self.shards)
         self.replicas = replicated_parameters(self.body, placement)
         self.buckets = replica_buckets(self.replicas, self.body, placement)
         self._weights: dict[str, Tensor] = {}
@@ -218,7 +222,7 @@ class Model:
         """
         weights = self._weights if weights is None else weights
         with autocast(self.options.precision, self.device):
-            output = self.body.forward(block, inputs, sample, weights, self.shards[block])
+            output = self.body.forward(block, inputs, sample, weights)
         if self.options.precision is not None:
             ends = computes_loss(self._placement, block)
             output = output.to(getattr(torch, self.options.dtype) if ends else self.dtype)

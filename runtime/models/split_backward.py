@@ -205,27 +205,65 @@ def _walk(root: Node, inputs: Sequence[Tensor]) -> tuple[list[Node], _Graph]:
 
 
 def _plan(graph: _Graph, root_number: int, nodes: Sequence[Node]) -> _Plan:
-    """Find where a graph is cut; in the names below, a step is before those that its gradients go to."""
+    """Find where a graph is cut; in the names below, a step is before those that its gradients go to.
+
+    In ``(x * g).mm(w)``, with x as the input, autograd goes from the output to the leaves:
+
+        0 product         --> 1 multiplication, 2 w
+        1 multiplication  --> 3 x, 4 g
+
+    The first half runs 0 and 1, which are before x. Beside its way lie the gradients of w and g. A product
+    computes only the gradients that it is asked for, so the second half begins at 0, with the gradient that
+    arrived there, and ends at w. A multiplication computes all of its gradients at once. So after the first
+    half that of g is there, and the second half begins at 4, where it is only added.
+
+    >>> x, g, w = (torch.ones(2, 2, requires_grad=True) for _ in range(3))
+    >>> def begins(output):
+    ...     nodes, graph = _walk(output.grad_fn, [x])
+    ...     return [step for step, _ in _plan(graph, 0, nodes).begins]
+    >>> begins((x * g).mm(w))
+    [0, 4]
+
+    In ``x.mm(w).relu().mm(w)`` both products lead to w, and one also leads to the other:
+
+        0 product  --> 1 relu, 2 w
+        1 relu     --> 3 product
+        3 product  --> 4 x, 2 w
+
+    A run of autograd that begins at both and ends at w would go through 1 and 3 on its way from 0, a second
+    time. So both gradients of w are computed in the first half, and only added in the second.
+
+    >>> begins(x.mm(w).relu().mm(w))
+    [2]
+    """
     nexts = [{step for step, _ in edges if step != _NONE} for edges in graph.edges]
     leaves = {step for step, leaf in graph.leaves if leaf != _NONE}
+    # Where the second half begins although it is no product: the gradient that arrives there is complete
+    # after the first half. Each round may find more of them, and so more steps for the first half.
     early: set[int] = set()
     while True:
         first = _before(leaves | early, nexts)
-        early -= first
+        early -= first  # what the first half runs through anyway is no place to begin
+        # The steps of the first half from which something is left to do, and what.
         rest = {step: nexts[step] - first - early - leaves for step in first}
         rest = {step: after for step, after in rest.items() if after}
+        # All gradients of these steps are computed together: none is left for later (g above).
         whole = [step for step in rest if graph.kinds[step].__name__ not in _DIVISIBLE]
         more = {each for step in whole for each in rest[step]}
         parts = _parts(nexts, rest, early)
         for begins in parts:
+            # A part is one run of autograd, so what leads from one of its beginnings to another would run in
+            # it again, with all that is in between (w above).
             products = begins & rest.keys()
             if any(_after({begin}, nexts) & begins - {begin} for begin in products):
                 more |= {each for begin in products for each in rest[begin]}
         if not more:
             break
         early |= more
+    # Only edges from the first half bring a gradient that it computes; or the output's own.
     captured = {edge for step in first for edge in graph.edges[step]} | {(0, root_number)}
     kept = tuple(sorted(edge for edge in captured if edge[0] in rest or edge[0] in early))
+    # What these saved is of no use to the second half, as that runs none of them again.
     used_up = [(step, name) for step in sorted(first - rest.keys()) for name in _saved_names(nodes[step])]
     return _Plan(
         kept,

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from placements import Kind, Placement
-from runtime.models.body import Body, body_of
+from runtime.models.bodies import body_of
+from runtime.models.body import Body
 from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.model import Model, ParameterShard
 from runtime.models.tensor_files import (

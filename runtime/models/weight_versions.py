@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from placements import Placement
-from runtime.models.core.layers import Weights
 from runtime.models.core.options import ModelError, ModelOptions
+from runtime.models.core.parameters import Weights
 from runtime.models.model import Model
 from runtime.program.tensor_flow import pair_backward
 from schedsearch.semantics.versions import Updates, WeightMode, WeightVersionError, find_versions

@@ -34,9 +34,10 @@ from runtime.models import (
     read_versions,
 )
 from runtime.models.blocks import Instance
-from runtime.models.body import Body, Data
-from runtime.models.core.layers import Weights
+from runtime.models.body import Body
+from runtime.models.core.parameters import Weights
 from runtime.models.loss_shares import LossShares
+from runtime.models.user.reading import Data
 from runtime.program.data_parallel import holders
 from runtime.program.tensor_flow import computes_loss, forward_inputs, pair_backward
 from runtime.training.clipping import scale_by_norm, squares, total_norm
@@ -306,9 +307,9 @@ def replay(case: Case, orders: Sequence[Sequence[Instance]]) -> Iterator[Step]:
         ReplayError: The orders wait for each other.
     """
     network = Network(case.placement.num_devices, device=case.torch_device)
-    body, made = body_of(case.options, case.placement), _Made({}, set())
+    made = _Made({}, set())
     versions = read_versions(case.options, case.placement, case.num_micro_batches, orders)
-    devices = [_Replayed(case, body, network, made, versions, each) for each in range(network.num_devices)]
+    devices = [_Replayed(case, network, made, versions, each) for each in range(network.num_devices)]
     for iteration in range(case.iterations):
         made.done.clear()
         runs = [partial(each.run, iteration, order) for each, order in zip(devices, orders, strict=True)]
@@ -342,9 +343,7 @@ class _Replayed:
         at: The (block, micro-batch) where it is.
     """
 
-    def __init__(
-        self, case: Case, body: Body, network: Network, made: _Made, versions: ReadVersions, index: int
-    ) -> None:
+    def __init__(self, case: Case, network: Network, made: _Made, versions: ReadVersions, index: int) -> None:
         """Build its parameters."""
         self._placement, self._index, self._network, self._made = case.placement, index, network, made
         transport = MemoryTransport.of(network, case.placement, (), index)
@@ -354,7 +353,6 @@ class _Replayed:
             transport.shards,
             case.torch_device,
             groups=transport.groups,
-            body=body,
         )
         _load(case, self.model)
         self._blocks = Blocks(case.placement, self.model, case.num_micro_batches, versions)

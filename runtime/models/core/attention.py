@@ -6,90 +6,69 @@ weights are cut by columns, the output's by rows, and one sum over the shards en
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from runtime.models.core.layers import Parameter, Weights, norm_parameters, normal_copy, with_residual
+from runtime.models.core.layers import Normed
 from runtime.models.core.options import ModelOptions
-from runtime.models.core.tokens import Tokens
-from runtime.transport.shards import Shards, copy_to_shards
+from runtime.models.core.parameters import parameter
+from runtime.transport.shards import copy_to_shards, sum_over_shards
 
 
-@dataclass(frozen=True)
-class Attention:
+class Attention(Normed):
     """Add self-attention to its input.
 
     Attributes:
+        causal: Whether a position sees only itself and those before it.
+
+    Args:
         name: Prefix of the parameters.
         options: Give the width, and the heads: at least one for each shard.
-        causal: Whether a position sees only itself and those before it.
+        causal: See above.
     """
 
-    name: str
-    options: ModelOptions
-    causal: bool = True
+    def __init__(self, name: str, options: ModelOptions, causal: bool = True) -> None:
+        """Add the parameters of query, key and value together, and of the output."""
+        super().__init__(name, options)
+        self.causal = causal
+        hidden, heads, width = _sizes(options)
+        self.into = parameter(f"{name}.in.weight", (hidden, heads, 3 * width), split=1)
+        self.into_bias = parameter(f"{name}.in.bias", (heads, 3 * width), split=0)
+        self.out = parameter(f"{name}.out.weight", (heads, width, hidden), split=0)
+        self.out_bias = parameter(f"{name}.out.bias", (hidden,))
 
-    def parameters(self) -> tuple[Parameter, ...]:
-        """Return the parameters of the normalization, of query, key and value together, and of the output."""
-        hidden, heads, width = _sizes(self.options)
-        return (
-            *norm_parameters(f"{self.name}.norm", self.options),
-            Parameter(f"{self.name}.in.weight", (hidden, heads, 3 * width), split=1),
-            Parameter(f"{self.name}.in.bias", (heads, 3 * width), split=0),
-            *_output_parameters(self.name, self.options),
-        )
-
-    def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
+    def forward(self, hidden: Tensor) -> Tensor:
         """Return the input plus the attention's output."""
-        assert hidden is not None, "attention has an input"
-        normal = normal_copy(hidden, self.name, weights, shards)
-        joint = _heads(normal, weights[f"{self.name}.in.weight"])
-        query, key, value = (joint + weights[f"{self.name}.in.bias"].unsqueeze(1)).chunk(3, dim=-1)
+        joint = _by_head(self.normal(hidden), self.into)
+        query, key, value = (joint + self.into_bias.unsqueeze(1)).chunk(3, dim=-1)
         mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=self.causal)
-        return _with_output(hidden, mixed, self.name, weights, shards)
+        return _with_output(self, hidden, mixed)
 
 
-@dataclass(frozen=True)
-class CrossAttention:
+class CrossAttention(Normed):
     """Add attention over an encoder's output to the decoder's hidden values.
 
-    Attributes:
+    Args:
         name: Prefix of the parameters.
         options: Give the width, and the heads: at least one for each shard.
     """
 
-    name: str
-    options: ModelOptions
+    def __init__(self, name: str, options: ModelOptions) -> None:
+        """Add the parameters of query, of key and value together, and of the output."""
+        super().__init__(name, options)
+        hidden, heads, width = _sizes(options)
+        self.query = parameter(f"{name}.query.weight", (hidden, heads, width), split=1)
+        self.memory = parameter(f"{name}.memory.weight", (hidden, heads, 2 * width), split=1)
+        self.out = parameter(f"{name}.out.weight", (heads, width, hidden), split=0)
+        self.out_bias = parameter(f"{name}.out.bias", (hidden,))
 
-    def parameters(self) -> tuple[Parameter, ...]:
-        """Return the parameters of the normalization, of query, of key and value together, of the output."""
-        hidden, heads, width = _sizes(self.options)
-        return (
-            *norm_parameters(f"{self.name}.norm", self.options),
-            Parameter(f"{self.name}.query.weight", (hidden, heads, width), split=1),
-            Parameter(f"{self.name}.memory.weight", (hidden, heads, 2 * width), split=1),
-            *_output_parameters(self.name, self.options),
-        )
-
-    def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
-        """Return both again, the decoder's with the attention added.
-
-        Args:
-            hidden: Encoder's output and decoder's hidden values; shape ``(rows, 2, length, hidden_size)``.
-            tokens: Not read.
-            weights: The layer's parameters.
-            shards: Of the block.
-        """
-        assert hidden is not None, "attention over an encoder has an input"
-        memory, own = hidden.unbind(1)
-        normal, seen = normal_copy(own, self.name, weights, shards), copy_to_shards(memory, shards)
-        query = _heads(normal, weights[f"{self.name}.query.weight"])
-        key, value = _heads(seen, weights[f"{self.name}.memory.weight"]).chunk(2, dim=-1)
+    def forward(self, hidden: Tensor, memory: Tensor) -> Tensor:
+        """Return the decoder's hidden values with the attention added; ``memory`` is the encoder's output."""
+        query = _by_head(self.normal(hidden), self.query)
+        seen = copy_to_shards(memory, self.shards)
+        key, value = _by_head(seen, self.memory).chunk(2, dim=-1)
         mixed = functional.scaled_dot_product_attention(query, key, value)
-        return torch.stack([memory, _with_output(own, mixed, self.name, weights, shards)], 1)
+        return _with_output(self, hidden, mixed)
 
 
 def _sizes(options: ModelOptions) -> tuple[int, int, int]:
@@ -97,20 +76,14 @@ def _sizes(options: ModelOptions) -> tuple[int, int, int]:
     return options.hidden_size, options.num_heads, options.hidden_size // options.num_heads
 
 
-def _output_parameters(name: str, options: ModelOptions) -> tuple[Parameter, Parameter]:
-    hidden, heads, width = _sizes(options)
-    weight = Parameter(f"{name}.out.weight", (heads, width, hidden), split=0)
-    return weight, Parameter(f"{name}.out.bias", (hidden,))
-
-
-def _heads(hidden: Tensor, weight: Tensor) -> Tensor:
+def _by_head(hidden: Tensor, weight: Tensor) -> Tensor:
     """Return ``(rows, heads, length, width)`` from ``(rows, length, hidden)``."""
     rows, length, _ = hidden.shape
     _, heads, width = weight.shape
     return (hidden @ weight.flatten(1)).view(rows, length, heads, width).transpose(1, 2)
 
 
-def _with_output(hidden: Tensor, mixed: Tensor, name: str, weights: Weights, shards: Shards) -> Tensor:
+def _with_output(layer: Attention | CrossAttention, hidden: Tensor, mixed: Tensor) -> Tensor:
     """Add what the heads found, ``(rows, heads, length, width)``, to ``(rows, length, hidden)``."""
-    part = mixed.transpose(1, 2).flatten(2) @ weights[f"{name}.out.weight"].flatten(0, 1)
-    return with_residual(hidden, part, weights[f"{name}.out.bias"], shards)
+    part = mixed.transpose(1, 2).flatten(2) @ layer.out.flatten(0, 1)
+    return hidden + (sum_over_shards(part, layer.shards) + layer.out_bias)

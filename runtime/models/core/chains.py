@@ -50,9 +50,6 @@ def stages(chain: Sequence[Block]) -> list[Block]:
     return [block for place, block in enumerate(chain) if not is_beside(chain, place)]
 
 
-def transformer_layer(name: str, options: ModelOptions, causal: bool) -> list[Layer]:
+def transformer_layer(name: str, options: ModelOptions, causal: bool) -> tuple[Layer, Layer]:
     """Return self-attention and a perceptron."""
-    return [
-        Attention(f"{name}.attention", options, causal),
-        FeedForward(f"{name}.feed_forward", options),
-    ]
+    return Attention(f"{name}.attention", options, causal), FeedForward(f"{name}.feed_forward", options)

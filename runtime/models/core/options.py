@@ -103,7 +103,7 @@ class ModelOptions:
         seed: Of the initial parameters, and of dropout in a ``module``.
         learning_rate: Of the optimizer.
         text: Path of the file trained on, read as bytes; None for the text of the package.
-        path: Python file of the user's own model, see `runtime.models.user.user`; ``module`` only.
+        path: Python file of the user's own model, see `runtime.models.user.user_file`; ``module`` only.
         optimizer: ``sgd`` (plain gradient descent), ``adamw``, or a class of `torch.optim`, as ``Adam``.
         weight_decay: Of the optimizer.
         momentum: Of plain gradient descent.

@@ -21,7 +21,7 @@ from runtime.models.core.options import ModelError
 from runtime.models.user.capture import captured, is_device, on_any_device, without_none
 
 INPUT_NAMES, TARGET_NAMES = "input_names", "target_names"
-"""Attributes of the first and the last block: the names of what they take of a micro-batch, in order."""
+"""Attributes of a block: the names of what it reads of a micro-batch, inputs and targets, in order."""
 
 _NAMES = "names_in_model"
 """Attribute of a block: the names that its parameters have in the model that was cut."""

@@ -15,14 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from placements import Kind, Placement
+from runtime.models.body import Body
 from runtime.models.core.compiling import check_compile
-from runtime.models.core.layers import Parameter
 from runtime.models.core.options import ModelError, ModelOptions
+from runtime.models.core.parameters import Parameter
 from runtime.models.user.packing import Forms, packed_shape
-from runtime.models.user.reading import ReadNames, Sample
+from runtime.models.user.reading import Data, ReadNames, Sample
 from runtime.models.user.seeds import seeded
+from runtime.models.user.sources import Batches, ModuleSource
 from runtime.models.user.tracing import try_block
-from runtime.models.user.user import UserModules
 from runtime.program.tensor_flow import forward_inputs
 
 Modules = (
@@ -99,8 +100,8 @@ def type_of(modules: Mapping[str, nn.Module]) -> str | None:
     return next(iter(found.values()), None)
 
 
-class GivenSource:
-    """Modules as a `runtime.models.user.sources.ModuleSource`; they are trained where they are.
+class GivenSource(ModuleSource):
+    """Modules that a script has built; they are trained where they are.
 
     Args:
         modules: The modules that this process can see.
@@ -130,20 +131,20 @@ class GivenSource:
         self.given = modules
 
     def modules(self, names: Sequence[str]) -> Mapping[str, nn.Module]:
-        """Return those of some blocks."""
-        return {name: self.given[name] for name in names}
+        """Return all that this process can see."""
+        return self.given
 
     def values(self, tensor: Tensor) -> Tensor:
         """Return the tensor itself."""
         return tensor.detach()
 
-    def data(self, iteration: int, micro_batch: int) -> tuple[Any, Any]:
+    def batches(self, num_micro_batches: int, device: torch.device | str) -> Batches:
         """Fail: what blocks read is handed over by the script."""
         raise ModelError("data: the modules of a script read what it gives to each step")
 
 
-class GivenModules(UserModules):
-    """Modules that were given, as a body; of other processes' blocks it knows what it is told.
+class GivenModules(Body):
+    """A body of modules that were given; of other processes' blocks it knows what it is told.
 
     Args:
         options: Type and seed.
@@ -167,13 +168,10 @@ class GivenModules(UserModules):
     ) -> None:
         """Name the parameters of the own blocks."""
         check_compile(options, placement)
-        self._data: Any = None
-        self._begin(options, placement, source, source.given)
-        self._keeps_names = keeps_names and self._keep_names()
+        super().__init__(options, placement, source, keeps_names=keeps_names)
         self.modules = {name: source.given[name] for name in self.names if name in own}
         self._parameters = {name: self._parameters[name] for name in self.modules}
         self.read_names = {name: self.read_names[name] for name in self.modules}
-        self._check_modules()
 
     @property
     def described(self) -> Description:
@@ -199,8 +197,8 @@ class GivenModules(UserModules):
             for local, value in module.named_parameters()
         }
 
-    def read_from(self, data: Any) -> None:
-        """Let the blocks read from this `runtime.models.body.Data`."""
+    def read_from(self, data: Data) -> None:
+        """Let the blocks read from this."""
         self._data = data
 
     def data(self, num_micro_batches: int, device: torch.device | str) -> Any:
@@ -289,23 +287,3 @@ class GivenModules(UserModules):
         for name, own in self.modules[block].named_buffers():
             if self._changes_buffers.get(block):
                 own.copy_(buffers[name])
-
-    def _keep_names(self) -> bool:
-        """Name every parameter as its module does, if no two have one name; tell whether it is so."""
-        named = {each.name: each for of_block in self._parameters.values() for each in of_block.values()}
-        short: dict[str, str] = {}
-        for block, of_block in self._parameters.items():
-            for local, each in of_block.items():
-                if each.name == f"{block}.{local}":
-                    short[each.name] = local
-        if len(set(short.values())) < len(named):
-            return False
-        self._tensor_of = {short[name]: value for name, value in self._tensor_of.items()}
-        self._parameters = {
-            block: {
-                local: Parameter(short[each.name], each.shape, trains=each.trains)
-                for local, each in of_block.items()
-            }
-            for block, of_block in self._parameters.items()
-        }
-        return True

@@ -8,7 +8,7 @@ that nobody reads is a mistake. It does not know where the tensors come from.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -29,15 +29,15 @@ class Sample(NamedTuple):
     """What a block reads of a micro-batch.
 
     Attributes:
-        inputs: For a block without inputs of its own; else empty.
+        inputs: For a block that reads some; else empty.
         targets: For a block that computes a loss; else empty.
-        seed: Of the block's random numbers.
+        seed: Of the block's random numbers; None for one that draws none.
         num_shares: How many of these would be all samples.
     """
 
     inputs: tuple[Tensor, ...]
     targets: tuple[Tensor, ...]
-    seed: int
+    seed: int | None
     num_shares: int = 1
 
     def share(self, index: int, count: int) -> Sample:
@@ -53,13 +53,21 @@ class Sample(NamedTuple):
         return self._replace(inputs=inputs, targets=targets)
 
 
+class Data(Protocol):
+    """What the blocks of a process read."""
+
+    def read(self, block: str, iteration: int, micro_batch: int) -> Sample:
+        """Return what a forward block is given beside its inputs; the same whenever it is asked for."""
+
+
 class Reading:
     """Which blocks read, and what they read of given inputs and targets.
 
     Attributes:
         num_graphs: How many separate graphs the forward blocks make.
         graph_of: The number of the separate graph that each forward block is part of.
-        blocks: The blocks that read inputs, and those that read targets.
+        blocks: The blocks that read inputs, and those that read targets. The former have no block before
+            them, or have names for what they read.
 
     Args:
         placement: What runs where.
@@ -82,7 +90,11 @@ class Reading:
         self.num_graphs = len(graphs)
         self.graph_of = {block: i for i, graph in enumerate(graphs) for block in graph}
         self.blocks = {
-            INPUTS: tuple(name for name in self.graph_of if not forward_inputs(placement, name)),
+            INPUTS: tuple(
+                name
+                for name in self.graph_of
+                if not forward_inputs(placement, name) or names.get(name, {}).get(INPUTS)
+            ),
             TARGETS: tuple(name for name in self.graph_of if computes_loss(placement, name)),
         }
         self._names, self._error = names, error
@@ -99,7 +111,7 @@ class Reading:
         readers = self.blocks[what]
         known = {*readers}
         if not known.union(self.graph_of).intersection(found):
-            if any(block not in self._names for block in readers):
+            if any(block not in self._names for block in self.graph_of):
                 return  # of another process, which checks it
             known = {name for block in readers for name in self._names[block][what]} or known
         if unread := [str(name) for name in found if name not in known]:
@@ -132,17 +144,25 @@ class Reading:
         return tuple(as_read(value, self._dtype, self._device) for value in several(found))
 
 
-class UserData:
+class SourceData:
     """What the blocks read of what a source makes.
 
     Args:
         source: Makes inputs and targets.
         reading: Picks those of a block.
+        num_micro_batches: Of an iteration, for each separate graph of blocks.
+        device: Where they are read.
+
+    Raises:
+        ModelError: The source has nothing to read.
     """
 
-    def __init__(self, source: ModuleSource, reading: Reading) -> None:
+    def __init__(
+        self, source: ModuleSource, reading: Reading, num_micro_batches: int, device: torch.device | str
+    ) -> None:
         """Read nothing yet."""
-        self._source, self._reading = source, reading
+        self._seed, self._reading = source.seed, reading
+        self._batch = source.batches(num_micro_batches * reading.num_graphs, device)
 
     def read(self, block: str, iteration: int, micro_batch: int) -> Sample:
         """Return what a block reads of a micro-batch.
@@ -150,12 +170,13 @@ class UserData:
         Raises:
             ModelError: The source's data is not for this block, or holds something that nobody reads.
         """
-        reading, seed = self._reading, digest(self._source.seed, block, iteration, micro_batch)
+        reading = self._reading
+        seed = None if self._seed is None else digest(self._seed, block, iteration, micro_batch)
         whats = [what for what, readers in reading.blocks.items() if block in readers]
         if not whats:
             return Sample((), (), seed)
         number = micro_batch * reading.num_graphs + reading.graph_of[block]
-        data = dict(zip(reading.blocks, self._source.data(iteration, number), strict=True))
+        data = dict(zip(reading.blocks, self._batch(iteration, number), strict=True))
         found = {what: reading.tensors(data[what], block, what) for what in whats}
         return Sample(found.get(INPUTS, ()), found.get(TARGETS, ()), seed)
 

@@ -15,8 +15,11 @@ def digest(*parts: object) -> int:
 
 
 @contextmanager
-def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Draw random numbers from a seed, and go on afterwards as if none had been drawn."""
+def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
+    """Draw random numbers from a seed, and go on afterwards as if none had been drawn; None if none are."""
+    if seed is None:
+        yield
+        return
     state = torch.default_generator.get_state()
     on_gpu = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
     torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred microseconds

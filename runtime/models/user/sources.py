@@ -1,39 +1,37 @@
-"""Where the modules of a model of the user's own come from: a file, or the user's hands."""
+"""Where the modules of the blocks come from: a model of ours, a user's file, or the user's hands."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from runtime.models.user.packing import Forms
 
-class ModuleSource(Protocol):
+Batches = Callable[[int, int], tuple[Any, Any]]
+"""Returns inputs and targets of (iteration, micro-batch), in the forms of `runtime.models.user.reading`."""
+
+
+class ModuleSource(ABC):
     """The modules of a process, and what they read.
 
     Attributes:
         name: To call it in errors.
-        seed: Of all random numbers.
+        seed: Of all random numbers; None for modules of ours, which draw none and make no tensor on a device
+            other than that of what they are given.
         loss: Of a block's outputs and the targets; None where the modules return it.
         loss_weight: What a loss counts, from the targets; None if all count the same.
     """
 
-    @property
-    def name(self) -> str:
-        """What errors call it."""
+    name: str
+    seed: int | None = None
+    loss: Callable[..., Any] | None = None
+    loss_weight: Callable[..., float] | None = None
 
-    @property
-    def seed(self) -> int:
-        """The seed of all random numbers."""
-
-    @property
-    def loss(self) -> Callable[..., Any] | None:
-        """The loss of a block's outputs and the targets."""
-
-    @property
-    def loss_weight(self) -> Callable[..., float] | None:
-        """What a loss counts, from the targets; None if all count the same."""
-
+    @abstractmethod
     def modules(self, names: Sequence[str]) -> Mapping[str, nn.Module]:
         """Return the modules of some forward blocks, and perhaps of others, which then take no memory.
 
@@ -41,8 +39,19 @@ class ModuleSource(Protocol):
             ModelError: There is none for one of them.
         """
 
+    def forms(self, names: Sequence[str]) -> Mapping[str, Forms]:
+        """Return what the blocks hand over; nothing where that is to be found by running them."""
+        return {}
+
+    @abstractmethod
     def values(self, tensor: Tensor) -> Tensor:
         """Return the values of a tensor of one of the modules, for the caller to keep."""
 
-    def data(self, iteration: int, micro_batch: int) -> tuple[Any, Any]:
-        """Return inputs and targets of a micro-batch."""
+    @abstractmethod
+    def batches(self, num_micro_batches: int, device: torch.device | str) -> Batches:
+        """Return what makes the inputs and targets of each micro-batch.
+
+        Args:
+            num_micro_batches: Of an iteration, those of all separate graphs of blocks together.
+            device: Where they are read; they may be made elsewhere.
+        """

@@ -6,73 +6,25 @@ run on the ``meta`` device, without memory; where an operator cannot, for real a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from placements import Placement
 from placements.plain_data import Field
-from runtime.models.core.layers import Parameter
+from runtime.models.body import Body, changes_buffer, check_tensors
 from runtime.models.core.options import ModelError
 from runtime.models.user.packing import Forms, forms_of, have_samples, packed
-from runtime.models.user.reading import Sample, UserData
+from runtime.models.user.reading import Sample
 from runtime.models.user.seeds import seeded
-from runtime.models.user.sources import ModuleSource
 from runtime.models.user.user_shares import check_shares
 from runtime.program.tensor_flow import computes_loss, forward_inputs
 from runtime.program.tensor_spec import TensorSpec
 
 RUN_MIB = 64
 """Size of the parameters of a model up to which the micro-batch is run for real, in MiB."""
-
-
-class Traced(Protocol):
-    """The modules that are traced: see `runtime.models.user.user.UserModules`.
-
-    Attributes:
-        placement: What runs where.
-        names: The forward blocks, in topological order.
-        dtype: Of all floats.
-        source: Where the modules come from.
-        modules: By block.
-        forms: What each block hands over, as far as it is found.
-    """
-
-    placement: Placement
-    names: list[str]
-    dtype: torch.dtype
-    source: ModuleSource
-    modules: dict[str, nn.Module]
-    forms: dict[str, Forms]
-
-    def parameters(self, block: str) -> tuple[Parameter, ...]:
-        """Return the parameters of the block's module."""
-
-    def initial_of(self, block: str) -> dict[str, Tensor]:
-        """Return new initial parameters of the block's module, by the module's names."""
-
-    def buffers(self, block: str, device: torch.device | str) -> dict[str, Tensor]:
-        """Return new buffers of the block's module, by the module's names."""
-
-    def data(self, num_micro_batches: int, device: torch.device | str) -> UserData:
-        """Return what the blocks read."""
-
-    @property
-    def weight_of_loss(self) -> Callable[[Sample], float] | None:
-        """What a loss counts whose block has read a sample."""
-
-    def call(
-        self,
-        block: str,
-        inputs: Sequence[Tensor],
-        sample: Sample,
-        parameters: Mapping[str, Tensor],
-        buffers: dict[str, Tensor],
-    ) -> tuple[Tensor, ...]:
-        """Return what the module, or the loss after it, returns."""
 
 
 def forms_to_plain(forms: Mapping[str, Forms]) -> dict[str, list[list[Any]]]:
@@ -108,7 +60,7 @@ def _form(row: Field) -> TensorSpec:
     )
 
 
-def trace(body: Traced) -> None:
+def trace(body: Body) -> None:
     """Find the forms of what every block hands over, into its `forms`.
 
     Raises:
@@ -127,25 +79,25 @@ def trace(body: Traced) -> None:
     _trace(body, torch.device("cpu"))
 
 
-def _trace(body: Traced, device: torch.device) -> None:
+def _trace(body: Body, device: torch.device) -> None:
     data = body.data(1, "cpu")
     returned: dict[str, Tensor] = {}
     for block in body.names:
         inputs = [returned[name] for name in forward_inputs(body.placement, block)]
         sample = _on(data.read(block, 0, 0), device)
         if device.type == "meta":
-            modules = body.modules[block]
+            module = body.modules[block]
             parameters = {
-                n: torch.empty_like(p, dtype=body.dtype, device=device) for n, p in modules.named_parameters()
+                n: torch.empty_like(p, dtype=body.dtype, device=device) for n, p in module.named_parameters()
             }
-            buffers = {n: _typed(b.to(device), body.dtype) for n, b in modules.named_buffers()}
+            buffers = {n: _typed(b.to(device), body.dtype) for n, b in module.named_buffers()}
         else:
             parameters, buffers = body.initial_of(block), body.buffers(block, device)
         returned[block] = packed(try_block(body, block, inputs, sample, parameters, buffers), body.dtype)
 
 
 def try_block(
-    body: Traced,
+    body: Body,
     block: str,
     inputs: Sequence[Tensor],
     sample: Sample,
@@ -188,7 +140,7 @@ def _typed(value: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _try(
-    body: Traced,
+    body: Body,
     block: str,
     inputs: Sequence[Tensor],
     sample: Sample,
@@ -214,7 +166,7 @@ def _try(
         ) from error
 
 
-def _check_samples(body: Traced, block: str, sample: Sample, count: int) -> None:
+def _check_samples(body: Body, block: str, sample: Sample, count: int) -> None:
     """Ensure that all that a block takes and returns can be cut into shares of the samples."""
     handed = [body.forms[name] for name in forward_inputs(body.placement, block)]
     if not computes_loss(body.placement, block):
@@ -227,36 +179,3 @@ def _check_samples(body: Traced, block: str, sample: Sample, count: int) -> None
                 f"its {count} data-parallel groups cannot share equally; let the first dimension of each be "
                 f"the samples, a multiple of {count}"
             )
-
-
-def check_tensors(placement: Placement, block: str, outputs: Sequence[Any]) -> None:
-    """Ensure that a block returns tensors, and one scalar if it feeds no other; at every call.
-
-    Raises:
-        ModelError: It does not.
-    """
-    for i, output in enumerate(outputs):
-        if not isinstance(output, Tensor):
-            raise ModelError(
-                f"module: {block}'s output {i + 1} of {len(outputs)} is of type {type(output).__name__}; "
-                "only tensors can be handed over: cut elsewhere, return tensors at every call, or cut the "
-                "graph of torch.export, in which sizes are numbers"
-            )
-        if output.layout is not torch.strided or output.is_quantized:
-            raise ModelError(
-                f"module: {block}'s output {i + 1} of {len(outputs)} is {output.layout} of {output.dtype}; "
-                "only dense tensors can be handed over: let it return output.to_dense(), or cut elsewhere"
-            )
-    if computes_loss(placement, block) and (len(outputs) != 1 or outputs[0].shape != ()):
-        raise ModelError(
-            f"module: {block} feeds no other block, so it must return one scalar loss, not "
-            f"{[tuple(output.shape) for output in outputs]}; let loss(output, target) return one"
-        )
-
-
-def changes_buffer(block: str, name: str, reason: str) -> ModelError:
-    """Return the error of a module that changes a buffer which cannot be changed."""
-    return ModelError(
-        f"module: {block} changes its buffer {name}, but {reason}; for BatchNorm use "
-        "track_running_stats=False, GroupNorm or LayerNorm"
-    )

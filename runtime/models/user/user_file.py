@@ -1,6 +1,36 @@
-"""The Python file of a user's own model: what it defines, and what its data function returns.
+"""A user's own model: a Python file with a module for each forward block, the data and the loss.
 
-See `runtime.models.user.user` for what the file is asked for.
+The file defines, and nothing else is asked of it:
+
+- ``build(block)``, which returns the `torch.nn.Module` of a forward block, or ``blocks()``, which returns a
+  mapping of all, as `runtime.models.user.cut` makes them. In ``blocks()`` blocks may share parameters.
+- ``data(iteration, micro_batch)``, which returns inputs and targets, each a tensor, several, or a mapping of
+  block to these where blocks read different ones. Blocks without inputs of their own read the inputs, and so
+  do those whose modules have ``input_names``, after what is handed to them.
+- ``loss(*outputs, *targets)``, which returns the scalar loss of the outputs of a block that feeds no other;
+  without it such a block's module is given the targets after its inputs, and returns the loss itself. Where
+  `cut` was told of ``targets``, the module is given them in any case, and ``loss(*outputs)`` picks its loss.
+
+- ``loss_weight(*targets)``, which returns a number of at least 0: what a micro-batch's loss counts, as the
+  number of tokens of which it is the mean. Without it all micro-batches, and shares of one, count the same.
+
+A module is called with the outputs of the blocks that its block is after, in that order. Where the forward
+blocks make several separate graphs (the X-shape), graph g of G reads the micro-batches ``n * G + g`` and the
+loss is their mean; so both directions of Chimera can be given the same modules.
+
+A block on several devices runs on each of them for a share of the samples (`Block.data_parallel` is their
+number). Then the first dimension of all tensors that it takes and returns must be the samples, no sample may
+depend on others, a loss must be the mean over the samples, and nothing may be drawn at random. The first
+micro-batch is computed whole and in shares to see whether that is so. With fewer shares than devices its
+module must have layers that are cut over devices, as those of `runtime.models.core.layers`.
+
+Random numbers depend on the seed, the iteration, the block and the micro-batch, never on the order of blocks.
+Without backward blocks the modules are put into eval mode.
+
+A process has values only of its own blocks: ``build`` is called for these, and what ``blocks()`` builds takes
+no memory until the values of a parameter are made, see `runtime.models.user.late_values`. So they do not
+depend on who has which block. What blocks hand over is found once, when a job is generated, and then part of
+its `ModelOptions.handed_over`; see `runtime.models.user.tracing`.
 """
 
 from __future__ import annotations
@@ -19,8 +49,10 @@ import torch
 from torch import Tensor, nn
 
 from runtime.models.core.options import ModelError, ModelOptions
+from runtime.models.core.parameters import description_of, initial_values
 from runtime.models.user.late_values import build_late, fill_attributes
 from runtime.models.user.seeds import digest, seeded
+from runtime.models.user.sources import Batches, ModuleSource
 
 _numbers = itertools.count()
 """Of files that were run to be compiled."""
@@ -37,14 +69,11 @@ def _run(path: Path, is_compiled: bool) -> dict[str, Any]:
     return defined
 
 
-class UserFile:
+class UserFile(ModuleSource):
     """The file, run once.
 
     Attributes:
         path: Of the file.
-        name: What errors call it.
-        seed: Of all random numbers.
-        loss: Its function of that name, or None.
 
     Args:
         options: Path and seed.
@@ -52,6 +81,8 @@ class UserFile:
     Raises:
         ModelError: The file cannot be run, or lacks a function.
     """
+
+    seed: int
 
     def __init__(self, options: ModelOptions) -> None:
         """Run the file."""
@@ -63,18 +94,13 @@ class UserFile:
             raise ModelError(f"{self.path} is not a file; give the Python file of the model", "path")
         with self._seeded("file"):
             self._defined = _run(self.path, options.compile is not None)
-        self.loss = self._function("loss")
+        self.loss, self.loss_weight = self._function("loss"), self._function("loss_weight")
         num_builders = sum(self._function(name) is not None for name in ("build", "blocks"))
         if self._function("data") is None or num_builders != 1:
             raise ModelError(
                 f"{self.path} must define data(iteration, micro_batch), and either build(block) or blocks()",
                 "path",
             )
-
-    @property
-    def loss_weight(self) -> Callable[..., float] | None:
-        """The file's function of that name, or None."""
-        return self._function("loss_weight")
 
     def modules_with_values(self, names: Sequence[str]) -> dict[str, nn.Module]:
         """Return what `modules` does, with the values of these blocks' parameters and buffers in them.
@@ -125,6 +151,8 @@ class UserFile:
 
     def values(self, tensor: Tensor) -> Tensor:
         """Return the values of a tensor of one of the modules, which belong to the caller alone."""
+        if (description := description_of(tensor)) is not None:
+            return initial_values(description, self.seed, tensor.dtype)
         return self._values[id(tensor)][1](tensor)
 
     def _built(self, build: Callable[[], dict[str, Any]], what: str) -> dict[str, Any]:
@@ -137,6 +165,10 @@ class UserFile:
                     self._values[id(tensor)] = tensor, values
                 fill_attributes(module, values)
         return found
+
+    def batches(self, num_micro_batches: int, device: torch.device | str) -> Batches:
+        """Return what makes inputs and targets of a micro-batch, on the CPU."""
+        return self.data
 
     def data(self, iteration: int, micro_batch: int) -> tuple[Any, Any]:
         """Return inputs and targets of a micro-batch, as the file makes them.

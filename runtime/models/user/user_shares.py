@@ -35,7 +35,7 @@ def check_shares(
     Raises:
         ModelError: It draws random numbers, mixes samples, or its loss is not the mean over them.
     """
-    again = run(inputs, sample._replace(seed=sample.seed ^ 1))
+    again = run(inputs, sample._replace(seed=(sample.seed or 0) ^ 1))
     if not all(torch.equal(one, other) for one, other in zip(whole, again, strict=True)):
         raise ModelError(
             f"module: {block} draws random numbers, and would draw others in {count} data-parallel groups; "

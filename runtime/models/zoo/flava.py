@@ -14,72 +14,79 @@ Flava's contrastive and single-modality losses are left out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from placements import Block, Placement
 from runtime.models.core.chains import REMEDY, transformer_layer
 from runtime.models.core.layer_counts import check_holders, share
-from runtime.models.core.layers import Embedding, Layer, Normalization, Output, Parameter, Weights
+from runtime.models.core.layered_block import LayeredBlock
+from runtime.models.core.layers import Embedding, Normalization, Output
 from runtime.models.core.options import ModelError, ModelOptions
-from runtime.models.core.tokens import MASK_STRIDE, Tokens
+from runtime.models.core.parameters import parameter
+from runtime.models.core.tokens import MASK_STRIDE
 from runtime.program.tensor_flow import forward_consumers, forward_graphs, forward_inputs
-from runtime.transport.shards import Shards
 
 PATCH_SIZE = 8
 """Pixels of a patch: the bits of a byte."""
 
 
-@dataclass(frozen=True)
-class Patches:
+class Patches(nn.Module):
     """Project the patches of the image, and add positions; not cut, each shard does all.
 
-    Attributes:
-        name: Prefix of the parameters.
+    Args:
         options: Give the patches of an image, as many as bytes, and the width of the output.
     """
 
-    name: str
-    options: ModelOptions
+    reads = "inputs"
 
-    def parameters(self) -> tuple[Parameter, ...]:
-        """Return the projection and the positions."""
-        length, hidden = self.options.sequence_length, self.options.hidden_size
-        return (
-            Parameter(f"{self.name}.patches", (PATCH_SIZE, hidden)),
-            Parameter(f"{self.name}.positions", (length, hidden)),
-        )
+    def __init__(self, options: ModelOptions) -> None:
+        """Make the projection and the positions."""
+        super().__init__()
+        self.projection = parameter("image.patches", (PATCH_SIZE, options.hidden_size))
+        self.positions = parameter("image.positions", (options.sequence_length, options.hidden_size))
 
-    def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
+    def forward(self, values: Tensor) -> Tensor:
         """Return the embedded image; shape ``(rows, sequence_length, hidden_size)``."""
-        assert hidden is None, "only a block without inputs reads images"
-        projection, positions = weights[f"{self.name}.patches"], weights[f"{self.name}.positions"]
-        bits = torch.arange(PATCH_SIZE, device=projection.device)
-        pixels = (tokens.inputs.unsqueeze(-1) >> bits & 1) * 2 - 1
-        return pixels.to(projection.dtype) @ projection + positions
+        bits = torch.arange(PATCH_SIZE, device=self.projection.device)
+        pixels = (values.unsqueeze(-1) >> bits & 1) * 2 - 1
+        return pixels.to(self.projection.dtype) @ self.projection + self.positions
 
 
-@dataclass(frozen=True)
-class HiddenBytes:
+class HiddenBytes(nn.Module):
     """Keep what the model found at the places of the bytes that it has to restore.
 
-    Attributes:
+    Args:
         sequence_length: Patches before the text.
     """
 
-    sequence_length: int
+    def __init__(self, sequence_length: int) -> None:
+        """Keep the length."""
+        super().__init__()
+        self.sequence_length = sequence_length
 
-    def parameters(self) -> tuple[Parameter, ...]:
-        """Return nothing."""
-        return ()
-
-    def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
+    def forward(self, hidden: Tensor) -> Tensor:
         """Return ``(rows, number of hidden bytes, hidden_size)``."""
-        assert hidden is not None, "the cross-encoder comes before"
         return hidden[:, self.sequence_length :: MASK_STRIDE]
+
+
+class CrossBlock(LayeredBlock):
+    """Layers of the cross-encoder, over image and text one after the other: twice the positions.
+
+    Args:
+        options: Give the sizes.
+    """
+
+    def __init__(self, options: ModelOptions) -> None:
+        """Begin without any layer."""
+        super().__init__(options)
+        self.returns = [(options.micro_batch_size, 2 * options.sequence_length, options.hidden_size)]
+
+    def join(self, inputs: Sequence[Tensor]) -> Tensor:
+        """Return image and text one after the other, along the positions."""
+        return torch.cat(list(inputs), dim=1) if len(inputs) > 1 else inputs[0]
 
 
 class Parts(NamedTuple):
@@ -96,8 +103,8 @@ class Parts(NamedTuple):
     cross: list[Block]
 
 
-def layers(placement: Placement, options: ModelOptions) -> Mapping[str, Sequence[Layer]]:
-    """Return the layers of each forward block.
+def blocks(placement: Placement, options: ModelOptions) -> Mapping[str, LayeredBlock]:
+    """Return the module of each forward block.
 
     Raises:
         ModelError: The forward blocks are not two branches and a join, there are fewer layers than stages of
@@ -105,33 +112,22 @@ def layers(placement: Placement, options: ModelOptions) -> Mapping[str, Sequence
     """
     image, text, cross = parts(placement)
     check_holders(placement, (*image, *text, *cross), options)
-    found: dict[str, list[Layer]] = {block.name: [] for block in (*image, *text, *cross)}
-    found[image[0].name].append(Patches("image", options))
-    found[text[0].name].append(Embedding("text.tokens", "text.positions", options, reads="masked"))
-    for name, blocks in (("image", image), ("text", text), ("cross", cross)):
+    found = {block.name: LayeredBlock(options) for block in (*image, *text)}
+    found |= {block.name: CrossBlock(options) for block in cross}
+    found[image[0].name].start = Patches(options)
+    found[text[0].name].start = Embedding("text.tokens", "text.positions", options, reads="masked")
+    for name, part in (("image", image), ("text", text), ("cross", cross)):
         num_layers = options.num_layers
         if name == "cross" and num_layers is not None:
             num_layers = max(len(cross), num_layers // 2)
         where = f"the {name} encoder in {placement.name}"
-        for block, index in share(blocks, num_layers, options, where):
-            found[block] += transformer_layer(f"{name}{index}", options, causal=False)
-    for name, blocks in (("image", image), ("text", text)):
-        found[blocks[-1].name].append(Normalization(f"{name}.norm", options))
-    output = Output("output", "output.tokens", options, truth="hidden")
-    found[cross[-1].name] += [HiddenBytes(options.sequence_length), output]
+        for block, index in share(part, num_layers, options, where):
+            found[block].layers.extend(transformer_layer(f"{name}{index}", options, causal=False))
+    for name, part in (("image", image), ("text", text)):
+        found[part[-1].name].layers.append(Normalization(name, options))
+    found[cross[-1].name].layers.append(HiddenBytes(options.sequence_length))
+    found[cross[-1].name].output = Output("output", "output.tokens", options, truth="hidden")
     return found
-
-
-def join(inputs: Sequence[Tensor]) -> Tensor:
-    """Return image and text one after the other, along the positions."""
-    return torch.cat(list(inputs), dim=1) if len(inputs) > 1 else inputs[0]
-
-
-def output_shape(placement: Placement, options: ModelOptions, block: str) -> tuple[int, ...]:
-    """Return the shape of a block's output: from the join on there are twice the positions."""
-    cross = {other.name for other in parts(placement).cross}
-    length = options.sequence_length * (2 if block in cross else 1)
-    return (options.micro_batch_size, length, options.hidden_size)
 
 
 def parts(placement: Placement) -> Parts:

@@ -21,12 +21,13 @@ from collections.abc import Mapping, Sequence
 from placements import Block, Placement
 from runtime.models.core.chains import REMEDY, forward_chains, is_beside, stages, transformer_layer
 from runtime.models.core.layer_counts import check_holders, share
-from runtime.models.core.layers import Embedding, Layer, Output
+from runtime.models.core.layered_block import LayeredBlock
+from runtime.models.core.layers import Embedding, Output
 from runtime.models.core.options import ModelError, ModelOptions
 
 
-def layers(placement: Placement, options: ModelOptions) -> Mapping[str, Sequence[Layer]]:
-    """Return the layers of each forward block.
+def blocks(placement: Placement, options: ModelOptions) -> Mapping[str, LayeredBlock]:
+    """Return the module of each forward block.
 
     Raises:
         ModelError: The placement's forward blocks are not chains of stages, or there are fewer layers than
@@ -37,12 +38,12 @@ def layers(placement: Placement, options: ModelOptions) -> Mapping[str, Sequence
     _check_replicas(chains, options)
     tied = all(chain[0].groups == chain[-1].groups for chain in chains)
     table = "embedding.tokens" if tied else "output.tokens"
-    found: dict[str, list[Layer]] = {block.name: [] for chain in chains for block in chain}
+    found = {block.name: LayeredBlock(options) for chain in chains for block in chain}
     for chain in chains:
-        found[chain[0].name].append(Embedding("embedding.tokens", "embedding.positions", options))
+        found[chain[0].name].start = Embedding("embedding.tokens", "embedding.positions", options)
         for name, index in share(stages(chain), options.num_layers, options, placement.name):
-            found[name] += transformer_layer(f"layer{index}", options, causal=True)
-        found[chain[-1].name].append(Output("output", table, options, replicas=len(chains)))
+            found[name].layers.extend(transformer_layer(f"layer{index}", options, causal=True))
+        found[chain[-1].name].output = Output("output", table, options)
     return found
 
 

@@ -7,73 +7,57 @@ devices of the stages beside them and more. They are vocabulary-parallel and sha
 on the same devices in equal groups. Stages on several devices are cut as in `runtime.models.zoo.gpt`.
 
 Every decoder stage attends to the encoder's output. So from the decoder's embedding on, a block hands over
-two tensors in one, the encoder's output and its own hidden values: the chain needs no other edges, and the
-gradients of all cross-attentions add up on their way back. Unlike mT5 there are learned positions, biases
+two tensors, its own hidden values and the encoder's output: the chain needs no other edges, and the gradients
+of all cross-attentions add up on their way back. Unlike mT5 there are learned positions, biases
 and plain layer normalization, as in our GPT.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import Any
 
-import torch
 from torch import Tensor
 
 from placements import Block, Placement
 from runtime.models.core.attention import CrossAttention
 from runtime.models.core.chains import REMEDY, forward_chains, is_beside, stages, transformer_layer
 from runtime.models.core.layer_counts import check_holders, share
-from runtime.models.core.layers import Embedding, Layer, Normalization, Output, Parameter, Weights
+from runtime.models.core.layered_block import LayeredBlock
+from runtime.models.core.layers import Embedding, Normalization, Output
 from runtime.models.core.options import ModelError, ModelOptions
-from runtime.models.core.tokens import Tokens
-from runtime.transport.shards import Shards
 
 
-@dataclass(frozen=True)
-class BesideEncoder:
-    """Begin the decoder: return the input, which is the encoder's output, and an embedding as one tensor.
+class DecoderBlock(LayeredBlock):
+    """Layers of the decoder, which hand the encoder's output on.
 
-    Attributes:
-        embedding: Of what the decoder reads.
+    Args:
+        options: Give the sizes.
     """
 
-    embedding: Embedding
+    def __init__(self, options: ModelOptions) -> None:
+        """Begin without any layer."""
+        super().__init__(options)
+        self.returns *= 2
 
-    def parameters(self) -> tuple[Parameter, ...]:
-        """Return the embedding's parameters."""
-        return self.embedding.parameters()
+    def forward(self, *given: Tensor) -> Any:
+        """Return hidden values and the encoder's output, or the scalar loss.
 
-    def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
-        """Return both; shape ``(rows, 2, length, hidden_size)``."""
-        assert hidden is not None, "the decoder comes after the encoder"
-        return torch.stack([hidden, self.embedding.forward(None, tokens, weights, shards)], 1)
-
-
-@dataclass(frozen=True)
-class InDecoder:
-    """Apply a layer to the decoder's hidden values, and leave the encoder's output as it is.
-
-    Attributes:
-        layer: Any layer; what an `Output` returns is handed on alone.
-    """
-
-    layer: Layer
-
-    def parameters(self) -> tuple[Parameter, ...]:
-        """Return the layer's parameters."""
-        return self.layer.parameters()
-
-    def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
-        """Return both again, or the scalar loss."""
-        assert hidden is not None, "the decoder comes after the encoder"
-        memory, own = hidden.unbind(1)
-        after = self.layer.forward(own, tokens, weights, shards)
-        return after if isinstance(self.layer, Output) else torch.stack([memory, after], 1)
+        Args:
+            given: Of the first block of the decoder the encoder's output, and the bytes that it reads; of the
+                others hidden values, the encoder's output, and of the last the true bytes.
+        """
+        if self.start is None:
+            hidden, memory = given[:2]
+        else:
+            memory, hidden = given[0], self.start(given[1])
+        for layer in self.layers:
+            hidden = layer(hidden, memory) if isinstance(layer, CrossAttention) else layer(hidden)
+        return (hidden, memory) if self.output is None else self.output(hidden, given[-1])
 
 
-def layers(placement: Placement, options: ModelOptions) -> Mapping[str, Sequence[Layer]]:
-    """Return the layers of each forward block.
+def blocks(placement: Placement, options: ModelOptions) -> Mapping[str, LayeredBlock]:
+    """Return the module of each forward block.
 
     Raises:
         ModelError: The forward blocks are not such a chain, or there are fewer layers than stages, layers per
@@ -86,25 +70,20 @@ def layers(placement: Placement, options: ModelOptions) -> Mapping[str, Sequence
     begin_table = one_table if begin.groups == first.groups else "decoder.embedding.tokens"
     out_table = one_table if last.groups == first.groups else "output.tokens"
     halves = chain[:middle], chain[middle:]
-    found: dict[str, list[Layer]] = {block.name: [] for block in chain}
-    found[first.name].append(Embedding(one_table, "encoder.positions", options, "context"))
-    found[begin.name].append(BesideEncoder(Embedding(begin_table, "decoder.positions", options)))
+    found = {block.name: LayeredBlock(options) for block in halves[0]}
+    found |= {block.name: DecoderBlock(options) for block in halves[1]}
+    found[first.name].start = Embedding(one_table, "encoder.positions", options, "context")
+    found[begin.name].start = Embedding(begin_table, "decoder.positions", options)
     encoder, decoder = ([block for block in stages(chain) if block in half] for half in halves)
     for name, index in share(encoder, options.num_layers, options, f"the encoder in {placement.name}"):
-        found[name] += transformer_layer(f"encoder{index}", options, causal=False)
-    found[encoder[-1].name].append(Normalization("encoder.norm", options))
+        found[name].layers.extend(transformer_layer(f"encoder{index}", options, causal=False))
+    found[encoder[-1].name].layers.append(Normalization("encoder", options))
     for name, index in share(decoder, options.num_layers, options, f"the decoder in {placement.name}"):
-        found[name] += _decoder_layer(f"decoder{index}", options)
-    found[last.name].append(InDecoder(Output("output", out_table, options)))
+        attention, feed_forward = transformer_layer(f"decoder{index}", options, causal=True)
+        cross_attention = CrossAttention(f"decoder{index}.cross_attention", options)
+        found[name].layers.extend([attention, cross_attention, feed_forward])
+    found[last.name].output = Output("output", out_table, options)
     return found
-
-
-def output_shape(placement: Placement, options: ModelOptions, block: str) -> tuple[int, ...]:
-    """Return the shape of the output of a forward block that computes no loss."""
-    chain, middle = encoder_and_decoder(placement)
-    encoder = {other.name for other in chain[:middle]}
-    rows, one = options.micro_batch_size, (options.sequence_length, options.hidden_size)
-    return (rows, *one) if block in encoder else (rows, 2, *one)
 
 
 def encoder_and_decoder(placement: Placement) -> tuple[Sequence[Block], int]:
@@ -124,9 +103,3 @@ def encoder_and_decoder(placement: Placement) -> tuple[Sequence[Block], int]:
             "name",
         )
     return chain, middle[0]
-
-
-def _decoder_layer(name: str, options: ModelOptions) -> list[Layer]:
-    attention, feed_forward = transformer_layer(name, options, causal=True)
-    cross = CrossAttention(f"{name}.cross_attention", options)
-    return [InDecoder(attention), cross, InDecoder(feed_forward)]

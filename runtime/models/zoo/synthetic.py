@@ -2,32 +2,33 @@
 
 A block without inputs embeds the bytes of the micro-batch; any other adds up its inputs, each with a
 weight of its own. A block whose output nobody reads adds an output layer and the cross entropy of the
-next bytes; the loss of a micro-batch is the sum over these blocks. Blocks on several devices are cut
-into shards throughout, each data-parallel group by itself.
+next bytes; the loss of a micro-batch is the sum over these blocks. Separate graphs of blocks read
+micro-batches of their own, and the loss is their mean. Blocks on several devices are cut into shards
+throughout, each data-parallel group by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from placements import Block, Kind, Placement
-from runtime.models.core.layers import Embedding, FeedForward, Layer, Output
+from placements import Kind, Placement
+from runtime.models.core.layered_block import LayeredBlock
+from runtime.models.core.layers import Embedding, FeedForward, Output
 from runtime.models.core.options import ModelOptions
+from runtime.program.tensor_flow import computes_loss, forward_inputs
 
 
-def layers(placement: Placement, options: ModelOptions) -> Mapping[str, Sequence[Layer]]:
-    """Return the layers of each forward block."""
-    forward = [block for block in placement.topological_order if block.kind is Kind.F]
-    return {block.name: _block_layers(block, placement, options) for block in forward}
+def blocks(placement: Placement, options: ModelOptions) -> Mapping[str, LayeredBlock]:
+    """Return the module of each forward block."""
+    forward = [block.name for block in placement.topological_order if block.kind is Kind.F]
+    return {name: _block(name, placement, options) for name in forward}
 
 
-def _block_layers(block: Block, placement: Placement, options: ModelOptions) -> list[Layer]:
-    kind_of = {other.name: other.kind for other in placement.blocks}
-    found: list[Layer] = []
-    if not any(kind_of[name] is Kind.F for name in block.after):
-        name = f"{block.name}.embedding"
-        found.append(Embedding(f"{name}.tokens", f"{name}.positions", options))
-    found.append(FeedForward(f"{block.name}.feed_forward", options))
-    if not any(kind_of[name] is Kind.F for name in placement.successors[block.name]):
-        found.append(Output(f"{block.name}.output", f"{block.name}.output.tokens", options))
-    return found
+def _block(name: str, placement: Placement, options: ModelOptions) -> LayeredBlock:
+    made = LayeredBlock(options)
+    if not forward_inputs(placement, name):
+        made.start = Embedding(f"{name}.embedding.tokens", f"{name}.embedding.positions", options)
+    made.layers.append(FeedForward(f"{name}.feed_forward", options))
+    if computes_loss(placement, name):
+        made.output = Output(f"{name}.output", f"{name}.output.tokens", options)
+    return made

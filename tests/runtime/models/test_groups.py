@@ -24,8 +24,8 @@ from runtime.models import (
     ModelOptions,
     body_of,
     fits,
-    layers,
     suitable_model,
+    zoo_blocks,
 )
 from runtime.models.model import replicated_parameters
 from runtime.program.data_parallel import holders, in_shares
@@ -338,6 +338,30 @@ def changed(*changes: tuple[str, str], text: str = CNN) -> str:
     return text
 
 
+WITH_OUR_LAYER = """
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss as loss
+from runtime.models import ModelOptions
+from runtime.models.core.layers import FeedForward
+
+def blocks():
+    middle = FeedForward("middle", ModelOptions("synthetic", 8))
+    return {"F0": nn.Linear(3, 8), "F1": middle, "F2": nn.Linear(8, 3)}
+
+def data(iteration, micro_batch):
+    values = torch.randn(4, 3)
+    return values, values.flip(1)
+"""
+
+
+def test_a_module_of_ones_own_is_cut_over_devices_if_its_layers_are(tmp_path: Path) -> None:
+    placement = chain(((0,), 1), ((1, 2), 1), ((3,), 1))
+    found = run(lower(gpipe(placement, 3)), tmp_path / "scripts", own_model(WITH_OUR_LAYER, tmp_path))
+    assert comparison_of(found).bitwise_equal
+    assert comparison_of(found).is_equal
+
+
 NO_DROPOUT = (", nn.Dropout(0.1)", "")
 TWO_TENSORS = """
 import torch
@@ -435,7 +459,7 @@ def test_ones_own_model_that_has_no_groups_is_refused(text: str, message: str, t
 def test_devices_that_stand_for_gpus_have_no_groups_themselves() -> None:
     placement = in_groups(replace(v_shape(2), num_gpus=(2, 2)), F0=2)
     with pytest.raises(PlacementError, match=r"blocks \(F0\).data_parallel: 2 groups are of GPUs, not of"):
-        layers(placement, OPTIONS)
+        zoo_blocks(placement, OPTIONS)
 
 
 @pytest.mark.parametrize(
@@ -462,7 +486,7 @@ def test_devices_that_stand_for_gpus_have_no_groups_themselves() -> None:
 )
 def test_what_cannot_be_cut_is_refused(placement: Placement, options: ModelOptions, message: str) -> None:
     with pytest.raises(ModelError, match=message):
-        layers(placement, options)
+        zoo_blocks(placement, options)
 
 
 def test_a_backward_has_the_groups_of_its_forward() -> None:

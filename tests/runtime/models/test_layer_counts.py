@@ -15,7 +15,7 @@ from placements.shapes import k_shape, m_shape, nn_shape, v_shape, x_shape
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Measurement
 from runtime.launching.launch import launch
-from runtime.models import ModelError, ModelOptions, layers
+from runtime.models import ModelError, ModelOptions, body_of, zoo_blocks
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
 from runtime.verify.reference import Case, plain
@@ -53,8 +53,9 @@ def of(name: str, counts: dict[str, int]) -> ModelOptions:
 def layers_of(placement: Placement, options: ModelOptions) -> dict[str, list[str]]:
     """Return the names of the transformer layers of each block, in order, by their perceptrons."""
     found = {}
-    for block, parts in layers(placement, options).items():
-        names = [parameter.name for part in parts for parameter in part.parameters()]
+    body = body_of(options, placement)
+    for block in body.names:
+        names = [parameter.name for parameter in body.parameters(block)]
         inside = [name.partition(".feed_forward.")[0] for name in names if ".feed_forward." in name]
         found[block] = list(dict.fromkeys(inside))
     return found
@@ -136,7 +137,7 @@ def test_counts_of_other_blocks_are_refused(
     placement: Placement, name: str, counts: dict[str, int], message: str
 ) -> None:
     with pytest.raises(ModelError) as caught:
-        layers(placement, of(name, counts))
+        zoo_blocks(placement, of(name, counts))
     assert str(caught.value).startswith("model.layers_per_block: ")
     assert message in str(caught.value)
 
@@ -152,7 +153,7 @@ def test_counts_of_other_blocks_are_refused(
 def test_another_sum_is_refused(case: str, num_layers: int, message: str) -> None:
     placement, name, counts = CASES[case]
     with pytest.raises(ModelError, match=f"^model.layers_per_block: {message}"):
-        layers(placement, replace(of(name, counts), num_layers=num_layers))
+        zoo_blocks(placement, replace(of(name, counts), num_layers=num_layers))
 
 
 @pytest.mark.parametrize("value", [3, [2, 1], {"F0": 0}, {"F0": True}, {"F0": 1.5}, {0: 1}], ids=str)

@@ -14,9 +14,10 @@ from runtime.models import (
     ModelError,
     ModelOptions,
     Text,
+    body_of,
     fits,
-    layers,
     suitable_model,
+    zoo_blocks,
 )
 from runtime.models.core.attention import Attention
 from runtime.models.core.layers import Embedding, Output
@@ -85,12 +86,12 @@ def test_whole_model_is_trained() -> None:
 def test_gradient_is_the_slope_of_the_loss() -> None:
     case = Case(OPTIONS, m_shape_with_output(), 1, 1)
     model = Model(OPTIONS, case.placement, dict.fromkeys(case.forward_blocks, WHOLE))
-    tokens = Text(OPTIONS, 1).micro_batch(0, 0)
+    data = model.data(1)
 
     def loss() -> torch.Tensor:
         hidden: list[torch.Tensor] = []
         for block in case.forward_blocks:
-            hidden = [model.forward(block, hidden, tokens)]
+            hidden = [model.forward(block, hidden, data.read(block, 0, 0))]
         return hidden[0]
 
     (step,) = plain(case)
@@ -141,16 +142,19 @@ def test_micro_batches_differ_and_targets_follow_inputs() -> None:
 
 
 def test_layers_are_shared_evenly() -> None:
-    found = layers(v_shape(3), OPTIONS)
-    assert [sum(isinstance(layer, Attention) for layer in found[f"F{i}"]) for i in range(3)] == [2, 2, 1]
-    assert isinstance(found["F0"][0], Embedding) and isinstance(found["F2"][-1], Output)
+    found = zoo_blocks(v_shape(3), OPTIONS)
+    modules = [list(found[f"F{i}"].modules()) for i in range(3)]
+    assert [sum(isinstance(each, Attention) for each in block) for block in modules] == [2, 2, 1]
+    assert isinstance(found["F0"].start, Embedding) and isinstance(found["F2"].output, Output)
 
 
 def test_embedding_and_output_are_tied_on_the_same_devices() -> None:
-    tied = layers(m_shape_with_output(), OPTIONS)
-    assert tied["H"][-1].tokens == tied["E"][0].tokens  # type: ignore[attr-defined]
-    free = layers(m_shape(), OPTIONS)
-    assert free["F3"][-1].tokens != free["E"][0].tokens  # type: ignore[attr-defined]
+    tables = []
+    for placement, last in ((m_shape_with_output(), "H"), (m_shape(), "F3")):
+        body = body_of(OPTIONS, placement)
+        named = [{each.name for each in body.parameters(block)} for block in ("E", last)]
+        tables.append({name for name in named[0] & named[1] if name.endswith("tokens")})
+    assert tables == [{"embedding.tokens"}, set()]
 
 
 def test_suitable_models() -> None:
@@ -179,7 +183,7 @@ def test_suitable_models() -> None:
 )
 def test_gpt_refuses_what_it_cannot_be_cut_into(placement: Placement, message: str) -> None:
     with pytest.raises(ModelError, match=message):
-        layers(placement, OPTIONS)
+        zoo_blocks(placement, OPTIONS)
 
 
 GOOD = {"name": "gpt", "hidden_size": 8, "sequence_length": 4, "micro_batch_size": 2}
@@ -211,9 +215,9 @@ def test_wrong_name_heads_and_text_are_named() -> None:
     with pytest.raises(
         ModelError, match="'bert' is not a model; use gpt or mt5 or flava or synthetic or module"
     ):
-        layers(v_shape(2), replace(OPTIONS, name="bert"))
+        zoo_blocks(v_shape(2), replace(OPTIONS, name="bert"))
     with pytest.raises(ModelError, match="3 does not divide hidden_size 8"):
-        layers(v_shape(2), replace(OPTIONS, num_heads=3))
+        zoo_blocks(v_shape(2), replace(OPTIONS, num_heads=3))
     with pytest.raises(ModelError, match="missing.txt cannot be read"):
         Text(replace(OPTIONS, text="missing.txt"), 1)
     with pytest.raises(ModelError, match="give at least sequence_length"):

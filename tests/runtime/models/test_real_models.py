@@ -1,7 +1,6 @@
 """GPT in both directions, mT5 and Flava on Tessel's shapes, each against the model in one piece."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from small_runs import check_cut, summed_copies
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from placements import Block, Kind, Placement
@@ -22,13 +21,12 @@ from runtime.models import (
     Model,
     ModelError,
     ModelOptions,
-    Text,
     fits,
-    layers,
     suitable_model,
+    zoo_blocks,
 )
 from runtime.models.core.attention import Attention, CrossAttention
-from runtime.models.core.layers import Parameter
+from runtime.models.core.parameters import Parameter, description_of
 from runtime.models.model import replicated_parameters
 from runtime.program.instructions import Instruction, Programs, Receive
 from runtime.program.lower import lower
@@ -118,40 +116,42 @@ def test_gradient_is_the_slope_of_the_loss(placement: Placement, name: str) -> N
         assert abs((losses[0] - losses[1]) / 2e-5 - slope) < 1e-7, shard.name
 
 
-def drawn(parameters: Sequence[Parameter]) -> dict[str, Tensor]:
+def drawn(layer: nn.Module) -> dict[str, Tensor]:
+    """Give a layer random values; return them by the names of its parameters in the model."""
     generator = torch.Generator().manual_seed(1)
-    return {
-        each.name: torch.randn(each.shape, generator=generator, dtype=torch.float64) for each in parameters
-    }
+    found = {}
+    for value in layer.parameters():
+        description = description_of(value)
+        assert description is not None
+        value.data = torch.randn(value.shape, generator=generator, dtype=torch.float64)
+        found[description.name] = value.detach()
+    return found
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention_is_torchs(causal: bool) -> None:
     layer = Attention("a", replace(OPTIONS, num_heads=2), causal)
-    weights = drawn(layer.parameters())
+    weights = drawn(layer)
     hidden = torch.randn(3, 5, 8, dtype=torch.float64)
     normal = torch.nn.functional.layer_norm(hidden, (8,), weights["a.norm.weight"], weights["a.norm.bias"])
     joint = torch.einsum("blc,chw->bhlw", normal, weights["a.in.weight"])
     query, key, value = (joint + weights["a.in.bias"][:, None]).chunk(3, dim=-1)
     mixed = scaled_dot_product_attention(query, key, value, is_causal=causal)
     expected = hidden + torch.einsum("bhlw,hwc->blc", mixed, weights["a.out.weight"])
-    found = layer.forward(hidden, Text(OPTIONS, 1).micro_batch(0, 0), weights, WHOLE)
+    found = layer(hidden)
     torch.testing.assert_close(found, expected + weights["a.out.bias"])
 
 
-def test_cross_attention_is_torchs_and_keeps_the_encoders_output() -> None:
+def test_cross_attention_is_torchs() -> None:
     layer = CrossAttention("a", replace(OPTIONS, num_heads=2))
-    weights = drawn(layer.parameters())
-    state = torch.randn(3, 2, 5, 8, dtype=torch.float64)
-    memory, own = state.unbind(1)
+    weights = drawn(layer)
+    memory, own = torch.randn(2, 3, 5, 8, dtype=torch.float64).unbind()
     normal = torch.nn.functional.layer_norm(own, (8,), weights["a.norm.weight"], weights["a.norm.bias"])
     query = torch.einsum("blc,chw->bhlw", normal, weights["a.query.weight"])
     key, value = torch.einsum("blc,chw->bhlw", memory, weights["a.memory.weight"]).chunk(2, dim=-1)
     mixed = scaled_dot_product_attention(query, key, value)
     expected = own + torch.einsum("bhlw,hwc->blc", mixed, weights["a.out.weight"])
-    found = layer.forward(state, Text(OPTIONS, 1).micro_batch(0, 0), weights, WHOLE)
-    assert torch.equal(found[:, 0], memory)
-    torch.testing.assert_close(found[:, 1], expected + weights["a.out.bias"])
+    torch.testing.assert_close(layer(own, memory), expected + weights["a.out.bias"])
 
 
 def test_two_directions_are_one_model_on_twice_the_micro_batches() -> None:
@@ -282,7 +282,7 @@ def test_replicas_are_summed_in_the_order_of_the_devices() -> None:
 )
 def test_a_placement_that_does_not_fit_is_refused(placement: Placement, name: str, message: str) -> None:
     with pytest.raises(ModelError, match=message):
-        layers(placement, replace(OPTIONS, name=name))
+        zoo_blocks(placement, replace(OPTIONS, name=name))
 
 
 def test_what_fits_is_chosen() -> None:

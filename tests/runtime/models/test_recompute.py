@@ -15,7 +15,7 @@ from placements import Placement
 from placements.shapes import k_shape, m_shape, v_shape, wave_shape
 from runtime.codegen.codegen import generate
 from runtime.launching.launch import launch
-from runtime.models import Blocks, ModelError, ModelOptions, layers
+from runtime.models import Blocks, ModelError, ModelOptions, zoo_blocks
 from runtime.models.core.layers import FeedForward
 from runtime.program.lower import lower
 from schedsearch.baselines import gpipe
@@ -69,8 +69,8 @@ def test_only_inputs_are_kept() -> None:
     assert saved_bytes(sparing, "F0", []) == saved_bytes(keeping, "F0", []) > 0
 
 
-def with_dropout(self: FeedForward, hidden: Tensor, *others: object) -> Tensor:
-    return torch.nn.functional.dropout(FEED_FORWARD(self, hidden, *others), 0.5)  # type: ignore[arg-type]
+def with_dropout(self: FeedForward, hidden: Tensor) -> Tensor:
+    return torch.nn.functional.dropout(FEED_FORWARD(self, hidden), 0.5)
 
 
 FEED_FORWARD = FeedForward.forward
@@ -105,4 +105,4 @@ def test_dropout_falls_the_same_way_again(monkeypatch: pytest.MonkeyPatch) -> No
 )
 def test_wrong_blocks_are_named(recompute: object, message: str) -> None:
     with pytest.raises(ModelError, match=re.escape(message)):
-        layers(v_shape(2), ModelOptions.from_dict(SYNTHETIC | {"recompute": recompute}))
+        zoo_blocks(v_shape(2), ModelOptions.from_dict(SYNTHETIC | {"recompute": recompute}))

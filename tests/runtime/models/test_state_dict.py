@@ -29,8 +29,7 @@ from runtime.models import (
     suitable_model,
     traced,
 )
-from runtime.models.body import initial_values
-from runtime.models.core.layers import Parameter
+from runtime.models.core.parameters import Parameter, initial_values
 from runtime.models.state_dict import StateDictError, check_state_dict_file
 from runtime.program.calls import ScriptError
 from runtime.program.lower import lower

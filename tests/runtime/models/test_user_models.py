@@ -52,6 +52,24 @@ NOTHING_TO_TRAIN = MLP.replace(
 )
 """Of the blocks only the first has parameters."""
 
+READS_LATER = """
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss as loss
+
+class Scaled(nn.Linear):
+    input_names = ("scale",)
+    def forward(self, hidden, scale):
+        return super().forward(hidden) * scale
+
+def blocks():
+    return {"F0": nn.Linear(3, 3), "F1": Scaled(3, 3), "F2": nn.Linear(3, 3)}
+
+def data(iteration, micro_batch):
+    return {"F0": torch.randn(4, 3), "F1": torch.randn(4, 1)}, torch.randn(4, 3)
+"""
+"""A block with another before it reads inputs too."""
+
 TWO_WAYS = """
 import torch
 from torch import nn
@@ -138,6 +156,7 @@ def test_the_example_is_bitwise_equal_in_every_type(dtype: str, launcher: str, t
         (MLP, v_shape(2, split_backward=True)),
         (TIED, v_shape(3)),
         (TWO_WAYS, x_shape(2)),
+        (READS_LATER, v_shape(3)),
         (BRANCHES, join_on_one_device()),
         (MLP, v_shape(2, inference=True)),
         (NOTHING_TO_TRAIN, v_shape(3)),
@@ -148,6 +167,7 @@ def test_the_example_is_bitwise_equal_in_every_type(dtype: str, launcher: str, t
         "split_backward",
         "tied",
         "two_ways",
+        "reads_later",
         "branches",
         "inference",
         "nothing_to_train",

@@ -1,0 +1,69 @@
+"""A forward block of our models as a torch module: layers, perhaps with a start that reads, or a loss.
+
+It is called as every block's module is: with what the blocks before hand over, then with what it reads of a
+micro-batch, then with the targets if it computes the loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from runtime.models.core.layers import Output
+from runtime.models.core.options import ModelOptions
+
+
+class LayeredBlock(nn.Module):
+    """Layers one after the other.
+
+    Attributes:
+        start: Makes hidden values of what is read, as an embedding, and says by `reads` what that is; None in
+            a block that only continues.
+        layers: Each from hidden values to hidden values, of shape ``(rows, positions, hidden_size)``.
+        output: Returns the loss; None in a block that feeds others.
+        returns: Shapes of what it hands over, for all samples.
+
+    Args:
+        options: Give the sizes.
+    """
+
+    start: nn.Module | None
+    output: Output | None
+
+    def __init__(self, options: ModelOptions) -> None:
+        """Begin without any layer."""
+        super().__init__()
+        self.register_module("start", None)
+        self.layers = nn.ModuleList()
+        self.register_module("output", None)
+        self.returns = [(options.micro_batch_size, options.sequence_length, options.hidden_size)]
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """What it reads of a micro-batch: the name of a part of `runtime.models.core.tokens.Tokens`."""
+        return () if self.start is None else (str(self.start.reads),)
+
+    @property
+    def target_names(self) -> tuple[str, ...]:
+        """What it compares its output with, likewise."""
+        return () if self.output is None else (self.output.truth,)
+
+    def forward(self, *given: Tensor) -> Any:
+        """Return the hidden values after the last layer, or the scalar loss."""
+        truth, before = given[-1], given[:-1] if self.output is not None else given
+        hidden = self.join(before) if self.start is None else self.start(*before)
+        for layer in self.layers:
+            hidden = layer(hidden)
+        return hidden if self.output is None else self.output(hidden, truth)
+
+    def join(self, inputs: Sequence[Tensor]) -> Tensor:
+        """Return one tensor of the outputs of all blocks before.
+
+        It is the first plus half the second plus a third of the third: a sum would not notice a mix-up.
+        """
+        hidden = inputs[0]
+        for position, other in enumerate(inputs[1:], start=2):
+            hidden = hidden + other / position
+        return hidden
