@@ -2,7 +2,7 @@
 
 All times are in milliseconds from the device's begin of the iteration; `aligned` puts those of several
 devices on one axis. Nothing here knows how the times were taken; see `runtime.profiling.recorder` and
-`runtime.simulate.virtual_gpu`.
+`runtime.virtual.virtual_run`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ direction, in one order. So each operation finds its other end where the earlier
 and waits for less than under blocking. What sharing can cost is overlap, and only where an operation starts
 when it is posted: a receive that is not due holds up a later send to the same device under NCCL. Under gloo
 it holds up nothing, so there one communicator for all does as well (`runtime.transport.process_groups`).
-`runtime.simulate.network.cheapest_sharing` tells whether a schedule loses by sharing.
+`runtime.virtual.play.cheapest_sharing` tells whether a schedule loses by sharing.
 
 The module knows placements, and neither torch nor processes.
 """

@@ -17,7 +17,9 @@ from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Programs, Receive, Run, Send
 from runtime.program.lower import Message, lower
 from runtime.program.prefetch import prefetch_receives
-from runtime.simulate.network import Communication, Copy, cheapest_sharing, play
+from runtime.virtual.iteration import Copy
+from runtime.virtual.play import cheapest_sharing, play
+from runtime.virtual.rules import Communication
 from schedsearch.baselines import HAND_MADE, gpipe, one_f_one_b
 from schedsearch.schedule import Schedule, as_soon_as_possible
 
@@ -120,7 +122,7 @@ def test_the_last_transfer_counts_even_where_no_block_is_after_it() -> None:
 def test_programs_that_wait_for_each_other_are_refused(communication: Communication) -> None:
     programs = lower(one_f_one_b(v_shape(2), 2))
     first, second = programs.instructions
-    broken = replace(programs, instructions=(first, second[1:]))
+    broken = replace(programs, instructions=(first, second[:-1]))
     with pytest.raises(UnsafeProgramsError, match=rf"wait for each other under {communication} .*\n0 \|"):
         play(broken, communication)
 

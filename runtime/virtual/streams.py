@@ -1,6 +1,6 @@
-"""A model of CUDA's streams, events and work queues on several GPUs, in virtual time.
+"""The virtual machine: streams, events and work queues of several GPUs, and a loop over virtual time.
 
-The rules, each with its source:
+It is a model of CUDA; its rules, each with its source:
 
 - A stream carries out its operations in the order in which the host issued them, each after the end of the
   one before it (CUDA C++ Programming Guide, "Streams").
@@ -109,29 +109,30 @@ class Operation:
         device: The GPU.
         stream: Of the GPU.
         what: For messages.
-        duration: Of a kernel; 0 for all else.
+        work: Called when it begins, with the time; returns when it ends. By default it takes no time.
         awaits: The event it waits for, if it is a wait.
         chains: Meetings that it takes part in; those of a chain one after the other, chains side by side.
-        begun: Called with the time at which it begins.
+            With these it ends after the last of them.
         end: Reached at its end.
+        began: When it began; None before.
     """
 
     device: int
     stream: int
     what: str
-    duration: float = 0.0
+    work: Callable[[float], float] = lambda now: now
     awaits: Event | None = None
     chains: Sequence[Sequence[Meeting]] = ()
-    begun: Callable[[float], None] = lambda time: None
     end: Event = field(default_factory=Event)
+    began: float | None = None
 
 
 Host = Iterator[Event]
 """A host thread: it issues operations as it goes on, and yields the events that it waits for."""
 
 
-class Gpus:
-    """Several GPUs, each with a host thread.
+class VirtualMachine:
+    """Several GPUs, each with a host thread that gives it work.
 
     Args:
         num_queues: Work queues of each GPU; None for one for each stream.
@@ -170,6 +171,8 @@ class Gpus:
         last = self._last.get((device, stream))
         if last is None:
             return Event(time=0.0)
+        if self._num_queues is None:  # The record would hold up its own stream only, and take no time.
+            return last.end
         return self.issue(Operation(device, stream, last.what))
 
     def wait(self, device: int, stream: int, event: Event) -> None:
@@ -227,10 +230,10 @@ class Gpus:
             self._begin(operation)
 
     def _begin(self, operation: Operation) -> None:
-        operation.begun(self.now)
+        operation.began = self.now
         self._begun[operation.device, operation.stream] = operation
         if not operation.chains:
-            self._end_at(operation.end, self.now + operation.duration)
+            self._end_at(operation.end, operation.work(self.now))
             return
         left = len(operation.chains)
 
