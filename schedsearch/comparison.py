@@ -20,7 +20,7 @@ from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.device_span import device_spans, with_least_device_span
 from schedsearch.metrics import bubble_rate, peak_memory
-from schedsearch.modulo.result import Progress, SearchError, SearchResult, Status, proved_text
+from schedsearch.modulo.result import SearchError, SearchProgress, SearchResult, Status, proved_text
 from schedsearch.results import FileResult
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import ScheduleFileError, schedule_from_dict, schedule_to_dict
@@ -46,7 +46,7 @@ Maker = Callable[[Placement, int], Schedule]
 Method = Callable[[SearchRequest, SearchReport], SearchResult]
 """A way to answer a search."""
 
-Report = Callable[[str, Placement, Progress], None]
+Report = Callable[[str, Placement, SearchProgress], None]
 """Told which schedule is searched, the placement that it is searched on, and how far that is."""
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from experiments.steps.profile_reading import CostSource
 from experiments.steps.results import EnergyResult, SearchStepResult
 from placements import Block, Kind, OperatingPoint, Placement, Profile
-from schedsearch.energy import FrequencyPlan, Frontier, simulate
+from schedsearch.energy import FrequencyPlan, Frontier, simulate_at_clocks
 from schedsearch.modulo.result import SearchResult, Status
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import as_soon_as_possible
@@ -93,7 +93,7 @@ TUNED = EnergyResult(
     FRONTIER,
     28.0,
     CHOSEN,
-    simulate(SCHEDULE, PROFILE, MIXED),
+    simulate_at_clocks(SCHEDULE, PROFILE, MIXED),
     baselines={"all_maximum": (MAXIMUM,), "envpipe": (ENVPIPE,), "perseus": PERSEUS},
     method="by hand",
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from experiments.steps.energy_baselines import TITLES
 from experiments.steps.results import EnergyResult, SearchStepResult
-from schedsearch.energy import FrequencyPlan, Simulation, simulate
+from schedsearch.energy import ClockedIteration, FrequencyPlan, simulate_at_clocks
 from schedsearch.energy.simulation import operating_points
 from schedsearch.figures import frontier as plot_frontier
 from schedsearch.figures import memory, timeline
@@ -31,7 +31,7 @@ def draw_schedule(found: SearchStepResult, directory: Path) -> None:
 def draw_pictures(found: SearchStepResult, tuned: EnergyResult, directory: Path) -> None:
     """Draw the timeline by clock and by power, the latter at the highest clocks too, memory and frontier."""
     maximum = tuned.frontier.all_maximum
-    highest = simulate(found.schedule, tuned.profile, maximum.clock_mhz)
+    highest = simulate_at_clocks(found.schedule, tuned.profile, maximum.clock_mhz)
     name = found.placement.name
     drawings: Mapping[str, Drawing] = {
         "timeline": _timeline(found, tuned),
@@ -59,7 +59,7 @@ def _timeline(found: SearchStepResult, tuned: EnergyResult) -> Drawing:
 def _power(
     found: SearchStepResult,
     tuned: EnergyResult,
-    simulation: Simulation,
+    simulation: ClockedIteration,
     plan: FrequencyPlan,
     title: str,
 ) -> Drawing:

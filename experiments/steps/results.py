@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from experiments.steps.profile_reading import CostSource
 from placements import Placement, Profile
 from schedsearch.device_span import device_spans
-from schedsearch.energy import FrequencyPlan, Frontier, PeriodicPlan, Simulation
+from schedsearch.energy import ClockedIteration, FrequencyPlan, Frontier, PeriodicPlan
 from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.energy.orders.ordering import OrderChoice, RatedOrder
 from schedsearch.metrics import bubble_rate, peak_memory
-from schedsearch.modulo.result import Progress, SearchResult
+from schedsearch.modulo.result import SearchProgress, SearchResult
 from schedsearch.schedule import Schedule
 
 _SHOWN_SHARE = 5e-4
@@ -62,7 +62,7 @@ class SearchStepResult:
     costs: CostSource
     memory_unit: str = ""
     selection: SelectionResult | None = None
-    progress: tuple[Progress, ...] = ()
+    progress: tuple[SearchProgress, ...] = ()
 
     @property
     def searched(self) -> SearchResult | None:
@@ -116,7 +116,7 @@ class EnergyResult:
     frontier: Frontier
     deadline_ms: float
     plan: FrequencyPlan
-    simulation: Simulation
+    simulation: ClockedIteration
     baselines: Mapping[str, tuple[FrequencyPlan, ...]] = field(default_factory=dict)
     constrained: tuple[tuple[str, str, str], ...] = ()
     periodic: PeriodicPlan | None = None

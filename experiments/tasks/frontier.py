@@ -37,7 +37,7 @@ from experiments.steps.savings import describe_savings
 from experiments.steps.schedule_selection import asked_deadline_ms, select_schedule
 from experiments.steps.search_step import output_directory, search_and_save
 from placements import Placement, Profile
-from schedsearch.energy import EnergyError, simulate
+from schedsearch.energy import EnergyError, simulate_at_clocks
 from schedsearch.energy.baselines import compute_baselines
 from schedsearch.energy.interchange import zeus_stages
 from schedsearch.modulo.progress import StepBar
@@ -155,7 +155,7 @@ def _tuned(options: FrontierCommandOptions, found: SearchStepResult) -> EnergyRe
         frontier,
         deadline_ms,
         plan,
-        simulate(schedule, profile, plan.clock_mhz),
+        simulate_at_clocks(schedule, profile, plan.clock_mhz),
         baselines,
         method=describe_method(energy, frontier),
     )

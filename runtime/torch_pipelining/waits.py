@@ -36,14 +36,14 @@ class Waiting(Enum):
 
 _COMPUTATIONS = "computations"
 
-Message = tuple[Action, Action]
+SendAndReceive = tuple[Action, Action]
 """A send and its receive."""
 
-Node = Action | Message
+Node = Action | SendAndReceive
 """A computation, or a message."""
 
 
-def mildest_needed(order: TorchOrder) -> tuple[Waiting | None, list[Message]]:
+def mildest_needed(order: TorchOrder) -> tuple[Waiting | None, list[SendAndReceive]]:
     """Return the first of `Waiting` under which all ranks finish, or None; and what hangs before that.
 
     Args:
@@ -114,5 +114,5 @@ def _cycle(waits: Mapping[Node, list[Node]]) -> list[Node]:
     return []
 
 
-def _messages(cycle: list[Node]) -> list[Message]:
+def _messages(cycle: list[Node]) -> list[SendAndReceive]:
     return [node for node in cycle if not isinstance(node, Action)]

@@ -33,7 +33,7 @@ from schedsearch.energy.planning import compute_frontier
 from schedsearch.energy.policy import Interval, Job, Policy, Stay, min_cost_policy, read_signal, until
 from schedsearch.energy.problem import ClockProblem
 from schedsearch.energy.relaxed.relaxation import Breakpoint, breakpoints
-from schedsearch.energy.simulation import Simulation, all_maximum_clocks, simulate
+from schedsearch.energy.simulation import ClockedIteration, all_maximum_clocks, simulate_at_clocks
 from schedsearch.energy.switching.limits import SwitchingLimits, changes_per_iteration, num_clock_changes
 from schedsearch.energy.switching.planning import (
     SwitchedPeriodicPlan,
@@ -47,6 +47,7 @@ __all__ = [
     "Breakpoint",
     "CappedPlan",
     "ClockProblem",
+    "ClockedIteration",
     "CostCurve",
     "EnergyError",
     "ExactPlan",
@@ -63,7 +64,6 @@ __all__ = [
     "Policy",
     "PowerCap",
     "RatedOrder",
-    "Simulation",
     "Stay",
     "SwitchedPeriodicPlan",
     "SwitchedPlan",
@@ -86,7 +86,7 @@ __all__ = [
     "periodic_plan",
     "read_signal",
     "repetend_of",
-    "simulate",
+    "simulate_at_clocks",
     "simulate_switching",
     "switched_periodic_plan",
     "switched_plan",

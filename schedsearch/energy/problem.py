@@ -20,7 +20,7 @@ from schedsearch.energy.bound import LowerBound, lower_bound
 from schedsearch.energy.cost import CostCurve, cost_curves
 from schedsearch.energy.frontier import FrequencyPlan
 from schedsearch.energy.graph import Floats, InstanceGraph, Ints, device_orders, instance_graph
-from schedsearch.energy.simulation import simulate, simulated_plan
+from schedsearch.energy.simulation import simulate_at_clocks, simulated_plan
 from schedsearch.energy.waiting import Waiting, undominated, waiting_w
 from schedsearch.schedule import Schedule, micro_batches_of
 
@@ -185,7 +185,7 @@ class ClockProblem:
 
     def plan(self, clock_mhz: Clocks, lower_bound_mj: float | None = None) -> FrequencyPlan:
         """Return what comes of some clocks; the bound is that of the relaxed problem if none is given."""
-        done = simulate(self.schedule, self.profile, clock_mhz, self.graph)
+        done = simulate_at_clocks(self.schedule, self.profile, clock_mhz, self.graph)
         min_mj = self.bound.at(done.time_ms) if lower_bound_mj is None else lower_bound_mj
         return simulated_plan(clock_mhz, done, min_mj)
 

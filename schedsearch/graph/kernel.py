@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-Row = Any
+Values = Any
 """Numbers, one for each node or edge: a list, or an array where compiled."""
 
 NO_CYCLE = -(1 << 60)
@@ -26,17 +26,17 @@ _PASSES = 2
 
 
 def critical_cycle(
-    source: Row,
-    target: Row,
-    ticks: Row,
-    rounds: Row,
+    source: Values,
+    target: Values,
+    ticks: Values,
+    rounds: Values,
     least: int,
     most: int,
-    starts: Row,
-    pushed_by: Row,
-    cycle: Row,
-    seen: Row,
-    path: Row,
+    starts: Values,
+    pushed_by: Values,
+    cycle: Values,
+    seen: Values,
+    path: Values,
 ) -> int:
     """Return the least period that has starts, rounded up; `FOREVER` if that is above `most`.
 
@@ -81,7 +81,14 @@ def critical_cycle(
 
 
 def push(
-    source: Row, target: Row, ticks: Row, rounds: Row, period: Any, slip: Any, starts: Row, pushed_by: Row
+    source: Values,
+    target: Values,
+    ticks: Values,
+    rounds: Values,
+    period: Any,
+    slip: Any,
+    starts: Values,
+    pushed_by: Values,
 ) -> bool:
     """Let each node start as late as each of its edges asks, in one pass; return whether all did.
 
@@ -106,7 +113,14 @@ def push(
 
 
 def follow(
-    source: Row, ticks: Row, rounds: Row, period: int, starts: Row, pushed_by: Row, seen: Row, path: Row
+    source: Values,
+    ticks: Values,
+    rounds: Values,
+    period: int,
+    starts: Values,
+    pushed_by: Values,
+    seen: Values,
+    path: Values,
 ) -> None:
     """Let each node start when its edge says; one of each cycle, and those without an edge, when it did.
 
@@ -128,7 +142,7 @@ def follow(
 
 
 def longest_around(
-    source: Row, ticks: Row, rounds: Row, pushed_by: Row, seen: Row, path: Row
+    source: Values, ticks: Values, rounds: Values, pushed_by: Values, seen: Values, path: Values
 ) -> tuple[int, int]:
     """Find the cycles of the edges by which nodes are pushed.
 

@@ -20,7 +20,7 @@ from schedsearch.improve.improve import improve
 from schedsearch.metrics import peak_memory
 from schedsearch.modulo.knowledge import Knowledge
 from schedsearch.modulo.oracle import Oracle
-from schedsearch.modulo.result import VALUE, Objective, Progress, SearchResult
+from schedsearch.modulo.result import VALUE, Objective, SearchProgress, SearchResult
 from schedsearch.modulo.search import OBJECTIVES
 from schedsearch.modulo.strategies.bisection import Bisection
 from schedsearch.repetend import Repetend
@@ -205,5 +205,5 @@ class _Candidates:
         return validate(with_optimizer(self.placement, repetend.unroll(self.number)))
 
 
-def _quietly(progress: Progress) -> None:
+def _quietly(progress: SearchProgress) -> None:
     """Tell nobody."""

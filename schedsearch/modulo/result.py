@@ -51,7 +51,7 @@ FINITE: Mapping[Objective, FiniteObjective] = {
 
 
 @dataclass(frozen=True)
-class Progress:
+class SearchProgress:
     """How far a search is.
 
     Attributes:

@@ -21,8 +21,8 @@ from schedsearch.modulo.result import (
     FINITE,
     EndedBy,
     Objective,
-    Progress,
     SearchError,
+    SearchProgress,
     SearchResult,
     Status,
 )
@@ -75,7 +75,7 @@ def search(
     begin_with: BeginWith | None = None,
     strategies: Sequence[str | Strategy] | None = None,
     without: Collection[str] = (),
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[SearchProgress], None] | None = None,
 ) -> SearchResult:
     """Search the repetend of least period under each device's memory, and unroll it.
 

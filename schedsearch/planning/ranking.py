@@ -13,12 +13,12 @@ from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
 from schedsearch.bounds.memory_need import CapacityError
 from schedsearch.energy import EnergyError, compute_frontier
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.result import Progress, SearchResult, Status
+from schedsearch.modulo.result import SearchProgress, SearchResult, Status
 from schedsearch.schedule import Schedule
 from schedsearch.searches.methods import SearchRequest, find
 from schedsearch.validate import InvalidScheduleError, validate
 
-Report = Callable[[str, float, Progress], None]
+Report = Callable[[str, float, SearchProgress], None]
 """Told which candidate is searched, the length of its tick in ms, and how far the search is."""
 
 

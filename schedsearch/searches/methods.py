@@ -12,11 +12,11 @@ from typing import Any
 
 from placements import Placement
 from placements.placement_file import placement_to_dict
-from schedsearch.modulo.result import Progress, SearchError, SearchResult
+from schedsearch.modulo.result import SearchError, SearchProgress, SearchResult
 from schedsearch.modulo.search import OBJECTIVES, search, seconds_of
 from schedsearch.modulo.starting_point import BeginWith, plain_orders
 
-Report = Callable[[Progress], None]
+Report = Callable[[SearchProgress], None]
 """A listener that is told how far a search is."""
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from schedsearch.simulation.messages import NO_LINK, Message, Steps
+from schedsearch.simulation.messages import NO_LINK, BlockOutput, Steps
 
 
 def ends_by_events(
@@ -49,7 +49,7 @@ class _Graph:
         missing, ready = self.missing.copy(), [0.0] * len(times)
         end = [0.0] * len(times)
         free_from = [0.0] * self.steps.num_links
-        waiting: list[tuple[float, int, int, Message]] = []
+        waiting: list[tuple[float, int, int, BlockOutput]] = []
         known = self.first.copy()
         while known or waiting:
             if known:

@@ -16,7 +16,7 @@ NO_LINK = -1
 
 
 @dataclass(frozen=True)
-class Message:
+class BlockOutput:
     """A block's output on its way to another, or that this one waits for it.
 
     Attributes:
@@ -44,7 +44,7 @@ class Step:
 
     instance: Instance
     devices: tuple[int, ...]
-    messages: tuple[Message, ...]
+    messages: tuple[BlockOutput, ...]
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def steps_of(schedule: Schedule, conditions: Conditions) -> Steps:
     instances = [(name, micro_batch) for _, micro_batch, name in schedule.blocks]
     position = {instance: i for i, instance in enumerate(instances)}
     link_of = {pair: i for i, link in enumerate(conditions.links) for pair in link.pairs}
-    sent: list[list[Message]] = [[] for _ in instances]
+    sent: list[list[BlockOutput]] = [[] for _ in instances]
     senders: list[set[tuple[int, ...]]] = [set() for _ in conditions.links]
     for earlier, later, ticks in dependencies(placement, schedule.num_micro_batches):
         sources, targets = placement.by_name[earlier[0]].devices, placement.by_name[later[0]].devices
@@ -90,7 +90,7 @@ def steps_of(schedule: Schedule, conditions: Conditions) -> Steps:
                 occupied = carrier.occupied_ms(0.0) / tick_ms * factor
             latency = carrier.latency_ms / tick_ms
             senders[link].add(sources)
-        sent[position[earlier]].append(Message(position[later], link, occupied, latency))
+        sent[position[earlier]].append(BlockOutput(position[later], link, occupied, latency))
     steps = tuple(
         Step(instance, placement.by_name[instance[0]].devices, tuple(sorted(messages, key=_by_target)))
         for instance, messages in zip(instances, sent, strict=True)
@@ -99,5 +99,5 @@ def steps_of(schedule: Schedule, conditions: Conditions) -> Steps:
     return Steps(steps, placement.num_devices, len(conditions.links), is_shared)
 
 
-def _by_target(message: Message) -> int:
+def _by_target(message: BlockOutput) -> int:
     return message.target

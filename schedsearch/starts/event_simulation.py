@@ -58,7 +58,7 @@ RULES = (
 """The rules that are tried, those that help most first: of 27 on 180 placements, see `docs/tried.md`."""
 
 
-def simulate(
+def list_schedule(
     placement: Placement, num_micro_batches: int, rule: Rule, deadline: float = math.inf
 ) -> Schedule | None:
     """Return the schedule that a rule makes, or None where it comes to a standstill or takes too long.

@@ -17,7 +17,7 @@ from placements import Placement
 from schedsearch.bounds.ends import device_span_bound
 from schedsearch.bounds.load_and_path import critical_path, load_bound, period_bound
 from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.modulo.result import EndedBy, InFlightPeriod, Progress, SearchResult, Status
+from schedsearch.modulo.result import EndedBy, InFlightPeriod, SearchProgress, SearchResult, Status
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance, Schedule, with_optimizer
 from schedsearch.solver.interrupts import INTERRUPTS
@@ -48,7 +48,7 @@ def tessel(
     early_exit: bool = True,
     time_limit_s: float = 60.0,
     seed: int = 0,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[SearchProgress], None] | None = None,
 ) -> SearchResult:
     """Search a schedule as Tessel does (Tessel, Alg. 1).
 
@@ -123,7 +123,7 @@ class _Search:
         options: _Options,
         time_limit_s: float,
         seed: int,
-        on_progress: Callable[[Progress], None],
+        on_progress: Callable[[SearchProgress], None],
     ) -> None:
         self.began = time.monotonic()
         self.whole, self.placement = placement, placement.per_micro_batch
@@ -225,7 +225,7 @@ class _Search:
     def report(self, phase: str) -> None:
         """Tell the caller how far the search is."""
         self.on_progress(
-            Progress(
+            SearchProgress(
                 f"{phase} of {self.in_flight} micro-batches:",
                 self.best.period if self.best is not None else None,
                 self.load_bound,

@@ -9,7 +9,7 @@ from placements import Placement
 from schedsearch.bounds.ends import device_span_bound
 from schedsearch.bounds.load_and_path import critical_path, load_bound, period_bound
 from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.modulo.result import EndedBy, Objective, Progress, SearchResult, Status
+from schedsearch.modulo.result import EndedBy, Objective, SearchProgress, SearchResult, Status
 from schedsearch.schedule import Schedule, ScheduledBlock, with_optimizer
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.tessel.arguments import DOES_NOT_FIT, LONGEST_S, OUT_OF_TIME, check_arguments
@@ -23,7 +23,7 @@ def time_optimal(
     *,
     time_limit_s: float = 60.0,
     seed: int = 0,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[SearchProgress], None] | None = None,
 ) -> SearchResult:
     """Search the schedule of least makespan, knowing nothing of repetends (Tessel, Sec. III-A, Eq. 1).
 
@@ -58,7 +58,7 @@ def time_optimal(
             best = None if so_far is None else so_far.makespan
             elapsed_s = time.monotonic() - began
             bound = max(found.bound, known)
-            on_progress(Progress(Objective.MAKESPAN.value, best, bound, budget.calls, elapsed_s))
+            on_progress(SearchProgress(Objective.MAKESPAN.value, best, bound, budget.calls, elapsed_s))
 
     with INTERRUPTS.answered() as ending:
         _minimise(placement, num_micro_batches, low, budget, note)

@@ -16,7 +16,7 @@ from schedsearch.cluster.inputs.trace_file import read_trace
 from schedsearch.cluster.policies.policy import Policy
 from schedsearch.cluster.policies.registry import policy_of
 from schedsearch.cluster.simulator.options import SimulationOptions
-from schedsearch.cluster.simulator.simulation import simulate
+from schedsearch.cluster.simulator.simulation import simulate_cluster
 
 CLUSTER = GpuCluster({"v100": 8, "p100": 16, "k80": 24})
 
@@ -62,7 +62,7 @@ def _rows(options: SeedOptions, case: str) -> Iterator[Row]:
     found = {}
     for name, published in PUBLISHED[workload].items():
         simulation = SimulationOptions(seed=int(number), skips_to_arrivals=True)
-        outcome = simulate(jobs, CLUSTER, throughputs, _policy(name, int(number)), simulation)
+        outcome = simulate_cluster(jobs, CLUSTER, throughputs, _policy(name, int(number)), simulation)
         found[name] = METRICS[metric](outcome)
         yield Row(case, name, metric, found[name], published, digits=1, note=MEASURED[workload])
     (aware, best), (other, most) = found.items()

@@ -21,7 +21,7 @@ from experiments.reproductions.perseus.workloads import (
 )
 from placements.hardware import GPUS
 from placements.shapes import v_shape
-from schedsearch.energy import FrequencyPlan, compute_frontier, simulate
+from schedsearch.energy import FrequencyPlan, compute_frontier, simulate_at_clocks
 from schedsearch.figures.comparison import TimedBlocks, draw_power
 
 NUM_MICRO_BATCHES = 6
@@ -56,7 +56,7 @@ def _rows(options: PerseusOptions, case: str) -> list[Row]:
 
 
 def _block_rows(case: str, when: str, costs: Costed, plan: FrequencyPlan) -> Iterator[Row]:
-    starts = simulate(costs.schedule, costs.profile, plan.clock_mhz).start_ms
+    starts = simulate_at_clocks(costs.schedule, costs.profile, plan.clock_mhz).start_ms
     for (block, number), start_ms in starts.items():
         clock_mhz = plan.clock_mhz[block][number]
         point = next(each for each in costs.profile.points[block] if each.clock_mhz == clock_mhz)

@@ -23,7 +23,7 @@ from placements.models.parallel import Cost, LayerStrategy
 from placements.planners.hybrid.decision_trees import TreeOptions, layer_strategies
 from placements.planners.hybrid.plan import alike, layout_of
 from placements.planners.parallel_plan import PlanError
-from placements.planners.stage_search.stage_problem import Options, Run, StageProblem
+from placements.planners.stage_search.stage_problem import LayerRun, Options, StageProblem
 from placements.spec import PlacementError
 
 _MIB = 2**20
@@ -118,7 +118,9 @@ class StageTable:
 
     def problem(self, kinds: Sequence[int], in_flight: int, capacity_mib: float) -> StageProblem:
         """Return the problem of a stage with layers of such kinds, in order."""
-        runs = tuple(Run(len(list(equal)), self.options[kind]) for kind, equal in itertools.groupby(kinds))
+        runs = tuple(
+            LayerRun(len(list(equal)), self.options[kind]) for kind, equal in itertools.groupby(kinds)
+        )
         return StageProblem(runs, self.transition_ms, in_flight, capacity_mib, self.num_micro_batches)
 
     @cached_property

@@ -93,7 +93,7 @@ def _array(name: str, given: ArrayLike, kind: type[np.generic]) -> NDArray[np.ge
     return found
 
 
-class Run(NamedTuple):
+class LayerRun(NamedTuple):
     """Equal layers, one after the other.
 
     Attributes:
@@ -123,7 +123,7 @@ class StageProblem:
         StageError: A number is out of its range, or a transition is missing.
     """
 
-    runs: tuple[Run, ...]
+    runs: tuple[LayerRun, ...]
     transition_ms: Mapping[tuple[int, int], float]
     in_flight: int
     capacity_mib: float
@@ -132,7 +132,7 @@ class StageProblem:
 
     def __post_init__(self) -> None:
         """Check all numbers."""
-        object.__setattr__(self, "runs", tuple(Run(*run) for run in self.runs))
+        object.__setattr__(self, "runs", tuple(LayerRun(*run) for run in self.runs))
         if not self.runs:
             raise StageError("runs: is empty; give at least one run of layers")
         for i, run in enumerate(self.runs):
@@ -185,7 +185,7 @@ def _check_count(where: str, number: int) -> None:
         raise StageError(f"{where}: {number!r} is not a whole number from 1 on; give one")
 
 
-def _neighbors(runs: Sequence[Run]) -> set[tuple[int, int]]:
+def _neighbors(runs: Sequence[LayerRun]) -> set[tuple[int, int]]:
     layouts = [np.unique(run.options.layout).tolist() for run in runs]
     inside = [each for each, run in zip(layouts, runs, strict=True) if run.num_layers > 1]
     pairs = [*zip(inside, inside, strict=True), *itertools.pairwise(layouts)]

@@ -34,7 +34,7 @@ def count_of_gpus(cell: Field) -> int:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A row of a table.
 
     Attributes:
@@ -94,7 +94,7 @@ def read_text(path: str | Path, wanted: str) -> str:
     return text
 
 
-def rows_of(text: str, required: Sequence[str], optional: Sequence[str] | None = None) -> list[Row]:
+def rows_of(text: str, required: Sequence[str], optional: Sequence[str] | None = None) -> list[TableRow]:
     """Return the rows of comma-separated text, whose first line names the columns in any order.
 
     Args:
@@ -117,7 +117,7 @@ def rows_of(text: str, required: Sequence[str], optional: Sequence[str] | None =
     return [row(number, header, cells) for number, cells in lines[1:]]
 
 
-def row(line: int, header: Sequence[str], cells: Sequence[str]) -> Row:
+def row(line: int, header: Sequence[str], cells: Sequence[str]) -> TableRow:
     """Return a row of as many cells as columns.
 
     Raises:
@@ -128,7 +128,7 @@ def row(line: int, header: Sequence[str], cells: Sequence[str]) -> Row:
             f"line {line}: has {len(cells)} cells for {len(header)} columns; "
             f"the columns are {', '.join(header)}"
         )
-    return Row(line, {column: cell for column, cell in zip(header, cells, strict=True) if cell})
+    return TableRow(line, {column: cell for column, cell in zip(header, cells, strict=True) if cell})
 
 
 def _check_header(

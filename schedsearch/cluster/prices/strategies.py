@@ -63,7 +63,7 @@ Choice = Mapping[int, float]
 """The best offers of a day, usually one, with what each costs; the first is taken."""
 
 
-class Run(NamedTuple):
+class JobCourse(NamedTuple):
     """The course of a job.
 
     Attributes:
@@ -110,7 +110,7 @@ def run(
     start: int,
     steps: float,
     conditions: Conditions,
-) -> Run:
+) -> JobCourse:
     """Return what a job costs, day by day.
 
     Args:
@@ -142,7 +142,7 @@ def run(
         if spent_h == needed_h:
             break
         steps -= (spent_h - lost_h) * steps_per_hour
-    return Run(dollars, hours, moves)
+    return JobCourse(dollars, hours, moves)
 
 
 def egress_dollars(offers: Sequence[Offer], before: int, after: int, conditions: Conditions) -> float:

@@ -16,7 +16,7 @@ from schedsearch.cluster.simulator.outcome import JobOutcome
 _FIRST_SIZE = 64
 
 
-class Progress(NamedTuple):
+class ClusterProgress(NamedTuple):
     """How far a simulation is.
 
     Attributes:

@@ -124,7 +124,7 @@ class Snapshot(NamedTuple):
     shares: tuple[UsedConfiguration, ...]
 
 
-class Run(NamedTuple):
+class JobRun(NamedTuple):
     """One configuration in one round.
 
     Attributes:
@@ -156,7 +156,7 @@ class Round(NamedTuple):
     """Who ran in one round that began at `start_s`."""
 
     start_s: float
-    runs: tuple[Run, ...]
+    runs: tuple[JobRun, ...]
 
 
 @dataclass(frozen=True, eq=False)

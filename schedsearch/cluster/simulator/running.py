@@ -17,7 +17,7 @@ from schedsearch.cluster.demand import NOBODY, FloatArray, IntArray
 from schedsearch.cluster.rounds import Assignment, Candidates
 from schedsearch.cluster.simulator.job_table import JobTable
 from schedsearch.cluster.simulator.options import SimulationOptions
-from schedsearch.cluster.simulator.outcome import Run
+from schedsearch.cluster.simulator.outcome import JobRun
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,11 +56,11 @@ class RoundRuns:
     steps_left: FloatArray
     job_end_s: FloatArray
 
-    def recorded(self) -> tuple[Run, ...]:
+    def recorded(self) -> tuple[JobRun, ...]:
         """Return the same one by one."""
         bounds = np.searchsorted(self.of, np.arange(len(self.assignments) + 1)).tolist()
         return tuple(
-            Run(
+            JobRun(
                 tuple(self.job[first:last].tolist()),
                 one.gpu_type,
                 one.gpu_ids,

@@ -32,7 +32,7 @@ from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan
 from schedsearch.energy.graph import EnergyError, Floats
 from schedsearch.energy.relaxed.highs import SolverError
 from schedsearch.energy.relaxed.timing_program import RelaxedTimes, Timing, min_energy, min_possible_mj
-from schedsearch.energy.simulation import simulate, simulated_plan
+from schedsearch.energy.simulation import simulate_at_clocks, simulated_plan
 from schedsearch.energy.switching.limits import SwitchingLimits
 from schedsearch.energy.waiting import waiting_w
 from schedsearch.schedule import Instance, micro_batches_of
@@ -125,7 +125,7 @@ class PeriodicPlan:
             )
             for name in names
         }
-        done = simulate(schedule, self.profile, clocks)
+        done = simulate_at_clocks(schedule, self.profile, clocks)
         return simulated_plan(clocks, done, bound.at(done.time_ms) if bound else 0.0)
 
     def _clock_of(self, instance: Instance, num_micro_batches: int) -> int:

@@ -18,7 +18,7 @@ from placements import Profile
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier
 from schedsearch.energy.graph import EnergyError, Floats, device_orders, instance_graph
 from schedsearch.energy.problem import ClockProblem, Clocks
-from schedsearch.energy.simulation import operating_points, simulate
+from schedsearch.energy.simulation import operating_points, simulate_at_clocks
 from schedsearch.schedule import Schedule
 
 ROUNDING = 1e-9
@@ -147,7 +147,7 @@ class ShapedPlan:
 def power_trace(
     schedule: Schedule, profile: Profile, clock_mhz: Clocks, length_ms: float | None = None
 ) -> PowerTrace:
-    """Return the power of all devices over an iteration; its integral is the energy of `simulate`.
+    """Return the power of all devices over an iteration; its integral is the energy of `simulate_at_clocks`.
 
     A device that waits stays at the clock of the block before, and before its first block at that one's. The
     iteration lasts until the last block's end, or longer with a wait then.
@@ -157,7 +157,7 @@ def power_trace(
         EnergyError: A clock is missing or not in the profile, or the length is below the last block's end.
     """
     graph = instance_graph(schedule)
-    done = simulate(schedule, profile, clock_mhz, graph)
+    done = simulate_at_clocks(schedule, profile, clock_mhz, graph)
     length_ms = done.time_ms if length_ms is None else length_ms
     if not done.time_ms * (1 - TIME_TOLERANCE) <= length_ms < math.inf:
         raise EnergyError(

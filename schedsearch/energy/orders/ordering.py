@@ -24,7 +24,7 @@ from schedsearch.energy.planning import plan_for
 from schedsearch.energy.problem import ClockProblem
 from schedsearch.energy.relaxed.highs import SolverError
 from schedsearch.energy.relaxed.timing_program import free_timing, min_energy
-from schedsearch.energy.simulation import simulate
+from schedsearch.energy.simulation import simulate_at_clocks
 from schedsearch.schedule import DeadlockError, Instance, Schedule, as_soon_as_possible
 from schedsearch.solver.effort import Effort, OutOfTimeError
 from schedsearch.solver.interrupts import INTERRUPTS
@@ -337,7 +337,7 @@ def _planned(each: RatedOrder, profile: Profile, deadline_ms: float) -> RatedOrd
     plan = plan_for(problem, deadline_ms, PLAN_WORK)
     if plan is None:
         return each
-    again = simulate(each.schedule, profile, plan.clock_mhz)
+    again = simulate_at_clocks(each.schedule, profile, plan.clock_mhz)
     waiting_w = problem.waiting_w if again.waiting_w is None else again.waiting_w
     energy_mj = again.energy_mj + waiting_w * max(deadline_ms - again.time_ms, 0.0)
     return RatedOrder(each.schedule, each.candidate, each.is_swapped, each.lower_bound_mj, plan, energy_mj)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.energy.graph import Floats, Ints
 from schedsearch.energy.problem import ClockProblem, Clocks
-from schedsearch.energy.simulation import Simulation
+from schedsearch.energy.simulation import ClockedIteration
 from schedsearch.energy.switching.limits import SwitchingLimits
 from schedsearch.schedule import micro_batches_of
 
@@ -272,10 +272,10 @@ class SwitchingProblem(ClockProblem):
                 change_ms = float(self.latency_ms[column[last], column[first]])
                 yield float(start_ms[last] + time_ms[last] - start_ms[first]) + change_ms
 
-    def simulation(self, state: State) -> Simulation:
+    def simulation(self, state: State) -> ClockedIteration:
         """Return a state as a simulation."""
         least_w = self.waiting_w
-        return Simulation(
+        return ClockedIteration(
             dict(zip(self.graph.instances, state.start_ms.tolist(), strict=True)),
             state.time_ms,
             state.effective_mj + least_w * state.time_ms,

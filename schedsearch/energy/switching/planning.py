@@ -24,7 +24,12 @@ from schedsearch.energy.constrained.periodic import PeriodicPlan
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier
 from schedsearch.energy.graph import EnergyError, Ints
 from schedsearch.energy.problem import ClockProblem, clocks_by_block
-from schedsearch.energy.simulation import Simulation, all_maximum_clocks, operating_points, simulated_plan
+from schedsearch.energy.simulation import (
+    ClockedIteration,
+    all_maximum_clocks,
+    operating_points,
+    simulated_plan,
+)
 from schedsearch.energy.switching.bound import min_effective_mj
 from schedsearch.energy.switching.limits import SwitchingLimits, changes_per_iteration, num_clock_changes
 from schedsearch.energy.switching.model import State, SwitchingProblem
@@ -49,7 +54,7 @@ class SwitchedPlan:
     """
 
     plan: FrequencyPlan
-    simulation: Simulation
+    simulation: ClockedIteration
     num_changes: tuple[int, ...]
     changes_per_iteration: tuple[int, ...]
     free: FrequencyPlan
@@ -78,10 +83,10 @@ def simulate_switching(
     clock_mhz: Mapping[str, Sequence[int]],
     latency_ms: float,
     back_to_back: bool = True,
-) -> Simulation:
+) -> ClockedIteration:
     """Return time and energy of a schedule whose devices wait for every change of clock.
 
-    With a latency of 0 this is `schedsearch.energy.simulation.simulate`.
+    With a latency of 0 this is `schedsearch.energy.simulation.simulate_at_clocks`.
 
     Args:
         schedule: Gives the order of the blocks on each device.

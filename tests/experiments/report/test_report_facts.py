@@ -32,7 +32,7 @@ from runtime.execution.measurement import Comparison, Measurement
 from runtime.profiling.utilisation import DeviceShares, UtilisationTable
 from schedsearch.comparison import ComparedRow
 from schedsearch.comparison import Comparison as ComparedSchedules
-from schedsearch.modulo.result import Objective, Progress, Status
+from schedsearch.modulo.result import Objective, SearchProgress, Status
 
 Told = list[tuple[str, str, str]]
 
@@ -305,10 +305,10 @@ def test_the_plans_of_a_page_are_compared_until_the_end_of_the_slower() -> None:
 
 def test_the_progress_of_a_page_is_in_ms_of_one_micro_batch_but_memory_in_units() -> None:
     events = [
-        Progress(Objective.PERIOD, 80, 68, 1, 0.5, micro_batches=2),
-        Progress(Objective.SPAN, None, 90, 2, 0.75),
-        Progress(Objective.MEMORY, 6, 5, 3, 1.0),
-        Progress(Objective.MEMORY, 6, 5, 4, 2.0),
+        SearchProgress(Objective.PERIOD, 80, 68, 1, 0.5, micro_batches=2),
+        SearchProgress(Objective.SPAN, None, 90, 2, 0.75),
+        SearchProgress(Objective.MEMORY, 6, 5, 3, 1.0),
+        SearchProgress(Objective.MEMORY, 6, 5, 4, 2.0),
     ]
     period, span, memory = progress_tree(events, 0.25)
     assert (period["best"], period["bound"], period["elapsed_s"]) == ([10.0], [8.5], [0.5])

@@ -33,7 +33,7 @@ from schedsearch.baselines import (
     one_f_one_b_plus,
     zb_h1,
 )
-from schedsearch.energy import all_maximum_clocks, simulate
+from schedsearch.energy import all_maximum_clocks, simulate_at_clocks
 from schedsearch.energy.constrained.folding import PeriodicSchedule
 from schedsearch.energy.constrained.periodic import PeriodicPlan, periodic_plan
 from schedsearch.modulo.search import search
@@ -172,7 +172,7 @@ def plan_of(micro_batches: int) -> PeriodicPlan:
     periodic = PeriodicSchedule(repetend_of(micro_batches), repetend_of(micro_batches).placement, 1)
     profile = noisy_profile(periodic.placement, 5, seed=1)
     schedule = periodic.schedule(12)
-    deadline_ms = 1.1 * simulate(schedule, profile, all_maximum_clocks(schedule, profile)).time_ms
+    deadline_ms = 1.1 * simulate_at_clocks(schedule, profile, all_maximum_clocks(schedule, profile)).time_ms
     return periodic_plan(periodic, profile, 12, deadline_ms)
 
 

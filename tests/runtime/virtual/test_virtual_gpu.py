@@ -24,7 +24,7 @@ from runtime.program.lower import lower
 from runtime.virtual.virtual_gpu import SimulatedGpu, VirtualGpu
 from runtime.virtual.virtual_run import VirtualRun, VirtualScripts, run_virtually
 from schedsearch.baselines import gpipe, one_f_one_b, one_f_one_b_plus
-from schedsearch.energy import compute_frontier, simulate, simulate_switching
+from schedsearch.energy import compute_frontier, simulate_at_clocks, simulate_switching
 from schedsearch.schedule import Schedule
 
 MODEL = {"name": "synthetic", "hidden_size": 8, "sequence_length": 6, "micro_batch_size": 2}
@@ -100,7 +100,7 @@ def test_what_a_latency_costs_is_what_switching_predicts(driver: FakeDriver, tmp
     schedule = one_f_one_b(placement, 4)
     clocks = planned(schedule, profile, 1.05)
     predicted = simulate_switching(schedule, profile, clocks, LATENCY_MS, back_to_back=False)
-    free = simulate(schedule, profile, clocks)
+    free = simulate_at_clocks(schedule, profile, clocks)
     scripts = scripts_of(schedule, clocks, tmp_path / "scripts")
     with nvml_gpus(driver, profile, 3, LATENCY_MS) as gpus:
         found = run_virtually(scripts, profile, gpus, waits_for_clock=True)

@@ -37,7 +37,7 @@ from schedsearch.energy import (
     min_cost_policy,
     periodic_plan,
     repetend_of,
-    simulate,
+    simulate_at_clocks,
     simulate_switching,
     switched_plan,
     zeus_files,
@@ -81,7 +81,7 @@ def by_hand() -> tuple[Schedule, Profile]:
 def test_by_hand() -> None:
     """Device 0 waits for device 1 at the clock of F0; device 1 waits at that of F1, then at that of B1."""
     schedule, profile = by_hand()
-    found = simulate(schedule, profile, {"F0": [200], "F1": [100], "B1": [200], "B0": [100]})
+    found = simulate_at_clocks(schedule, profile, {"F0": [200], "F1": [100], "B1": [200], "B0": [100]})
     assert found.time_ms == 1 + 2 + 1 + 2
     device_0 = 60 + 9 * (2 + 1) + 40
     device_1 = 5 * 1 + 40 + 60 + 9 * 2
@@ -94,7 +94,7 @@ def test_by_hand() -> None:
 def test_simulation_agrees_with_the_slow_accounting(data: st.DataObject) -> None:
     schedule, profile = data.draw(cases())
     clocks = some_clocks(data, schedule, profile)
-    found = simulate(schedule, profile, clocks)
+    found = simulate_at_clocks(schedule, profile, clocks)
     time, energy = accounted(schedule, profile, clocks)
     assert found.time_ms == pytest.approx(time)
     assert found.energy_mj == pytest.approx(energy, rel=1e-9, abs=1e-9)
@@ -116,7 +116,7 @@ def test_waiting_for_changes_of_clock_agrees_too(data: st.DataObject) -> None:
         pytest.approx(energy, rel=1e-9, abs=1e-9),
     )
     if latency == 0:
-        assert found.waiting_w == pytest.approx(simulate(schedule, profile, clocks).waiting_w)
+        assert found.waiting_w == pytest.approx(simulate_at_clocks(schedule, profile, clocks).waiting_w)
     # Until all have their first clocks again, devices wait at their last ones.
     again = simulate_switching(schedule, profile, clocks, latency)
     assert again.time_ms >= found.time_ms

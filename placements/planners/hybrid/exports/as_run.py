@@ -20,7 +20,7 @@ from placements.planners.hybrid.plan import Plan, alike
 from placements.planners.hybrid.plan_options import RatedPlan, StageEstimate
 from placements.planners.hybrid.stage_tables import LayerCosts, LayerTable
 from placements.planners.parallel_plan import PlanError
-from placements.planners.stage_search.stage_problem import Run, StageProblem, weigh
+from placements.planners.stage_search.stage_problem import LayerRun, StageProblem, weigh
 from placements.spec import PlacementError
 
 
@@ -98,7 +98,7 @@ def rate(plan: Plan, costs: LayerCosts) -> RatedPlan:
         group, runs, layouts = plan.group(number), [], dict[object, int]()
         for i, how in zip(stage.layers, stage.strategies, strict=True):
             cost = costs.cost(plan.layers[i], how, samples, m, group)
-            runs.append(Run(1, LayerTable((how,), (cost,), ()).options(layouts)))
+            runs.append(LayerRun(1, LayerTable((how,), (cost,), ()).options(layouts)))
         by_layout = {layouts[layout]: how for how, layout in zip(stage.strategies, layouts, strict=False)}
         transitions = {
             (a, b): max(costs.transition_ms(kind, before, after, samples, group) for kind in kinds)

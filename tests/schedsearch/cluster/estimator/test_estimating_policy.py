@@ -16,9 +16,9 @@ from schedsearch.cluster.estimator.estimating_policy import EstimatingPolicy, Pr
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.jobs import ActiveJob, Job
 from schedsearch.cluster.policies.fairness import MaxMinFairness
-from schedsearch.cluster.simulator.job_table import Progress
+from schedsearch.cluster.simulator.job_table import ClusterProgress
 from schedsearch.cluster.simulator.options import SimulationOptions
-from schedsearch.cluster.simulator.simulation import simulate
+from schedsearch.cluster.simulator.simulation import simulate_cluster
 from schedsearch.cluster.throughputs import OperatingPoint, Throughputs
 
 SHARED = MaxMinFairness(shares_space=True)
@@ -88,14 +88,14 @@ def test_resumed_it_knows_what_it_learned(tmp_path: Path) -> None:
     def simulated(at: int | None = None) -> tuple[EstimatingPolicy, dict[str, object]]:
         left = at
 
-        def interrupt(_: Progress) -> None:
+        def interrupt(_: ClusterProgress) -> None:
             nonlocal left
             left = None if left is None else left - 1
             if left == 0:
                 raise KeyboardInterrupt
 
         policy = EstimatingPolicy(Drawn(5, shares_space=True), profiled(throughputs, 0.5, 1, 1))
-        found = simulate(jobs, cluster, throughputs, policy, SimulationOptions(), interrupt, state)
+        found = simulate_cluster(jobs, cluster, throughputs, policy, SimulationOptions(), interrupt, state)
         return policy, plain(found)
 
     policy, whole = simulated()

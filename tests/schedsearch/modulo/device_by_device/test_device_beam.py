@@ -23,7 +23,7 @@ from schedsearch.modulo.device_by_device.device_orders import DeviceOrders
 from schedsearch.modulo.device_by_device.line_of_devices import LineOfDevices
 from schedsearch.modulo.device_by_device.next_device import Blocks, Prices, next_orders
 from schedsearch.modulo.device_by_device.ring_closing import NOT_POSSIBLE, Flows, price_closing
-from schedsearch.modulo.result import Progress
+from schedsearch.modulo.result import SearchProgress
 from schedsearch.modulo.search import search
 from schedsearch.repetend import Repetend
 from schedsearch.solver.effort import Effort, OutOfTimeError
@@ -358,7 +358,7 @@ def test_a_search_takes_it() -> None:
 def test_ctrl_c_keeps_what_was_found_before_it(sizes: int | None) -> None:
     seen: list[Fraction] = []
 
-    def interrupt(progress: Progress) -> None:
+    def interrupt(progress: SearchProgress) -> None:
         if progress.found_by == "orders found from device to device":
             assert progress.best is not None
             seen.append(Fraction(progress.best, progress.micro_batches))
