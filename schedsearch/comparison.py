@@ -24,8 +24,7 @@ from schedsearch.modulo.result import SearchError, SearchProgress, SearchResult,
 from schedsearch.results import FileResult
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import ScheduleFileError, schedule_from_dict, schedule_to_dict
-from schedsearch.searches.methods import Report as SearchReport
-from schedsearch.searches.methods import SearchRequest, find
+from schedsearch.searches.methods import SearchReport, SearchRequest, find
 from schedsearch.validate import validate
 
 SCHEMA_VERSION = 1
@@ -46,7 +45,7 @@ Maker = Callable[[Placement, int], Schedule]
 Method = Callable[[SearchRequest, SearchReport], SearchResult]
 """A way to answer a search."""
 
-Report = Callable[[str, Placement, SearchProgress], None]
+ComparisonReport = Callable[[str, Placement, SearchProgress], None]
 """Told which schedule is searched, the placement that it is searched on, and how far that is."""
 
 
@@ -160,7 +159,7 @@ def compare(
     num_micro_batches: int = 16,
     *,
     num_chunks: int = 2,
-    on_progress: Report | None = None,
+    on_progress: ComparisonReport | None = None,
     answer: Method = find,
     **options: Any,
 ) -> Comparison:
@@ -274,7 +273,7 @@ class _Course:
     num_chunks: int
     answer: Method
     options: Mapping[str, Any]
-    report: Report
+    report: ComparisonReport
     bound_ms: dict[Variant, float] = field(default_factory=dict)
     made: dict[Variant, Schedule] = field(default_factory=dict)
     interrupted: bool = False

@@ -93,7 +93,7 @@ def _frontier(tuned: EnergyResult) -> Drawing:
     frontier, plan = tuned.frontier, tuned.plan
     alone = [(each.time_ms, each.energy_mj) for each in frontier.without_straggler]
     until_ms = tuned.compared_until_ms(plan)
-    return lambda axes: plot_frontier.frontier(
+    return lambda axes: plot_frontier.draw_frontier(
         alone,
         (frontier.all_maximum.time_ms, frontier.all_maximum.energy_mj),
         axes,

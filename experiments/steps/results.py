@@ -25,7 +25,7 @@ class SelectionResult:
 
     Attributes:
         chosen: The choice, and all that was judged.
-        origins: Where each candidate came from; see `schedsearch.modulo.alternatives.Candidate`.
+        origins: Where each candidate came from; see `schedsearch.modulo.alternatives.ScheduleCandidate`.
         took_s: Seconds that it took.
         searched: The search's result, with its own schedule.
     """

@@ -19,7 +19,7 @@ from placements import Profile
 from schedsearch.energy import EnergyError, all_maximum_clocks, simulate_at_clocks
 from schedsearch.energy.orders.ordering import OrderChoice, RatedOrder, best_order
 from schedsearch.modulo.alternatives import (
-    Candidate,
+    ScheduleCandidate,
     keeps_memory,
     may_reorder,
     reached,
@@ -108,8 +108,8 @@ def asked_deadline_ms(energy: EnergyOptions, schedule: Schedule, profile: Profil
 class _KeptCandidates:
     """Iterates over the schedules of candidates, and keeps the candidates."""
 
-    source: Iterator[Candidate]
-    kept: list[Candidate] = field(default_factory=list)
+    source: Iterator[ScheduleCandidate]
+    kept: list[ScheduleCandidate] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[Schedule]:
         for candidate in self.source:

@@ -16,7 +16,7 @@ from placements.hardware import Gpu
 from placements.models.calibration import Calibration
 from placements.models.end_layers import OutputLayer
 from placements.models.layers import HALF, Layer, Precision
-from placements.models.parallel import Cost, LayerStrategy, Level, Pass, Recompute
+from placements.models.parallel import Cost, LayerStrategy, Pass, Recompute, SharingLevel
 from placements.models.rates import (
     MEMORY_EFFICIENCY,
     MODEL_FLOPS_UTILISATION,
@@ -416,7 +416,7 @@ def _states(share: _Share, num_micro_batches: int) -> _States:
 
 
 def _states_of(
-    share: _Share, num_micro_batches: int, parameters: float, copies: Level
+    share: _Share, num_micro_batches: int, parameters: float, copies: SharingLevel
 ) -> tuple[Cost, float, float, float]:
     """Return what parameters take that so many GPUs hold together; see `_States`.
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from placements.hardware import Gpu
 from placements.spec import PlacementError
 
-Attention = Literal["flash", "fused", "unfused"]
+AttentionKind = Literal["flash", "fused", "unfused"]
 """Scores that an attention keeps: nothing; the softmax's output, dropped out or not, and the mask; or
 the softmax's input too, as without a fused softmax."""
 
@@ -198,7 +198,7 @@ class TransformerLayer(Layer):
     window: int | None = None
     dropout: bool = True
     biases: bool = True
-    attention: Attention = "flash"
+    attention: AttentionKind = "flash"
     num_experts: int = 1
     experts_per_token: int = 1
 
@@ -218,9 +218,9 @@ class TransformerLayer(Layer):
                 f"experts_per_token: {self.experts_per_token} is more than num_experts {self.num_experts}; "
                 "give at most these"
             )
-        if self.attention not in get_args(Attention):
+        if self.attention not in get_args(AttentionKind):
             raise PlacementError(
-                f"attention: {self.attention!r} is not known; use one of {', '.join(get_args(Attention))}"
+                f"attention: {self.attention!r} is not known; use one of {', '.join(get_args(AttentionKind))}"
             )
 
     @property
@@ -309,7 +309,7 @@ class TransformerLayer(Layer):
         return HeldBytes(each, n * (attention + inner) + self.scores_bytes(precision, t))
 
     def scores_bytes(self, precision: Precision, t: int) -> float:
-        """Return 5 a s^2 / t in 16 bits with dropout: softmax, mask, dropped-out softmax; by `Attention`."""
+        """Return 5 a s^2 / t in 16 bits with dropout: softmax, mask, dropped-out softmax; by kind."""
         n = precision.number_bytes
         tensors = {"flash": 0, "fused": 1, "unfused": 2}[self.attention]
         each = n * tensors + (n + 1 if self.dropout and tensors else 0)

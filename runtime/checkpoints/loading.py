@@ -22,7 +22,7 @@ from runtime.checkpoints.training_state import (
     OPTIMIZER,
     PARAMETERS,
     RANDOM,
-    Place,
+    TensorPlace,
     TrainingState,
     device_key,
     parameter_key,
@@ -151,7 +151,7 @@ def read_parameters(folder: Path) -> dict[str, Tensor]:
         kind, _, name = key.partition("/")
         if kind == PARAMETERS and each is not None:
             found[name] = torch.empty(each.size, dtype=each.dtype)
-            wanted.append(Wanted(key, Place((0,) * len(each.size), each.size), found[name]))
+            wanted.append(Wanted(key, TensorPlace((0,) * len(each.size), each.size), found[name]))
     reader.read(wanted, [])
     return found
 
@@ -204,7 +204,7 @@ def _names(state: TrainingState) -> list[str]:
 
 
 def _why_other(
-    manifest: Manifest, state: TrainingState, places: Mapping[str, Place], names: Collection[str]
+    manifest: Manifest, state: TrainingState, places: Mapping[str, TensorPlace], names: Collection[str]
 ) -> str | None:
     """Return why the parameters are not those of a checkpoint, in a few words; None if they are.
 
@@ -231,7 +231,7 @@ def _why_other(
     return None
 
 
-def _load(manifest: Manifest, state: TrainingState, places: Mapping[str, Place]) -> list[str]:
+def _load(manifest: Manifest, state: TrainingState, places: Mapping[str, TensorPlace]) -> list[str]:
     """Overwrite the state; return what the optimizer has been given anew."""
     from runtime.checkpoints.shards import Wanted
 
@@ -273,11 +273,11 @@ def _states_by_parameter(contents: Mapping[str, Any]) -> dict[str, list[str]]:
     return found
 
 
-def _room_for(weight: Tensor, place: Place, whole: Any) -> tuple[Place, Tensor]:
+def _room_for(weight: Tensor, place: TensorPlace, whole: Any) -> tuple[TensorPlace, Tensor]:
     """Return where a process's part of an optimizer's tensor belongs, and memory for it."""
     if whole.size == place.size:
         return place, torch.empty_like(weight, dtype=whole.dtype)
-    return Place((0,) * len(whole.size), whole.size), torch.empty(whole.size, dtype=whole.dtype)
+    return TensorPlace((0,) * len(whole.size), whole.size), torch.empty(whole.size, dtype=whole.dtype)
 
 
 def _extra(manifest: Manifest, device: int, num_devices: int, torch_device: torch.device) -> dict[str, Any]:

@@ -50,7 +50,7 @@ from runtime.checkpoints.training_state import (
     EXTRA,
     RANDOM,
     Collect,
-    Place,
+    TensorPlace,
     TrainingState,
     device_key,
     parameter_key,
@@ -76,7 +76,7 @@ class Item:
 
     key: str
     value: Any
-    place: Place | None = None
+    place: TensorPlace | None = None
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Wanted:
     """
 
     key: str
-    place: Place
+    place: TensorPlace
     into: Tensor
 
 

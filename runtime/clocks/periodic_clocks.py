@@ -59,11 +59,11 @@ class PeriodicClocks:
         return self.steady if isinstance(self.steady, Sequence) else [self.steady]
 
 
-Clocks = Mapping[str, Sequence[int] | PeriodicClocks]
+ScriptClocks = Mapping[str, Sequence[int] | PeriodicClocks]
 """For each block its clock for each micro-batch in MHz; or for any number of them."""
 
 
-def unrolled_clocks(clocks: Clocks, num_micro_batches: int) -> dict[str, list[int]]:
+def unrolled_clocks(clocks: ScriptClocks, num_micro_batches: int) -> dict[str, list[int]]:
     """Return for each block a clock for each of the micro-batches."""
     return {
         block: own.unrolled(num_micro_batches) if isinstance(own, PeriodicClocks) else [*own]
@@ -77,7 +77,7 @@ def clocks_of_rounds(
     cooldown: Mapping[str, RoundClocks],
     micro_batches_per_round: int,
     num_micro_batches: int,
-) -> Clocks:
+) -> ScriptClocks:
     """Return the clocks of a ``periodic.json``; see there.
 
     Args:

@@ -20,7 +20,7 @@ from placements.files import read_json
 from placements.hardware import ClockLatency
 from runtime.clocks.clock import Clock
 from runtime.clocks.gpu_clock import open_gpu_clock
-from runtime.clocks.stream_clock import Event, StreamClock
+from runtime.clocks.stream_clock import GpuEvent, StreamClock
 from runtime.clocks.torch_gpu import record_event
 from runtime.plans.plan_client import DeployedPlan, PlanSource
 from runtime.program.calls import Run, ScriptError
@@ -35,7 +35,7 @@ CPU = torch.device("cpu")
 _LOG = logging.getLogger(__name__)
 
 
-def _record_event() -> Event:
+def _record_event() -> GpuEvent:
     return record_event(sleeps=True)
 
 
@@ -71,7 +71,7 @@ class SpeedController:
         latency: ClockLatency | None = None,
         plans: PlanSource | None = None,
         clock: Clock | None = None,
-        record: Callable[[], Event] = _record_event,
+        record: Callable[[], GpuEvent] = _record_event,
     ) -> None:
         """Check the plan and open the clock."""
         if not 0 <= device < schedule.placement.num_devices:

@@ -22,7 +22,7 @@ JOIN_S = 1.0
 """How long the thread may take to end; one that waits for a GPU that hangs is left behind."""
 
 
-class Event(Protocol):
+class GpuEvent(Protocol):
     """A point in a stream of work, such as a `torch.cuda.Event`."""
 
     def query(self) -> bool:
@@ -49,8 +49,8 @@ class _Block:
 
     run: Run
     next_mhz: int | None
-    begin: Event
-    end: Event | None = None
+    begin: GpuEvent
+    end: GpuEvent | None = None
     begun_s: float | None = None
 
 
@@ -125,7 +125,7 @@ class StreamClock:
         """Expect the first block again."""
         self._position = 0
 
-    def before(self, event: Event) -> None:
+    def before(self, event: GpuEvent) -> None:
         """Take the event that was recorded before the next block.
 
         Raises:
@@ -142,7 +142,7 @@ class StreamClock:
             self._blocks.append(_Block(run, next_mhz, event))
             self._changed.notify()
 
-    def after(self, event: Event) -> None:
+    def after(self, event: GpuEvent) -> None:
         """Take the event that was recorded after that block."""
         with self._changed:
             if self._blocks:
@@ -210,7 +210,7 @@ class StreamClock:
         except Exception as error:  # raised in the script's thread, by its next request
             self._error = error
 
-    def _next_event(self) -> Event | None:
+    def _next_event(self) -> GpuEvent | None:
         """Return the event to wait for next, or None where something is due without one.
 
         It waits as long as nothing was handed over, and until the clock after a running block is due.

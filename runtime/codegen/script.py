@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from placements import Placement
 from placements.plain_data import Field
-from runtime.codegen.job import JOB_FILE, Job, read_job
+from runtime.codegen.job import JOB_FILE, ScriptJob, read_job
 from runtime.codegen.time_limit import TooLongError, time_limit
 from runtime.program.calls import ACTIONS, Calls, Run, ScriptError, Transfer
 from runtime.program.instructions import Programs
@@ -104,7 +104,7 @@ class Script:
         return calls
 
 
-def script_of_job(iteration: Callable[[Any, int], None], job: Job, wanted: str, path: Path) -> Script:
+def script_of_job(iteration: Callable[[Any, int], None], job: ScriptJob, wanted: str, path: Path) -> Script:
     """Return the script of a device with what it shares with the others.
 
     Args:
@@ -148,7 +148,7 @@ def read_script(path: Path) -> Script:
     return _read(Path(path), read_job)
 
 
-def _read(path: Path, job_in: Callable[[Path], Job]) -> Script:
+def _read(path: Path, job_in: Callable[[Path], ScriptJob]) -> Script:
     names: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
     tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
     for node in tree.body:
@@ -234,7 +234,7 @@ def read_script_of(directory: str | Path, device: int) -> Script:
     return _read_to_call(own if own.is_file() else first, read_job)
 
 
-def _read_to_call(path: Path, job_in: Callable[[Path], Job], timeout_s: float = READ_S) -> Script:
+def _read_to_call(path: Path, job_in: Callable[[Path], ScriptJob], timeout_s: float = READ_S) -> Script:
     """Return a script of one GPU whose calls can be read."""
     try:
         with time_limit(timeout_s):

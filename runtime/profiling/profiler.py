@@ -48,7 +48,7 @@ class Sweep:
     blocking_clocks: int = 1
 
 
-class Cost(NamedTuple):
+class MeasuredCost(NamedTuple):
     """What a block costs at a clock, on one device.
 
     Attributes:
@@ -74,7 +74,7 @@ class DeviceProfile(NamedTuple):
         description: One line: which clocks, and whether energy.
     """
 
-    costs: tuple[Cost, ...]
+    costs: tuple[MeasuredCost, ...]
     blocking_w: tuple[tuple[int | None, float], ...]
     description: str
 
@@ -87,7 +87,7 @@ class DeviceProfile(NamedTuple):
         """Return what `to_plain` was made of."""
         costs, blocking_w, description = plain
         waits = tuple((clock_mhz, power_w) for clock_mhz, power_w in blocking_w)
-        return cls(tuple(Cost(*cost) for cost in costs), waits, description)
+        return cls(tuple(MeasuredCost(*cost) for cost in costs), waits, description)
 
 
 class _Started(NamedTuple):
@@ -168,7 +168,7 @@ class Profiler:
     align: Callable[[], None] | None = None
     meet: Callable[[str], None] = lambda kind: None
     is_done: bool = field(default=False, init=False)
-    costs: list[Cost] = field(default_factory=list, init=False)
+    costs: list[MeasuredCost] = field(default_factory=list, init=False)
     limit: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
@@ -276,7 +276,9 @@ class Profiler:
             if self.measures_energy and is_new:
                 self._rises.setdefault(kind, _Rises()).add(added.mean_mj, self.sweep.rises)
         self.costs = [
-            Cost(kind, clock_mhz, each.time_ms / each.count, each.mean_mj if self.measures_energy else None)
+            MeasuredCost(
+                kind, clock_mhz, each.time_ms / each.count, each.mean_mj if self.measures_energy else None
+            )
             for (kind, clock_mhz), each in self._kept.items()
         ]
         highest_mhz = max((mhz for mhz in ran_at.values() if mhz is not None), default=None)
@@ -304,13 +306,13 @@ def blocking_by_clock(profiles: Iterable[DeviceProfile]) -> dict[int | None, flo
     return {clock_mhz: sum(powers) / len(powers) for clock_mhz, powers in found.items()}
 
 
-def merged(profiles: Iterable[DeviceProfile]) -> dict[str, tuple[Cost, ...]]:
+def merged(profiles: Iterable[DeviceProfile]) -> dict[str, tuple[MeasuredCost, ...]]:
     """Return each block's costs by increasing clock, from those of all its devices.
 
     A block of several devices takes as long as on the slowest; its energy is the mean. Only clocks that all
     its devices have gone down to are there.
     """
-    by_device: dict[str, list[dict[int | None, Cost]]] = {}
+    by_device: dict[str, list[dict[int | None, MeasuredCost]]] = {}
     for profile in profiles:
         for kind in dict.fromkeys(cost.kind for cost in profile.costs):
             found = {cost.clock_mhz: cost for cost in profile.costs if cost.kind == kind}
@@ -318,7 +320,7 @@ def merged(profiles: Iterable[DeviceProfile]) -> dict[str, tuple[Cost, ...]]:
     return {kind: tuple(_merge(kind, found)) for kind, found in by_device.items()}
 
 
-def _merge(kind: str, by_device: list[dict[int | None, Cost]]) -> Iterable[Cost]:
+def _merge(kind: str, by_device: list[dict[int | None, MeasuredCost]]) -> Iterable[MeasuredCost]:
     if all(len(found) == 1 for found in by_device):  # perhaps each at a current clock of its own
         by_device = [{None: cost} for found in by_device for cost in found.values()]
     common = set.intersection(*(set(found) for found in by_device))
@@ -326,4 +328,4 @@ def _merge(kind: str, by_device: list[dict[int | None, Cost]]) -> Iterable[Cost]
         costs = [found[clock_mhz] for found in by_device]
         energies = [cost.energy_mj for cost in costs if cost.energy_mj is not None]
         energy_mj = sum(energies) / len(energies) if len(energies) == len(costs) else None
-        yield Cost(kind, costs[0].clock_mhz, max(cost.time_ms for cost in costs), energy_mj)
+        yield MeasuredCost(kind, costs[0].clock_mhz, max(cost.time_ms for cost in costs), energy_mj)

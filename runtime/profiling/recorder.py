@@ -23,7 +23,7 @@ from runtime.clocks.torch_gpu import record_event
 from runtime.models import Blocks, Model
 from runtime.profiling.activation_memory import ActivationMemory
 from runtime.profiling.observer import DeviceObserver, Message
-from runtime.profiling.records import BlockRecord, MessageRecord, Record, Sample
+from runtime.profiling.records import BlockRecord, CounterSample, MessageRecord, Record
 from runtime.program.calls import Run
 from runtime.transport.protocol import Pending
 
@@ -115,7 +115,7 @@ class Recorder(DeviceObserver):
 
     def request(self, clock_mhz: int) -> None:
         """Note that a clock was asked for; perhaps by another thread."""
-        self._clock_mhz.append(Sample(self._now_ms(), clock_mhz))
+        self._clock_mhz.append(CounterSample(self._now_ms(), clock_mhz))
 
     def begin(self, iteration: int) -> None:
         """Forget what was noted before the iteration, and begin its times."""
@@ -182,8 +182,8 @@ class Recorder(DeviceObserver):
                 tuple(row for row in messages if row.target == self._device),
                 tuple(row for row in messages if row.source == self._device),
                 tuple(self._clock_mhz),
-                tuple(map(Sample, at_ms, self._memory_bytes)),
-                tuple(map(Sample, at_ms, self._allocated_bytes)),
+                tuple(map(CounterSample, at_ms, self._memory_bytes)),
+                tuple(map(CounterSample, at_ms, self._allocated_bytes)),
             )
         )
 
@@ -194,7 +194,7 @@ class Recorder(DeviceObserver):
         self._marks: list[Any] = []
         self._messages: dict[Message, MessageRecord] = {}
         self._moving: dict[Message, Pending] = {}
-        self._clock_mhz: list[Sample] = []
+        self._clock_mhz: list[CounterSample] = []
         self._memory_bytes: list[int] = []
         self._allocated_bytes: list[int] = []
 

@@ -70,7 +70,7 @@ class MessageRecord(NamedTuple):
         return Transfer(self.producer, self.consumer, self.micro_batch)
 
 
-class Sample(NamedTuple):
+class CounterSample(NamedTuple):
     """A value from a time on.
 
     Attributes:
@@ -108,9 +108,9 @@ class Record:
     blocks: tuple[BlockRecord, ...]
     receives: tuple[MessageRecord, ...] = ()
     sends: tuple[MessageRecord, ...] = ()
-    clock_mhz: tuple[Sample, ...] = ()
-    held_bytes: tuple[Sample, ...] = ()
-    allocated_bytes: tuple[Sample, ...] = ()
+    clock_mhz: tuple[CounterSample, ...] = ()
+    held_bytes: tuple[CounterSample, ...] = ()
+    allocated_bytes: tuple[CounterSample, ...] = ()
 
     def to_plain(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -124,13 +124,13 @@ class Record:
         return cls(**{**plain, **rows})
 
 
-_ROWS: Mapping[str, type[BlockRecord] | type[MessageRecord] | type[Sample]] = {
+_ROWS: Mapping[str, type[BlockRecord] | type[MessageRecord] | type[CounterSample]] = {
     "blocks": BlockRecord,
     "receives": MessageRecord,
     "sends": MessageRecord,
-    "clock_mhz": Sample,
-    "held_bytes": Sample,
-    "allocated_bytes": Sample,
+    "clock_mhz": CounterSample,
+    "held_bytes": CounterSample,
+    "allocated_bytes": CounterSample,
 }
 
 

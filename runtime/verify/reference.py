@@ -95,7 +95,7 @@ class Case:
         return [block.name for block in self.placement.topological_order if block.kind is Kind.F]
 
 
-class Step(NamedTuple):
+class TrainingStep(NamedTuple):
     """One iteration of a model.
 
     Attributes:
@@ -109,7 +109,7 @@ class Step(NamedTuple):
     parameters: Mapping[ParameterShard, Tensor]
 
 
-def plain(case: Case, orders: Sequence[Sequence[Instance]] | None = None) -> Iterator[Step]:
+def plain(case: Case, orders: Sequence[Sequence[Instance]] | None = None) -> Iterator[TrainingStep]:
     """Train the whole model: forward through all blocks, then one backward, micro-batch by micro-batch.
 
     Args:
@@ -147,7 +147,7 @@ def plain(case: Case, orders: Sequence[Sequence[Instance]] | None = None) -> Ite
             gradients = _step(case, models, sums.totals())
             history.add(update.stop)
         parameters = {shard: value for model in models.values() for shard, value in model.state().items()}
-        yield Step(_sum_over_sinks(case, losses), gradients, parameters)
+        yield TrainingStep(_sum_over_sinks(case, losses), gradients, parameters)
 
 
 def _loss_shares(case: Case, body: Body, data: Data, versions: ReadVersions) -> LossShares | None:
@@ -292,7 +292,7 @@ def _differentiated(
     return {block: float(loss.detach()) for block, loss in losses.items()}
 
 
-def replay(case: Case, orders: Sequence[Sequence[Instance]]) -> Iterator[Step]:
+def replay(case: Case, orders: Sequence[Sequence[Instance]]) -> Iterator[TrainingStep]:
     """Run the devices' orders in one process, in turns; tensors are handed over without messages.
 
     Args:
@@ -319,7 +319,7 @@ def replay(case: Case, orders: Sequence[Sequence[Instance]]) -> Iterator[Step]:
         losses = {instance: loss for device in devices for instance, loss in device.losses().items()}
         gradients = {shard: gradient for step in steps for shard, gradient in step.items()}
         parameters = {shard: value for each in devices for shard, value in each.model.state().items()}
-        yield Step(_sum_over_sinks(case, losses), gradients, parameters)
+        yield TrainingStep(_sum_over_sinks(case, losses), gradients, parameters)
 
 
 class _Made(NamedTuple):

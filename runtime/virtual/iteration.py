@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-from runtime.program.error_grid import Position, UnsafeProgramsError, grid
+from runtime.program.error_grid import ProgramPosition, UnsafeProgramsError, grid
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
 from runtime.program.lower import Message
 from runtime.virtual.rules import Communication, Rules
-from runtime.virtual.streams import Event, Host, Meeting, Operation, StuckError, VirtualMachine
+from runtime.virtual.streams import Host, Meeting, Operation, StuckError, VirtualEvent, VirtualMachine
 from schedsearch.schedule import Instance
 
 COMPUTE, RECEIVES, FIRST_OF_POOL = 0, 1, 2
@@ -105,11 +105,11 @@ class Iteration:
         self._meetings: dict[Hashable, Meeting] = {}
         self._copies: dict[Hashable, Copy] = {}
         self._num_posted: Counter[Hashable] = Counter()
-        self._arriving: dict[tuple[int, Instance], list[Event]] = defaultdict(list)
+        self._arriving: dict[tuple[int, Instance], list[VirtualEvent]] = defaultdict(list)
         self._start_of: dict[Instance, float] = {}
-        self._moved: dict[Copy, tuple[Meeting, Event]] = {}
+        self._moved: dict[Copy, tuple[Meeting, VirtualEvent]] = {}
         self._transfers: dict[tuple[int, Copy], Operation] = {}
-        self._ends: list[list[Event]] = [[] for _ in programs.instructions]
+        self._ends: list[list[VirtualEvent]] = [[] for _ in programs.instructions]
         self._connect()
 
     def play(self) -> Playback:
@@ -139,7 +139,7 @@ class Iteration:
             assert operation.began is not None and operation.end.time is not None
             yield end, Span(operation.began, operation.end.time)
 
-    def _stuck(self) -> list[Position]:
+    def _stuck(self) -> list[ProgramPosition]:
         """Return the first instruction of each device that has not ended."""
         found = []
         for device, ends in enumerate(self._ends):
@@ -178,7 +178,7 @@ class Iteration:
 
     def _host(self, device: int) -> Host:
         """Issue what a device's program says."""
-        blocks: deque[Event] = deque()
+        blocks: deque[VirtualEvent] = deque()
         program = self._programs.instructions[device]
         for is_run, instructions in groupby(program, key=lambda each: isinstance(each, Run)):
             if is_run:
@@ -192,7 +192,7 @@ class Iteration:
             for group in [transfers] if self._rules.in_groups else ([each] for each in transfers):
                 self._post(device, group)
 
-    def _issue_block(self, device: int, run: Run) -> Event:
+    def _issue_block(self, device: int, run: Run) -> VirtualEvent:
         """Issue a block behind what it takes; return the event behind it."""
         instance = run.block, run.micro_batch
         what = f"{run.block} of micro-batch {run.micro_batch}"
@@ -267,7 +267,7 @@ class Iteration:
         current: int,
         what: str,
         chains: Sequence[Sequence[Meeting]],
-    ) -> tuple[Operation, Event]:
+    ) -> tuple[Operation, VirtualEvent]:
         """Issue a kernel of a communicator behind what the current stream holds; return it and its event."""
         stream = self._stream(device, communicator)
         self._machine.wait(device, stream, self._machine.record(device, current))

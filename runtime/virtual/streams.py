@@ -33,7 +33,7 @@ class StuckError(RuntimeError):
 
 
 @dataclass(eq=False)
-class Event:
+class VirtualEvent:
     """A point in a stream, reached when all that was issued to the stream before has ended.
 
     Attributes:
@@ -121,13 +121,13 @@ class Operation:
     stream: int
     what: str
     work: Callable[[float], float] = lambda now: now
-    awaits: Event | None = None
+    awaits: VirtualEvent | None = None
     chains: Sequence[Sequence[Meeting]] = ()
-    end: Event = field(default_factory=Event)
+    end: VirtualEvent = field(default_factory=VirtualEvent)
     began: float | None = None
 
 
-Host = Iterator[Event]
+Host = Iterator[VirtualEvent]
 """A host thread: it issues operations as it goes on, and yields the events that it waits for."""
 
 
@@ -147,13 +147,13 @@ class VirtualMachine:
         self._num_queues = num_queues
         self._queues: dict[tuple[int, int], deque[Operation]] = defaultdict(deque)
         self._last: dict[tuple[int, int], Operation] = {}
-        self._before: dict[Operation, Event | None] = {}
+        self._before: dict[Operation, VirtualEvent | None] = {}
         self._begun: dict[tuple[int, int], Operation] = {}
         self._ready: deque[Callable[[], None]] = deque()
-        self._ends: list[tuple[float, int, Event]] = []
+        self._ends: list[tuple[float, int, VirtualEvent]] = []
         self._numbers = count()
 
-    def issue(self, operation: Operation) -> Event:
+    def issue(self, operation: Operation) -> VirtualEvent:
         """Give an operation to its stream; return its end."""
         stream = operation.device, operation.stream
         before = self._last.get(stream)
@@ -166,16 +166,16 @@ class VirtualMachine:
             self._ready.append(partial(self._feed, queue))
         return operation.end
 
-    def record(self, device: int, stream: int) -> Event:
+    def record(self, device: int, stream: int) -> VirtualEvent:
         """Return the event that is reached when all that the stream holds now has ended."""
         last = self._last.get((device, stream))
         if last is None:
-            return Event(time=0.0)
+            return VirtualEvent(time=0.0)
         if self._num_queues is None:  # The record would hold up its own stream only, and take no time.
             return last.end
         return self.issue(Operation(device, stream, last.what))
 
-    def wait(self, device: int, stream: int, event: Event) -> None:
+    def wait(self, device: int, stream: int, event: VirtualEvent) -> None:
         """Let a stream wait for an event."""
         if not event.is_reached:
             self.issue(Operation(device, stream, f"the wait for {event.what}", awaits=event))
@@ -186,7 +186,7 @@ class VirtualMachine:
         Raises:
             StuckError: Something never ends.
         """
-        standing: dict[int, Event | None] = dict.fromkeys(range(len(hosts)))
+        standing: dict[int, VirtualEvent | None] = dict.fromkeys(range(len(hosts)))
         for index, host in enumerate(hosts):
             self._ready.append(partial(self._go_on, index, host, standing))
         while True:
@@ -202,7 +202,7 @@ class VirtualMachine:
             raise StuckError("\n".join(lines))
         return self.now
 
-    def _go_on(self, index: int, host: Host, standing: dict[int, Event | None]) -> None:
+    def _go_on(self, index: int, host: Host, standing: dict[int, VirtualEvent | None]) -> None:
         """Let a host go on to the next event that it has to wait for."""
         for event in host:
             if not event.is_reached:
@@ -240,7 +240,7 @@ class VirtualMachine:
         def go_on(chain: Sequence[Meeting]) -> None:
             nonlocal left
             if chain:
-                ended = Event(chain[0].what)
+                ended = VirtualEvent(chain[0].what)
                 ended.then(lambda: go_on(chain[1:]))
                 chain[0].join(operation.device, self.now, lambda end: self._end_at(ended, end))
                 return
@@ -251,7 +251,7 @@ class VirtualMachine:
         for chain in operation.chains:
             go_on(chain)
 
-    def _end_at(self, event: Event, time: float) -> None:
+    def _end_at(self, event: VirtualEvent, time: float) -> None:
         if time <= self.now:
             event.reach(self.now)
         else:

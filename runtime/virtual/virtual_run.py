@@ -13,7 +13,7 @@ from pathlib import Path
 
 from placements import Placement, Profile
 from runtime.codegen.script import programs_of, read_scripts
-from runtime.profiling.records import BlockRecord, MessageRecord, Record, Sample
+from runtime.profiling.records import BlockRecord, CounterSample, MessageRecord, Record
 from runtime.program.calls import ScriptError
 from runtime.program.error_grid import UnsafeProgramsError
 from runtime.program.instructions import Programs, Receive, Run, Send
@@ -147,7 +147,7 @@ class _Work:
         self._end_ms: dict[Instance, float] = {}
         self._blocks: list[dict[Instance, BlockRecord]] = [{} for _ in gpus]
         self._reached_ms: list[dict[Instance, float]] = [{} for _ in gpus]
-        self._samples: list[list[Sample]] = [[] for _ in gpus]
+        self._samples: list[list[CounterSample]] = [[] for _ in gpus]
         for gpu, clocks in zip(gpus, scripts.clocks, strict=True):
             first = next(iter(clocks.values()), None)
             if first is not None:
@@ -173,7 +173,7 @@ class _Work:
         gpu, clock_mhz = self._gpus[device], self._scripts.clocks[device][instance]
         if clock_mhz is not None:
             gpu.set(clock_mhz)
-            self._samples[device].append(Sample(now_ms, clock_mhz))
+            self._samples[device].append(CounterSample(now_ms, clock_mhz))
         begin_ms = max([now_ms, *self._at_hand_ms(device, instance)])
         if self._waits_for_clock and (change_ms := gpu.until_change_ms()) < math.inf:
             begin_ms = max(begin_ms, now_ms + change_ms)

@@ -61,7 +61,7 @@ class ShareMiss(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Candidates:
+class RunnableConfigurations:
     """Configurations that may run until the next decision, in the order of the demand.
 
     Attributes:
@@ -75,7 +75,7 @@ class Candidates:
     share: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
-    def of(cls, allocation: Allocation, *, fills_idle_gpus: bool) -> Candidates:
+    def of(cls, allocation: Allocation, *, fills_idle_gpus: bool) -> RunnableConfigurations:
         """Return the configurations with a share, and all of one job if idle GPUs may be filled."""
         found, shares = allocation.demand.configurations, allocation.shares
         may_run = shares > MIN_SHARE
@@ -89,7 +89,7 @@ class Candidates:
 
 
 @dataclass(eq=False)
-class Rounds:
+class RoundScheduler:
     """Chooses who runs, round after round (dissertation, Sec. 5.5, Algorithm 2).
 
     Priority is share over time received since the decision (Fig. 5.5). In one queue of all GPU types, as in
@@ -115,7 +115,7 @@ class Rounds:
     cluster: GpuCluster
     round_s: float
     fills_idle_gpus: bool = False
-    candidates: Candidates = field(default_factory=Candidates)
+    candidates: RunnableConfigurations = field(default_factory=RunnableConfigurations)
     received_s: FloatArray = field(default_factory=lambda: np.zeros(0))
     deficits_s: dict[Key, float] = field(default_factory=dict)
     leases: dict[str, Lease] = field(default_factory=dict)
@@ -136,10 +136,10 @@ class Rounds:
         """
         missed = self._settle(elapsed_s)
         if allocation is None:
-            self.candidates = Candidates()
+            self.candidates = RunnableConfigurations()
             self.deficits_s = {}
         else:
-            self.candidates = Candidates.of(allocation, fills_idle_gpus=self.fills_idle_gpus)
+            self.candidates = RunnableConfigurations.of(allocation, fills_idle_gpus=self.fills_idle_gpus)
             names = {active.name for active in allocation.demand.jobs}
             self.deficits_s = {
                 key: owed for key, owed in self.deficits_s.items() if all(name in names for name in key[0])

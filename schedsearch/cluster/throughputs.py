@@ -21,7 +21,7 @@ from schedsearch.cluster.jobs import ActiveJob, Job
 
 
 @dataclass(frozen=True)
-class OperatingPoint:
+class JobOperatingPoint:
     """One way to run a type of job on GPUs of one type.
 
     Attributes:
@@ -46,7 +46,7 @@ class Throughputs:
             types; a zero says that they cannot share these GPUs.
     """
 
-    alone: Mapping[tuple[str, int], Mapping[str, tuple[OperatingPoint, ...]]]
+    alone: Mapping[tuple[str, int], Mapping[str, tuple[JobOperatingPoint, ...]]]
     pairs: Mapping[tuple[str, str, int], Mapping[str, tuple[float, float]]] = field(default_factory=dict)
     _rows: dict[tuple[Any, ...], _Rows] = field(default_factory=dict, init=False, repr=False)
 

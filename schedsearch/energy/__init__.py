@@ -30,7 +30,15 @@ from schedsearch.energy.graph import EnergyError, InstanceGraph, instance_graph
 from schedsearch.energy.interchange import frequencies_csv, frontier_csv, zeus_files, zeus_stages
 from schedsearch.energy.orders.ordering import OrderChoice, RatedOrder, best_order
 from schedsearch.energy.planning import compute_frontier
-from schedsearch.energy.policy import Interval, Job, Policy, Stay, min_cost_policy, read_signal, until
+from schedsearch.energy.policy import (
+    EnergyPolicy,
+    Interval,
+    SignalJob,
+    Stay,
+    min_cost_policy,
+    read_signal,
+    until,
+)
 from schedsearch.energy.problem import ClockProblem
 from schedsearch.energy.relaxed.relaxation import Breakpoint, breakpoints
 from schedsearch.energy.simulation import ClockedIteration, all_maximum_clocks, simulate_at_clocks
@@ -50,20 +58,20 @@ __all__ = [
     "ClockedIteration",
     "CostCurve",
     "EnergyError",
+    "EnergyPolicy",
     "ExactPlan",
     "ExactStatus",
     "FrequencyPlan",
     "Frontier",
     "InstanceGraph",
     "Interval",
-    "Job",
     "OnProgress",
     "OrderChoice",
     "PeriodicPlan",
     "PeriodicSchedule",
-    "Policy",
     "PowerCap",
     "RatedOrder",
+    "SignalJob",
     "Stay",
     "SwitchedPeriodicPlan",
     "SwitchedPlan",

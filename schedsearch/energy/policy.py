@@ -47,7 +47,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Job:
+class SignalJob:
     """So many iterations, to be done in the time of a signal.
 
     Attributes:
@@ -83,7 +83,7 @@ class Stay:
 
 
 @dataclass(frozen=True)
-class Policy:
+class EnergyPolicy:
     """What to run in each interval.
 
     Attributes:
@@ -135,7 +135,7 @@ def until(signal: Sequence[Interval], deadline_s: float) -> tuple[Interval, ...]
     return tuple(kept)
 
 
-def min_cost_policy(frontier: Frontier, job: Job) -> Policy:
+def min_cost_policy(frontier: Frontier, job: SignalJob) -> EnergyPolicy:
     """Return which plan to run in each interval, at the least cost for all iterations of a job.
 
     Args:
@@ -151,7 +151,7 @@ def min_cost_policy(frontier: Frontier, job: Job) -> Policy:
 class _Choice:
     """One problem; the arguments are those of `min_cost_policy`. A plan is its index, -1 a pause."""
 
-    def __init__(self, frontier: Frontier, job: Job) -> None:
+    def __init__(self, frontier: Frontier, job: SignalJob) -> None:
         if job.num_iterations < 1:
             raise EnergyError(f"iterations: {job.num_iterations} is not at least 1")
         num_gpus = frontier.all_gpus
@@ -212,7 +212,7 @@ class _Choice:
             left -= taken
         return cost
 
-    def policy(self) -> Policy:
+    def policy(self) -> EnergyPolicy:
         """Return the answer that can be run."""
         signal = self.job.signal
         chosen = [self.cheapest(*each) for each in zip(signal, self.counts(), strict=True)]
@@ -223,7 +223,7 @@ class _Choice:
         )
         cost = math.fsum(cost for cost, _ in each)
         min_cost = proved(self.min_cost(), cost, math.fsum(abs(cost) for cost, _ in each))
-        return Policy(stays, cost, min_cost, math.fsum(energy for _, energy in each))
+        return EnergyPolicy(stays, cost, min_cost, math.fsum(energy for _, energy in each))
 
     def counts(self) -> list[int]:
         """Return how many iterations each interval runs: the cheapest steps first.

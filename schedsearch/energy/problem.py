@@ -21,7 +21,7 @@ from schedsearch.energy.cost import CostCurve, cost_curves
 from schedsearch.energy.frontier import FrequencyPlan
 from schedsearch.energy.graph import Floats, InstanceGraph, Ints, device_orders, instance_graph
 from schedsearch.energy.simulation import simulate_at_clocks, simulated_plan
-from schedsearch.energy.waiting import Waiting, undominated, waiting_w
+from schedsearch.energy.waiting import WaitingPower, undominated, waiting_w
 from schedsearch.schedule import Schedule, micro_batches_of
 
 Clocks = Mapping[str, tuple[int, ...]]
@@ -161,9 +161,9 @@ class ClockProblem:
         return waiting_w(self.schedule.placement, self.profile)
 
     @cached_property
-    def waiting(self) -> Waiting | None:
+    def waiting(self) -> WaitingPower | None:
         """Who waits at which power, where the blocking power depends on the clock."""
-        return Waiting.of(self.schedule, self.profile, self.graph)
+        return WaitingPower.of(self.schedule, self.profile, self.graph)
 
     @cached_property
     def bound(self) -> LowerBound:

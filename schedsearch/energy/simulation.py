@@ -16,7 +16,7 @@ from placements import OperatingPoint, Profile
 from placements.profiles.operating_point import config_of
 from schedsearch.energy.frontier import FrequencyPlan
 from schedsearch.energy.graph import EnergyError, InstanceGraph, instance_graph
-from schedsearch.energy.waiting import Waiting, waiting_w
+from schedsearch.energy.waiting import WaitingPower, waiting_w
 from schedsearch.schedule import Instance, Schedule, micro_batches_of
 
 
@@ -74,7 +74,7 @@ def simulate_at_clocks(
     )
     starts = dict(zip(graph.instances, start.tolist(), strict=True))
     all_waiting_w = waiting_w(schedule.placement, profile)
-    waiting = Waiting.of(schedule, profile, graph)
+    waiting = WaitingPower.of(schedule, profile, graph)
     if waiting is None:
         return ClockedIteration(starts, makespan, effective + all_waiting_w * makespan)
     clocks = np.array([[point.clock_mhz] for point in points])

@@ -106,12 +106,12 @@ def draw_shares(
     return figure
 
 
-Steps = tuple[NDArray[Any], NDArray[Any]]
+StepCurve = tuple[NDArray[Any], NDArray[Any]]
 """Places, rising, and the value from each on."""
 
 
 def draw_steps(
-    panels: Mapping[str, Mapping[str, Steps]], x_label: str, y_label: str, *, width: float
+    panels: Mapping[str, Mapping[str, StepCurve]], x_label: str, y_label: str, *, width: float
 ) -> Figure:
     """Draw panels of steps that share the axis of places, with one legend below them all.
 

@@ -50,7 +50,7 @@ _SMALLEST = 20.0
 QUERIES, STATES, NEIGHBOURHOODS = "queries", "states", "neighbourhoods"
 """Names of what an improvement may use: questions about all blocks, states, and parts ordered anew."""
 
-Step = tuple[str, Callable[[], None]]
+NamedStep = tuple[str, Callable[[], None]]
 """A step of an improvement, with the name of what it is part of."""
 
 
@@ -219,7 +219,7 @@ class Improvement:
             with self.counted(name):
                 step()
 
-    def all_steps(self) -> Iterator[Step]:
+    def all_steps(self) -> Iterator[NamedStep]:
         """Yield steps until a round does nothing; each is taken before the next is asked for."""
         if NEIGHBOURHOODS in self.uses:
             yield NEIGHBOURHOODS, self.gather
@@ -238,7 +238,7 @@ class Improvement:
             self.move = "shared blocks gathered"
             self.keep(gathered)
 
-    def round(self, more: float) -> Iterator[Step]:
+    def round(self, more: float) -> Iterator[NamedStep]:
         """Search the states, then solve the whole where it is small, and neighbourhoods where it is large.
 
         Args:

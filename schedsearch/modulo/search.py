@@ -26,7 +26,7 @@ from schedsearch.modulo.result import (
     SearchResult,
     Status,
 )
-from schedsearch.modulo.rounds import Rounds
+from schedsearch.modulo.rounds import StrategyRounds
 from schedsearch.modulo.starting_point import GIVEN, BeginWith, StartingPoint, starting_point_on
 from schedsearch.modulo.state import SearchState
 from schedsearch.modulo.strategies.registry import chosen
@@ -145,7 +145,7 @@ def search(
     limit_s = min(seconds_of(time_limit_s, work_limit), _LONGEST_S)
     effort = Effort(began + limit_s, limit=min(work_limit or math.inf, _LONGEST_S))
     oracle = Oracle(SOLVERS[solver](), seed, began, effort, on_progress or (lambda _: None))
-    rounds = Rounds(state, oracle, used, uses)
+    rounds = StrategyRounds(state, oracle, used, uses)
     last = wanted[-1] if wanted[-1] in FINITE else Objective.MAKESPAN
     finite = FiniteSchedule(
         placement, num_micro_batches, last, given.schedule if last in wanted else None, oracle, uses
@@ -194,7 +194,9 @@ def _is_proved(result: SearchResult, wanted: Sequence[Objective], was_limited: b
     )
 
 
-def _in_rounds(period: Rounds, finite: FiniteSchedule, after: Sequence[Objective], with_period: bool) -> None:
+def _in_rounds(
+    period: StrategyRounds, finite: FiniteSchedule, after: Sequence[Objective], with_period: bool
+) -> None:
     """Search the period and what follows it in rounds, each as long as all before it: iterative deepening.
 
     How long is counted in work, not in seconds, and no limit is known here. So a search with more time or
@@ -294,7 +296,9 @@ def _around_period(objectives: tuple[Objective, ...]) -> tuple[tuple[Objective, 
     return objectives[:position], objectives[position + 1 :]
 
 
-def _result(period: Rounds, finite: FiniteSchedule, uses: Collection[str], interrupted: bool) -> SearchResult:
+def _result(
+    period: StrategyRounds, finite: FiniteSchedule, uses: Collection[str], interrupted: bool
+) -> SearchResult:
     """Return the answer as it stands."""
     state, found = period.state, period.state.best
     if found is not None and finite.known is not None:

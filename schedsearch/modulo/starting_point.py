@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from placements import Placement
 from schedsearch.modulo.result import SearchError, SearchResult
 from schedsearch.repetend import Repetend
-from schedsearch.schedule import DeadlockError, Schedule, as_soon_as_possible
+from schedsearch.schedule import CyclicOrderError, Schedule, as_soon_as_possible
 from schedsearch.starts.serial import serial_period
 from schedsearch.starts.steady_state import fits, steady_state
 from schedsearch.validate import InvalidScheduleError, validate
@@ -56,7 +56,7 @@ def starting_point_on(placement: Placement, num_micro_batches: int, begin_with: 
     reason = ""
     try:
         found = validate(as_soon_as_possible(here, schedule.num_micro_batches, orders))
-    except DeadlockError as error:
+    except CyclicOrderError as error:
         reason = str(error)
     except InvalidScheduleError as error:
         reason = error.reason

@@ -15,15 +15,14 @@ from placements.models.zoo import read_model
 from placements.planners.hybrid.placing.planned_placement import CHUNKED
 from placements.planners.hybrid.placing.shared_layers import PartCosts
 from placements.planners.hybrid.plan_options import PlanOptions, PlanSearchResult, RatedPlan
-from placements.planners.hybrid.search.plan_search import Report as PlannerReport
-from placements.planners.hybrid.search.plan_search import search_plans
+from placements.planners.hybrid.search.plan_search import PlannerReport, search_plans
 from placements.planners.hybrid.search.rules_of_thumb import rules_of_thumb
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.parallel_plan import PlanError
 from schedsearch.planning.plans import Plans, ProposedPlan
 from schedsearch.planning.power import mixed_profile
-from schedsearch.planning.ranking import Report, rank
+from schedsearch.planning.ranking import RankingReport, rank
 from schedsearch.planning.shape_plans import SHAPES, ShapePlans
 from schedsearch.planning.short_memory import why_no_plan
 
@@ -50,7 +49,7 @@ def plan(
     deadline_ms: float | None = None,
     seed: int = 0,
     on_progress: PlannerReport | None = None,
-    on_search: Report | None = None,
+    on_search: RankingReport | None = None,
 ) -> Plans:
     """Return the best plans of a model on a cluster (Galvatron-BMW, with the schedule as the judge).
 
@@ -186,7 +185,7 @@ def _ranked(
     time_limit_s: float,
     deadline_ms: float | None,
     seed: int,
-    on_search: Report | None,
+    on_search: RankingReport | None,
 ) -> list[ProposedPlan]:
     by_name = {each.name: each for each in proposed}
     ranked = rank(

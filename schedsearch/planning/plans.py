@@ -20,7 +20,7 @@ from placements.planners.hybrid.plan_options import PlanOptions, PlanSearchResul
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.parallel_plan import PlanError
 from schedsearch.metrics import in_flight
-from schedsearch.planning.ranking import Candidate, RankedPlan
+from schedsearch.planning.ranking import PlanCandidate, RankedPlan
 from schedsearch.results import FileResult
 
 FoundPlan = RatedPlan | TrunkPlan | BranchedPlan
@@ -45,7 +45,7 @@ class ProposedPlan:
     """
 
     found: FoundPlan
-    candidate: Candidate
+    candidate: PlanCandidate
     ranked: RankedPlan | None = None
 
     @property

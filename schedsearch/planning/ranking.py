@@ -18,12 +18,12 @@ from schedsearch.schedule import Schedule
 from schedsearch.searches.methods import SearchRequest, find
 from schedsearch.validate import InvalidScheduleError, validate
 
-Report = Callable[[str, float, SearchProgress], None]
+RankingReport = Callable[[str, float, SearchProgress], None]
 """Told which candidate is searched, the length of its tick in ms, and how far the search is."""
 
 
 @dataclass(frozen=True)
-class Candidate:
+class PlanCandidate:
     """A placement that competes.
 
     Attributes:
@@ -61,7 +61,7 @@ class RankedPlan:
         schedule: The schedule itself.
     """
 
-    candidate: Candidate
+    candidate: PlanCandidate
     status: Status
     iteration_ms: float | None = None
     iteration_bound_ms: float | None = None
@@ -87,13 +87,13 @@ class RankedPlan:
 
 
 def rank(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[PlanCandidate],
     time_limit_s: float = 20.0,
     *,
     profiles: Sequence[Profile] | None = None,
     deadline_ms: float | None = None,
     seed: int = 0,
-    on_progress: Report | None = None,
+    on_progress: RankingReport | None = None,
 ) -> tuple[RankedPlan, ...]:
     """Search a schedule for each candidate; return them by throughput, or by energy at a deadline.
 
@@ -129,7 +129,7 @@ def _order(ranked: RankedPlan, by_energy: bool) -> tuple[float, float]:
 
 
 def _searched(
-    candidate: Candidate, time_limit_s: float, seed: int, on_progress: Report | None
+    candidate: PlanCandidate, time_limit_s: float, seed: int, on_progress: RankingReport | None
 ) -> tuple[RankedPlan, bool]:
     """Return a candidate with its schedule, and whether its search was interrupted."""
     request = SearchRequest(
@@ -145,7 +145,7 @@ def _searched(
     return _of_result(candidate, result), result.interrupted
 
 
-def _of_result(candidate: Candidate, result: SearchResult) -> RankedPlan:
+def _of_result(candidate: PlanCandidate, result: SearchResult) -> RankedPlan:
     placement, schedule = candidate.placement, result.schedule
     if schedule is None:
         return RankedPlan(candidate, result.status, search_seconds=result.seconds, note=result.reason)
@@ -162,7 +162,7 @@ def _of_result(candidate: Candidate, result: SearchResult) -> RankedPlan:
     )
 
 
-def _one_f_one_b_ms(candidate: Candidate) -> float | None:
+def _one_f_one_b_ms(candidate: PlanCandidate) -> float | None:
     try:
         schedule = HAND_MADE["one_f_one_b"](candidate.placement, candidate.num_micro_batches)
         validate(schedule)

@@ -22,7 +22,7 @@ import joblib
 
 from placements.files import write_bytes
 from schedsearch.modulo.result import SearchResult, Status
-from schedsearch.searches.methods import Report, SearchRequest, find
+from schedsearch.searches.methods import SearchReport, SearchRequest, find
 from schedsearch.validate import validate
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ _LATER = frozenset({"certificate", "search_file", "schedule_file", "energy", "fi
 
 
 def cached_search(
-    directory: Path | None, request: SearchRequest, on_progress: Report | None = None
+    directory: Path | None, request: SearchRequest, on_progress: SearchReport | None = None
 ) -> tuple[SearchResult, bool]:
     """Return the result of a search, from the cache where it is there, and whether it was.
 

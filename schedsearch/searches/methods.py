@@ -16,7 +16,7 @@ from schedsearch.modulo.result import SearchError, SearchProgress, SearchResult
 from schedsearch.modulo.search import OBJECTIVES, search, seconds_of
 from schedsearch.modulo.starting_point import BeginWith, plain_orders
 
-Report = Callable[[SearchProgress], None]
+SearchReport = Callable[[SearchProgress], None]
 """A listener that is told how far a search is."""
 
 
@@ -59,7 +59,7 @@ class SearchRequest:
         return data | {"placement": placement_to_dict(self.placement)}
 
 
-def find(request: SearchRequest, on_progress: Report | None = None) -> SearchResult:
+def find(request: SearchRequest, on_progress: SearchReport | None = None) -> SearchResult:
     """Search a schedule by the method that the request names.
 
     Args:
@@ -78,7 +78,7 @@ def find(request: SearchRequest, on_progress: Report | None = None) -> SearchRes
     return METHODS[request.method](request, on_progress or (lambda _: None))
 
 
-def _modulo(request: SearchRequest, on_progress: Report) -> SearchResult:
+def _modulo(request: SearchRequest, on_progress: SearchReport) -> SearchResult:
     return search(
         request.placement,
         request.num_micro_batches,
@@ -96,7 +96,7 @@ def _modulo(request: SearchRequest, on_progress: Report) -> SearchResult:
     )
 
 
-def _tessels(request: SearchRequest, on_progress: Report) -> SearchResult:
+def _tessels(request: SearchRequest, on_progress: SearchReport) -> SearchResult:
     """Search by one of Tessel's two methods, which know less of what may be asked.
 
     Raises:
@@ -122,7 +122,7 @@ def _tessels(request: SearchRequest, on_progress: Report) -> SearchResult:
     )
 
 
-METHODS: Mapping[str, Callable[[SearchRequest, Report], SearchResult]] = {
+METHODS: Mapping[str, Callable[[SearchRequest, SearchReport], SearchResult]] = {
     "modulo": _modulo,
     "tessel": _tessels,
     "time_optimal": _tessels,

@@ -13,7 +13,7 @@ from numbers import Real
 
 from placements import Placement
 
-Pair = tuple[int, int]
+DevicePair = tuple[int, int]
 """The device that sends and the one that receives."""
 
 MIB_PER_MS_OF_GB_S = 1e6 / 2**20
@@ -46,7 +46,7 @@ class Link:
         message_mib: Of each message; of no use without a bandwidth.
     """
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[DevicePair, ...]
     latency_ms: float = 0.0
     bandwidth_gb_s: float | None = None
     message_mib: float = 0.0
@@ -90,7 +90,7 @@ class Conditions:
     distribution: str = Jitter.LOGNORMAL
     measured_ms: Mapping[str, Sequence[float]] = field(default_factory=dict)
     slow_devices: Mapping[int, float] = field(default_factory=dict)
-    slow_pairs: Mapping[Pair, float] = field(default_factory=dict)
+    slow_pairs: Mapping[DevicePair, float] = field(default_factory=dict)
     links: tuple[Link, ...] = ()
 
     def __post_init__(self) -> None:
@@ -140,7 +140,7 @@ class Conditions:
                     )
 
 
-def _devices(pairs: Iterable[Pair]) -> set[int]:
+def _devices(pairs: Iterable[DevicePair]) -> set[int]:
     return {device for pair in pairs for device in pair}
 
 

@@ -14,7 +14,7 @@ from schedsearch.schedule import Schedule
 from schedsearch.simulation.conditions import Conditions, ConditionsError
 from schedsearch.simulation.drawn_times import drawn_times
 from schedsearch.simulation.events import ends_by_events
-from schedsearch.simulation.messages import Steps, steps_of
+from schedsearch.simulation.messages import IterationSteps, steps_of
 from schedsearch.simulation.recurrence import ends_by_recurrence
 
 _CELLS = 2_000_000
@@ -93,7 +93,7 @@ def simulate(
 
 
 def _simulate(
-    schedule: Schedule, conditions: Conditions, steps: Steps, iterations: int, seed: int
+    schedule: Schedule, conditions: Conditions, steps: IterationSteps, iterations: int, seed: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return each device's last end and its work in ticks; shapes ``(num_devices, iterations)``."""
     drawn = drawn_times(schedule.placement, schedule.num_micro_batches, conditions, iterations, seed)

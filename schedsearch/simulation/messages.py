@@ -33,7 +33,7 @@ class BlockOutput:
 
 
 @dataclass(frozen=True)
-class Step:
+class BlockStep:
     """A block of one micro-batch.
 
     Attributes:
@@ -48,7 +48,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Steps:
+class IterationSteps:
     """A schedule under conditions, without times of blocks.
 
     Attributes:
@@ -59,13 +59,13 @@ class Steps:
             depends on the times.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[BlockStep, ...]
     num_devices: int
     num_links: int
     is_shared: bool
 
 
-def steps_of(schedule: Schedule, conditions: Conditions) -> Steps:
+def steps_of(schedule: Schedule, conditions: Conditions) -> IterationSteps:
     """Return a schedule's blocks in order with what they send.
 
     Args:
@@ -92,11 +92,11 @@ def steps_of(schedule: Schedule, conditions: Conditions) -> Steps:
             senders[link].add(sources)
         sent[position[earlier]].append(BlockOutput(position[later], link, occupied, latency))
     steps = tuple(
-        Step(instance, placement.by_name[instance[0]].devices, tuple(sorted(messages, key=_by_target)))
+        BlockStep(instance, placement.by_name[instance[0]].devices, tuple(sorted(messages, key=_by_target)))
         for instance, messages in zip(instances, sent, strict=True)
     )
     is_shared = any(len(each) > 1 for each in senders)
-    return Steps(steps, placement.num_devices, len(conditions.links), is_shared)
+    return IterationSteps(steps, placement.num_devices, len(conditions.links), is_shared)
 
 
 def _by_target(message: BlockOutput) -> int:

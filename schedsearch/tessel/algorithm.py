@@ -31,7 +31,7 @@ from schedsearch.tessel.arguments import (
     check_most_in_flight,
 )
 from schedsearch.tessel.phases import Phase, concatenate, cooldown, shortened, warmup
-from schedsearch.tessel.queries import Budget, Least, OutOfTimeError, RepetendQuery, minimise
+from schedsearch.tessel.queries import Budget, Least, QueryTimeError, RepetendQuery, minimise
 from schedsearch.validate import validate
 
 _SHARE_OF_SWEEP = 0.75
@@ -155,7 +155,7 @@ class _Search:
             self.in_flight, decided = in_flight, False
             try:
                 decided = self.try_all()
-            except OutOfTimeError:
+            except QueryTimeError:
                 pass
             finally:
                 self.record(decided)

@@ -13,7 +13,7 @@ from schedsearch.modulo.result import EndedBy, Objective, SearchProgress, Search
 from schedsearch.schedule import Schedule, ScheduledBlock, with_optimizer
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.tessel.arguments import DOES_NOT_FIT, LONGEST_S, OUT_OF_TIME, check_arguments
-from schedsearch.tessel.queries import Budget, Least, OutOfTimeError, PhaseQuery, minimise
+from schedsearch.tessel.queries import Budget, Least, PhaseQuery, QueryTimeError, minimise
 from schedsearch.validate import validate
 
 
@@ -90,7 +90,7 @@ def _minimise(
     instances = [(block.name, n) for block in placement.blocks for n in range(num_micro_batches)]
     try:
         query = PhaseQuery(placement, instances, [0] * placement.num_devices, budget)
-    except OutOfTimeError:
+    except QueryTimeError:
         return
     minimise(query, low, query.horizon, first_share=1, on_step=note)
 

@@ -11,7 +11,7 @@ from functools import partial
 
 import pytest
 
-from runtime.virtual.streams import Event, Host, Operation, VirtualMachine
+from runtime.virtual.streams import Host, Operation, VirtualEvent, VirtualMachine
 
 pytestmark = pytest.mark.gpu
 
@@ -72,7 +72,7 @@ for name, steps in [*CASES.items(), *CASES.items()]:  # what a process issues fi
 def modelled(steps: list[str], num_queues: int) -> list[float]:
     """Return when each event is reached."""
     machine = VirtualMachine(num_queues)
-    events: list[Event] = []
+    events: list[VirtualEvent] = []
 
     def host() -> Host:
         for step in steps:

@@ -29,7 +29,7 @@ from schedsearch.energy import (
     switched_plan,
 )
 from schedsearch.energy.baselines import perseus_frontier
-from schedsearch.energy.generators.candidates import Candidates
+from schedsearch.energy.generators.candidates import PlanPool
 from schedsearch.energy.generators.improving import ExactStatus, exact_plan
 from schedsearch.energy.graph import Floats, Ints
 from schedsearch.energy.orders.ordering import relaxed
@@ -171,7 +171,7 @@ def simulated_plans(task: Task, clocks: Ints) -> Floats:
     """
     problem = ClockProblem(task.schedule, task.profile)
     mode = (problem.table.clock_mhz[problem.table.row][:, :, None] == clocks[:, None, :]).argmax(axis=1)
-    found = Candidates(problem)
+    found = PlanPool(problem)
     found.add("lowtime", mode)
     return np.array([[plan.time_ms, plan.energy_mj] for plan in found.best(None, problem.bound)])
 

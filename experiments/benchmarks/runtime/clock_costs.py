@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from runtime.clocks.clock import RecordingClock
-from runtime.clocks.stream_clock import Event, StreamClock
+from runtime.clocks.stream_clock import GpuEvent, StreamClock
 from runtime.clocks.torch_gpu import record_event
 from runtime.program.calls import Run
 
@@ -32,12 +32,12 @@ class ClockCosts:
     added_us: float
 
 
-def _recorded() -> Event:
+def _recorded() -> GpuEvent:
     return record_event(sleeps=True)
 
 
 def time_clock_requests(
-    where: str, num_blocks: int, launches: int, record: Callable[[], Event] = _recorded
+    where: str, num_blocks: int, launches: int, record: Callable[[], GpuEvent] = _recorded
 ) -> ClockCosts:
     """Launch small kernels with and without a clock for each block, after a round of each not counted.
 

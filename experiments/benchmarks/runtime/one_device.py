@@ -26,7 +26,7 @@ from runtime.execution.run_options import RunOptions
 from runtime.models import WHOLE, Blocks, Model
 from runtime.profiling.device_profiler import BlockProfiler, NvmlMeter, WallMeter, cpu_mhz
 from runtime.profiling.observer import DeviceObserver
-from runtime.profiling.profiler import Cost, Profiler, Sweep
+from runtime.profiling.profiler import MeasuredCost, Profiler, Sweep
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
 from runtime.transport.in_memory import MemoryTransport, Network
@@ -160,7 +160,7 @@ class BlockCosts:
         measured: One line: what was measured, and by what.
     """
 
-    costs: tuple[Cost, ...]
+    costs: tuple[MeasuredCost, ...]
     device: str
     measured: str
 

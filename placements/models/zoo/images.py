@@ -9,7 +9,7 @@ from functools import partial
 
 from placements.models.chain import ModelShape
 from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer, ProjectionLayer
-from placements.models.layers import Attention, Layer, Precision, TransformerLayer
+from placements.models.layers import AttentionKind, Layer, Precision, TransformerLayer
 from placements.models.zoo.sizes import precision_of, whole
 from placements.spec import PlacementError
 
@@ -24,7 +24,7 @@ def image_encoder(
     patch_size: int = 16,
     num_classes: int = 1000,
     dropout: bool = False,
-    attention: Attention = "flash",
+    attention: AttentionKind = "flash",
     precision: str = "half",
 ) -> ModelShape:
     """Return a ViT: patches embedded, equal layers on these and one token more, and classes of that token.
@@ -74,7 +74,7 @@ def window_encoder(
     patch_size: int = 4,
     num_classes: int = 1000,
     dropout: bool = False,
-    attention: Attention = "flash",
+    attention: AttentionKind = "flash",
     precision: str = "half",
 ) -> ModelShape:
     """Return a Swin: levels of layers with attention in windows; between two, four patches become one.
@@ -133,7 +133,7 @@ def joined_encoders(
     sequence_length: int,
     image_size: int = 224,
     patch_size: int = 16,
-    attention: Attention = "flash",
+    attention: AttentionKind = "flash",
     precision: str = "half",
 ) -> ModelShape:
     """Return a Flava: an image's and a text's encoder, whose outputs a third one reads together.

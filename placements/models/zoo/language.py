@@ -11,7 +11,7 @@ from typing import Any
 
 from placements.models.chain import ModelShape
 from placements.models.end_layers import EmbeddingLayer, OutputLayer, ProjectionLayer
-from placements.models.layers import Attention, Layer, TransformerLayer
+from placements.models.layers import AttentionKind, Layer, TransformerLayer
 from placements.models.zoo.sizes import precision_of, whole
 from placements.spec import PlacementError
 
@@ -32,7 +32,7 @@ def decoder(
     biases: bool = True,
     learned_positions: bool = True,
     tied: bool = True,
-    attention: Attention = "flash",
+    attention: AttentionKind = "flash",
     num_experts: int = 1,
     experts_per_token: int = 1,
     embedding_size: int | None = None,
@@ -116,7 +116,7 @@ def encoder_decoder(
     dropout: bool = True,
     tied: bool = True,
     second_lookup: bool = False,
-    attention: Attention = "flash",
+    attention: AttentionKind = "flash",
     precision: str = "half",
 ) -> ModelShape:
     """Return a T5: a chain of encoder layers, then as many decoder layers, which read the encoder's output.

@@ -127,7 +127,7 @@ class PipelinePlan:
 
 
 @dataclass(frozen=True)
-class Part:
+class PlanPart:
     """Work of copies of a component of the level below: all of them the same.
 
     Attributes:
@@ -140,10 +140,10 @@ class Part:
     first: int
     end: int
     copies: int
-    parts: tuple[Part, ...] = ()
+    parts: tuple[PlanPart, ...] = ()
 
 
-def plan_of(sets: ClosedSets, levels: Sequence[Level], sync: str, parts: Sequence[Part]) -> PipelinePlan:
+def plan_of(sets: ClosedSets, levels: Sequence[Level], sync: str, parts: Sequence[PlanPart]) -> PipelinePlan:
     """Return the plan of parts of the outermost level, with what it costs (Sec. 2.4.1).
 
     Args:
@@ -179,7 +179,7 @@ def _stages(
     sets: ClosedSets,
     levels: Sequence[Level],
     sync: str,
-    parts: Sequence[Part],
+    parts: Sequence[PlanPart],
     outer_copies: int = 1,
     outer_sync_ms: float = 0.0,
     outer_cut: tuple[float, float] = (0.0, 0.0),

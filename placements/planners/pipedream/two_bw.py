@@ -61,7 +61,7 @@ class BlockProfile:
 
 
 @dataclass(frozen=True)
-class Cluster:
+class EqualServers:
     """Equal servers of equal GPUs.
 
     Attributes:
@@ -141,7 +141,7 @@ class TwoBwPlan:
 
 
 def two_bw_plans(
-    profile: BlockProfile, cluster: Cluster, batch_size: int, recompute_factor: float = RECOMPUTE_FACTOR
+    profile: BlockProfile, cluster: EqualServers, batch_size: int, recompute_factor: float = RECOMPUTE_FACTOR
 ) -> tuple[TwoBwPlan, ...]:
     """Return every configuration, the best first, and those that cannot be used last.
 
@@ -212,7 +212,7 @@ def memory_bytes(
     )
 
 
-def _configurations(profile: BlockProfile, cluster: Cluster) -> Iterator[tuple[int, int, int, bool]]:
+def _configurations(profile: BlockProfile, cluster: EqualServers) -> Iterator[tuple[int, int, int, bool]]:
     """Yield replicas, stages, micro-batch size, and whether there is recomputation."""
     for data_parallel in range(1, cluster.num_gpus + 1):
         for num_stages in range(1, cluster.num_gpus // data_parallel + 1):
@@ -224,7 +224,7 @@ def _configurations(profile: BlockProfile, cluster: Cluster) -> Iterator[tuple[i
 
 def _plan(
     profile: BlockProfile,
-    cluster: Cluster,
+    cluster: EqualServers,
     batch_size: int,
     recompute_factor: float,
     configuration: tuple[int, int, int, bool],

@@ -25,7 +25,7 @@ _RUN = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class Profile:
+class ThroughputProfile:
     """Throughputs that were measured before any job of a simulation came.
 
     Attributes:
@@ -37,7 +37,7 @@ class Profile:
     references: Sequence[str]
 
 
-def profiled(throughputs: Throughputs, reference_share: float, beside: int, seed: int) -> Profile:
+def profiled(throughputs: Throughputs, reference_share: float, beside: int, seed: int) -> ThroughputProfile:
     """Return a profile with few pairs, drawn at random.
 
     Args:
@@ -63,7 +63,7 @@ def profiled(throughputs: Throughputs, reference_share: float, beside: int, seed
             drawn = random.sample(references, min(beside, len(references)))
             measured |= {frozenset((job_type, one)) for one in drawn}
     pairs = {key: each for key, each in throughputs.pairs.items() if frozenset(key[:2]) in measured}
-    return Profile(replace(throughputs, pairs=pairs), references)
+    return ThroughputProfile(replace(throughputs, pairs=pairs), references)
 
 
 @dataclass
@@ -85,7 +85,7 @@ class EstimatingPolicy:
     """
 
     policy: Policy
-    profile: Profile
+    profile: ThroughputProfile
     learns: bool = True
     seed: int = 0
     _learned: dict[tuple[str, str, int, str], tuple[float, float]] = field(

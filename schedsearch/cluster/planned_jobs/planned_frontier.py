@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from placements.cluster import ClusterError as GpusError
-from placements.cluster import read_cluster
+from placements.cluster import GpusError, read_cluster
 from placements.hardware import GPUS, modelled_profile
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.parallel_plan import PlanError

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.planned_jobs.frontier_points import frontier_points, operating_point
 from schedsearch.cluster.planned_jobs.planned_frontier import PlannedFrontier, PlanRequest
-from schedsearch.cluster.throughputs import OperatingPoint, Throughputs
+from schedsearch.cluster.throughputs import JobOperatingPoint, Throughputs
 
-Points = dict[tuple[str, int], dict[str, tuple[OperatingPoint, ...]]]
+PointsOfJobs = dict[tuple[str, int], dict[str, tuple[JobOperatingPoint, ...]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +53,8 @@ def planned_throughputs(
         ClusterError: Two are of one model but of different batches, or of the same GPUs; then a step would
             not be the same work.
     """
-    alone: Points = defaultdict(dict)
-    highest: Points = defaultdict(dict)
+    alone: PointsOfJobs = defaultdict(dict)
+    highest: PointsOfJobs = defaultdict(dict)
     losses: dict[PlanRequest, float] = {}
     left_out: dict[PlanRequest, str] = {}
     batches: dict[str, int] = {}

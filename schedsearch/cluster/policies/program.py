@@ -303,7 +303,7 @@ class Program:
             self._basis = Basis(columns, basis.rows)
 
 
-class Programs:
+class ProgramSequence:
     """Gives a program for each demand of a run: the last one, changed, where they have much in common.
 
     It is a part of a policy, whose decisions come in the order of time.

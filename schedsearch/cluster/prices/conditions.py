@@ -10,7 +10,7 @@ _MIN_SHARE = 0.01
 
 
 @dataclass(frozen=True)
-class Conditions:
+class PriceConditions:
     """The conditions of a job's price; by default those of the published study (dissertation, Sec. 6.3.2).
 
     Attributes:

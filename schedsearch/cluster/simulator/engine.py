@@ -19,7 +19,7 @@ from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.policies.fairness import isolated_steps_per_s
 from schedsearch.cluster.policies.policy import Policy
-from schedsearch.cluster.rounds import MIN_SHARE, Assignment, Rounds
+from schedsearch.cluster.rounds import MIN_SHARE, Assignment, RoundScheduler
 from schedsearch.cluster.simulator.arrivals import Arrivals, can_run
 from schedsearch.cluster.simulator.failures import GpuFailures
 from schedsearch.cluster.simulator.history import History
@@ -57,7 +57,7 @@ class ClusterSimulation:
         if self.num_jobs is not None and options.window is not None and options.window[1] > self.num_jobs:
             raise ClusterError(_short_trace(options.window, self.num_jobs))
         self.arrivals = Arrivals(trace, cluster, throughputs)
-        self.rounds = Rounds(
+        self.rounds = RoundScheduler(
             cluster,
             options.round_s,
             _chosen(options.fills_idle_gpus, policy, "fills_idle_gpus", otherwise=True),

@@ -42,7 +42,7 @@ class SimulationOptions:
             arrived meanwhile does not run.
         seed: Of all draws: the order of GPU types (seed + 5) and failures (seed + 7).
         types_in_turn: GPU types choose their jobs one after another in the order of the cluster, as in
-            Gavel's simulator; otherwise all stand in one queue, which meets shares better (see `Rounds`).
+            Gavel's simulator; otherwise all stand in one queue, which meets shares better (`RoundScheduler`).
         shuffles_types: With types in turn their order is drawn in every round. Where nothing is given as
             Gavel does: if the policy has an attribute ``is_agnostic`` that is true.
         fills_idle_gpus: GPUs that would idle run jobs to which the policy gave no time on this type, but

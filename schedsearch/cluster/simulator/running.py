@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from schedsearch.cluster.demand import NOBODY, FloatArray, IntArray
-from schedsearch.cluster.rounds import Assignment, Candidates
+from schedsearch.cluster.rounds import Assignment, RunnableConfigurations
 from schedsearch.cluster.simulator.job_table import JobTable
 from schedsearch.cluster.simulator.options import SimulationOptions
 from schedsearch.cluster.simulator.outcome import JobRun
@@ -80,7 +80,7 @@ class RoundRuns:
 
 def run(
     assignments: Sequence[Assignment],
-    candidates: Candidates,
+    candidates: RunnableConfigurations,
     table: JobTable,
     start_s: float,
     fails_s: FloatArray,

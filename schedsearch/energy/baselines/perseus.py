@@ -23,7 +23,7 @@ from placements import Profile
 from schedsearch.energy.baselines.max_flow import MOST_FLOW, NO_LIMIT, FlowNetwork, minimum_cut
 from schedsearch.energy.cost import CostCurve
 from schedsearch.energy.frontier import TIME_TOLERANCE, Frontier, OnProgress
-from schedsearch.energy.generators.candidates import Candidates
+from schedsearch.energy.generators.candidates import PlanPool
 from schedsearch.energy.graph import EnergyError, Floats, InstanceGraph, Ints
 from schedsearch.energy.problem import ClockProblem
 from schedsearch.energy.relaxed.exponential import exponential_curve
@@ -77,7 +77,7 @@ def perseus_plans(
     problem: ClockProblem, unit_ms: float, curve: str = "exponential", on_progress: OnProgress | None = None
 ) -> Frontier:
     """Return the frontier of `perseus_frontier` for a problem whose bound may be known already."""
-    candidates = Candidates(problem)
+    candidates = PlanPool(problem)
     everyone = np.arange(problem.graph.size)
     steps = energy_schedules(problem, unit_ms, curve, on_progress)
     while some := list(islice(steps, _PLANS_AT_ONCE)):

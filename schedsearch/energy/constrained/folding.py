@@ -36,7 +36,7 @@ from schedsearch.graph import DifferenceSystem
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance, Schedule, with_optimizer
 
-Part = Literal["warmup", "steady", "cooldown"]
+IterationPart = Literal["warmup", "steady", "cooldown"]
 
 
 class ClockGroup(NamedTuple):
@@ -50,7 +50,7 @@ class ClockGroup(NamedTuple):
             on backwards; 0 in the steady part.
     """
 
-    part: Part
+    part: IterationPart
     block: str
     lane: int
     turn: int

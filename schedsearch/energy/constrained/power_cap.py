@@ -31,7 +31,7 @@ from schedsearch.energy.problem import ClockProblem, Clocks
 from schedsearch.energy.relaxed.highs import SolverError
 from schedsearch.energy.relaxed.timing_program import EnergyLimit, free_timing, least_time, min_energy
 from schedsearch.energy.simulation import operating_points
-from schedsearch.energy.waiting import Waiting
+from schedsearch.energy.waiting import WaitingPower
 from schedsearch.schedule import Instance, Schedule
 
 STRETCHES = (1.0, 1.0005, 1.001, 1.002, 1.004)
@@ -119,7 +119,7 @@ def _above_least_mj(
 ) -> list[float]:
     """Return what a GPU of each device uses while it waits above the least blocking power."""
     graph = instance_graph(schedule)
-    waiting = Waiting.of(schedule, profile, graph)
+    waiting = WaitingPower.of(schedule, profile, graph)
     if waiting is None:
         return [0.0] * graph.num_devices
     points = [chosen[instance] for instance in graph.instances]

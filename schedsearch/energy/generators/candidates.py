@@ -50,7 +50,7 @@ class _Group:
 
 
 @dataclass(frozen=True, eq=False)
-class Candidates:
+class PlanPool:
     """Every plan that was made for a problem, with the time and effective energy that its simulation gives.
 
     Attributes:

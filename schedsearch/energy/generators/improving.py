@@ -16,7 +16,7 @@ import numpy as np
 from placements import Profile
 from schedsearch.energy.bound import LowerBound, proved
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, OnProgress
-from schedsearch.energy.generators.candidates import Candidates
+from schedsearch.energy.generators.candidates import PlanPool
 from schedsearch.energy.generators.neighbourhood import MAX_INSTANCES, improved
 from schedsearch.energy.graph import EnergyError, Floats, Ints
 from schedsearch.energy.problem import ClockProblem
@@ -64,7 +64,7 @@ class _Deadline:
 
 
 @dataclass
-class Improvement:
+class DeadlineImprovement:
     """The steps of some deadlines.
 
     Attributes:
@@ -75,7 +75,7 @@ class Improvement:
         is_interrupted: Whether Ctrl-C ended it.
     """
 
-    candidates: Candidates
+    candidates: PlanPool
     bound: LowerBound
     deadline_ms: Floats
     seed: int = 0

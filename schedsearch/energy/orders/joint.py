@@ -22,7 +22,7 @@ from schedsearch.energy.generators.neighbourhood import MAX_INSTANCES
 from schedsearch.energy.problem import ClockProblem, Clocks
 from schedsearch.energy.waiting import waiting_w
 from schedsearch.schedule import (
-    DeadlockError,
+    CyclicOrderError,
     Schedule,
     as_soon_as_possible,
     dependencies,
@@ -147,5 +147,5 @@ def best_order_and_modes(
     try:
         found = as_soon_as_possible(placement, problem.schedule.num_micro_batches, orders)
         return Joint(validate(found), bound_mj)
-    except (DeadlockError, InvalidScheduleError):  # only equal starts, which rounded times may have
+    except (CyclicOrderError, InvalidScheduleError):  # only equal starts, which rounded times may have
         return Joint(None, bound_mj)

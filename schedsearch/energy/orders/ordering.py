@@ -25,7 +25,7 @@ from schedsearch.energy.problem import ClockProblem
 from schedsearch.energy.relaxed.highs import SolverError
 from schedsearch.energy.relaxed.timing_program import free_timing, min_energy
 from schedsearch.energy.simulation import simulate_at_clocks
-from schedsearch.schedule import DeadlockError, Instance, Schedule, as_soon_as_possible
+from schedsearch.schedule import CyclicOrderError, Instance, Schedule, as_soon_as_possible
 from schedsearch.solver.effort import Effort, OutOfTimeError
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.validate import InvalidScheduleError, validate
@@ -413,5 +413,5 @@ def swapped(schedule: Schedule, first: Instance, second: Instance) -> Schedule |
         return None
     try:
         return validate(as_soon_as_possible(schedule.placement, schedule.num_micro_batches, orders))
-    except (DeadlockError, InvalidScheduleError):
+    except (CyclicOrderError, InvalidScheduleError):
         return None

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schedsearch.energy.graph import Floats, Ints
-from schedsearch.energy.switching.model import State, SwitchingProblem
+from schedsearch.energy.switching.model import SwitchingProblem, SwitchState
 from schedsearch.graph.compiled import compiled
 
 ROUNDS = 6
@@ -48,7 +48,7 @@ class _Arrays(NamedTuple):
         modes: Of each block the clocks that no other beats in both, fastest first; shape as before.
         num_modes: How many these are.
         place: Where a clock is among them, or would be.
-        first: Where the waits of each instance begin; see `schedsearch.energy.switching.model.Waits`.
+        first: Where the waits of each instance begin; see `schedsearch.energy.switching.model.EdgeArrays`.
         tail: Who is waited for.
         delay_ms: At least.
         is_adjacent: Whether a device runs the head just after the tail.
@@ -84,7 +84,9 @@ class _Arrays(NamedTuple):
     latest_ms: float
 
 
-def annealed(problem: SwitchingProblem, starts: list[Ints], price_w: float, seed: int = 0) -> State | None:
+def annealed(
+    problem: SwitchingProblem, starts: list[Ints], price_w: float, seed: int = 0
+) -> SwitchState | None:
     """Return the best state that keeps the limits and was found from some clocks, or None.
 
     Args:

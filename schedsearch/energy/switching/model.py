@@ -26,7 +26,7 @@ from schedsearch.schedule import micro_batches_of
 
 
 @dataclass(frozen=True, eq=False)
-class State:
+class SwitchState:
     """Clocks and what they do.
 
     Attributes:
@@ -90,7 +90,7 @@ class ClockCosts:
 
 
 @dataclass(frozen=True, eq=False)
-class Waits:
+class EdgeArrays:
     """The edges of a graph as arrays, in order of their heads, which are in topological order.
 
     Attributes:
@@ -108,7 +108,7 @@ class Waits:
     first: Ints
 
     @classmethod
-    def of(cls, problem: ClockProblem) -> Waits:
+    def of(cls, problem: ClockProblem) -> EdgeArrays:
         """Return the edges of a problem's graph."""
         graph = problem.graph
         pairs = {pair for order in problem.orders for pair in pairwise(order.tolist())}
@@ -166,9 +166,9 @@ class SwitchingProblem(ClockProblem):
         return float(self.latency_ms[others].min(initial=self.limits.latency_ms))
 
     @cached_property
-    def waits(self) -> Waits:
+    def waits(self) -> EdgeArrays:
         """Return who waits for whom."""
-        return Waits.of(self)
+        return EdgeArrays.of(self)
 
     def clocks_of(self, clock_mhz: Clocks) -> Ints:
         """Return the clock of each instance, from those of each block by micro-batch."""
@@ -232,7 +232,7 @@ class SwitchingProblem(ClockProblem):
         times: Floats = self.costs.time_ms[self.costs.row, self.costs.column(clock)]
         return times
 
-    def state(self, clock: Ints) -> State:
+    def state(self, clock: Ints) -> SwitchState:
         """Simulate clocks."""
         time = self.times(clock)
         delay = self.waits.delays(self.costs.column(clock), self.latency_ms).tolist()
@@ -252,14 +252,14 @@ class SwitchingProblem(ClockProblem):
         effective = float(self.costs.energy_mj[self.costs.row, self.costs.column(clock)].sum())
         waiting = self.waiting
         if waiting is None:
-            return State(clock, starts, length, effective)
+            return SwitchState(clock, starts, length, effective)
         above_w = waiting.of_clocks(clock[:, None])
         above_mj = waiting.above_min_mj(
             starts[:, None], time[:, None], above_w, np.array([length], dtype=np.float64)
         )
         gpus = waiting.num_gpus
         after_w = float(gpus @ waiting.after_last_w(above_w)[:, 0])
-        return State(clock, starts, length, effective + float(gpus @ above_mj[:, 0]), after_w)
+        return SwitchState(clock, starts, length, effective + float(gpus @ above_mj[:, 0]), after_w)
 
     def _seams_ms(self, clock: Ints, start_ms: Floats, time_ms: Floats) -> Iterator[float]:
         """Yield how long the iteration is at least for each device to have its first clock again."""
@@ -272,7 +272,7 @@ class SwitchingProblem(ClockProblem):
                 change_ms = float(self.latency_ms[column[last], column[first]])
                 yield float(start_ms[last] + time_ms[last] - start_ms[first]) + change_ms
 
-    def simulation(self, state: State) -> ClockedIteration:
+    def simulation(self, state: SwitchState) -> ClockedIteration:
         """Return a state as a simulation."""
         least_w = self.waiting_w
         return ClockedIteration(
@@ -282,7 +282,7 @@ class SwitchingProblem(ClockProblem):
             None if self.waiting is None else least_w + state.after_w,
         )
 
-    def keeps(self, state: State) -> bool:
+    def keeps(self, state: SwitchState) -> bool:
         """Tell whether a state keeps the deadline, and every stretch of one clock lasts as long as it must.
 
         A stretch lasts from the start of its first block to that of the next one; only between two changes it

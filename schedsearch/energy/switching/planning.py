@@ -32,7 +32,7 @@ from schedsearch.energy.simulation import (
 )
 from schedsearch.energy.switching.bound import min_effective_mj
 from schedsearch.energy.switching.limits import SwitchingLimits, changes_per_iteration, num_clock_changes
-from schedsearch.energy.switching.model import State, SwitchingProblem
+from schedsearch.energy.switching.model import SwitchingProblem, SwitchState
 from schedsearch.schedule import Schedule
 
 
@@ -175,7 +175,7 @@ def _nothing_kept(limits: SwitchingLimits, deadline_ms: float, by: str) -> Energ
     )
 
 
-def _best_state(problem: SwitchingProblem, clock: Ints, price_w: float) -> State | None:
+def _best_state(problem: SwitchingProblem, clock: Ints, price_w: float) -> SwitchState | None:
     """Return the state of least effective energy that was found, or None.
 
     Args:
@@ -196,7 +196,7 @@ def _best_state(problem: SwitchingProblem, clock: Ints, price_w: float) -> State
 
 
 def _plan_of(
-    problem: SwitchingProblem, state: State, free: FrequencyPlan, deadline_ms: float, min_mj: float
+    problem: SwitchingProblem, state: SwitchState, free: FrequencyPlan, deadline_ms: float, min_mj: float
 ) -> SwitchedPlan:
     """Return a state as a plan.
 

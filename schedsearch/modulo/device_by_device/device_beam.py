@@ -23,7 +23,14 @@ from numpy.typing import NDArray
 from placements import Placement
 from schedsearch.modulo.device_by_device.device_orders import DeviceOrders, repetend_of
 from schedsearch.modulo.device_by_device.line_of_devices import LineOfDevices
-from schedsearch.modulo.device_by_device.next_device import Blocks, Floats, Hashes, Ints, Prices, next_orders
+from schedsearch.modulo.device_by_device.next_device import (
+    DeviceBlocks,
+    Floats,
+    Hashes,
+    Ints,
+    Prices,
+    next_orders,
+)
 from schedsearch.modulo.device_by_device.ring_closing import NOT_POSSIBLE, Flows, price_closing
 from schedsearch.repetend import Repetend
 from schedsearch.solver.cores import together, usable_cores
@@ -184,7 +191,7 @@ class Ring:
     """
 
     line: LineOfDevices
-    blocks: Blocks
+    blocks: DeviceBlocks
     flows: Flows
     capacity: float
     memory: Ints
@@ -206,7 +213,7 @@ class Ring:
         unit = math.gcd(*(step.weight for step in first))
         free = line.placement.free_memory
         assert free is not None
-        blocks = Blocks(
+        blocks = DeviceBlocks(
             forward=np.array([step.forward for step in first]),
             ticks=np.max([[step.ticks for step in steps] for steps in by_role], axis=0).astype(np.int64),
             time=line.time.max(axis=0),
@@ -253,7 +260,7 @@ class Ring:
         return peak
 
 
-def _flows(line: LineOfDevices, blocks: Blocks) -> Flows:
+def _flows(line: LineOfDevices, blocks: DeviceBlocks) -> Flows:
     """Return what comes from the last device to the first, from the first to the last, and turns there."""
     rows = []
     for step in line.closing:

@@ -34,7 +34,7 @@ _FACTOR = np.uint64(1099511628211)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
-class Blocks(NamedTuple):
+class DeviceBlocks(NamedTuple):
     """What every device runs.
 
     Attributes:
@@ -146,7 +146,7 @@ def price_of_late(slack: float, weight: int, usual: float, spread: float) -> flo
 def next_orders(
     starts: Ints,
     anchors: Ints,
-    blocks: Blocks,
+    blocks: DeviceBlocks,
     period: int,
     gap: int,
     max_waits: int,
@@ -240,7 +240,7 @@ def next_orders(
 def _look_ahead(
     starts: Ints,
     slack: Floats,
-    blocks: Blocks,
+    blocks: DeviceBlocks,
     period: int,
     begin: int,
     prices: Prices,
@@ -273,7 +273,9 @@ def _first(role: int, cut: int, forward: bool) -> int:
 
 
 @compiled
-def _begin(begin: int, anchor: int, blocks: Blocks, upcoming: _Upcoming, beginnings: _Beginnings) -> int:
+def _begin(
+    begin: int, anchor: int, blocks: DeviceBlocks, upcoming: _Upcoming, beginnings: _Beginnings
+) -> int:
     """Begin with one block, and with each role that may have a block over the cut; return how many."""
     width, roles = beginnings.cut.shape[1], len(blocks.time)
     end = begin + blocks.time[anchor]
@@ -303,7 +305,7 @@ def _continue(
     idle: int,
     gap: int,
     max_waits: int,
-    blocks: Blocks,
+    blocks: DeviceBlocks,
     prices: Prices,
     upcoming: _Upcoming,
     beginnings: _Beginnings,
@@ -405,7 +407,7 @@ def _continue(
 
 @compiled
 def _keep(
-    made: int, kept: int, level: int, blocks: Blocks, beginnings: _Beginnings, choices: _Choices
+    made: int, kept: int, level: int, blocks: DeviceBlocks, beginnings: _Beginnings, choices: _Choices
 ) -> None:
     """Make the likeliest choices the next beginnings."""
     before, now = (level - 1) % 2, level % 2
@@ -456,7 +458,7 @@ def _least_first(value: Floats, index: Ints, count: int, wanted: int) -> None:
 def _write(
     last: int,
     now: int,
-    blocks: Blocks,
+    blocks: DeviceBlocks,
     period: int,
     gap: int,
     upcoming: _Upcoming,

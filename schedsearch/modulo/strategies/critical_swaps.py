@@ -22,7 +22,7 @@ _GO_ON = 0.3
 """Chance that a block that went past its neighbour goes past the next one, too, in the same step."""
 
 
-class Orders(NamedTuple):
+class PeriodOrders(NamedTuple):
     """What every device runs in one period, in order, as arrays.
 
     An instance is a block of one micro-batch of the repetend, a visit an instance on one of its devices. Each
@@ -92,7 +92,7 @@ class Scratch(NamedTuple):
 
 @uncounted
 def take_steps(
-    orders: Orders,
+    orders: PeriodOrders,
     scratch: Scratch,
     period: int,
     best: Ints,
@@ -166,7 +166,7 @@ def _copy(source: Ints, target: Ints) -> None:
 
 
 @uncounted
-def _take(orders: Orders, scratch: Scratch) -> None:
+def _take(orders: PeriodOrders, scratch: Scratch) -> None:
     """Take what a step has written."""
     _copy(scratch.cycle, orders.cycle)
     _copy(scratch.pushed_by, orders.pushed_by)
@@ -193,28 +193,28 @@ def _any_place_of(cycle: Ints, inputs: int) -> int:
 
 
 @uncounted
-def _remember(orders: Orders, period: int, best: Ints) -> None:
+def _remember(orders: PeriodOrders, period: int, best: Ints) -> None:
     best[0, 0] = period
     _copy(orders.order, best[0, 1:])
     _copy(orders.round_, best[1, 1:])
 
 
 @uncounted
-def _after(orders: Orders, place: int) -> int:
+def _after(orders: PeriodOrders, place: int) -> int:
     """Return the place after one around its device's row."""
     device = orders.device[place]
     return place + 1 if place + 1 < orders.first[device + 1] else orders.first[device]
 
 
 @uncounted
-def _before(orders: Orders, place: int) -> int:
+def _before(orders: PeriodOrders, place: int) -> int:
     """Return the place before one around its device's row."""
     device = orders.device[place]
     return place - 1 if place > orders.first[device] else orders.first[device + 1] - 1
 
 
 @uncounted
-def _connect(orders: Orders, place: int) -> None:
+def _connect(orders: PeriodOrders, place: int) -> None:
     """Set the edge from a place to the next."""
     following = _after(orders, place)
     edge = len(orders.source) - len(orders.order) + place
@@ -225,7 +225,7 @@ def _connect(orders: Orders, place: int) -> None:
 
 
 @uncounted
-def _connect_around(orders: Orders, place: int) -> None:
+def _connect_around(orders: PeriodOrders, place: int) -> None:
     """Set the edges to a place, to the next and from there."""
     _connect(orders, _before(orders, place))
     _connect(orders, place)
@@ -233,7 +233,7 @@ def _connect_around(orders: Orders, place: int) -> None:
 
 
 @uncounted
-def _exchange(orders: Orders, place: int) -> None:
+def _exchange(orders: PeriodOrders, place: int) -> None:
     """Exchange what is at a place and at the next, but not the edges; done twice, it is as before."""
     following = _after(orders, place)
     visit, other = orders.order[place], orders.order[following]
@@ -245,7 +245,7 @@ def _exchange(orders: Orders, place: int) -> None:
 
 
 @uncounted
-def _exchange_everywhere(orders: Orders, place: int, done: Ints) -> int:
+def _exchange_everywhere(orders: PeriodOrders, place: int, done: Ints) -> int:
     """Exchange what is at a place and at the next, on all devices that run both.
 
     Where others are between them, the first goes past these too.
@@ -281,7 +281,7 @@ def _exchange_everywhere(orders: Orders, place: int, done: Ints) -> int:
 
 
 @uncounted
-def _exchange_and_go_on(orders: Orders, scratch: Scratch, place: int) -> int:
+def _exchange_and_go_on(orders: PeriodOrders, scratch: Scratch, place: int) -> int:
     """Exchange what is at a place and at the next, and often one of the two with those that come after it.
 
     Returns:
@@ -298,7 +298,7 @@ def _exchange_and_go_on(orders: Orders, scratch: Scratch, place: int) -> int:
 
 
 @uncounted
-def _has_room(orders: Orders, device: int) -> bool:
+def _has_room(orders: PeriodOrders, device: int) -> bool:
     """Return whether a device never holds too much."""
     order, memory, transient, round_ = orders.order, orders.memory, orders.transient, orders.round_
     first, end, free = orders.first[device], orders.first[device + 1], orders.free[device]
@@ -313,7 +313,7 @@ def _has_room(orders: Orders, device: int) -> bool:
 
 
 @uncounted
-def _critical_cycle(orders: Orders, scratch: Scratch, least: int, most: int) -> int:
+def _critical_cycle(orders: PeriodOrders, scratch: Scratch, least: int, most: int) -> int:
     """Return the least period of the orders, rounded up; `FOREVER` if that is above `most`.
 
     It begins at the cycles of the edges that the instances were pushed by before the last step: one of them

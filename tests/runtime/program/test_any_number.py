@@ -13,7 +13,7 @@ from energy.cases import noisy_profile
 from small_runs import SMALL_GPT
 
 from placements.shapes import k_shape, loop_shape, m_shape, v_shape, x_shape
-from runtime.clocks.periodic_clocks import Clocks, PeriodicClocks, clocks_of_rounds
+from runtime.clocks.periodic_clocks import PeriodicClocks, ScriptClocks, clocks_of_rounds
 from runtime.codegen.codegen import ClockPlanError, generate
 from runtime.codegen.script import Script, programs_of, read_script
 from runtime.launching.launch import launch
@@ -52,7 +52,7 @@ def repetend_of(micro_batches: int) -> Repetend:
 
 
 def scripts_of(
-    programs: Programs, directory: Path, shift: int | None = None, clocks: Clocks | None = None
+    programs: Programs, directory: Path, shift: int | None = None, clocks: ScriptClocks | None = None
 ) -> list[Script]:
     paths = generate(programs, clocks or {}, MODEL, directory, shift=shift)
     return [read_script(path) for path in paths]
@@ -176,7 +176,7 @@ def plan_of(micro_batches: int) -> PeriodicPlan:
     return periodic_plan(periodic, profile, 12, deadline_ms)
 
 
-def clocks_of(plan: PeriodicPlan) -> Clocks:
+def clocks_of(plan: PeriodicPlan) -> ScriptClocks:
     data: dict[str, Any] = plan.to_dict()
     warmup, steady, cooldown = (data[part] for part in ("warmup", "steady", "cooldown"))
     return clocks_of_rounds(warmup, steady, cooldown, data["micro_batches_per_repetend"], 12)

@@ -8,16 +8,16 @@ from functools import partial
 
 import pytest
 
-from runtime.virtual.streams import Event, Host, Meeting, Operation, StuckError, VirtualMachine
+from runtime.virtual.streams import Host, Meeting, Operation, StuckError, VirtualEvent, VirtualMachine
 
 
 def kernel(
     machine: VirtualMachine, stream: int, duration: float, what: str = "a kernel", device: int = 0
-) -> Event:
+) -> VirtualEvent:
     return machine.issue(Operation(device, stream, what, partial(operator.add, duration)))
 
 
-def meet(machine: VirtualMachine, device: int, stream: int, *chains: Sequence[Meeting]) -> Event:
+def meet(machine: VirtualMachine, device: int, stream: int, *chains: Sequence[Meeting]) -> VirtualEvent:
     return machine.issue(Operation(device, stream, chains[0][0].what, chains=chains))
 
 
@@ -163,7 +163,7 @@ def test_who_waits_for_whom_is_told() -> None:
 
 def test_a_host_that_waits_for_what_it_has_not_issued_is_stuck() -> None:
     def host() -> Host:
-        yield Event("nothing")
+        yield VirtualEvent("nothing")
 
     with pytest.raises(StuckError):
         VirtualMachine().run([host()])

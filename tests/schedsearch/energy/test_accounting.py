@@ -25,9 +25,9 @@ from schedsearch.energy import (
     EnergyError,
     Frontier,
     Interval,
-    Job,
     PeriodicSchedule,
     PowerCap,
+    SignalJob,
     SwitchingLimits,
     best_order,
     capped_plan,
@@ -230,7 +230,7 @@ def test_equally_many_gpus_multiply_every_energy(power: float | tuple[tuple[int,
     assert 4 * first.lower_bound_mj == pytest.approx(second.lower_bound_mj)
     assert 4 * first.energy_mj == pytest.approx(second.energy_mj)
     signal, number = (Interval(60.0, 1.0), Interval(60.0, 3.0)), int(60e3 / few.shortest.time_ms)
-    cost = [min_cost_policy(each, Job(number, signal)).cost for each in (few, many)]
+    cost = [min_cost_policy(each, SignalJob(number, signal)).cost for each in (few, many)]
     assert 4 * cost[0] == pytest.approx(cost[1])
 
 

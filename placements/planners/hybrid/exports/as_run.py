@@ -38,7 +38,7 @@ class PlanExport(NamedTuple):
     differs: tuple[str, ...]
 
 
-class Limits(NamedTuple):
+class RunLimits(NamedTuple):
     """Costs of layers, and the memory that there is.
 
     Attributes:
@@ -115,7 +115,7 @@ def rate(plan: Plan, costs: LayerCosts) -> RatedPlan:
     return RatedPlan(plan, (m - 1) * max(stages_ms) + sum(stages_ms) + transfers_ms, tuple(estimates))
 
 
-def first_that_fits(candidates: Iterable[Plan], limits: Limits, system: str, remedy: str) -> RatedPlan:
+def first_that_fits(candidates: Iterable[Plan], limits: RunLimits, system: str, remedy: str) -> RatedPlan:
     """Return the first of several ways to run a plan that fits the memory.
 
     Args:
@@ -140,14 +140,14 @@ def first_that_fits(candidates: Iterable[Plan], limits: Limits, system: str, rem
     raise PlanError(f"memory: as {system} shares the layers, {short}; {remedy}")
 
 
-def fullest(run: RatedPlan, limits: Limits) -> tuple[int, float]:
+def fullest(run: RatedPlan, limits: RunLimits) -> tuple[int, float]:
     """Return the stage with the least room left, and the GiB that each of its GPUs needs."""
     peaks = [stage.peak_mib / 1024 for stage in run.stages]
     stage = max(range(len(peaks)), key=lambda i: peaks[i] - limits.capacities_gib[i])
     return stage, peaks[stage]
 
 
-def differences(planned: RatedPlan, run: RatedPlan, limits: Limits, remedy: str = "") -> list[str]:
+def differences(planned: RatedPlan, run: RatedPlan, limits: RunLimits, remedy: str = "") -> list[str]:
     """Return what is run otherwise than planned, and what that takes, a line each.
 
     Args:

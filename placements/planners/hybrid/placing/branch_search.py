@@ -21,7 +21,7 @@ from placements.planners.hybrid.placing.shared_layers import PartCosts, SharedLa
 from placements.planners.hybrid.placing.trunk_search import even_numbers
 from placements.planners.hybrid.plan import Plan, StagePlan, layers_of_stage
 from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
-from placements.planners.hybrid.search.plan_search import Report, search_plans
+from placements.planners.hybrid.search.plan_search import PlannerReport, search_plans
 from placements.planners.hybrid.stage_tables import LayerCosts, layer_table
 from placements.planners.parallel_plan import PlanError
 from placements.planners.partition import in_proportion
@@ -70,7 +70,7 @@ def search_branches(
     cluster: Cluster,
     global_batch_size: int,
     options: PlanOptions | None = None,
-    on_progress: Report | None = None,
+    on_progress: PlannerReport | None = None,
 ) -> tuple[BranchedPlan, ...]:
     """Return the best plans by increasing time; empty where none fits.
 

@@ -24,7 +24,7 @@ from placements.planners.hybrid.placing.planned_placement import (
 )
 from placements.planners.hybrid.placing.shared_layers import PartCosts, SharedLayers
 from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
-from placements.planners.hybrid.search.plan_search import Report, search_plans
+from placements.planners.hybrid.search.plan_search import PlannerReport, search_plans
 from placements.planners.hybrid.stage_tables import LayerCosts, layer_table
 from placements.planners.parallel_plan import PlanError
 from placements.spec import PlacementError
@@ -56,7 +56,7 @@ def search_trunks(
     global_batch_size: int,
     shape: str,
     options: PlanOptions | None = None,
-    on_progress: Report | None = None,
+    on_progress: PlannerReport | None = None,
 ) -> tuple[TrunkPlan, ...]:
     """Return the best plans by increasing time; empty where none fits.
 

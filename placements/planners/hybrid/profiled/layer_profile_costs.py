@@ -22,7 +22,7 @@ from placements.models.parallel import Cost, LayerStrategy, Pass
 from placements.models.profiled_layer import ProfiledLayer, Role
 from placements.planners.hybrid.profiled.measured_cluster import MeasuredCluster
 from placements.planners.hybrid.profiled.measured_links import MeasuredLinks
-from placements.planners.hybrid.profiled.shared_states import States, is_laid_out_alike, samples_of_each
+from placements.planners.hybrid.profiled.shared_states import SharedStates, is_laid_out_alike, samples_of_each
 from placements.spec import PlacementError
 
 
@@ -121,7 +121,7 @@ class LayerProfileCosts:
         held = profile.activation_bytes(size, t, number)
         input_bytes = FLOAT_BYTES * size * layer.input_numbers
         gathered = whole_bytes * (1 - 1 / strategy.data_parallel) if sharded else 0.0
-        states = States(FLOAT_BYTES * weights, 2 * FLOAT_BYTES * weights, _OPTIMIZER_BYTES * weights)
+        states = SharedStates(FLOAT_BYTES * weights, 2 * FLOAT_BYTES * weights, _OPTIMIZER_BYTES * weights)
         step_ms = profile.step_ms(size, t, [number])
         return Cost(
             Pass(forward_ms, gather_ms if sharded else 0.0),

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from placements.cluster import DeviceGroup
 from placements.measured.link_fit import GpuGroup, Links
-from placements.models.parallel import Level
+from placements.models.parallel import SharingLevel
 from placements.planners.hybrid.profiled.measured_cluster import MeasuredCluster
 
 
@@ -29,7 +29,7 @@ class MeasuredLinks:
     links: Links
     where: MeasuredCluster
 
-    def gather_ms(self, group: DeviceGroup, num_bytes: float, level: Level) -> float:
+    def gather_ms(self, group: DeviceGroup, num_bytes: float, level: SharingLevel) -> float:
         """Return the time until each GPU of a ring has all bytes, of which it had an equal share.
 
         Args:

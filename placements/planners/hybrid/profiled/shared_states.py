@@ -11,7 +11,7 @@ from placements.models.parallel import LayerStrategy
 from placements.spec import PlacementError
 
 
-class States(NamedTuple):
+class SharedStates(NamedTuple):
     """Bytes of a layer's parameters on one GPU that shares them with nobody.
 
     Attributes:

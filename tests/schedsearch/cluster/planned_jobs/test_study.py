@@ -20,15 +20,15 @@ from schedsearch.cluster.policies.spending.shifting import LeastSignalCost
 from schedsearch.cluster.simulator.engine import ClusterSimulation
 from schedsearch.cluster.simulator.options import SimulationOptions
 from schedsearch.cluster.simulator.simulation import simulate_cluster
-from schedsearch.cluster.throughputs import OperatingPoint, Throughputs
+from schedsearch.cluster.throughputs import JobOperatingPoint, Throughputs
 from schedsearch.energy import Interval
 
-HIGHEST, LOWER = OperatingPoint(1.0, 400.0, 1400), OperatingPoint(0.8, 200.0, 900)
+HIGHEST, LOWER = JobOperatingPoint(1.0, 400.0, 1400), JobOperatingPoint(0.8, 200.0, 900)
 
 
-def _on(gpus: int, *points: OperatingPoint) -> dict[str, tuple[OperatingPoint, ...]]:
+def _on(gpus: int, *points: JobOperatingPoint) -> dict[str, tuple[JobOperatingPoint, ...]]:
     return {
-        "a100": tuple(OperatingPoint(gpus * p.steps_per_s, gpus * p.power_w, p.clock_mhz) for p in points)
+        "a100": tuple(JobOperatingPoint(gpus * p.steps_per_s, gpus * p.power_w, p.clock_mhz) for p in points)
     }
 
 

@@ -21,7 +21,7 @@ from schedsearch.modulo.device_by_device import device_beam as module
 from schedsearch.modulo.device_by_device.device_beam import DeviceBeam, DeviceBeams, Ring
 from schedsearch.modulo.device_by_device.device_orders import DeviceOrders
 from schedsearch.modulo.device_by_device.line_of_devices import LineOfDevices
-from schedsearch.modulo.device_by_device.next_device import Blocks, Prices, next_orders
+from schedsearch.modulo.device_by_device.next_device import DeviceBlocks, Prices, next_orders
 from schedsearch.modulo.device_by_device.ring_closing import NOT_POSSIBLE, Flows, price_closing
 from schedsearch.modulo.result import SearchProgress
 from schedsearch.modulo.search import search
@@ -30,7 +30,7 @@ from schedsearch.solver.effort import Effort, OutOfTimeError
 from schedsearch.solver.interrupts import Interrupts
 from schedsearch.validate import validate
 
-BLOCKS = Blocks(
+BLOCKS = DeviceBlocks(
     forward=np.array([True, True, False, False]),
     ticks=np.array([4, 4, 6, 6]),
     time=np.array([3, 3, 5, 5]),
