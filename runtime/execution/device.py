@@ -19,8 +19,8 @@ from runtime.execution.place import place_observers
 from runtime.execution.results import Position
 from runtime.execution.run_options import RunOptions
 from runtime.models import Blocks
-from runtime.profiling.observer import DeviceObserver, Message
-from runtime.program.calls import Run, ScriptError, Transfer
+from runtime.profiling.observer import DeviceObserver
+from runtime.program.calls import Message, Run, ScriptError, Transfer
 from runtime.program.tensor_spec import TensorSpec
 from runtime.transport.contact import reason
 from runtime.transport.protocol import Channel, Pending, TransferError, Transport

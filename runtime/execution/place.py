@@ -20,8 +20,8 @@ from torch import Tensor
 
 from runtime.clocks.torch_gpu import record_event
 from runtime.execution.results import Position, Standing
-from runtime.profiling.observer import DeviceObserver, Message
-from runtime.program.calls import Run
+from runtime.profiling.observer import DeviceObserver
+from runtime.program.calls import Message, Run
 
 AHEAD_BLOCKS = 4
 """How many blocks the script may be ahead of the GPU."""

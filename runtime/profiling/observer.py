@@ -3,26 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from torch import Tensor
 
-from runtime.program.calls import Run, Transfer
+from runtime.program.calls import Message, Run
 from runtime.transport.protocol import Pending
-
-
-class Message(NamedTuple):
-    """One end of a message.
-
-    Attributes:
-        transfer: What it carries.
-        source: The device that sends it.
-        target: The device that receives it.
-    """
-
-    transfer: Transfer
-    source: int
-    target: int
 
 
 class DeviceObserver:

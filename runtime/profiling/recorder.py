@@ -22,9 +22,9 @@ from placements import Placement
 from runtime.clocks.torch_gpu import record_event
 from runtime.models import Blocks, Model
 from runtime.profiling.activation_memory import ActivationMemory
-from runtime.profiling.observer import DeviceObserver, Message
+from runtime.profiling.observer import DeviceObserver
 from runtime.profiling.records import BlockRecord, CounterSample, MessageRecord, Record
-from runtime.program.calls import Run
+from runtime.program.calls import Message, Run
 from runtime.transport.protocol import Pending
 
 KEPT_ITERATIONS = 8

@@ -44,6 +44,24 @@ class Transfer(NamedTuple):
         return f"{self.producer} -> {self.consumer} of micro-batch {self.micro_batch}"
 
 
+class Message(NamedTuple):
+    """A tensor on its way from one device to another.
+
+    Attributes:
+        transfer: What it carries.
+        source: The device that sends it.
+        target: The device that receives it.
+    """
+
+    transfer: Transfer
+    source: int
+    target: int
+
+    def __str__(self) -> str:
+        """Return it as errors name it."""
+        return str(self.transfer)
+
+
 class Run(NamedTuple):
     """A call of `Device.run`.
 

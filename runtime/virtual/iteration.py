@@ -13,26 +13,15 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
+from runtime.program.calls import Message, Transfer
 from runtime.program.error_grid import ProgramPosition, UnsafeProgramsError, grid
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
-from runtime.program.lower import Message
 from runtime.virtual.rules import Communication, Rules
 from runtime.virtual.streams import Host, Meeting, Operation, StuckError, VirtualEvent, VirtualMachine
 from schedsearch.schedule import Instance
 
 COMPUTE, RECEIVES, FIRST_OF_POOL = 0, 1, 2
 """Streams of a GPU: its blocks, a stream to post receives from, and the first of torch's pool."""
-
-
-class Copy(NamedTuple):
-    """One message of one micro-batch."""
-
-    message: Message
-    micro_batch: int
-
-    def __str__(self) -> str:
-        """Return it as errors name it."""
-        return f"{self.message.producer} -> {self.message.consumer} of micro-batch {self.micro_batch}"
 
 
 class Span(NamedTuple):
@@ -75,8 +64,8 @@ class Playback:
 
     time: float
     start_of: Mapping[Instance, float]
-    moved: Mapping[Copy, Span]
-    transfers: Mapping[tuple[int, Copy], Span]
+    moved: Mapping[Message, Span]
+    transfers: Mapping[tuple[int, Message], Span]
 
 
 class Iteration:
@@ -103,12 +92,12 @@ class Iteration:
         self._stream_of: dict[tuple[int, Hashable], int] = {}
         self._num_streams: Counter[int] = Counter()
         self._meetings: dict[Hashable, Meeting] = {}
-        self._copies: dict[Hashable, Copy] = {}
+        self._messages: dict[Hashable, Message] = {}
         self._num_posted: Counter[Hashable] = Counter()
         self._arriving: dict[tuple[int, Instance], list[VirtualEvent]] = defaultdict(list)
         self._start_of: dict[Instance, float] = {}
-        self._moved: dict[Copy, tuple[Meeting, VirtualEvent]] = {}
-        self._transfers: dict[tuple[int, Copy], Operation] = {}
+        self._moved: dict[Message, tuple[Meeting, VirtualEvent]] = {}
+        self._transfers: dict[tuple[int, Message], Operation] = {}
         self._ends: list[list[VirtualEvent]] = [[] for _ in programs.instructions]
         self._connect()
 
@@ -128,12 +117,12 @@ class Iteration:
                 f"{grid(self._programs, self._stuck())}\n{error}"
             ) from None
         moved = {}
-        for copy, (meeting, end) in self._moved.items():
+        for message, (meeting, end) in self._moved.items():
             assert meeting.start is not None and end.time is not None
-            moved[copy] = Span(meeting.start, end.time)
+            moved[message] = Span(meeting.start, end.time)
         return Playback(time, self._start_of, moved, dict(self._spans()))
 
-    def _spans(self) -> Iterator[tuple[tuple[int, Copy], Span]]:
+    def _spans(self) -> Iterator[tuple[tuple[int, Message], Span]]:
         """Yield when each end of a message was posted and when it was over."""
         for end, operation in self._transfers.items():
             assert operation.began is not None and operation.end.time is not None
@@ -166,7 +155,7 @@ class Iteration:
             self._num_streams[device] += 1
         return self._stream_of[device, communicator]
 
-    def _communicator(self, source: int, target: int, copy: Copy | None = None) -> Hashable:
+    def _communicator(self, source: int, target: int, message: Message | None = None) -> Hashable:
         match self._rules.communicators:
             case Communication.DIRECTED:
                 return source, target, "directed"
@@ -174,7 +163,7 @@ class Iteration:
                 return min(source, target), max(source, target), "pair"
             case Communication.DEVICE:
                 return "all"
-        return copy
+        return message
 
     def _host(self, device: int) -> Host:
         """Issue what a device's program says."""
@@ -219,45 +208,45 @@ class Iteration:
     def _post(self, device: int, group: Sequence[Instruction]) -> None:
         """Post transfers as one kernel."""
         chains: dict[tuple[int, int], list[Meeting]] = defaultdict(list)
-        copies = [copy_of(device, each) for each in group]
-        meetings = [self._message(device, copy) for copy in copies]
-        for copy, meeting in zip(copies, meetings, strict=True):
-            chains[copy.message.source, copy.message.target].append(meeting)
-        first = copies[0]
-        only_receives = all(copy.message.target == device for copy in copies)
+        messages = [message_of(device, each) for each in group]
+        meetings = [self._meeting_of(device, message) for message in messages]
+        for message, meeting in zip(messages, meetings, strict=True):
+            chains[message.source, message.target].append(meeting)
+        first = messages[0]
+        only_receives = all(message.target == device for message in messages)
         current = RECEIVES if only_receives and self._rules.own_receive_stream else COMPUTE
-        communicator = self._communicator(first.message.source, first.message.target, first)
-        what = " and ".join(_words(device, copy) for copy in copies)
+        communicator = self._communicator(first.source, first.target, first)
+        what = " and ".join(_words(device, message) for message in messages)
         kernel, ended = self._on_communicator(device, communicator, current, what, list(chains.values()))
-        for copy, meeting in zip(copies, meetings, strict=True):
+        for message, meeting in zip(messages, meetings, strict=True):
             self._ends[device].append(kernel.end)
-            self._transfers[device, copy] = kernel
-            if copy.message.target == device:
-                self._arriving[device, (copy.message.consumer, copy.micro_batch)].append(ended)
-                self._moved[copy] = meeting, ended
+            self._transfers[device, message] = kernel
+            if message.target == device:
+                _, consumer, micro_batch = message.transfer
+                self._arriving[device, (consumer, micro_batch)].append(ended)
+                self._moved[message] = meeting, ended
         if self._rules.waits_at_once:
             self._machine.wait(device, COMPUTE, ended)
 
-    def _message(self, device: int, copy: Copy) -> Meeting:
+    def _meeting_of(self, device: int, message: Message) -> Meeting:
         """Return the meeting that a device's next send or receive between two devices is part of."""
-        message = copy.message
         channel = message.source, message.target
-        key: Hashable = copy
+        key: Hashable = message
         if self._rules.communicators:
             number = self._num_posted[device, channel]
             self._num_posted[device, channel] += 1
             key = channel, number
-        other = self._copies.setdefault(key, copy)
-        if other != copy:
-            sent, expected = (copy, other) if message.source == device else (other, copy)
+        other = self._messages.setdefault(key, message)
+        if other != message:
+            sent, expected = (message, other) if message.source == device else (other, message)
             raise UnsafeProgramsError(
                 f"device {channel[1]} expects {expected} where device {channel[0]} sends {sent}; on NCCL "
                 "nothing would notice: let both ends have the same order"
             )
         if key not in self._meetings:
-            duration = self._transfer_time(message.producer, message.consumer)
+            duration = self._transfer_time(message.transfer.producer, message.transfer.consumer)
             early = channel[0] if self._rules.eager else None
-            self._meetings[key] = Meeting(str(copy), 2, duration, early)
+            self._meetings[key] = Meeting(str(message), 2, duration, early)
         return self._meetings[key]
 
     def _on_communicator(
@@ -276,13 +265,13 @@ class Iteration:
         return kernel, self._machine.record(device, stream)
 
 
-def copy_of(device: int, each: Instruction) -> Copy:
+def message_of(device: int, each: Instruction) -> Message:
     """Return the message of which a transfer of a device is one end."""
     assert isinstance(each, Send | Receive)
     source, target = (device, each.target) if isinstance(each, Send) else (each.source, device)
-    return Copy(Message(each.producer, each.consumer, source, target), each.micro_batch)
+    return Message(Transfer(each.producer, each.consumer, each.micro_batch), source, target)
 
 
-def _words(device: int, copy: Copy) -> str:
-    verb = "the send of" if copy.message.source == device else "the receive of"
-    return f"{verb} {copy}"
+def _words(device: int, message: Message) -> str:
+    verb = "the send of" if message.source == device else "the receive of"
+    return f"{verb} {message}"

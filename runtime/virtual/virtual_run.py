@@ -18,7 +18,7 @@ from runtime.program.calls import ScriptError
 from runtime.program.error_grid import UnsafeProgramsError
 from runtime.program.instructions import Programs, Receive, Run, Send
 from runtime.program.tensor_flow import tensor_inputs
-from runtime.virtual.iteration import BlockCosts, Iteration, Playback, copy_of
+from runtime.virtual.iteration import BlockCosts, Iteration, Playback, message_of
 from runtime.virtual.rules import SENDER_ONLY
 from runtime.virtual.virtual_gpu import VirtualGpu
 from schedsearch.schedule import Instance
@@ -218,16 +218,9 @@ class _Work:
         for each in self._scripts.programs.instructions[device]:
             if isinstance(each, Run):
                 continue
-            copy = copy_of(device, each)
-            message, span = copy.message, playback.transfers[device, copy]
-            end = MessageRecord(
-                message.producer,
-                message.consumer,
-                copy.micro_batch,
-                message.source,
-                message.target,
-                span.start,
-            )
+            message = message_of(device, each)
+            span = playback.transfers[device, message]
+            end = MessageRecord(*message.transfer, message.source, message.target, span.start)
             if isinstance(each, Send):
                 sends.append(end._replace(ended_ms=span.end))
             elif (taken := self._blocks[device].get((each.consumer, each.micro_batch))) is not None:

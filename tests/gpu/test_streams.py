@@ -13,8 +13,7 @@ from runtime.clocks.clock import RecordingClock
 from runtime.clocks.stream_clock import StreamClock
 from runtime.execution.place import StreamPlace, StreamTimeoutError
 from runtime.execution.results import Position
-from runtime.profiling.observer import Message
-from runtime.program.calls import Run, Transfer
+from runtime.program.calls import Message, Run, Transfer
 
 pytestmark = pytest.mark.gpu
 

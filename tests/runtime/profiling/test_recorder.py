@@ -13,9 +13,8 @@ from torch import Tensor
 from placements.shapes import v_shape, wave_shape
 from runtime.models import Blocks, Model
 from runtime.profiling.activation_memory import ActivationMemory
-from runtime.profiling.observer import Message
 from runtime.profiling.recorder import HostTimes, Recorder, machine_name
-from runtime.program.calls import Run, Transfer
+from runtime.program.calls import Message, Run, Transfer
 
 NUM_BYTES = 4 * 4 * 8
 """Of what is handed over."""

@@ -15,11 +15,11 @@ from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, m_shape, v_shape, x_shape
 from runtime.codegen.codegen import generate
 from runtime.codegen.script import programs_of, read_scripts
+from runtime.program.calls import Message, Transfer
 from runtime.program.deadlock import UnsafeProgramsError
 from runtime.program.instructions import Programs, Receive, Run, Send
-from runtime.program.lower import Message, lower
+from runtime.program.lower import lower
 from runtime.program.prefetch import prefetch_receives
-from runtime.virtual.iteration import Copy
 from runtime.virtual.play import play
 from runtime.virtual.rules import NCCL_RULES, Communication, Rules
 from schedsearch.baselines import HAND_MADE, gpipe, one_f_one_b
@@ -74,7 +74,7 @@ def test_a_receive_posted_behind_a_kernel_waits_for_it_though_the_host_is_ahead(
     blocks = (forward("A", 0, 1), forward("D", 1, 2), forward("C", 1, 9), forward("B", 1, 1, "A"))
     device_1 = (Run("D", 0), Receive("A", "B", 0, 0), Run("C", 0), Run("B", 0))
     programs = Programs(Placement("by hand", 2, blocks), 1, ((Run("A", 0), Send("A", "B", 0, 1)), device_1))
-    message = Copy(Message("A", "B", 0, 1), 0)
+    message = Message(Transfer("A", "B", 0), 0, 1)
     behind, ahead = (
         play(programs, Rules(own_receive_stream=own), transfer_time=lambda *_: 4.0).moved[message]
         for own in (False, True)
@@ -133,7 +133,7 @@ def test_the_host_does_not_run_away() -> None:
     programs = lower(one_f_one_b(v_shape(4), 8))
     near, far = (play(programs, Rules(ahead=ahead), transfer_time=lambda *_: 1.0) for ahead in (0, None))
     assert far.time <= near.time
-    assert all(far.moved[copy][0] <= start for copy, (start, _) in near.moved.items())
+    assert all(far.moved[message][0] <= start for message, (start, _) in near.moved.items())
 
 
 def test_many_communicators_share_streams_and_that_costs_time() -> None:
