@@ -23,7 +23,7 @@ from runtime.clocks.gpu_clock import open_gpu_clock
 from runtime.clocks.stream_clock import GpuEvent, StreamClock
 from runtime.clocks.torch_gpu import record_event
 from runtime.plans.plan_client import DeployedPlan, PlanSource
-from runtime.program.calls import Run, ScriptError
+from runtime.program.calls import BlockCall, ScriptError
 from schedsearch.schedule import Schedule, micro_batches_of
 from schedsearch.schedule_file import read_schedule
 
@@ -188,11 +188,11 @@ class SpeedController:
         if isinstance(self._clock, StreamClock):
             self._clock.follow(self._runs)
 
-    def _is_of(self, run: Run, type: str) -> bool:
+    def _is_of(self, run: BlockCall, type: str) -> bool:
         kind = self._schedule.placement.by_name[run.block].kind
         return type == run.block or kind in TYPES.get(type, ())
 
-    def _ask(self, run: Run) -> None:
+    def _ask(self, run: BlockCall) -> None:
         if not isinstance(self._clock, StreamClock):
             assert run.clock_mhz is not None
             self._clock.set(run.clock_mhz)
@@ -203,7 +203,7 @@ class SpeedController:
         self._clock.before(event)
 
 
-def _runs(schedule: Schedule, clock_mhz: Mapping[str, Sequence[int]], device: int) -> list[Run]:
+def _runs(schedule: Schedule, clock_mhz: Mapping[str, Sequence[int]], device: int) -> list[BlockCall]:
     """Return what a device runs in an iteration, with its clocks.
 
     Raises:
@@ -219,5 +219,5 @@ def _runs(schedule: Schedule, clock_mhz: Mapping[str, Sequence[int]], device: in
                 f"clock_mhz: {block} has {list(clocks)} for {len(wanted)} micro-batches; give a plan of this "
                 "schedule"
             )
-        found.append(Run(block, micro_batch, clocks[micro_batch - wanted.start]))
+        found.append(BlockCall(block, micro_batch, clocks[micro_batch - wanted.start]))
     return found

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from runtime.clocks.clock import Clock
-from runtime.program.calls import Run
+from runtime.program.calls import BlockCall
 
 JOIN_S = 1.0
 """How long the thread may take to end; one that waits for a GPU that hangs is left behind."""
@@ -47,7 +47,7 @@ class _Block:
         begun_s: When the begin was seen to be reached.
     """
 
-    run: Run
+    run: BlockCall
     next_mhz: int | None
     begin: GpuEvent
     end: GpuEvent | None = None
@@ -71,7 +71,7 @@ class StreamClock:
     def __init__(
         self,
         clock: Clock,
-        runs: Sequence[Run],
+        runs: Sequence[BlockCall],
         lead_s: Callable[[int], float] = lambda clock_mhz: 0.0,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -79,7 +79,7 @@ class StreamClock:
         self.description = clock.description
         self.requests: list[int] = []
         self._clock = clock
-        self._runs: list[Run] = []
+        self._runs: list[BlockCall] = []
         self._lead_s = lead_s
         self._now_s = now_s
         self._position = 0
@@ -112,7 +112,7 @@ class StreamClock:
             self._thread.join(JOIN_S)
         self._clock.reset()
 
-    def follow(self, runs: Sequence[Run]) -> None:
+    def follow(self, runs: Sequence[BlockCall]) -> None:
         """Expect these blocks with these clocks from the next iteration on.
 
         Args:

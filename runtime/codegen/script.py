@@ -20,7 +20,7 @@ from placements import Placement
 from placements.plain_data import Field
 from runtime.codegen.job import JOB_FILE, ScriptJob, read_job
 from runtime.codegen.time_limit import TooLongError, time_limit
-from runtime.program.calls import ACTIONS, Calls, Run, ScriptError, Transfer
+from runtime.program.calls import ACTIONS, BlockCall, Calls, ScriptError, Transfer
 from runtime.program.instructions import Programs
 from runtime.program.program_file import for_single_gpus
 from runtime.program.tensor_spec import TensorSpec, TensorSpecs
@@ -272,7 +272,7 @@ def _check_shared_clocks(scripts: Sequence[Script]) -> None:
         ScriptError: It has not; the message names both scripts.
     """
     shared = {block.name for block in scripts[0].placement.blocks if len(block.devices) > 1}
-    found: dict[tuple[str, int], tuple[Script, Run]] = {}
+    found: dict[tuple[str, int], tuple[Script, BlockCall]] = {}
     for script in scripts:
         for run in (run for run in script.calls.runs if run.block in shared):
             other, same = found.setdefault((run.block, run.micro_batch), (script, run))

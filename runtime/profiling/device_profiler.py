@@ -18,7 +18,7 @@ from runtime.clocks.nvml import NvmlError, NvmlGpu
 from runtime.clocks.torch_gpu import gpu_uuid
 from runtime.profiling.observer import DeviceObserver
 from runtime.profiling.profiler import DeviceProfile, Meter, Profiler, Sweep
-from runtime.program.calls import Run
+from runtime.program.calls import BlockCall
 from runtime.transport.in_memory import MemoryTransport
 from runtime.transport.protocol import Channel, Transport
 
@@ -81,11 +81,11 @@ class BlockProfiler(DeviceObserver):
         """Go to the clock of an iteration."""
         self.profiler.begin_iteration()
 
-    def start(self, run: Run, arrived: Sequence[Tensor]) -> None:
+    def start(self, run: BlockCall, arrived: Sequence[Tensor]) -> None:
         """Begin to measure a block."""
         self.profiler.begin(run.block)
 
-    def stop(self, run: Run, made: Iterable[Tensor]) -> None:
+    def stop(self, run: BlockCall, made: Iterable[Tensor]) -> None:
         """Add what was measured."""
         self.profiler.end(run.block)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from torch import Tensor
 
-from runtime.program.calls import Message, Run
+from runtime.program.calls import BlockCall, Message
 from runtime.transport.protocol import Pending
 
 
@@ -26,7 +26,7 @@ class DeviceObserver:
     def posted(self, message: Message, work: Pending) -> None:
         """It was posted."""
 
-    def reach(self, run: Run) -> None:
+    def reach(self, run: BlockCall) -> None:
         """A block is next, and waits for what it takes."""
 
     def wait(self, message: Message) -> None:
@@ -35,10 +35,10 @@ class DeviceObserver:
     def waited(self, message: Message) -> None:
         """It has ended, or on a GPU the compute stream waits for its end."""
 
-    def start(self, run: Run, arrived: Sequence[Tensor]) -> None:
+    def start(self, run: BlockCall, arrived: Sequence[Tensor]) -> None:
         """The block begins, with these tensors."""
 
-    def stop(self, run: Run, made: Iterable[Tensor]) -> None:
+    def stop(self, run: BlockCall, made: Iterable[Tensor]) -> None:
         """It has ended, or on a GPU was given to the stream, and made these tensors."""
 
     def drain(self) -> None:

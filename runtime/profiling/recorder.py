@@ -24,7 +24,7 @@ from runtime.models import Blocks, Model
 from runtime.profiling.activation_memory import ActivationMemory
 from runtime.profiling.observer import DeviceObserver
 from runtime.profiling.records import BlockRecord, CounterSample, MessageRecord, Record
-from runtime.program.calls import Message, Run
+from runtime.program.calls import BlockCall, Message
 from runtime.transport.protocol import Pending
 
 KEPT_ITERATIONS = 8
@@ -123,19 +123,19 @@ class Recorder(DeviceObserver):
         self._begin_s = time.monotonic()
         self._times.begin()
 
-    def reach(self, run: Run) -> None:
+    def reach(self, run: BlockCall) -> None:
         """Note that a block is next, and waits for what it takes."""
         self._runs.append(run)
         self._marks.append(self._times.mark())
 
-    def start(self, run: Run, arrived: Sequence[Tensor]) -> None:
+    def start(self, run: BlockCall, arrived: Sequence[Tensor]) -> None:
         """Note that all is there, what is in memory then, and that the block begins."""
         self._marks.append(self._times.mark())
         self._sample(arrived)
         self._counting.enter_context(self._memory.counting(run.block, arrived))
         self._marks.append(self._times.mark())
 
-    def stop(self, run: Run, made: Iterable[Tensor]) -> None:
+    def stop(self, run: BlockCall, made: Iterable[Tensor]) -> None:
         """Note that it has ended, and what is in memory then; look at the sends."""
         self._marks.append(self._times.mark())
         self._counting.close()
@@ -190,7 +190,7 @@ class Recorder(DeviceObserver):
     def _clear(self, iteration: int) -> None:
         self._iteration = iteration
         self._begin_s = 0.0
-        self._runs: list[Run] = []
+        self._runs: list[BlockCall] = []
         self._marks: list[Any] = []
         self._messages: dict[Message, MessageRecord] = {}
         self._moving: dict[Message, Pending] = {}

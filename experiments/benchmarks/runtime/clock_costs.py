@@ -14,7 +14,7 @@ import torch
 from runtime.clocks.clock import RecordingClock
 from runtime.clocks.stream_clock import GpuEvent, StreamClock
 from runtime.clocks.torch_gpu import record_event
-from runtime.program.calls import Run
+from runtime.program.calls import BlockCall
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def time_clock_requests(
         record: Returns an event that was just recorded on the compute stream.
     """
     device = torch.device(where)
-    runs = [Run(f"F{index}", 0, 1000 + index % 2) for index in range(num_blocks)]
+    runs = [BlockCall(f"F{index}", 0, 1000 + index % 2) for index in range(num_blocks)]
     value = torch.zeros(1, device=device)
 
     def launch() -> float:
