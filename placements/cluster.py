@@ -69,7 +69,7 @@ class Cluster:
             where there is one node.
         link_bandwidth_gb_s: Between two GPUs of a node, in one direction; None for each GPU's own.
         link_efficiency: Share of both that is reached; above 0, at most 1.
-        latency_us: Of each message, 1e-6 seconds.
+        latency_us: Latency of each message, 1e-6 seconds.
         source: Where `node_bandwidth_gb_s` is from.
 
     Raises:
@@ -194,7 +194,7 @@ class DeviceGroup:
         """Return the time of a ring all-reduce.
 
         Args:
-            num_bytes: Of the tensor that each GPU has.
+            num_bytes: Bytes of the tensor that each GPU has.
             degree: GPUs of a ring, n. Each sends 2 (n - 1) / n of the bytes in 2 (n - 1) messages.
             stride: How far apart they are.
 

@@ -28,13 +28,14 @@ class Piece:
     """A part of the model on its devices.
 
     Attributes:
-        name: Of its forward block, such as ``F0``; the others' follow from it: ``B0``, or ``I0`` and ``W0``.
+        name: Name of its forward block, such as ``F0``; the others' follow from it: ``B0``, or ``I0`` and
+            ``W0``.
         devices: That run it together.
         times: Ticks of its blocks: forward and backward; forward, and the backward's halves, which are the
             gradient of the input and that of the weights; or forward alone.
         memory: Units that each of these blocks takes, negative where it gives back; empty for none.
         transient: More units while the forward runs, and while the backward does.
-        data_parallel: Of each block.
+        data_parallel: Data-parallel groups of each block.
         after: The pieces whose output it takes, by their indices; None for the one before it.
         transfer: Ticks until its input is there from other devices, and its gradient back.
     """
@@ -115,7 +116,7 @@ def updates_of(pieces: Sequence[Piece], times: Sequence[int]) -> list[Block]:
     """Return the optimizer block of each device, after the last of its backwards: that of its first piece.
 
     Args:
-        pieces: Of all devices.
+        pieces: Pieces of all devices.
         times: Ticks of each device's block.
     """
     last = {device: piece.blocks[-1].name for piece in reversed(pieces) for device in piece.devices}

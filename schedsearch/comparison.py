@@ -66,7 +66,8 @@ class ComparedRow:
         device_span_ms: The longest time from a device's own first start to its last end, with the orders of
             the schedule and its devices' first starts chosen for it: an iteration's time without a barrier.
         peak_memory_mib: The most that any device holds, weights included.
-        energy_j: Of all devices from the first start to the last end; None where their power is not known.
+        energy_j: Energy of all devices from the first start to the last end; None where their power is not
+            known.
         search_seconds: Wall-clock time of the search.
         note: What was assumed, cut, chosen or missing.
         found: The schedule itself; None where there is none.
@@ -107,7 +108,7 @@ class Comparison(FileResult):
     """Schedules of one model side by side.
 
     Attributes:
-        num_micro_batches: Of each schedule.
+        num_micro_batches: Micro-batches of each schedule.
         rows: In the order in which they were asked for.
         interrupted: Whether Ctrl-C ended the searches; then these have what they found until then.
     """
@@ -175,11 +176,11 @@ def compare(
     Args:
         stages: The model.
         schedules: Names: ``searched``, ``searched@SHAPE``, or keys of `schedsearch.baselines.HAND_MADE`.
-        num_micro_batches: Of every schedule.
+        num_micro_batches: Micro-batches of every schedule.
         num_chunks: Pieces of the model on each device of a loop or wave.
         on_progress: Told how far the searches are.
         answer: What answers the searches, such as one with a cache.
-        options: Of each search: the fields of `SearchRequest`, such as ``time_limit_s``.
+        options: Options of each search: the fields of `SearchRequest`, such as ``time_limit_s``.
 
     Raises:
         SearchError: A name is not known or there twice, or a number is out of its range.
@@ -242,7 +243,7 @@ class _Attempt:
         placed: The model on it.
         number: Micro-batches of the placement.
         bound_ms: No schedule on it is shorter.
-        result: Of the search, once it was made.
+        result: Result of the search, once it was made.
     """
 
     placed: PlacedStages
@@ -358,7 +359,7 @@ def _best_row(name: str, tried: Sequence[_Attempt], reasons: Sequence[str]) -> C
     """Return the row of the best schedule on any of the shapes that were tried, or why there is none.
 
     Args:
-        name: Of the row.
+        name: Name of the row.
         tried: The shapes.
         reasons: Why others could not be tried.
     """

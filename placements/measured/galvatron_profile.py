@@ -61,7 +61,7 @@ class EndMemory:
 
     Attributes:
         states_mib: Weights, gradients and the optimizer's states.
-        kept_mib: Of one sample from the forward to the backward.
+        kept_mib: Memory that one sample keeps from the forward to the backward.
     """
 
     states_mib: Mapping[int, float]
@@ -78,7 +78,7 @@ class GalvatronMemory:
         input_mib: The same where the backward computes all else again, on one GPU.
         first: Embedding, on the first of several stages.
         last: Output layer, on the last of several stages.
-        both: Of one stage with both.
+        both: Memory of one stage with both.
     """
 
     parameter_mib: float
@@ -107,7 +107,7 @@ class GalvatronProfile:
     """A model on a machine.
 
     Attributes:
-        name: Of the model.
+        name: Name of the model.
         precision: ``bf16``, ``fp16`` or ``fp32``.
         sequence_length: Tokens of a sample.
         block: Forward of one layer.
@@ -140,7 +140,7 @@ def read_galvatron_profile(
     Args:
         folder: With the files, at any depth.
         model: Its name in theirs; ``_`` stands for ``-`` too.
-        sequence_length: Of several that were measured.
+        sequence_length: Sequence length to take, where several were measured.
 
     Raises:
         GalvatronProfileError: A file is missing or wrong.

@@ -26,7 +26,7 @@ class Precision:
         name: ``half`` has 16-bit weights and gradients beside 32-bit master weights and moments of Adam,
             2 + 2 + 3 x 4 bytes; ``single`` 32-bit weights, gradients and moments, 4 x 4; ``tf32`` these too,
             but products on the matrix units where a GPU's can.
-        number_bytes: Of an activation, a weight or a gradient.
+        number_bytes: Bytes of an activation, a weight or a gradient.
     """
 
     name: str
@@ -180,7 +180,7 @@ class TransformerLayer(Layer):
         cross_length: Tokens of an encoder's output that a second attention reads; 0 for none.
         window: Tokens that each attends to; None for all.
         dropout: Masks are kept, of attention, feed-forward part and scores.
-        biases: Of all matrices and of the norms; without, norms have a scale alone (RMSNorm).
+        biases: Whether matrices and norms have biases; without, norms have a scale alone (RMSNorm).
         attention: What it keeps of the scores.
         num_experts: Feed-forward parts of which a router chooses; 1 for no router.
         experts_per_token: How many it chooses.

@@ -88,12 +88,12 @@ def piece_placement(
     backward (Sec. V), which is never longer.
 
     Args:
-        name: Of the placement.
+        name: Name of the placement.
         pieces: In order of the model: each later than those whose output it takes.
         capacities_mib: What each GPU of a device has for weights and activations.
-        num_gpus: Of each device.
+        num_gpus: GPUs of each device.
         tick_ms: Length of a tick; see `placements.models.rates.tick_for`.
-        nodes: Of each GPU, as `placements.cluster.Cluster.node_of` numbers them; None for one.
+        nodes: Node of each GPU, as `placements.cluster.Cluster.node_of` numbers them; None for one node.
 
     Returns:
         Memory in MiB of one GPU, rounded up; what its states take is static memory.

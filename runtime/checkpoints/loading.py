@@ -71,8 +71,8 @@ def load_checkpoint(
     Device 0 says which checkpoints there are. The devices share the work of checking their files.
 
     Args:
-        folder: Of the checkpoints.
-        state: Of this process; parameters, and the optimizer's state of each, are overwritten.
+        folder: Folder of the checkpoints.
+        state: State of this process. Its parameters, and the optimizer's state of each, are overwritten.
         facts: What is run now; see `runtime.checkpoints.manifest.facts_of`.
         transport: Reaches the other devices.
         device: This one.
@@ -110,7 +110,7 @@ def check_resume(folder: Path, facts: Mapping[str, Any], most_iterations: int | 
     """Ensure that a run can go on from the newest whole checkpoint of a folder, before anything is started.
 
     Args:
-        folder: Of the checkpoints of one run.
+        folder: Folder of the checkpoints of one run.
         facts: What is run now; see `runtime.checkpoints.manifest.facts_of`.
         most_iterations: The checkpoint must have fewer; None for any number.
 
@@ -135,7 +135,7 @@ def read_parameters(folder: Path) -> dict[str, Tensor]:
     """Return the whole parameters of the newest whole checkpoint by name, in one process.
 
     Args:
-        folder: Of the checkpoints of one run.
+        folder: Folder of the checkpoints of one run.
 
     Raises:
         ScriptError: There is no whole checkpoint.
@@ -209,10 +209,10 @@ def _why_other(
     """Return why the parameters are not those of a checkpoint, in a few words; None if they are.
 
     Args:
-        manifest: Of the checkpoint.
-        state: Of this process.
+        manifest: Manifest of the checkpoint.
+        state: State of this process.
         places: Where its parameters belong.
-        names: Of the parameters of all processes.
+        names: Names of the parameters of all processes.
     """
     contents = _reader(manifest).contents()
     kept = {key.removeprefix(f"{PARAMETERS}/") for key in contents if key.startswith(f"{PARAMETERS}/")}

@@ -69,8 +69,8 @@ class TensorPlace:
     """Where a tensor belongs in the whole.
 
     Attributes:
-        offsets: Of its first element in the whole tensor.
-        size: Of the whole tensor.
+        offsets: Offsets of its first element in the whole tensor.
+        size: Size of the whole tensor.
     """
 
     offsets: tuple[int, ...]

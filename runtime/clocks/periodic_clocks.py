@@ -34,7 +34,7 @@ class PeriodicClocks:
 
         Args:
             micro_batch: Which one.
-            num_micro_batches: Of the iteration.
+            num_micro_batches: Micro-batches of the iteration.
         """
         before, after = micro_batch, num_micro_batches - 1 - micro_batch
         ends = [self.first[before]] if 0 <= before < len(self.first) else []
@@ -84,9 +84,9 @@ def clocks_of_rounds(
         warmup: By block: clocks of each micro-batch of a round, from its first one on.
         steady: By block: one clock of each; none where every micro-batch is warmup or cooldown.
         cooldown: By block: clocks of each micro-batch of a round, from its last one backwards.
-        micro_batches_per_round: Of the loop.
-        num_micro_batches: Of the iteration; any number of whole rounds more or less gives the same. A block
-            without a steady clock gets clocks for exactly this number.
+        micro_batches_per_round: Micro-batches of a round of the loop.
+        num_micro_batches: Micro-batches of the iteration; any number of whole rounds more or less gives the
+            same. A block without a steady clock gets clocks for exactly this number.
     """
     each = micro_batches_per_round
     return {

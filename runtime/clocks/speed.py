@@ -49,7 +49,7 @@ class SpeedController:
     Args:
         schedule: What an iteration runs.
         clock_mhz: For each block one clock per micro-batch, as in ``plan.json``.
-        device: Of the placement.
+        device: Device of the placement.
         torch_device: Where it computes. On a GPU clocks are asked for where its compute stream stands.
         latency: What changes of clock take; None for the table of the GPU's name.
         plans: Asked for newer clocks between iterations. Each device asks by itself, as with Perseus's
@@ -100,7 +100,7 @@ class SpeedController:
         Args:
             schedule: As `experiments.frontier` and `experiments.run` write it.
             plan: ``plan.json``, or another with clocks for each micro-batch, such as ``switched.json``.
-            device: Of the placement.
+            device: Device of the placement.
             torch_device: Where it computes.
             **more: See `SpeedController`.
 

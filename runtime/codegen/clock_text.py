@@ -44,8 +44,8 @@ class ClockText:
     """Writes the clocks of a device's script.
 
     Attributes:
-        clocks: Of the device's blocks in the order in which they first run, if there are any.
-        constant: Of these the blocks whose calls have their clocks written in them; the others have a row of
+        clocks: Clocks of the device's blocks in the order in which they first run, if there are any.
+        constant: Blocks among these whose calls have their clocks written in them; the others have a row of
             the table.
     """
 

@@ -48,12 +48,12 @@ class ScriptJob:
     Attributes:
         model: What the blocks compute, as plain data.
         placement: What runs where.
-        num_micro_batches: Of one iteration.
+        num_micro_batches: Micro-batches of one iteration.
         channels: All (source, target) pairs that messages take.
         least_micro_batches: The fewest that the scripts' loops can run; None if only `num_micro_batches`.
         micro_batches_per_round: By which numbers of micro-batches differ.
         specs: For each device what its messages carry; empty where only the model knows.
-        versions: Of the software that it was made with, by its name.
+        versions: Versions of the software that it was made with, by its name.
         hash: Twelve hexadecimal digits of all that its file holds; empty before there is one.
     """
 

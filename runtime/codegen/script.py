@@ -40,7 +40,7 @@ class Script:
         iteration: Its calls, given a device and the number of micro-batches.
         model_data: What its blocks compute, as plain data.
         placement: What runs where.
-        num_micro_batches: Of one iteration.
+        num_micro_batches: Micro-batches of one iteration.
         channels: All (source, target) pairs that messages take, the same in every script.
         least_micro_batches: The fewest that its loops can run; None if it runs only its own number.
         micro_batches_per_round: By which numbers of micro-batches differ.
@@ -109,7 +109,7 @@ def script_of_job(iteration: Callable[[Any, int], None], job: ScriptJob, wanted:
 
     Args:
         iteration: Its calls.
-        job: Of the ``job.json`` beside it.
+        job: Job of the ``job.json`` beside it.
         wanted: The hash of the job that it names.
         path: Its file, whose name says of which device it is.
 
@@ -184,7 +184,7 @@ def read_scripts(directory: str | Path, timeout_s: float = READ_S) -> list[Scrip
     """Return the scripts ``device_<d>.py`` of a folder, by device, each of which can be called.
 
     Args:
-        directory: Of the scripts.
+        directory: Folder of the scripts.
         timeout_s: How long each may take.
 
     Raises:
@@ -337,7 +337,7 @@ def check_specs(script: Script, device: int, spec_of: Callable[[Transfer], Tenso
     """Ensure that a script knows of each of its messages what the model makes of it.
 
     Args:
-        script: Of the device; one without specs leaves them to the model.
+        script: Script of the device; one without specs leaves them to the model.
         device: Whose it is.
         spec_of: Returns what the model hands over.
 

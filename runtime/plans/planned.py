@@ -21,8 +21,8 @@ class Planned:
         points: Cost of each (block, micro-batch) at its clock.
         start_ms: When each starts.
         time_ms: Length of the iteration.
-        energy_mj: Of all devices over that time.
-        memory_unit: Of the placement's memory, where it is known.
+        energy_mj: Energy of all devices over that time.
+        memory_unit: Unit of the placement's memory, where it is known.
     """
 
     schedule: Schedule

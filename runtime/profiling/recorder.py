@@ -91,8 +91,8 @@ class Recorder(DeviceObserver):
     Args:
         device: Which one.
         placement: What runs where.
-        blocks: Of the device.
-        model: Of the device.
+        blocks: Blocks of the device.
+        model: Model of the device.
         times: When it computes.
     """
 

@@ -46,7 +46,7 @@ class MessageRecord(NamedTuple):
     Attributes:
         producer: The block that made it.
         consumer: The block that takes it.
-        micro_batch: Of both.
+        micro_batch: Micro-batch of both blocks.
         source: The device that sends it.
         target: The device that receives it.
         posted_ms: When this end was about to be posted.
@@ -142,7 +142,7 @@ def aligned(records: Sequence[Record], origin_s: float | None = None) -> dict[in
     wrong by as much as they leave the barrier apart.
 
     Args:
-        records: Of all devices, of the same iteration.
+        records: Records of all devices, of the same iteration.
         origin_s: Time 0 of the axis on the clock of the first device's machine; by default the iteration's
             begin.
 

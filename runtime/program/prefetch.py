@@ -36,9 +36,9 @@ def prefetch_receives(
     Args:
         programs: Safe ones; see `runtime.program.deadlock.check`.
         blocks_ahead: Runs that a receive may be moved ahead of; 0 changes nothing.
-        most_bytes: Of a device's buffers that are posted and not yet taken; None for no bound. Where the
-            programs need more as they are, nothing is moved there.
-        size_bytes: Of a message; 1 by default, so that the bound is a number of messages.
+        most_bytes: Bound on the bytes of a device's buffers that are posted and not yet taken; None for no
+            bound. Where the programs need more as they are, nothing is moved there.
+        size_bytes: Size of a message; 1 by default, so that the bound is a number of messages.
     """
     order = _Order(programs)
     for device, program in enumerate(order.programs):
@@ -56,7 +56,7 @@ def peak_posted(programs: Programs, size_bytes: Size = _one) -> tuple[int, ...]:
 
     Args:
         programs: Safe ones.
-        size_bytes: Of a message; 1 by default, so that messages are counted.
+        size_bytes: Size of a message; 1 by default, so that messages are counted.
     """
     peaks = []
     for program in programs.instructions:

@@ -40,7 +40,7 @@ class Contact:
     Args:
         store: By which they have met.
         device: This one.
-        num_devices: Of the run.
+        num_devices: Devices of the run.
     """
 
     def __init__(self, store: Store, device: int, num_devices: int) -> None:
@@ -65,7 +65,7 @@ class Contact:
         """Return why a transfer failed, if another process has said so or is gone.
 
         Args:
-            error: Of torch.
+            error: Error of torch.
             devices: Those that it waited for; by default all.
         """
         others = [each for each in devices or range(self._num_devices) if each != self._device]

@@ -61,7 +61,7 @@ class Case:
     Attributes:
         options: The model.
         placement: What runs where.
-        num_micro_batches: Of one iteration.
+        num_micro_batches: Micro-batches of one iteration.
         iterations: How many.
         torch_device: Where the references compute: the same kind of device as the run.
         load_weights: File of a state dict that it began with, or None.
@@ -99,7 +99,7 @@ class TrainingStep(NamedTuple):
     """One iteration of a model.
 
     Attributes:
-        losses: Of each micro-batch, summed over its loss-computing blocks.
+        losses: Loss of each micro-batch, summed over its loss-computing blocks.
         gradients: Before the step, of parameters that have one.
         parameters: After the step, and buffers.
     """
@@ -205,7 +205,7 @@ class _History:
     """The weights of every block after each update of an iteration, while they are to be read.
 
     Args:
-        models: Of the blocks.
+        models: Models of the blocks.
         versions: Which are read.
     """
 

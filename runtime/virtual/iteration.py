@@ -72,10 +72,10 @@ class Iteration:
     """An iteration under way.
 
     Args:
-        programs: Of all devices; they need not be safe.
+        programs: Programs of all devices; they need not be safe.
         rules: What transfers wait for.
-        costs: Of the blocks.
-        transfer_time: Of what a block (first name) hands to another, at least 0.
+        costs: Costs of the blocks.
+        transfer_time: Time of what a block (first name) hands to another, at least 0.
     """
 
     def __init__(

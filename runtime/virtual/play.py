@@ -33,11 +33,12 @@ def play(
     ``blocking``, in that order: each adds waits to those of the one before.
 
     Args:
-        programs: Of all devices; they need not be safe.
+        programs: Programs of all devices; they need not be safe.
         rules: What a transfer holds up: of a network, or of NCCL.
-        block_time: Of each block, above 0; by default the placement's ticks.
-        transfer_time: Of what a block (first name) hands to another, at least 0; likewise.
-        time_of: Of each block of each micro-batch, where they differ; by default as of its block.
+        block_time: Time of each block, above 0; by default the placement's ticks.
+        transfer_time: Time of what a block (first name) hands to another, at least 0; by default the
+            placement's ticks.
+        time_of: Time of each block of each micro-batch, where they differ; by default that of its block.
 
     Raises:
         UnsafeProgramsError: The programs do not end, or a device is given another message than it expects;

@@ -129,7 +129,7 @@ class Certificate:
     Attributes:
         placement: What runs where.
         sizes: The numbers of micro-batches per repetend that the bound is for, ascending.
-        repetend: Of the placement without its optimizer blocks.
+        repetend: Repetend of the placement without its optimizer blocks.
         period_bound: Ticks per micro-batch that no repetend of these sizes within the limits beats.
         reasons: Why; what they prove together, see `least_period`.
         limits: What is demanded of the repetends.

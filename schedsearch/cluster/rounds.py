@@ -30,8 +30,8 @@ class Assignment(NamedTuple):
         candidate: Its index among the candidates.
         jobs: Names of its job, or of both.
         gpu_type: Index of the type.
-        gpu_ids: Of its GPUs, among those of the type.
-        renewed: Of each job, whether it ran on the same GPUs in the round before: its lease is renewed.
+        gpu_ids: Ids of its GPUs, among those of the type.
+        renewed: Whether each job ran on the same GPUs in the round before: its lease is renewed.
     """
 
     candidate: int
@@ -67,7 +67,7 @@ class RunnableConfigurations:
     Attributes:
         keys: What each one is.
         configurations: The same as arrays.
-        share: Of the time.
+        share: Share of the time.
     """
 
     keys: tuple[Key, ...] = ()

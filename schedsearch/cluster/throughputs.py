@@ -25,9 +25,9 @@ class JobOperatingPoint:
     """One way to run a type of job on GPUs of one type.
 
     Attributes:
-        steps_per_s: Of all its GPUs together.
-        power_w: Of all its GPUs, on average; 0 where it is not known.
-        clock_mhz: Of its GPUs, the mean where blocks differ; 0 where they run as they are delivered.
+        steps_per_s: Speed of all its GPUs together.
+        power_w: Power of all its GPUs, on average; 0 where it is not known.
+        clock_mhz: Clock of its GPUs, the mean where blocks differ; 0 where they run as they are delivered.
     """
 
     steps_per_s: float

@@ -88,9 +88,9 @@ class EnergyPolicy:
 
     Attributes:
         stays: One for each interval.
-        cost: Of all devices until the deadline, in the unit of the price.
+        cost: Cost of all devices until the deadline, in the unit of the price.
         min_cost: No way to run the frontier's plans costs less, also if iterations could be divided.
-        energy_mj: Of all devices until the deadline.
+        energy_mj: Energy of all devices until the deadline.
     """
 
     stays: tuple[Stay, ...]

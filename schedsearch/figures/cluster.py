@@ -52,7 +52,7 @@ class BusyGpus:
     """Busy GPUs over time.
 
     Attributes:
-        begins_h: Of each interval, in hours, with the end of the last one behind them; increasing.
+        begins_h: Begin of each interval, in hours, with the end of the last one behind them; increasing.
         busy: Average number in each interval, by GPU type.
         num_gpus: How many there are, by GPU type.
     """
@@ -68,7 +68,8 @@ class AllocatedTime:
 
     Attributes:
         jobs: Names, a row each.
-        begins_h: Of each decision, in hours, with the end of the last one behind them; increasing.
+        begins_h: Begin of each decision's interval, in hours, with the end of the last one behind them;
+            increasing.
         shares: By GPU type, shape (jobs, decisions); 0 to 1, and NaN where a job is not in the cluster.
     """
 

@@ -73,8 +73,8 @@ def draw_panels(
 
     Args:
         panels: At least one.
-        x_label: Of the axis of places.
-        y_label: Of the axis of values.
+        x_label: Label of the axis of places.
+        y_label: Label of the axis of values.
         title: Shown above; not in a column of a paper, which has a caption.
         logarithmic: Whether values are drawn by their logarithms.
         width: In inches; `canvas.COLUMN_INCHES` for a column of a paper, None for as wide as the panels need.
@@ -117,8 +117,8 @@ def draw_steps(
 
     Args:
         panels: By the title that stands above each, its steps by the name of the line; at least one panel.
-        x_label: Of the axis of places.
-        y_label: Of the axes of values, which begin at 0.
+        x_label: Label of the axis of places.
+        y_label: Label of the axes of values, which begin at 0.
         width: In inches; `canvas.COLUMN_INCHES` for a column of a paper.
     """
     columns = min(2, len(panels))

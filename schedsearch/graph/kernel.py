@@ -44,14 +44,14 @@ def critical_cycle(
     period allowed has starts, the starts are the earliest that are no earlier than those given.
 
     Args:
-        source: Of each edge the node that comes first.
+        source: Node at the tail of each edge.
         target: Likewise the node that waits.
         ticks: Likewise the ticks from start to start.
         rounds: Likewise the rounds that the target is later.
         least: No shorter period is of use.
         most: No longer one is.
-        starts: Of each node, to begin with. Takes starts at the period.
-        pushed_by: Of each node the edge from which it has its start, -1 for none. Takes those at the period.
+        starts: Start of each node, to begin with. Takes starts at the period.
+        pushed_by: Edge from which each node has its start, -1 for none. Takes those at the period.
         cycle: Takes the edges of the critical cycle, against their direction, -1 behind the last; none where
             nothing is longer than the least period. One longer than nodes.
         seen: To write in; as long as nodes.

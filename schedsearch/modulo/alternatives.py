@@ -82,13 +82,13 @@ def schedules_of_equal_period(
 
     Args:
         placement: What runs where; its `memory` is the capacity.
-        num_micro_batches: Of every schedule.
-        result: Of the search, with a schedule.
+        num_micro_batches: Micro-batches of every schedule.
+        result: Result of the search, with a schedule.
         limit: What every candidate must keep, see `reached`; by default what the search's default objectives
             reached.
         count: Most schedules.
         work_limit: Units of work, of about a second, after which no more are sought.
-        seed: Of the samples; other seeds make others.
+        seed: Seed of the samples; other seeds make others.
     """
     assert result.schedule is not None, "a search without a schedule has nothing to vary"
     effort = Effort(limit=work_limit)

@@ -27,7 +27,8 @@ class StartingPoint(NamedTuple):
 
     Attributes:
         repetend: With the least period of its order; None where there is none that fits.
-        schedule: Of the number of micro-batches that is asked for, without optimizer blocks; None likewise.
+        schedule: Schedule of the number of micro-batches that is asked for, without optimizer blocks; None
+            likewise.
     """
 
     repetend: Repetend | None = None
@@ -42,7 +43,7 @@ def starting_point_on(placement: Placement, num_micro_batches: int, begin_with: 
 
     Args:
         placement: What is searched.
-        num_micro_batches: Of the schedule that is asked for.
+        num_micro_batches: Micro-batches of the schedule that is asked for.
         begin_with: A schedule, whose steady state is looked for, or a result, whose repetend is taken.
 
     Raises:

@@ -63,10 +63,10 @@ def plan(
             beside the last backward.
         rank_by: One of `RANKS`.
         shapes: Those of `schedsearch.planning.shape_plans.SHAPES` that compete.
-        num_chunks: Of each device in a wave or a loop.
+        num_chunks: Chunks of each device in a wave or a loop.
         search_time_limit_s: For the schedule of each placement.
-        deadline_ms: Of an iteration, where plans are ranked by energy.
-        seed: Of the searches.
+        deadline_ms: Longest time of an iteration, where plans are ranked by energy.
+        seed: Seed of the searches.
         on_progress: Told about the planner; see `placements.planners.hybrid.search.plan_search`.
         on_search: Told about the searches of schedules.
 

@@ -30,7 +30,7 @@ class PlanCandidate:
         name: Unique among those that compete.
         shape: Such as ``v_shape``.
         placement: Its blocks, with the memory of each device.
-        num_micro_batches: Of an iteration.
+        num_micro_batches: Micro-batches of an iteration.
         global_batch_size: Samples of an iteration.
         formula_ms: What its planner took the iteration to be; None where it has no formula.
     """
@@ -103,10 +103,10 @@ def rank(
     Args:
         candidates: What competes.
         time_limit_s: For the search of each.
-        profiles: Of each candidate, for the energy.
-        deadline_ms: Of an iteration: candidates are ranked by the energy of their schedules that keep it;
-            those that cannot come last.
-        seed: Of the searches.
+        profiles: Profile of each candidate, for the energy.
+        deadline_ms: Longest time of an iteration. Candidates are ranked by the energy of their schedules that
+            keep it; those that cannot come last.
+        seed: Seed of the searches.
         on_progress: Told about each search.
     """
     found: list[RankedPlan] = []

@@ -40,11 +40,11 @@ class ShapePlans:
     """The plans of each shape, of the same costs and GPUs.
 
     Attributes:
-        costs: Of the whole model, with its branches.
+        costs: Costs of the whole model, with its branches.
         cluster: Its GPUs.
         batches: Samples of an iteration, one or more sizes.
         options: What is allowed.
-        num_chunks: Of each device in a wave or a loop.
+        num_chunks: Chunks of each device in a wave or a loop.
         on_progress: Told about the searches of M-, NN- and K-shapes.
         left_out: Plans that could not be made, and why, a line each.
     """

@@ -48,7 +48,7 @@ def cached_search(
     from the cache is validated again.
 
     Args:
-        directory: Of the cache; None for none.
+        directory: Folder of the cache; None for none.
         request: What to search.
         on_progress: Called with each step of a search; not for a result from the cache.
 
@@ -84,7 +84,7 @@ def remembered(
     """Return what is kept under a key or else compute it, and whether it was kept.
 
     Args:
-        directory: Of the cache; None for none.
+        directory: Folder of the cache; None for none.
         key: All that the result depends on but the code, as plain data.
         compute: What to do without an entry.
         is_worth_keeping: Whether a result is to be kept.

@@ -60,9 +60,9 @@ def search_from_dict(
 
     Args:
         data: With ``search``, ``search_status``, ``period_bound``, ``makespan_bound`` and ``search_seconds``.
-        schedule: Of the file; None for none.
+        schedule: Schedule of the file; None for none.
         repetend: Likewise.
-        placement: Of both.
+        placement: Placement of both.
     """
     search = data["search"]
     limits = search["limits"]

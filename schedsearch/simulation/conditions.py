@@ -39,11 +39,11 @@ class Link:
     has no bandwidth; it is there a latency later.
 
     Attributes:
-        pairs: Of devices, sender first. Several may share a link, as all that leaves a server by one network
-            card does.
+        pairs: Pairs of devices, sender first. Several may share a link, as all that leaves a server by one
+            network card does.
         latency_ms: Beyond the time for which a message occupies the link.
         bandwidth_gb_s: In GB/s; None for the placement's transfer times.
-        message_mib: Of each message; of no use without a bandwidth.
+        message_mib: Size of each message; of no use without a bandwidth.
     """
 
     pairs: tuple[DevicePair, ...]
@@ -77,7 +77,7 @@ class Conditions:
     Attributes:
         jitter: Standard deviation of each block's time, as a part of it; each block of each micro-batch
             varies on its own.
-        distribution: Of the jitter.
+        distribution: Distribution of the jitter.
         measured_ms: Measured repeats of blocks by name; such a block takes one of them each time, drawn
             with replacement, and has no other jitter.
         slow_devices: Factors on the times of blocks by device; of a block on several the largest counts.

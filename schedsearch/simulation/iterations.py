@@ -28,7 +28,7 @@ class SimulatedIterations(TableResult):
     """Iterations, each from a barrier to the end of its last block.
 
     Attributes:
-        iteration_ms: Of each; shape ``(iterations,)``.
+        iteration_ms: Time of each iteration; shape ``(iterations,)``.
         bubble_rates: Idle share of devices times iteration, of each; likewise.
         waiting_ms: What each device waits in an iteration, on average; shape ``(num_devices,)``.
     """
@@ -66,7 +66,7 @@ def simulate(
         conditions: What differs from the placement's times; None for nothing.
         iterations: How many; at least 1. A thousand of 16 devices take about a second where no link is shared
             by devices, and some 10 s with 3000 blocks where one is.
-        seed: Of all draws; equal for every schedule of a placement.
+        seed: Seed of all draws; equal for every schedule of a placement.
 
     Raises:
         ConditionsError: Conditions do not fit the placement, or a number is out of its range.

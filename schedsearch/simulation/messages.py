@@ -53,8 +53,8 @@ class IterationSteps:
 
     Attributes:
         steps: In an order in which each comes after all that it waits for.
-        num_devices: Of the placement.
-        num_links: Of the conditions.
+        num_devices: Devices of the placement.
+        num_links: Links of the conditions.
         is_shared: Whether some link has messages of blocks that run on several devices, so that their order
             depends on the times.
     """

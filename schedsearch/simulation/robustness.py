@@ -76,7 +76,7 @@ def degradation(
         schedules: By name.
         conditions: By name; None for `usual_conditions` of each schedule's placement.
         iterations: For each schedule and condition.
-        seed: Of all draws.
+        seed: Seed of all draws.
 
     Raises:
         ConditionsError: Conditions do not fit a placement.

@@ -61,7 +61,7 @@ def tessel(
 
     Args:
         placement: What runs where; its `memory` is the capacity.
-        num_micro_batches: Of the schedule; at least 1, and at least as many as in a repetend.
+        num_micro_batches: Micro-batches of the schedule; at least 1, and at least as many as in a repetend.
         max_in_flight: Greatest number of micro-batches in a repetend; None for what memory suggests, see
             `schedsearch.tessel.candidates.max_in_flight`.
         every_index: Whether each of a repetend's micro-batches has a block in it, as in the authors' code.
@@ -70,7 +70,7 @@ def tessel(
             the best repetend (Tessel, Sec. V); a quarter of the time is kept for that.
         early_exit: Whether the sweep ends when the period meets its bound.
         time_limit_s: Seconds for all of it; then the best so far is returned.
-        seed: Of Z3's random choices.
+        seed: Seed of Z3's random choices.
         on_progress: Called after each candidate, and before the completion.
 
     Raises:

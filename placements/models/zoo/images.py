@@ -35,8 +35,8 @@ def image_encoder(
         hidden_size: Width.
         num_heads: Attention heads.
         image_size: Pixels of a side.
-        patch_size: Of a patch's side; a divisor.
-        num_classes: Of the output layer.
+        patch_size: Side of a patch; a divisor.
+        num_classes: Classes of the output layer.
         dropout: Masks are kept.
         attention: What it keeps of scores.
         precision: ``half``, ``single`` or ``tf32``.
@@ -83,11 +83,11 @@ def window_encoder(
         name: What it is known by.
         layers_by_level: Transformer layers of each level.
         hidden_size: Width of the first level; each next one has twice as much.
-        num_heads: Of the first level; likewise.
+        num_heads: Heads of the first level; likewise.
         window_size: Patches of a window's side.
         image_size: Pixels of a side.
-        patch_size: Of a patch's side; a divisor.
-        num_classes: Of the output layer.
+        patch_size: Side of a patch; a divisor.
+        num_classes: Classes of the output layer.
         dropout: Masks are kept.
         attention: What it keeps of scores.
         precision: ``half``, ``single`` or ``tf32``.
@@ -140,13 +140,13 @@ def joined_encoders(
 
     Args:
         name: What it is known by.
-        num_layers: Of each of the three.
+        num_layers: Layers of each of the three.
         hidden_size: Width.
         num_heads: Attention heads.
         vocab_size: Rows of the text's table.
         sequence_length: Tokens of the text.
         image_size: Pixels of a side.
-        patch_size: Of a patch's side; a divisor.
+        patch_size: Side of a patch; a divisor.
         attention: What it keeps of scores.
         precision: ``half``, ``single`` or ``tf32``.
 
@@ -193,7 +193,7 @@ def residual_network(
         layers_by_level: Bottlenecks of each level.
         width_factor: Inner channels of the first level are 64 times this, of each next one twice as many.
         image_size: Pixels of a side; a multiple of 4, halved once more by each level after the first.
-        num_classes: Of the output layer.
+        num_classes: Classes of the output layer.
         precision: ``half``, ``single`` or ``tf32``.
 
     Raises:

@@ -54,12 +54,12 @@ def decoder(
         gated: Three matrices in the feed-forward part.
         causal: Half of the attention's core.
         dropout: Masks are kept.
-        biases: Of matrices and norms.
+        biases: Whether matrices and norms have biases.
         learned_positions: One for each token of a sample.
         tied: The output layer's table is the embedding's.
         attention: What it keeps of scores.
-        num_experts: Of each layer.
-        experts_per_token: Of these.
+        num_experts: Experts of each layer.
+        experts_per_token: Experts that each token takes.
         embedding_size: Width of the table, which projections change to the layers' and back; None for the
             layers'.
         precision: ``half``, ``single`` or ``tf32``.
@@ -126,7 +126,7 @@ def encoder_decoder(
 
     Args:
         name: What it is known by.
-        num_layers: Of encoder and decoder together, half of each.
+        num_layers: Layers of encoder and decoder together, half of them in each.
         hidden_size: Width.
         num_heads: Attention heads.
         vocab_size: Rows of the table.

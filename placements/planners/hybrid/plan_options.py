@@ -45,7 +45,7 @@ class PlanOptions:
         pipeline: One of `PIPELINES`.
         idle_gpus: GPUs may stay idle.
         uniform: All layers of all stages are shared alike; see `placements.planners.hybrid.plan.alike`.
-        memory_gib: Of each GPU; None for its own.
+        memory_gib: Memory of each GPU; None for its own.
         reserve_gib: Memory that neither states nor activations may use.
         num_plans: How many plans are wanted; they differ in their numbers of stages, GPUs or micro-batches.
         time_limit_s: After which the search ends with the best plans so far.
@@ -106,7 +106,7 @@ class NoPlan(NamedTuple):
 
     Attributes:
         reason: In words.
-        obstacle: Of which kind it is.
+        obstacle: Kind of the obstacle.
     """
 
     reason: str
@@ -117,11 +117,11 @@ class Trial(NamedTuple):
     """Numbers that were looked at, and what came of them.
 
     Attributes:
-        num_stages: Of the pipeline.
-        gpus_per_stage: Of each.
-        num_micro_batches: Of an iteration.
+        num_stages: Stages of the pipeline.
+        gpus_per_stage: GPUs of each stage.
+        num_micro_batches: Micro-batches of an iteration.
         bound_ms: No iteration with these numbers is shorter.
-        time_ms: Of the best iteration; None where there is no plan.
+        time_ms: Time of the best iteration; None where there is no plan.
         why_none: Why there is none; None where there is one.
     """
 
@@ -163,8 +163,8 @@ class RatedPlan(NamedTuple):
 
     Attributes:
         plan: Stages, GPUs and layers.
-        time_ms: Of an iteration, by the formula of the search.
-        stages: Of each stage.
+        time_ms: Time of an iteration, by the formula of the search.
+        stages: Estimate of each stage.
     """
 
     plan: Plan

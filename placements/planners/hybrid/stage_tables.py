@@ -44,8 +44,8 @@ class LayerCosts(Protocol):
         Args:
             layer: One of the model's.
             strategy: How the GPUs share it.
-            samples: Of one micro-batch, of all data-parallel groups together.
-            num_micro_batches: Of an iteration.
+            samples: Samples of one micro-batch, of all data-parallel groups together.
+            num_micro_batches: Micro-batches of an iteration.
             group: The GPUs of the stage.
 
         Raises:
@@ -67,7 +67,7 @@ class LayerTable:
 
     Attributes:
         strategies: Those that can share it.
-        costs: Of each.
+        costs: Cost of each strategy.
         refused: Why others cannot, a line each.
     """
 
@@ -98,7 +98,7 @@ class StageTable:
         kinds: The table of each kind of layer.
         options: The same for the search inside a stage.
         transition_ms: Between layouts, by their numbers.
-        num_micro_batches: Of an iteration.
+        num_micro_batches: Micro-batches of an iteration.
     """
 
     kinds: tuple[LayerTable, ...]
@@ -180,8 +180,8 @@ def layer_table(
         costs: What it costs.
         layer: The kind.
         trees: Which strategies are allowed.
-        samples: Of a micro-batch.
-        num_micro_batches: Of an iteration.
+        samples: Samples of a micro-batch.
+        num_micro_batches: Micro-batches of an iteration.
         group: The GPUs of the stage.
 
     Raises:

@@ -30,12 +30,12 @@ class PlannedStage:
     Attributes:
         nodes: Names, in topological order.
         replicas: Workers; input i is for number i modulo replicas (1F1B-RR, Sec. 2.4.2).
-        forward_ms: Of one input on one worker.
+        forward_ms: Forward time of one input on one worker.
         backward_ms: Likewise.
         synchronisation_ms: Exchange of gradients for one input of all replicas.
         transfer_ms: For one input: its output to the next stage and the gradient back; 0 for the last.
         hop_ms: From the end of a forward, or of the next stage's backward, until the result is there.
-        parameter_bytes: Of one weight version.
+        parameter_bytes: Parameter bytes of one weight version.
         activation_bytes: Outputs of its nodes for one input.
         in_flight: Inputs that each replica holds at most, each with the weights that its forward saw.
     """

@@ -29,7 +29,8 @@ def best_plan(
         levels: Workers, from the innermost level to the outermost.
         sync: How the exchange of gradients counts; see `SYNCS`. PipeDream's prose has ``per_worker``, its
             formula ``printed``.
-        memory_mib: Of each worker, for weights and activations of all inputs in flight; None for no limit.
+        memory_mib: Memory of each worker, for weights and activations of all inputs in flight; None for no
+            limit.
 
     Raises:
         PlanError: An argument is out of its range, or no plan fits the memory.

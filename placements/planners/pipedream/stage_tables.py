@@ -28,7 +28,7 @@ class PipelinePlace:
     """Where a component stands in the pipeline, which decides how many inputs its workers hold.
 
     Attributes:
-        level: Of the component; 0 is a worker.
+        level: Level of the component; 0 is a worker.
         after: Workers of all stages behind it.
         copies: Components that do the same and take inputs in turn.
     """
@@ -46,7 +46,7 @@ class StageTables:
         sets: Where the model can be cut.
         levels: From the innermost to the outermost.
         sync: See `placements.planners.pipedream.plan.SYNCS`.
-        memory_mib: Of each worker; None for no limit.
+        memory_mib: Memory of each worker; None for no limit.
         is_replicated: Whether several workers may share a stage.
     """
 

@@ -37,8 +37,8 @@ class StageChoice(NamedTuple):
     """The answer of one pass.
 
     Attributes:
-        choice: Of each layer in order, the index of its option.
-        cost: Of the choice.
+        choice: Index of each layer's option, in the order of the layers.
+        cost: Cost of the choice.
         held_mib: Its peak.
     """
 
@@ -52,7 +52,7 @@ class PrefixBounds:
     """Costs and memory that the layers before each layer need at least.
 
     Attributes:
-        prices: Of a MiB.
+        prices: Price of a MiB.
         costs: See `placements.planners.stage_search.tables.before`.
         weights_mib: The least that they weigh, at no cost; one more than there are layers.
         transients_mib: See `placements.planners.stage_search.tables.min_transients`.
@@ -69,7 +69,7 @@ def bounds(stage: StageOptions, prices: Floats, floor_mib: float = 0.0) -> Prefi
 
     Args:
         stage: To bound.
-        prices: Of a MiB; any.
+        prices: Price of a MiB; any number.
         floor_mib: Room to leave above all kept memory.
     """
     lightest = np.cumsum([0.0, *(float(table.weight_mib.min()) for table in stage.layers)])
@@ -87,9 +87,9 @@ class _Labels:
         kept: What one micro-batch keeps.
         kept_after: What it keeps in the pieces after the first piece.
         above: Transient memory above the weight.
-        piece: Of the first layer: twice the layout, and one more where it is recomputed.
+        piece: Piece of the first layer: twice the layout, and one more where it is recomputed.
         parent: Index among the labels of the layer after.
-        option: Of the first layer, in its table.
+        option: Option of the first layer, as its index in the layer's table.
     """
 
     cost: Floats

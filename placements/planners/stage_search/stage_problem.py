@@ -31,7 +31,7 @@ class Options:
         time_ms: Forward and backward of one micro-batch, without the exchange of gradients.
         sync_ms: Once an iteration: gradients exchanged, weights updated.
         static_mib: Held all the time.
-        kept_mib: Of one micro-batch, held from its forward to its backward.
+        kept_mib: Memory that one micro-batch holds from its forward to its backward.
         forward_mib: More, held only while the forward runs.
         backward_mib: Likewise, the backward.
         recomputed: The backward runs the forward again, which is what its `backward_mib` is for.
@@ -98,7 +98,7 @@ class LayerRun(NamedTuple):
 
     Attributes:
         num_layers: At least one.
-        options: Of each of them.
+        options: Options of each layer.
     """
 
     num_layers: int
@@ -115,9 +115,9 @@ class StageProblem:
             them. For all that can be neighbors; a layout beside itself pays nothing.
         in_flight: Micro-batches whose activations the stage holds at its peak.
         capacity_mib: What it may hold.
-        num_micro_batches: Of an iteration.
-        weights: Of a millisecond of `Options.time_ms` (and of a transition) and of `Options.sync_ms` in the
-            cost that is least; None for 1 and ``1 / num_micro_batches``: an iteration's share of each.
+        num_micro_batches: Micro-batches of an iteration.
+        weights: Weights in the cost: of a millisecond of `Options.time_ms` (and of a transition), and of one
+            of `Options.sync_ms`. None for 1 and ``1 / num_micro_batches``: an iteration's share of each.
 
     Raises:
         StageError: A number is out of its range, or a transition is missing.
@@ -197,8 +197,8 @@ class StageSolution:
     """An option for each layer of a stage.
 
     Attributes:
-        choice: Of each layer in order, the index of its option.
-        time_ms: Of one micro-batch, transitions included, without the exchange of gradients.
+        choice: Index of each layer's option, in the order of the layers.
+        time_ms: Time of one micro-batch, transitions included, without the exchange of gradients.
         sync_ms: Once an iteration.
         cost: Both, weighed; see `StageProblem.weights`.
         peak_mib: See `peak_mib`.
@@ -219,7 +219,7 @@ def weigh(problem: StageProblem, choice: Sequence[int], min_cost: float = -math.
 
     Args:
         problem: The stage.
-        choice: Of each layer in order, the index of its option.
+        choice: Index of each layer's option, in the order of the layers.
         min_cost: See `StageSolution`; at most the choice's own cost.
     """
     layers = list(zip(problem.layer_options, choice, strict=True))
@@ -268,7 +268,7 @@ def peak_mib(problem: StageProblem, choice: Sequence[int]) -> float:
 
     Args:
         problem: The stage.
-        choice: Of each layer in order, the index of its option.
+        choice: Index of each layer's option, in the order of the layers.
     """
     layers = list(zip(problem.layer_options, choice, strict=True))
     static = math.fsum(float(options.static_mib[i]) for options, i in layers)

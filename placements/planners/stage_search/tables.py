@@ -63,7 +63,7 @@ class StageOptions:
 
     Attributes:
         problem: As given.
-        tables: Of each run.
+        tables: Table of each run.
         transition: Cost of a layout (row) before another (column).
     """
 
@@ -123,7 +123,7 @@ def priced(table: OptionTable, num_layouts: int, prices: Floats) -> Floats:
     """Return the least of cost and priced weight by layout; shape ``(num_prices, num_layouts)``.
 
     Args:
-        table: Of a layer.
+        table: Table of a layer.
         num_layouts: In the whole stage.
         prices: Cost of a MiB.
     """

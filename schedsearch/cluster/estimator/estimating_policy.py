@@ -42,9 +42,9 @@ def profiled(throughputs: Throughputs, reference_share: float, beside: int, seed
 
     Args:
         throughputs: With all pairs.
-        reference_share: Of the types that are references; above 0 and at most 1.
+        reference_share: Share of the types that are references; above 0 and at most 1.
         beside: References beside which each other type is measured; 1 or more.
-        seed: Of what is drawn.
+        seed: Seed of what is drawn.
 
     Raises:
         ClusterError: A number is out of its range, or there are no pairs.
@@ -78,7 +78,7 @@ class EstimatingPolicy:
         profile: What was measured beforehand.
         learns: A pair that was given time has been measured at the next decision; the others are estimated
             anew then.
-        seed: Of what is held out to choose how is estimated.
+        seed: Seed of what is held out to choose how throughputs are estimated.
 
     Raises:
         ClusterError: The policy does not look at pairs, or a reference has no throughputs.

@@ -47,7 +47,7 @@ class _Completion:
 
     Attributes:
         of: What was measured.
-        shares: Of all, in the same shape.
+        shares: Shares of all, in the same shape.
         nearest: Column of the reference job that each row is most like; its own for a reference job.
     """
 
@@ -67,8 +67,9 @@ def estimate_pairs(
     Args:
         measured: All jobs alone; the reference jobs in pairs, and new ones beside some of them.
         references: Types of jobs that were profiled with each other.
-        seed: Of what is held out to choose the settings.
-        settings: Of an estimate before, when little was measured since: choosing takes most of the time.
+        seed: Seed of what is held out to choose the settings.
+        settings: Settings of an estimate before, when little was measured since: choosing takes most of the
+            time.
 
     Raises:
         ClusterError: No throughputs alone are known of a reference job.
@@ -110,7 +111,7 @@ def with_measurement(
         measured: Without what was estimated.
         pair: Two types of jobs, and their scale factor.
         gpu_type: Where they ran.
-        rates: Of both, in the order of the pair, in steps per second.
+        rates: Rates of both jobs, in the order of the pair, in steps per second.
     """
     one, other, gpus = pair
     key, rates = ((other, one, gpus), rates[::-1]) if (other, one, gpus) in measured.pairs else (pair, rates)

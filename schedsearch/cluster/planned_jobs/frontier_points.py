@@ -38,9 +38,9 @@ def frontier_points(frontier: Frontier, max_points: int, idle_power_w: float = 0
     one and to pause takes less of everything.
 
     Args:
-        frontier: Of an iteration that follows the one before at once.
+        frontier: Frontier of an iteration that follows the one before at once.
         max_points: How many may be kept; the fastest always is.
-        idle_power_w: Of one GPU without a job.
+        idle_power_w: Power of one GPU without a job.
 
     Raises:
         ClusterError: `max_points` is below 1.

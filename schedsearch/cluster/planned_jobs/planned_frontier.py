@@ -47,8 +47,8 @@ class PlannedFrontier:
     Attributes:
         asked: What was planned.
         plan: Stages, GPUs of each and micro-batches of the best plan, in words.
-        status: Of its schedule: OPTIMAL where none of this placement is shorter.
-        frontier: Of its schedule; None where the model does not fit.
+        status: Status of its schedule: OPTIMAL where none of this placement is shorter.
+        frontier: Frontier of its schedule; None where the model does not fit.
         reason: Why it does not fit; "" where it does.
     """
 

@@ -25,7 +25,7 @@ class PlannedThroughputs:
     Attributes:
         throughputs: With several operating points, the fastest first.
         highest_clocks: With one: every block at its highest clock.
-        losses: Of each frontier that was thinned, see `FrontierPoints.loss`.
+        losses: Loss of each frontier that was thinned, see `FrontierPoints.loss`.
         left_out: What does not fit, and why.
     """
 
@@ -45,9 +45,10 @@ def planned_throughputs(
     """Return the table of frontiers.
 
     Args:
-        found: Of each model, GPU type and number of GPUs one; all of a model for the same batch.
+        found: Frontiers that were found: one of each model, GPU type and number of GPUs; all of a model for
+            the same batch.
         max_points: Operating points of each.
-        idle_power_w: Of one GPU of each type without a job; 0 where nothing is said.
+        idle_power_w: Power of one GPU of each type without a job; 0 where nothing is said.
 
     Raises:
         ClusterError: Two are of one model but of different batches, or of the same GPUs; then a step would

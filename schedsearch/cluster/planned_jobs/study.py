@@ -35,9 +35,9 @@ class StudyOptions:
 
     Attributes:
         runs: Keys of `RUNS`; the baselines of those that have one are run too.
-        power_cap_w: Of the runs under a cap.
+        power_cap_w: Power cap of the runs under a cap.
         signal: Grams of CO2 per kWh over time, from 0 on; after its end it begins again.
-        dollars_per_kwh: Of electricity.
+        dollars_per_kwh: Price of electricity.
         min_share: See `FloorRules`.
         spare_s: Likewise.
         horizon_s: See `LeastSignalCost`.
@@ -193,7 +193,7 @@ def study(
     """Simulate the trace in each run.
 
     Args:
-        table: Of all models of the jobs.
+        table: Table of all models of the jobs.
         jobs: In the order of their arrival.
         cluster: Without a cap; capped runs have that of the options.
         options: What is compared.

@@ -32,7 +32,7 @@ def min_dollars(
     forward, as each offer then has the lowest price that any strategy may be charged.
 
     Args:
-        prices: Of each day.
+        prices: Prices of each day.
         speeds: Steps per second on one GPU of each offer; 0 where the job does not run.
         start: Number of the day on which it starts.
         steps: That it has to do.

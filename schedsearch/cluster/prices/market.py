@@ -20,7 +20,7 @@ class Offer(NamedTuple):
         zone: Zone, or region where prices are the same in all its zones.
         instance: Its name at the cloud.
         gpu_type: As ``"v100"``.
-        num_gpus: Of one instance.
+        num_gpus: GPUs of one instance.
     """
 
     cloud: str
@@ -35,7 +35,7 @@ class Quote(NamedTuple):
 
     Attributes:
         time: In UTC.
-        offer: Of what.
+        offer: Offer that the price is of.
         dollars_per_hour: For the whole instance.
     """
 
@@ -49,7 +49,7 @@ class PriceSeries:
     """The price of one offer over time: each price holds until the next.
 
     Attributes:
-        offer: Of what.
+        offer: Offer that the prices are of.
         times_s: Since 1970, not decreasing; of equal times the last counts.
         dollars_per_hour: From each time on, for the whole instance.
     """

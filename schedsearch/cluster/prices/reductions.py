@@ -32,7 +32,7 @@ class Reduction:
         days: The job's length on the baseline's GPU.
         strategy: Name.
         reduction: Mean cost of the baseline over the strategy's.
-        mean_dollars: Of the start days.
+        mean_dollars: Mean of the start days.
         mean_hours: From start to end; NaN for the bound.
         mean_moves: Likewise.
     """
@@ -51,7 +51,7 @@ class Study:
     """Prices, models and conditions, ready for jobs of any length.
 
     Attributes:
-        prices: Of each day.
+        prices: Prices of each day.
         speeds: Steps per second by model and type of GPU.
         starts: Numbers of the days on which jobs start.
         baseline_gpu: Type of GPU of the baseline, in whose days the length of a job is given.

@@ -84,7 +84,7 @@ def choices(
 
     Args:
         strategy: What it admits.
-        prices: Of each day.
+        prices: Prices of each day.
         speeds: Steps per second on one GPU of each offer; 0 where the job does not run.
         baseline_gpu: Type of GPU of the baseline.
     """
@@ -116,7 +116,7 @@ def run(
     Args:
         strategy: Whether it moves.
         chosen: On each day; see `choices`. There is one on the first.
-        prices: Of each day.
+        prices: Prices of each day.
         speeds: Steps per second on one GPU of each offer.
         start: Number of the day on which it starts.
         steps: That it has to do.

@@ -25,10 +25,10 @@ class RoundRuns:
     """The configurations of a round and their steps, as arrays.
 
     Attributes:
-        assignments: Of the round.
-        gpu_type: Of each assignment.
-        gpus: Of each assignment.
-        power_w: Of each assignment.
+        assignments: Assignments of the round.
+        gpu_type: GPU type of each assignment.
+        gpus: GPUs of each assignment.
+        power_w: Power of each assignment.
         first_step_s: When its jobs begin, after what their start costs.
         end_s: When its last job stops, or one of its GPUs fails.
         failed: A GPU fails before its jobs stop.
@@ -89,12 +89,12 @@ def run(
     """Return what a round brings; changes nothing.
 
     Args:
-        assignments: Of the round; at least one.
-        candidates: Of the rounds.
+        assignments: Assignments of the round; at least one.
+        candidates: Candidates of the rounds.
         table: How far the jobs are, before the round.
         start_s: Begin of the round.
         fails_s: When the first GPU of each assignment fails.
-        options: Of the simulation.
+        options: Options of the simulation.
     """
     of = np.repeat(np.arange(len(assignments)), [len(one.jobs) for one in assignments])
     job = np.array([table.index[name] for one in assignments for name in one.jobs], dtype=np.int64)

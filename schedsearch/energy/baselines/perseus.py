@@ -95,8 +95,8 @@ class EnergySchedule:
     """A time planned for each instance (Perseus, Sec. 3.2), before it is turned into clocks.
 
     Attributes:
-        planned_ms: Of each instance: whole units, or exactly its time of least effective energy; shape
-            ``(instances,)``.
+        planned_ms: Planned time of each instance: whole units, or exactly its time of least effective energy;
+            shape ``(instances,)``.
         time_ms: Planned length of the iteration.
         effective_mj: Planned effective energy.
     """
@@ -181,7 +181,7 @@ def next_change(graph: InstanceGraph, units: Ints, costs: Costs) -> Ints | None:
     Args:
         graph: Its delays in units.
         units: Time of each instance; a best choice for the length of the iteration.
-        costs: Of each instance.
+        costs: Cost of each instance.
 
     Returns:
         -1, 0 or 1 for each instance, or None if nothing makes the iteration shorter.

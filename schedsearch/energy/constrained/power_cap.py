@@ -43,8 +43,8 @@ class PowerCap:
     """Limits on average power; None for no limit.
 
     Attributes:
-        job_w: Of all devices together.
-        device_w: Of each GPU.
+        job_w: Power of all devices together.
+        device_w: Power of each GPU.
 
     Raises:
         EnergyError: One is not a power.
@@ -136,7 +136,7 @@ def capped_plan(schedule: Schedule, profile: Profile, frontier: Frontier, cap: P
     Args:
         schedule: Any valid schedule; only its orders are used.
         profile: Cost of each of its blocks at each clock.
-        frontier: Of the schedule.
+        frontier: Frontier of the schedule.
         cap: To be kept.
 
     Raises:

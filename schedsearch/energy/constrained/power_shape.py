@@ -111,9 +111,9 @@ class ShapedPlan:
         plan: Clocks, time and energy of one copy, without a wait at the end.
         length_ms: Time after which the iteration repeats: the plan's, or the deadline.
         stagger_ms: Time from the start of each copy to that of the next.
-        shape: Of all copies.
+        shape: Power shape of all copies.
         limits: Those that the shape keeps.
-        copies: Of the job, data-parallel.
+        copies: Copies of the job, data-parallel.
         free: The frontier's plan for the deadline, without limits.
         free_shape: Shape of its copies if they repeat at its own time and start together.
         energy_mj: Energy of a copy until the deadline, with the wait at its end.

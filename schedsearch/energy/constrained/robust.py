@@ -88,7 +88,7 @@ class RobustPlan:
     """A plan that keeps a deadline with a confidence, beside the one for profiled times.
 
     Attributes:
-        plan: Of the frontier; its time and energy are those of profiled times.
+        plan: Plan of the frontier; its time and energy are those of profiled times.
         outcome: Its simulated iterations.
         deadline_ms: That is kept.
         confidence: That was asked for; `PlanIterations.share_within` says which share keeps the deadline.
@@ -114,7 +114,7 @@ def simulate_spread(
         clock_mhz: For each block one clock per micro-batch.
         spread: How much times vary.
         samples: How many iterations; at least 100, to tell 99 % from certainty.
-        seed: Of all random factors, 0 or more; they are the same for every plan.
+        seed: Seed of all random factors, 0 or more; they are the same for every plan.
 
     Raises:
         EnergyError: A clock is missing or not in the profile, or the samples or the seed are out of range.
@@ -142,7 +142,7 @@ def robust_plan(
     Args:
         schedule: Any valid schedule; only its orders are used.
         profile: Cost of each of its blocks at each clock.
-        frontier: Of the schedule.
+        frontier: Frontier of the schedule.
         deadline_ms: For the end of the iteration; finite.
         spread: How much times vary.
         confidence: Least share of the iterations that are to end by the deadline; between 0 and 1.

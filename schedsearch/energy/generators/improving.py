@@ -71,7 +71,7 @@ class DeadlineImprovement:
         candidates: All plans that are known; better ones are added.
         bound: The relaxed problem's bound of all plans.
         deadline_ms: Ascending, each kept by some plan.
-        seed: Of the choice of instances.
+        seed: Seed of the choice of instances.
         is_interrupted: Whether Ctrl-C ended it.
     """
 
@@ -169,7 +169,7 @@ class ExactPlan:
     """A plan, and whether none is better.
 
     Attributes:
-        plan: Of least effective energy of those found; its `FrequencyPlan.lower_bound_mj` is the proved
+        plan: Plan of least effective energy of those found; its `FrequencyPlan.lower_bound_mj` is the proved
             bound, for any plan that keeps the deadline, plus the waiting until the plan's end.
         status: OPTIMAL if no plan that keeps the deadline has less effective energy.
         bound_effective_mj: Effective energy that no plan that keeps the deadline is below.

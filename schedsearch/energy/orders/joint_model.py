@@ -32,9 +32,9 @@ class ModeVariables(Variables):
         Args:
             problem: Whose placement and modes count.
             clock_mhz: The solver begins with these.
-            tick_ms: Of a tick.
+            tick_ms: Length of a tick.
             last: Tick by which all end.
-            units: Of the largest difference of two modes' energies.
+            units: Units of the largest difference of two modes' energies.
         """
         model, table = CpSatModel(), problem.table
         schedule = problem.schedule

@@ -60,7 +60,7 @@ class RatedOrder:
         lower_bound_mj: No clocks need less energy until the deadline, but for rounding errors; infinite where
             none keep the deadline, and all blocks at their cheapest where the solver failed.
         plan: The best found for the deadline; None where the bound did not promise enough.
-        energy_mj: Of all devices until the deadline, with that plan; infinite without.
+        energy_mj: Energy of all devices until the deadline, with that plan; infinite without.
     """
 
     schedule: Schedule
@@ -117,7 +117,7 @@ class Relaxed:
     """A schedule's relaxed optimum.
 
     Attributes:
-        energy_mj: Of all devices until the deadline.
+        energy_mj: Energy of all devices until the deadline.
         price_w: What each wait of one instance for another costs: the power that it takes to make up for it.
     """
 

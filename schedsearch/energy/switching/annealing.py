@@ -31,8 +31,8 @@ Two passes from one start differ by as much as a hundredth of the energy, so tha
 """
 
 FIRST_HEAT, LAST_HEAT, COOLER = 0.3, 0.003, 0.6
-"""Of a step at the beginning and end of the first round, as a share of a block's range of energies; and what
-is left of the former in each next round."""
+"""Heat of a step at the beginning and end of the first round, as a share of a block's range of energies; and
+what is left of the former in each next round."""
 
 PRICE = 3.0
 """Times the shadow price of time that a millisecond too late costs, at first."""
@@ -42,10 +42,10 @@ class _Arrays(NamedTuple):
     """A problem as arrays; columns are clocks.
 
     Attributes:
-        row: Of each instance the row of its block.
-        time_ms: Of each block at each clock; infinite where it has it not.
+        row: Row of each instance's block.
+        time_ms: Time of each block at each clock; infinite where the block does not have the clock.
         energy_mj: Likewise, effective.
-        modes: Of each block the clocks that no other beats in both, fastest first; shape as before.
+        modes: Clocks of each block that no other beats in both, fastest first; shape as before.
         num_modes: How many these are.
         place: Where a clock is among them, or would be.
         first: Where the waits of each instance begin; see `schedsearch.energy.switching.model.EdgeArrays`.
@@ -93,7 +93,7 @@ def annealed(
         problem: Whose clocks are chosen.
         starts: MHz of each instance, the same within a clock group; they need not keep the limits.
         price_w: Shadow price of the iteration's time.
-        seed: Of the random choices.
+        seed: Seed of the random choices.
     """
     arrays, size = _arrays(problem), problem.graph.size
     energy = problem.costs.energy_mj

@@ -31,7 +31,7 @@ class SwitchState:
 
     Attributes:
         clock: MHz of each instance.
-        start_ms: Of each instance.
+        start_ms: Start of each instance.
         time_ms: Length of the iteration.
         effective_mj: Energy above the blocking power, the least of any clock.
         after_w: Power after the end above that; 0 where the blocking power does not depend on the clock.
@@ -126,7 +126,7 @@ class EdgeArrays:
         """Return the least time that each edge asks for, with a change's latency where there is one.
 
         Args:
-            column: Of each instance's clock.
+            column: Column of each instance's clock.
             latency_ms: From the clock of each column to that of each other.
         """
         latency = latency_ms[column[self.tail], column[self.head]]

@@ -92,7 +92,7 @@ def simulate_switching(
         schedule: Gives the order of the blocks on each device.
         profile: Cost of each block at each clock.
         clock_mhz: For each block one clock per micro-batch.
-        latency_ms: Of a change.
+        latency_ms: Latency of a change.
         back_to_back: See `SwitchingLimits`.
 
     Raises:
@@ -117,7 +117,7 @@ def switched_plan(
     Args:
         schedule: Any valid schedule; only its orders are used.
         profile: Cost of each of its blocks at each clock.
-        frontier: Of the schedule.
+        frontier: Frontier of the schedule.
         limits: To be kept.
         deadline_ms: For the end of the iteration.
 
@@ -201,7 +201,7 @@ def _plan_of(
     """Return a state as a plan.
 
     Args:
-        problem: Of the state.
+        problem: Problem of the state.
         state: That keeps the limits.
         free: The plan without limits.
         deadline_ms: That both keep.

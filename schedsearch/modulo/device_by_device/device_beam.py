@@ -45,7 +45,7 @@ _MAX_GAPS = 3
 """Units of idle time per micro-batch; with more, patterns of a few devices do as well."""
 
 _MAX_WEIGHT = 16
-"""Of a block, in units that divide all weights."""
+"""Greatest weight of a block, in units that divide all weights."""
 
 _ORDERS = 800
 """That are carried on from a device to the next, the first time that something is asked."""
@@ -94,10 +94,10 @@ _LAST, _MORE_ON_LAST = 5, 0.95
 """The last devices, for which it is more, as some messages must not wait there."""
 
 _PRICE = 60.0
-"""Of a unit held, where a message that is late by its usual spread costs 1 or so."""
+"""Price of a unit held, where a message that is late by its usual spread costs 1 or so."""
 
 _SPREAD = 0.1
-"""Of how long messages wait on a device, as a share of the load."""
+"""Spread of how long messages wait on a device, as a share of the load."""
 
 _ENOUGH = 2
 """How often the longest period of one micro-batch, and then of two, that is not found is asked for before
@@ -121,7 +121,7 @@ class DeviceBeams:
         Args:
             placement: What runs where, without optimizer blocks.
             sizes: Micro-batches per repetend that are allowed.
-            seed: Of the random orders.
+            seed: Seed of the random orders.
         """
         self._sizes = sizes
         self._beams: list[DeviceBeam] = []
@@ -329,7 +329,7 @@ class DeviceBeam:
             ring: See `DeviceBeam`.
             size: Likewise.
             gaps: Likewise.
-            seed: Of the random orders.
+            seed: Seed of the random orders.
             first: Of whose orders of one micro-batch, with more idle time, those of several are made; itself
                 if none is given.
         """

@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 Hashes = NDArray[np.uint64]
 
 _SLOTS = 1 << 13
-"""Of a hash table with the beginnings of one length; above twice as many as there can be."""
+"""Slots of a hash table with the beginnings of one length; above twice as many as there can be."""
 
 _SAME = 2
 """Beginnings with the same blocks and as much idle time that are kept."""
@@ -74,7 +74,7 @@ class _Beginnings(NamedTuple):
         end: Ticks at which the last block ends.
         waits: Ticks that blocks waited, times their weights.
         paid: What that costs.
-        role: Of each place in the order what was placed; shape ``(places, beginnings)``.
+        role: Role that was placed at each place in the order; shape ``(places, beginnings)``.
         back: The beginning that this one continues.
         start: Ticks.
     """
@@ -94,7 +94,7 @@ class _Choices(NamedTuple):
 
     Attributes:
         back: The beginning.
-        role: Of the block.
+        role: Role of the block.
         start: Ticks.
         waits: As of beginnings.
         paid: Likewise.
@@ -161,7 +161,8 @@ def next_orders(
     """Write orders of the next device for each of some orders of a device; return how many.
 
     Args:
-        starts: Of the blocks of a device, of one period each; shape ``(orders, roles, micro-batches)``.
+        starts: Starts of the blocks of a device, of one period each; shape ``(orders, roles,
+            micro-batches)``.
         anchors: For each order the forwards that may be the next order's first, which does not wait: number
             of role and micro-batch in one; shape ``(orders, anchors)``.
         blocks: What devices run.

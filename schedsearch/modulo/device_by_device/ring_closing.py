@@ -68,7 +68,7 @@ def price_closing(
     """Write how unlikely it is that orders of a device go on to a whole ring.
 
     Args:
-        starts: Of the blocks of a device in one period; shape ``(orders, roles, micro-batches)``.
+        starts: Starts of the blocks of a device in one period; shape ``(orders, roles, micro-batches)``.
         held: What the first device holds for each, at its peak, up to there; in units of weight.
         begun: With which order of the first device each began.
         firsts: The starts of those; as `starts`.

@@ -29,24 +29,24 @@ class PeriodOrders(NamedTuple):
     device has a row of places in `order`, as many as it has visits.
 
     Attributes:
-        ticks: Of each instance.
-        source: Of each edge of the graph the instance that comes first; the edges of inputs come first, then
-            from each place the edge to the next around the device's row.
+        ticks: Ticks of each instance.
+        source: Instance at the tail of each edge. The edges of inputs come first, then from each place the
+            edge to the next place in the device's cyclic order.
         target: Likewise the instance that waits.
         wait: Likewise the ticks from start to start.
         back: Likewise the rounds that the target is later.
         first: The first place of each device, and the end of the last.
         order: At each place the visit.
-        round_: Of each visit which round its instance is of.
-        instance: Of each visit.
-        memory: Of each visit the units that its device holds more from then on.
-        transient: Of each visit the units that its device needs while it runs.
+        round_: Round of each visit's instance.
+        instance: Instance of each visit.
+        memory: Memory units that each visit's device holds more from then on.
+        transient: Memory units that each visit's device needs while the instance runs.
         free: Units of each device.
-        visits: Of each instance; -1 behind the last. Shape ``(instances, most devices of one + 1)``.
-        place: Of each visit.
-        device: Of each place.
-        starts: Of each instance, in ticks of round 0, at the period where the steps have led.
-        pushed_by: Of each instance the edge from which it has its start.
+        visits: Visits of each instance; -1 behind the last. Shape ``(instances, most devices of one + 1)``.
+        place: Place of each visit.
+        device: Device of each place.
+        starts: Start of each instance, in ticks of round 0, at the period where the steps have led.
+        pushed_by: Edge from which each instance has its start.
         cycle: The edges of the critical cycle, -1 behind the last.
     """
 
@@ -78,7 +78,7 @@ class Scratch(NamedTuple):
         pushed_by: Likewise.
         cycle: Likewise.
         done: The places of its exchanges; a step ends when there are no more than places of devices left.
-        seen: Of each instance whether, and from which instance, it was seen.
+        seen: Whether each instance was seen, and from which instance.
         path: The instances, each after the one that pushes it, but for one of each cycle.
     """
 
@@ -117,7 +117,7 @@ def take_steps(
         heat: Ticks by which a period may well grow.
         anywhere: Chance that a step is not on the critical cycle.
         steps: How many.
-        seed: Of the random choices.
+        seed: Seed of the random choices.
 
     Returns:
         The period where the steps have led, and the best.

@@ -42,7 +42,7 @@ class RunLimits(NamedTuple):
     """Costs of layers, and the memory that there is.
 
     Attributes:
-        costs: Of the plan's layers.
+        costs: Costs of the plan's layers.
         capacities_gib: What each GPU of a stage has for states and activations, by stage.
     """
 
@@ -71,7 +71,7 @@ def shared_alike(plan: Plan, strategy: LayerStrategy, num_recomputed: int = 0) -
 
     Args:
         plan: Whose stages are kept.
-        strategy: Of all layers.
+        strategy: Strategy of all layers.
         num_recomputed: Transformer layers of each stage, its first ones, that are computed again besides.
     """
     stages = []

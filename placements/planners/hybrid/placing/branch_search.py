@@ -36,7 +36,8 @@ class BranchedPlan:
         model: The whole.
         branches: The plan of each branch, on GPUs of its own; its time is without what is joined.
         shared: The layers after the branches, which all GPUs share.
-        time_ms: Of an iteration: the longest branch, and on every GPU the joined layers of each micro-batch.
+        time_ms: Time of an iteration: the longest branch, and on every GPU the joined layers of each
+            micro-batch.
     """
 
     model: ModelShape
@@ -78,7 +79,7 @@ def search_branches(
     all shared alike. Branches are planned by method exact, whatever the options say.
 
     Args:
-        costs: Of the whole model.
+        costs: Costs of the whole model.
         cluster: GPUs of one kind.
         global_batch_size: Samples of an iteration.
         options: What is allowed; numbers that it gives restrict those that are tried.
@@ -116,7 +117,7 @@ def branched_placement(
 
     Args:
         plan: Stages, GPUs and layers.
-        costs: Of the whole model.
+        costs: Costs of the whole model.
         capacity_gib: What each GPU has for states and activations.
         tick_ms: Length of a tick; see `placements.models.rates.tick_for`.
     """

@@ -43,7 +43,7 @@ def planned_placement(
 
     Args:
         plan: Stages, GPUs and layers.
-        costs: Of its layers.
+        costs: Costs of the plan's layers.
         capacities_gib: What each GPU of a stage has for states and activations, by stage; None for all memory
             of the GPUs.
         tick_ms: Length of a tick; see `placements.models.rates.tick_for`.
@@ -60,7 +60,7 @@ def plan_pieces(plan: Plan, costs: LayerCosts) -> list[PieceCost]:
 
     Args:
         plan: Stages, GPUs and layers.
-        costs: Of its layers.
+        costs: Costs of the plan's layers.
 
     Raises:
         PlacementError: A layer cannot be shared as planned.
@@ -84,7 +84,7 @@ def chunked_placement(
         plan: Whose stages have as many GPUs each.
         costs: See `planned_placement`, as for the rest.
         shape: One of `CHUNKED`.
-        num_chunks: Of each device.
+        num_chunks: Chunks of each device.
         capacities_gib: What each GPU of a stage has, by stage.
         tick_ms: Length of a tick.
 
@@ -152,10 +152,10 @@ def vocabulary_costs(
 
     Args:
         model: Whose they are.
-        costs: Of its layers.
+        costs: Costs of the model's layers.
         group: All GPUs.
         data_parallel: Groups that each have a share of the samples and all rows.
-        samples: Of a micro-batch.
+        samples: Samples of a micro-batch.
         m: Micro-batches of an iteration.
 
     Raises:

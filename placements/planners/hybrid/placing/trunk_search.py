@@ -37,7 +37,7 @@ class TrunkPlan:
     Attributes:
         rated: The plan; its time is without the vocabulary.
         shared: The vocabulary.
-        time_ms: Of an iteration: every GPU has the vocabulary of each micro-batch besides.
+        time_ms: Time of an iteration: every GPU has the vocabulary of each micro-batch besides.
     """
 
     rated: RatedPlan
@@ -64,7 +64,7 @@ def search_trunks(
     share the vocabulary is tried, but for those whose bound is no better than the plans at hand.
 
     Args:
-        costs: Of the whole model.
+        costs: Costs of the whole model.
         cluster: The GPUs.
         global_batch_size: Samples of an iteration.
         shape: A key of `placements.planners.hybrid.placing.planned_placement.SHARED_VOCABULARY`.

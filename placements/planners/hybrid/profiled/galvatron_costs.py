@@ -41,9 +41,9 @@ class GalvatronCosts:
     Attributes:
         profile: What was measured.
         cluster: The GPUs; nodes of equal size.
-        num_layers: Of the model, besides embedding and output layer.
-        output_numbers: Of a sample between two layers; None for what a recomputed layer keeps, which is that
-            or more.
+        num_layers: Layers of the model, besides embedding and output layer.
+        output_numbers: Numbers of a sample between two layers; None for what a recomputed layer keeps, which
+            is that or more.
     """
 
     profile: GalvatronProfile

@@ -33,7 +33,7 @@ class LayerProfileCosts:
     Attributes:
         known: Its profiles and the links.
         where: The cluster.
-        options: Of which the slowdown of products beside transfers counts.
+        options: Options, of which the slowdown of products beside transfers counts.
     """
 
     known: ProfiledModel

@@ -16,7 +16,7 @@ class SharedStates(NamedTuple):
 
     Attributes:
         weights: That products read.
-        gradients: Of these weights, in all copies.
+        gradients: Gradients of these weights, in all copies.
         optimizer: All else: moments, and master weights where there are some.
     """
 

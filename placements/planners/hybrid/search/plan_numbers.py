@@ -20,10 +20,10 @@ class PlanNumbers(NamedTuple):
 
     Attributes:
         bound_ms: No iteration is shorter; 0 where nothing is known yet.
-        num_stages: Of the pipeline.
-        num_gpus: Of each stage.
-        num_micro_batches: Of an iteration.
-        num_bounds: Of those that there are for it, each tighter than the one before, how many are counted.
+        num_stages: Stages of the pipeline.
+        num_gpus: GPUs of each stage.
+        num_micro_batches: Micro-batches of an iteration.
+        num_bounds: How many of its bounds are counted; each is tighter than the one before.
         strategy: Index of the one strategy of all layers, among those of so many GPUs; -1 where each layer
             has its own.
     """
@@ -50,7 +50,7 @@ def numbers_to_try(cluster: Cluster, num_layers: int, batch: int, options: PlanO
 
     Args:
         cluster: The GPUs.
-        num_layers: Of the model; no fewer than stages.
+        num_layers: Layers of the model; no fewer than stages.
         batch: Samples of an iteration; a multiple of its micro-batches.
         options: What is allowed.
     """

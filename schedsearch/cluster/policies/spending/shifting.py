@@ -139,9 +139,10 @@ class IntervalShares:
     """The configurations that run in each interval.
 
     Attributes:
-        shares: Of each interval's time; shape (intervals, configurations).
-        cost: Of all energy, in the unit of the price.
-        slo_share: Of the floors that come first that each job has, because they cannot all be kept; or 1.
+        shares: Shares of each interval's time; shape (intervals, configurations).
+        cost: Cost of all energy, in the unit of the price.
+        slo_share: Share of the floors that come first that each job has, because they cannot all be kept; or
+            1.
         promised_share: Likewise of those that are promised.
     """
 
@@ -228,7 +229,7 @@ class _Program:
         """Return the shares of least cost in which each job has its least steps; None if there are none.
 
         Args:
-            cost: Of a share of 1; shape (intervals, configurations), as the shares.
+            cost: Cost of a share of 1; shape (intervals, configurations), as the shares.
             min_steps: Shape (jobs,).
         """
         asked = np.flatnonzero(min_steps)
