@@ -181,7 +181,7 @@ def table(record: type, head: str = "field") -> str:
 
     Args:
         record: The dataclass or named tuple.
-        head: Of the first column.
+        head: Head of the first column.
     """
     rows = [f"| {head} | values | meaning |", "|---|---|---|"]
     for _, key, kind, meaning, default in declared_fields(record):

@@ -166,7 +166,7 @@ def pieces_on(pipelines: Pipelines, piece: Callable[[str, int, int], Piece]) -> 
     """Return the pieces of each pipeline.
 
     Args:
-        pipelines: Of one of `PIPELINES`.
+        pipelines: Name of one of `PIPELINES`.
         piece: Returns a piece by the name of its forward, its device and its index. Those of a second
             pipeline are ``G`` and the number of the device.
     """

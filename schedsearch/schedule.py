@@ -280,7 +280,7 @@ def with_optimizer(placement: Placement, schedule: Schedule) -> Schedule:
 
     Args:
         placement: With optimizer blocks, or without any.
-        schedule: Of ``placement.per_micro_batch``.
+        schedule: Schedule of ``placement.per_micro_batch``.
     """
     if not placement.optimizer_blocks:
         return schedule.under(placement)

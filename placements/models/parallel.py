@@ -183,7 +183,7 @@ class Cost:
     """Cost of some layers on each GPU.
 
     Attributes:
-        forward: Of one micro-batch.
+        forward: Forward of one micro-batch.
         backward: Likewise.
         kept_bytes: Held from the forward to the backward.
         forward_bytes: More, held only during the forward.

@@ -91,7 +91,7 @@ class StageChain:
         input_gradient_share: Part of a backward block that its input gradient takes, where the stages do not
             tell.
         are_layers: The pieces are divided among stages as they are. Otherwise a stage may be cut in parts.
-        power_w: Of each device; None where it is not known.
+        power_w: Power of each device; None where it is not known.
     """
 
     pieces: tuple[Stage, ...]

@@ -59,7 +59,7 @@ def generate(
             most.
         title: What the programs are, in a few words; the placement's name if empty.
         picture: The schedule as text, with rows ``<device> | ...`` of each device; may be empty.
-        versions: Of the software that the scripts were made with, by its name.
+        versions: Versions of the software that the scripts were made with, by its name.
         rows: For each device its row of the picture, where a row stands for several GPUs and a device is
             one of them; None where each has its own.
 

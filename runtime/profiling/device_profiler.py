@@ -26,7 +26,7 @@ WAIT_S = 1.0
 """How long a device waits while its blocking power is measured: a hundred steps of the energy counter."""
 
 MOST_ITERATIONS = 1_000_000
-"""Of a run that profiles; it ends when the sweep does."""
+"""Iterations of a run that profiles; it ends when the sweep does."""
 
 
 class WallMeter:

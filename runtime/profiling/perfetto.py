@@ -18,7 +18,7 @@ TraceEvent = dict[str, Any]
 """One object of the format; its times are microseconds, with three decimals."""
 
 _MOST_THREADS = 100
-"""Of a process."""
+"""Most threads of a process."""
 
 
 class Slice(NamedTuple):

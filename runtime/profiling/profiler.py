@@ -144,7 +144,7 @@ class Profiler:
     """Measures blocks between `begin` and `end` (Perseus, Table 2), and lowers the clock between iterations.
 
     Attributes:
-        meter: Of the device.
+        meter: Meter of the device.
         sweep: How much to measure.
         clock: Takes the clocks; None to measure at the device's own only.
         clocks_mhz: To go through, in any order; ignored without `clock`.

@@ -87,7 +87,7 @@ def utilisation_table(
 
     Args:
         placement: What ran where.
-        records: Of all devices.
+        records: Records of all devices.
         planned: What it is compared with.
     """
     offset_ms = aligned(records)

@@ -59,7 +59,7 @@ def parametric(programs: Programs, looped: Sequence[LoopedProgram], shift: int) 
     Every block and every message of a device must be in a loop, for every micro-batch of a round.
 
     Args:
-        programs: Of all devices.
+        programs: Programs of all devices.
         looped: What `runtime.program.loops.find_loops` found in each.
         shift: Micro-batches per round.
     """

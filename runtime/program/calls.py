@@ -31,7 +31,7 @@ class Transfer(NamedTuple):
     Attributes:
         producer: The block that made it.
         consumer: The block that takes it.
-        micro_batch: Of both.
+        micro_batch: Micro-batch of both.
     """
 
     producer: str

@@ -28,7 +28,7 @@ class TorchProof:
     Attributes:
         rank_of: The rank of each stage, from stage 0 on.
         num_ranks: Number of rows.
-        num_micro_batches: Of one step.
+        num_micro_batches: Micro-batches of one step.
         num_messages: Sends between ranks; of a table without them, those that torch inserts.
         num_channels: Pairs (source, target) of ranks between which anything is sent.
         has_transfers: Whether the sends are in the table (``compute_comms``).

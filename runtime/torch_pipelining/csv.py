@@ -118,7 +118,8 @@ def schedule_of(order: TorchOrder, name: str = "torch_csv") -> Schedule:
 
     Args:
         order: In either form; sends and receives are not looked at.
-        name: Of the placement, whose blocks are ``F<stage>`` and ``B<stage>``, or ``I<stage>``, ``W<stage>``.
+        name: Name of the placement, whose blocks are ``F<stage>`` and ``B<stage>``, or ``I<stage>``,
+            ``W<stage>``.
 
     Raises:
         UnsafeOrderError: A stage does not compute each micro-batch once, or ranks wait for each other.

@@ -76,7 +76,7 @@ def with_transfers(order: TorchOrder) -> TorchOrder:
     and these take turns too; so its order may be another one of the same kind, and exists when this does.
 
     Args:
-        order: Of computations only, each of them once, whose ranks each keep the order of their own.
+        order: Order of computations only, each of them once, whose ranks each keep the order of their own.
 
     Raises:
         UnsafeOrderError: Ranks wait for each other, so that there is no such order.

@@ -155,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Check files; return the exit code.
 
     Args:
-        arguments: Of the command line; by default this process's.
+        arguments: Arguments of the command line; by default this process's.
     """
     parser = argparse.ArgumentParser("python -m runtime.check", description="Prove programs before a launch.")
     parser.add_argument(

@@ -107,7 +107,7 @@ class Operation:
 
     Attributes:
         device: The GPU.
-        stream: Of the GPU.
+        stream: Stream of the GPU.
         what: For messages.
         work: Called when it begins, with the time; returns when it ends. By default it takes no time.
         awaits: The event it waits for, if it is a wait.

@@ -82,7 +82,7 @@ def run_virtually(
     first of each device is there when the iteration begins.
 
     Args:
-        scripts: Of all devices.
+        scripts: Scripts of all devices.
         profile: What each block's work costs; it must have the clocks that the scripts ask for.
         gpus: One for each device.
         waits_for_clock: Whether a block waits until its clock is in force, as

@@ -150,7 +150,7 @@ def stages_in(
     Args:
         placement: What runs where.
         schedule: What is to be made of it.
-        form: Of the stages.
+        form: Form of the stages.
         split: Whether their backward is in two halves.
 
     Raises:

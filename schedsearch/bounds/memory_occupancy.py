@@ -31,7 +31,7 @@ class HeldLimit:
 
     Attributes:
         device: Whose it is.
-        weight: Of each block that is counted; they sum to 0 over blocks that wait for each other.
+        weight: Weight of each block that is counted; they sum to 0 over blocks that wait for each other.
         limit: In the same units.
         spare: What is left of the limit while a block of the device runs; 0 for those not named.
     """

@@ -41,7 +41,7 @@ def alike(demand: Demand, values: FloatArray) -> AlikeGroups:
 
     Args:
         demand: Without configurations of two jobs.
-        values: Of each job, in which jobs of a group must not differ.
+        values: Value of each job, in which jobs of a group must not differ.
     """
     found = demand.configurations
     job = found.jobs[:, 0]

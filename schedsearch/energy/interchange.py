@@ -43,7 +43,7 @@ def frequencies_csv(schedule: Schedule, profile: Profile, plan: FrequencyPlan) -
     Args:
         schedule: Gives the order on each device.
         profile: Gives the time of each block at its clock.
-        plan: Of the schedule.
+        plan: Plan of the schedule.
 
     Returns:
         The columns `FREQUENCY_COLUMNS`: device and position from 0, clocks in MHz, times in milliseconds from

@@ -53,7 +53,7 @@ def simulate_at_clocks(
         schedule: Gives the order of the blocks on each device; its start times are not used.
         profile: Cost of each block at each clock.
         clock_mhz: For each block one clock per micro-batch.
-        graph: Of the schedule, where it is at hand.
+        graph: Graph of the schedule, where it is at hand.
 
     Raises:
         ProfileError: The profile lacks a block.

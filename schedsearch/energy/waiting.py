@@ -65,7 +65,7 @@ class WaitingPower:
         """Return what a GPU of each device uses above the least while it waits.
 
         Args:
-            start_ms: Of each instance; shape ``(instances, plans)``.
+            start_ms: Start of each instance; shape ``(instances, plans)``.
             time_ms: How long each runs.
             above_w: Power above the least at its clock, from `of_clocks`.
             until_ms: End of the iteration, not before the last block's; shape ``(plans,)``.

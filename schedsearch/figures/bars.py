@@ -56,7 +56,7 @@ def draw_bars(
 
     Args:
         panels: At least one.
-        y_label: Of the axis of values.
+        y_label: Label of the axis of values.
         logarithmic: Whether values are drawn by their logarithms.
         same_axis: Whether all panels have the same axis of values.
         width: In inches; by default that of a column of a paper.

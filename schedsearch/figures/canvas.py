@@ -181,7 +181,7 @@ def save_drawing(draw: Drawing, path: Path) -> bytes:
 
     Args:
         draw: What draws it; called once for each width.
-        path: Of the files, without a suffix.
+        path: Path of the files, without a suffix.
     """
     column = Figure(COLUMN_INCHES, 0.75 * COLUMN_INCHES)
     with mpl.rc_context(style(column)):

@@ -28,7 +28,7 @@ class TimedBlocks:
 
     Attributes:
         placement: The devices of the blocks.
-        start_ms: Of each (block, micro-batch).
+        start_ms: Start of each (block, micro-batch).
         duration_ms: Likewise, how long it takes.
         power_w: Likewise, the power of one GPU; None where colours are to show the kinds.
     """

@@ -29,8 +29,8 @@ class Neighbourhood:
         bound: Ticks that the makespan is known to need.
         makespan: With these starts, by the devices' clocks; to be beaten, or kept.
         devices: Whose blocks are ordered anew; those of others keep their order, and only move.
-        horizon: Of a whole schedule in which each device's clock begins with its first start, the tick by
-            which all has ended; None where the clocks are given.
+        horizon: Tick by which a whole schedule has ended, in which each device's clock begins with its first
+            start; None where the clocks are given.
     """
 
     placement: Placement

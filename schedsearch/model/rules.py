@@ -24,7 +24,7 @@ def wait_for_inputs(v: Variables) -> None:
 
 
 def run_one_at_a_time(v: Variables, device: int, *, by_pairs: bool = True) -> None:
-    """Of two blocks on a device one comes first, and ends before the other starts.
+    """Let one of two blocks on a device come first, and end before the other starts.
 
     CP-SAT also reasons about all blocks of a device together, and can do without the pairs.
     """

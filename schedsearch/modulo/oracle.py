@@ -29,7 +29,7 @@ class Oracle:
         effort: What was done, and when to stop.
         on_progress: Told after each query.
         queries: How many so far.
-        found_by: Of each objective the least value reported, per micro-batch, and what found it.
+        found_by: Least value reported of each objective, per micro-batch, and what found it.
         work: What each strategy cost and brought so far, by objective and name.
     """
 

@@ -167,7 +167,7 @@ _TEXTS: Mapping[str, Mapping[str, Callable[..., str]]] = {
         "on_search": lambda _, plan, tick_ms, event: f"{plan}: {_found(event, tick_ms)}",
     },
 }
-"""Of each entry point with a bar: the text of an event, with the first argument before it, by its hook."""
+"""For each entry point with a bar: the text of an event, with the first argument before it, by its hook."""
 
 
 @cache

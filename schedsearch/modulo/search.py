@@ -105,7 +105,7 @@ def search(
         work_limit: Units of counted work after which to end, each of about a second on one core; None for
             no limit. A search that it ends has the same answer on any machine. Rounds end at 2.5,
             5, 10, 20, ... units: with such a limit, each objective has had its share.
-        seed: Of the random choices, 0 to a million.
+        seed: Seed of the random choices, 0 to a million.
         begin_with: A schedule, or what another search found: the answer is then no worse than this one is
             with the options given here. See `schedsearch.modulo.starting_point.starting_point_on`.
         strategies: What the period is searched with: names of `schedsearch.modulo.strategies.registry`, or

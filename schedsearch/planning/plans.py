@@ -153,7 +153,7 @@ class Plans(FileResult):
         costs: What layers cost.
         ranked_by: One of `schedsearch.planning.planner.RANKS`.
         proposed: In the order of the ranking.
-        searches: Of each batch size: what the planner tried with the layers in a chain.
+        searches: What the planner tried with the layers in a chain, for each batch size.
         left_out: Shapes that were not made, and why, a line each.
         interrupted: From the keyboard; then this is what there was until then.
     """

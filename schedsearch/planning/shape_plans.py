@@ -1,6 +1,6 @@
 """The plans of each shape, made placements; where a shape cannot be made, why.
 
-Of the plans of a chain a V-shape, a loop or a wave is made; M-, NN- and K-shapes have searches of their own.
+The plans of a chain become a V-shape, a loop or a wave; M-, NN- and K-shapes have searches of their own.
 The module does not know which plan is best.
 """
 

@@ -52,7 +52,7 @@ _MAX_GPUS = 1024
 def min_gpus(costs: LayerCosts, cluster: Cluster, sizes: Sequence[int], options: PlanOptions) -> int | None:
     """Return with how many such GPUs some plan fits, in more equal nodes; None where not with `_MAX_GPUS`.
 
-    Of several kinds of nodes there are as many times more of each.
+    Where there are several kinds of nodes, each kind grows by the same factor.
 
     Args:
         costs: Costs of the layers in a chain.

@@ -26,7 +26,7 @@ class SearchRequest:
 
     Attributes:
         placement: What runs where; its `memory` is the capacity.
-        num_micro_batches: Of the schedule.
+        num_micro_batches: Micro-batches of the schedule.
         method: A key of `METHODS`.
         micro_batches_per_repetend: See `schedsearch.modulo.search.search`, as for the rest. Tessel's
             repetends have one, and its two methods make no use of the next three, nor of strategies.

@@ -31,7 +31,7 @@ def check_versions(placement: Placement, orders: Orders, versions: WeightVersion
 
     Args:
         placement: What runs where.
-        orders: Of its devices.
+        orders: Order of each of its devices.
         versions: To be checked.
 
     Raises:

@@ -38,7 +38,7 @@ def versions_of(
     """Return which version of the weights every block of a schedule reads and makes.
 
     Args:
-        schedule: Of one or several chains of stages, from the first update on without a flush.
+        schedule: Schedule of one or several chains of stages, from the first update on without a flush.
         mode: Which version is read.
         micro_batches_per_update: See `Updates`.
         replicated: Whether the chains are inputs of one pipeline whose stages are replicated, as in

@@ -97,7 +97,7 @@ def most_robust(
 ) -> Schedule:
     """Return the schedule of the least expected iteration; the first of equal ones.
 
-    Of schedules that take equally long undisturbed it is the one whose slack is in the right places. All of
+    Where schedules take equally long undisturbed, it is the one whose slack is in the right places. All of
     one placement have the same draws.
 
     Raises:

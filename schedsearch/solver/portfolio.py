@@ -88,7 +88,7 @@ def _in_turn(
         asked: Solvers to call, in order.
         deadline: When to stop, in seconds of `time.monotonic`.
         each_work: Work of each at most.
-        work: Of all.
+        work: Work of all.
         effort: What they do.
     """
     until = effort.spent + work

@@ -76,7 +76,7 @@ def simulated(placement: Placement, num_micro_batches: int, effort: Effort) -> I
 
     Args:
         placement: What runs where, without optimizer blocks.
-        num_micro_batches: Of the schedule.
+        num_micro_batches: Micro-batches of the schedule.
         effort: Told what is done; none is made after its time limit.
     """
     for number, rule in enumerate(RULES, 1):

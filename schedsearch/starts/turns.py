@@ -124,7 +124,7 @@ class _Turns:
         """Return how many forward blocks a device runs before its first input half, and when this starts.
 
         Args:
-            position: Of the device.
+            position: Position of the device.
             comes: Tick at which that half can start.
         """
         time = self.time[position][_FORWARD]

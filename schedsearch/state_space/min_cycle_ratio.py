@@ -38,7 +38,8 @@ class LeastPeriod:
 
     Attributes:
         ticks: Per micro-batch; no repetend of any number of micro-batches has a shorter period.
-        micro_batches: Of the cycle that has this period, or None where the period given was not beaten.
+        micro_batches: Micro-batches of the cycle that has this period, or None where the period given was not
+            beaten.
         cut_out: Blocks that were left out, because they can run before or after all others.
         states: How many there are.
         devices: Those on which alone this was found; ascending.

@@ -249,7 +249,7 @@ class Least:
 
     Attributes:
         starts: Start of each block in ticks; None when none was found.
-        value: Of the objective, in ticks; 0 when none was found.
+        value: Value of the objective, in ticks; 0 when none was found.
         bound: Ticks that the objective is proved to be at least.
         decided: Whether no smaller value, or none within the given limits, is proved.
     """

@@ -167,7 +167,7 @@ def gpt_compute_shares(placement: Placement, config: GptConfig, rates: Rates) ->
     Args:
         placement: From `gpt_m_shape` or `gpt_v_shape`.
         config: The model that it is of.
-        rates: Of its GPUs.
+        rates: Rates of its GPUs.
 
     Returns:
         By block name, 0 to 1; for `placements.hardware.modelled_profile`.

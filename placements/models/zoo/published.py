@@ -151,7 +151,7 @@ def read_model(name: str, /, **overrides: Any) -> ModelShape:
     """Return a model by its name, with some of its sizes changed.
 
     Args:
-        name: Of `MODELS`.
+        name: Name of one of `MODELS`.
         overrides: By the name of an argument of the model's kind in `placements.models.zoo`, such as
             ``num_layers``, ``sequence_length`` or ``precision``.
 

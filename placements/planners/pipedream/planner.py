@@ -22,7 +22,7 @@ def best_plan(
 ) -> PipelinePlan:
     """Return the plan of least time for one input, on all workers.
 
-    Of several such plans it is one of fewest stages, with few workers for the last ones.
+    Where several plans are equally good, it is one of fewest stages, with few workers for the last ones.
 
     Args:
         graph: The model; see `placements.planners.pipedream.profile_graph.for_planning`.

@@ -107,7 +107,8 @@ def memory_balanced(
 ) -> tuple[int, ...]:
     """Return the division whose stage with the most memory has the least (Galvatron-BMW, Sec. IV-B).
 
-    Of several such divisions it is one with the least sum of squares, so that the other stages are even too.
+    Where several divisions are equally good, it is one with the least sum of squares, so that the other
+    stages are even too.
     Its counterpart for times is `placements.planners.partition.min_largest`.
 
     Args:

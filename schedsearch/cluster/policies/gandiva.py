@@ -31,7 +31,7 @@ class Gandiva:
     try a bad pair again; and its pairs run also on types where nothing comes of it.
 
     Attributes:
-        seed: Of the random pairs.
+        seed: Seed of the random pairs.
     """
 
     seed: int = 0

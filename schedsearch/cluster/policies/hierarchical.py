@@ -20,7 +20,7 @@ class Entity:
     """Whom jobs belong to: a team, a user.
 
     Attributes:
-        weight: Of the entity beside others; above 0.
+        weight: Weight of the entity beside others; above 0.
         inside: Its jobs share by their weights, or the first that arrived gets what it can use, and so on.
 
     Raises:

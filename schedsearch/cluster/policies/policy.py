@@ -146,7 +146,7 @@ def worth(demand: Demand, values: FloatArray) -> FloatArray:
 
     Args:
         demand: Jobs and configurations.
-        values: Of each job; one that cannot run alone counts nothing.
+        values: Value of each job; one that cannot run alone counts nothing.
     """
     fastest = demand.alone_steps_per_s.max(axis=1, initial=0.0)
     return demand.coefficients(np.divide(values, fastest, out=np.zeros(len(fastest)), where=fastest > 0))

@@ -40,7 +40,7 @@ class DailyPrices:
     Attributes:
         first: The first day.
         offers: All that have a price.
-        candidates: Of each day.
+        candidates: Candidates of each day.
         changed: Whether an offer has a price that is dated that day; shape ``(days, offers)``.
         standing: The last price up to the day's end; NaN before the first. Same shape.
         least: The least that any strategy may be charged there. Same shape.

@@ -37,7 +37,7 @@ def simulate_cluster(
     Args:
         trace: Jobs in the order of their arrival; may be without end if the options have a window.
         cluster: What there is.
-        throughputs: Of all jobs.
+        throughputs: Throughputs of all jobs.
         policy: A fresh one; decides until the end. Where the simulation goes on, the one that was kept does.
         options: How it is run; the defaults where none are given.
         on_progress: Called before each round.

@@ -109,7 +109,7 @@ class PeriodicPlan:
 
         Args:
             num_micro_batches: At least 1.
-            bound: Of that schedule, where it is at hand; the plan's lower bound is 0 without.
+            bound: Bound of that schedule, where it is at hand; the plan's lower bound is 0 without.
 
         Raises:
             EnergyError: There are no micro-batches.

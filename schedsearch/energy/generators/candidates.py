@@ -22,7 +22,7 @@ class Envelope:
     """Plans of which no two others, in turns, use less in the same time.
 
     Attributes:
-        time_ms: Of each plan, ascending; shape ``(plans,)``.
+        time_ms: Time of each plan, ascending; shape ``(plans,)``.
         choice: Modes; shape ``(instances, plans)``.
     """
 

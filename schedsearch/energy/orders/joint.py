@@ -96,7 +96,7 @@ class Joint(NamedTuple):
     """What the program says.
 
     Attributes:
-        schedule: Of the best order that it found; None where that is the one of before.
+        schedule: Schedule of the best order that it found; None where that is the one of before.
         bound_mj: Effective energy that no order and modes that keep the deadline are below.
     """
 

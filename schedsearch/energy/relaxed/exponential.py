@@ -88,7 +88,7 @@ def planning_curves(curves: Mapping[str, CostCurve], curve: str) -> dict[str, Co
     """Return the cost curves that plans are made with, in place of those of the options.
 
     Args:
-        curves: Of each block.
+        curves: Curve of each block.
         curve: ``hull`` keeps them, ``exponential`` takes the fit at the times of the options.
 
     Raises:

@@ -114,7 +114,8 @@ def _least_of_order(
     The first stretch may be short, as it may be one with that before, and so may the last.
 
     Args:
-        cost: Of each block at each clock, infinite where it has it not; shape ``(blocks, clocks)``.
+        cost: Cost of each block at each clock, infinite where the block does not have the clock; shape
+            ``(blocks, clocks)``.
         change: Cost of a change before each block but the first.
         earliest_ms: Start of each block.
         latest_ms: Likewise.

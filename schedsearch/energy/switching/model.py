@@ -210,7 +210,7 @@ class SwitchingProblem(ClockProblem):
     def _in_common(self, members: Ints) -> Ints:
         """Return the columns of the clocks that all of some instances have, fastest together first.
 
-        Of equally fast ones the highest is the first.
+        Where several are equally fast, the highest is the first.
         """
         total_ms = self.costs.time_ms[self.costs.row[members]].sum(axis=0)
         order: Ints = np.lexsort((-self.costs.clock_mhz, total_ms))

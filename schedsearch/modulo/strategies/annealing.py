@@ -45,7 +45,7 @@ class Annealing(Strategy):
             often, and twice as often in each turn that follows one in vain, and in each round of the search.
         steps: Steps of a cooling, between two looks at the clock.
         heat: Share of the period by which a step may well lengthen it, at first and at last.
-        chances: Of each turn the chance that a step is not on the critical cycle, for what goes on from the
+        chances: For each turn, the chance that a step is not on the critical cycle, for what goes on from the
             best so far and for what begins anew: some orders are only left so, and others more rarely.
         exchanges: Most exchanges of a step, as a multiple of the blocks that devices run in a period.
         max_instances: Blocks times micro-batches; it was not tried with more.

@@ -37,7 +37,7 @@ def first_repetend(state: SearchState, oracle: Oracle, work: float) -> Iterator[
     Args:
         state: What is known of the period.
         oracle: Solver to ask where nothing runs one block after another.
-        work: Of the question.
+        work: Work of the question.
     """
     placement, answer = state.placement, Answer.YES
     if (repetend := serial_repetend(placement)) is None:

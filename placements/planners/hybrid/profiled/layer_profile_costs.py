@@ -55,10 +55,10 @@ class LayerProfileCosts:
     ) -> Cost:
         """Return what a layer costs each GPU of a group.
 
-        Of several kinds of GPU the slowest counts. While a backward runs, gradients of what the layer keeps
-        stand beside it. With ``full`` recomputation only its input is kept, and the backward has one more
-        forward. ZeRO-3 gathers weights before each pass, and scatters gradients with each backward, beside
-        products of the backward. Other exchanges come after the last micro-batch.
+        Where there are several kinds of GPU, the slowest counts. While a backward runs, gradients of what the
+        layer keeps stand beside it. With ``full`` recomputation only its input is kept, and the backward has
+        one more forward. ZeRO-3 gathers weights before each pass, and scatters gradients with each backward,
+        beside products of the backward. Other exchanges come after the last micro-batch.
 
         Raises:
             PlacementError: The strategy is of a kind or of sizes that were not measured.

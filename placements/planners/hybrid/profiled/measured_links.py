@@ -34,7 +34,7 @@ class MeasuredLinks:
 
         Args:
             group: The GPUs, all of them in such rings.
-            num_bytes: Of the whole.
+            num_bytes: Bytes of the whole tensor.
             level: GPUs of a ring and how far apart they are. Where they cross nodes, as many rings as that
                 leave each node at once.
 
