@@ -42,8 +42,8 @@ class Nodes:
 
     Attributes:
         gpu: What each of their GPUs is.
-        num_nodes: At least one.
-        gpus_per_node: At least one.
+        num_nodes: Number of nodes, at least one.
+        gpus_per_node: GPUs of a node, at least one.
 
     Raises:
         GpusError: A number is out of its range.
@@ -64,10 +64,10 @@ class Cluster:
     """Machines whose GPUs are numbered through, those of a node one after the other.
 
     Attributes:
-        nodes: In order; they may have GPUs of several kinds.
-        node_bandwidth_gb_s: Between a node and all others, in one direction, 1e9 bytes per second. Not used
-            where there is one node.
-        link_bandwidth_gb_s: Between two GPUs of a node, in one direction; None for each GPU's own.
+        nodes: Nodes in order; they may have GPUs of several kinds.
+        node_bandwidth_gb_s: Bandwidth between a node and all others, in one direction, 1e9 bytes per second.
+            Not used where there is one node.
+        link_bandwidth_gb_s: Bandwidth between two GPUs of a node, in one direction; None for each GPU's own.
         link_efficiency: Share of both that is reached; above 0, at most 1.
         latency_us: Latency of each message, 1e-6 seconds.
         source: Where `node_bandwidth_gb_s` is from.
@@ -233,7 +233,7 @@ class DeviceGroup:
 
         Args:
             after: The other group.
-            num_bytes: That each of its GPUs receives.
+            num_bytes: Bytes that each of its GPUs receives.
         """
         flows: Counter[tuple[str, int]] = Counter()
         nodes = self.cluster.node_of

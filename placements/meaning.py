@@ -93,7 +93,7 @@ def option(default: Any, text: str, unit: str = "", **limits: float) -> Any:
     Args:
         default: A list or a mapping is copied; `REQUIRED` for none.
         text: What it is, as help and docs say it.
-        unit: As in `Meaning`.
+        unit: Unit as in `Meaning`.
         limits: Likewise: ``min``, ``max``, ``above``, ``below``.
     """
     metadata = {"meaning": Meaning(text, unit, **limits)}  # type: ignore[arg-type]
@@ -113,8 +113,8 @@ class DeclaredField(NamedTuple):
     """A field of a record as it stands in a file.
 
     Attributes:
-        name: In Python.
-        key: In the file.
+        name: Name in Python.
+        key: Key in the file.
         kind: Its type, without `Meaning`.
         meaning: What is declared of it; None for nothing.
         default: Value where the file has none; ``MISSING`` for a field that is required.

@@ -30,7 +30,7 @@ class Piece:
     Attributes:
         name: Name of its forward block, such as ``F0``; the others' follow from it: ``B0``, or ``I0`` and
             ``W0``.
-        devices: That run it together.
+        devices: Devices that run it together.
         times: Ticks of its blocks: forward and backward; forward, and the backward's halves, which are the
             gradient of the input and that of the weights; or forward alone.
         memory: Units that each of these blocks takes, negative where it gives back; empty for none.
@@ -77,7 +77,7 @@ def blocks_of(pieces: Sequence[Piece]) -> list[Block]:
     after that of the input.
 
     Args:
-        pieces: In order of the model: each later than those whose output it takes.
+        pieces: Pieces in the order of the model: each later than those whose output it takes.
 
     >>> pieces = [Piece(f"F{device}", (device,), (1, 2)) for device in range(2)]
     >>> [(block.name, block.after) for block in blocks_of(pieces)]

@@ -58,7 +58,7 @@ class ComparedRow:
         placement: The shape that it is on; empty where there is none.
         proved: ``makespan proved`` where the makespan meets its bound, ``not proved`` where it does not,
             `DOES_NOT_FIT`, `NOT_APPLICABLE`; of a search also ``infeasible`` and ``unknown``.
-        makespan_ms: From the first start to the last end.
+        makespan_ms: Time from the first start to the last end.
         makespan_bound_ms: No schedule of these micro-batches on the same shape, or for ``searched`` on any
             shape tried, is shorter.
         bubble_rate: Idle share of makespan times devices.
@@ -109,7 +109,7 @@ class Comparison(FileResult):
 
     Attributes:
         num_micro_batches: Micro-batches of each schedule.
-        rows: In the order in which they were asked for.
+        rows: Rows in the order in which they were asked for.
         interrupted: Whether Ctrl-C ended the searches; then these have what they found until then.
     """
 
@@ -266,7 +266,7 @@ class _Course:
     Attributes:
         bound_ms: What searches proved of each variant.
         made: The shortest schedule made by hand for each variant, of those that fit.
-        interrupted: By Ctrl-C; then nothing more is searched.
+        interrupted: Whether Ctrl-C ended it; then nothing more is searched.
     """
 
     stages: StageChain

@@ -56,7 +56,7 @@ def fitted(schedule: Schedule, width: int, repetend: Repetend | None = None) -> 
 
     Args:
         schedule: Need not be valid.
-        width: At least 40.
+        width: Width, at least 40.
         repetend: Its steady state; None for none.
 
     >>> from placements.shapes import v_shape
@@ -83,7 +83,7 @@ def both_ends(schedule: Schedule, width: int, repetend: Repetend | None = None) 
 
     Args:
         schedule: Need not be valid.
-        width: At least 40.
+        width: Width, at least 40.
         repetend: Its steady state; None for none.
 
     >>> from placements.shapes import v_shape

@@ -44,7 +44,7 @@ class TimeLine:
 
     Attributes:
         ms_per_sample: Slope, above 0.
-        constant_ms: At none; 0 or more.
+        constant_ms: Time for no sample; 0 or more.
     """
 
     ms_per_sample: float
@@ -95,7 +95,7 @@ class MachineBandwidths:
 
     Attributes:
         all_reduce: What each GPU of a ring sends, by the GPUs of the ring and whether they are neighbours.
-        to_next: From a stage to the next one, by the number of stages.
+        to_next: Bandwidth from a stage to the next one, by the number of stages.
     """
 
     all_reduce: Mapping[tuple[int, bool], float]
@@ -112,9 +112,10 @@ class GalvatronProfile:
         sequence_length: Tokens of a sample.
         block: Forward of one layer.
         other: Forward of embedding and output layer together.
-        memory: By whether tensor-parallel GPUs share norms and dropout too (Megatron's sequence parallelism).
+        memory: Memory by whether tensor-parallel GPUs share norms and dropout too (Megatron's sequence
+            parallelism).
         machines: Bandwidths by nodes and GPUs of each.
-        overlap_slowdown: By how much computing and transfers slow each other down.
+        overlap_slowdown: Factor by which computing and transfers slow each other down.
     """
 
     name: str
@@ -138,7 +139,7 @@ def read_galvatron_profile(
     """Read what a folder has of a model.
 
     Args:
-        folder: With the files, at any depth.
+        folder: Folder with the files, at any depth.
         model: Its name in theirs; ``_`` stands for ``-`` too.
         sequence_length: Sequence length to take, where several were measured.
 

@@ -184,7 +184,7 @@ def model_error_percent(
     Args:
         calibration: The measured times.
         layers: Those with a name that it does not have are left out.
-        cluster: On whose first GPUs they were measured.
+        cluster: Cluster on whose first GPUs they were measured.
         options: What the model assumes.
 
     Returns:
@@ -222,7 +222,7 @@ def transition_ms(
     holds (Galvatron-BMW, Sec. VI: Slice-Gather; the paper gives no formula).
 
     Args:
-        layer: Whose output it is.
+        layer: Layer whose output it is.
         before: Strategy of this layer.
         after: Strategy of the next layer.
         samples: Samples of a micro-batch, of all groups together.
@@ -387,10 +387,10 @@ class _States(NamedTuple):
 
     Attributes:
         cost: What they take in all.
-        gather_ms: To gather the weights, or to scatter the gradients, as ZeRO-3 does for each pass.
+        gather_ms: Time to gather the weights, or to scatter the gradients, as ZeRO-3 does for each pass.
         gathered_bytes: Bytes of weights or gradients of others, while they are there.
         backward_gathers: How often one or the other happens in a backward.
-        exchange_ms: To sum the gradients once, where they are not scattered with each backward.
+        exchange_ms: Time to sum the gradients once, where they are not scattered with each backward.
     """
 
     cost: Cost

@@ -49,7 +49,7 @@ class HeldBytes(NamedTuple):
     """Bytes of one sample.
 
     Attributes:
-        each: That every tensor-parallel GPU holds, unless they share the sequence too.
+        each: Bytes that every tensor-parallel GPU holds, unless they share the sequence too.
         split: A GPU's part of what they share.
     """
 
@@ -76,7 +76,7 @@ class Layer(ABC):
     """A layer of a model, by its shape.
 
     Attributes:
-        name: By which measured times are found; see `placements.models.calibration`.
+        name: Name by which measured times are found; see `placements.models.calibration`.
 
     Raises:
         PlacementError: A size is not a whole number of at least 1.

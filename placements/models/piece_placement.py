@@ -27,11 +27,11 @@ class PieceCost(NamedTuple):
     """Cost of one piece on each of its GPUs.
 
     Attributes:
-        devices: That run it together; mostly one.
+        devices: Devices that run it together; mostly one.
         cost: For one micro-batch.
         data_parallel: Groups of its GPUs that each have a share of the samples.
-        forward_transfer_ms: From the piece before, on other devices; 0 for the first.
-        backward_transfer_ms: To it, of the gradient.
+        forward_transfer_ms: Time from the piece before, on other devices; 0 for the first.
+        backward_transfer_ms: Time of the gradient to the piece before.
         after: The pieces whose output it takes, by their indices; None for the one before.
     """
 
@@ -89,7 +89,7 @@ def piece_placement(
 
     Args:
         name: Name of the placement.
-        pieces: In order of the model: each later than those whose output it takes.
+        pieces: Pieces in the order of the model: each later than those whose output it takes.
         capacities_mib: What each GPU of a device has for weights and activations.
         num_gpus: GPUs of each device.
         tick_ms: Length of a tick; see `placements.models.rates.tick_for`.

@@ -81,7 +81,7 @@ def in_proportion(stage_layers: Sequence[int], num_layers: int) -> tuple[int, ..
 
     Args:
         stage_layers: The division whose proportions are wanted; at least one layer each.
-        num_layers: To divide.
+        num_layers: Layers to divide.
 
     Raises:
         PlanError: There are fewer layers than stages.

@@ -42,7 +42,7 @@ class Resumed:
     """A run that goes on.
 
     Attributes:
-        iterations: That went into the checkpoint.
+        iterations: Iterations that went into the checkpoint.
         extra: What the caller had added on this device. Where there were as many devices before, each gets
             its own; otherwise each gets that of the first device that had it, entry by entry.
         notes: What the user should know, a line each: what is otherwise than before, and newer checkpoints

@@ -51,7 +51,7 @@ class Manifest:
 
     Attributes:
         folder: Folder of the checkpoint.
-        iterations: That went into it.
+        iterations: Iterations that went into it.
         num_devices: Devices of the run.
         facts: What was run; see `facts_of`.
         files: For each of its files, by name, a digest.

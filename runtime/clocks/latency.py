@@ -44,7 +44,7 @@ class Pairs:
     Attributes:
         clocks_mhz: Every pair of these, both ways.
         repeats: How often each.
-        window_ms: In which a change must have come into force.
+        window_ms: Time in which a change must have come into force.
     """
 
     clocks_mhz: Sequence[int]

@@ -81,9 +81,9 @@ def clocks_of_rounds(
     """Return the clocks of a ``periodic.json``; see there.
 
     Args:
-        warmup: By block: clocks of each micro-batch of a round, from its first one on.
-        steady: By block: one clock of each; none where every micro-batch is warmup or cooldown.
-        cooldown: By block: clocks of each micro-batch of a round, from its last one backwards.
+        warmup: Clocks by block: of each micro-batch of a round, from its first one on.
+        steady: Clocks by block: one of each; none where every micro-batch is warmup or cooldown.
+        cooldown: Clocks by block: of each micro-batch of a round, from its last one backwards.
         micro_batches_per_round: Micro-batches of a round of the loop.
         num_micro_batches: Micro-batches of the iteration; any number of whole rounds more or less gives the
             same. A block without a steady clock gets clocks for exactly this number.

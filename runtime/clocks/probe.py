@@ -17,7 +17,7 @@ class ProbeAnswer(NamedTuple):
 
     Attributes:
         begin_ms: When it began to look, from any start.
-        speed: In proportion to the clock.
+        speed: Speed in proportion to the clock.
     """
 
     begin_ms: float

@@ -98,7 +98,7 @@ class SpeedController:
         """Return the controller of a device for a ``schedule.json`` and one of its plans.
 
         Args:
-            schedule: As `experiments.frontier` and `experiments.run` write it.
+            schedule: Schedule as `experiments.frontier` and `experiments.run` write it.
             plan: ``plan.json``, or another with clocks for each micro-batch, such as ``switched.json``.
             device: Device of the placement.
             torch_device: Where it computes.

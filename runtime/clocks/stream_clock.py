@@ -40,7 +40,7 @@ class _Block:
     """A block that was handed to the stream.
 
     Attributes:
-        run: With its clock.
+        run: Call with its clock.
         next_mhz: The clock of the block after it in the iteration, or None.
         begin: Before it.
         end: After it, as soon as it was handed over.

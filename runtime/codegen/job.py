@@ -51,7 +51,7 @@ class ScriptJob:
         num_micro_batches: Micro-batches of one iteration.
         channels: All (source, target) pairs that messages take.
         least_micro_batches: The fewest that the scripts' loops can run; None if only `num_micro_batches`.
-        micro_batches_per_round: By which numbers of micro-batches differ.
+        micro_batches_per_round: Step between the numbers of micro-batches that its loops can run.
         specs: For each device what its messages carry; empty where only the model knows.
         versions: Versions of the software that it was made with, by its name.
         hash: Twelve hexadecimal digits of all that its file holds; empty before there is one.

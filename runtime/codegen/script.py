@@ -43,7 +43,7 @@ class Script:
         num_micro_batches: Micro-batches of one iteration.
         channels: All (source, target) pairs that messages take, the same in every script.
         least_micro_batches: The fewest that its loops can run; None if it runs only its own number.
-        micro_batches_per_round: By which numbers of micro-batches differ.
+        micro_batches_per_round: Step between the numbers of micro-batches that its loops can run.
         specs: What its messages carry; None where only the model knows.
         path: Its file; None where it is none.
     """
@@ -338,7 +338,7 @@ def check_specs(script: Script, device: int, spec_of: Callable[[Transfer], Tenso
 
     Args:
         script: Script of the device; one without specs leaves them to the model.
-        device: Whose it is.
+        device: Device whose script it is.
         spec_of: Returns what the model hands over.
 
     Raises:

@@ -102,7 +102,7 @@ class DeviceProfiler(BlockProfiler):
 
     Args:
         sweep: How much to measure.
-        placement: Whose blocks.
+        placement: Placement whose blocks are profiled.
         transport: Reaches the other devices.
         channels: All that messages take, in the same order on every device.
         device: This one.

@@ -68,7 +68,7 @@ class DeviceProfile(NamedTuple):
     """What one device measured.
 
     Attributes:
-        costs: By decreasing clock.
+        costs: Costs by decreasing clock.
         blocking_w: Power while it waits for a transfer (Perseus, Sec. 4.1), by clock, from the highest down;
             the clock is None where it is not known. Empty if not measured.
         description: One line: which clocks, and whether energy.
@@ -123,8 +123,8 @@ class _Rises:
     """How a block's energy went so far.
 
     Attributes:
-        last_mj: At the clock before.
-        in_a_row: By how many clocks it has risen without a break.
+        last_mj: Energy at the clock before.
+        in_a_row: For how many clocks it has risen without a break.
         is_past_best: Whether it has once risen often enough.
     """
 
@@ -147,14 +147,14 @@ class Profiler:
         meter: Meter of the device.
         sweep: How much to measure.
         clock: Takes the clocks; None to measure at the device's own only.
-        clocks_mhz: To go through, in any order; ignored without `clock`.
+        clocks_mhz: Clocks to go through, in any order; ignored without `clock`.
         current_mhz: Returns the clock at which the device runs; None where nothing tells.
         settle: Called after a clock was asked for; returns when it is in force.
         synchronize: Returns when what was computed so far is done.
         align: Returns when the energy counter has just moved; None if it moves all the time.
         meet: Returns when all devices of a block are there; else their waiting would count as the block's.
         is_done: Whether the sweep has ended.
-        costs: At the clocks that are done, the highest first.
+        costs: Costs at the clocks that are done, the highest first.
         limit: One line if the device did not go as high as asked, else empty.
     """
 

@@ -74,8 +74,8 @@ class CounterSample(NamedTuple):
     """A value from a time on.
 
     Attributes:
-        ms: From when.
-        value: In the unit of the counter.
+        ms: Time from which the value holds.
+        value: Value in the unit of the counter.
     """
 
     ms: float
@@ -88,12 +88,12 @@ class Record:
 
     Attributes:
         device: Which one.
-        iteration: From 0.
-        machine: Whose clock `begin_s` is of.
+        iteration: Number of the iteration, from 0.
+        machine: Machine whose clock `begin_s` is of.
         begin_s: When the device began, on the machine's monotonic clock.
         end_ms: When all that it computed and sent was done.
-        blocks: In the order in which they ran.
-        receives: In the order in which they were posted.
+        blocks: Blocks in the order in which they ran.
+        receives: Receives in the order in which they were posted.
         sends: Likewise.
         clock_mhz: Clocks, when they were asked for.
         held_bytes: Activation memory; see `runtime.profiling.activation_memory`.

@@ -17,7 +17,7 @@ class ParametricPrograms:
     """The looped programs of all devices, each of whose blocks and messages is in a loop of its device.
 
     Attributes:
-        programs: As they were, for their own number of micro-batches.
+        programs: Programs as they were, for their own number of micro-batches.
         looped: By device.
         shift: Micro-batches per round.
         least: The fewest micro-batches that they can have.
@@ -32,7 +32,7 @@ class ParametricPrograms:
         """Return the programs for so many micro-batches.
 
         Args:
-            num_micro_batches: At least `least`, and a whole number of rounds more.
+            num_micro_batches: Number of micro-batches: at least `least`, and a whole number of rounds more.
         """
         more = num_micro_batches - self.programs.num_micro_batches
         assert num_micro_batches >= self.least and more % self.shift == 0

@@ -61,7 +61,7 @@ def specs_from_plain(data: object, where: str) -> dict[TensorEdge, TensorSpec]:
     """Return the specs of plain data.
 
     Args:
-        data: As `specs_to_plain` returns it; lists may stand for tuples.
+        data: Plain data as `specs_to_plain` returns it; lists may stand for tuples.
         where: What to call the data in an error.
 
     Raises:

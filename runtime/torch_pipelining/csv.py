@@ -117,7 +117,7 @@ def schedule_of(order: TorchOrder, name: str = "torch_csv") -> Schedule:
     become two halves, one right after the other. Bubbles and overlaps are left out.
 
     Args:
-        order: In either form; sends and receives are not looked at.
+        order: Order in either form; sends and receives are not looked at.
         name: Name of the placement, whose blocks are ``F<stage>`` and ``B<stage>``, or ``I<stage>``,
             ``W<stage>``.
 

@@ -72,7 +72,7 @@ class Action(NamedTuple):
     Attributes:
         stage: From 0 on.
         op: What it does.
-        micro_batch: From 0 on; None for what is of a stage as a whole.
+        micro_batch: Micro-batch, from 0 on; None for what is of a stage as a whole.
     """
 
     stage: int

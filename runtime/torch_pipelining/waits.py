@@ -47,7 +47,7 @@ def mildest_needed(order: TorchOrder) -> tuple[TransferWaiting | None, list[Send
     """Return the first of `TransferWaiting` under which all ranks finish, or None; and what hangs before.
 
     Args:
-        order: With a receive for each send and the other way round, in the same order on each channel.
+        order: Order with a receive for each send and the other way round, in the same order on each channel.
 
     Returns:
         The messages are those of a cycle under the one of `TransferWaiting` before; empty if there was none.

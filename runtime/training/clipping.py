@@ -57,7 +57,7 @@ def clip_grad_norm_(
     is not a number makes all gradients so, as in PyTorch.
 
     Args:
-        model: Whose gradients are scaled.
+        model: Model whose gradients are scaled.
         placement: What runs where.
         transport: Reaches the other devices.
         max_norm: The most that the norm may be.

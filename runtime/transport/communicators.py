@@ -39,7 +39,7 @@ class Communicator(NamedTuple):
     Attributes:
         name: Such as ``0 to 1``, ``0 and 1`` or ``team 0 1 2``.
         devices: Ascending.
-        channels: That it carries; none, if it is a team's.
+        channels: Channels that it carries; none, if it is a team's.
     """
 
     name: str
@@ -54,7 +54,7 @@ def communicators(
 
     Args:
         placement: What runs where, each device one GPU.
-        channels: That messages take.
+        channels: Channels that messages take.
         sharing: `DIRECTED` or `PAIR`.
 
     >>> from placements.shapes import m_shape

@@ -38,7 +38,7 @@ class Contact:
         is_left: Whether this process ends by Ctrl-C, or because another one did not come.
 
     Args:
-        store: By which they have met.
+        store: Store by which they have met.
         device: This one.
         num_devices: Devices of the run.
     """
@@ -84,7 +84,7 @@ class Contact:
         """Say of processes that do not meet which one waits for which, and why, as torch does not.
 
         Args:
-            devices: That meet; by default all.
+            devices: Devices that meet; by default all.
 
         Raises:
             TransferError: Another one ended, or did not come in time.

@@ -55,7 +55,7 @@ class Network:
         device: Where all tensors are. On a GPU all threads give their work to one stream, in their order.
 
     Attributes:
-        turns: Whose turn it is.
+        turns: Turns of the devices: whose turn it is.
         num_devices: Devices of the run.
         device: See above.
     """
@@ -177,7 +177,7 @@ class MemoryTransport:
     Attributes:
         network: Network of the run.
         index: This device.
-        channels: That there are.
+        channels: Channels that there are.
         shards: For each forward block on this device its shards.
         groups: For each forward block on this device its data-parallel groups.
     """

@@ -20,7 +20,7 @@ class Extent(NamedTuple):
 
     Attributes:
         verify: One of `VERIFY`.
-        reason: In words.
+        reason: Reason in words.
     """
 
     verify: str

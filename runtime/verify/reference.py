@@ -400,7 +400,7 @@ def losses_of_run(case: Case, summaries: Sequence[Mapping[str, Any]], iteration:
     Args:
         case: What was run.
         summaries: What each device left behind; a block on several devices has the same loss on each.
-        iteration: From 0, the first that this run did.
+        iteration: Number of the iteration, from 0, the first that this run did.
     """
     rows = [row for summary in summaries for row in summary["losses"][iteration]]
     return _sum_over_sinks(case, {(block, n): loss for block, n, loss in rows})

@@ -68,7 +68,7 @@ class Meeting:
     Args:
         what: For messages.
         size: How many partners there are.
-        duration: From when the last one has begun to the common end.
+        duration: Time from when the last one has begun to the common end.
         leaves_early: The partner that does not wait for the others, if there is one: the sender of a message
             that fits in the buffer of its communicator.
 

@@ -29,7 +29,7 @@ class VirtualRun:
     """What an iteration did on virtual GPUs.
 
     Attributes:
-        time_ms: From its begin to the end of the last block.
+        time_ms: Time from its begin to the end of the last block.
         energy_mj: Energy of all GPUs over that time.
         start_ms: When each (block, micro-batch) began.
         records: What each device did.

@@ -45,7 +45,7 @@ class DeviceStates:
     Where they are too many, `schedsearch.bounds.what_fits` has the greatest of those whose memory fits.
 
     Attributes:
-        device: Whose they are.
+        device: Device whose states they are.
         blocks: Names of the blocks that are counted.
         groups: Pairs of these; the second of a pair waits for the first through no third.
         held: Every state.
@@ -152,7 +152,7 @@ class _Step:
     """The start of a block.
 
     Attributes:
-        state: In which it starts.
+        state: State in which it starts.
         block: Which; an index.
         meanwhile: The state with it, from which nothing has been taken yet.
         following: The state after it.

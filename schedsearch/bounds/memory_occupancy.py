@@ -30,9 +30,9 @@ class HeldLimit:
     at most ``limit - spare[b]`` while b runs; see `schedsearch.bounds.device_states`.
 
     Attributes:
-        device: Whose it is.
+        device: Device whose limit it is.
         weight: Weight of each block that is counted; they sum to 0 over blocks that wait for each other.
-        limit: In the same units.
+        limit: Limit in the same units.
         spare: What is left of the limit while a block of the device runs; 0 for those not named.
     """
 

@@ -31,7 +31,7 @@ class Load:
     """No period per micro-batch is below a device's work, as a device runs one block at a time.
 
     Attributes:
-        device: Whose work.
+        device: Device whose work it is.
     """
 
     device: int
@@ -227,8 +227,8 @@ def certificate_of(placement: Placement, result: SearchResult) -> Certificate:
     were refuted it names only those that matter.
 
     Args:
-        placement: That was searched.
-        result: With a repetend.
+        placement: Placement that was searched.
+        result: Result with a repetend.
     """
     assert result.repetend is not None, "there is nothing to certify"
     repetend = replace(result.repetend, placement=placement.per_micro_batch)  # it may know of less memory

@@ -166,8 +166,8 @@ class RoundScheduler:
         """Return who runs in the next round.
 
         Args:
-            type_order: In which GPU types choose one after another, each index once; where none is given,
-                the candidates of all types stand in one queue.
+            type_order: Order in which GPU types choose, each index once; where none is given, the candidates
+                of all types stand in one queue.
             away: GPUs that cannot be used, by type.
         """
         lost = {number: {*gpus} for number, gpus in (away or {}).items()}

@@ -139,7 +139,7 @@ def plan_for(
     fails, it begins with the fastest modes, and the bound is all blocks at their cheapest.
 
     Args:
-        problem: Whose modes are chosen.
+        problem: Problem whose modes are chosen.
         deadline_ms: For the end of the iteration.
         work_limit: Units of work, of about a second, to improve the plan with.
         max_devices: Devices whose clocks are fixed one by one; each takes one more linear program.

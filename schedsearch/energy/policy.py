@@ -51,7 +51,7 @@ class SignalJob:
     """So many iterations, to be done in the time of a signal.
 
     Attributes:
-        num_iterations: At least 1.
+        num_iterations: Number of iterations, at least 1.
         signal: Intervals one after another; the job's deadline is their end.
         pause_w: Power of each GPU while no iteration runs, until the deadline: the blocking power for
             devices that wait, 0 for those that are given back. None for the blocking power, at the clock
@@ -139,7 +139,7 @@ def min_cost_policy(frontier: Frontier, job: SignalJob) -> EnergyPolicy:
     """Return which plan to run in each interval, at the least cost for all iterations of a job.
 
     Args:
-        frontier: Whose plans are used, and whose devices wait.
+        frontier: Frontier whose plans are used, and whose devices wait.
         job: Iterations and prices.
 
     Raises:

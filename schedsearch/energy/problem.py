@@ -219,7 +219,7 @@ def clocks_by_block(
     """Return for each plan the clocks of each block, by micro-batch.
 
     Args:
-        graph: Whose instances the clocks are of.
+        graph: Graph whose instances the clocks are of.
         clock: Shape ``(instances, plans)``.
     """
     members: dict[str, list[tuple[int, int]]] = {}

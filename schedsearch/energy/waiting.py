@@ -117,7 +117,7 @@ def undominated(time_ms: Floats, energy_mj: Floats, after_w: Floats) -> Ints:
 
     Args:
         time_ms: End of each plan; shape ``(plans,)``.
-        energy_mj: Until then, above that of waiting at the least power all the time.
+        energy_mj: Energy until then, above that of waiting at the least power all the time.
         after_w: Power from then on, above the least.
 
     Returns:

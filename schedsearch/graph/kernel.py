@@ -54,7 +54,7 @@ def critical_cycle(
         pushed_by: Edge from which each node has its start, -1 for none. Takes those at the period.
         cycle: Takes the edges of the critical cycle, against their direction, -1 behind the last; none where
             nothing is longer than the least period. One longer than nodes.
-        seen: To write in; as long as nodes.
+        seen: Array to write in; as long as nodes.
         path: Likewise.
     """
     period, is_done = NO_CYCLE, False
@@ -97,8 +97,8 @@ def push(
         target: Likewise.
         ticks: Likewise.
         rounds: Likewise.
-        period: In the unit of the ticks.
-        slip: By so much a node may start too early; 0 where times are whole.
+        period: Period in the unit of the ticks.
+        slip: By how much a node may start too early; 0 where times are whole.
         starts: Grow.
         pushed_by: Takes the edges.
     """
@@ -128,7 +128,7 @@ def follow(
         source: As of `critical_cycle`, and all others too.
         ticks: Likewise.
         rounds: Likewise.
-        period: In ticks.
+        period: Period in ticks.
         starts: Change.
         pushed_by: The edges.
         seen: As `longest_around` leaves it.

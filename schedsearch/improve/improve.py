@@ -336,7 +336,7 @@ class Improvement:
             begin: Tick.
             end: Tick.
             more: Work, as of `round`.
-            devices: Whose order may change; None for all.
+            devices: Devices whose order may change; None for all.
         """
         self.step(
             move,

@@ -17,7 +17,7 @@ class MemoryCheck:
     """A block at whose start a device's memory must be checked.
 
     Attributes:
-        device: Whose memory.
+        device: Device whose memory it is.
         block: Name of the block.
         memory: What it allocates there; 0 or less where it only needs some while it runs.
         room: Most that may be in use there once the block has started, without what it needs while it runs.

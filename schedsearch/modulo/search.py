@@ -92,7 +92,7 @@ def search(
 
     Args:
         placement: What runs where; its `memory` is the capacity.
-        num_micro_batches: To unroll to; at least 1.
+        num_micro_batches: Micro-batches to unroll to; at least 1.
         micro_batches_per_repetend: Exactly so many; None to try 1, 2, ... (Tessel: 1).
         max_micro_batches_per_repetend: Where to stop searching; above 1, the repetend of a hand-made schedule
             may be of more, up to the number of devices, where it is better.

@@ -26,7 +26,7 @@ class StartingPoint(NamedTuple):
     """What there is to begin with on the placement that is searched.
 
     Attributes:
-        repetend: With the least period of its order; None where there is none that fits.
+        repetend: Repetend with the least period of its order; None where there is none that fits.
         schedule: Schedule of the number of micro-batches that is asked for, without optimizer blocks; None
             likewise.
     """

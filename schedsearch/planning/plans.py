@@ -152,10 +152,10 @@ class Plans(FileResult):
         options: What was allowed.
         costs: What layers cost.
         ranked_by: One of `schedsearch.planning.planner.RANKS`.
-        proposed: In the order of the ranking.
+        proposed: Plans in the order of the ranking.
         searches: What the planner tried with the layers in a chain, for each batch size.
         left_out: Shapes that were not made, and why, a line each.
-        interrupted: From the keyboard; then this is what there was until then.
+        interrupted: Whether it was interrupted from the keyboard; then this is what there was until then.
     """
 
     model: ModelShape

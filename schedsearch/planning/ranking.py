@@ -55,7 +55,7 @@ class RankedPlan:
         iteration_bound_ms: No schedule of this placement is shorter; None likewise.
         one_f_one_b_ms: The same of 1F1B on this placement; None where it is not defined or does not fit.
         peaks_mib: The most that a GPU of each device holds with the schedule; None likewise.
-        energy_j: At the deadline that was asked for; None where none was, or it cannot be kept.
+        energy_j: Energy at the deadline that was asked for; None where none was, or it cannot be kept.
         search_seconds: Wall-clock time.
         note: Why there is no schedule, or what was cut.
         schedule: The schedule itself.

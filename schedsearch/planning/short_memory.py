@@ -56,7 +56,7 @@ def min_gpus(costs: LayerCosts, cluster: Cluster, sizes: Sequence[int], options:
 
     Args:
         costs: Costs of the layers in a chain.
-        cluster: With whose GPUs none fits.
+        cluster: Cluster with whose GPUs none fits.
         sizes: Samples of an iteration, one of which is to fit.
         options: What is allowed.
     """

@@ -59,7 +59,8 @@ def search_from_dict(
     """Build a result from the plain data of its whole file.
 
     Args:
-        data: With ``search``, ``search_status``, ``period_bound``, ``makespan_bound`` and ``search_seconds``.
+        data: Plain data with ``search``, ``search_status``, ``period_bound``, ``makespan_bound`` and
+            ``search_seconds``.
         schedule: Schedule of the file; None for none.
         repetend: Likewise.
         placement: Placement of both.

@@ -32,7 +32,7 @@ def check_versions(placement: Placement, orders: Orders, versions: WeightVersion
     Args:
         placement: What runs where.
         orders: Order of each of its devices.
-        versions: To be checked.
+        versions: Versions to be checked.
 
     Raises:
         WrongVersionError: They do not.

@@ -42,7 +42,7 @@ class Link:
         pairs: Pairs of devices, sender first. Several may share a link, as all that leaves a server by one
             network card does.
         latency_ms: Beyond the time for which a message occupies the link.
-        bandwidth_gb_s: In GB/s; None for the placement's transfer times.
+        bandwidth_gb_s: Bandwidth in GB/s; None for the placement's transfer times.
         message_mib: Size of each message; of no use without a bandwidth.
     """
 
@@ -82,8 +82,8 @@ class Conditions:
             with replacement, and has no other jitter.
         slow_devices: Factors on the times of blocks by device; of a block on several the largest counts.
         slow_pairs: Factors on what a message takes, by pair of devices, sender first.
-        links: That carry one message at a time. All other messages take the placement's transfer time and do
-            not wait for each other.
+        links: Links that carry one message at a time. All other messages take the placement's transfer time
+            and do not wait for each other.
     """
 
     jitter: float = 0.0

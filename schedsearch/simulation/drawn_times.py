@@ -20,7 +20,7 @@ def drawn_times(
     Args:
         placement: Placement of the blocks.
         num_micro_batches: Micro-batches of an iteration.
-        conditions: That fit the placement.
+        conditions: Conditions that fit the placement.
         iterations: How many.
         seed: Seed of all draws. A block's draws follow from its place in the placement, and not from a
             schedule.

@@ -21,7 +21,7 @@ class BlockOutput:
 
     Attributes:
         target: Position of the other block.
-        link: That carries it; `NO_LINK` for none.
+        link: Link that carries it; `NO_LINK` for none.
         occupied: Ticks for which it occupies the link, not whole.
         latency: Ticks after that until it is there.
     """
@@ -39,7 +39,7 @@ class BlockStep:
     Attributes:
         instance: Block and micro-batch.
         devices: Where it runs.
-        messages: To all blocks that wait for it.
+        messages: Messages to all blocks that wait for it.
     """
 
     instance: Instance
@@ -52,7 +52,7 @@ class IterationSteps:
     """A schedule under conditions, without times of blocks.
 
     Attributes:
-        steps: In an order in which each comes after all that it waits for.
+        steps: Blocks in an order in which each comes after all that it waits for.
         num_devices: Devices of the placement.
         num_links: Links of the conditions.
         is_shared: Whether some link has messages of blocks that run on several devices, so that their order
@@ -70,7 +70,7 @@ def steps_of(schedule: Schedule, conditions: Conditions) -> IterationSteps:
 
     Args:
         schedule: Valid.
-        conditions: That fit its placement.
+        conditions: Conditions that fit its placement.
     """
     placement = schedule.placement
     instances = [(name, micro_batch) for _, micro_batch, name in schedule.blocks]

@@ -73,8 +73,8 @@ def degradation(
     """Return how much longer iterations become, for each schedule under each of some conditions.
 
     Args:
-        schedules: By name.
-        conditions: By name; None for `usual_conditions` of each schedule's placement.
+        schedules: Schedules by name.
+        conditions: Conditions by name; None for `usual_conditions` of each schedule's placement.
         iterations: For each schedule and condition.
         seed: Seed of all draws.
 

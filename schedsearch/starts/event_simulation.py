@@ -65,7 +65,7 @@ def list_schedule(
 
     Args:
         placement: What runs where, without optimizer blocks.
-        num_micro_batches: At least 1.
+        num_micro_batches: Number of micro-batches, at least 1.
         rule: What an idle device prefers.
         deadline: When to give up, in seconds of `time.monotonic`. A million blocks take about ten seconds.
 

@@ -45,7 +45,7 @@ def in_turns(placement: Placement, num_micro_batches: int) -> Iterator[Schedule]
 
     Args:
         placement: What runs where, without optimizer blocks; its memory is kept.
-        num_micro_batches: At least 1.
+        num_micro_batches: Number of micro-batches, at least 1.
     """
     with contextlib.suppress(UnsuitablePlacementError):
         stages = stages_in(placement, "turns", V, split=True)

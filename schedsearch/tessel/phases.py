@@ -98,7 +98,7 @@ def concatenate(
 
     Args:
         placement: What runs where.
-        num_micro_batches: At least `in_flight`.
+        num_micro_batches: Number of micro-batches, at least `in_flight`.
         in_flight: Micro-batches of the repetend.
         before: The warmup.
         repetend: The repetend.

@@ -33,7 +33,7 @@ def time_optimal(
 
     Args:
         placement: What runs where; its `memory` is the capacity.
-        num_micro_batches: At least 1.
+        num_micro_batches: Number of micro-batches, at least 1.
         time_limit_s: Seconds; then the best so far is returned, with what is proved.
         seed: Seed of Z3's random choices.
         on_progress: Called after each question to the solver.

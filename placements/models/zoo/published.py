@@ -152,8 +152,8 @@ def read_model(name: str, /, **overrides: Any) -> ModelShape:
 
     Args:
         name: Name of one of `MODELS`.
-        overrides: By the name of an argument of the model's kind in `placements.models.zoo`, such as
-            ``num_layers``, ``sequence_length`` or ``precision``.
+        overrides: Overrides by the name of an argument of the model's kind in `placements.models.zoo`, such
+            as ``num_layers``, ``sequence_length`` or ``precision``.
 
     Raises:
         PlacementError: The name or a size is not known, or a size is out of its range.

@@ -105,7 +105,7 @@ class NoPlan(NamedTuple):
     """Why numbers have no plan.
 
     Attributes:
-        reason: In words.
+        reason: Reason in words.
         obstacle: Kind of the obstacle.
     """
 
@@ -196,11 +196,11 @@ class PlanSearchResult:
     """The best plans, and what was tried.
 
     Attributes:
-        plans: By increasing time; empty where none fits.
+        plans: Plans by increasing time; empty where none fits.
         trials: All numbers that were looked at, in that order.
         bound_ms: No plan of the search has a shorter iteration; infinite where it is proved that none fits.
         num_solved: Stage problems that were solved.
-        interrupted: From the keyboard, before the end; the plans are the best until then.
+        interrupted: Whether the search was interrupted from the keyboard; the plans are the best until then.
         out_of_time: The same after the time limit.
         num_left: Numbers that were not solved then.
     """

@@ -34,7 +34,7 @@ class PlannedStage:
         backward_ms: Likewise.
         synchronisation_ms: Exchange of gradients for one input of all replicas.
         transfer_ms: For one input: its output to the next stage and the gradient back; 0 for the last.
-        hop_ms: From the end of a forward, or of the next stage's backward, until the result is there.
+        hop_ms: Time from the end of a forward, or of the next stage's backward, until the result is there.
         parameter_bytes: Parameter bytes of one weight version.
         activation_bytes: Outputs of its nodes for one input.
         in_flight: Inputs that each replica holds at most, each with the weights that its forward saw.
@@ -72,7 +72,7 @@ class PipelinePlan:
     """Stages in the order of the pipeline.
 
     Attributes:
-        stages: At least one.
+        stages: Stages; at least one.
         levels: The workers that they share, from the innermost level on.
         sync: One of `SYNCS`.
         is_exact: Every cut of the model was looked at; otherwise a few of each number of nodes.
@@ -148,9 +148,9 @@ def plan_of(sets: ClosedSets, levels: Sequence[Level], sync: str, parts: Sequenc
 
     Args:
         sets: Where the model can be cut.
-        levels: From the innermost to the outermost.
+        levels: Levels from the innermost to the outermost.
         sync: One of `SYNCS`.
-        parts: From the empty set to the whole model.
+        parts: Parts from the empty set to the whole model.
     """
     stages = list(_stages(sets, levels, sync, parts))
     workers = np.cumsum([stage.replicas for stage in reversed(stages)])[::-1].tolist()

@@ -25,7 +25,7 @@ class BlockProfile:
     """A model of equal blocks, such as a transformer's layers.
 
     Attributes:
-        num_blocks: At least 1.
+        num_blocks: Number of blocks, at least 1.
         forward_ms: Time of one block's forward, by micro-batch size; above 0.
         backward_ms: Likewise, for the same sizes.
         parameter_bytes: Parameter bytes of one block.
@@ -66,9 +66,9 @@ class EqualServers:
 
     Attributes:
         num_gpus: GPUs of all servers together.
-        gpus_per_server: At least 1.
+        gpus_per_server: GPUs of a server, at least 1.
         in_server_gb_per_s: Bandwidth between GPUs of a server, in 1e9 bytes each second.
-        between_servers_gb_per_s: Between those of two.
+        between_servers_gb_per_s: Bandwidth between GPUs of two servers, likewise.
         memory_mib: Memory of each GPU.
 
     Raises:
@@ -115,8 +115,8 @@ class TwoBwPlan:
         micro_batch_size: Samples, b.
         recompute: Whether only the inputs of stages are kept, and the rest is computed again.
         accumulation: Micro-batches of a weight update for each stage, g; each pipeline runs p g of them.
-        time_ms: From one micro-batch of a pipeline to the next.
-        memory_mib: That each GPU needs at most.
+        time_ms: Time from one micro-batch of a pipeline to the next.
+        memory_mib: Memory that each GPU needs at most.
         reason: Why it cannot be used; empty where it can.
     """
 

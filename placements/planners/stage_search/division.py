@@ -58,7 +58,7 @@ def iteration_ms(stages: Sequence[StageCost], num_micro_batches: int, sync_at_on
     One micro-batch goes through all stages, and each other one takes as long as the slowest stage.
 
     Args:
-        stages: In order.
+        stages: Stages in order.
         num_micro_batches: Micro-batches of an iteration.
         sync_at_once: Stages exchange their gradients at the same time, so that the longest exchange counts,
             not their sum as in Eq. 9.
@@ -136,7 +136,7 @@ def windows(until: Floats, max_layers: int) -> Floats:
 
     Args:
         until: Sums over all layers before each, and over all layers.
-        max_layers: That are summed.
+        max_layers: Most layers that are summed.
 
     Returns:
         Shape ``(num_layers + 1, max_layers + 1)``; infinite of no layers, and of more than there are.

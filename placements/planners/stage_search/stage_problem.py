@@ -97,7 +97,7 @@ class LayerRun(NamedTuple):
     """Equal layers, one after the other.
 
     Attributes:
-        num_layers: At least one.
+        num_layers: Number of layers, at least one.
         options: Options of each layer.
     """
 
@@ -110,9 +110,9 @@ class StageProblem:
     """Layers of one stage, each to be given one of its options so that the stage fits and is fast.
 
     Attributes:
-        runs: In the order of the model; layers of a run may take their options in any order.
-        transition_ms: By the layouts of a layer and the next: what both passes of a micro-batch pay between
-            them. For all that can be neighbors; a layout beside itself pays nothing.
+        runs: Runs in the order of the model; layers of a run may take their options in any order.
+        transition_ms: Times by the layouts of a layer and the next: what both passes of a micro-batch pay
+            between them. For all that can be neighbors; a layout beside itself pays nothing.
         in_flight: Micro-batches whose activations the stage holds at its peak.
         capacity_mib: What it may hold.
         num_micro_batches: Micro-batches of an iteration.

@@ -24,7 +24,7 @@ class OptionTable:
     """The options of a layer that may be in a best choice; arrays of shape ``(num_options,)``.
 
     Attributes:
-        index: In the problem's own options.
+        index: Index in the problem's own options.
         cost: Time and synchronization, weighed.
         weight_mib: Static memory and what all micro-batches in flight keep.
         kept_mib: What one micro-batch keeps.
@@ -62,7 +62,7 @@ class StageOptions:
     """A stage's problem, ready for a search.
 
     Attributes:
-        problem: As given.
+        problem: Problem as given.
         tables: Table of each run.
         transition: Cost of a layout (row) before another (column).
     """
@@ -124,7 +124,7 @@ def priced(table: OptionTable, num_layouts: int, prices: Floats) -> Floats:
 
     Args:
         table: Table of a layer.
-        num_layouts: In the whole stage.
+        num_layouts: Layouts in the whole stage.
         prices: Cost of a MiB.
     """
     found = np.full((len(prices), num_layouts), np.inf)
@@ -138,7 +138,7 @@ def min_priced(stage: StageOptions, prices: Floats) -> Floats:
     """Return the least cost of the stage with memory at each price: Lagrangian bounds, before the room.
 
     Args:
-        stage: To bound.
+        stage: Stage to bound.
         prices: Cost of a MiB.
     """
     later = np.zeros((len(prices), len(stage.transition), 1))
@@ -171,7 +171,7 @@ def before(stage: StageOptions, prices: Floats) -> list[Floats]:
     """Return bounds on what the layers before each layer cost with memory at a price (Lagrangian).
 
     Args:
-        stage: To bound.
+        stage: Stage to bound.
         prices: Cost of a MiB.
 
     Returns:
@@ -252,8 +252,8 @@ def best_price(stage: StageOptions, prices: Floats, room_mib: float) -> tuple[Fl
     """Return prices of a MiB at which the bound on the whole cost is greatest, or nearly.
 
     Args:
-        stage: To bound.
-        prices: To begin with, ascending.
+        stage: Stage to bound.
+        prices: Prices to begin with, ascending.
         room_mib: What the weights may add up to.
 
     Returns:

@@ -41,7 +41,7 @@ def profiled(throughputs: Throughputs, reference_share: float, beside: int, seed
     """Return a profile with few pairs, drawn at random.
 
     Args:
-        throughputs: With all pairs.
+        throughputs: Throughputs with all pairs.
         reference_share: Share of the types that are references; above 0 and at most 1.
         beside: References beside which each other type is measured; 1 or more.
         seed: Seed of what is drawn.
@@ -74,7 +74,7 @@ class EstimatingPolicy:
     the first try.
 
     Attributes:
-        policy: That decides; it looks at pairs.
+        policy: Policy that decides; it looks at pairs.
         profile: What was measured beforehand.
         learns: A pair that was given time has been measured at the next decision; the others are estimated
             anew then.

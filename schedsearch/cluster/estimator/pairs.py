@@ -31,7 +31,7 @@ class PairEstimate:
     """Throughputs whose pairs are measured or estimated.
 
     Attributes:
-        throughputs: As policies take them; measured pairs are as they were measured.
+        throughputs: Throughputs as policies take them; measured pairs are as they were measured.
         nearest: The reference job that each new type of job is most like, by type and scale factor.
         settings: How was completed, by scale factor, who fits and what share is kept.
     """
@@ -108,7 +108,7 @@ def with_measurement(
     """Return throughputs in which a pair is as it was measured while it ran; estimate the others anew then.
 
     Args:
-        measured: Without what was estimated.
+        measured: Measured rates, without what was estimated.
         pair: Two types of jobs, and their scale factor.
         gpu_type: Where they ran.
         rates: Rates of both jobs, in the order of the pair, in steps per second.

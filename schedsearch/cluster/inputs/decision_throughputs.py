@@ -38,7 +38,7 @@ class Names:
 
     Attributes:
         gpu_types: GPU types of the cluster, in order.
-        jobs: In the order of the file.
+        jobs: Jobs in the order of the file.
     """
 
     gpu_types: tuple[str, ...]
@@ -81,7 +81,7 @@ def demand_of(
 
     Args:
         cluster: Cluster of the file.
-        jobs: In the order of the file.
+        jobs: Jobs in the order of the file.
         names: Names of these jobs and of the GPU types.
         own: What each job says of its throughputs.
         table: What the file says of all of them.

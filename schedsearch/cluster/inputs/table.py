@@ -39,7 +39,7 @@ class TableRow:
 
     Attributes:
         line: Its number in the file, from 1.
-        cells: By column, without blanks around; columns that the row leaves empty are not there.
+        cells: Cells by column, without blanks around; columns that the row leaves empty are not there.
     """
 
     line: int
@@ -98,7 +98,7 @@ def rows_of(text: str, required: Sequence[str], optional: Sequence[str] | None =
     """Return the rows of comma-separated text, whose first line names the columns in any order.
 
     Args:
-        text: As `read_text` returns it.
+        text: Text as `read_text` returns it.
         required: Columns that must be there.
         optional: Columns that may be; where None, any others may be.
 

@@ -23,8 +23,8 @@ class PlannedThroughputs:
     """The table, and the one to compare with.
 
     Attributes:
-        throughputs: With several operating points, the fastest first.
-        highest_clocks: With one: every block at its highest clock.
+        throughputs: Throughputs with several operating points, the fastest first.
+        highest_clocks: Throughputs with one point: every block at its highest clock.
         losses: Loss of each frontier that was thinned, see `FrontierPoints.loss`.
         left_out: What does not fit, and why.
     """

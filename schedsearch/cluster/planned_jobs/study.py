@@ -125,7 +125,7 @@ class StudyResult:
 
     Attributes:
         options: What was compared.
-        outcomes: By name of the run.
+        outcomes: Outcomes by the name of the run.
     """
 
     options: StudyOptions
@@ -194,8 +194,8 @@ def study(
 
     Args:
         table: Table of all models of the jobs.
-        jobs: In the order of their arrival.
-        cluster: Without a cap; capped runs have that of the options.
+        jobs: Jobs in the order of their arrival.
+        cluster: Cluster without a cap; capped runs have that of the options.
         options: What is compared.
         on_run: Told the name of each run before it begins.
         directory: Where runs are kept, those that ended and the state of one that was interrupted; what is

@@ -46,7 +46,8 @@ class Hierarchical(SharesPolicy):
     is the throughput of the first level, per entity weight.
 
     Attributes:
-        entities: By name, as `Job.entity` says it; where none are given, all weigh 1 and are fair inside.
+        entities: Entities by name, as `Job.entity` says it; where none are given, all weigh 1 and are fair
+            inside.
     """
 
     term: ClassVar[str] = "hierarchical"

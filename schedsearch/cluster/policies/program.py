@@ -113,7 +113,7 @@ class Program:
 
         Args:
             factors: Factor of each of these jobs.
-            jobs: Whose gains are added; no gain counts for more than `at_most`.
+            jobs: Jobs whose gains are added; no gain counts for more than `at_most`.
             levels: Level of each of these jobs; none of them falls below its own, which is not below its
                 floor.
             at_most: Above 0.

@@ -35,7 +35,7 @@ def min_dollars(
         prices: Prices of each day.
         speeds: Steps per second on one GPU of each offer; 0 where the job does not run.
         start: Number of the day on which it starts.
-        steps: That it has to do.
+        steps: Steps that the job has to do.
         conditions: What moves and preemptions cost.
     """
     table = np.where(speeds > 0, prices.least[start:], np.nan)

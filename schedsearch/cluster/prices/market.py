@@ -16,10 +16,10 @@ class Offer(NamedTuple):
     """An instance that can be rented.
 
     Attributes:
-        cloud: As ``"aws"``.
+        cloud: Name of the cloud, as ``"aws"``.
         zone: Zone, or region where prices are the same in all its zones.
         instance: Its name at the cloud.
-        gpu_type: As ``"v100"``.
+        gpu_type: Type of GPU, as ``"v100"``.
         num_gpus: GPUs of one instance.
     """
 
@@ -34,7 +34,7 @@ class Quote(NamedTuple):
     """The price of an offer from a time on.
 
     Attributes:
-        time: In UTC.
+        time: Time in UTC.
         offer: Offer that the price is of.
         dollars_per_hour: For the whole instance.
     """
@@ -51,7 +51,7 @@ class PriceSeries:
     Attributes:
         offer: Offer that the prices are of.
         times_s: Since 1970, not decreasing; of equal times the last counts.
-        dollars_per_hour: From each time on, for the whole instance.
+        dollars_per_hour: Price from each time on, for the whole instance.
     """
 
     offer: Offer

@@ -28,12 +28,12 @@ class Reduction:
     """The saving of a strategy for one model and length of the job.
 
     Attributes:
-        model: That is trained.
+        model: Model that is trained.
         days: The job's length on the baseline's GPU.
         strategy: Name.
         reduction: Mean cost of the baseline over the strategy's.
         mean_dollars: Mean of the start days.
-        mean_hours: From start to end; NaN for the bound.
+        mean_hours: Hours from start to end; NaN for the bound.
         mean_moves: Likewise.
     """
 

@@ -22,7 +22,7 @@ class OfferStrategy:
     """A rule by which offers are chosen: the most steps per dollar of those that it admits.
 
     Attributes:
-        name: As in the study's table.
+        name: Name as in the study's table.
         says: What it does, for people.
         any_gpu_type: Whether GPUs of other types than the baseline's are admitted.
         any_num_gpus: Whether instances of several GPUs are, of which the job takes one.
@@ -68,8 +68,8 @@ class JobCourse(NamedTuple):
 
     Attributes:
         dollars: All that is paid.
-        hours: From start to end.
-        moves: From an offer to another.
+        hours: Hours from start to end.
+        moves: Moves from an offer to another.
     """
 
     dollars: float
@@ -115,11 +115,11 @@ def run(
 
     Args:
         strategy: Whether it moves.
-        chosen: On each day; see `choices`. There is one on the first.
+        chosen: What is chosen on each day; see `choices`. There is an offer on the first.
         prices: Prices of each day.
         speeds: Steps per second on one GPU of each offer.
         start: Number of the day on which it starts.
-        steps: That it has to do.
+        steps: Steps that the job has to do.
         conditions: What moves and preemptions cost.
     """
     held, dollars_per_hour = next(iter(chosen[start].items()))

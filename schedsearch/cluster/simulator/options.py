@@ -13,7 +13,7 @@ class FailureOptions:
     """GPUs that fail, each on its own, with exponential times.
 
     Attributes:
-        mean_time_s: Between the repair of a GPU and its next failure, on average.
+        mean_time_s: Time between the repair of a GPU and its next failure, on average.
         repair_s: A GPU that failed is away for so long.
         loses_lease: A job loses all steps since its lease began, for it writes a checkpoint only when its
             lease ends; otherwise it loses those of the round.

@@ -35,7 +35,7 @@ class JobOutcome:
 
     Attributes:
         job: What was submitted.
-        steps_done: By the end of the simulation.
+        steps_done: Steps done by the end of the simulation.
         first_start_s: Begin of its first round; nan where it never ran.
         finish_s: When its last step ended; nan where it is not done.
         isolated_s: What its steps would have taken on its own share of the cluster: 1/n of the GPUs of

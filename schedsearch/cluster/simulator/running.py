@@ -36,7 +36,7 @@ class RoundRuns:
         job: Index of the job.
         steps_per_s: Its throughput.
         renewed: It keeps its GPUs.
-        steps: That it does, or below 0 for those that it loses.
+        steps: Steps that it does, or below 0 for those that it loses.
         steps_left: After the round.
         job_end_s: When it stops, if no GPU fails before.
     """

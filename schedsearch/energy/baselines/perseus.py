@@ -59,7 +59,7 @@ def perseus_frontier(
         schedule: Any valid schedule; only its orders are used.
         profile: Cost of each of its blocks at each clock; where a clock has several configurations, the
             fastest is taken.
-        unit_ms: By how much each step shortens the iteration (the paper's tau).
+        unit_ms: Time by which each step shortens the iteration (the paper's tau).
         curve: What stands for the options of a block: ``exponential``, as in the paper, or their lower convex
             ``hull``.
         on_progress: Told how many of the units between T* and T_min are cut off.

@@ -247,7 +247,7 @@ def fold(periodic: PeriodicSchedule, num_micro_batches: int, settling_rounds: in
     Args:
         periodic: The schedule.
         num_micro_batches: Micro-batches of the whole schedule.
-        settling_rounds: On each side of the folded rounds.
+        settling_rounds: Rounds on each side of the folded rounds.
 
     Raises:
         EnergyError: There are no micro-batches.

@@ -108,7 +108,7 @@ class PeriodicPlan:
         few that a block belongs to both warmup and cooldown, it has the faster of the two clocks.
 
         Args:
-            num_micro_batches: At least 1.
+            num_micro_batches: Number of micro-batches, at least 1.
             bound: Bound of that schedule, where it is at hand; the plan's lower bound is 0 without.
 
         Raises:
@@ -271,7 +271,7 @@ class _Problem:
         graph: Who waits for whom.
         curves: Cost of each group.
         left: What of it each group may still be.
-        deadline_ms: To be kept.
+        deadline_ms: Deadline to be kept.
         relaxed: The best if groups that are not fixed could take any time.
     """
 

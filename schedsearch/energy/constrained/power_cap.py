@@ -71,7 +71,7 @@ class CappedPlan:
         power_w: Average of one GPU of each device.
         min_ms: No iteration under the cap is shorter, at any clocks; from the relaxed problem, or where the
             solver failed on it, the shortest iteration without a cap.
-        cap: That is kept.
+        cap: Cap that is kept.
     """
 
     plan: FrequencyPlan
@@ -99,7 +99,7 @@ def device_power_w(
     Args:
         schedule: Gives the blocks of each device.
         profile: Cost of each block at each clock.
-        plan: With a clock for each block.
+        plan: Plan with a clock for each block.
         time_ms: Length of the iteration; by default the plan's.
     """
     length_ms = plan.time_ms if time_ms is None else time_ms
@@ -137,7 +137,7 @@ def capped_plan(schedule: Schedule, profile: Profile, frontier: Frontier, cap: P
         schedule: Any valid schedule; only its orders are used.
         profile: Cost of each of its blocks at each clock.
         frontier: Frontier of the schedule.
-        cap: To be kept.
+        cap: Cap to be kept.
 
     Raises:
         ProfileError: The profile lacks a block.

@@ -90,8 +90,9 @@ class RobustPlan:
     Attributes:
         plan: Plan of the frontier; its time and energy are those of profiled times.
         outcome: Its simulated iterations.
-        deadline_ms: That is kept.
-        confidence: That was asked for; `PlanIterations.share_within` says which share keeps the deadline.
+        deadline_ms: Deadline that is kept.
+        confidence: Confidence that was asked for; `PlanIterations.share_within` says which share keeps the
+            deadline.
         nominal: The frontier's plan for the deadline on profiled times.
         nominal_outcome: Its iterations, with the same random factors.
     """

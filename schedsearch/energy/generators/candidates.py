@@ -54,7 +54,7 @@ class PlanPool:
     """Every plan that was made for a problem, with the time and effective energy that its simulation gives.
 
     Attributes:
-        problem: Whose modes are chosen.
+        problem: Problem whose modes are chosen.
         without: Names of generators whose plans are left out.
         groups: The plans.
     """

@@ -190,7 +190,7 @@ def exact_plan(
     Args:
         schedule: Any valid schedule of at most `MAX_INSTANCES` instances; only its orders are used.
         profile: Cost of each of its blocks at each clock.
-        deadline_ms: By when the iteration must end.
+        deadline_ms: Time by which the iteration must end.
         work_limit: Units of work, of about a second; after it the best plan found is returned, as FEASIBLE.
 
     Raises:

@@ -118,7 +118,7 @@ def improved(
         problem: Problem of the choice.
         choice: Modes with which the deadline is kept; shape ``(instances,)``.
         free: Instances whose modes may change, at most `MAX_INSTANCES`.
-        deadline_ms: To be kept.
+        deadline_ms: Deadline to be kept.
         budget: What the solver may spend.
 
     Raises:

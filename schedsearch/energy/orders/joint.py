@@ -44,9 +44,9 @@ def any_order_mj(schedule: Schedule, profile: Profile, deadline_ms: float) -> fl
     """Return an energy until a deadline that no clocks of any order of a schedule's blocks are below.
 
     Args:
-        schedule: Whose placement and number of micro-batches count.
+        schedule: Schedule whose placement and number of micro-batches count.
         profile: Cost of each block at each clock.
-        deadline_ms: That some order keeps.
+        deadline_ms: Deadline that some order keeps.
     """
     placement, number = schedule.placement, schedule.num_micro_batches
     curves = cost_curves(placement, profile)
@@ -119,7 +119,7 @@ def best_order_and_modes(
     Args:
         problem: A schedule with which the deadline is kept; the others are of its placement.
         clock_mhz: Its plan for the deadline.
-        deadline_ms: To be kept.
+        deadline_ms: Deadline to be kept.
         budget: What the solver may spend.
 
     Raises:

@@ -30,7 +30,7 @@ class ModeVariables(Variables):
         """Return the variables of a problem, with the least energy for objective.
 
         Args:
-            problem: Whose placement and modes count.
+            problem: Problem whose placement and modes count.
             clock_mhz: The solver begins with these.
             tick_ms: Length of a tick.
             last: Tick by which all end.

@@ -77,7 +77,7 @@ class OrderChoice:
 
     Attributes:
         best: The choice, with its plan.
-        deadline_ms: That its plan keeps.
+        deadline_ms: Deadline that its plan keeps.
         judged: All schedules, in the order in which they were judged; the first candidate first.
         lower_bound_mj: No clocks of any order of the placement's blocks need less energy until the deadline.
         interrupted: Whether it was interrupted from the keyboard; the choice is then the best so far.

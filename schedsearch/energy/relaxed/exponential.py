@@ -25,8 +25,8 @@ class ExponentialCurve:
 
     Attributes:
         fastest_ms: Time of the fastest option.
-        amplitude_mj: At least 0.
-        rate_per_ms: At least 0.
+        amplitude_mj: Amplitude; at least 0.
+        rate_per_ms: Rate; at least 0.
         offset_mj: Energy that remains.
         error_mj: Largest distance of an option from the curve.
         error: That as a share of the energy between the fastest and the slowest option; 0 for one option.

@@ -169,7 +169,7 @@ class _State:
 
     Attributes:
         network: What the flow runs on.
-        flow: On each arc; shape ``(arcs,)``.
+        flow: Flow on each arc; shape ``(arcs,)``.
         event: Tick of each node; heads follow tails by the length of every arc that has room for flow.
         amount: All flow from origin to sink: the price of time.
         slack: Ticks that each entry of the sparse form has to spare; infinite without room for more flow.

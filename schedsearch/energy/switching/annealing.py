@@ -50,14 +50,14 @@ class _Arrays(NamedTuple):
         place: Where a clock is among them, or would be.
         first: Where the waits of each instance begin; see `schedsearch.energy.switching.model.EdgeArrays`.
         tail: Who is waited for.
-        delay_ms: At least.
+        delay_ms: Delay, at least.
         is_adjacent: Whether a device runs the head just after the tail.
         order: Instances of all devices, one device after the other, in its order.
         begins: Where each device begins there, and the end.
         group: Clock group of each instance.
         members: Instances of all groups, one group after the other.
         groups_begin: Where each group begins there, and the end.
-        latency_ms: From each clock to each other.
+        latency_ms: Latency from each clock to each other.
         dwell_ms: See `SwitchingLimits`.
         back_to_back: Likewise.
         latest_ms: For the length of the iteration.
@@ -90,7 +90,7 @@ def annealed(
     """Return the best state that keeps the limits and was found from some clocks, or None.
 
     Args:
-        problem: Whose clocks are chosen.
+        problem: Problem whose clocks are chosen.
         starts: MHz of each instance, the same within a clock group; they need not keep the limits.
         price_w: Shadow price of the iteration's time.
         seed: Seed of the random choices.

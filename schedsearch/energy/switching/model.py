@@ -127,7 +127,7 @@ class EdgeArrays:
 
         Args:
             column: Column of each instance's clock.
-            latency_ms: From the clock of each column to that of each other.
+            latency_ms: Latency from the clock of each column to that of each other.
         """
         latency = latency_ms[column[self.tail], column[self.head]]
         delay: Floats = np.where(self.is_adjacent, np.maximum(self.delay_ms, latency), self.delay_ms)
@@ -139,7 +139,7 @@ class SwitchingProblem(ClockProblem):
     """A clock problem under limits on changes of clock.
 
     Attributes:
-        limits: To be kept.
+        limits: Limits to be kept.
         latest_ms: For the length of the iteration.
         group: Clock group of each instance, from 0; shape ``(instances,)``. None: every one has its own.
     """

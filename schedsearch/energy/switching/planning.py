@@ -47,10 +47,10 @@ class SwitchedPlan:
         num_changes: Changes of clock within the iteration, for each device.
         changes_per_iteration: The same with that to the next iteration's first clock.
         free: The plan of the frontier for the same deadline, which knows no limits.
-        limits: That are kept.
+        limits: Limits that are kept.
         deadline_ms: Likewise.
         lower_bound_mj: Energy of all devices until the deadline that no plan under the limits is below.
-        gap: By how much of that the plan, until the deadline, may be above the best one.
+        gap: By how much of the bound the plan, until the deadline, may be above the best one.
     """
 
     plan: FrequencyPlan
@@ -118,7 +118,7 @@ def switched_plan(
         schedule: Any valid schedule; only its orders are used.
         profile: Cost of each of its blocks at each clock.
         frontier: Frontier of the schedule.
-        limits: To be kept.
+        limits: Limits to be kept.
         deadline_ms: For the end of the iteration.
 
     Raises:
@@ -141,7 +141,7 @@ def switched_periodic_plan(
 
     Args:
         alone: The periodic plan without limits, for the same micro-batches and deadline.
-        limits: To be kept, also from each repetend to the next.
+        limits: Limits to be kept, also from each repetend to the next.
         free: The plan without limits that does not repeat.
         lower_bound_mj: Energy until the deadline that no plan under the limits is below, where it is known.
 
@@ -179,7 +179,7 @@ def _best_state(problem: SwitchingProblem, clock: Ints, price_w: float) -> Switc
     """Return the state of least effective energy that was found, or None.
 
     Args:
-        problem: With limits.
+        problem: Problem with limits.
         clock: MHz of each instance in the plan without limits.
         price_w: Shadow price of time there.
     """
@@ -202,9 +202,9 @@ def _plan_of(
 
     Args:
         problem: Problem of the state.
-        state: That keeps the limits.
+        state: State that keeps the limits.
         free: The plan without limits.
-        deadline_ms: That both keep.
+        deadline_ms: Deadline that both keep.
         min_mj: Effective energy that no plan is below.
     """
     simulation = problem.simulation(state)

@@ -23,7 +23,7 @@ class LineStep(NamedTuple):
         source: The role of the other.
         target: Its own role.
         forward: Whether the other is on the first of the two devices; always so on one device.
-        ticks: From the other's start to its own, at least.
+        ticks: Ticks from the other's start to its own, at least.
         weight: Units of memory that a micro-batch's delay of one whole round holds on the fullest device.
     """
 

@@ -36,7 +36,7 @@ class PeriodOrders(NamedTuple):
         wait: Likewise the ticks from start to start.
         back: Likewise the rounds that the target is later.
         first: The first place of each device, and the end of the last.
-        order: At each place the visit.
+        order: Visit at each place.
         round_: Round of each visit's instance.
         instance: Instance of each visit.
         memory: Memory units that each visit's device holds more from then on.

@@ -128,7 +128,8 @@ def why_infeasible(placement: Placement, oracle: Oracle) -> str:
     """Return in one line why a placement has no schedule.
 
     Args:
-        placement: Without optimizer blocks, with capacities; one micro-batch alone does not fit these.
+        placement: Placement without optimizer blocks, with capacities; one micro-batch alone does not fit
+            these.
         oracle: Solver to ask.
     """
     try:

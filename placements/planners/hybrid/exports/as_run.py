@@ -28,7 +28,7 @@ class PlanExport(NamedTuple):
     """A plan in another system's terms.
 
     Attributes:
-        options: By name; None as the value of a flag.
+        options: Options by name; None as the value of a flag.
         run: What these options run, with its time and memory.
         differs: What of it is otherwise than planned, and what has to be given besides, a line each.
     """
@@ -70,7 +70,7 @@ def shared_alike(plan: Plan, strategy: LayerStrategy, num_recomputed: int = 0) -
     """Return a plan with one strategy for all layers; see `placements.planners.hybrid.plan.alike`.
 
     Args:
-        plan: Whose stages are kept.
+        plan: Plan whose stages are kept.
         strategy: Strategy of all layers.
         num_recomputed: Transformer layers of each stage, its first ones, that are computed again besides.
     """
@@ -121,7 +121,7 @@ def first_that_fits(candidates: Iterable[Plan], limits: RunLimits, system: str, 
     Args:
         candidates: The ways, that of the least time first.
         limits: What layers cost, and the room.
-        system: That runs them.
+        system: System that runs them.
         remedy: What to do where none fits.
 
     Raises:
@@ -154,7 +154,7 @@ def differences(planned: RatedPlan, run: RatedPlan, limits: RunLimits, remedy: s
         planned: By the search.
         run: By the other system.
         limits: What there is room for.
-        remedy: With what options a plan is run as planned.
+        remedy: Options with which a plan is run as planned.
     """
     before, after = planned.plan, run.plan
     lines = []

@@ -81,7 +81,7 @@ def chunked_placement(
     The layers are divided such that the longest chunk is as short as possible.
 
     Args:
-        plan: Whose stages have as many GPUs each.
+        plan: Plan whose stages have as many GPUs each.
         costs: See `planned_placement`, as for the rest.
         shape: One of `CHUNKED`.
         num_chunks: Chunks of each device.
@@ -151,7 +151,7 @@ def vocabulary_costs(
     """Return what each embedding and the output layer cost each of all GPUs, which share the table's rows.
 
     Args:
-        model: Whose they are.
+        model: Model whose costs they are.
         costs: Costs of the model's layers.
         group: All GPUs.
         data_parallel: Groups that each have a share of the samples and all rows.
@@ -180,7 +180,7 @@ def shared_vocabulary_placement(
     layers and the decoder's (Fig. 8d).
 
     Args:
-        model: Whose trunk is planned.
+        model: Model whose trunk is planned.
         trunk: Its plan.
         costs: See `planned_placement`, as for the rest.
         data_parallel: Groups of all GPUs that each have all rows of the table.

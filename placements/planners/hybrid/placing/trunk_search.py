@@ -103,7 +103,7 @@ def even_numbers(
         cluster: The GPUs.
         batch: Samples of an iteration.
         options: May restrict the numbers.
-        stages: To choose from.
+        stages: Stages to choose from.
     """
     counts = [m for m in range(1, batch + 1) if batch % m == 0]
     for num_stages in stages:

@@ -27,7 +27,7 @@ class MeasuredCluster:
     Attributes:
         cluster: The GPUs, with the figures of their data sheets.
         names: The profile's name of each kind, by the name of its `placements.hardware.Gpu`.
-        zone: That all of them are taken to be in.
+        zone: Zone that all of them are taken to be in.
     """
 
     cluster: Cluster
@@ -44,8 +44,8 @@ def read_measured_cluster(
         text: A GPU by the profile's name or that of `placements.hardware.GPUS`, ``_`` and how many GPUs, as
             ``GH-96_64``; several kinds with ``+``.
         known: The profile.
-        gpus_per_node: By default as many as the most that share a layer in the profile of the GPU, since
-            these are of one node; or all where there are fewer.
+        gpus_per_node: GPUs of a node. By default as many as the most that share a layer in the profile of the
+            GPU, since these are of one node; or all where there are fewer.
 
     Raises:
         GpusError: A name or a number is wrong, or the profile has no times of the GPU.

@@ -22,7 +22,7 @@ class MeasuredLinks:
     """The links between the GPUs of a cluster.
 
     Attributes:
-        links: As measured.
+        links: Links as measured.
         where: The GPUs, and what the profile calls them.
     """
 

@@ -15,7 +15,7 @@ class SharedStates(NamedTuple):
     """Bytes of a layer's parameters on one GPU that shares them with nobody.
 
     Attributes:
-        weights: That products read.
+        weights: Weights that products read.
         gradients: Gradients of these weights, in all copies.
         optimizer: All else: moments, and master weights where there are some.
     """

@@ -94,8 +94,8 @@ class Contents(NamedTuple):
     """Sequences that consecutive layers can be, each once, up to some number of layers.
 
     Attributes:
-        which: By the layer after the last and how many they are: an index of the others; -1 where there are
-            no layers, or not so many; shape ``(num_layers + 1, max_layers + 1)``.
+        which: Index of the others, by the layer after the last and how many they are; -1 where there are no
+            layers, or not so many; shape ``(num_layers + 1, max_layers + 1)``.
         end: A layer after the last.
         number: Number of layers; both arrays have the shape ``(num_contents,)``.
     """
@@ -110,7 +110,7 @@ def contents_of(kinds: Sequence[int], max_layers: int) -> Contents:
 
     Args:
         kinds: Kind of each layer of the model, in order.
-        max_layers: That are consecutive.
+        max_layers: Most layers that are consecutive.
     """
     own, num_layers = np.asarray(kinds), len(kinds)
     which = np.full((num_layers + 1, max_layers + 1), -1)

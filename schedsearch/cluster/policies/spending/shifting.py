@@ -162,7 +162,7 @@ def least_cost_shares(
     kept each job has the same share of its own, the highest that is possible.
 
     Args:
-        demand: At the begin of the first interval.
+        demand: Demand at the begin of the first interval.
         floors: Each on average over its window, or over all intervals if these end before.
         intervals: One after the other.
         promised: Jobs whose floors come after those of the others; shape (promised,).
@@ -200,9 +200,9 @@ class _Program:
     """Shares of intervals: within each one's GPUs and power, and of no job more steps than are left.
 
     Attributes:
-        seconds: That each configuration has in each interval, as the windows of its jobs end; shape
+        seconds: Seconds that each configuration has in each interval, as the windows of its jobs end; shape
             (configurations, intervals).
-        min_steps: That each job must have done at the end of the intervals, or of its window if this is
+        min_steps: Steps that each job must have done at the end of the intervals, or of its window if this is
             first, to have its floor; shape (jobs,).
     """
 
