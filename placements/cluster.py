@@ -32,7 +32,7 @@ _MAX = 10**6
 """Largest number of nodes, or of GPUs of a node."""
 
 
-class ClusterError(ValueError):
+class GpusError(ValueError):
     """A cluster or a group of its GPUs is wrong; the message says what and the remedy in one line."""
 
 
@@ -42,11 +42,11 @@ class Nodes:
 
     Attributes:
         gpu: What each of their GPUs is.
-        num_nodes: At least one.
-        gpus_per_node: At least one.
+        num_nodes: Number of nodes, at least one.
+        gpus_per_node: GPUs of a node, at least one.
 
     Raises:
-        ClusterError: A number is out of its range.
+        GpusError: A number is out of its range.
     """
 
     gpu: Gpu
@@ -64,16 +64,16 @@ class Cluster:
     """Machines whose GPUs are numbered through, those of a node one after the other.
 
     Attributes:
-        nodes: In order; they may have GPUs of several kinds.
-        node_bandwidth_gb_s: Between a node and all others, in one direction, 1e9 bytes per second. Not used
-            where there is one node.
-        link_bandwidth_gb_s: Between two GPUs of a node, in one direction; None for each GPU's own.
+        nodes: Nodes in order; they may have GPUs of several kinds.
+        node_bandwidth_gb_s: Bandwidth between a node and all others, in one direction, 1e9 bytes per second.
+            Not used where there is one node.
+        link_bandwidth_gb_s: Bandwidth between two GPUs of a node, in one direction; None for each GPU's own.
         link_efficiency: Share of both that is reached; above 0, at most 1.
-        latency_us: Of each message, 1e-6 seconds.
+        latency_us: Latency of each message, 1e-6 seconds.
         source: Where `node_bandwidth_gb_s` is from.
 
     Raises:
-        ClusterError: A figure is out of its range.
+        GpusError: A figure is out of its range.
     """
 
     nodes: tuple[Nodes, ...]
@@ -86,17 +86,17 @@ class Cluster:
     def __post_init__(self) -> None:
         """Check every figure."""
         if not self.nodes:
-            raise ClusterError("nodes: () has no machine; give at least one")
+            raise GpusError("nodes: () has no machine; give at least one")
         for name in ("node_bandwidth_gb_s", "link_bandwidth_gb_s"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
-                raise ClusterError(f"{name}: {value!r} is not a bandwidth above 0; give one in GB/s")
+                raise GpusError(f"{name}: {value!r} is not a bandwidth above 0; give one in GB/s")
         if not 0 < self.link_efficiency <= 1:
-            raise ClusterError(
+            raise GpusError(
                 f"link_efficiency: {self.link_efficiency} is not a share above 0 and at most 1; give one"
             )
         if not 0 <= self.latency_us < math.inf:
-            raise ClusterError(f"latency_us: {self.latency_us} is not a time of 0 or more; give one")
+            raise GpusError(f"latency_us: {self.latency_us} is not a time of 0 or more; give one")
 
     @property
     def num_gpus(self) -> int:
@@ -113,7 +113,7 @@ class Cluster:
         """Return consecutive GPUs.
 
         Raises:
-            ClusterError: The cluster lacks some of them.
+            GpusError: The cluster lacks some of them.
         """
         if (first, count) not in self._groups:
             self._groups[first, count] = DeviceGroup(self, first, count)
@@ -147,7 +147,7 @@ class DeviceGroup:
         count: How many.
 
     Raises:
-        ClusterError: The cluster lacks some of them.
+        GpusError: The cluster lacks some of them.
     """
 
     cluster: Cluster
@@ -158,7 +158,7 @@ class DeviceGroup:
         """Check that the cluster has them."""
         _check_count("count", self.count)
         if self.first < 0 or self.first + self.count > self.cluster.num_gpus:
-            raise ClusterError(
+            raise GpusError(
                 f"count: {self.count} GPUs from {self.first} on are not all in a cluster of "
                 f"{self.cluster.num_gpus}; give fewer, or a larger cluster"
             )
@@ -194,12 +194,12 @@ class DeviceGroup:
         """Return the time of a ring all-reduce.
 
         Args:
-            num_bytes: Of the tensor that each GPU has.
+            num_bytes: Bytes of the tensor that each GPU has.
             degree: GPUs of a ring, n. Each sends 2 (n - 1) / n of the bytes in 2 (n - 1) messages.
             stride: How far apart they are.
 
         Raises:
-            ClusterError: The group does not consist of such rings.
+            GpusError: The group does not consist of such rings.
         """
         return 2 * self.all_gather_ms(num_bytes, degree, stride)
 
@@ -233,7 +233,7 @@ class DeviceGroup:
 
         Args:
             after: The other group.
-            num_bytes: That each of its GPUs receives.
+            num_bytes: Bytes that each of its GPUs receives.
         """
         flows: Counter[tuple[str, int]] = Counter()
         nodes = self.cluster.node_of
@@ -293,7 +293,7 @@ class DeviceGroup:
         _check_count("degree", degree)
         _check_count("stride", stride)
         if self.count % (degree * stride):
-            raise ClusterError(
+            raise GpusError(
                 f"degree: {degree} GPUs that are {stride} apart do not divide a group of {self.count}; give "
                 "degrees whose product divides it"
             )
@@ -329,7 +329,7 @@ def read_cluster(
         latency_us: Time of each message; by default the file's, else `LATENCY_US`.
 
     Raises:
-        ClusterError: A name or a number is wrong, or a bandwidth is missing.
+        GpusError: A name or a number is wrong, or a bandwidth is missing.
 
     >>> read_cluster("a100_32").nodes[0].num_nodes
     4
@@ -337,10 +337,10 @@ def read_cluster(
     20
     """
     if not isinstance(text, str):
-        raise ClusterError(f"cluster: {text!r} is not a name; give one such as a100_32")
+        raise GpusError(f"cluster: {text!r} is not a name; give one such as a100_32")
     if text in CLUSTERS or text.endswith(".json"):
         if gpus_per_node is not None:
-            raise ClusterError(
+            raise GpusError(
                 f"gpus_per_node: {gpus_per_node} cannot change {text}; leave it out, or name a GPU"
             )
         cluster = CLUSTERS[text] if text in CLUSTERS else _of_file(text)
@@ -348,7 +348,7 @@ def read_cluster(
         nodes = tuple(_nodes(*_read_part(part, text), gpus_per_node) for part in text.split("+"))
         usual = {each.gpu.node_bandwidth_gb_s: each.gpu.network_source for each in nodes}
         if node_bandwidth_gb_s is None and None in usual and sum(each.num_nodes for each in nodes) > 1:
-            raise ClusterError(
+            raise GpusError(
                 f"node_bandwidth_gb_s: is not known between nodes of {text}; give it, in GB/s per direction"
             )
         least = min((each for each in usual if each is not None), default=_UNUSED_GB_S)
@@ -363,7 +363,7 @@ def read_cluster(
 
 
 def _of_file(path: str) -> Cluster:
-    with json_file(path, "a file of a cluster", ClusterError, "cluster") as data:
+    with json_file(path, "a file of a cluster", GpusError, "cluster") as data:
         return data.record(Cluster, named=NAMED_GPUS)
 
 
@@ -374,7 +374,7 @@ _UNUSED_GB_S = 1.0
 def _read_part(part: str, text: str) -> tuple[str, int]:
     name, _, count = part.strip().rpartition("_")
     if name not in GPUS or not (count.isascii() and count.isdigit() and 0 < int(count[:9]) <= _MAX):
-        raise ClusterError(
+        raise GpusError(
             f"cluster: {part!r} in {text!r} is not a known GPU, _ and a number; the GPUs are "
             f"{', '.join(GPUS)}, as in a100_32"
         )
@@ -386,7 +386,7 @@ def _nodes(name: str, count: int, gpus_per_node: int | None) -> Nodes:
         _check_count("gpus_per_node", gpus_per_node)
     each = min(gpus_per_node or GPUS[name].gpus_per_node, count)
     if count % each:
-        raise ClusterError(
+        raise GpusError(
             f"cluster: {count} GPUs of {name}_{count} are not whole nodes of {each}; give a multiple, or "
             "another gpus_per_node"
         )
@@ -395,9 +395,7 @@ def _nodes(name: str, count: int, gpus_per_node: int | None) -> Nodes:
 
 def _check_count(name: str, value: object) -> None:
     if type(value) is not int or not 1 <= value <= _MAX:
-        raise ClusterError(
-            f"{name}: {value!r} is not a whole number of at least 1 and at most {_MAX}; give one"
-        )
+        raise GpusError(f"{name}: {value!r} is not a whole number of at least 1 and at most {_MAX}; give one")
 
 
 def _named(

@@ -15,7 +15,7 @@ def write_bytes(path: str | Path, data: bytes, *, durable: bool = False) -> Path
     """Write a file so that an interrupted run never leaves half of it; return its path.
 
     Args:
-        path: Of the file; its folder is made if it is not there.
+        path: Path of the file; its folder is made if it is not there.
         data: All of it.
         durable: Return only when it is on the disk under its name, so that a power cut does not take it
             back.

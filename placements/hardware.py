@@ -54,11 +54,11 @@ class ClockLatency:
     """How long a change of clock takes, and how long a clock should last.
 
     Attributes:
-        typical_ms: From the request until the clock is in force.
+        typical_ms: Time from the request until the clock is in force.
         dwell_ms: Least time from one lowering of the clock to the next that is worth its wait.
         source: Where the figures are from.
-        by_target_ms: To clocks in MHz for which it is known; the clock asked for matters most.
-        by_pair_ms: From one clock to another, for pairs that were measured.
+        by_target_ms: Times to clocks in MHz for which it is known; the clock asked for matters most.
+        by_pair_ms: Times from one clock to another, for pairs that were measured.
     """
 
     typical_ms: float
@@ -102,12 +102,12 @@ class Gpu:
     """A kind of GPU.
 
     Attributes:
-        name: As its vendor writes it.
+        name: Name as its vendor writes it.
         peak_tflops: Dense half-precision matrix products, 1e12 operations per second.
         peak_fp32_tflops: Products of 32-bit numbers outside the matrix units, in the same unit.
         memory_gib: Size of its memory.
-        memory_bandwidth_gb_s: From and to its memory together, 1e9 bytes per second.
-        link_bandwidth_gb_s: To another GPU of the same machine, in one direction.
+        memory_bandwidth_gb_s: Bandwidth from and to its memory together, 1e9 bytes per second.
+        link_bandwidth_gb_s: Bandwidth to another GPU of the same machine, in one direction.
         clocks_mhz: The clocks it can be set to, ascending.
         blocking_power_w: Power while it waits for a transfer (Perseus, Sec. 4.1).
         power: Time and power at a clock.
@@ -115,9 +115,9 @@ class Gpu:
         power_source: Where the figures of `power` are from.
         peak_tf32_tflops: Dense products of 32-bit numbers that the matrix units round to 19 bits; None where
             they cannot.
-        gpus_per_node: In the vendor's usual machine.
-        node_bandwidth_gb_s: Between two such machines, in one direction, all adapters together; None where
-            it is not known.
+        gpus_per_node: GPUs in the vendor's usual machine.
+        node_bandwidth_gb_s: Bandwidth between two such machines, in one direction, all adapters together;
+            None where it is not known.
         network_source: Where `node_bandwidth_gb_s` is from.
 
     Raises:

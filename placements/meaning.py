@@ -93,7 +93,7 @@ def option(default: Any, text: str, unit: str = "", **limits: float) -> Any:
     Args:
         default: A list or a mapping is copied; `REQUIRED` for none.
         text: What it is, as help and docs say it.
-        unit: As in `Meaning`.
+        unit: Unit as in `Meaning`.
         limits: Likewise: ``min``, ``max``, ``above``, ``below``.
     """
     metadata = {"meaning": Meaning(text, unit, **limits)}  # type: ignore[arg-type]
@@ -123,8 +123,8 @@ class DeclaredField(NamedTuple):
     """A field of a record as it stands in a file.
 
     Attributes:
-        name: In Python.
-        key: In the file.
+        name: Name in Python.
+        key: Key in the file.
         kind: Its type, without `Meaning`.
         meaning: What is declared of it; None for nothing.
         default: Value where the file has none; ``MISSING`` for a field that is required.
@@ -191,7 +191,7 @@ def table(record: type, head: str = "field") -> str:
 
     Args:
         record: The dataclass or named tuple.
-        head: Of the first column.
+        head: Head of the first column.
     """
     rows = [f"| {head} | values | meaning |", "|---|---|---|"]
     for _, key, kind, meaning, default in declared_fields(record):

@@ -28,13 +28,14 @@ class Piece:
     """A part of the model on its devices.
 
     Attributes:
-        name: Of its forward block, such as ``F0``; the others' follow from it: ``B0``, or ``I0`` and ``W0``.
-        devices: That run it together.
+        name: Name of its forward block, such as ``F0``; the others' follow from it: ``B0``, or ``I0`` and
+            ``W0``.
+        devices: Devices that run it together.
         times: Ticks of its blocks: forward and backward; forward, and the backward's halves, which are the
             gradient of the input and that of the weights; or forward alone.
         memory: Units that each of these blocks takes, negative where it gives back; empty for none.
         transient: More units while the forward runs, and while the backward does.
-        data_parallel: Of each block.
+        data_parallel: Data-parallel groups of each block.
         after: The pieces whose output it takes, by their indices; None for the one before it.
         transfer: Ticks until its input is there from other devices, and its gradient back.
     """
@@ -76,7 +77,7 @@ def blocks_of(pieces: Sequence[Piece]) -> list[Block]:
     after that of the input.
 
     Args:
-        pieces: In order of the model: each later than those whose output it takes.
+        pieces: Pieces in the order of the model: each later than those whose output it takes.
 
     >>> pieces = [Piece(f"F{device}", (device,), (1, 2)) for device in range(2)]
     >>> [(block.name, block.after) for block in blocks_of(pieces)]
@@ -115,7 +116,7 @@ def updates_of(pieces: Sequence[Piece], times: Sequence[int]) -> list[Block]:
     """Return the optimizer block of each device, after the last of its backwards: that of its first piece.
 
     Args:
-        pieces: Of all devices.
+        pieces: Pieces of all devices.
         times: Ticks of each device's block.
     """
     last = {device: piece.blocks[-1].name for piece in reversed(pieces) for device in piece.devices}
@@ -165,7 +166,7 @@ def pieces_on(pipelines: Pipelines, piece: Callable[[str, int, int], Piece]) -> 
     """Return the pieces of each pipeline.
 
     Args:
-        pipelines: Of one of `PIPELINES`.
+        pipelines: Name of one of `PIPELINES`.
         piece: Returns a piece by the name of its forward, its device and its index. Those of a second
             pipeline are ``G`` and the number of the device.
     """

@@ -243,7 +243,8 @@ def read_yaml(path: str | Path, error: type[ValueError]) -> object:
     """Return the plain data of a YAML file.
 
     Raises:
-        ValueError: Of the given kind; it cannot be read or is no YAML. The message begins with its path.
+        ValueError: It cannot be read or is no YAML; the error is of the given kind, and its message begins
+            with the path.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -314,7 +315,7 @@ def read_capacity(
     """Return whole units per device from one number, a list, or None for no limit.
 
     Args:
-        value: Of a file or an option.
+        value: Value of a file or an option.
         where: Its name in messages.
         num_devices: How many are needed.
         rounded: What makes a fraction whole: down for what there is, up for what is taken.
@@ -333,7 +334,7 @@ def read_num_gpus(value: object, where: str, num_devices: int) -> tuple[int, ...
     """Return the GPUs that each device stands for, from one number, a list, or None for one each.
 
     Args:
-        value: Of a file or an option.
+        value: Value of a file or an option.
         where: Its name in messages.
         num_devices: How many are needed.
 
@@ -351,7 +352,7 @@ def read_nodes(value: object, where: str) -> tuple[int, ...] | None:
     """Return the node of each GPU, from a list, or None for one node.
 
     Args:
-        value: Of a file or an option.
+        value: Value of a file or an option.
         where: Its name in messages.
 
     Raises:

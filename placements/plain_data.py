@@ -391,7 +391,7 @@ def csv_rows(
     """Return the rows of CSV text with the numbers of their lines; empty rows are left out.
 
     Args:
-        text: Whose first line names the columns, in any order.
+        text: Text whose first line names the columns, in any order.
         row_for_each: What a row is for.
         error: What is raised where it is wrong.
         forms: Columns of each form that the table can have.

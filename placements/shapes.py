@@ -81,7 +81,7 @@ def v_shape(num_devices: int = 4, *ticks: Any, **options: Any) -> Placement:
         3 | .  .  .  F3 B3 B3 B3 .  .  .  .  .  .  .  .  .
 
     Args:
-        num_devices: As many stages.
+        num_devices: Number of devices, and of stages.
         ticks: Those of `StageTicks` in order, where there are no options in ms and MiB.
         options: Those of `StageTicks` by name; or, in ms and MiB, those of
             `placements.stages.stage_file.stages_of`, ``split_backward`` (default: whether input
@@ -172,7 +172,7 @@ def m_shape(
         3 | E  .  .  .  F3 B3 B3 B3 .  .  .  .  .  .  .  .  .  EB
 
     Args:
-        num_devices: As many stages.
+        num_devices: Number of devices, and of stages.
         forward_time: Ticks of a stage's forward block.
         backward_time: Ticks of a stage's backward block.
         embedding_forward_time: Ticks of ``E``.
@@ -308,7 +308,7 @@ def _with_embeddings(
 
     Args:
         embeddings: Names of embeddings, and the device whose stage comes after.
-        num_devices: As many stages.
+        num_devices: Number of devices, and of stages.
         stage: Each of them.
         times: Ticks of an embedding's forward and backward.
         units: Part of the stage's memory that the embedding before it takes, on the stage's device.

@@ -100,7 +100,7 @@ class Placement:
     Attributes:
         name: Shown in pictures and reports.
         num_devices: Devices are ``0 .. num_devices - 1``.
-        blocks: In any order.
+        blocks: Blocks in any order.
         tick_ms: Length of a tick in milliseconds.
         transfer: Triples (from, to, ticks): the least time between the end of one block and the start
             of another that is after it; 0 where absent.

@@ -12,7 +12,7 @@ Rooms in the order in which to read them; each imports only those above it:
     checkpoints       what a run needs to go on, in files for any number of devices
     profiling         what blocks cost and what a run did
     execution         a script carried out on one device
-    simulate          scripts and programs in virtual time
+    virtual           one virtual machine: programs and scripts in virtual time
     torch_pipelining  schedules as tables of torch.distributed.pipelining, and back
     verify            saved programs proved, runs compared with the unpipelined model
     launching         all devices of a run started, watched, and measured

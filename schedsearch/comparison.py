@@ -20,12 +20,11 @@ from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.device_span import device_spans, with_least_device_span
 from schedsearch.metrics import bubble_rate, peak_memory
-from schedsearch.modulo.result import Progress, SearchError, SearchResult, Status, proved_text
+from schedsearch.modulo.result import SearchError, SearchProgress, SearchResult, Status, proved_text
 from schedsearch.results import FileResult
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import ScheduleFileError, schedule_from_dict, schedule_to_dict
-from schedsearch.searches.methods import Report as SearchReport
-from schedsearch.searches.methods import SearchRequest, find
+from schedsearch.searches.methods import SearchReport, SearchRequest, find
 from schedsearch.validate import validate
 
 SCHEMA_VERSION = 1
@@ -46,7 +45,7 @@ Maker = Callable[[Placement, int], Schedule]
 Method = Callable[[SearchRequest, SearchReport], SearchResult]
 """A way to answer a search."""
 
-Report = Callable[[str, Placement, Progress], None]
+ComparisonReport = Callable[[str, Placement, SearchProgress], None]
 """Told which schedule is searched, the placement that it is searched on, and how far that is."""
 
 
@@ -59,7 +58,7 @@ class ComparedRow:
         placement: The shape that it is on; empty where there is none.
         proved: ``makespan proved`` where the makespan meets its bound, ``not proved`` where it does not,
             `DOES_NOT_FIT`, `NOT_APPLICABLE`; of a search also ``infeasible`` and ``unknown``.
-        makespan_ms: From the first start to the last end.
+        makespan_ms: Time from the first start to the last end.
         makespan_bound_ms: No schedule of these micro-batches on the same shape, or for ``searched`` on any
             shape tried, is shorter.
         bubble_rate: Idle share of makespan times devices.
@@ -67,7 +66,8 @@ class ComparedRow:
         device_span_ms: The longest time from a device's own first start to its last end, with the orders of
             the schedule and its devices' first starts chosen for it: an iteration's time without a barrier.
         peak_memory_mib: The most that any device holds, weights included.
-        energy_j: Of all devices from the first start to the last end; None where their power is not known.
+        energy_j: Energy of all devices from the first start to the last end; None where their power is not
+            known.
         search_seconds: Wall-clock time of the search.
         note: What was assumed, cut, chosen or missing.
         found: The schedule itself; None where there is none.
@@ -108,8 +108,8 @@ class Comparison(FileResult):
     """Schedules of one model side by side.
 
     Attributes:
-        num_micro_batches: Of each schedule.
-        rows: In the order in which they were asked for.
+        num_micro_batches: Micro-batches of each schedule.
+        rows: Rows in the order in which they were asked for.
         interrupted: Whether Ctrl-C ended the searches; then these have what they found until then.
     """
 
@@ -160,7 +160,7 @@ def compare(
     num_micro_batches: int = 16,
     *,
     num_chunks: int = 2,
-    on_progress: Report | None = None,
+    on_progress: ComparisonReport | None = None,
     answer: Method = find,
     **options: Any,
 ) -> Comparison:
@@ -176,11 +176,11 @@ def compare(
     Args:
         stages: The model.
         schedules: Names: ``searched``, ``searched@SHAPE``, or keys of `schedsearch.baselines.HAND_MADE`.
-        num_micro_batches: Of every schedule.
+        num_micro_batches: Micro-batches of every schedule.
         num_chunks: Pieces of the model on each device of a loop or wave.
         on_progress: Told how far the searches are.
         answer: What answers the searches, such as one with a cache.
-        options: Of each search: the fields of `SearchRequest`, such as ``time_limit_s``.
+        options: Options of each search: the fields of `SearchRequest`, such as ``time_limit_s``.
 
     Raises:
         SearchError: A name is not known or there twice, or a number is out of its range.
@@ -243,7 +243,7 @@ class _Attempt:
         placed: The model on it.
         number: Micro-batches of the placement.
         bound_ms: No schedule on it is shorter.
-        result: Of the search, once it was made.
+        result: Result of the search, once it was made.
     """
 
     placed: PlacedStages
@@ -266,7 +266,7 @@ class _Course:
     Attributes:
         bound_ms: What searches proved of each variant.
         made: The shortest schedule made by hand for each variant, of those that fit.
-        interrupted: By Ctrl-C; then nothing more is searched.
+        interrupted: Whether Ctrl-C ended it; then nothing more is searched.
     """
 
     stages: StageChain
@@ -274,7 +274,7 @@ class _Course:
     num_chunks: int
     answer: Method
     options: Mapping[str, Any]
-    report: Report
+    report: ComparisonReport
     bound_ms: dict[Variant, float] = field(default_factory=dict)
     made: dict[Variant, Schedule] = field(default_factory=dict)
     interrupted: bool = False
@@ -359,7 +359,7 @@ def _best_row(name: str, tried: Sequence[_Attempt], reasons: Sequence[str]) -> C
     """Return the row of the best schedule on any of the shapes that were tried, or why there is none.
 
     Args:
-        name: Of the row.
+        name: Name of the row.
         tried: The shapes.
         reasons: Why others could not be tried.
     """

@@ -18,7 +18,7 @@ from schedsearch.energy import Frontier
 from schedsearch.figures.bars import BarPanel, draw_bars
 from schedsearch.figures.canvas import display, shows_pictures
 from schedsearch.figures.comparison import draw_timelines, title_of
-from schedsearch.figures.frontier import frontier as draw_frontier
+from schedsearch.figures.frontier import draw_frontier
 from schedsearch.figures.panels import Panel, Point, draw_panels
 from schedsearch.figures.plan import draw_plan
 from schedsearch.metrics import bubble_rate, peak_memory

@@ -16,7 +16,7 @@ from placements import Placement
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
 
-Cell = tuple[int, int, str]
+PictureCell = tuple[int, int, str]
 """Start in ticks, micro-batch and block of what is drawn."""
 
 _MAX_ROWS = 16
@@ -56,7 +56,7 @@ def fitted(schedule: Schedule, width: int, repetend: Repetend | None = None) -> 
 
     Args:
         schedule: Need not be valid.
-        width: At least 40.
+        width: Width, at least 40.
         repetend: Its steady state; None for none.
 
     >>> from placements.shapes import v_shape
@@ -83,7 +83,7 @@ def both_ends(schedule: Schedule, width: int, repetend: Repetend | None = None) 
 
     Args:
         schedule: Need not be valid.
-        width: At least 40.
+        width: Width, at least 40.
         repetend: Its steady state; None for none.
 
     >>> from placements.shapes import v_shape
@@ -156,7 +156,7 @@ def _common_tick(schedule: Schedule) -> int:
     return reduce(math.gcd, times) or 1
 
 
-def _cells_of_repetend(repetend: Repetend) -> list[Cell]:
+def _cells_of_repetend(repetend: Repetend) -> list[PictureCell]:
     """Return the blocks of one period; the micro-batches are counted from the earliest that is in flight."""
     return [
         (start, rounds * repetend.micro_batches + n, name)
@@ -177,7 +177,7 @@ def _short_names(placement: Placement) -> dict[tuple[int, str], str]:
 
 def _grid(
     schedule: Schedule,
-    cells: Iterable[Cell],
+    cells: Iterable[PictureCell],
     tick: int,
     columns: int,
     *,

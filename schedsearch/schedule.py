@@ -105,7 +105,7 @@ class Schedule(FileResult):
         return tuple(tuple(order) for order in orders)
 
 
-class DeadlockError(ValueError):
+class CyclicOrderError(ValueError):
     """The blocks wait for each other in a cycle, so no start times exist."""
 
 
@@ -174,7 +174,7 @@ def as_soon_as_possible(
             blocks may be left out, and then come last.
 
     Raises:
-        DeadlockError: The orders and the dependencies make a cycle.
+        CyclicOrderError: The orders and the dependencies make a cycle.
     """
     starts = _run_in_order(placement, num_micro_batches, orders)
     if starts is None:
@@ -182,7 +182,7 @@ def as_soon_as_possible(
             starts = earliest_starts(waits_in_order(placement, num_micro_batches, orders))
         except CycleError as error:
             stuck = [f"{name} of micro-batch {n}" for name, n in error.args[1][:-1]]
-            raise DeadlockError(
+            raise CyclicOrderError(
                 f"{', '.join(stuck[:4])} wait for each other; the orders of the devices make a cycle"
             ) from None
     blocks = (ScheduledBlock(ticks, micro_batch, name) for (name, micro_batch), ticks in starts.items())
@@ -280,7 +280,7 @@ def with_optimizer(placement: Placement, schedule: Schedule) -> Schedule:
 
     Args:
         placement: With optimizer blocks, or without any.
-        schedule: Of ``placement.per_micro_batch``.
+        schedule: Schedule of ``placement.per_micro_batch``.
     """
     if not placement.optimizer_blocks:
         return schedule.under(placement)

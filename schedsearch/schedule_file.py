@@ -88,8 +88,8 @@ class Claims:
 
     Attributes:
         schedule: Validated.
-        status: Of the search's answer; see `Status`.
-        makespan: Of the schedule, in ticks.
+        status: Status of the search's answer; see `Status`.
+        makespan: Makespan of the schedule, in ticks.
         makespan_bound: Ticks that no schedule beats; None where nothing is claimed.
         period_bound: Ticks per micro-batch, as a float; None where nothing is claimed.
         certificate: Why; None for a hand-made schedule. What it claims is not checked yet.

@@ -19,7 +19,7 @@ from placements.planners.hybrid.plan import Plan, StagePlan, alike, layers_of_st
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.search.pipeline_stages import Kinds
 from placements.planners.hybrid.stage_tables import LayerCosts, LayerTable
-from placements.planners.stage_search.stage_problem import Run, StageProblem, weigh
+from placements.planners.stage_search.stage_problem import LayerRun, StageProblem, weigh
 from placements.spec import PlacementError
 
 MIB = 2**20
@@ -158,7 +158,7 @@ class EveryPlan:
         for layer in layers:
             own = [each if self._only is None else alike(each, layer) for each in strategies]
             costs = [self.costs.cost(layer, each, self.batch // m, m, group) for each in own]
-            runs.append(Run(1, LayerTable(tuple(own), tuple(costs), ()).options(layouts)))
+            runs.append(LayerRun(1, LayerTable(tuple(own), tuple(costs), ()).options(layouts)))
         kinds = Kinds(self.layers).layers
         transitions = {
             (layouts[layout_of(a)], layouts[layout_of(b)]): max(

@@ -14,7 +14,7 @@ import numpy as np
 
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.simulator.options import SimulationOptions
-from schedsearch.cluster.simulator.outcome import JobOutcome, Outcome, Round, Run
+from schedsearch.cluster.simulator.outcome import JobOutcome, JobRun, Outcome, Round
 from schedsearch.cluster.throughputs import Throughputs
 
 _CLOSE = 1e-9
@@ -96,7 +96,7 @@ def _check_gpus(one: Round, cluster: GpuCluster, where: str) -> None:
 
 
 def _check_run(
-    run: Run,
+    run: JobRun,
     start_s: float,
     outcome: Outcome,
     throughputs: Throughputs,
@@ -124,7 +124,7 @@ def _check_run(
 
 
 def _replay(
-    run: Run,
+    run: JobRun,
     start_s: float,
     outcome: Outcome,
     replayed: Sequence[_Replayed],

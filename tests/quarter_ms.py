@@ -16,7 +16,7 @@ from experiments.frontier.results import EnergyResult
 from experiments.search.profile_reading import CostSource
 from experiments.search.results import SearchStepResult
 from placements import Block, Kind, OperatingPoint, Placement, Profile
-from schedsearch.energy import FrequencyPlan, Frontier, simulate
+from schedsearch.energy import FrequencyPlan, Frontier, simulate_at_clocks
 from schedsearch.modulo.result import SearchResult, Status
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import as_soon_as_possible
@@ -94,7 +94,7 @@ TUNED = EnergyResult(
     FRONTIER,
     28.0,
     CHOSEN,
-    simulate(SCHEDULE, PROFILE, MIXED),
+    simulate_at_clocks(SCHEDULE, PROFILE, MIXED),
     baselines={"all_maximum": (MAXIMUM,), "envpipe": (ENVPIPE,), "perseus": PERSEUS},
     method="by hand",
 )

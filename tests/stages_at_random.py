@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 
 from placements.planners.stage_search.stage_problem import (
+    LayerRun,
     Options,
-    Run,
     StageProblem,
     StageSolution,
     peak_mib,
@@ -39,7 +39,7 @@ def some_stage(rng: random.Random, sizes: tuple[int, ...], count: int, num_layou
         pair: rng.randint(0, costly) if pair[0] != pair[1] or rng.random() < 0.1 else 0
         for pair in itertools.product(range(num_layouts), repeat=2)
     }
-    runs = tuple(Run(size, some_options(rng, rng.randint(1, count), num_layouts)) for size in sizes)
+    runs = tuple(LayerRun(size, some_options(rng, rng.randint(1, count), num_layouts)) for size in sizes)
     stage = StageProblem(runs, transitions, rng.randint(1, 4), 0.0, rng.choice([1, 2, 4]))
     peaks = [peak_mib(stage, [rng.randrange(len(each)) for each in stage.layer_options]) for _ in range(20)]
     return replace(stage, capacity_mib=rng.choice(peaks) - rng.choice([0, 0, 5]))

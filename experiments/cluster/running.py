@@ -21,9 +21,9 @@ from schedsearch.cluster.estimator.estimating_policy import EstimatingPolicy, pr
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import ActiveJob, Job
 from schedsearch.cluster.policies.policy import Policy
-from schedsearch.cluster.simulator.job_table import Progress
+from schedsearch.cluster.simulator.job_table import ClusterProgress
 from schedsearch.cluster.simulator.outcome import Outcome
-from schedsearch.cluster.simulator.simulation import FROM_KEYBOARD, simulate
+from schedsearch.cluster.simulator.simulation import FROM_KEYBOARD, simulate_cluster
 from schedsearch.modulo.progress import StepBar
 from schedsearch.solver.interrupts import INTERRUPTS
 
@@ -166,13 +166,13 @@ def run_point(point: Point, setting: Setting, directory: Path) -> Ran:
     state, found = directory / STATE, None
     with StepBar(str(point)) as bar:
 
-        def show(progress: Progress) -> None:
+        def show(progress: ClusterProgress) -> None:
             text = f"{progress.simulated_h:,.0f} h simulated, {progress.active_jobs} jobs there"
             bar(text, progress.jobs_done, max(progress.jobs_wanted, 1))
 
         try:
             with INTERRUPTS.watched():  # to the end of the files, as a simulation that is done has no state
-                found = simulate(
+                found = simulate_cluster(
                     work.jobs,
                     setting.cluster,
                     setting.data.throughputs,

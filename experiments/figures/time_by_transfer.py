@@ -37,7 +37,8 @@ from placements.shapes import SHAPES
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
 from runtime.program.prefetch import prefetch_receives
-from runtime.simulate.network import Communication, play
+from runtime.virtual.play import play
+from runtime.virtual.rules import Communication
 from schedsearch.bounds.memory_need import CapacityError, require_capacity
 from schedsearch.figures.canvas import save
 from schedsearch.figures.panels import Panel, Point, draw_panels

@@ -13,14 +13,14 @@ from experiments.frontier.results import EnergyResult
 from placements.files import write_json
 from schedsearch.energy import (
     CappedPlan,
+    EnergyPolicy,
     FrequencyPlan,
     Frontier,
-    Policy,
     SwitchedPeriodicPlan,
     SwitchedPlan,
 )
 from schedsearch.energy.constrained.power_shape import PowerShape, ShapedPlan, spectrum
-from schedsearch.energy.constrained.robust import Outcome, RobustPlan
+from schedsearch.energy.constrained.robust import PlanIterations, RobustPlan
 from schedsearch.energy.frontier import clocks_to_dict
 
 CONSTRAINED_PLANS_SCHEMA_VERSION = 1
@@ -136,7 +136,7 @@ def _of_capped(found: CappedPlan) -> tuple[dict[str, Any], Fact]:
     return data, ("Under the power cap", _time_and_energy(found.plan), note)
 
 
-def _of_policy(policy: Policy) -> tuple[dict[str, Any], Fact]:
+def _of_policy(policy: EnergyPolicy) -> tuple[dict[str, Any], Fact]:
     data = {
         "cost": policy.cost,
         "min_cost": policy.min_cost,
@@ -180,7 +180,7 @@ def _of_robust(found: RobustPlan) -> tuple[dict[str, Any], Fact]:
     )
 
 
-def _outcome_to_dict(outcome: Outcome, deadline_ms: float) -> dict[str, Any]:
+def _outcome_to_dict(outcome: PlanIterations, deadline_ms: float) -> dict[str, Any]:
     return {
         "share_within": outcome.share_within(deadline_ms),
         "mean_energy_mj": outcome.mean_energy_mj(deadline_ms),

@@ -17,13 +17,13 @@ from schedsearch.baselines import HAND_MADE
 from schedsearch.energy import (
     CappedPlan,
     EnergyError,
+    EnergyPolicy,
     FrequencyPlan,
     Interval,
-    Job,
     PeriodicPlan,
     PeriodicSchedule,
-    Policy,
     PowerCap,
+    SignalJob,
     SwitchedPeriodicPlan,
     SwitchedPlan,
     SwitchingLimits,
@@ -83,7 +83,7 @@ class ConstrainedPlans:
     switched: SwitchedPlan | None = None
     periodic_switched: SwitchedPeriodicPlan | None = None
     capped: CappedPlan | None = None
-    policy: Policy | None = None
+    policy: EnergyPolicy | None = None
     robust: RobustPlan | None = None
     shaped: ShapedPlan | None = None
 
@@ -205,7 +205,7 @@ def constrain_plans(
             capped=None if cap == PowerCap() else capped_plan(schedule, profile, frontier, cap),
             policy=None
             if energy.signal is None
-            else min_cost_policy(frontier, Job(energy.iterations or 0, _signal(energy))),
+            else min_cost_policy(frontier, SignalJob(energy.iterations or 0, _signal(energy))),
             robust=None
             if energy.confidence is None
             else robust_plan(schedule, profile, frontier, deadline_ms, _spread(options), energy.confidence),

@@ -11,7 +11,7 @@ from pathlib import Path
 from experiments.frontier.energy_baselines import TITLES
 from experiments.frontier.results import EnergyResult
 from experiments.search.results import SearchStepResult
-from schedsearch.energy import FrequencyPlan, Simulation, simulate
+from schedsearch.energy import ClockedIteration, FrequencyPlan, simulate_at_clocks
 from schedsearch.energy.simulation import operating_points
 from schedsearch.figures import frontier as plot_frontier
 from schedsearch.figures import memory, timeline
@@ -21,7 +21,7 @@ from schedsearch.figures.canvas import Drawing, save_drawing
 def draw_pictures(found: SearchStepResult, tuned: EnergyResult, directory: Path) -> None:
     """Draw the timeline by clock and by power, the latter at the highest clocks too, memory and frontier."""
     maximum = tuned.frontier.all_maximum
-    highest = simulate(found.schedule, tuned.profile, maximum.clock_mhz)
+    highest = simulate_at_clocks(found.schedule, tuned.profile, maximum.clock_mhz)
     name = found.placement.name
     drawings: Mapping[str, Drawing] = {
         "timeline": _timeline(found, tuned),
@@ -49,7 +49,7 @@ def _timeline(found: SearchStepResult, tuned: EnergyResult) -> Drawing:
 def _power(
     found: SearchStepResult,
     tuned: EnergyResult,
-    simulation: Simulation,
+    simulation: ClockedIteration,
     plan: FrequencyPlan,
     title: str,
 ) -> Drawing:
@@ -83,7 +83,7 @@ def _frontier(tuned: EnergyResult) -> Drawing:
     frontier, plan = tuned.frontier, tuned.plan
     alone = [(each.time_ms, each.energy_mj) for each in frontier.without_straggler]
     until_ms = tuned.compared_until_ms(plan)
-    return lambda axes: plot_frontier.frontier(
+    return lambda axes: plot_frontier.draw_frontier(
         alone,
         (frontier.all_maximum.time_ms, frontier.all_maximum.energy_mj),
         axes,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from experiments.search.profile_reading import CostSource
 from placements import Profile
-from schedsearch.energy import FrequencyPlan, Frontier, PeriodicPlan, Simulation
+from schedsearch.energy import ClockedIteration, FrequencyPlan, Frontier, PeriodicPlan
 from schedsearch.energy.frontier import TIME_TOLERANCE
 
 _SHOWN_SHARE = 5e-4
@@ -39,7 +39,7 @@ class EnergyResult:
     frontier: Frontier
     deadline_ms: float
     plan: FrequencyPlan
-    simulation: Simulation
+    simulation: ClockedIteration
     baselines: Mapping[str, tuple[FrequencyPlan, ...]] = field(default_factory=dict)
     constrained: tuple[tuple[str, str, str], ...] = ()
     periodic: PeriodicPlan | None = None

@@ -16,10 +16,10 @@ from experiments.search.problem import Problem
 from experiments.search.results import SearchStepResult, SelectionResult
 from experiments.search.search_step import describe, save_schedule
 from placements import Profile
-from schedsearch.energy import EnergyError, all_maximum_clocks, simulate
+from schedsearch.energy import EnergyError, all_maximum_clocks, simulate_at_clocks
 from schedsearch.energy.orders.ordering import OrderChoice, RatedOrder, best_order
 from schedsearch.modulo.alternatives import (
-    Candidate,
+    ScheduleCandidate,
     keeps_memory,
     may_reorder,
     reached,
@@ -100,7 +100,7 @@ def asked_deadline_ms(energy: EnergyOptions, schedule: Schedule, profile: Profil
     """Return the deadline of the options: in ms, or over the time of a schedule at the highest clocks."""
     if energy.deadline_ms is not None:
         return energy.deadline_ms
-    maximum = simulate(schedule, profile, all_maximum_clocks(schedule, profile))
+    maximum = simulate_at_clocks(schedule, profile, all_maximum_clocks(schedule, profile))
     return maximum.time_ms * (energy.slowdown or 1.0)
 
 
@@ -108,8 +108,8 @@ def asked_deadline_ms(energy: EnergyOptions, schedule: Schedule, profile: Profil
 class _KeptCandidates:
     """Iterates over the schedules of candidates, and keeps the candidates."""
 
-    source: Iterator[Candidate]
-    kept: list[Candidate] = field(default_factory=list)
+    source: Iterator[ScheduleCandidate]
+    kept: list[ScheduleCandidate] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[Schedule]:
         for candidate in self.source:

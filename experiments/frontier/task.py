@@ -38,7 +38,7 @@ from experiments.search.options import read_options
 from experiments.search.problem import Problem, read_problem
 from experiments.search.results import SearchStepResult
 from experiments.search.search_step import search_and_save
-from schedsearch.energy import EnergyError, simulate
+from schedsearch.energy import EnergyError, simulate_at_clocks
 from schedsearch.energy.baselines import compute_baselines
 from schedsearch.energy.interchange import zeus_stages
 from schedsearch.modulo.progress import StepBar
@@ -153,7 +153,7 @@ def _tuned(energy: EnergyOptions, problem: Problem, found: SearchStepResult) -> 
         frontier,
         deadline_ms,
         plan,
-        simulate(schedule, profile, plan.clock_mhz),
+        simulate_at_clocks(schedule, profile, plan.clock_mhz),
         baselines,
         method=describe_method(energy, frontier),
     )

@@ -15,7 +15,7 @@ from experiments.config.run_record import output_directory
 from experiments.plan.options import PlanCommandOptions
 from experiments.plan.pipedream_plan import plan_profile
 from experiments.plan.profiled_inputs import PlanInputs, profiled_inputs, refuse_given, required_model
-from placements.cluster import Cluster, ClusterError, read_cluster
+from placements.cluster import Cluster, GpusError, read_cluster
 from placements.files import csv_text, write_json, write_text
 from placements.models.calibration import Calibration
 from placements.models.chain import ModelShape
@@ -23,7 +23,7 @@ from placements.models.costs import CostOptions, model_error_percent
 from placements.models.zoo import read_model
 from placements.placement_file import placement_to_yaml
 from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
-from placements.planners.hybrid.exports.as_run import Limits, PlanExport
+from placements.planners.hybrid.exports.as_run import PlanExport, RunLimits
 from placements.planners.hybrid.exports.galvatron import to_galvatron
 from placements.planners.hybrid.exports.megatron import megatron_text, to_megatron
 from placements.planners.hybrid.exports.torchtitan import to_torchtitan, torchtitan_text
@@ -128,7 +128,7 @@ def _export(plans: Plans, directory: Path) -> list[str]:
     best = plans.best
     if best.candidate.shape != "v_shape":
         return [f"not exported: other systems have no {best.candidate.shape}"]
-    limits = Limits(PartCosts(best.rated.plan.model, plans.costs), best.capacities_gib(plans.options))
+    limits = RunLimits(PartCosts(best.rated.plan.model, plans.costs), best.capacities_gib(plans.options))
     lines, written = [], []
     for system, (export, files) in _SYSTEMS.items():
         try:
@@ -210,7 +210,7 @@ def _cluster(options: PlanCommandOptions) -> Cluster:
             node_bandwidth_gb_s=options.node_bandwidth_gb_s,
             link_bandwidth_gb_s=options.link_bandwidth_gb_s,
         )
-    except ClusterError as error:
+    except GpusError as error:
         raise OptionError(str(error)) from None
 
 

@@ -43,7 +43,7 @@ def schedule_from_text(placement: Placement, num_micro_batches: int, texts: list
     """Return the schedule of such orders, every block as soon as it can; validated.
 
     Raises:
-        DeadlockError: The orders and the dependencies make a cycle.
+        CyclicOrderError: The orders and the dependencies make a cycle.
         InvalidScheduleError: A rule is broken.
     """
     orders = []

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from schedsearch.cluster.prices.conditions import Conditions
+from schedsearch.cluster.prices.conditions import PriceConditions
 from schedsearch.cluster.prices.reductions import Reduction, Study
 from schedsearch.cluster.prices.strategies import BASELINE
 
@@ -55,8 +55,8 @@ class Sweep:
 
 
 def sweep_of(
-    study_of: Callable[[Conditions], Study],
-    conditions: Conditions,
+    study_of: Callable[[PriceConditions], Study],
+    conditions: PriceConditions,
     restarts_s: Sequence[float],
     preemptions_per_day: Sequence[float],
 ) -> Sweep:

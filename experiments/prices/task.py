@@ -17,7 +17,7 @@ from experiments.prices.disturbances import Sweep, sweep_of
 from experiments.prices.drawings import save_disturbed, save_durations, save_prices, save_reductions
 from experiments.prices.options import PricesOptions
 from placements.files import write_text
-from schedsearch.cluster.prices.conditions import Conditions
+from schedsearch.cluster.prices.conditions import PriceConditions
 from schedsearch.cluster.prices.market import Market
 from schedsearch.cluster.prices.price_files import CLOUDS, read_market, read_speeds
 from schedsearch.cluster.prices.reductions import Reduction, Study, study
@@ -58,7 +58,7 @@ def task(config: DictConfig) -> dict[str, float | str]:
     }
 
 
-def _conditions(options: PricesOptions) -> Conditions:
+def _conditions(options: PricesOptions) -> PriceConditions:
     """Return the conditions, and check all options.
 
     Raises:
@@ -78,8 +78,8 @@ def _conditions(options: PricesOptions) -> Conditions:
     require("aws" in options.clouds, "clouds", list(options.clouds), "with aws, of which the baseline is")
     for name in ("models", "clouds", "days", "durations", "sweep_restart_s", "sweep_preemptions_per_day"):
         require_once(name, list(getattr(options, name)))
-    names = [name for name in Conditions.__dataclass_fields__ if name != "life_h"]
-    return Conditions(life_h=life_h, **{name: getattr(options, name) for name in names})
+    names = [name for name in PriceConditions.__dataclass_fields__ if name != "life_h"]
+    return PriceConditions(life_h=life_h, **{name: getattr(options, name) for name in names})
 
 
 def _say_what_is_compared(folder: Path, clouds: Sequence[str], found: Study) -> None:

@@ -34,7 +34,7 @@ from runtime.execution.measurement import Measurement
 from runtime.launching.launch import LaunchError, launch
 from runtime.models import Blocks, Model, ModelOptions
 from runtime.profiling.device_profiler import MOST_ITERATIONS
-from runtime.profiling.profiler import Cost, Sweep, blocking_by_clock, merged
+from runtime.profiling.profiler import MeasuredCost, Sweep, blocking_by_clock, merged
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
 from schedsearch.baselines import gpipe
@@ -91,7 +91,7 @@ def save_traced(placement: Placement, trace: str, pattern: str | None, directory
     described = f"medians of {len(runs)} labelled spans of {trace}"
     if by_kernels:
         described += f", {by_kernels} of them by their kernels"
-    costs = {name: (Cost(name, None, each.median_ms, None),) for name, each in times.items()}
+    costs = {name: (MeasuredCost(name, None, each.median_ms, None),) for name, each in times.items()}
     measured = _Measured(costs, {}, "a traced run", described, max(each.num_runs for each in times.values()))
     _save(placement, measured, directory)
     log.info(
@@ -185,7 +185,7 @@ class _Measured(NamedTuple):
         iterations: In which they ran.
     """
 
-    costs: Mapping[str, tuple[Cost, ...]]
+    costs: Mapping[str, tuple[MeasuredCost, ...]]
     blocking_w: Mapping[Any, float]
     device: str
     description: str
@@ -225,7 +225,7 @@ def _save(placement: Placement, measured: _Measured, directory: Path) -> None:
     log.info("profile in %s; search with: placement=profiled placement.path=%s", directory, directory)
 
 
-def with_measured_times(placement: Placement, costs: Mapping[str, tuple[Cost, ...]]) -> Placement:
+def with_measured_times(placement: Placement, costs: Mapping[str, tuple[MeasuredCost, ...]]) -> Placement:
     """Return the placement with every block's time at its highest clock; blocks without costs keep theirs."""
     points = {}
     for block in placement.blocks:
@@ -234,7 +234,7 @@ def with_measured_times(placement: Placement, costs: Mapping[str, tuple[Cost, ..
     return Profile("measured", points, 0.0).times_for(placement)
 
 
-def _in_words(costs: tuple[Cost, ...]) -> str:
+def _in_words(costs: tuple[MeasuredCost, ...]) -> str:
     highest = costs[-1]
     clock = "" if highest.clock_mhz is None else f" at {highest.clock_mhz} MHz"
     energy = "" if highest.energy_mj is None else f", {highest.energy_mj:.6g} mJ"

@@ -17,7 +17,7 @@ from placements import Kind, Profile
 from schedsearch.energy import FrequencyPlan, Frontier
 from schedsearch.energy.graph import InstanceGraph, device_orders, instance_graph
 from schedsearch.metrics import memory_over_time, peak_memory
-from schedsearch.modulo.result import Objective, Progress
+from schedsearch.modulo.result import Objective, SearchProgress
 from schedsearch.schedule import Schedule
 
 Array = NDArray[Any]
@@ -73,7 +73,7 @@ class PageData:
     schedules: Mapping[str, Schedule]
     memory_unit: str = ""
     plans: Plans | None = None
-    progress: Sequence[Progress] = field(default=())
+    progress: Sequence[SearchProgress] = field(default=())
 
     def tree(self) -> Tree:
         """Return it as plain data and arrays."""
@@ -200,7 +200,7 @@ def _choices(
     return [place[name][plan.clock_mhz[name][n - first[name]]] for name, n in graph.instances]
 
 
-def progress_tree(progress: Sequence[Progress], tick_ms: float) -> list[Tree]:
+def progress_tree(progress: Sequence[SearchProgress], tick_ms: float) -> list[Tree]:
     """Return what a search had found and proved at which time, for each value that it made smaller.
 
     Times are of one micro-batch where they are of a repetend. Events that tell nothing new are left out.

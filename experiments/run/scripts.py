@@ -18,7 +18,7 @@ from experiments.run.run_options import blocks_ahead
 from experiments.run.traces import planned_run
 from experiments.search.results import SearchStepResult
 from placements.files import write_json
-from runtime.clocks.periodic_clocks import Clocks, clocks_of_rounds
+from runtime.clocks.periodic_clocks import ScriptClocks, clocks_of_rounds
 from runtime.codegen.codegen import generate
 from runtime.codegen.header import PICTURE_WIDTH
 from runtime.models import GIVEN_MODEL, Blocks, Model, ModelOptions
@@ -121,7 +121,7 @@ def planned_scripts(
 
 def _schedule_and_clocks(
     found: SearchStepResult, tuned: EnergyResult, num_micro_batches: int | None = None
-) -> tuple[Schedule, Clocks]:
+) -> tuple[Schedule, ScriptClocks]:
     """Return what is run: the schedule with a clock for each block, or a repetend with clocks that repeat."""
     names = found.placement.per_micro_batch.by_name
     if tuned.periodic is None:

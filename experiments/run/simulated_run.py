@@ -11,7 +11,8 @@ from experiments.run.traces import save_trace
 from experiments.search.profile_reading import CostSource
 from placements.files import write_json
 from runtime.plans.planned import Planned
-from runtime.simulate.virtual_gpu import SimulatedGpu, VirtualScripts, run_virtually
+from runtime.virtual.virtual_gpu import SimulatedGpu
+from runtime.virtual.virtual_run import VirtualScripts, run_virtually
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from experiments.search.profile_reading import CostSource
 from placements import Placement, Profile
-from runtime.clocks.periodic_clocks import Clocks, unrolled_clocks
+from runtime.clocks.periodic_clocks import ScriptClocks, unrolled_clocks
 from runtime.plans.planned import Planned
 from runtime.profiling.records import Record
 from runtime.profiling.trace import write_trace
@@ -19,7 +19,7 @@ from schedsearch.schedule import Schedule
 log = logging.getLogger(__name__)
 
 
-def planned_run(schedule: Schedule, profile: Profile, clocks: Clocks, memory_unit: str = "") -> Planned:
+def planned_run(schedule: Schedule, profile: Profile, clocks: ScriptClocks, memory_unit: str = "") -> Planned:
     """Return what the scripts of a schedule are to do.
 
     Optimizer blocks are not in it, for the scripts have none.

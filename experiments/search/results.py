@@ -9,7 +9,7 @@ from placements import Placement, Profile
 from schedsearch.device_span import device_spans
 from schedsearch.energy.orders.ordering import OrderChoice, RatedOrder
 from schedsearch.metrics import bubble_rate, peak_memory
-from schedsearch.modulo.result import Progress, SearchResult
+from schedsearch.modulo.result import SearchProgress, SearchResult
 from schedsearch.schedule import Schedule
 
 
@@ -19,7 +19,7 @@ class SelectionResult:
 
     Attributes:
         chosen: The choice, and all that was judged.
-        origins: Where each candidate came from; see `schedsearch.modulo.alternatives.Candidate`.
+        origins: Where each candidate came from; see `schedsearch.modulo.alternatives.ScheduleCandidate`.
         took_s: Seconds that it took.
         searched: The search's result, with its own schedule.
     """
@@ -56,7 +56,7 @@ class SearchStepResult:
     costs: CostSource
     memory_unit: str = ""
     selection: SelectionResult | None = None
-    progress: tuple[Progress, ...] = ()
+    progress: tuple[SearchProgress, ...] = ()
 
     @property
     def searched(self) -> SearchResult | None:

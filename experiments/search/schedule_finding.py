@@ -13,7 +13,7 @@ from experiments.search.options import Options, SearchOptions
 from placements import Placement
 from schedsearch.baselines import HAND_MADE
 from schedsearch.modulo.progress import SearchBar
-from schedsearch.modulo.result import Progress, SearchResult, Status
+from schedsearch.modulo.result import SearchProgress, SearchResult, Status
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import read_found
 from schedsearch.searches.cache import cached_search
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 def find_schedule(
     options: Options, placement: Placement
-) -> tuple[Schedule, SearchResult | None, tuple[Progress, ...]]:
+) -> tuple[Schedule, SearchResult | None, tuple[SearchProgress, ...]]:
     """Search a schedule, or make the hand-made one that the options name; both validated.
 
     Returns:
@@ -35,10 +35,10 @@ def find_schedule(
     if options.schedule == "searched":
         request = search_request(options, placement)
         directory = cache_directory(options.search.cache_dir, "search.cache_dir")
-        told: list[Progress] = []
+        told: list[SearchProgress] = []
         with SearchBar(placement.tick_ms) as bar:
 
-            def tell(progress: Progress) -> None:
+            def tell(progress: SearchProgress) -> None:
                 told.append(progress)
                 bar(progress)
 

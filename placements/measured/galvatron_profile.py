@@ -44,7 +44,7 @@ class TimeLine:
 
     Attributes:
         ms_per_sample: Slope, above 0.
-        constant_ms: At none; 0 or more.
+        constant_ms: Time for no sample; 0 or more.
     """
 
     ms_per_sample: float
@@ -61,7 +61,7 @@ class EndMemory:
 
     Attributes:
         states_mib: Weights, gradients and the optimizer's states.
-        kept_mib: Of one sample from the forward to the backward.
+        kept_mib: Memory that one sample keeps from the forward to the backward.
     """
 
     states_mib: Mapping[int, float]
@@ -78,7 +78,7 @@ class GalvatronMemory:
         input_mib: The same where the backward computes all else again, on one GPU.
         first: Embedding, on the first of several stages.
         last: Output layer, on the last of several stages.
-        both: Of one stage with both.
+        both: Memory of one stage with both.
     """
 
     parameter_mib: float
@@ -95,7 +95,7 @@ class MachineBandwidths:
 
     Attributes:
         all_reduce: What each GPU of a ring sends, by the GPUs of the ring and whether they are neighbours.
-        to_next: From a stage to the next one, by the number of stages.
+        to_next: Bandwidth from a stage to the next one, by the number of stages.
     """
 
     all_reduce: Mapping[tuple[int, bool], float]
@@ -107,14 +107,15 @@ class GalvatronProfile:
     """A model on a machine.
 
     Attributes:
-        name: Of the model.
+        name: Name of the model.
         precision: ``bf16``, ``fp16`` or ``fp32``.
         sequence_length: Tokens of a sample.
         block: Forward of one layer.
         other: Forward of embedding and output layer together.
-        memory: By whether tensor-parallel GPUs share norms and dropout too (Megatron's sequence parallelism).
+        memory: Memory by whether tensor-parallel GPUs share norms and dropout too (Megatron's sequence
+            parallelism).
         machines: Bandwidths by nodes and GPUs of each.
-        overlap_slowdown: By how much computing and transfers slow each other down.
+        overlap_slowdown: Factor by which computing and transfers slow each other down.
     """
 
     name: str
@@ -138,9 +139,9 @@ def read_galvatron_profile(
     """Read what a folder has of a model.
 
     Args:
-        folder: With the files, at any depth.
+        folder: Folder with the files, at any depth.
         model: Its name in theirs; ``_`` stands for ``-`` too.
-        sequence_length: Of several that were measured.
+        sequence_length: Sequence length to take, where several were measured.
 
     Raises:
         GalvatronProfileError: A file is missing or wrong.

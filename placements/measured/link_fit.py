@@ -80,8 +80,9 @@ class Links:
     """All links that were measured.
 
     Attributes:
-        between: Of GPUs in different nodes, by both ends and then by how many send and receive at once.
-        within: Of the GPUs of a node, by their name and number: what each of them reaches.
+        between: Links between GPUs of different nodes, by both ends and then by how many send and receive at
+            once.
+        within: Links within a node, by the name and number of its GPUs: what each of them reaches.
     """
 
     between: Mapping[_Ends, Mapping[tuple[int, int], LinkFit]]

@@ -18,7 +18,7 @@ class ProfiledModel:
     """A model, and the links between GPUs, as measured.
 
     Attributes:
-        name: Of the model.
+        name: Name of the model.
         profiles: What its layers cost, by type of GPU.
         links: Bandwidths.
     """

@@ -60,7 +60,7 @@ class BlockTimes:
     """How long the runs of a block took.
 
     Attributes:
-        median_ms: Of all runs.
+        median_ms: Median time of all runs.
         low_ms: A tenth of the runs are shorter; the shortest where there are fewer than ten.
         high_ms: A tenth are longer; the longest where there are fewer than ten.
         num_runs: How many there are.
@@ -166,7 +166,7 @@ class _Trace:
     Attributes:
         spans: Those with a begin and an end, in the order of the file.
         rows: Names of threads.
-        rank: Of the process that was traced; None if the file does not say it.
+        rank: Rank of the process that was traced; None if the file does not say it.
     """
 
     spans: tuple[_Span, ...]

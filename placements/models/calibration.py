@@ -40,9 +40,9 @@ class MeasuredTimes(NamedTuple):
     """Times of one layer.
 
     Attributes:
-        samples: Of the GPUs that share it.
-        forward_ms: Of the forward.
-        backward_ms: Of the backward.
+        samples: Samples of the GPUs that share it.
+        forward_ms: Time of the forward.
+        backward_ms: Time of the backward.
     """
 
     samples: float

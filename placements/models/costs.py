@@ -16,7 +16,7 @@ from placements.hardware import Gpu
 from placements.models.calibration import Calibration
 from placements.models.end_layers import OutputLayer
 from placements.models.layers import HALF, Layer, Precision
-from placements.models.parallel import Cost, LayerStrategy, Level, Pass, Recompute
+from placements.models.parallel import Cost, LayerStrategy, Pass, Recompute, SharingLevel
 from placements.models.rates import (
     MEMORY_EFFICIENCY,
     MODEL_FLOPS_UTILISATION,
@@ -47,7 +47,7 @@ class CostOptions:
         output_layer_utilisation: Share of the peak that the output layer reaches.
         memory_efficiency: Share of the memory bandwidth that is reached.
         overlap_slowdown: See `OVERLAP_SLOWDOWN`; 1 for none, at most 2: one after the other.
-        precision: Of weights and activations.
+        precision: Precision of weights and activations.
         overlap_gradients: Gradients are summed beside the products of the last backward, where both are
             slower (Galvatron-BMW, Sec. V). Otherwise after it, which is never shorter.
         calibration: Measured times, which replace products and all-reduces of the layers that have any;
@@ -123,8 +123,9 @@ def layer_cost(
     Args:
         layer: Its shape.
         strategy: How the GPUs share it.
-        samples: Of one micro-batch, of all data-parallel groups together.
-        num_micro_batches: Of an iteration; of several, gradients are added up before they are exchanged.
+        samples: Samples of one micro-batch, of all data-parallel groups together.
+        num_micro_batches: Micro-batches of an iteration. With several, gradients are added up before they are
+            exchanged.
         group: The GPUs, as many as the strategy's.
         options: What they reach.
 
@@ -183,7 +184,7 @@ def model_error_percent(
     Args:
         calibration: The measured times.
         layers: Those with a name that it does not have are left out.
-        cluster: On whose first GPUs they were measured.
+        cluster: Cluster on whose first GPUs they were measured.
         options: What the model assumes.
 
     Returns:
@@ -221,10 +222,10 @@ def transition_ms(
     holds (Galvatron-BMW, Sec. VI: Slice-Gather; the paper gives no formula).
 
     Args:
-        layer: Whose output it is.
-        before: Of this layer.
-        after: Of the next one.
-        samples: Of a micro-batch, of all groups together.
+        layer: Layer whose output it is.
+        before: Strategy of this layer.
+        after: Strategy of the next layer.
+        samples: Samples of a micro-batch, of all groups together.
         group: The GPUs of both.
         options: Options of the cost model; only the precision counts here.
     """
@@ -282,7 +283,7 @@ class _Share(NamedTuple):
     Attributes:
         layer: Its shape.
         strategy: How it is shared.
-        samples: Of one data-parallel group.
+        samples: Samples of one data-parallel group.
         group: The GPUs.
         options: What they reach.
     """
@@ -386,10 +387,10 @@ class _States(NamedTuple):
 
     Attributes:
         cost: What they take in all.
-        gather_ms: To gather the weights, or to scatter the gradients, as ZeRO-3 does for each pass.
-        gathered_bytes: Of the weights or gradients of others, while they are there.
+        gather_ms: Time to gather the weights, or to scatter the gradients, as ZeRO-3 does for each pass.
+        gathered_bytes: Bytes of weights or gradients of others, while they are there.
         backward_gathers: How often one or the other happens in a backward.
-        exchange_ms: To sum the gradients once, where they are not scattered with each backward.
+        exchange_ms: Time to sum the gradients once, where they are not scattered with each backward.
     """
 
     cost: Cost
@@ -416,7 +417,7 @@ def _states(share: _Share, num_micro_batches: int) -> _States:
 
 
 def _states_of(
-    share: _Share, num_micro_batches: int, parameters: float, copies: Level
+    share: _Share, num_micro_batches: int, parameters: float, copies: SharingLevel
 ) -> tuple[Cost, float, float, float]:
     """Return what parameters take that so many GPUs hold together; see `_States`.
 

@@ -212,11 +212,11 @@ class CustomLayer(Layer):
 
     Attributes:
         num_weights: Parameters.
-        flops: Of the forward.
+        flops: Floating-point operations of the forward.
         kept_bytes: Kept from the forward to the backward, the input included.
-        input_numbers: Of its input.
-        output_numbers: Of its output; None for as many.
-        num_all_reduces: Of the output in the forward, and as many of the input in the backward.
+        input_numbers: Numbers of its input.
+        output_numbers: Numbers of its output; None for as many.
+        num_all_reduces: All-reduces of the output in the forward, and as many of the input in the backward.
     """
 
     num_weights: int

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from placements.hardware import Gpu
 from placements.spec import PlacementError
 
-Attention = Literal["flash", "fused", "unfused"]
+AttentionKind = Literal["flash", "fused", "unfused"]
 """Scores that an attention keeps: nothing; the softmax's output, dropped out or not, and the mask; or
 the softmax's input too, as without a fused softmax."""
 
@@ -26,7 +26,7 @@ class Precision:
         name: ``half`` has 16-bit weights and gradients beside 32-bit master weights and moments of Adam,
             2 + 2 + 3 x 4 bytes; ``single`` 32-bit weights, gradients and moments, 4 x 4; ``tf32`` these too,
             but products on the matrix units where a GPU's can.
-        number_bytes: Of an activation, a weight or a gradient.
+        number_bytes: Bytes of an activation, a weight or a gradient.
     """
 
     name: str
@@ -49,7 +49,7 @@ class HeldBytes(NamedTuple):
     """Bytes of one sample.
 
     Attributes:
-        each: That every tensor-parallel GPU holds, unless they share the sequence too.
+        each: Bytes that every tensor-parallel GPU holds, unless they share the sequence too.
         split: A GPU's part of what they share.
     """
 
@@ -76,7 +76,7 @@ class Layer(ABC):
     """A layer of a model, by its shape.
 
     Attributes:
-        name: By which measured times are found; see `placements.models.calibration`.
+        name: Name by which measured times are found; see `placements.models.calibration`.
 
     Raises:
         PlacementError: A size is not a whole number of at least 1.
@@ -180,7 +180,7 @@ class TransformerLayer(Layer):
         cross_length: Tokens of an encoder's output that a second attention reads; 0 for none.
         window: Tokens that each attends to; None for all.
         dropout: Masks are kept, of attention, feed-forward part and scores.
-        biases: Of all matrices and of the norms; without, norms have a scale alone (RMSNorm).
+        biases: Whether matrices and norms have biases; without, norms have a scale alone (RMSNorm).
         attention: What it keeps of the scores.
         num_experts: Feed-forward parts of which a router chooses; 1 for no router.
         experts_per_token: How many it chooses.
@@ -198,7 +198,7 @@ class TransformerLayer(Layer):
     window: int | None = None
     dropout: bool = True
     biases: bool = True
-    attention: Attention = "flash"
+    attention: AttentionKind = "flash"
     num_experts: int = 1
     experts_per_token: int = 1
 
@@ -218,9 +218,9 @@ class TransformerLayer(Layer):
                 f"experts_per_token: {self.experts_per_token} is more than num_experts {self.num_experts}; "
                 "give at most these"
             )
-        if self.attention not in get_args(Attention):
+        if self.attention not in get_args(AttentionKind):
             raise PlacementError(
-                f"attention: {self.attention!r} is not known; use one of {', '.join(get_args(Attention))}"
+                f"attention: {self.attention!r} is not known; use one of {', '.join(get_args(AttentionKind))}"
             )
 
     @property
@@ -309,7 +309,7 @@ class TransformerLayer(Layer):
         return HeldBytes(each, n * (attention + inner) + self.scores_bytes(precision, t))
 
     def scores_bytes(self, precision: Precision, t: int) -> float:
-        """Return 5 a s^2 / t in 16 bits with dropout: softmax, mask, dropped-out softmax; by `Attention`."""
+        """Return 5 a s^2 / t in 16 bits with dropout: softmax, mask, dropped-out softmax; by kind."""
         n = precision.number_bytes
         tensors = {"flash": 0, "fused": 1, "unfused": 2}[self.attention]
         each = n * tensors + (n + 1 if self.dropout and tensors else 0)

@@ -17,7 +17,7 @@ SequenceSharing = Literal["none", "megatron", "ulysses"]
 """Tokens that `tensor_parallel` GPUs share beside the matrices, or in their place; see `LayerStrategy`."""
 
 
-class Level(NamedTuple):
+class SharingLevel(NamedTuple):
     """GPUs that share something.
 
     Attributes:
@@ -96,36 +96,36 @@ class LayerStrategy:
         return self.num_gpus // self.data_parallel // self.matrix_parallel
 
     @property
-    def tensor_level(self) -> Level:
+    def tensor_level(self) -> SharingLevel:
         """The t GPUs."""
-        return Level(
+        return SharingLevel(
             self.tensor_parallel, 1 if self.tensor_innermost else self.num_gpus // self.tensor_parallel
         )
 
     @property
-    def context_level(self) -> Level:
+    def context_level(self) -> SharingLevel:
         """The c GPUs, beside each other's t or d."""
-        return Level(
+        return SharingLevel(
             self.context_parallel, self.tensor_parallel if self.tensor_innermost else self.data_parallel
         )
 
     @property
-    def weight_copies(self) -> Level:
+    def weight_copies(self) -> SharingLevel:
         """The GPUs that hold the same weights, or share them with ZeRO: c d, with Ulysses all."""
         if self.matrix_parallel < self.tensor_parallel or not self.tensor_innermost:
-            return Level(self.num_gpus // self.matrix_parallel, 1)
-        return Level(self.num_gpus // self.tensor_parallel, self.tensor_parallel)
+            return SharingLevel(self.num_gpus // self.matrix_parallel, 1)
+        return SharingLevel(self.num_gpus // self.tensor_parallel, self.tensor_parallel)
 
     @property
-    def expert_level(self) -> Level:
+    def expert_level(self) -> SharingLevel:
         """The GPUs that share the experts, of `weight_copies` those next to each other."""
-        return Level(self.expert_parallel, self.weight_copies.stride)
+        return SharingLevel(self.expert_parallel, self.weight_copies.stride)
 
     @property
-    def expert_copies(self) -> Level:
+    def expert_copies(self) -> SharingLevel:
         """The GPUs that hold the same experts."""
         degree, stride = self.weight_copies
-        return Level(degree // self.expert_parallel, stride * self.expert_parallel)
+        return SharingLevel(degree // self.expert_parallel, stride * self.expert_parallel)
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class Cost:
     """Cost of some layers on each GPU.
 
     Attributes:
-        forward: Of one micro-batch.
+        forward: Forward of one micro-batch.
         backward: Likewise.
         kept_bytes: Held from the forward to the backward.
         forward_bytes: More, held only during the forward.

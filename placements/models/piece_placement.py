@@ -27,11 +27,11 @@ class PieceCost(NamedTuple):
     """Cost of one piece on each of its GPUs.
 
     Attributes:
-        devices: That run it together; mostly one.
+        devices: Devices that run it together; mostly one.
         cost: For one micro-batch.
         data_parallel: Groups of its GPUs that each have a share of the samples.
-        forward_transfer_ms: From the piece before, on other devices; 0 for the first.
-        backward_transfer_ms: To it, of the gradient.
+        forward_transfer_ms: Time from the piece before, on other devices; 0 for the first.
+        backward_transfer_ms: Time of the gradient to the piece before.
         after: The pieces whose output it takes, by their indices; None for the one before.
     """
 
@@ -88,12 +88,12 @@ def piece_placement(
     backward (Sec. V), which is never longer.
 
     Args:
-        name: Of the placement.
-        pieces: In order of the model: each later than those whose output it takes.
+        name: Name of the placement.
+        pieces: Pieces in the order of the model: each later than those whose output it takes.
         capacities_mib: What each GPU of a device has for weights and activations.
-        num_gpus: Of each device.
+        num_gpus: GPUs of each device.
         tick_ms: Length of a tick; see `placements.models.rates.tick_for`.
-        nodes: Of each GPU, as `placements.cluster.Cluster.node_of` numbers them; None for one.
+        nodes: Node of each GPU, as `placements.cluster.Cluster.node_of` numbers them; None for one node.
 
     Returns:
         Memory in MiB of one GPU, rounded up; what its states take is static memory.

@@ -21,11 +21,11 @@ class ProfiledLayer(Layer):
 
     Attributes:
         role: What it is in its model.
-        number: Of the profile's entry with its figures, from 0; equal layers have one number.
+        number: Number of the profile's entry with its figures, from 0; equal layers have one number.
         num_weights: Parameters.
         kept_bytes: Kept by one sample from the forward to the backward, on one GPU.
-        input_numbers: Of its input; 0 for what is not kept, as tokens.
-        output_numbers: Of its output, which is what passes to the next layer.
+        input_numbers: Numbers of its input; 0 for what is not kept, as tokens.
+        output_numbers: Numbers of its output, which is what passes to the next layer.
     """
 
     role: Role

@@ -49,12 +49,12 @@ class ParallelPlan:
     """Decisions of a planner for a transformer (Galvatron-BMW, Sec. III).
 
     Attributes:
-        num_gpus: Of a stage; all stages have the same number.
+        num_gpus: GPUs of a stage; all stages have the same number.
         stage_layers: Number of layers of each stage, at least one.
         layers: The strategy of each layer; GPUs that are neighbors share it (tensor parallel).
         vocabulary: The strategy of the embedding, on the first stage, and of the output layer, on the last.
         global_batch_size: Samples of an iteration.
-        num_micro_batches: Of an iteration, all of the same size.
+        num_micro_batches: Micro-batches of an iteration, all of the same size.
         pipeline_type: The schedule that the planner assumed: ``gpipe`` or ``pipedream_flush`` (1F1B).
         default_zero: ZeRO's stage of the layers that the planner did not choose ZeRO-3 for; 0, 2 or 3.
 

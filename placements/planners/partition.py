@@ -25,8 +25,8 @@ def min_largest(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]:
     is one whose shortest stage is the longest.
 
     Args:
-        times_ms: Of each layer, in order; above 0.
-        num_stages: Of at least one layer each.
+        times_ms: Time of each layer, in order; above 0.
+        num_stages: Number of stages, of at least one layer each.
 
     Raises:
         PlanError: There are fewer layers than stages.
@@ -81,7 +81,7 @@ def in_proportion(stage_layers: Sequence[int], num_layers: int) -> tuple[int, ..
 
     Args:
         stage_layers: The division whose proportions are wanted; at least one layer each.
-        num_layers: To divide.
+        num_layers: Layers to divide.
 
     Raises:
         PlanError: There are fewer layers than stages.

@@ -26,7 +26,7 @@ def replicated_stages(
     ``B<s>_<i>``. Replicas exchange gradients beside the blocks.
 
     Args:
-        replicas: Of each stage, at least 1; as (15, 1) for "15-1".
+        replicas: Replicas of each stage, at least 1; as (15, 1) for "15-1".
         forward_time: Ticks of each stage's forward block.
         backward_time: Ticks of each stage's backward block.
         stage_memory: Units that a forward block holds until its backward block.

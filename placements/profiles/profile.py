@@ -122,7 +122,7 @@ class Profile:
         the energy of an iteration and every share of it. A transfer takes its ticks on each GPU of both ends.
 
         Args:
-            placement: Whose transfers these are.
+            placement: Placement whose transfers these are.
             power_w: What a GPU draws for a transfer, beyond computing or waiting meanwhile.
 
         Raises:
@@ -165,7 +165,7 @@ class Profile:
         """Return a hint where its times and those of a placement are `DOUBTFUL` times apart; else nothing.
 
         Args:
-            placement: Whose times are compared.
+            placement: Placement whose times are compared.
             option: Name of the factor on the times of the profile, where the user gives it.
         """
         own_ms = sum(self.fastest(block.name).time_ms for block in placement.blocks)

@@ -16,7 +16,7 @@ from placements.meaning import Meaning
 from placements.plain_data import csv_records, keys_of, read_csv
 from placements.profiles.operating_point import OperatingPoint, ProfileError
 
-Instruction = Literal["forward", "backward"]
+ProfiledPass = Literal["forward", "backward"]
 
 Frequency = Annotated[int, Meaning("clock", "MHz", min=1)]
 Seconds = Annotated[float, Meaning("time of the block", "s", above=0)]
@@ -24,7 +24,7 @@ Joules = Annotated[float, Meaning("energy of the block on one GPU", "J", min=0)]
 
 
 @dataclass(frozen=True)
-class BlockRow:
+class ProfileRow:
     """A row of a profile by block."""
 
     block: Annotated[str, Meaning("name of the block")]
@@ -34,7 +34,7 @@ class BlockRow:
 
 
 @dataclass(frozen=True)
-class ConfigRow(BlockRow):
+class ConfigRow(ProfileRow):
     """A row of a profile whose blocks have configurations besides clocks."""
 
     config: Annotated[str | None, Meaning("configuration of the block, such as the SMs that communicate")] = (
@@ -47,7 +47,7 @@ class StageRow:
     """A row of a profile by stage, as Zeus and Perseus write it, where the placement is a V-shape."""
 
     stage: Annotated[int, Meaning("number of the stage, whose blocks are `F` and `B` with it", min=0)]
-    instruction: Annotated[Instruction, Meaning("which of the two blocks")]
+    instruction: Annotated[ProfiledPass, Meaning("which of the two blocks")]
     frequency: Frequency
     time: Seconds
     energy: Joules
@@ -94,7 +94,7 @@ def write_profile_rows(
         )
         for block, clock_mhz, time_ms, energy_mj in rows
     ]
-    columns = keys_of(BlockRow)
+    columns = keys_of(ProfileRow)
     if any(configs):
         columns = keys_of(ConfigRow)
         lines = [(*line, config) for line, config in zip(lines, configs, strict=True)]
@@ -130,7 +130,7 @@ def points_of_text(text: str) -> Points:
 def _points(text: str, ms_per_unit: float, mj_per_unit: float) -> Points:
     """Return the operating points of CSV text whose header is one of the four forms."""
     found: dict[str, dict[tuple[int, str], OperatingPoint]] = {}
-    kinds: tuple[type[BlockRow | StageRow], ...] = (BlockRow, StageRow, RankRow, ConfigRow)
+    kinds: tuple[type[ProfileRow | StageRow], ...] = (ProfileRow, StageRow, RankRow, ConfigRow)
     for number, row in csv_records(text, "block and clock", ProfileError, *kinds):
         points = found.setdefault(row.block, {})
         config = (row.config if isinstance(row, ConfigRow) else None) or ""

@@ -85,13 +85,13 @@ class StageChain:
 
     Attributes:
         pieces: The stages, or the layers of which stages are made.
-        num_devices: At least 1.
+        num_devices: Number of devices, at least 1.
         memory_mib: Capacity of each device; None for no limit.
         transfer_ms: Time from the end of a block to where its output is on another device.
         input_gradient_share: Part of a backward block that its input gradient takes, where the stages do not
             tell.
         are_layers: The pieces are divided among stages as they are. Otherwise a stage may be cut in parts.
-        power_w: Of each device; None where it is not known.
+        power_w: Power of each device; None where it is not known.
     """
 
     pieces: tuple[Stage, ...]
@@ -156,7 +156,7 @@ class PlacedStages:
     """A model on devices.
 
     Attributes:
-        placement: In ticks and whole units of memory, with the devices' capacity and weights.
+        placement: Placement in ticks and whole units of memory, with the devices' capacity and weights.
         num_samples: Micro-batches of the model that one micro-batch of the placement stands for: 2 where the
             placement has two pipelines.
         notes: What was assumed or cut to make it.

@@ -161,11 +161,11 @@ def stages_of(
 
     Args:
         num_stages: Needed where no column is a list.
-        memory_mib: Of each device, or of all; with another unit as text, such as ``24GiB``.
+        memory_mib: Memory of each device, or of all; with another unit as text, such as ``24GiB``.
         transfer_ms: See `StageChain`, as for the rest.
         num_devices: Default: as many as stages.
         input_gradient_share: Likewise.
-        power_w: Of a device, as ``{"running": 300, "blocking": 75}``.
+        power_w: Power of a device, as ``{"running": 300, "blocking": 75}``.
         columns: One number for all stages, or one for each: lists, arrays, or columns of a DataFrame.
 
     Raises:

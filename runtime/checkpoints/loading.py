@@ -22,7 +22,7 @@ from runtime.checkpoints.training_state import (
     OPTIMIZER,
     PARAMETERS,
     RANDOM,
-    Place,
+    TensorPlace,
     TrainingState,
     device_key,
     parameter_key,
@@ -42,7 +42,7 @@ class Resumed:
     """A run that goes on.
 
     Attributes:
-        iterations: That went into the checkpoint.
+        iterations: Iterations that went into the checkpoint.
         extra: What the caller had added on this device. Where there were as many devices before, each gets
             its own; otherwise each gets that of the first device that had it, entry by entry.
         notes: What the user should know, a line each: what is otherwise than before, and newer checkpoints
@@ -71,8 +71,8 @@ def load_checkpoint(
     Device 0 says which checkpoints there are. The devices share the work of checking their files.
 
     Args:
-        folder: Of the checkpoints.
-        state: Of this process; parameters, and the optimizer's state of each, are overwritten.
+        folder: Folder of the checkpoints.
+        state: State of this process. Its parameters, and the optimizer's state of each, are overwritten.
         facts: What is run now; see `runtime.checkpoints.manifest.facts_of`.
         transport: Reaches the other devices.
         device: This one.
@@ -110,7 +110,7 @@ def check_resume(folder: Path, facts: Mapping[str, Any], most_iterations: int | 
     """Ensure that a run can go on from the newest whole checkpoint of a folder, before anything is started.
 
     Args:
-        folder: Of the checkpoints of one run.
+        folder: Folder of the checkpoints of one run.
         facts: What is run now; see `runtime.checkpoints.manifest.facts_of`.
         most_iterations: The checkpoint must have fewer; None for any number.
 
@@ -135,7 +135,7 @@ def read_parameters(folder: Path) -> dict[str, Tensor]:
     """Return the whole parameters of the newest whole checkpoint by name, in one process.
 
     Args:
-        folder: Of the checkpoints of one run.
+        folder: Folder of the checkpoints of one run.
 
     Raises:
         ScriptError: There is no whole checkpoint.
@@ -151,7 +151,7 @@ def read_parameters(folder: Path) -> dict[str, Tensor]:
         kind, _, name = key.partition("/")
         if kind == PARAMETERS and each is not None:
             found[name] = torch.empty(each.size, dtype=each.dtype)
-            wanted.append(Wanted(key, Place((0,) * len(each.size), each.size), found[name]))
+            wanted.append(Wanted(key, TensorPlace((0,) * len(each.size), each.size), found[name]))
     reader.read(wanted, [])
     return found
 
@@ -204,15 +204,15 @@ def _names(state: TrainingState) -> list[str]:
 
 
 def _why_other(
-    manifest: Manifest, state: TrainingState, places: Mapping[str, Place], names: Collection[str]
+    manifest: Manifest, state: TrainingState, places: Mapping[str, TensorPlace], names: Collection[str]
 ) -> str | None:
     """Return why the parameters are not those of a checkpoint, in a few words; None if they are.
 
     Args:
-        manifest: Of the checkpoint.
-        state: Of this process.
+        manifest: Manifest of the checkpoint.
+        state: State of this process.
         places: Where its parameters belong.
-        names: Of the parameters of all processes.
+        names: Names of the parameters of all processes.
     """
     contents = _reader(manifest).contents()
     kept = {key.removeprefix(f"{PARAMETERS}/") for key in contents if key.startswith(f"{PARAMETERS}/")}
@@ -231,7 +231,7 @@ def _why_other(
     return None
 
 
-def _load(manifest: Manifest, state: TrainingState, places: Mapping[str, Place]) -> list[str]:
+def _load(manifest: Manifest, state: TrainingState, places: Mapping[str, TensorPlace]) -> list[str]:
     """Overwrite the state; return what the optimizer has been given anew."""
     from runtime.checkpoints.shards import Wanted
 
@@ -273,11 +273,11 @@ def _states_by_parameter(contents: Mapping[str, Any]) -> dict[str, list[str]]:
     return found
 
 
-def _room_for(weight: Tensor, place: Place, whole: Any) -> tuple[Place, Tensor]:
+def _room_for(weight: Tensor, place: TensorPlace, whole: Any) -> tuple[TensorPlace, Tensor]:
     """Return where a process's part of an optimizer's tensor belongs, and memory for it."""
     if whole.size == place.size:
         return place, torch.empty_like(weight, dtype=whole.dtype)
-    return Place((0,) * len(whole.size), whole.size), torch.empty(whole.size, dtype=whole.dtype)
+    return TensorPlace((0,) * len(whole.size), whole.size), torch.empty(whole.size, dtype=whole.dtype)
 
 
 def _extra(manifest: Manifest, device: int, num_devices: int, torch_device: torch.device) -> dict[str, Any]:

@@ -50,9 +50,9 @@ class Manifest:
     """What a whole checkpoint says of itself.
 
     Attributes:
-        folder: Of the checkpoint.
-        iterations: That went into it.
-        num_devices: Of the run.
+        folder: Folder of the checkpoint.
+        iterations: Iterations that went into it.
+        num_devices: Devices of the run.
         facts: What was run; see `facts_of`.
         files: For each of its files, by name, a digest.
     """
@@ -106,8 +106,8 @@ def changes(manifest: Manifest, facts: Mapping[str, Any]) -> list[str]:
     """Return what a run that goes on has otherwise than the one before, a few words each.
 
     Args:
-        manifest: Of the checkpoint.
-        facts: Of the run that goes on.
+        manifest: Manifest of the checkpoint.
+        facts: Facts of the run that goes on.
 
     Raises:
         ScriptError: It is of another model.
@@ -158,10 +158,10 @@ def write_manifest(
     """Make a checkpoint whole: return when its manifest, and before that its files, are on the disk.
 
     Args:
-        folder: Of the checkpoint; its files are written.
+        folder: Folder of the checkpoint; its files are written.
         facts: See `facts_of`.
         num_done: Iterations that went into it.
-        num_devices: Of the run.
+        num_devices: Devices of the run.
         files: For each file its digest.
     """
     flush_folder(folder)

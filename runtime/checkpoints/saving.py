@@ -67,7 +67,7 @@ class Checkpoints:
         The state may be changed again when this returns.
 
         Args:
-            state: Of this process.
+            state: State of this process.
             num_done: Iterations that went into it.
             facts: What is run, the same on every device; see `runtime.checkpoints.manifest.facts_of`.
         """

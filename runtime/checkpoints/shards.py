@@ -50,7 +50,7 @@ from runtime.checkpoints.training_state import (
     EXTRA,
     RANDOM,
     Collect,
-    Place,
+    TensorPlace,
     TrainingState,
     device_key,
     parameter_key,
@@ -76,7 +76,7 @@ class Item:
 
     key: str
     value: Any
-    place: Place | None = None
+    place: TensorPlace | None = None
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Wanted:
     """
 
     key: str
-    place: Place
+    place: TensorPlace
     into: Tensor
 
 
@@ -98,7 +98,7 @@ def items_of(state: TrainingState, device: int, torch_device: torch.device, coll
     """Return what a process writes; every process must call it together.
 
     Args:
-        state: Of the process.
+        state: State of the process.
         device: Which one it is.
         torch_device: Where it computes.
         collect: Returns every device's value.
@@ -131,7 +131,7 @@ class ShardSaver(DefaultSavePlanner):
     """Plans the writing of items, whose values are the state dict, numbered.
 
     Args:
-        items: Of this process; of some that are copies of one another the first is written.
+        items: Items of this process; where some are copies of one another, the first is written.
     """
 
     def __init__(self, items: Sequence[Item]) -> None:
@@ -187,7 +187,7 @@ class ShardWriter(FileSystemWriter):
     """Writes a file for each process into a new folder, flushed to the disk, then ends the checkpoint.
 
     Args:
-        folder: Of the checkpoint; what is in it is removed first.
+        folder: Folder of the checkpoint; what is in it is removed first.
         finish: Called with the digest of each file by name, by one process, when all files are there.
     """
 
@@ -237,7 +237,7 @@ class _DigestingFiles(FileSystem):
     """Files whose digests are made while they are written.
 
     Attributes:
-        digests: Of the files that have been written, by name.
+        digests: Digests of the files that have been written, by name.
     """
 
     def __init__(self) -> None:
@@ -286,7 +286,7 @@ class ShardReader:
     """A checkpoint in the files of `torch.distributed.checkpoint`.
 
     Args:
-        folder: Of the checkpoint, which is whole.
+        folder: Folder of the checkpoint, which is whole.
     """
 
     def __init__(self, folder: Path) -> None:

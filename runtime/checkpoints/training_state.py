@@ -65,12 +65,12 @@ class TrainingState:
 
 
 @dataclass(frozen=True)
-class Place:
+class TensorPlace:
     """Where a tensor belongs in the whole.
 
     Attributes:
-        offsets: Of its first element in the whole tensor.
-        size: Of the whole tensor.
+        offsets: Offsets of its first element in the whole tensor.
+        size: Size of the whole tensor.
     """
 
     offsets: tuple[int, ...]
@@ -92,7 +92,7 @@ def device_key(what: str, device: int) -> str:
     return f"{what}/{device}"
 
 
-def places_of(parameters: Mapping[ParameterShard, Tensor], collect: Collect) -> dict[str, Place]:
+def places_of(parameters: Mapping[ParameterShard, Tensor], collect: Collect) -> dict[str, TensorPlace]:
     """Return where the parameters of a process belong, by name; every process must call it together.
 
     Shards may be cut unevenly, in whatever way: how much each holds is asked of all.
@@ -107,7 +107,7 @@ def places_of(parameters: Mapping[ParameterShard, Tensor], collect: Collect) -> 
     return {shard.name: _place(shard, value, of_all) for shard, value in parameters.items()}
 
 
-def _place(shard: ParameterShard, value: Tensor, lengths: Mapping[ParameterShard, int]) -> Place:
+def _place(shard: ParameterShard, value: Tensor, lengths: Mapping[ParameterShard, int]) -> TensorPlace:
     offsets, size = [0] * value.dim(), list(value.shape)
     if shard.num_shards > 1:
         each = [lengths.get(shard._replace(shard=index)) for index in range(shard.num_shards)]
@@ -115,10 +115,10 @@ def _place(shard: ParameterShard, value: Tensor, lengths: Mapping[ParameterShard
             raise CheckpointError(f"no device holds shard {each.index(None)} of {shard.name}")
         found = [length or 0 for length in each]
         offsets[shard.dim], size[shard.dim] = sum(found[: shard.shard]), sum(found)
-    return Place(tuple(offsets), tuple(size))
+    return TensorPlace(tuple(offsets), tuple(size))
 
 
-def place_of_state(name: str, weight: Tensor, place: Place, value: Tensor) -> Place:
+def place_of_state(name: str, weight: Tensor, place: TensorPlace, value: Tensor) -> TensorPlace:
     """Return where a tensor of a parameter's optimizer belongs.
 
     Raises:
@@ -131,7 +131,7 @@ def place_of_state(name: str, weight: Tensor, place: Place, value: Tensor) -> Pl
             f"the optimizer holds a tensor of {tuple(value.shape)} for a shard of {name}, which is "
             f"{tuple(weight.shape)}: how to cut it anew is not known; use an optimizer that works by element"
         )
-    return Place((0,) * value.dim(), tuple(value.shape))
+    return TensorPlace((0,) * value.dim(), tuple(value.shape))
 
 
 def check_plain(extra: Mapping[str, Any]) -> None:

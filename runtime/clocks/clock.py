@@ -7,7 +7,7 @@ locked; then run ``python -m runtime.clock reset``, or any script that controls 
 
 Locking a clock needs root or CAP_SYS_ADMIN. The module does not know which clocks a GPU supports; the
 driver takes the nearest. Of the three backends `NvmlClock` and `RecordingClock` are here; the third is
-`runtime.simulate.virtual_gpu.SimulatedGpu`.
+`runtime.virtual.virtual_gpu.SimulatedGpu`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from runtime.clocks.probe import BLOCK_MS, Answer, Probe, now_ms
+from runtime.clocks.probe import BLOCK_MS, Probe, ProbeAnswer, now_ms
 from runtime.clocks.torch_gpu import gpu_uuid
 
 
@@ -16,14 +16,14 @@ def cycle_probe_of(uuid: str) -> Probe | None:
     torch.cuda.set_device(found[0])
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
 
-    def look(slower_mhz: int) -> Answer:
+    def look(slower_mhz: int) -> ProbeAnswer:
         begin_ms, cycles = now_ms(), int(BLOCK_MS * slower_mhz * 1000)
         begin.record()
         # It spins on the SM's own counter of cycles.
         torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
         end.record()
         end.synchronize()
-        return Answer(begin_ms, cycles / begin.elapsed_time(end) / 1000)
+        return ProbeAnswer(begin_ms, cycles / begin.elapsed_time(end) / 1000)
 
     return Probe(now_ms, look, "the time of a kernel that spins for a number of cycles")
 

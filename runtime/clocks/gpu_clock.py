@@ -10,11 +10,11 @@ from placements.hardware import ClockLatency, clock_latency_of
 from runtime.clocks.clock import Clock, RecordingClock, open_clock
 from runtime.clocks.stream_clock import StreamClock
 from runtime.clocks.torch_gpu import gpu_uuid
-from runtime.program.calls import Run
+from runtime.program.calls import BlockCall
 
 
 def open_gpu_clock(
-    runs: Sequence[Run],
+    runs: Sequence[BlockCall],
     device: torch.device,
     latency: ClockLatency | None = None,
     is_shared: bool = False,

@@ -21,7 +21,7 @@ from statistics import median
 from runtime.clocks.clock import Clock, ClockError, NvmlClock
 from runtime.clocks.latency_file import Change, MeasuredLatency
 from runtime.clocks.nvml import NvmlError, NvmlGpu
-from runtime.clocks.probe import Answer, Probe, clock_probe
+from runtime.clocks.probe import Probe, ProbeAnswer, clock_probe
 
 IN_A_ROW = 5
 """So many answers near the last ones say that the clock is in force."""
@@ -44,7 +44,7 @@ class Pairs:
     Attributes:
         clocks_mhz: Every pair of these, both ways.
         repeats: How often each.
-        window_ms: In which a change must have come into force.
+        window_ms: Time in which a change must have come into force.
     """
 
     clocks_mhz: Sequence[int]
@@ -79,7 +79,9 @@ def measure(clock: Clock, probe: Probe, pairs: Pairs, progress: Callable[[str], 
     return changes
 
 
-def in_force_ms(from_mhz: int, to_mhz: int, before: Sequence[Answer], after: Sequence[Answer]) -> float:
+def in_force_ms(
+    from_mhz: int, to_mhz: int, before: Sequence[ProbeAnswer], after: Sequence[ProbeAnswer]
+) -> float:
     """Return when a clock came into force.
 
     Args:
@@ -120,12 +122,14 @@ def spread(clocks_mhz: Sequence[int], number: int) -> list[int]:
     return sorted({min(clocks_mhz, key=lambda clock: abs(clock - each)) for each in wanted})
 
 
-def _answers(clock: Clock, probe: Probe, clock_mhz: int, slower_mhz: int, window_ms: float) -> list[Answer]:
+def _answers(
+    clock: Clock, probe: Probe, clock_mhz: int, slower_mhz: int, window_ms: float
+) -> list[ProbeAnswer]:
     """Ask for a clock, and return what the probe says in the window after it."""
     begin_ms = probe.now_ms()
     clock.set(clock_mhz)
 
-    def found() -> Iterator[Answer]:
+    def found() -> Iterator[ProbeAnswer]:
         number = 0
         while number < _LEAST_ANSWERS or probe.now_ms() - begin_ms < window_ms:
             number += 1

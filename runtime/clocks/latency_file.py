@@ -26,7 +26,7 @@ class Change(NamedTuple):
     Attributes:
         from_mhz: The clock before.
         to_mhz: The clock asked for.
-        latency_ms: From each request until the clock was in force.
+        latency_ms: Time from each request until the clock was in force.
     """
 
     from_mhz: int

@@ -34,7 +34,7 @@ class PeriodicClocks:
 
         Args:
             micro_batch: Which one.
-            num_micro_batches: Of the iteration.
+            num_micro_batches: Micro-batches of the iteration.
         """
         before, after = micro_batch, num_micro_batches - 1 - micro_batch
         ends = [self.first[before]] if 0 <= before < len(self.first) else []
@@ -59,11 +59,11 @@ class PeriodicClocks:
         return self.steady if isinstance(self.steady, Sequence) else [self.steady]
 
 
-Clocks = Mapping[str, Sequence[int] | PeriodicClocks]
+ScriptClocks = Mapping[str, Sequence[int] | PeriodicClocks]
 """For each block its clock for each micro-batch in MHz; or for any number of them."""
 
 
-def unrolled_clocks(clocks: Clocks, num_micro_batches: int) -> dict[str, list[int]]:
+def unrolled_clocks(clocks: ScriptClocks, num_micro_batches: int) -> dict[str, list[int]]:
     """Return for each block a clock for each of the micro-batches."""
     return {
         block: own.unrolled(num_micro_batches) if isinstance(own, PeriodicClocks) else [*own]
@@ -77,16 +77,16 @@ def clocks_of_rounds(
     cooldown: Mapping[str, RoundClocks],
     micro_batches_per_round: int,
     num_micro_batches: int,
-) -> Clocks:
+) -> ScriptClocks:
     """Return the clocks of a ``periodic.json``; see there.
 
     Args:
-        warmup: By block: clocks of each micro-batch of a round, from its first one on.
-        steady: By block: one clock of each; none where every micro-batch is warmup or cooldown.
-        cooldown: By block: clocks of each micro-batch of a round, from its last one backwards.
-        micro_batches_per_round: Of the loop.
-        num_micro_batches: Of the iteration; any number of whole rounds more or less gives the same. A block
-            without a steady clock gets clocks for exactly this number.
+        warmup: Clocks by block: of each micro-batch of a round, from its first one on.
+        steady: Clocks by block: one of each; none where every micro-batch is warmup or cooldown.
+        cooldown: Clocks by block: of each micro-batch of a round, from its last one backwards.
+        micro_batches_per_round: Micro-batches of a round of the loop.
+        num_micro_batches: Micro-batches of the iteration; any number of whole rounds more or less gives the
+            same. A block without a steady clock gets clocks for exactly this number.
     """
     each = micro_batches_per_round
     return {

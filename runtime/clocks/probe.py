@@ -12,12 +12,12 @@ BLOCK_MS = 0.25
 """How long a probe computes at the slower of two clocks: so exact is a latency."""
 
 
-class Answer(NamedTuple):
+class ProbeAnswer(NamedTuple):
     """What a probe says.
 
     Attributes:
         begin_ms: When it began to look, from any start.
-        speed: In proportion to the clock.
+        speed: Speed in proportion to the clock.
     """
 
     begin_ms: float
@@ -34,17 +34,17 @@ class Probe(NamedTuple):
     """
 
     now_ms: Callable[[], float]
-    look: Callable[[int], Answer]
+    look: Callable[[int], ProbeAnswer]
     description: str
 
 
 def clock_probe(gpu: NvmlGpu) -> Probe:
     """Return a probe that reads the clock that the driver shows; it needs no work, and knows only that."""
 
-    def look(slower_mhz: int) -> Answer:
+    def look(slower_mhz: int) -> ProbeAnswer:
         time.sleep(BLOCK_MS / 1000)
         begin_ms = now_ms()
-        return Answer(begin_ms, gpu.clock_mhz())
+        return ProbeAnswer(begin_ms, gpu.clock_mhz())
 
     return Probe(now_ms, look, "the SM clock that NVML shows, since torch does not see this GPU")
 

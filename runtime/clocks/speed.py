@@ -20,10 +20,10 @@ from placements.files import read_json
 from placements.hardware import ClockLatency
 from runtime.clocks.clock import Clock
 from runtime.clocks.gpu_clock import open_gpu_clock
-from runtime.clocks.stream_clock import Event, StreamClock
+from runtime.clocks.stream_clock import GpuEvent, StreamClock
 from runtime.clocks.torch_gpu import record_event
 from runtime.plans.plan_client import DeployedPlan, PlanSource
-from runtime.program.calls import Run, ScriptError
+from runtime.program.calls import BlockCall, ScriptError
 from schedsearch.schedule import Schedule, micro_batches_of
 from schedsearch.schedule_file import read_schedule
 
@@ -35,7 +35,7 @@ CPU = torch.device("cpu")
 _LOG = logging.getLogger(__name__)
 
 
-def _record_event() -> Event:
+def _record_event() -> GpuEvent:
     return record_event(sleeps=True)
 
 
@@ -49,7 +49,7 @@ class SpeedController:
     Args:
         schedule: What an iteration runs.
         clock_mhz: For each block one clock per micro-batch, as in ``plan.json``.
-        device: Of the placement.
+        device: Device of the placement.
         torch_device: Where it computes. On a GPU clocks are asked for where its compute stream stands.
         latency: What changes of clock take; None for the table of the GPU's name.
         plans: Asked for newer clocks between iterations. Each device asks by itself, as with Perseus's
@@ -71,7 +71,7 @@ class SpeedController:
         latency: ClockLatency | None = None,
         plans: PlanSource | None = None,
         clock: Clock | None = None,
-        record: Callable[[], Event] = _record_event,
+        record: Callable[[], GpuEvent] = _record_event,
     ) -> None:
         """Check the plan and open the clock."""
         if not 0 <= device < schedule.placement.num_devices:
@@ -98,9 +98,9 @@ class SpeedController:
         """Return the controller of a device for a ``schedule.json`` and one of its plans.
 
         Args:
-            schedule: As `experiments.frontier` and `experiments.run` write it.
+            schedule: Schedule as `experiments.frontier` and `experiments.run` write it.
             plan: ``plan.json``, or another with clocks for each micro-batch, such as ``switched.json``.
-            device: Of the placement.
+            device: Device of the placement.
             torch_device: Where it computes.
             **more: See `SpeedController`.
 
@@ -188,11 +188,11 @@ class SpeedController:
         if isinstance(self._clock, StreamClock):
             self._clock.follow(self._runs)
 
-    def _is_of(self, run: Run, type: str) -> bool:
+    def _is_of(self, run: BlockCall, type: str) -> bool:
         kind = self._schedule.placement.by_name[run.block].kind
         return type == run.block or kind in TYPES.get(type, ())
 
-    def _ask(self, run: Run) -> None:
+    def _ask(self, run: BlockCall) -> None:
         if not isinstance(self._clock, StreamClock):
             assert run.clock_mhz is not None
             self._clock.set(run.clock_mhz)
@@ -203,7 +203,7 @@ class SpeedController:
         self._clock.before(event)
 
 
-def _runs(schedule: Schedule, clock_mhz: Mapping[str, Sequence[int]], device: int) -> list[Run]:
+def _runs(schedule: Schedule, clock_mhz: Mapping[str, Sequence[int]], device: int) -> list[BlockCall]:
     """Return what a device runs in an iteration, with its clocks.
 
     Raises:
@@ -219,5 +219,5 @@ def _runs(schedule: Schedule, clock_mhz: Mapping[str, Sequence[int]], device: in
                 f"clock_mhz: {block} has {list(clocks)} for {len(wanted)} micro-batches; give a plan of this "
                 "schedule"
             )
-        found.append(Run(block, micro_batch, clocks[micro_batch - wanted.start]))
+        found.append(BlockCall(block, micro_batch, clocks[micro_batch - wanted.start]))
     return found

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from runtime.clocks.clock import Clock
-from runtime.program.calls import Run
+from runtime.program.calls import BlockCall
 
 JOIN_S = 1.0
 """How long the thread may take to end; one that waits for a GPU that hangs is left behind."""
 
 
-class Event(Protocol):
+class GpuEvent(Protocol):
     """A point in a stream of work, such as a `torch.cuda.Event`."""
 
     def query(self) -> bool:
@@ -40,17 +40,17 @@ class _Block:
     """A block that was handed to the stream.
 
     Attributes:
-        run: With its clock.
+        run: Call with its clock.
         next_mhz: The clock of the block after it in the iteration, or None.
         begin: Before it.
         end: After it, as soon as it was handed over.
         begun_s: When the begin was seen to be reached.
     """
 
-    run: Run
+    run: BlockCall
     next_mhz: int | None
-    begin: Event
-    end: Event | None = None
+    begin: GpuEvent
+    end: GpuEvent | None = None
     begun_s: float | None = None
 
 
@@ -71,7 +71,7 @@ class StreamClock:
     def __init__(
         self,
         clock: Clock,
-        runs: Sequence[Run],
+        runs: Sequence[BlockCall],
         lead_s: Callable[[int], float] = lambda clock_mhz: 0.0,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -79,7 +79,7 @@ class StreamClock:
         self.description = clock.description
         self.requests: list[int] = []
         self._clock = clock
-        self._runs: list[Run] = []
+        self._runs: list[BlockCall] = []
         self._lead_s = lead_s
         self._now_s = now_s
         self._position = 0
@@ -112,7 +112,7 @@ class StreamClock:
             self._thread.join(JOIN_S)
         self._clock.reset()
 
-    def follow(self, runs: Sequence[Run]) -> None:
+    def follow(self, runs: Sequence[BlockCall]) -> None:
         """Expect these blocks with these clocks from the next iteration on.
 
         Args:
@@ -125,7 +125,7 @@ class StreamClock:
         """Expect the first block again."""
         self._position = 0
 
-    def before(self, event: Event) -> None:
+    def before(self, event: GpuEvent) -> None:
         """Take the event that was recorded before the next block.
 
         Raises:
@@ -142,7 +142,7 @@ class StreamClock:
             self._blocks.append(_Block(run, next_mhz, event))
             self._changed.notify()
 
-    def after(self, event: Event) -> None:
+    def after(self, event: GpuEvent) -> None:
         """Take the event that was recorded after that block."""
         with self._changed:
             if self._blocks:
@@ -210,7 +210,7 @@ class StreamClock:
         except Exception as error:  # raised in the script's thread, by its next request
             self._error = error
 
-    def _next_event(self) -> Event | None:
+    def _next_event(self) -> GpuEvent | None:
         """Return the event to wait for next, or None where something is due without one.
 
         It waits as long as nothing was handed over, and until the clock after a running block is due.

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from placements import Placement
-from runtime.clocks.periodic_clocks import Clocks, PeriodicClocks
+from runtime.clocks.periodic_clocks import PeriodicClocks, ScriptClocks
 from runtime.codegen.literals import WIDTH, list_literal, string_literal
 from runtime.program.instructions import Run
 from runtime.program.loops import LoopedProgram
@@ -19,7 +19,7 @@ class ClockPlanError(ValueError):
     """The clocks do not fit the programs; the message names the block, the value and the remedy."""
 
 
-def check_clocks(placement: Placement, num_micro_batches: int, clocks: Clocks) -> None:
+def check_clocks(placement: Placement, num_micro_batches: int, clocks: ScriptClocks) -> None:
     """Ensure that clocks, if there are any, are for every block of every micro-batch.
 
     Raises:
@@ -44,16 +44,16 @@ class ClockText:
     """Writes the clocks of a device's script.
 
     Attributes:
-        clocks: Of the device's blocks in the order in which they first run, if there are any.
-        constant: Of these the blocks whose calls have their clocks written in them; the others have a row of
+        clocks: Clocks of the device's blocks in the order in which they first run, if there are any.
+        constant: Blocks among these whose calls have their clocks written in them; the others have a row of
             the table.
     """
 
-    clocks: Clocks
+    clocks: ScriptClocks
     constant: frozenset[str]
 
     @classmethod
-    def of(cls, clocks: Clocks, looped: LoopedProgram) -> ClockText:
+    def of(cls, clocks: ScriptClocks, looped: LoopedProgram) -> ClockText:
         """Return that of a device which runs a program."""
         blocks = dict.fromkeys(each.block for each in looped.unroll() if isinstance(each, Run))
         own = {block: _plain(clocks[block]) for block in blocks if block in clocks}
@@ -94,7 +94,7 @@ class ClockText:
         return f", clock_mhz={own.constant if isinstance(own, PeriodicClocks) else own[run.micro_batch]}"
 
     @property
-    def _table(self) -> Clocks:
+    def _table(self) -> ScriptClocks:
         return {block: own for block, own in self.clocks.items() if block not in self.constant}
 
 

@@ -13,11 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from placements.files import write_text
-from runtime.clocks.periodic_clocks import Clocks, PeriodicClocks, unrolled_clocks
+from runtime.clocks.periodic_clocks import PeriodicClocks, ScriptClocks, unrolled_clocks
 from runtime.codegen.clock_text import ClockPlanError, ClockText, check_clocks
 from runtime.codegen.header import header
 from runtime.codegen.iteration_text import IterationText
-from runtime.codegen.job import JOB_FILE, Job, write_job
+from runtime.codegen.job import JOB_FILE, ScriptJob, write_job
 from runtime.program.any_number import ParametricPrograms, parametric
 from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Programs
@@ -37,7 +37,7 @@ if __name__ == "__main__":
 
 def generate(
     programs: Programs,
-    clock_mhz: Clocks,
+    clock_mhz: ScriptClocks,
     model: Mapping[str, object],
     directory: Path,
     shift: int | None = None,
@@ -59,7 +59,7 @@ def generate(
             most.
         title: What the programs are, in a few words; the placement's name if empty.
         picture: The schedule as text, with rows ``<device> | ...`` of each device; may be empty.
-        versions: Of the software that the scripts were made with, by its name.
+        versions: Versions of the software that the scripts were made with, by its name.
         rows: For each device its row of the picture, where a row stands for several GPUs and a device is
             one of them; None where each has its own.
 
@@ -78,7 +78,7 @@ def generate(
     is_periodic = all(isinstance(own, PeriodicClocks) for own in clock_mhz.values())
     loops = _safe_loops(parametric(programs, looped, shift)) if is_periodic else None
     clocks = unrolled_clocks(clock_mhz, number) if loops is None else clock_mhz
-    job = Job(
+    job = ScriptJob(
         model,
         placement,
         number,

@@ -64,7 +64,7 @@ def header(
         title: What the scripts are, in a few words.
         folder: Name of the folder that they are in.
         picture: The schedule as text, with rows ``<device> | ...`` of each device; may be empty.
-        versions: Of the software that they are made with, by its name.
+        versions: Versions of the software that they are made with, by its name.
     """
     which = "" if row is None else f", a GPU of the schedule's device {row},"
     made_with = ", ".join(f"{name} {version}" for name, version in versions.items())

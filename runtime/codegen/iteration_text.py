@@ -30,7 +30,7 @@ class IterationText:
 
     Attributes:
         placement: Says of which kind a block is.
-        num_micro_batches: Of the program.
+        num_micro_batches: Micro-batches of the program.
         clocks: Each run has its own as an argument.
         is_parametric: Whether to count from the number of micro-batches that the function is given, where
             that makes a difference; otherwise all numbers are constants.

@@ -42,18 +42,18 @@ class JobError(ScriptError):
 
 
 @dataclass(frozen=True)
-class Job:
+class ScriptJob:
     """What the scripts of all devices share.
 
     Attributes:
         model: What the blocks compute, as plain data.
         placement: What runs where.
-        num_micro_batches: Of one iteration.
+        num_micro_batches: Micro-batches of one iteration.
         channels: All (source, target) pairs that messages take.
         least_micro_batches: The fewest that the scripts' loops can run; None if only `num_micro_batches`.
-        micro_batches_per_round: By which numbers of micro-batches differ.
+        micro_batches_per_round: Step between the numbers of micro-batches that its loops can run.
         specs: For each device what its messages carry; empty where only the model knows.
-        versions: Of the software that it was made with, by its name.
+        versions: Versions of the software that it was made with, by its name.
         hash: Twelve hexadecimal digits of all that its file holds; empty before there is one.
     """
 
@@ -68,7 +68,7 @@ class Job:
     hash: str = field(default="", compare=False)
 
 
-def write_job(job: Job, path: Path) -> str:
+def write_job(job: ScriptJob, path: Path) -> str:
     """Write a job in one step; return its hash.
 
     Raises:
@@ -80,7 +80,7 @@ def write_job(job: Job, path: Path) -> str:
     return found
 
 
-def read_job(path: str | Path) -> Job:
+def read_job(path: str | Path) -> ScriptJob:
     """Return the job of a ``job.json``.
 
     Raises:
@@ -94,7 +94,7 @@ def read_job(path: str | Path) -> Job:
         raise JobError(f"{path}: {error}") from None
 
 
-def _to_dict(job: Job) -> dict[str, Any]:
+def _to_dict(job: ScriptJob) -> dict[str, Any]:
     """Return the file form, but for its hash."""
     loops = {
         "least_micro_batches": job.least_micro_batches,
@@ -138,14 +138,14 @@ def _plain(value: object, where: str) -> object:
     )
 
 
-def _job(data: Field) -> Job:
+def _job(data: Field) -> ScriptJob:
     data.mapping("a job", f"give the {JOB_FILE} written with the scripts")
     data.version(SCHEMA_VERSION)
     data.only(_FIELDS)
     placement = for_single_gpus(placement_from_dict(data["placement"].value))
     number = data["num_micro_batches"].whole("a whole number from 1 on", min=1, max=_MOST)
     least, per_round = _loops(data["loops"])
-    job = Job(
+    job = ScriptJob(
         data["model"].mapping("a mapping of a model's options"),
         placement,
         number,

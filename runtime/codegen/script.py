@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from placements import Placement
 from placements.plain_data import Field
-from runtime.codegen.job import JOB_FILE, Job, read_job
+from runtime.codegen.job import JOB_FILE, ScriptJob, read_job
 from runtime.codegen.time_limit import TooLongError, time_limit
-from runtime.program.calls import ACTIONS, Calls, Run, ScriptError, Transfer
+from runtime.program.calls import ACTIONS, BlockCall, Calls, ScriptError, Transfer
 from runtime.program.instructions import Programs
 from runtime.program.program_file import for_single_gpus
 from runtime.program.tensor_spec import TensorSpec, TensorSpecs
@@ -40,10 +40,10 @@ class Script:
         iteration: Its calls, given a device and the number of micro-batches.
         model_data: What its blocks compute, as plain data.
         placement: What runs where.
-        num_micro_batches: Of one iteration.
+        num_micro_batches: Micro-batches of one iteration.
         channels: All (source, target) pairs that messages take, the same in every script.
         least_micro_batches: The fewest that its loops can run; None if it runs only its own number.
-        micro_batches_per_round: By which numbers of micro-batches differ.
+        micro_batches_per_round: Step between the numbers of micro-batches that its loops can run.
         specs: What its messages carry; None where only the model knows.
         path: Its file; None where it is none.
     """
@@ -104,12 +104,12 @@ class Script:
         return calls
 
 
-def script_of_job(iteration: Callable[[Any, int], None], job: Job, wanted: str, path: Path) -> Script:
+def script_of_job(iteration: Callable[[Any, int], None], job: ScriptJob, wanted: str, path: Path) -> Script:
     """Return the script of a device with what it shares with the others.
 
     Args:
         iteration: Its calls.
-        job: Of the ``job.json`` beside it.
+        job: Job of the ``job.json`` beside it.
         wanted: The hash of the job that it names.
         path: Its file, whose name says of which device it is.
 
@@ -148,7 +148,7 @@ def read_script(path: Path) -> Script:
     return _read(Path(path), read_job)
 
 
-def _read(path: Path, job_in: Callable[[Path], Job]) -> Script:
+def _read(path: Path, job_in: Callable[[Path], ScriptJob]) -> Script:
     names: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
     tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
     for node in tree.body:
@@ -184,7 +184,7 @@ def read_scripts(directory: str | Path, timeout_s: float = READ_S) -> list[Scrip
     """Return the scripts ``device_<d>.py`` of a folder, by device, each of which can be called.
 
     Args:
-        directory: Of the scripts.
+        directory: Folder of the scripts.
         timeout_s: How long each may take.
 
     Raises:
@@ -234,7 +234,7 @@ def read_script_of(directory: str | Path, device: int) -> Script:
     return _read_to_call(own if own.is_file() else first, read_job)
 
 
-def _read_to_call(path: Path, job_in: Callable[[Path], Job], timeout_s: float = READ_S) -> Script:
+def _read_to_call(path: Path, job_in: Callable[[Path], ScriptJob], timeout_s: float = READ_S) -> Script:
     """Return a script of one GPU whose calls can be read."""
     try:
         with time_limit(timeout_s):
@@ -272,7 +272,7 @@ def _check_shared_clocks(scripts: Sequence[Script]) -> None:
         ScriptError: It has not; the message names both scripts.
     """
     shared = {block.name for block in scripts[0].placement.blocks if len(block.devices) > 1}
-    found: dict[tuple[str, int], tuple[Script, Run]] = {}
+    found: dict[tuple[str, int], tuple[Script, BlockCall]] = {}
     for script in scripts:
         for run in (run for run in script.calls.runs if run.block in shared):
             other, same = found.setdefault((run.block, run.micro_batch), (script, run))
@@ -337,8 +337,8 @@ def check_specs(script: Script, device: int, spec_of: Callable[[Transfer], Tenso
     """Ensure that a script knows of each of its messages what the model makes of it.
 
     Args:
-        script: Of the device; one without specs leaves them to the model.
-        device: Whose it is.
+        script: Script of the device; one without specs leaves them to the model.
+        device: Device whose script it is.
         spec_of: Returns what the model hands over.
 
     Raises:

@@ -22,7 +22,7 @@ def time_limit(seconds: float) -> Iterator[None]:
     """Interrupt what runs inside, by SIGALRM; only Python's main thread can be.
 
     Args:
-        seconds: From 0 on, exclusive; infinity for no limit.
+        seconds: Limit, above 0; infinity for none.
 
     Raises:
         TooLongError: It took longer.

@@ -10,7 +10,7 @@ from runtime.clocks.clock import Clock
 from runtime.clocks.stream_clock import StreamClock
 from runtime.clocks.torch_gpu import record_event
 from runtime.profiling.observer import DeviceObserver
-from runtime.program.calls import Run
+from runtime.program.calls import BlockCall
 
 
 class ClockRequests(DeviceObserver):
@@ -31,13 +31,13 @@ class ClockRequests(DeviceObserver):
         """Take these clocks from now on, one for each block and micro-batch; the script has none."""
         self._plan = clock_mhz
 
-    def start(self, run: Run, arrived: Sequence[Tensor]) -> None:
+    def start(self, run: BlockCall, arrived: Sequence[Tensor]) -> None:
         """Ask for the clock of a block."""
         if (clock_mhz := self._clock_of(run)) is not None:
             self.requested(clock_mhz)
             self.clock.set(clock_mhz)
 
-    def _clock_of(self, run: Run) -> int | None:
+    def _clock_of(self, run: BlockCall) -> int | None:
         return run.clock_mhz if self._plan is None else self._plan[run.block][run.micro_batch]
 
 
@@ -51,7 +51,7 @@ class StreamClockRequests(ClockRequests):
 
     clock: StreamClock
 
-    def __init__(self, clock: StreamClock, runs: Sequence[Run]) -> None:
+    def __init__(self, clock: StreamClock, runs: Sequence[BlockCall]) -> None:
         """Begin with the clocks of the script."""
         super().__init__(clock)
         self._runs = runs
@@ -66,17 +66,17 @@ class StreamClockRequests(ClockRequests):
         """Expect the first block again."""
         self.clock.begin_iteration()
 
-    def start(self, run: Run, arrived: Sequence[Tensor]) -> None:
+    def start(self, run: BlockCall, arrived: Sequence[Tensor]) -> None:
         """Record the event before a block that has a clock."""
         if self._clock_of(run) is not None:
             self.clock.before(record_event(sleeps=True))
 
-    def stop(self, run: Run, made: Iterable[Tensor]) -> None:
+    def stop(self, run: BlockCall, made: Iterable[Tensor]) -> None:
         """Record the event after it."""
         if self._clock_of(run) is not None:
             self.clock.after(record_event(sleeps=True))
 
 
-def clock_requests(clock: Clock, runs: Sequence[Run]) -> ClockRequests:
+def clock_requests(clock: Clock, runs: Sequence[BlockCall]) -> ClockRequests:
     """Return what asks a clock for those of an iteration's blocks, which are given in their order."""
     return StreamClockRequests(clock, runs) if isinstance(clock, StreamClock) else ClockRequests(clock)

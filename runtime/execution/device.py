@@ -19,8 +19,8 @@ from runtime.execution.place import place_observers
 from runtime.execution.results import Position
 from runtime.execution.run_options import RunOptions
 from runtime.models import Blocks
-from runtime.profiling.observer import DeviceObserver, Message
-from runtime.program.calls import Run, ScriptError, Transfer
+from runtime.profiling.observer import DeviceObserver
+from runtime.program.calls import BlockCall, Message, ScriptError, Transfer
 from runtime.program.tensor_spec import TensorSpec
 from runtime.transport.contact import reason
 from runtime.transport.protocol import Channel, Pending, TransferError, Transport
@@ -35,7 +35,7 @@ class _Step(NamedTuple):
         outputs: What it makes, by the block that takes it.
     """
 
-    run: Run
+    run: BlockCall
     inputs: tuple[Transfer, ...]
     outputs: dict[str, Transfer]
 
@@ -275,14 +275,14 @@ class Device:
             uses.update(transfer for transfer in self._inputs(run) if transfer not in arriving)
         return uses
 
-    def _inputs(self, run: Run) -> Iterator[Transfer]:
+    def _inputs(self, run: BlockCall) -> Iterator[Transfer]:
         """Yield what a block takes."""
         for producer in self._blocks.inputs[run.block]:
             yield Transfer(producer, run.block, run.micro_batch)
 
     def _new_step(self, block: str, micro_batch: int, clock_mhz: int | None) -> _Step:
         """Return what is the same whenever a block of a micro-batch runs, and keep it."""
-        run = Run(block, micro_batch, clock_mhz)
+        run = BlockCall(block, micro_batch, clock_mhz)
         consumers = [name for name, inputs in self._blocks.inputs.items() if block in inputs]
         outputs = {consumer: Transfer(block, consumer, micro_batch) for consumer in consumers}
         return self._steps.setdefault(run, _Step(run, tuple(self._inputs(run)), outputs))

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from runtime.clocks.torch_gpu import record_event
 from runtime.execution.results import Position, Standing
-from runtime.profiling.observer import DeviceObserver, Message
-from runtime.program.calls import Run
+from runtime.profiling.observer import DeviceObserver
+from runtime.program.calls import BlockCall, Message
 
 AHEAD_BLOCKS = 4
 """How many blocks the script may be ahead of the GPU."""
@@ -53,7 +53,7 @@ class ScriptPlace(DeviceObserver):
         """Stand at a send or receive."""
         self._go_on("sends" if message.source == self._device else "receives", message.transfer)
 
-    def reach(self, run: Run) -> None:
+    def reach(self, run: BlockCall) -> None:
         """Stand at a block."""
         self._go_on("runs", f"{run.block} of micro-batch {run.micro_batch}")
 
@@ -115,11 +115,11 @@ class StreamPlace(DeviceObserver):
         """Take note that the stream, not the script, now waits for a message."""
         self._waits.append((Standing(self._position.text, self._position.waits_for), self._mark()))
 
-    def stop(self, run: Run, made: Iterable[Tensor]) -> None:
+    def stop(self, run: BlockCall, made: Iterable[Tensor]) -> None:
         """Take note that the stream was given a block."""
         self._blocks.append(self._mark())
 
-    def reach(self, run: Run) -> None:
+    def reach(self, run: BlockCall) -> None:
         """Wait until the script is no more blocks ahead than it may.
 
         Raises:

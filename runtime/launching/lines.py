@@ -18,8 +18,8 @@ from runtime.codegen.script import programs_of, read_scripts
 from runtime.execution.run_options import RunOptions, add_arguments, as_arguments
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import UnsafeProgramsError, check
-from runtime.simulate.network import cheapest_sharing
 from runtime.transport.communicators import AUTO
+from runtime.virtual.play import cheapest_sharing
 
 PRINT = "print"
 """The word that asks ``-m runtime.launch`` for the lines instead of a run."""

@@ -42,7 +42,7 @@ class ServerError(RuntimeError):
 
     Args:
         message: The line.
-        status: Of HTTP; None if there was no answer.
+        status: Status of HTTP; None if there was no answer.
     """
 
     def __init__(self, message: str, status: int | None = None) -> None:
@@ -70,7 +70,7 @@ class ServerClient:
     """Each method is one request; all raise `ServerError`.
 
     Args:
-        url: Of the server, such as ``http://127.0.0.1:8080``.
+        url: Address of the server, such as ``http://127.0.0.1:8080``.
         timeout_s: How long an answer may take.
         token: What the server wants to be told, if anything; by default that of the environment.
     """
@@ -142,9 +142,9 @@ class ServerClient:
         """Tell of a straggler (Perseus, Table 2), and return the ``version`` deployed now.
 
         Args:
-            job: Whose plans are concerned.
-            id: Of the accelerator; 3 and "3" are the same one.
-            delay_s: From when on it is one, in seconds from now.
+            job: Job whose plans are concerned.
+            id: Name of the accelerator; 3 and "3" are the same one.
+            delay_s: Seconds from now until it is a straggler.
             degree: How many times the shortest iteration it takes; 1 if it is back to normal.
         """
         body = {"id": id, "delay_s": delay_s, "degree": degree}
@@ -156,8 +156,8 @@ class ServerClient:
         """Return the deployed plan, whole or a device's part, or None if none is newer than a version.
 
         Args:
-            job: Whose plan.
-            device: Of the placement; None for all.
+            job: Job whose plan is asked for.
+            device: Device of the placement; None for all.
             newer_than: The version that is known already; 0 for none.
             wait_s: For how many seconds the server may wait for such a plan, at most 60.
         """
@@ -204,11 +204,11 @@ class PlanClient:
     """Look for newer plans of a job, in a thread of its own.
 
     Args:
-        url: Of the server.
+        url: Address of the server.
         job: Its id there.
-        device: Whose blocks' clocks are wanted; None for those of all.
-        interval_s: From one question to the next where the server does not make them wait: it is away, or the
-            job has no frontier.
+        device: Device whose blocks' clocks are wanted; None for those of all.
+        interval_s: Seconds from one question to the next where the server does not make them wait: it is
+            away, or the job has no frontier.
         timeout_s: How long an answer may take.
         wait_s: How long each question waits at the server for a new plan, which it gets at once; at most 60.
     """

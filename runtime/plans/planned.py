@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from placements import OperatingPoint, Profile
-from schedsearch.energy import simulate
+from schedsearch.energy import simulate_at_clocks
 from schedsearch.energy.simulation import operating_points
 from schedsearch.schedule import Instance, Schedule
 
@@ -21,8 +21,8 @@ class Planned:
         points: Cost of each (block, micro-batch) at its clock.
         start_ms: When each starts.
         time_ms: Length of the iteration.
-        energy_mj: Of all devices over that time.
-        memory_unit: Of the placement's memory, where it is known.
+        energy_mj: Energy of all devices over that time.
+        memory_unit: Unit of the placement's memory, where it is known.
     """
 
     schedule: Schedule
@@ -41,13 +41,13 @@ class Planned:
         clock_mhz: Mapping[str, Sequence[int]],
         memory_unit: str = "",
     ) -> Planned:
-        """Return a schedule at given clocks; see `schedsearch.energy.simulate`.
+        """Return a schedule at given clocks; see `schedsearch.energy.simulate_at_clocks`.
 
         Raises:
             ProfileError: The profile lacks a block.
             EnergyError: A clock is missing or not in the profile.
         """
-        done = simulate(schedule, profile, clock_mhz)
+        done = simulate_at_clocks(schedule, profile, clock_mhz)
         points = operating_points(schedule, profile, clock_mhz)
         return cls(schedule, profile, points, done.start_ms, done.time_ms, done.energy_mj, memory_unit)
 

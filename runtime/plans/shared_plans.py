@@ -30,8 +30,8 @@ class SharedPlans:
 
     Args:
         source: Asked by device 0; what the others give is not looked at.
-        placement: Of the run.
-        num_micro_batches: Of one iteration.
+        placement: Placement of the run.
+        num_micro_batches: Micro-batches of one iteration.
         transport: Reaches the other devices.
         device: This one.
     """

@@ -27,7 +27,7 @@ class ActivationMemory:
 
     Args:
         placement: What runs where.
-        blocks: Of the device.
+        blocks: Blocks of the device.
         model: Its parameters, which do not count.
     """
 

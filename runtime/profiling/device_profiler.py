@@ -18,7 +18,7 @@ from runtime.clocks.nvml import NvmlError, NvmlGpu
 from runtime.clocks.torch_gpu import gpu_uuid
 from runtime.profiling.observer import DeviceObserver
 from runtime.profiling.profiler import DeviceProfile, Meter, Profiler, Sweep
-from runtime.program.calls import Run
+from runtime.program.calls import BlockCall
 from runtime.transport.in_memory import MemoryTransport
 from runtime.transport.protocol import Channel, Transport
 
@@ -26,7 +26,7 @@ WAIT_S = 1.0
 """How long a device waits while its blocking power is measured: a hundred steps of the energy counter."""
 
 MOST_ITERATIONS = 1_000_000
-"""Of a run that profiles; it ends when the sweep does."""
+"""Iterations of a run that profiles; it ends when the sweep does."""
 
 
 class WallMeter:
@@ -81,11 +81,11 @@ class BlockProfiler(DeviceObserver):
         """Go to the clock of an iteration."""
         self.profiler.begin_iteration()
 
-    def start(self, run: Run, arrived: Sequence[Tensor]) -> None:
+    def start(self, run: BlockCall, arrived: Sequence[Tensor]) -> None:
         """Begin to measure a block."""
         self.profiler.begin(run.block)
 
-    def stop(self, run: Run, made: Iterable[Tensor]) -> None:
+    def stop(self, run: BlockCall, made: Iterable[Tensor]) -> None:
         """Add what was measured."""
         self.profiler.end(run.block)
 
@@ -102,7 +102,7 @@ class DeviceProfiler(BlockProfiler):
 
     Args:
         sweep: How much to measure.
-        placement: Whose blocks.
+        placement: Placement whose blocks are profiled.
         transport: Reaches the other devices.
         channels: All that messages take, in the same order on every device.
         device: This one.

@@ -3,26 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from torch import Tensor
 
-from runtime.program.calls import Run, Transfer
+from runtime.program.calls import BlockCall, Message
 from runtime.transport.protocol import Pending
-
-
-class Message(NamedTuple):
-    """One end of a message.
-
-    Attributes:
-        transfer: What it carries.
-        source: The device that sends it.
-        target: The device that receives it.
-    """
-
-    transfer: Transfer
-    source: int
-    target: int
 
 
 class DeviceObserver:
@@ -41,7 +26,7 @@ class DeviceObserver:
     def posted(self, message: Message, work: Pending) -> None:
         """It was posted."""
 
-    def reach(self, run: Run) -> None:
+    def reach(self, run: BlockCall) -> None:
         """A block is next, and waits for what it takes."""
 
     def wait(self, message: Message) -> None:
@@ -50,10 +35,10 @@ class DeviceObserver:
     def waited(self, message: Message) -> None:
         """It has ended, or on a GPU the compute stream waits for its end."""
 
-    def start(self, run: Run, arrived: Sequence[Tensor]) -> None:
+    def start(self, run: BlockCall, arrived: Sequence[Tensor]) -> None:
         """The block begins, with these tensors."""
 
-    def stop(self, run: Run, made: Iterable[Tensor]) -> None:
+    def stop(self, run: BlockCall, made: Iterable[Tensor]) -> None:
         """It has ended, or on a GPU was given to the stream, and made these tensors."""
 
     def drain(self) -> None:

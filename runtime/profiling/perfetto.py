@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 from placements.files import write_text
 
-Event = dict[str, Any]
+TraceEvent = dict[str, Any]
 """One object of the format; its times are microseconds, with three decimals."""
 
 _MOST_THREADS = 100
-"""Of a process."""
+"""Most threads of a process."""
 
 
 class Slice(NamedTuple):
@@ -45,7 +45,7 @@ class TraceFile:
         events: All that was drawn, in order.
     """
 
-    events: list[Event] = field(default_factory=list)
+    events: list[TraceEvent] = field(default_factory=list)
     _num_ids: int = 0
 
     def name_process(self, process: int, name: str) -> None:

@@ -48,7 +48,7 @@ class Sweep:
     blocking_clocks: int = 1
 
 
-class Cost(NamedTuple):
+class MeasuredCost(NamedTuple):
     """What a block costs at a clock, on one device.
 
     Attributes:
@@ -68,13 +68,13 @@ class DeviceProfile(NamedTuple):
     """What one device measured.
 
     Attributes:
-        costs: By decreasing clock.
+        costs: Costs by decreasing clock.
         blocking_w: Power while it waits for a transfer (Perseus, Sec. 4.1), by clock, from the highest down;
             the clock is None where it is not known. Empty if not measured.
         description: One line: which clocks, and whether energy.
     """
 
-    costs: tuple[Cost, ...]
+    costs: tuple[MeasuredCost, ...]
     blocking_w: tuple[tuple[int | None, float], ...]
     description: str
 
@@ -87,7 +87,7 @@ class DeviceProfile(NamedTuple):
         """Return what `to_plain` was made of."""
         costs, blocking_w, description = plain
         waits = tuple((clock_mhz, power_w) for clock_mhz, power_w in blocking_w)
-        return cls(tuple(Cost(*cost) for cost in costs), waits, description)
+        return cls(tuple(MeasuredCost(*cost) for cost in costs), waits, description)
 
 
 class _Started(NamedTuple):
@@ -123,8 +123,8 @@ class _Rises:
     """How a block's energy went so far.
 
     Attributes:
-        last_mj: At the clock before.
-        in_a_row: By how many clocks it has risen without a break.
+        last_mj: Energy at the clock before.
+        in_a_row: For how many clocks it has risen without a break.
         is_past_best: Whether it has once risen often enough.
     """
 
@@ -144,17 +144,17 @@ class Profiler:
     """Measures blocks between `begin` and `end` (Perseus, Table 2), and lowers the clock between iterations.
 
     Attributes:
-        meter: Of the device.
+        meter: Meter of the device.
         sweep: How much to measure.
         clock: Takes the clocks; None to measure at the device's own only.
-        clocks_mhz: To go through, in any order; ignored without `clock`.
+        clocks_mhz: Clocks to go through, in any order; ignored without `clock`.
         current_mhz: Returns the clock at which the device runs; None where nothing tells.
         settle: Called after a clock was asked for; returns when it is in force.
         synchronize: Returns when what was computed so far is done.
         align: Returns when the energy counter has just moved; None if it moves all the time.
         meet: Returns when all devices of a block are there; else their waiting would count as the block's.
         is_done: Whether the sweep has ended.
-        costs: At the clocks that are done, the highest first.
+        costs: Costs at the clocks that are done, the highest first.
         limit: One line if the device did not go as high as asked, else empty.
     """
 
@@ -168,7 +168,7 @@ class Profiler:
     align: Callable[[], None] | None = None
     meet: Callable[[str], None] = lambda kind: None
     is_done: bool = field(default=False, init=False)
-    costs: list[Cost] = field(default_factory=list, init=False)
+    costs: list[MeasuredCost] = field(default_factory=list, init=False)
     limit: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
@@ -276,7 +276,9 @@ class Profiler:
             if self.measures_energy and is_new:
                 self._rises.setdefault(kind, _Rises()).add(added.mean_mj, self.sweep.rises)
         self.costs = [
-            Cost(kind, clock_mhz, each.time_ms / each.count, each.mean_mj if self.measures_energy else None)
+            MeasuredCost(
+                kind, clock_mhz, each.time_ms / each.count, each.mean_mj if self.measures_energy else None
+            )
             for (kind, clock_mhz), each in self._kept.items()
         ]
         highest_mhz = max((mhz for mhz in ran_at.values() if mhz is not None), default=None)
@@ -304,13 +306,13 @@ def blocking_by_clock(profiles: Iterable[DeviceProfile]) -> dict[int | None, flo
     return {clock_mhz: sum(powers) / len(powers) for clock_mhz, powers in found.items()}
 
 
-def merged(profiles: Iterable[DeviceProfile]) -> dict[str, tuple[Cost, ...]]:
+def merged(profiles: Iterable[DeviceProfile]) -> dict[str, tuple[MeasuredCost, ...]]:
     """Return each block's costs by increasing clock, from those of all its devices.
 
     A block of several devices takes as long as on the slowest; its energy is the mean. Only clocks that all
     its devices have gone down to are there.
     """
-    by_device: dict[str, list[dict[int | None, Cost]]] = {}
+    by_device: dict[str, list[dict[int | None, MeasuredCost]]] = {}
     for profile in profiles:
         for kind in dict.fromkeys(cost.kind for cost in profile.costs):
             found = {cost.clock_mhz: cost for cost in profile.costs if cost.kind == kind}
@@ -318,7 +320,7 @@ def merged(profiles: Iterable[DeviceProfile]) -> dict[str, tuple[Cost, ...]]:
     return {kind: tuple(_merge(kind, found)) for kind, found in by_device.items()}
 
 
-def _merge(kind: str, by_device: list[dict[int | None, Cost]]) -> Iterable[Cost]:
+def _merge(kind: str, by_device: list[dict[int | None, MeasuredCost]]) -> Iterable[MeasuredCost]:
     if all(len(found) == 1 for found in by_device):  # perhaps each at a current clock of its own
         by_device = [{None: cost} for found in by_device for cost in found.values()]
     common = set.intersection(*(set(found) for found in by_device))
@@ -326,4 +328,4 @@ def _merge(kind: str, by_device: list[dict[int | None, Cost]]) -> Iterable[Cost]
         costs = [found[clock_mhz] for found in by_device]
         energies = [cost.energy_mj for cost in costs if cost.energy_mj is not None]
         energy_mj = sum(energies) / len(energies) if len(energies) == len(costs) else None
-        yield Cost(kind, costs[0].clock_mhz, max(cost.time_ms for cost in costs), energy_mj)
+        yield MeasuredCost(kind, costs[0].clock_mhz, max(cost.time_ms for cost in costs), energy_mj)

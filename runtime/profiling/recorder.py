@@ -22,9 +22,9 @@ from placements import Placement
 from runtime.clocks.torch_gpu import record_event
 from runtime.models import Blocks, Model
 from runtime.profiling.activation_memory import ActivationMemory
-from runtime.profiling.observer import DeviceObserver, Message
-from runtime.profiling.records import BlockRecord, MessageRecord, Record, Sample
-from runtime.program.calls import Run
+from runtime.profiling.observer import DeviceObserver
+from runtime.profiling.records import BlockRecord, CounterSample, MessageRecord, Record
+from runtime.program.calls import BlockCall, Message
 from runtime.transport.protocol import Pending
 
 KEPT_ITERATIONS = 8
@@ -91,8 +91,8 @@ class Recorder(DeviceObserver):
     Args:
         device: Which one.
         placement: What runs where.
-        blocks: Of the device.
-        model: Of the device.
+        blocks: Blocks of the device.
+        model: Model of the device.
         times: When it computes.
     """
 
@@ -115,7 +115,7 @@ class Recorder(DeviceObserver):
 
     def request(self, clock_mhz: int) -> None:
         """Note that a clock was asked for; perhaps by another thread."""
-        self._clock_mhz.append(Sample(self._now_ms(), clock_mhz))
+        self._clock_mhz.append(CounterSample(self._now_ms(), clock_mhz))
 
     def begin(self, iteration: int) -> None:
         """Forget what was noted before the iteration, and begin its times."""
@@ -123,19 +123,19 @@ class Recorder(DeviceObserver):
         self._begin_s = time.monotonic()
         self._times.begin()
 
-    def reach(self, run: Run) -> None:
+    def reach(self, run: BlockCall) -> None:
         """Note that a block is next, and waits for what it takes."""
         self._runs.append(run)
         self._marks.append(self._times.mark())
 
-    def start(self, run: Run, arrived: Sequence[Tensor]) -> None:
+    def start(self, run: BlockCall, arrived: Sequence[Tensor]) -> None:
         """Note that all is there, what is in memory then, and that the block begins."""
         self._marks.append(self._times.mark())
         self._sample(arrived)
         self._counting.enter_context(self._memory.counting(run.block, arrived))
         self._marks.append(self._times.mark())
 
-    def stop(self, run: Run, made: Iterable[Tensor]) -> None:
+    def stop(self, run: BlockCall, made: Iterable[Tensor]) -> None:
         """Note that it has ended, and what is in memory then; look at the sends."""
         self._marks.append(self._times.mark())
         self._counting.close()
@@ -182,19 +182,19 @@ class Recorder(DeviceObserver):
                 tuple(row for row in messages if row.target == self._device),
                 tuple(row for row in messages if row.source == self._device),
                 tuple(self._clock_mhz),
-                tuple(map(Sample, at_ms, self._memory_bytes)),
-                tuple(map(Sample, at_ms, self._allocated_bytes)),
+                tuple(map(CounterSample, at_ms, self._memory_bytes)),
+                tuple(map(CounterSample, at_ms, self._allocated_bytes)),
             )
         )
 
     def _clear(self, iteration: int) -> None:
         self._iteration = iteration
         self._begin_s = 0.0
-        self._runs: list[Run] = []
+        self._runs: list[BlockCall] = []
         self._marks: list[Any] = []
         self._messages: dict[Message, MessageRecord] = {}
         self._moving: dict[Message, Pending] = {}
-        self._clock_mhz: list[Sample] = []
+        self._clock_mhz: list[CounterSample] = []
         self._memory_bytes: list[int] = []
         self._allocated_bytes: list[int] = []
 

@@ -2,7 +2,7 @@
 
 All times are in milliseconds from the device's begin of the iteration; `aligned` puts those of several
 devices on one axis. Nothing here knows how the times were taken; see `runtime.profiling.recorder` and
-`runtime.simulate.virtual_gpu`.
+`runtime.virtual.virtual_run`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class MessageRecord(NamedTuple):
     Attributes:
         producer: The block that made it.
         consumer: The block that takes it.
-        micro_batch: Of both.
+        micro_batch: Micro-batch of both blocks.
         source: The device that sends it.
         target: The device that receives it.
         posted_ms: When this end was about to be posted.
@@ -70,12 +70,12 @@ class MessageRecord(NamedTuple):
         return Transfer(self.producer, self.consumer, self.micro_batch)
 
 
-class Sample(NamedTuple):
+class CounterSample(NamedTuple):
     """A value from a time on.
 
     Attributes:
-        ms: From when.
-        value: In the unit of the counter.
+        ms: Time from which the value holds.
+        value: Value in the unit of the counter.
     """
 
     ms: float
@@ -88,12 +88,12 @@ class Record:
 
     Attributes:
         device: Which one.
-        iteration: From 0.
-        machine: Whose clock `begin_s` is of.
+        iteration: Number of the iteration, from 0.
+        machine: Machine whose clock `begin_s` is of.
         begin_s: When the device began, on the machine's monotonic clock.
         end_ms: When all that it computed and sent was done.
-        blocks: In the order in which they ran.
-        receives: In the order in which they were posted.
+        blocks: Blocks in the order in which they ran.
+        receives: Receives in the order in which they were posted.
         sends: Likewise.
         clock_mhz: Clocks, when they were asked for.
         held_bytes: Activation memory; see `runtime.profiling.activation_memory`.
@@ -108,9 +108,9 @@ class Record:
     blocks: tuple[BlockRecord, ...]
     receives: tuple[MessageRecord, ...] = ()
     sends: tuple[MessageRecord, ...] = ()
-    clock_mhz: tuple[Sample, ...] = ()
-    held_bytes: tuple[Sample, ...] = ()
-    allocated_bytes: tuple[Sample, ...] = ()
+    clock_mhz: tuple[CounterSample, ...] = ()
+    held_bytes: tuple[CounterSample, ...] = ()
+    allocated_bytes: tuple[CounterSample, ...] = ()
 
     def to_plain(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -124,13 +124,13 @@ class Record:
         return cls(**{**plain, **rows})
 
 
-_ROWS: Mapping[str, type[BlockRecord] | type[MessageRecord] | type[Sample]] = {
+_ROWS: Mapping[str, type[BlockRecord] | type[MessageRecord] | type[CounterSample]] = {
     "blocks": BlockRecord,
     "receives": MessageRecord,
     "sends": MessageRecord,
-    "clock_mhz": Sample,
-    "held_bytes": Sample,
-    "allocated_bytes": Sample,
+    "clock_mhz": CounterSample,
+    "held_bytes": CounterSample,
+    "allocated_bytes": CounterSample,
 }
 
 
@@ -142,7 +142,7 @@ def aligned(records: Sequence[Record], origin_s: float | None = None) -> dict[in
     wrong by as much as they leave the barrier apart.
 
     Args:
-        records: Of all devices, of the same iteration.
+        records: Records of all devices, of the same iteration.
         origin_s: Time 0 of the axis on the clock of the first device's machine; by default the iteration's
             begin.
 

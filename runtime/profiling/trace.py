@@ -53,7 +53,7 @@ def write_trace(
     Args:
         path: The file.
         placement: What ran where.
-        records: Of each device, those of the same iterations.
+        records: Records of each device, those of the same iterations.
         planned: What the last iteration is compared with.
         costs: Where the plan's costs come from, as further keys of the file.
     """

@@ -38,8 +38,8 @@ class UtilisationTable:
 
     Attributes:
         planned_ms: Its length by the plan, in the times of the profile; None without a plan.
-        zero_comm_ms: With the measured block times and transfers that take no time.
-        measured_ms: As it was, to the end of the last block.
+        zero_comm_ms: Time with the measured block times and transfers that take no time.
+        measured_ms: Time as it was, to the end of the last block.
         devices: By device.
     """
 
@@ -87,7 +87,7 @@ def utilisation_table(
 
     Args:
         placement: What ran where.
-        records: Of all devices.
+        records: Records of all devices.
         planned: What it is compared with.
     """
     offset_ms = aligned(records)

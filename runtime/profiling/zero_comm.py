@@ -28,7 +28,7 @@ def zero_comm_spans(
 
     Args:
         placement: What ran where.
-        records: Of all devices, of one iteration; give the orders and the times of the blocks.
+        records: Records of all devices, of one iteration; give the orders and the times of the blocks.
 
     Returns:
         Milliseconds from the begin of the iteration, for each (block, micro-batch).

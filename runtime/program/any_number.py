@@ -17,7 +17,7 @@ class ParametricPrograms:
     """The looped programs of all devices, each of whose blocks and messages is in a loop of its device.
 
     Attributes:
-        programs: As they were, for their own number of micro-batches.
+        programs: Programs as they were, for their own number of micro-batches.
         looped: By device.
         shift: Micro-batches per round.
         least: The fewest micro-batches that they can have.
@@ -32,7 +32,7 @@ class ParametricPrograms:
         """Return the programs for so many micro-batches.
 
         Args:
-            num_micro_batches: At least `least`, and a whole number of rounds more.
+            num_micro_batches: Number of micro-batches: at least `least`, and a whole number of rounds more.
         """
         more = num_micro_batches - self.programs.num_micro_batches
         assert num_micro_batches >= self.least and more % self.shift == 0
@@ -59,7 +59,7 @@ def parametric(programs: Programs, looped: Sequence[LoopedProgram], shift: int) 
     Every block and every message of a device must be in a loop, for every micro-batch of a round.
 
     Args:
-        programs: Of all devices.
+        programs: Programs of all devices.
         looped: What `runtime.program.loops.find_loops` found in each.
         shift: Micro-batches per round.
     """

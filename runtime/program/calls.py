@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from placements import Kind, Placement
-from runtime.program import instructions as program
-from runtime.program.instructions import Instruction
+from runtime.program.instructions import Instruction, Receive, Run, Send
 
 VERBS = {
     Kind.F: "forward",
@@ -32,7 +31,7 @@ class Transfer(NamedTuple):
     Attributes:
         producer: The block that made it.
         consumer: The block that takes it.
-        micro_batch: Of both.
+        micro_batch: Micro-batch of both.
     """
 
     producer: str
@@ -44,7 +43,25 @@ class Transfer(NamedTuple):
         return f"{self.producer} -> {self.consumer} of micro-batch {self.micro_batch}"
 
 
-class Run(NamedTuple):
+class Message(NamedTuple):
+    """A tensor on its way from one device to another.
+
+    Attributes:
+        transfer: What it carries.
+        source: The device that sends it.
+        target: The device that receives it.
+    """
+
+    transfer: Transfer
+    source: int
+    target: int
+
+    def __str__(self) -> str:
+        """Return it as errors name it."""
+        return str(self.transfer)
+
+
+class BlockCall(NamedTuple):
     """A call of `Device.run`.
 
     Attributes:
@@ -78,7 +95,7 @@ class Calls:
     """
 
     placement: Placement | None = None
-    runs: list[Run] = field(default_factory=list)
+    runs: list[BlockCall] = field(default_factory=list)
     sends: list[tuple[Transfer, int]] = field(default_factory=list)
     receives: list[tuple[Transfer, int]] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
@@ -110,21 +127,21 @@ class Calls:
         Raises:
             ScriptError: The clock is none that a GPU can be asked for.
         """
-        run = Run(block, micro_batch, clock_mhz)
+        run = BlockCall(block, micro_batch, clock_mhz)
         if clock_mhz is not None and (type(clock_mhz) is not int or clock_mhz < 1):
             raise ScriptError(f"line {_line()}: {run} has clock_mhz={clock_mhz!r}; give whole MHz above 0")
         self.runs.append(run)
-        self._add(program.Run(block, micro_batch))
+        self._add(Run(block, micro_batch))
 
     def send(self, producer: str, consumer: str, micro_batch: int, *, target: int) -> None:
         """Write down a send."""
         self.sends.append((Transfer(producer, consumer, micro_batch), target))
-        self._add(program.Send(producer, consumer, micro_batch, target))
+        self._add(Send(producer, consumer, micro_batch, target))
 
     def receive(self, producer: str, consumer: str, micro_batch: int, *, source: int) -> None:
         """Write down a receive."""
         self.receives.append((Transfer(producer, consumer, micro_batch), source))
-        self._add(program.Receive(producer, consumer, micro_batch, source))
+        self._add(Receive(producer, consumer, micro_batch, source))
 
     def prefetch(self, producer: str, consumer: str, micro_batch: int, *, source: int) -> None:
         """Write down a receive, which is ahead of other blocks than the one that takes it."""
@@ -147,9 +164,9 @@ class Calls:
             ScriptError: Some have and some have not; the message names one of each with its line.
         """
         runs = iter(self.runs)
-        found: dict[bool, tuple[Run, int]] = {}
+        found: dict[bool, tuple[BlockCall, int]] = {}
         for each, line in zip(self.instructions, self.lines, strict=True):
-            if isinstance(each, program.Run):
+            if isinstance(each, Run):
                 run = next(runs)
                 found.setdefault(run.clock_mhz is None, (run, line))
         if len(found) == 2:

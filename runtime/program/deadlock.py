@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from runtime.program.error_grid import Position, UnsafeProgramsError, all_of, at, cycle_from, fault
+from runtime.program.error_grid import ProgramPosition, UnsafeProgramsError, all_of, at, cycle_from, fault
 from runtime.program.handover import (
     check_channels,
     check_local_order,
@@ -64,7 +64,7 @@ def _check_collectives(programs: Programs) -> None:
     wide = [block for block in programs.placement.blocks if len(block.devices) > 1]
     for group in sorted({block.devices for block in wide}):
         shared = {block.name for block in wide if set(block.devices).issuperset(group)}
-        orders: list[list[tuple[Position, Run]]] = [[] for _ in group]
+        orders: list[list[tuple[ProgramPosition, Run]]] = [[] for _ in group]
         for position, run in all_of(programs, Run):
             if run.block in shared and position[0] in group:
                 orders[group.index(position[0])].append((position, run))
@@ -73,7 +73,9 @@ def _check_collectives(programs: Programs) -> None:
 
 
 def _check_same_order(
-    programs: Programs, order: Sequence[tuple[Position, Run]], other: Sequence[tuple[Position, Run]]
+    programs: Programs,
+    order: Sequence[tuple[ProgramPosition, Run]],
+    other: Sequence[tuple[ProgramPosition, Run]],
 ) -> None:
     for (here, first), (there, second) in zip(order, other, strict=True):
         if first != second:

@@ -9,7 +9,7 @@ from runtime.program.instructions import Instruction, Programs, Receive, Run, Se
 
 _Instructions = TypeVar("_Instructions", Receive, Run, Send)
 
-Position = tuple[int, int]
+ProgramPosition = tuple[int, int]
 """Where an instruction stands: (device, index in its program)."""
 
 _LEGEND = (
@@ -21,7 +21,7 @@ class UnsafeProgramsError(ValueError):
     """Programs would hang, or compute something else; the message shows the programs around the fault."""
 
 
-def all_of(programs: Programs, kind: type[_Instructions]) -> Iterator[tuple[Position, _Instructions]]:
+def all_of(programs: Programs, kind: type[_Instructions]) -> Iterator[tuple[ProgramPosition, _Instructions]]:
     """Yield every instruction of a kind with its position, device by device."""
     for device, program in enumerate(programs.instructions):
         for index, instruction in enumerate(program):
@@ -29,17 +29,17 @@ def all_of(programs: Programs, kind: type[_Instructions]) -> Iterator[tuple[Posi
                 yield (device, index), instruction
 
 
-def at(programs: Programs, position: Position) -> Instruction:
+def at(programs: Programs, position: ProgramPosition) -> Instruction:
     """Return the instruction at a position."""
     return programs.instructions[position[0]][position[1]]
 
 
-def fault(programs: Programs, message: str, positions: Sequence[Position]) -> UnsafeProgramsError:
+def fault(programs: Programs, message: str, positions: Sequence[ProgramPosition]) -> UnsafeProgramsError:
     """Return the error with the lines of the fault and the programs around it, its places in brackets."""
     return UnsafeProgramsError(f"{message}{_lines(programs, positions)}\n{grid(programs, positions)}")
 
 
-def _lines(programs: Programs, positions: Sequence[Position]) -> str:
+def _lines(programs: Programs, positions: Sequence[ProgramPosition]) -> str:
     """Return where the positions stand in the scripts, in parentheses; nothing if there are none."""
     known = [(device, index) for device, index in positions if programs.lines and programs.lines[device]]
     places = dict.fromkeys(f"device_{device}.py line {programs.lines[device][i]}" for device, i in known)
@@ -59,7 +59,7 @@ def cycle_from(start: int, waits_for: Callable[[int], int]) -> list[int]:
     return path[path.index(start) :]
 
 
-def grid(programs: Programs, positions: Sequence[Position], around: int = 3) -> str:
+def grid(programs: Programs, positions: Sequence[ProgramPosition], around: int = 3) -> str:
     """Draw the programs of the positions' devices, a row each, with the first positions below each other.
 
     Args:
@@ -79,7 +79,7 @@ def grid(programs: Programs, positions: Sequence[Position], around: int = 3) -> 
     return f"{excerpt(labels, positions, around)}\n{_LEGEND}"
 
 
-def excerpt(rows: Sequence[Sequence[str]], positions: Sequence[Position], around: int = 3) -> str:
+def excerpt(rows: Sequence[Sequence[str]], positions: Sequence[ProgramPosition], around: int = 3) -> str:
     """Draw the positions' rows of a table, with the first positions below each other.
 
     Args:

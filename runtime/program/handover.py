@@ -10,7 +10,7 @@ from collections.abc import Container, Sequence
 
 from placements import Kind
 from runtime.program.data_parallel import holders
-from runtime.program.error_grid import Position, all_of, at, fault
+from runtime.program.error_grid import ProgramPosition, all_of, at, fault
 from runtime.program.instructions import Programs, Receive, Run, Send, quoted
 from runtime.program.tensor_flow import pair_backward, tensor_inputs
 from runtime.program.tensor_spec import TensorSpec
@@ -24,7 +24,7 @@ def check_runs(programs: Programs) -> None:
         for device in block.devices
         for n in range(programs.num_micro_batches)
     }
-    seen: dict[tuple[int, Run], Position] = {}
+    seen: dict[tuple[int, Run], ProgramPosition] = {}
     for position, run in all_of(programs, Run):
         key = (position[0], run)
         if key not in expected:
@@ -52,7 +52,7 @@ def check_needed(programs: Programs) -> None:
         if device not in placement.by_name[producer].devices
         for n in range(programs.num_micro_batches)
     }
-    seen: dict[tuple[int, str, str, int], Position] = {}
+    seen: dict[tuple[int, str, str, int], ProgramPosition] = {}
     for position, receive in all_of(programs, Receive):
         key = (position[0], receive.producer, receive.consumer, receive.micro_batch)
         if key not in needed:
@@ -73,7 +73,7 @@ def check_matched(programs: Programs) -> None:
     received = {
         _message(position, receive): (position, receive) for position, receive in all_of(programs, Receive)
     }
-    sent: dict[tuple[int, int, str, str, int], Position] = {}
+    sent: dict[tuple[int, int, str, str, int], ProgramPosition] = {}
     for position, send in all_of(programs, Send):
         key = _message(position, send)
         text = f"device {position[0]} sends {_message_text(send)} to device {send.target}"
@@ -120,7 +120,7 @@ _Item = tuple[str] | tuple[str, str]
 
 
 def _check_there(
-    programs: Programs, position: Position, needs: Sequence[_Item], there: Container[tuple[_Item, int]]
+    programs: Programs, position: ProgramPosition, needs: Sequence[_Item], there: Container[tuple[_Item, int]]
 ) -> None:
     instruction = at(programs, position)
     for item in needs:
@@ -153,8 +153,8 @@ def _needs(programs: Programs) -> dict[tuple[int, str], list[_Item]]:
 
 def check_channels(programs: Programs) -> None:
     """Ensure that the messages of a channel are received in the order in which they are sent."""
-    sent: dict[tuple[int, int], list[tuple[Position, Send]]] = defaultdict(list)
-    received: dict[tuple[int, int], list[tuple[Position, Receive]]] = defaultdict(list)
+    sent: dict[tuple[int, int], list[tuple[ProgramPosition, Send]]] = defaultdict(list)
+    received: dict[tuple[int, int], list[tuple[ProgramPosition, Receive]]] = defaultdict(list)
     for position, send in all_of(programs, Send):
         sent[position[0], send.target].append((position, send))
     for position, receive in all_of(programs, Receive):
@@ -170,7 +170,7 @@ def check_specs(programs: Programs) -> None:
     """Ensure that sender and receiver expect the same; a wire would take the one for the other."""
     if not programs.specs:
         return
-    ends: dict[tuple[int, int, str, str, int], tuple[Position, TensorSpec]] = {}
+    ends: dict[tuple[int, int, str, str, int], tuple[ProgramPosition, TensorSpec]] = {}
     for position, receive in all_of(programs, Receive):
         ends[_message(position, receive)] = position, _spec(programs, position, receive)
     for here, send in all_of(programs, Send):
@@ -181,7 +181,7 @@ def check_specs(programs: Programs) -> None:
             raise fault(programs, f"{text}, which receives it as {expected}", [here, there])
 
 
-def _spec(programs: Programs, position: Position, message: Send | Receive) -> TensorSpec:
+def _spec(programs: Programs, position: ProgramPosition, message: Send | Receive) -> TensorSpec:
     spec = programs.specs[position[0]].get((message.producer, message.consumer))
     if spec is None:
         text = f"device {position[0]} has no shape and type for {_message_text(message)}"
@@ -189,7 +189,7 @@ def _spec(programs: Programs, position: Position, message: Send | Receive) -> Te
     return spec
 
 
-def _message(position: Position, instruction: Send | Receive) -> tuple[int, int, str, str, int]:
+def _message(position: ProgramPosition, instruction: Send | Receive) -> tuple[int, int, str, str, int]:
     """Return a message's identity, the same from both ends: source, target, and what it carries."""
     content = (instruction.producer, instruction.consumer, instruction.micro_batch)
     if isinstance(instruction, Send):
@@ -206,7 +206,7 @@ def _message_text(message: Send | Receive) -> str:
     return f"{quoted(message.producer)} for {quoted(message.consumer)} of micro-batch {message.micro_batch}"
 
 
-def _mentions(programs: Programs, device: int, run: Run) -> list[Position]:
+def _mentions(programs: Programs, device: int, run: Run) -> list[ProgramPosition]:
     """Return where a program first has to do with a block; its begin if nowhere, nothing if no device."""
     if device not in range(programs.placement.num_devices):
         return []

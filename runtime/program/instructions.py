@@ -28,7 +28,7 @@ class Receive:
     Attributes:
         producer: The block whose output or gradient it is.
         consumer: The block that takes it.
-        micro_batch: Of both blocks.
+        micro_batch: Micro-batch of both blocks.
         source: The device that sends it.
     """
 
@@ -66,7 +66,7 @@ class Send:
     Attributes:
         producer: The block whose output or gradient it is.
         consumer: The block that takes it.
-        micro_batch: Of both blocks.
+        micro_batch: Micro-batch of both blocks.
         target: The device that receives it.
     """
 

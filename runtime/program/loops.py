@@ -49,7 +49,7 @@ class LoopedProgram:
     """A program as loops, with what comes before, between and after them.
 
     Attributes:
-        sections: In their order; no straight section is empty or next to another.
+        sections: Sections in their order; no straight section is empty or next to another.
     """
 
     sections: tuple[Straight | Loop, ...]

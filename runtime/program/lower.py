@@ -13,8 +13,8 @@ from runtime.program.tensor_flow import tensor_inputs
 from schedsearch.schedule import Schedule
 
 
-class Message(NamedTuple):
-    """One copy of one tensor of a micro-batch, from a device to another.
+class Route(NamedTuple):
+    """The way of a tensor from one device to another, the same for every micro-batch.
 
     Attributes:
         producer: The block whose output or gradient it is.
@@ -29,8 +29,8 @@ class Message(NamedTuple):
     target: int
 
 
-def messages(placement: Placement) -> tuple[Message, ...]:
-    """Return the messages of one micro-batch.
+def messages(placement: Placement) -> tuple[Route, ...]:
+    """Return the routes of the messages of one micro-batch.
 
     A block's output is the same on all its devices, or on all of one group (`runtime.program.data_parallel`).
     A consumer's device that is among them has it at hand; each other one gets one copy, and they take turns
@@ -50,7 +50,7 @@ def messages(placement: Placement) -> tuple[Message, ...]:
             for i, target in enumerate(receiver.devices):
                 sources = holders(placement.by_name[producer], receiver, target)
                 if target not in sources:
-                    found.append(Message(producer, consumer, sources[i % len(sources)], target))
+                    found.append(Route(producer, consumer, sources[i % len(sources)], target))
     return tuple(found)
 
 
@@ -106,11 +106,11 @@ class _Operator(NamedTuple):
     devices: tuple[int, ...]
     micro_batch: int
     block: str
-    message: Message | None
+    message: Route | None
 
 
 def _operators(schedule: Schedule) -> Iterator[_Operator]:
-    by_producer: dict[str, list[Message]] = {block.name: [] for block in schedule.placement.blocks}
+    by_producer: dict[str, list[Route]] = {block.name: [] for block in schedule.placement.blocks}
     for message in messages(schedule.placement):
         by_producer[message.producer].append(message)
     for start, micro_batch, name in schedule.blocks:

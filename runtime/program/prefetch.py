@@ -14,7 +14,7 @@ from graphlib import TopologicalSorter
 
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
 
-Node = tuple[str, int, str, tuple[int, ...]]
+OrderNode = tuple[str, int, str, tuple[int, ...]]
 """Producer, micro-batch, consumer (empty for a run) and devices of a run or a message with both its ends."""
 
 Size = Callable[[str, str], int]
@@ -36,9 +36,9 @@ def prefetch_receives(
     Args:
         programs: Safe ones; see `runtime.program.deadlock.check`.
         blocks_ahead: Runs that a receive may be moved ahead of; 0 changes nothing.
-        most_bytes: Of a device's buffers that are posted and not yet taken; None for no bound. Where the
-            programs need more as they are, nothing is moved there.
-        size_bytes: Of a message; 1 by default, so that the bound is a number of messages.
+        most_bytes: Bound on the bytes of a device's buffers that are posted and not yet taken; None for no
+            bound. Where the programs need more as they are, nothing is moved there.
+        size_bytes: Size of a message; 1 by default, so that the bound is a number of messages.
     """
     order = _Order(programs)
     for device, program in enumerate(order.programs):
@@ -56,7 +56,7 @@ def peak_posted(programs: Programs, size_bytes: Size = _one) -> tuple[int, ...]:
 
     Args:
         programs: Safe ones.
-        size_bytes: Of a message; 1 by default, so that messages are counted.
+        size_bytes: Size of a message; 1 by default, so that messages are counted.
     """
     peaks = []
     for program in programs.instructions:
@@ -104,7 +104,7 @@ class _Order:
         """Find a global order; safe programs have one."""
         self.programs = [list(program) for program in programs.instructions]
         self._devices = {block.name: block.devices for block in programs.placement.blocks}
-        self._place: dict[tuple[Node, int], int] = {}
+        self._place: dict[tuple[OrderNode, int], int] = {}
         for device, program in enumerate(self.programs):
             for place, each in enumerate(program):
                 self._place[self._node(device, each), device] = place
@@ -129,7 +129,7 @@ class _Order:
             self._rank[self._line[rank]] = rank
         return True
 
-    def _between(self, earlier: Node, later: Node, device: int) -> set[Node]:
+    def _between(self, earlier: OrderNode, later: OrderNode, device: int) -> set[OrderNode]:
         """Return what must come before `later`, itself included, and is not before `earlier` already.
 
         That `earlier` is just before it on the device does not count.
@@ -144,11 +144,11 @@ class _Order:
             left += [self._before(node, other) for other in node[3]]
         return found
 
-    def _before(self, node: Node, device: int) -> Node | None:
+    def _before(self, node: OrderNode, device: int) -> OrderNode | None:
         place = self._place[node, device]
         return self._node(device, self.programs[device][place - 1]) if place else None
 
-    def _node(self, device: int, each: Instruction) -> Node:
+    def _node(self, device: int, each: Instruction) -> OrderNode:
         if isinstance(each, Run):
             return each.block, each.micro_batch, "", self._devices[each.block]
         ends = (device, each.target) if isinstance(each, Send) else (each.source, device)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from placements.plain_data import Field
 
-Edge = tuple[str, str]
+TensorEdge = tuple[str, str]
 """(producer, consumer): the block that makes a tensor, and the one that takes it."""
 
 
@@ -40,7 +40,7 @@ class TensorSpec(NamedTuple):
         return f"{self.dtype} {self.shape}"
 
 
-TensorSpecs = Mapping[Edge, TensorSpec]
+TensorSpecs = Mapping[TensorEdge, TensorSpec]
 """The spec of what each (producer, consumer) hands over, the same for every micro-batch."""
 
 
@@ -51,23 +51,23 @@ def specs_to_plain(specs: TensorSpecs) -> list[dict[str, Any]]:
     >>> specs_to_plain({("F0", "F1"): hidden, ("B1", "B0"): hidden})
     [{'dtype': 'float64', 'shape': (2, 4), 'edges': [('F0', 'F1'), ('B1', 'B0')]}]
     """
-    edges: dict[TensorSpec, list[Edge]] = {}
+    edges: dict[TensorSpec, list[TensorEdge]] = {}
     for edge, spec in specs.items():
         edges.setdefault(spec, []).append(edge)
     return [{"dtype": spec.dtype, "shape": spec.shape, "edges": found} for spec, found in edges.items()]
 
 
-def specs_from_plain(data: object, where: str) -> dict[Edge, TensorSpec]:
+def specs_from_plain(data: object, where: str) -> dict[TensorEdge, TensorSpec]:
     """Return the specs of plain data.
 
     Args:
-        data: As `specs_to_plain` returns it; lists may stand for tuples.
+        data: Plain data as `specs_to_plain` returns it; lists may stand for tuples.
         where: What to call the data in an error.
 
     Raises:
         TensorSpecError: They are something else, or name an edge twice.
     """
-    specs: dict[Edge, TensorSpec] = {}
+    specs: dict[TensorEdge, TensorSpec] = {}
     for row in Field(data, where, TensorSpecError).items("a list of forms"):
         spec, edges = _row(row)
         for edge in edges:
@@ -79,7 +79,7 @@ def specs_from_plain(data: object, where: str) -> dict[Edge, TensorSpec]:
     return specs
 
 
-def _row(row: Field) -> tuple[TensorSpec, list[Edge]]:
+def _row(row: Field) -> tuple[TensorSpec, list[TensorEdge]]:
     row.only(("dtype", "shape", "edges"))
     dtype = row["dtype"].text("the name of a type", "give one such as 'float64'")
     sizes = row["shape"].items("a list of sizes")
@@ -87,7 +87,7 @@ def _row(row: Field) -> tuple[TensorSpec, list[Edge]]:
     return TensorSpec(dtype, shape), [_edge(edge) for edge in row["edges"].items()]
 
 
-def _edge(field: Field) -> Edge:
+def _edge(field: Field) -> TensorEdge:
     names = [name.text("the name of a block") for name in field.items("a (producer, consumer)")]
     if len(names) != 2:
         raise field.wrong("a (producer, consumer)", "give the names of two blocks")

@@ -11,11 +11,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from runtime.program.error_grid import Position
+from runtime.program.error_grid import ProgramPosition
 from runtime.torch_pipelining.computations import check_computations
-from runtime.torch_pipelining.lowering import Transfer, fault, input_of, with_transfers
+from runtime.torch_pipelining.lowering import Handover, fault, input_of, with_transfers
 from runtime.torch_pipelining.table import Action, Op, TorchOrder
-from runtime.torch_pipelining.waits import Waiting, mildest_needed
+from runtime.torch_pipelining.waits import TransferWaiting, mildest_needed
 
 _MOST_MARKED = 3
 """Messages of a cycle that an error shows."""
@@ -28,7 +28,7 @@ class TorchProof:
     Attributes:
         rank_of: The rank of each stage, from stage 0 on.
         num_ranks: Number of rows.
-        num_micro_batches: Of one step.
+        num_micro_batches: Micro-batches of one step.
         num_messages: Sends between ranks; of a table without them, those that torch inserts.
         num_channels: Pairs (source, target) of ranks between which anything is sent.
         has_transfers: Whether the sends are in the table (``compute_comms``).
@@ -43,7 +43,7 @@ class TorchProof:
     num_messages: int
     num_channels: int
     has_transfers: bool
-    waiting: Waiting
+    waiting: TransferWaiting
     reduces_gradients: bool
 
     def __str__(self) -> str:
@@ -123,7 +123,7 @@ def _check_no_bubbles(order: TorchOrder) -> None:
             raise fault(order, text, [(rank, row.index(None))])
 
 
-def _transfers(order: TorchOrder) -> Iterator[Transfer]:
+def _transfers(order: TorchOrder) -> Iterator[Handover]:
     for _, action in order.actions():
         transfer = input_of(action, order.rank_of)
         if transfer is not None:
@@ -135,7 +135,7 @@ def _check_needed(order: TorchOrder) -> None:
     needed = [transfer for transfer in _transfers(order) if transfer.source != transfer.target]
     rank_of = {transfer.send: transfer.source for transfer in needed}
     rank_of |= {transfer.receive: transfer.target for transfer in needed}
-    seen: dict[Action, Position] = {}
+    seen: dict[Action, ProgramPosition] = {}
     for position, action in order.actions():
         if action.op.is_compute or action.op.is_of_stage:
             continue
@@ -242,9 +242,9 @@ def _check_stage_actions(order: TorchOrder) -> None:
         raise fault(order, text, [])
 
 
-def _check_waits(order: TorchOrder) -> Waiting:
+def _check_waits(order: TorchOrder) -> TransferWaiting:
     waiting, cycle = mildest_needed(order)
-    if waiting not in (None, Waiting.CHANNEL_QUEUE):
+    if waiting not in (None, TransferWaiting.CHANNEL_QUEUE):
         return waiting
     places = {action: position for position, action in order.actions()}
     names = ", ".join(str(send) for send, _ in cycle[:_MOST_MARKED]) + ", ..." * (len(cycle) > _MOST_MARKED)

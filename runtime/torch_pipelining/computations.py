@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from runtime.program.error_grid import Position
+from runtime.program.error_grid import ProgramPosition
 from runtime.torch_pipelining.lowering import fault
 from runtime.torch_pipelining.table import Action, Op, TorchOrder, actions_of
 
@@ -20,7 +20,7 @@ def check_computations(order: TorchOrder) -> int:
     Raises:
         UnsafeOrderError: That does not hold; as of `check_order`.
     """
-    seen: dict[Action, Position] = {}
+    seen: dict[Action, ProgramPosition] = {}
     rank_of = order.rank_of
     for position, action in order.actions():
         if not action.op.is_compute:
@@ -52,7 +52,7 @@ def _check_stages(order: TorchOrder) -> None:
             raise fault(order, f"stage {expected} never runs, but stage {stage} does", [place])
 
 
-def _num_micro_batches(order: TorchOrder, seen: dict[Action, Position]) -> int:
+def _num_micro_batches(order: TorchOrder, seen: dict[Action, ProgramPosition]) -> int:
     """Return how many micro-batches most stages run forward, if no other one is run by any stage."""
     forwards = Counter(action.stage for action in seen if action.op is Op.FORWARD)
     ((number, _),) = Counter(forwards[stage] for stage in order.rank_of).most_common(1)
@@ -63,7 +63,7 @@ def _num_micro_batches(order: TorchOrder, seen: dict[Action, Position]) -> int:
     return number
 
 
-def _check_block(order: TorchOrder, seen: dict[Action, Position], stage: int, n: int) -> None:
+def _check_block(order: TorchOrder, seen: dict[Action, ProgramPosition], stage: int, n: int) -> None:
     """Ensure that a stage computes a micro-batch forward and then, whole or in halves, backward."""
     rank = order.rank_of[stage]
     forward, whole = Action(stage, Op.FORWARD, n), Action(stage, Op.BACKWARD, n)
@@ -85,6 +85,6 @@ def _check_block(order: TorchOrder, seen: dict[Action, Position], stage: int, n:
             raise fault(order, text, [seen[wanted[i]], seen[wanted[i - 1]]])
 
 
-def _step(order: TorchOrder, position: Position, action: Action) -> tuple[int, int]:
+def _step(order: TorchOrder, position: ProgramPosition, action: Action) -> tuple[int, int]:
     rank, index = position
     return index, actions_of(order.cells[rank][index]).index(action)

@@ -22,7 +22,7 @@ from runtime.program.tensor_flow import UnrunnablePlacementError, pair_backward,
 from runtime.torch_pipelining.computations import check_computations
 from runtime.torch_pipelining.lowering import UnsafeOrderError
 from runtime.torch_pipelining.table import Action, Op, TorchCsvError, TorchOrder, read_torch_csv
-from schedsearch.schedule import DeadlockError, Instance, Schedule, ScheduledBlock, as_soon_as_possible
+from schedsearch.schedule import CyclicOrderError, Instance, Schedule, ScheduledBlock, as_soon_as_possible
 from schedsearch.schedule_file import ScheduleFileError, read_schedule, schedule_to_dict
 from schedsearch.validate import validate
 
@@ -117,8 +117,9 @@ def schedule_of(order: TorchOrder, name: str = "torch_csv") -> Schedule:
     become two halves, one right after the other. Bubbles and overlaps are left out.
 
     Args:
-        order: In either form; sends and receives are not looked at.
-        name: Of the placement, whose blocks are ``F<stage>`` and ``B<stage>``, or ``I<stage>``, ``W<stage>``.
+        order: Order in either form; sends and receives are not looked at.
+        name: Name of the placement, whose blocks are ``F<stage>`` and ``B<stage>``, or ``I<stage>``,
+            ``W<stage>``.
 
     Raises:
         UnsafeOrderError: A stage does not compute each micro-batch once, or ranks wait for each other.
@@ -137,7 +138,7 @@ def schedule_of(order: TorchOrder, name: str = "torch_csv") -> Schedule:
     placement = Placement(name, len(order.cells), _blocks(order, split))
     try:
         return validate(as_soon_as_possible(placement, num_micro_batches, orders))
-    except DeadlockError as error:
+    except CyclicOrderError as error:
         raise UnsafeOrderError(str(error)) from None
 
 

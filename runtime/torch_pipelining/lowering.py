@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from runtime.program.error_grid import Position, cycle_from, excerpt
-from runtime.torch_pipelining.table import Action, Cell, Op, TorchOrder, actions_of
+from runtime.program.error_grid import ProgramPosition, cycle_from, excerpt
+from runtime.torch_pipelining.table import Action, Op, TorchCell, TorchOrder, actions_of
 
 
 class UnsafeOrderError(ValueError):
@@ -28,7 +28,7 @@ class UnsafeOrderError(ValueError):
         return "\n".join(filter(None, self.args))
 
 
-class Transfer(NamedTuple):
+class Handover(NamedTuple):
     """What one computation hands to another of the same micro-batch.
 
     Attributes:
@@ -44,13 +44,13 @@ class Transfer(NamedTuple):
     target: int
 
 
-def fault(order: TorchOrder, message: str, positions: Sequence[Position]) -> UnsafeOrderError:
+def fault(order: TorchOrder, message: str, positions: Sequence[ProgramPosition]) -> UnsafeOrderError:
     """Return the error with the table's cells around the fault, these in brackets."""
     rows = [["." if cell is None else str(cell) for cell in row] for row in order.cells]
     return UnsafeOrderError(message, excerpt(rows, positions) if positions else "")
 
 
-def input_of(action: Action, rank_of: Mapping[int, int]) -> Transfer | None:
+def input_of(action: Action, rank_of: Mapping[int, int]) -> Handover | None:
     """Return what a computation takes from another stage; None if nothing.
 
     Args:
@@ -64,7 +64,7 @@ def input_of(action: Action, rank_of: Mapping[int, int]) -> Transfer | None:
         sender, send, receive = stage + 1, Op.SEND_B, Op.RECV_B
     else:
         return None
-    return Transfer(Action(sender, send, n), Action(stage, receive, n), rank_of[sender], rank_of[stage])
+    return Handover(Action(sender, send, n), Action(stage, receive, n), rank_of[sender], rank_of[stage])
 
 
 def with_transfers(order: TorchOrder) -> TorchOrder:
@@ -76,7 +76,7 @@ def with_transfers(order: TorchOrder) -> TorchOrder:
     and these take turns too; so its order may be another one of the same kind, and exists when this does.
 
     Args:
-        order: Of computations only, each of them once, whose ranks each keep the order of their own.
+        order: Order of computations only, each of them once, whose ranks each keep the order of their own.
 
     Raises:
         UnsafeOrderError: Ranks wait for each other, so that there is no such order.
@@ -88,7 +88,7 @@ def with_transfers(order: TorchOrder) -> TorchOrder:
         for _, action in order.actions()
         if (transfer := input_of(action, rank_of)) is not None
     }
-    placed: list[list[Cell]] = [[] for _ in order.cells]
+    placed: list[list[TorchCell]] = [[] for _ in order.cells]
     done: list[set[Action]] = [set() for _ in order.cells]
     index = [0] * len(order.cells)
     moved = True
@@ -121,7 +121,7 @@ def _sent_after(action: Action) -> Action:
     return action._replace(op=Op.SEND_F if action.op is Op.FORWARD else Op.SEND_B)
 
 
-def _missing(cell: Cell, rank_of: Mapping[int, int], done: set[Action]) -> Transfer | None:
+def _missing(cell: TorchCell, rank_of: Mapping[int, int], done: set[Action]) -> Handover | None:
     """Return the first thing that a cell takes and that is not there yet."""
     for action in actions_of(cell):
         transfer = input_of(action, rank_of)
@@ -133,7 +133,7 @@ def _missing(cell: Cell, rank_of: Mapping[int, int], done: set[Action]) -> Trans
 def _stuck(order: TorchOrder, index: Sequence[int], done: Sequence[set[Action]]) -> UnsafeOrderError:
     """Return the error that shows the ranks that wait for each other."""
 
-    def waits_for(rank: int) -> Transfer:
+    def waits_for(rank: int) -> Handover:
         transfer = _missing(order.cells[rank][index[rank]], order.rank_of, done[rank])
         assert transfer is not None, "a rank that does not move waits for something"
         return transfer

@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from runtime.program.error_grid import Position
+from runtime.program.error_grid import ProgramPosition
 
 
 class TorchCsvError(ValueError):
@@ -72,7 +72,7 @@ class Action(NamedTuple):
     Attributes:
         stage: From 0 on.
         op: What it does.
-        micro_batch: From 0 on; None for what is of a stage as a whole.
+        micro_batch: Micro-batch, from 0 on; None for what is of a stage as a whole.
     """
 
     stage: int
@@ -98,7 +98,7 @@ class Overlap(NamedTuple):
         return f"({';'.join(map(str, self.actions))}){_OVERLAP}"
 
 
-Cell = Action | Overlap | None
+TorchCell = Action | Overlap | None
 """What a rank does at a step; None for a bubble."""
 
 _OVERLAP = "OVERLAP_F_B"
@@ -113,20 +113,20 @@ class TorchOrder:
         cells: For each rank what it does, in order; shape ``(num_ranks, any)``.
     """
 
-    cells: tuple[tuple[Cell, ...], ...]
+    cells: tuple[tuple[TorchCell, ...], ...]
 
     @cached_property
     def has_transfers(self) -> bool:
         """Whether it is in the form ``compute_comms``: any cell says more than what is computed."""
         return any(not action.op.is_compute for rank in range(len(self.cells)) for _, action in self.on(rank))
 
-    def on(self, rank: int) -> Iterator[tuple[Position, Action]]:
+    def on(self, rank: int) -> Iterator[tuple[ProgramPosition, Action]]:
         """Yield a rank's actions with the positions of their cells; those of an overlap one by one."""
         for index, cell in enumerate(self.cells[rank]):
             for action in actions_of(cell):
                 yield (rank, index), action
 
-    def actions(self) -> Iterator[tuple[Position, Action]]:
+    def actions(self) -> Iterator[tuple[ProgramPosition, Action]]:
         """Yield the actions of all ranks, rank by rank, with the positions of their cells."""
         for rank in range(len(self.cells)):
             yield from self.on(rank)
@@ -148,14 +148,14 @@ class TorchOrder:
         return text.getvalue()
 
 
-def actions_of(cell: Cell) -> Sequence[Action]:
+def actions_of(cell: TorchCell) -> Sequence[Action]:
     """Return the actions of a cell, in the order in which torch carries them out."""
     if cell is None:
         return ()
     return cell.actions if isinstance(cell, Overlap) else (cell,)
 
 
-def parse_cell(text: str) -> Cell:
+def parse_cell(text: str) -> TorchCell:
     """Return what a cell says.
 
     Raises:
@@ -206,7 +206,7 @@ def parse_order(text: str) -> TorchOrder:
     Raises:
         TorchCsvError: A cell is no action, or there is none.
     """
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[tuple[TorchCell, ...]] = []
     try:
         for row in csv.reader(io.StringIO(text), strict=True):
             rows.append(tuple(_parse_at(cell, len(rows), i) for i, cell in enumerate(row)))
@@ -236,7 +236,7 @@ def read_torch_csv(path: str | Path) -> TorchOrder:
         raise TorchCsvError(f"{path}: {error}") from None
 
 
-def _parse_at(text: str, row: int, index: int) -> Cell:
+def _parse_at(text: str, row: int, index: int) -> TorchCell:
     try:
         return parse_cell(text)
     except TorchCsvError as error:

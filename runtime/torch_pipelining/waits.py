@@ -1,7 +1,7 @@
 """Whether the ranks of a table with sends and receives ever wait for each other in a cycle, and when.
 
-What waits for what depends on how transfers are queued; `Waiting` has the possibilities from the harshest
-to the mildest. A table that is safe under one is safe under all that come after it.
+What waits for what depends on how transfers are queued; `TransferWaiting` has the possibilities from the
+harshest to the mildest. A table that is safe under one is safe under all that come after it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from runtime.torch_pipelining.lowering import input_of
 from runtime.torch_pipelining.table import Action, TorchOrder
 
 
-class Waiting(Enum):
+class TransferWaiting(Enum):
     """How transfers wait for each other.
 
     The computation that takes a tensor always waits for it, and a transfer for the computations before it on
@@ -36,24 +36,24 @@ class Waiting(Enum):
 
 _COMPUTATIONS = "computations"
 
-Message = tuple[Action, Action]
+SendAndReceive = tuple[Action, Action]
 """A send and its receive."""
 
-Node = Action | Message
+RankOperation = Action | SendAndReceive
 """A computation, or a message."""
 
 
-def mildest_needed(order: TorchOrder) -> tuple[Waiting | None, list[Message]]:
-    """Return the first of `Waiting` under which all ranks finish, or None; and what hangs before that.
+def mildest_needed(order: TorchOrder) -> tuple[TransferWaiting | None, list[SendAndReceive]]:
+    """Return the first of `TransferWaiting` under which all ranks finish, or None; and what hangs before.
 
     Args:
-        order: With a receive for each send and the other way round, in the same order on each channel.
+        order: Order with a receive for each send and the other way round, in the same order on each channel.
 
     Returns:
-        The messages are those of a cycle under the one of `Waiting` before; empty if there was none.
+        The messages are those of a cycle under the one of `TransferWaiting` before; empty if there was none.
     """
-    cycle: list[Node] = []
-    for waiting in Waiting:
+    cycle: list[RankOperation] = []
+    for waiting in TransferWaiting:
         found = _cycle(_waits(order, waiting))
         if not found:
             return waiting, _messages(cycle)
@@ -61,7 +61,7 @@ def mildest_needed(order: TorchOrder) -> tuple[Waiting | None, list[Message]]:
     return None, _messages(cycle)
 
 
-def _waits(order: TorchOrder, waiting: Waiting) -> Mapping[Node, list[Node]]:
+def _waits(order: TorchOrder, waiting: TransferWaiting) -> Mapping[RankOperation, list[RankOperation]]:
     """Return for each node those that it waits for."""
     rank_of = order.rank_of
     received = {
@@ -70,13 +70,13 @@ def _waits(order: TorchOrder, waiting: Waiting) -> Mapping[Node, list[Node]]:
         if (transfer := input_of(action, rank_of)) and transfer.source != transfer.target
     }
     sent = {transfer.send: transfer for transfer in received.values()}
-    waits: dict[Node, list[Node]] = {}
+    waits: dict[RankOperation, list[RankOperation]] = {}
     for rank in range(len(order.cells)):
-        last: dict[Hashable, Node] = {}
+        last: dict[Hashable, RankOperation] = {}
         for _, action in order.on(rank):
             if action.op.is_of_stage:
                 continue
-            node: Node = action
+            node: RankOperation = action
             queue: Hashable = _COMPUTATIONS
             if transfer := received.get(action) or sent.get(action):
                 node = (transfer.send, transfer.receive)
@@ -90,29 +90,31 @@ def _waits(order: TorchOrder, waiting: Waiting) -> Mapping[Node, list[Node]]:
     return waits
 
 
-def _queue(waiting: Waiting, source: int, target: int) -> Hashable:
+def _queue(waiting: TransferWaiting, source: int, target: int) -> Hashable:
     """Return the name of a transfer's queue on a rank.
 
     One queue for all of a rank's transfers beside its computations would hang just where one for both does:
     what a later computation makes leaves through that queue.
     """
-    if waiting is Waiting.BLOCKING:
+    if waiting is TransferWaiting.BLOCKING:
         return _COMPUTATIONS
     return (
-        (source, target) if waiting is Waiting.CHANNEL_QUEUE else (min(source, target), max(source, target))
+        (source, target)
+        if waiting is TransferWaiting.CHANNEL_QUEUE
+        else (min(source, target), max(source, target))
     )
 
 
-def _cycle(waits: Mapping[Node, list[Node]]) -> list[Node]:
+def _cycle(waits: Mapping[RankOperation, list[RankOperation]]) -> list[RankOperation]:
     """Return nodes each of which waits for the next, and the last for the first; empty if there are none."""
     try:
         TopologicalSorter(waits).prepare()
     except CycleError as error:
-        cycle: list[Node] = error.args[1][:0:-1]
+        cycle: list[RankOperation] = error.args[1][:0:-1]
         start = cycle.index(next(node for node in waits if node in cycle))
         return cycle[start:] + cycle[:start]
     return []
 
 
-def _messages(cycle: list[Node]) -> list[Message]:
+def _messages(cycle: list[RankOperation]) -> list[SendAndReceive]:
     return [node for node in cycle if not isinstance(node, Action)]

@@ -28,7 +28,7 @@ class Square(NamedTuple):
     """The sum of the squares of a gradient.
 
     Attributes:
-        name: Of the parameter.
+        name: Name of the parameter.
         shard: Which part of it.
         value: The sum, in float64.
     """
@@ -57,7 +57,7 @@ def clip_grad_norm_(
     is not a number makes all gradients so, as in PyTorch.
 
     Args:
-        model: Whose gradients are scaled.
+        model: Model whose gradients are scaled.
         placement: What runs where.
         transport: Reaches the other devices.
         max_norm: The most that the norm may be.
@@ -131,7 +131,7 @@ def counted_here(model: Model, teams: Mapping[Team, Copies]) -> list[str]:
     """Return the parameters that a device counts, so that of each shard one copy is counted.
 
     Args:
-        model: Of the device.
+        model: Model of the device.
         teams: Those of its `teams_of_replicas` that the device is in, with its place there as ``index``.
     """
     of_others = {

@@ -42,7 +42,7 @@ class CopySums:
     """The sums of one device.
 
     Args:
-        model: Whose gradients are added up.
+        model: Model whose gradients are added up.
         copies: Those of its `teams_of_replicas` that the device is in.
         exact: Whether gradients are gathered and added in the order of the groups, so that a run can be
             compared bit by bit; otherwise the library adds them up, and less is sent.

@@ -26,7 +26,7 @@ class Owners:
         own: The parameters of this device that it moves: those without copies, and those that it owns.
 
     Args:
-        model: Of the device.
+        model: Model of the device.
         copies: Those of its `teams_of_replicas` that the device is in.
     """
 
@@ -93,10 +93,10 @@ class Zero1(torch.optim.Optimizer):
     `param_groups` and `state_dict` are those of the parameters that the device owns.
 
     Args:
-        optimizer_class: Of PyTorch, or one's own that moves each parameter by itself.
-        parameters: Of the device, or groups of them, as the class takes them.
+        optimizer_class: Optimizer class of PyTorch, or one's own that moves each parameter by itself.
+        parameters: Parameters of the device, or groups of them, as the class takes them.
         owners: Which of them it moves.
-        options: Of the class.
+        options: Options of the class.
     """
 
     def __init__(

@@ -9,7 +9,7 @@ direction, in one order. So each operation finds its other end where the earlier
 and waits for less than under blocking. What sharing can cost is overlap, and only where an operation starts
 when it is posted: a receive that is not due holds up a later send to the same device under NCCL. Under gloo
 it holds up nothing, so there one communicator for all does as well (`runtime.transport.process_groups`).
-`runtime.simulate.network.cheapest_sharing` tells whether a schedule loses by sharing.
+`runtime.virtual.play.cheapest_sharing` tells whether a schedule loses by sharing.
 
 The module knows placements, and neither torch nor processes.
 """
@@ -39,7 +39,7 @@ class Communicator(NamedTuple):
     Attributes:
         name: Such as ``0 to 1``, ``0 and 1`` or ``team 0 1 2``.
         devices: Ascending.
-        channels: That it carries; none, if it is a team's.
+        channels: Channels that it carries; none, if it is a team's.
     """
 
     name: str
@@ -54,7 +54,7 @@ def communicators(
 
     Args:
         placement: What runs where, each device one GPU.
-        channels: That messages take.
+        channels: Channels that messages take.
         sharing: `DIRECTED` or `PAIR`.
 
     >>> from placements.shapes import m_shape

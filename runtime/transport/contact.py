@@ -38,9 +38,9 @@ class Contact:
         is_left: Whether this process ends by Ctrl-C, or because another one did not come.
 
     Args:
-        store: By which they have met.
+        store: Store by which they have met.
         device: This one.
-        num_devices: Of the run.
+        num_devices: Devices of the run.
     """
 
     def __init__(self, store: Store, device: int, num_devices: int) -> None:
@@ -65,7 +65,7 @@ class Contact:
         """Return why a transfer failed, if another process has said so or is gone.
 
         Args:
-            error: Of torch.
+            error: Error of torch.
             devices: Those that it waited for; by default all.
         """
         others = [each for each in devices or range(self._num_devices) if each != self._device]
@@ -84,7 +84,7 @@ class Contact:
         """Say of processes that do not meet which one waits for which, and why, as torch does not.
 
         Args:
-            devices: That meet; by default all.
+            devices: Devices that meet; by default all.
 
         Raises:
             TransferError: Another one ended, or did not come in time.

@@ -23,7 +23,7 @@ class Copies(Protocol):
     """A team of devices that hold copies, seen from one of them.
 
     Attributes:
-        index: Of this device in the team.
+        index: Index of this device in the team.
         count: Devices of the team.
     """
 
@@ -50,8 +50,8 @@ class GroupCopies:
     """A team that is a process group; see `Copies`.
 
     Attributes:
-        group: Of its own.
-        index: Of this device.
+        group: Process group of its own.
+        index: Index of this device.
         count: Devices of the team.
         meeting: Around each wait; says why the others do not come.
     """
@@ -92,7 +92,7 @@ class MemoryCopies:
     """A team of threads of one process; see `Copies`.
 
     Attributes:
-        index: Of this device.
+        index: Index of this device.
         count: Devices of the team.
         exchange: Hands a value to the others; what it returns waits, and returns the values in order.
     """

@@ -49,14 +49,14 @@ class Network:
     A channel's messages match by order, as on NCCL; unlike there, a wrong shape or type is an error.
 
     Args:
-        num_devices: Of the run.
+        num_devices: Devices of the run.
         buffered: Whether a send copies its tensor and is done at once, as small ones are on NCCL; otherwise
             it ends when its receive is posted, as on gloo.
         device: Where all tensors are. On a GPU all threads give their work to one stream, in their order.
 
     Attributes:
-        turns: Whose turn it is.
-        num_devices: Of the run.
+        turns: Turns of the devices: whose turn it is.
+        num_devices: Devices of the run.
         device: See above.
     """
 
@@ -111,7 +111,7 @@ class Network:
         Args:
             team: Each of its devices calls it equally often in each series.
             device: One of them.
-            value: Of this device.
+            value: Value of this device.
             series: Exchanges of one series do not count those of another.
         """
         count = self._counts[series, team, device]
@@ -175,9 +175,9 @@ class MemoryTransport:
     """How one device of a network reaches the others; a `runtime.transport.protocol.Transport`.
 
     Attributes:
-        network: Of the run.
+        network: Network of the run.
         index: This device.
-        channels: That there are.
+        channels: Channels that there are.
         shards: For each forward block on this device its shards.
         groups: For each forward block on this device its data-parallel groups.
     """

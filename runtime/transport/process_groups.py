@@ -50,7 +50,7 @@ class _Received:
     """A receive into a buffer that belongs to the stream of receives.
 
     Attributes:
-        work: Of torch.
+        work: Work handle of torch.
         buffer: Is taken over by the stream that waits.
     """
 
@@ -79,7 +79,7 @@ class Channels:
         contact: What the processes know of each other where one ends.
         timeout_s: How long one transfer may wait for its other end.
         groups: For each forward block on this device its data-parallel groups.
-        receive_stream: Of a GPU, that of receives. NCCL starts an operation when what its stream held is
+        receive_stream: Stream of a GPU for receives. NCCL starts an operation when what its stream held is
             done; the stream of the blocks would make a receive that is posted early wait for these.
     """
 

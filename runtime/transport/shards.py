@@ -27,7 +27,7 @@ class Shards:
     """The shards of a block, and the one that this device computes.
 
     Attributes:
-        index: Of this device's shard.
+        index: Index of this device's shard.
         count: How many there are: one per device.
         gather: Returns the tensors of all shards in order, given this one's; equal shapes. Every device must
             call it at the same place.

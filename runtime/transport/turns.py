@@ -108,7 +108,7 @@ def run_in_turns(turns: Turns, where: torch.device, parts: Sequence[Callable[[],
     Args:
         turns: New, of as many devices.
         where: The devices' tensors live there.
-        parts: Of each device.
+        parts: Part of each device.
 
     Raises:
         DeadlockError: None of the devices can go on.

@@ -20,7 +20,7 @@ class Extent(NamedTuple):
 
     Attributes:
         verify: One of `VERIFY`.
-        reason: In words.
+        reason: Reason in words.
     """
 
     verify: str
@@ -36,7 +36,7 @@ def extent_of(asked: str | None, model: ModelOptions, placement: Placement, resu
     Args:
         asked: One of `VERIFY`; None for the first iteration of a model of at most `VERIFIED_MIB`, else none.
         model: What is run.
-        placement: Of the run.
+        placement: Placement of the run.
         resumes: Whether the run goes on from a checkpoint.
 
     Raises:

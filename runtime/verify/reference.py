@@ -62,7 +62,7 @@ class Case:
     Attributes:
         options: The model.
         placement: What runs where.
-        num_micro_batches: Of one iteration.
+        num_micro_batches: Micro-batches of one iteration.
         iterations: How many.
         torch_device: Where the references compute: the same kind of device as the run.
         load_weights: File of a state dict that it began with, or None.
@@ -96,11 +96,11 @@ class Case:
         return [block.name for block in self.placement.topological_order if block.kind is Kind.F]
 
 
-class Step(NamedTuple):
+class TrainingStep(NamedTuple):
     """One iteration of a model.
 
     Attributes:
-        losses: Of each micro-batch, summed over its loss-computing blocks.
+        losses: Loss of each micro-batch, summed over its loss-computing blocks.
         gradients: Before the step, of parameters that have one.
         parameters: After the step, and buffers.
     """
@@ -110,7 +110,7 @@ class Step(NamedTuple):
     parameters: Mapping[ParameterShard, Tensor]
 
 
-def plain(case: Case, orders: Sequence[Sequence[Instance]] | None = None) -> Iterator[Step]:
+def plain(case: Case, orders: Sequence[Sequence[Instance]] | None = None) -> Iterator[TrainingStep]:
     """Train the whole model: forward through all blocks, then one backward, micro-batch by micro-batch.
 
     Args:
@@ -148,7 +148,7 @@ def plain(case: Case, orders: Sequence[Sequence[Instance]] | None = None) -> Ite
             gradients = _step(case, models, sums.totals())
             history.add(update.stop)
         parameters = {shard: value for model in models.values() for shard, value in model.state().items()}
-        yield Step(_sum_over_sinks(case, losses), gradients, parameters)
+        yield TrainingStep(_sum_over_sinks(case, losses), gradients, parameters)
 
 
 def _loss_shares(case: Case, body: Body, data: Data, versions: ReadVersions) -> LossShares | None:
@@ -206,7 +206,7 @@ class _History:
     """The weights of every block after each update of an iteration, while they are to be read.
 
     Args:
-        models: Of the blocks.
+        models: Models of the blocks.
         versions: Which are read.
     """
 
@@ -293,7 +293,7 @@ def _differentiated(
     return {block: float(loss.detach()) for block, loss in losses.items()}
 
 
-def replay(case: Case, orders: Sequence[Sequence[Instance]]) -> Iterator[Step]:
+def replay(case: Case, orders: Sequence[Sequence[Instance]]) -> Iterator[TrainingStep]:
     """Run the devices' orders in one process, in turns; tensors are handed over without messages.
 
     Args:
@@ -320,7 +320,7 @@ def replay(case: Case, orders: Sequence[Sequence[Instance]]) -> Iterator[Step]:
         losses = {instance: loss for device in devices for instance, loss in device.losses().items()}
         gradients = {shard: gradient for step in steps for shard, gradient in step.items()}
         parameters = {shard: value for each in devices for shard, value in each.model.state().items()}
-        yield Step(_sum_over_sinks(case, losses), gradients, parameters)
+        yield TrainingStep(_sum_over_sinks(case, losses), gradients, parameters)
 
 
 class _Made(NamedTuple):
@@ -398,7 +398,7 @@ def losses_of_run(case: Case, summaries: Sequence[Mapping[str, Any]], iteration:
     Args:
         case: What was run.
         summaries: What each device left behind; a block on several devices has the same loss on each.
-        iteration: From 0, the first that this run did.
+        iteration: Number of the iteration, from 0, the first that this run did.
     """
     rows = [row for summary in summaries for row in summary["losses"][iteration]]
     return _sum_over_sinks(case, {(block, n): loss for block, n, loss in rows})

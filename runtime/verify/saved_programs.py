@@ -4,12 +4,14 @@ As a program::
 
     python -m runtime.check [--timeout-s SECONDS] FILES...
     python -m runtime.check --communicators SCRIPTS_OR_PROGRAMS
+    python -m runtime.check --nccl SCRIPTS_OR_PROGRAMS
 
 Each file is a folder of generated scripts, a ``programs.json``, or a CSV of torch.distributed.pipelining,
 with or without sends and receives. There is a line for each on the standard output: what was proved, or the
 fault and the place where it is. With ``--communicators`` a line follows for each communicator that scripts or
-a ``programs.json`` need: its devices, and the channels that it carries. Exit code 0 if all are safe, 1 if one
-is not, 2 if one cannot be read.
+a ``programs.json`` need: its devices, and the channels that it carries. With ``--nccl`` a line follows for
+each way to carry them out on NCCL: when the iteration ends in virtual time, with the placement's times, or
+what waits for what if it does not end. Exit code 0 if all are safe, 1 if one is not, 2 if one cannot be read.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ from runtime.torch_pipelining.check import check_order
 from runtime.torch_pipelining.lowering import UnsafeOrderError
 from runtime.torch_pipelining.table import TorchCsvError, read_torch_csv
 from runtime.transport.communicators import DIRECTED, PAIR, Communicator, communicators
+from runtime.virtual.play import play
+from runtime.virtual.rules import NCCL_RULES
 
 SAFE, UNSAFE, UNREADABLE = 0, 1, 2
 """Exit codes."""
@@ -107,15 +111,30 @@ def _proved(programs: Programs) -> str:
     )
 
 
-def _listed(path: Path) -> list[str]:
-    """Return a line for each communicator of a folder of scripts or a ``programs.json``."""
-    if path.suffix == ".csv":
-        return []
-    programs = programs_of(read_scripts(path)) if path.is_dir() else read_programs(path)
+def _programs(path: Path, timeout_s: float) -> Programs:
+    """Return the programs of a folder of scripts or a ``programs.json``."""
+    return programs_of(read_scripts(path, timeout_s)) if path.is_dir() else read_programs(path)
+
+
+def _listed(programs: Programs) -> list[str]:
+    """Return a line for each communicator."""
     lines = []
     for each in communicators_of(programs, PAIR):
         carried = ", ".join(f"{source} to {target}" for source, target in each.channels)
         lines.append(f"{each.name}: {carried or 'collectives'}")
+    return lines
+
+
+def _on_nccl(programs: Programs) -> list[str]:
+    """Return a line for each way to carry programs out on NCCL, and more where they do not end."""
+    lines = []
+    for way, rules in NCCL_RULES.items():
+        try:
+            time_ms = programs.placement.tick_ms * play(programs, rules).time
+            lines.append(f"NCCL, {way}: ends at {time_ms:g} ms")
+        except UnsafeProgramsError as error:
+            first, *more = str(error).splitlines()
+            lines += [f"NCCL, {way}: does not end: {first}", *(f"    {line}" for line in more)]
     return lines
 
 
@@ -124,17 +143,30 @@ def communicators_of(programs: Programs, sharing: str) -> tuple[Communicator, ..
     return communicators(programs.placement, programs.channels, sharing)
 
 
+def _verdict(path: Path, timeout_s: float) -> tuple[str, int]:
+    """Return what was proved of a file, or its fault, with the exit code."""
+    try:
+        return f"safe: {check_file(path, timeout_s)}", SAFE
+    except (UnsafeProgramsError, UnsafeOrderError) as error:
+        return f"unsafe: {error}", UNSAFE
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Check files; return the exit code.
 
     Args:
-        arguments: Of the command line; by default this process's.
+        arguments: Arguments of the command line; by default this process's.
     """
     parser = argparse.ArgumentParser("python -m runtime.check", description="Prove programs before a launch.")
     parser.add_argument(
         "files", nargs="+", metavar="FILE", help="a folder of scripts, a programs.json or a CSV"
     )
     parser.add_argument("--communicators", action="store_true", help="list those of scripts or programs")
+    parser.add_argument(
+        "--nccl",
+        action="store_true",
+        help="play scripts or programs on a model of NCCL: when they end, or what waits for what",
+    )
     parser.add_argument(
         "--timeout-s",
         type=float,
@@ -145,14 +177,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(arguments)
     if not parsed.timeout_s > 0:
         parser.error(f"--timeout-s: {parsed.timeout_s:g} is not above 0; give a number of seconds")
-    for path in parsed.files:
+    for path in map(Path, parsed.files):
         try:
-            sys.stdout.write(f"{path}: safe: {check_file(path, parsed.timeout_s)}\n")
-            if parsed.communicators:
-                sys.stdout.write("".join(f"    {line}\n" for line in _listed(Path(path))))
-        except (UnsafeProgramsError, UnsafeOrderError) as error:
-            sys.stdout.write(f"{path}: unsafe: {error}\n")
-            worst = max(worst, UNSAFE)
+            verdict, exit_code = _verdict(path, parsed.timeout_s)
+            sys.stdout.write(f"{path}: {verdict}\n")
+            worst = max(worst, exit_code)
+            lines: list[str] = []
+            if parsed.communicators and path.suffix != ".csv" and exit_code == SAFE:
+                lines += _listed(_programs(path, parsed.timeout_s))
+            if parsed.nccl and path.suffix != ".csv":
+                lines += _on_nccl(_programs(path, parsed.timeout_s))
+            sys.stdout.write("".join(f"    {line}\n" for line in lines))
         except (ProgramFileError, ScriptError, TorchCsvError) as error:
             sys.stderr.write(f"{error}\n")
             worst = UNREADABLE

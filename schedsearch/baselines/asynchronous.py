@@ -7,7 +7,7 @@ schedule, no flush means that it is one of many micro-batches, or the repetend.
 from __future__ import annotations
 
 from placements import Placement
-from schedsearch.baselines.structure import Stage, in_orders, replicated_chains
+from schedsearch.baselines.structure import BaselineStage, in_orders, replicated_chains
 from schedsearch.repetend import Cycle, Repetend
 from schedsearch.schedule import Instance, Schedule
 
@@ -68,7 +68,7 @@ def num_admitted(placement: Placement) -> int:
     return _replicas(chains)[chains[0][0].device][1]
 
 
-def _replicas(chains: list[list[Stage]]) -> dict[int, tuple[list[Stage], int]]:
+def _replicas(chains: list[list[BaselineStage]]) -> dict[int, tuple[list[BaselineStage], int]]:
     """Return for each device its stages in the order of the inputs, and how many of them are in flight."""
     devices = [
         list(dict.fromkeys(chain[place].device for chain in chains)) for place in range(len(chains[0]))

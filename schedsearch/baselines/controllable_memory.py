@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from placements import Kind, Placement
-from schedsearch.baselines.structure import WAVE, Stage, in_orders, stages_in
+from schedsearch.baselines.structure import WAVE, BaselineStage, in_orders, stages_in
 from schedsearch.metrics import peak_memory
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 
@@ -177,7 +177,7 @@ def _from_building_block(
 
 
 def _repeated(
-    near: Stage, far: Stage, ticks: tuple[int, int, int, int], num_micro_batches: int
+    near: BaselineStage, far: BaselineStage, ticks: tuple[int, int, int, int], num_micro_batches: int
 ) -> list[Instance]:
     """Return the order of one device: the building block again and again, weight halves in the first gap."""
     names = near.forward, far.forward, far.backward, near.backward

@@ -9,7 +9,7 @@ from __future__ import annotations
 from placements import Placement
 from schedsearch.baselines.structure import (
     WAVE,
-    Stage,
+    BaselineStage,
     TooFewMicroBatchesError,
     in_orders,
     stages_in,
@@ -72,7 +72,7 @@ class _Device:
     Chunk 0 is the stage of the pipeline that begins nearer to the device, chunk 1 that of the other.
     """
 
-    def __init__(self, near: Stage, far: Stage) -> None:
+    def __init__(self, near: BaselineStage, far: BaselineStage) -> None:
         self.order: list[Instance] = []
         self._chunks = (near, far)
         self._next: dict[str, int] = {}

@@ -10,19 +10,19 @@ from fractions import Fraction
 from placements import Placement
 from schedsearch.baselines.structure import (
     LOOP,
-    Stage,
+    BaselineStage,
     TooFewMicroBatchesError,
     UnsuitablePlacementError,
     in_orders,
     stages_in,
 )
-from schedsearch.schedule import DeadlockError, Instance, Schedule, memory_needed
+from schedsearch.schedule import CyclicOrderError, Instance, Schedule, memory_needed
 
 _AHEAD = (Fraction(2), Fraction(3, 2), Fraction(5, 4), Fraction(1))
 """Forward blocks ahead for each device that follows, as they are tried; the usual is 2."""
 
 
-def _loop(placement: Placement, schedule: str) -> tuple[list[Stage], int]:
+def _loop(placement: Placement, schedule: str) -> tuple[list[BaselineStage], int]:
     """Return the stages of a loop, and on how many devices they stand."""
     stages = stages_in(placement, schedule, LOOP)
     return stages, len({stage.devices for stage in stages})
@@ -94,7 +94,7 @@ def interleavings(placement: Placement, num_micro_batches: int) -> Iterator[Sche
                 itertools.takewhile(lambda each: _fits(placement, *each), _orders(placement, sizes, ahead))
             )
             if len(orders) == num_devices:
-                with contextlib.suppress(DeadlockError):
+                with contextlib.suppress(CyclicOrderError):
                     yield in_orders(placement, num_micro_batches, orders)
                 break
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from placements import Kind, Placement
-from schedsearch.baselines.structure import Stage, V, in_orders, stages_in
+from schedsearch.baselines.structure import BaselineStage, V, in_orders, stages_in
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible, micro_batches_of
 
 
@@ -65,7 +65,7 @@ def eager_one_f_one_b(placement: Placement, num_micro_batches: int) -> Schedule:
 def one_forward_one_backward(
     placement: Placement,
     num_micro_batches: int,
-    stages: list[Stage],
+    stages: list[BaselineStage],
     ahead: int = 1,
     weight_delay: int = 0,
 ) -> Schedule:

@@ -50,7 +50,7 @@ class TooFewMicroBatchesError(UnsuitablePlacementError):
 
 
 @dataclass(frozen=True)
-class Stage:
+class BaselineStage:
     """One stage of a pipeline.
 
     Attributes:
@@ -72,7 +72,7 @@ class Stage:
         return device
 
 
-def pipelines(placement: Placement) -> list[list[Stage]]:
+def pipelines(placement: Placement) -> list[list[BaselineStage]]:
     """Return the stages of each pipeline, first stage first; empty where the placement is no such thing.
 
     A pipeline is a chain of forward blocks and then, on the same devices, of their backward blocks, last
@@ -85,7 +85,7 @@ def pipelines(placement: Placement) -> list[list[Stage]]:
 
 
 @dataclass(frozen=True)
-class Form:
+class PipelineForm:
     """A form that the stages of one pipeline can have.
 
     Attributes:
@@ -96,15 +96,15 @@ class Form:
 
     shape: str
     what: str
-    holds: Callable[[list[Stage], Placement], bool]
+    holds: Callable[[list[BaselineStage], Placement], bool]
 
 
-def _is_v(stages: list[Stage], _: Placement | None = None) -> bool:
+def _is_v(stages: list[BaselineStage], _: Placement | None = None) -> bool:
     devices = {stage.devices for stage in stages}
     return bool(stages) and len(devices) == len(stages) and all(len(one) == 1 for one in devices)
 
 
-def _num_waves(stages: list[Stage]) -> int:
+def _num_waves(stages: list[BaselineStage]) -> int:
     """Return how often stages go down the devices and up again; 0 where they do not."""
     num_devices = len({stage.devices for stage in stages})
     there = [stage.devices for stage in stages[:num_devices]]
@@ -113,38 +113,44 @@ def _num_waves(stages: list[Stage]) -> int:
     return num_waves if _is_v(stages[:num_devices]) and turns and not incomplete else 0
 
 
-def _is_loop(stages: list[Stage], _: Placement) -> bool:
+def _is_loop(stages: list[BaselineStage], _: Placement) -> bool:
     num_devices = len({stage.devices for stage in stages})
     repeats = all(stage.devices == stages[i % num_devices].devices for i, stage in enumerate(stages))
     num_chunks, incomplete = divmod(len(stages), num_devices)
     return _is_v(stages[:num_devices]) and repeats and num_chunks > 1 and not incomplete
 
 
-def _is_embedded(stages: list[Stage], placement: Placement) -> bool:
+def _is_embedded(stages: list[BaselineStage], placement: Placement) -> bool:
     everywhere = tuple(range(placement.num_devices))
     single = [stage for stage in stages if stage.devices != everywhere]
     return 0 < len(single) < len(stages) and _is_v(single)
 
 
-V = Form(
+V = PipelineForm(
     "v_shape", "a V-shape (a chain of forward and mirrored backward blocks, one of each on a device)", _is_v
 )
-LOOP = Form("loop_shape", "a loop (several rounds of stages over the devices, in one order)", _is_loop)
-EMBEDDED = Form(
+LOOP = PipelineForm(
+    "loop_shape", "a loop (several rounds of stages over the devices, in one order)", _is_loop
+)
+EMBEDDED = PipelineForm(
     "m_shape", "an M- or NN-shape (a V-shape with stages on all devices in between)", _is_embedded
 )
 _WAVE = "chunks per device (down the devices and up again)"
-WAVE = Form("wave_shape", f"a wave of two {_WAVE}", lambda stages, _: _num_waves(stages) == 1)
-WAVES = Form("wave_shape", f"a wave of an even number of {_WAVE}", lambda stages, _: _num_waves(stages) > 0)
+WAVE = PipelineForm("wave_shape", f"a wave of two {_WAVE}", lambda stages, _: _num_waves(stages) == 1)
+WAVES = PipelineForm(
+    "wave_shape", f"a wave of an even number of {_WAVE}", lambda stages, _: _num_waves(stages) > 0
+)
 
 
-def stages_in(placement: Placement, schedule: str, form: Form, split: bool = False) -> list[Stage]:
+def stages_in(
+    placement: Placement, schedule: str, form: PipelineForm, split: bool = False
+) -> list[BaselineStage]:
     """Return the stages of a placement of one pipeline, first stage first.
 
     Args:
         placement: What runs where.
         schedule: What is to be made of it.
-        form: Of the stages.
+        form: Form of the stages.
         split: Whether their backward is in two halves.
 
     Raises:
@@ -156,7 +162,7 @@ def stages_in(placement: Placement, schedule: str, form: Form, split: bool = Fal
     raise _unsuitable(placement, schedule, form.what, form.shape, split)
 
 
-def replicated_chains(placement: Placement, schedule: str) -> list[list[Stage]]:
+def replicated_chains(placement: Placement, schedule: str) -> list[list[BaselineStage]]:
     """Return chains of as many stages, each on one device, where stages at different places share none.
 
     One chain is a V-shape; several are the inputs of a pipeline with replicated stages.
@@ -176,7 +182,7 @@ def replicated_chains(placement: Placement, schedule: str) -> list[list[Stage]]:
 
 def x_shape_pipelines(
     placement: Placement, schedule: str, split: bool = False
-) -> tuple[list[Stage], list[Stage]]:
+) -> tuple[list[BaselineStage], list[BaselineStage]]:
     """Return the two pipelines of an X-shape: V-shapes in opposite order on the same devices, an even number.
 
     Raises:
@@ -212,7 +218,7 @@ def _components(placement: Placement) -> list[list[Block]]:
     return [[block for block in order if block.name in group] for group in nx.connected_components(graph)]
 
 
-def _pipeline(placement: Placement, blocks: list[Block]) -> list[Stage]:
+def _pipeline(placement: Placement, blocks: list[Block]) -> list[BaselineStage]:
     chain = [block for block in blocks if block.kind is not Kind.W]
     names = [block.name for block in chain]
     half = len(chain) // 2
@@ -230,7 +236,8 @@ def _pipeline(placement: Placement, blocks: list[Block]) -> list[Stage]:
     if weights is None:
         return []
     return [
-        Stage(f.devices, f.name, b.name, weights.get(b.name)) for f, b in zip(forward, backward, strict=True)
+        BaselineStage(f.devices, f.name, b.name, weights.get(b.name))
+        for f, b in zip(forward, backward, strict=True)
     ]
 
 
@@ -251,7 +258,7 @@ def _weights(
     return weights if len(weights) == expected else None
 
 
-def _is_split(stages: list[Stage]) -> bool:
+def _is_split(stages: list[BaselineStage]) -> bool:
     return any(stage.weight is not None for stage in stages)
 
 

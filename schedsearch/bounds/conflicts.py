@@ -39,7 +39,7 @@ class Conflicts:
     """A proof that no period per micro-batch is below a value, as blocks that run at once share no device.
 
     Attributes:
-        weight: Of the blocks that run on each set of devices, in ascending order; more than 0.
+        weight: Weight of the blocks that run on each set of devices, in ascending order; more than 0.
         at_once: The most that sets weigh together of which no two have a device in common.
     """
 

@@ -45,7 +45,7 @@ class DeviceStates:
     Where they are too many, `schedsearch.bounds.what_fits` has the greatest of those whose memory fits.
 
     Attributes:
-        device: Whose they are.
+        device: Device whose states they are.
         blocks: Names of the blocks that are counted.
         groups: Pairs of these; the second of a pair waits for the first through no third.
         held: Every state.
@@ -143,7 +143,7 @@ def _reached(order: Sequence[Block], before: Mapping[str, Sequence[str]], some: 
     return found
 
 
-State = tuple[int, ...]
+DeviceState = tuple[int, ...]
 """How often each counted block has started."""
 
 
@@ -152,16 +152,16 @@ class _Step:
     """The start of a block.
 
     Attributes:
-        state: In which it starts.
+        state: State in which it starts.
         block: Which; an index.
         meanwhile: The state with it, from which nothing has been taken yet.
         following: The state after it.
     """
 
-    state: State
+    state: DeviceState
     block: int
-    meanwhile: State
-    following: State
+    meanwhile: DeviceState
+    following: DeviceState
 
 
 class _Walk:
@@ -211,13 +211,13 @@ class _Walk:
                 return []
         return _of_return(steps, nothing)
 
-    def _can_start(self, state: State, i: int) -> bool:
+    def _can_start(self, state: DeviceState, i: int) -> bool:
         if any(state[j] <= state[i] for j in self.after[i]):
             return False
         in_use = sum(units * count for units, count in zip(self.memory, state, strict=True))
         return in_use + self.needs[i] <= self.capacity
 
-    def _without_completed(self, counts: State) -> State:
+    def _without_completed(self, counts: DeviceState) -> DeviceState:
         left = list(counts)
         for group in self.groups:
             completed = min(counts[i] for i in group)
@@ -226,9 +226,9 @@ class _Walk:
         return tuple(left)
 
 
-def _of_return(steps: list[_Step], nothing: State) -> list[_Step]:
+def _of_return(steps: list[_Step], nothing: DeviceState) -> list[_Step]:
     """Return the steps by which the device can come to hold nothing again."""
-    before: dict[State, list[State]] = {}
+    before: dict[DeviceState, list[DeviceState]] = {}
     for step in steps:
         before.setdefault(step.following, []).append(step.state)
     returning, todo = {nothing}, [nothing]

@@ -199,9 +199,9 @@ def _max_work(
     Args:
         own: States that one of the micro-batches may be in.
         states: Those that the others may be in.
-        number: Of micro-batches.
+        number: Number of micro-batches.
         room: Units that they may hold; None for any number.
-        work: Of a state, in ticks.
+        work: Work of a state, in ticks.
     """
     first, others = _worthwhile(own, work), _worthwhile(states, work)
     if room is None:
@@ -262,7 +262,7 @@ def _own_ticks(timeline: Timeline, device: int, *, until_end: bool) -> dict[str,
     """Return for each block of a device the ticks from the first start there to its own, at least.
 
     Args:
-        timeline: Of the placement.
+        timeline: Timeline of the placement.
         device: Which one.
         until_end: Return those from its end to the last end there instead.
     """

@@ -53,7 +53,7 @@ def min_in_use(placement: Placement, device: int, started: set[str], missing: se
 
     Args:
         placement: What runs where.
-        device: Whose memory.
+        device: Device whose memory it is.
         started: Blocks that have started by then, and so all that they are after.
         missing: Blocks that have not, and so none that is after them; no block of `started` is.
     """

@@ -30,9 +30,9 @@ class HeldLimit:
     at most ``limit - spare[b]`` while b runs; see `schedsearch.bounds.device_states`.
 
     Attributes:
-        device: Whose it is.
-        weight: Of each block that is counted; they sum to 0 over blocks that wait for each other.
-        limit: In the same units.
+        device: Device whose limit it is.
+        weight: Weight of each block that is counted; they sum to 0 over blocks that wait for each other.
+        limit: Limit in the same units.
         spare: What is left of the limit while a block of the device runs; 0 for those not named.
     """
 
@@ -197,7 +197,7 @@ _ROUNDED = 1e-6
 
 Numbers = Sequence[float] | NDArray[np.int64] | NDArray[np.float64]
 
-Row = tuple[Numbers, Numbers]
+LinearTerms = tuple[Numbers, Numbers]
 """Columns of a linear program, and what they are multiplied by."""
 
 
@@ -205,7 +205,7 @@ Row = tuple[Numbers, Numbers]
 class _Rows:
     """Rows of a linear program: each is at most its limit."""
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[LinearTerms] = field(default_factory=list)
     limits: list[float] = field(default_factory=list)
 
     def add(self, columns: Numbers, factors: Numbers, limit: float) -> int:

@@ -23,7 +23,7 @@ class Timeline:
 
     Attributes:
         placement: What runs where.
-        devices: That share them; with none, nothing is cut out.
+        devices: Devices that share them; with none, nothing is cut out.
     """
 
     placement: Placement

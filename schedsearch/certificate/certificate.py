@@ -31,7 +31,7 @@ class Load:
     """No period per micro-batch is below a device's work, as a device runs one block at a time.
 
     Attributes:
-        device: Whose work.
+        device: Device whose work it is.
     """
 
     device: int
@@ -44,7 +44,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Refutation:
-    """No repetend has a period; where `Limits.keep_monotone`, none has a shorter one either.
+    """No repetend has a period; where `RepetendLimits.keep_monotone`, none has a shorter one either.
 
     Attributes:
         micro_batches: Per repetend.
@@ -80,7 +80,7 @@ Reason = Universal | Refutation
 
 
 @dataclass(frozen=True)
-class Limits:
+class RepetendLimits:
     """Demands on every repetend besides its placement's capacities; None for none.
 
     Attributes:
@@ -129,7 +129,7 @@ class Certificate:
     Attributes:
         placement: What runs where.
         sizes: The numbers of micro-batches per repetend that the bound is for, ascending.
-        repetend: Of the placement without its optimizer blocks.
+        repetend: Repetend of the placement without its optimizer blocks.
         period_bound: Ticks per micro-batch that no repetend of these sizes within the limits beats.
         reasons: Why; what they prove together, see `least_period`.
         limits: What is demanded of the repetends.
@@ -140,7 +140,7 @@ class Certificate:
     repetend: Repetend
     period_bound: Fraction
     reasons: tuple[Reason, ...]
-    limits: Limits = Limits()
+    limits: RepetendLimits = RepetendLimits()
 
     @property
     def period(self) -> Fraction:
@@ -227,12 +227,12 @@ def certificate_of(placement: Placement, result: SearchResult) -> Certificate:
     were refuted it names only those that matter.
 
     Args:
-        placement: That was searched.
-        result: With a repetend.
+        placement: Placement that was searched.
+        result: Result with a repetend.
     """
     assert result.repetend is not None, "there is nothing to certify"
     repetend = replace(result.repetend, placement=placement.per_micro_batch)  # it may know of less memory
-    limits = Limits(**{objective.value: limit for objective, limit in result.limits.items()})
+    limits = RepetendLimits(**{objective.value: limit for objective, limit in result.limits.items()})
     reasons = tuple(_universal_reasons(placement, result))
     bare = Certificate(placement, result.sizes, repetend, Fraction(0), reasons, limits)
     proved = [Fraction(each.bound, each.micro_batches) for each in result.tried]
@@ -262,6 +262,6 @@ def _universal_reasons(placement: Placement, result: SearchResult) -> Iterator[U
         yield MinCycleRatio(found.ticks, found.devices, found.cut_out)
 
 
-def _needed(open_from: int, closed_to: int, limits: Limits) -> range:
+def _needed(open_from: int, closed_to: int, limits: RepetendLimits) -> range:
     """Return the periods to refute so that all from the first to just before the second are."""
     return range(max(open_from, closed_to - 1) if limits.keep_monotone else open_from, closed_to)

@@ -9,7 +9,7 @@ from schedsearch.bounds.conflicts import conflicts
 from schedsearch.bounds.ends import device_span_bound
 from schedsearch.bounds.load_and_path import critical_path
 from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.certificate.certificate import Certificate, CertificateError, Limits
+from schedsearch.certificate.certificate import Certificate, CertificateError, RepetendLimits
 from schedsearch.certificate.check import Claim, ask_again
 from schedsearch.certificate.recheck_conflicts import weighs_at_most
 from schedsearch.certificate.recheck_makespan import no_shorter_schedule
@@ -90,7 +90,7 @@ def check_span_bound(certificate: Certificate, bound: int, time_limit_s: float) 
     text = f"span_bound: no repetend of this period has a span below {certificate.in_ms(bound)}"
     if bound <= critical_path(certificate.placement):
         return Claim(f"{text}; by adding up")
-    own = Limits(latency=repetend.latency, memory=max(repetend.peak_memory))
+    own = RepetendLimits(latency=repetend.latency, memory=max(repetend.peak_memory))
     for limits, condition in ((certificate.limits, ""), (own, ", with as little memory and latency")):
         placement = limits.on(certificate.placement)
         query = Query(placement, repetend.micro_batches, repetend.period, bound - 1, limits.latency)

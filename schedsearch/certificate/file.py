@@ -15,11 +15,11 @@ from schedsearch.bounds.memory_occupancy import HeldLimit, MemoryOccupancy
 from schedsearch.certificate.certificate import (
     Certificate,
     CertificateError,
-    Limits,
     Load,
     MinCycleRatio,
     Reason,
     Refutation,
+    RepetendLimits,
 )
 from schedsearch.repetend import Repetend
 
@@ -67,7 +67,7 @@ def certificate_from_dict(data: object, placement: Placement, repetend: Repetend
         repetend,
         top["period_bound"].fraction(),
         tuple(_read_reason(reason) for reason in top["reasons"].items()),
-        top["limits"].record(Limits),
+        top["limits"].record(RepetendLimits),
     )
 
 

@@ -15,7 +15,7 @@ def weighs_at_most(weight: Mapping[tuple[int, ...], int], limit: int, time_limit
     All choices are tried, one set after the other, and given up where all that is left would be too light.
 
     Args:
-        weight: Of each set of devices.
+        weight: Weight of each set of devices.
         limit: In the same units.
         time_limit_s: Seconds.
     """

@@ -20,7 +20,7 @@ from schedsearch.solver.interrupts import interruptible
 
 _MAX_STATES = 50_000
 
-State = frozenset[tuple[str, int]]
+HeldState = frozenset[tuple[str, int]]
 """How often blocks have started, by name, where that is more than 0."""
 
 
@@ -91,7 +91,7 @@ class _Walk:
     memory: Mapping[str, int] = field(init=False)
     waits: dict[str, set[str]] = field(init=False)
     groups: list[set[str]] = field(init=False)
-    steps: dict[State, list[tuple[str, State]]] = field(default_factory=dict)
+    steps: dict[HeldState, list[tuple[str, HeldState]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         by_name = self.placement.by_name
@@ -108,8 +108,8 @@ class _Walk:
 
     def run(self, deadline: float) -> bool:
         """Go through all states; return whether there was time for it."""
-        todo = [State()]
-        self.steps[State()] = []
+        todo = [HeldState()]
+        self.steps[HeldState()] = []
         while todo:
             state = todo.pop()
             for name in self.waits:
@@ -123,20 +123,20 @@ class _Walk:
                 return False
         return True
 
-    def that_can_end(self) -> set[State]:
+    def that_can_end(self) -> set[HeldState]:
         """Return the states from which nothing can be held any more."""
-        sources: dict[State, set[State]] = {}
+        sources: dict[HeldState, set[HeldState]] = {}
         for state, steps in self.steps.items():
             for _, after in steps:
                 sources.setdefault(after, set()).add(state)
-        found: set[State] = set()
-        todo = {State()}
+        found: set[HeldState] = set()
+        todo = {HeldState()}
         while todo:
             found |= todo
             todo = {state for after in todo for state in sources.get(after, ())} - found
         return found
 
-    def holds(self, states: set[State]) -> bool:
+    def holds(self, states: set[HeldState]) -> bool:
         """Return whether the limit is kept in all of some states, and while blocks run in between."""
         assert self.placement.free_memory is not None
         claim, by_name = self.claim, self.placement.by_name
@@ -154,7 +154,7 @@ class _Walk:
                     return False
         return True
 
-    def _starts_in(self, name: str, state: State) -> bool:
+    def _starts_in(self, name: str, state: HeldState) -> bool:
         counts = dict(state)
         if any(counts.get(other, 0) <= counts.get(name, 0) for other in self.waits[name]):
             return False
@@ -162,18 +162,18 @@ class _Walk:
         needed = self.memory[name] + self.placement.by_name[name].transient
         return self._sum(self.memory, state) + needed <= self.placement.free_memory[self.claim.device]
 
-    def _reduced(self, counts: dict[str, int]) -> State:
+    def _reduced(self, counts: dict[str, int]) -> HeldState:
         for group in self.groups:
             completed = min(counts.get(name, 0) for name in group)
             counts.update({name: counts.get(name, 0) - completed for name in group})
-        return State((name, count) for name, count in counts.items() if count)
+        return HeldState((name, count) for name, count in counts.items() if count)
 
     @staticmethod
-    def _sum(units: Mapping[str, int], state: State) -> int:
+    def _sum(units: Mapping[str, int], state: HeldState) -> int:
         return sum(units[name] * count for name, count in state)
 
 
-def _with(name: str, state: State) -> dict[str, int]:
+def _with(name: str, state: HeldState) -> dict[str, int]:
     counts = dict(state)
     counts[name] = counts.get(name, 0) + 1
     return counts

@@ -22,7 +22,7 @@ _MAX_STATES = 200_000
 _FALLS_PER_LOOK = 32
 """Times that a state's length falls between two looks for a cycle."""
 
-State = tuple[tuple[int, ...], tuple[int, ...]]
+ReachedState = tuple[tuple[int, ...], tuple[int, ...]]
 """How often each step has started, and for how many ticks it still runs."""
 
 
@@ -121,10 +121,10 @@ class _Walk:
         """Return whether potentials exist: shortest lengths from the empty state, if there are any."""
         share = self.period / len(self.components)
         nothing = (0,) * len(self.steps)
-        edges: dict[State, list[tuple[State, int]]] = {}
-        length: dict[State, int] = {(nothing, nothing): 0}
-        came_from: dict[State, State] = {}
-        rounds: dict[State, int] = {}
+        edges: dict[ReachedState, list[tuple[ReachedState, int]]] = {}
+        length: dict[ReachedState, int] = {(nothing, nothing): 0}
+        came_from: dict[ReachedState, ReachedState] = {}
+        rounds: dict[ReachedState, int] = {}
         queue, queued = deque(length), set(length)
         while queue:
             state = queue.popleft()
@@ -150,7 +150,7 @@ class _Walk:
                 return None
         return True
 
-    def _followers(self, state: State) -> Iterator[tuple[State, int, int]]:
+    def _followers(self, state: ReachedState) -> Iterator[tuple[ReachedState, int, int]]:
         """Yield the state at the next end of a step, for each choice of what to start now."""
         started, left = state
         can = [i for i in range(len(self.steps)) if self._can_start(started, left, i)]
@@ -184,7 +184,7 @@ class _Walk:
 
     def _run(
         self, started: tuple[int, ...], left: tuple[int, ...], chosen: list[int]
-    ) -> Iterator[tuple[State, int, int]]:
+    ) -> Iterator[tuple[ReachedState, int, int]]:
         counts, rest = list(started), list(left)
         for i in chosen:
             counts[i] += 1
@@ -201,7 +201,7 @@ class _Walk:
         yield (tuple(counts), tuple(max(0, each - ticks) for each in rest)), ticks, progress
 
 
-def _returns(state: State, came_from: dict[State, State]) -> bool:
+def _returns(state: ReachedState, came_from: dict[ReachedState, ReachedState]) -> bool:
     """Return whether the way by which a state was reached goes round a cycle."""
     seen = {state}
     while state in came_from:

@@ -19,7 +19,7 @@ class AlikeGroups:
     """Groups of jobs that are alike.
 
     Attributes:
-        demand: With the first job of each group, which has the GPUs, power and weight of all of it.
+        demand: Demand with the first job of each group, which has the GPUs, power and weight of all of it.
         first: Index of that job among all jobs.
         counts: Jobs of each group.
         ways: For each configuration of all jobs that of the group.
@@ -40,8 +40,8 @@ def alike(demand: Demand, values: FloatArray) -> AlikeGroups:
     """Return the groups of jobs with one value and the same configurations, but for a factor of throughput.
 
     Args:
-        demand: Without configurations of two jobs.
-        values: Of each job, in which jobs of a group must not differ.
+        demand: Demand without configurations of two jobs.
+        values: Value of each job, in which jobs of a group must not differ.
     """
     found = demand.configurations
     job = found.jobs[:, 0]

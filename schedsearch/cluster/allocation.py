@@ -27,8 +27,8 @@ class UsedConfiguration:
         gpu_type: Where.
         gpus: How many it takes.
         clock_mhz: 0 where it is not set.
-        steps_per_s: Of each of the jobs while it runs.
-        share: Of the time; above 0.
+        steps_per_s: Speed of each of the jobs while it runs.
+        share: Share of the time; above 0.
     """
 
     jobs: tuple[str, ...]
@@ -45,7 +45,7 @@ class Allocation:
 
     Attributes:
         demand: What it was asked.
-        shares: Of the time in which each configuration of the demand runs; 0 to 1.
+        shares: Share of the time in which each configuration of the demand runs; 0 to 1.
         objective: What the policy maximizes or minimizes, in its own unit.
         notes: What the policy could not do and left out, one line each.
         valid_until_s: When to decide again at the latest, in seconds of the simulation, although no job came

@@ -33,11 +33,11 @@ class Configuration:
 
     Attributes:
         jobs: Index of the job, or of both, among those of the demand.
-        gpu_type: Of the cluster.
+        gpu_type: GPU type of the cluster.
         gpus: How many it takes.
-        steps_per_s: Of each of the jobs; above 0.
-        power_w: Of all its GPUs, in W; 0 where it is not known.
-        clock_mhz: Of its GPUs, the mean where blocks differ; 0 where they run as they are delivered.
+        steps_per_s: Speed of each of the jobs; above 0.
+        power_w: Power of all its GPUs, in W; 0 where it is not known.
+        clock_mhz: Clock of its GPUs, the mean where blocks differ; 0 where they run as they are delivered.
     """
 
     jobs: tuple[int, ...]
@@ -57,9 +57,9 @@ class Configurations:
             second.
         gpu_type: Index of the type among those of the cluster.
         gpus: How many GPUs.
-        steps_per_s: Of the first and of the second job, shape (configurations, 2); 0 where there is no
+        steps_per_s: Speeds of the first and of the second job, shape (configurations, 2); 0 where there is no
             second.
-        power_w: Of all GPUs, in W.
+        power_w: Power of all GPUs, in W.
         clock_mhz: 0 where it is not set.
     """
 

@@ -25,7 +25,8 @@ class GeneratorOptions:
     """Options of the jobs that are drawn.
 
     Attributes:
-        seed: Of the jobs (seed + 2), of the times between arrivals (seed + 3) and of the SLOs (seed + 6).
+        seed: Seed of the jobs (seed + 2), of the times between arrivals (seed + 3) and of the SLOs (seed +
+            6).
         lam_s: Mean seconds between arrivals; 0 where all jobs are there from the start.
         num_jobs: How many; without end where none is given.
         multi_gpu: Jobs run on 1, 2, 4 or 8 GPUs with 70, 10, 15 and 5 %; otherwise on 1.
@@ -67,7 +68,7 @@ def generated(
 
     Args:
         types: Whether each type may run on more than one GPU, in the order from which types are drawn.
-        throughputs: Of these types, at least on the reference GPU type.
+        throughputs: Throughputs of these types, at least on the reference GPU type.
         options: What is drawn.
 
     Raises:

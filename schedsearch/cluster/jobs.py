@@ -17,7 +17,7 @@ class Job:
         type: What it trains, as tables of throughputs name it.
         steps: Mini-batches until it is done, of all its GPUs together; may be a fraction.
         scale_factor: GPUs that it runs on at once; what is its fair share is counted for these.
-        weight: Of its share in fair policies: twice the weight, twice the throughput. Above 0.
+        weight: Weight of its share in fair policies: twice the weight, twice the throughput. Above 0.
         arrival_s: When it is submitted, in seconds.
         slo_s: Seconds after its arrival in which it should be done; infinite for none.
         entity: Owner of the job in hierarchical policies; "" for nobody.

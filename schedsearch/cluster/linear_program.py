@@ -48,8 +48,8 @@ class Solution:
     """The best values of a program.
 
     Attributes:
-        values: Of the columns.
-        duals: Of the rows; objective - matrix.T @ duals are the reduced costs.
+        values: Values of the columns.
+        duals: Dual values of the rows; objective - matrix.T @ duals are the reduced costs.
         basis: None where the solver gave none.
     """
 

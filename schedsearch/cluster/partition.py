@@ -32,7 +32,7 @@ class PartitionedPolicy:
         parts: 1 or more, and at most as many as the cluster has GPUs.
         joined: From the objectives of the parts that have jobs to that of the whole: `min` for fairness,
             `max` for finish times and makespans, `sum` for sums.
-        seed: Of the random split.
+        seed: Seed of the random split.
     """
 
     policy_of: Callable[[], Policy]

@@ -30,8 +30,8 @@ class Assignment(NamedTuple):
         candidate: Its index among the candidates.
         jobs: Names of its job, or of both.
         gpu_type: Index of the type.
-        gpu_ids: Of its GPUs, among those of the type.
-        renewed: Of each job, whether it ran on the same GPUs in the round before: its lease is renewed.
+        gpu_ids: Ids of its GPUs, among those of the type.
+        renewed: Whether each job ran on the same GPUs in the round before: its lease is renewed.
     """
 
     candidate: int
@@ -61,13 +61,13 @@ class ShareMiss(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Candidates:
+class RunnableConfigurations:
     """Configurations that may run until the next decision, in the order of the demand.
 
     Attributes:
         keys: What each one is.
         configurations: The same as arrays.
-        share: Of the time.
+        share: Share of the time.
     """
 
     keys: tuple[Key, ...] = ()
@@ -75,7 +75,7 @@ class Candidates:
     share: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
-    def of(cls, allocation: Allocation, *, fills_idle_gpus: bool) -> Candidates:
+    def of(cls, allocation: Allocation, *, fills_idle_gpus: bool) -> RunnableConfigurations:
         """Return the configurations with a share, and all of one job if idle GPUs may be filled."""
         found, shares = allocation.demand.configurations, allocation.shares
         may_run = shares > MIN_SHARE
@@ -89,7 +89,7 @@ class Candidates:
 
 
 @dataclass(eq=False)
-class Rounds:
+class RoundScheduler:
     """Chooses who runs, round after round (dissertation, Sec. 5.5, Algorithm 2).
 
     Priority is share over time received since the decision (Fig. 5.5). In one queue of all GPU types, as in
@@ -115,7 +115,7 @@ class Rounds:
     cluster: GpuCluster
     round_s: float
     fills_idle_gpus: bool = False
-    candidates: Candidates = field(default_factory=Candidates)
+    candidates: RunnableConfigurations = field(default_factory=RunnableConfigurations)
     received_s: FloatArray = field(default_factory=lambda: np.zeros(0))
     deficits_s: dict[Key, float] = field(default_factory=dict)
     leases: dict[str, Lease] = field(default_factory=dict)
@@ -136,10 +136,10 @@ class Rounds:
         """
         missed = self._settle(elapsed_s)
         if allocation is None:
-            self.candidates = Candidates()
+            self.candidates = RunnableConfigurations()
             self.deficits_s = {}
         else:
-            self.candidates = Candidates.of(allocation, fills_idle_gpus=self.fills_idle_gpus)
+            self.candidates = RunnableConfigurations.of(allocation, fills_idle_gpus=self.fills_idle_gpus)
             names = {active.name for active in allocation.demand.jobs}
             self.deficits_s = {
                 key: owed for key, owed in self.deficits_s.items() if all(name in names for name in key[0])
@@ -166,8 +166,8 @@ class Rounds:
         """Return who runs in the next round.
 
         Args:
-            type_order: In which GPU types choose one after another, each index once; where none is given,
-                the candidates of all types stand in one queue.
+            type_order: Order in which GPU types choose, each index once; where none is given, the candidates
+                of all types stand in one queue.
             away: GPUs that cannot be used, by type.
         """
         lost = {number: {*gpus} for number, gpus in (away or {}).items()}

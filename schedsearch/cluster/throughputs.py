@@ -21,13 +21,13 @@ from schedsearch.cluster.jobs import ActiveJob, Job
 
 
 @dataclass(frozen=True)
-class OperatingPoint:
+class JobOperatingPoint:
     """One way to run a type of job on GPUs of one type.
 
     Attributes:
-        steps_per_s: Of all its GPUs together.
-        power_w: Of all its GPUs, on average; 0 where it is not known.
-        clock_mhz: Of its GPUs, the mean where blocks differ; 0 where they run as they are delivered.
+        steps_per_s: Speed of all its GPUs together.
+        power_w: Power of all its GPUs, on average; 0 where it is not known.
+        clock_mhz: Clock of its GPUs, the mean where blocks differ; 0 where they run as they are delivered.
     """
 
     steps_per_s: float
@@ -46,7 +46,7 @@ class Throughputs:
             types; a zero says that they cannot share these GPUs.
     """
 
-    alone: Mapping[tuple[str, int], Mapping[str, tuple[OperatingPoint, ...]]]
+    alone: Mapping[tuple[str, int], Mapping[str, tuple[JobOperatingPoint, ...]]]
     pairs: Mapping[tuple[str, str, int], Mapping[str, tuple[float, float]]] = field(default_factory=dict)
     _rows: dict[tuple[Any, ...], _Rows] = field(default_factory=dict, init=False, repr=False)
 

@@ -30,10 +30,18 @@ from schedsearch.energy.graph import EnergyError, InstanceGraph, instance_graph
 from schedsearch.energy.interchange import frequencies_csv, frontier_csv, zeus_files, zeus_stages
 from schedsearch.energy.orders.ordering import OrderChoice, RatedOrder, best_order
 from schedsearch.energy.planning import compute_frontier
-from schedsearch.energy.policy import Interval, Job, Policy, Stay, min_cost_policy, read_signal, until
+from schedsearch.energy.policy import (
+    EnergyPolicy,
+    Interval,
+    SignalJob,
+    Stay,
+    min_cost_policy,
+    read_signal,
+    until,
+)
 from schedsearch.energy.problem import ClockProblem
 from schedsearch.energy.relaxed.relaxation import Breakpoint, breakpoints
-from schedsearch.energy.simulation import Simulation, all_maximum_clocks, simulate
+from schedsearch.energy.simulation import ClockedIteration, all_maximum_clocks, simulate_at_clocks
 from schedsearch.energy.switching.limits import SwitchingLimits, changes_per_iteration, num_clock_changes
 from schedsearch.energy.switching.planning import (
     SwitchedPeriodicPlan,
@@ -47,23 +55,23 @@ __all__ = [
     "Breakpoint",
     "CappedPlan",
     "ClockProblem",
+    "ClockedIteration",
     "CostCurve",
     "EnergyError",
+    "EnergyPolicy",
     "ExactPlan",
     "ExactStatus",
     "FrequencyPlan",
     "Frontier",
     "InstanceGraph",
     "Interval",
-    "Job",
     "OnProgress",
     "OrderChoice",
     "PeriodicPlan",
     "PeriodicSchedule",
-    "Policy",
     "PowerCap",
     "RatedOrder",
-    "Simulation",
+    "SignalJob",
     "Stay",
     "SwitchedPeriodicPlan",
     "SwitchedPlan",
@@ -86,7 +94,7 @@ __all__ = [
     "periodic_plan",
     "read_signal",
     "repetend_of",
-    "simulate",
+    "simulate_at_clocks",
     "simulate_switching",
     "switched_periodic_plan",
     "switched_plan",

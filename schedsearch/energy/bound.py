@@ -23,7 +23,7 @@ def proved(bound: float, found: float, scale: float = 0.0) -> float:
     """Return a lower bound of what was found, with rounding errors taken off where it is above.
 
     Args:
-        bound: Of energy, time or cost; that nothing is below.
+        bound: Bound of energy, time or cost; nothing is below it.
         found: Something that the bound is of.
         scale: Size of what was added up, where the sum itself may be about 0.
     """

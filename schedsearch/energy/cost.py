@@ -52,7 +52,7 @@ def lower_hull(time: Floats, energy: Floats) -> Ints:
 
     Args:
         time: Or whatever else the points are over; ascending.
-        energy: Of each point.
+        energy: Energy of each point.
     """
     kept: list[int] = []
     points = list(zip(time.tolist(), energy.tolist(), strict=True))

@@ -80,8 +80,8 @@ class Frontier(FileResult):
     """The plans among which to choose, once for every deadline.
 
     Attributes:
-        plans: By strictly increasing time and strictly decreasing effective energy. Where the blocking power
-            depends on the clock, by time, then energy.
+        plans: Plans by strictly increasing time and strictly decreasing effective energy. Where the blocking
+            power depends on the clock, by time, then energy.
         all_maximum: The plan to compare with: every block at its highest clock.
         blocking_power_w: Power of one waiting GPU, at the clock where it is least.
         num_devices: Devices of the placement; None if read from a file without being told.

@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-Waits = list[list[tuple[int, float]]]
+ArcsByHead = list[list[tuple[int, float]]]
 """For each instance others, each with the least time between the two in milliseconds."""
 
 
@@ -29,7 +29,7 @@ class EnergyError(ValueError):
 
 
 @dataclass(frozen=True)
-class Level:
+class GraphLevel:
     """Instances that wait for none of each other, with those they wait for, padded to equal numbers.
 
     Attributes:
@@ -70,22 +70,22 @@ class InstanceGraph:
         return tail.astype(np.int64), head.astype(np.int64), delay_ms
 
     @cached_property
-    def neighbors(self) -> tuple[Waits, Waits]:
+    def neighbors(self) -> tuple[ArcsByHead, ArcsByHead]:
         """For each instance those that it waits for, and those that wait for it, with the time between."""
-        before: Waits = [[] for _ in self.instances]
-        after: Waits = [[] for _ in self.instances]
+        before: ArcsByHead = [[] for _ in self.instances]
+        after: ArcsByHead = [[] for _ in self.instances]
         for source, target, delay in self.edges:
             before[target].append((source, delay))
             after[source].append((target, delay))
         return before, after
 
     @cached_property
-    def forward_levels(self) -> tuple[Level, ...]:
+    def forward_levels(self) -> tuple[GraphLevel, ...]:
         """Group the instances so that each waits only for members of earlier levels."""
         return tuple(_levels(self.neighbors[0], range(self.size)))
 
     @cached_property
-    def backward_levels(self) -> tuple[Level, ...]:
+    def backward_levels(self) -> tuple[GraphLevel, ...]:
         """Group the instances so that only members of earlier levels wait for each."""
         return tuple(_levels(self.neighbors[1], range(self.size - 1, -1, -1)))
 
@@ -128,13 +128,13 @@ class InstanceGraph:
         return makespan
 
 
-def ready_at(level: Level, end_ms: Floats) -> Floats:
+def ready_at(level: GraphLevel, end_ms: Floats) -> Floats:
     """Return when the members' inputs are there; `end_ms` has a last row of zeros for the padding."""
     ready: Floats = (end_ms[level.neighbors] + level.delay_ms[:, :, None]).max(axis=1)
     return ready
 
 
-def due_at(level: Level, start_ms: Floats) -> Floats:
+def due_at(level: GraphLevel, start_ms: Floats) -> Floats:
     """Return when the members' followers start; `start_ms` has a last row of deadlines for the padding."""
     due: Floats = (start_ms[level.neighbors] - level.delay_ms[:, :, None]).min(axis=1)
     return due
@@ -202,7 +202,7 @@ def _topological(instances: list[Instance], delays: dict[tuple[Instance, Instanc
     return order
 
 
-def _levels(neighbors: Waits, order: range) -> Iterator[Level]:
+def _levels(neighbors: ArcsByHead, order: range) -> Iterator[GraphLevel]:
     depth = [0] * len(neighbors)
     for i in order:
         depth[i] = 1 + max((depth[j] for j, _ in neighbors[i]), default=-1)
@@ -216,4 +216,4 @@ def _levels(neighbors: Waits, order: range) -> Iterator[Level]:
         for row, i in enumerate(indices):
             for column, (j, milliseconds) in enumerate(neighbors[i]):
                 padded[row, column], delay[row, column] = j, milliseconds
-        yield Level(np.array(indices), padded, delay)
+        yield GraphLevel(np.array(indices), padded, delay)

@@ -14,7 +14,7 @@ from placements.files import csv_text
 from schedsearch.energy.bound import LowerBound
 from schedsearch.energy.frontier import FrequencyPlan, Frontier
 from schedsearch.energy.graph import EnergyError
-from schedsearch.energy.simulation import operating_points, simulate
+from schedsearch.energy.simulation import operating_points, simulate_at_clocks
 from schedsearch.energy.switching.limits import changes_per_iteration, num_clock_changes
 from schedsearch.schedule import Schedule
 
@@ -43,7 +43,7 @@ def frequencies_csv(schedule: Schedule, profile: Profile, plan: FrequencyPlan) -
     Args:
         schedule: Gives the order on each device.
         profile: Gives the time of each block at its clock.
-        plan: Of the schedule.
+        plan: Plan of the schedule.
 
     Returns:
         The columns `FREQUENCY_COLUMNS`: device and position from 0, clocks in MHz, times in milliseconds from
@@ -51,7 +51,7 @@ def frequencies_csv(schedule: Schedule, profile: Profile, plan: FrequencyPlan) -
     """
     points = operating_points(schedule, profile, plan.clock_mhz)
     has_configs = any(point.config for point in points.values())
-    start_ms = simulate(schedule, profile, plan.clock_mhz).start_ms
+    start_ms = simulate_at_clocks(schedule, profile, plan.clock_mhz).start_ms
     return csv_text(
         FREQUENCY_COLUMNS + ("config",) * has_configs,
         (

@@ -12,9 +12,9 @@ import numpy as np
 from placements import Profile
 from schedsearch.energy.bound import LowerBound
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier, OnProgress
-from schedsearch.energy.generators.candidates import Candidates
+from schedsearch.energy.generators.candidates import PlanPool
 from schedsearch.energy.generators.fixing import fixed
-from schedsearch.energy.generators.improving import Improvement
+from schedsearch.energy.generators.improving import DeadlineImprovement
 from schedsearch.energy.generators.neighbourhood import MAX_INSTANCES
 from schedsearch.energy.generators.rounding import rounded
 from schedsearch.energy.generators.splicing import spliced
@@ -95,7 +95,7 @@ def compute_frontier(
     deadlines = _deadlines(problem, num_plans, [all_maximum.time_ms, *asked])
     relaxed = relaxed_plans(breakpoints(problem.graph, planning), deadlines, problem.waiting_w, on_progress)
     bound = relaxed.bound if curve == "hull" else problem.bound
-    candidates = Candidates(problem, without)
+    candidates = PlanPool(problem, without)
     no_slower = _no_slower(problem, {name: profile.fastest(name).time_ms for name in problem.curves})
     # the fastest modes keep every deadline, also where a higher clock is slower, as measured ones may be
     candidates.add("fastest", np.hstack([no_slower, np.zeros_like(no_slower)]))
@@ -116,7 +116,7 @@ def compute_frontier(
     if work_limit > 0:  # what is best now stays the best for some deadline, or something better does
         deadlines = np.union1d(deadlines, candidates.times_of_best(deadlines))
     is_small = problem.graph.size <= MAX_INSTANCES
-    improvement = Improvement(candidates, bound, deadlines if is_small else wanted_ms)
+    improvement = DeadlineImprovement(candidates, bound, deadlines if is_small else wanted_ms)
     if ("exact" if is_small else "neighbourhoods") not in without:
         improvement.run(work_limit, on_progress)
     return Frontier.of(
@@ -139,7 +139,7 @@ def plan_for(
     fails, it begins with the fastest modes, and the bound is all blocks at their cheapest.
 
     Args:
-        problem: Whose modes are chosen.
+        problem: Problem whose modes are chosen.
         deadline_ms: For the end of the iteration.
         work_limit: Units of work, of about a second, to improve the plan with.
         max_devices: Devices whose clocks are fixed one by one; each takes one more linear program.
@@ -156,11 +156,11 @@ def plan_for(
             planned_ms, min_mj = relaxed.planned_ms, relaxed.energy_mj
             np.add.at(price_w, graph.edge_arrays[0], relaxed.edge_price)
     bound = LowerBound(np.array([until_ms]), np.array([min_mj]), problem.waiting_w)
-    candidates, at = Candidates(problem), np.array([until_ms])
+    candidates, at = PlanPool(problem), np.array([until_ms])
     candidates.add("fastest", np.zeros((graph.size, 1), dtype=np.int64))
     candidates.add_all(rounded(problem, planned_ms[:, None], at))
     candidates.add_all(fixed(problem, planned_ms, price_w, until_ms, max_devices))
-    improvement = Improvement(candidates, bound, at)
+    improvement = DeadlineImprovement(candidates, bound, at)
     improvement.run(work_limit)
     return improvement.plans(candidates.best(at, bound))[-1]
 

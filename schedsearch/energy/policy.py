@@ -47,11 +47,11 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Job:
+class SignalJob:
     """So many iterations, to be done in the time of a signal.
 
     Attributes:
-        num_iterations: At least 1.
+        num_iterations: Number of iterations, at least 1.
         signal: Intervals one after another; the job's deadline is their end.
         pause_w: Power of each GPU while no iteration runs, until the deadline: the blocking power for
             devices that wait, 0 for those that are given back. None for the blocking power, at the clock
@@ -83,14 +83,14 @@ class Stay:
 
 
 @dataclass(frozen=True)
-class Policy:
+class EnergyPolicy:
     """What to run in each interval.
 
     Attributes:
         stays: One for each interval.
-        cost: Of all devices until the deadline, in the unit of the price.
+        cost: Cost of all devices until the deadline, in the unit of the price.
         min_cost: No way to run the frontier's plans costs less, also if iterations could be divided.
-        energy_mj: Of all devices until the deadline.
+        energy_mj: Energy of all devices until the deadline.
     """
 
     stays: tuple[Stay, ...]
@@ -135,11 +135,11 @@ def until(signal: Sequence[Interval], deadline_s: float) -> tuple[Interval, ...]
     return tuple(kept)
 
 
-def min_cost_policy(frontier: Frontier, job: Job) -> Policy:
+def min_cost_policy(frontier: Frontier, job: SignalJob) -> EnergyPolicy:
     """Return which plan to run in each interval, at the least cost for all iterations of a job.
 
     Args:
-        frontier: Whose plans are used, and whose devices wait.
+        frontier: Frontier whose plans are used, and whose devices wait.
         job: Iterations and prices.
 
     Raises:
@@ -151,7 +151,7 @@ def min_cost_policy(frontier: Frontier, job: Job) -> Policy:
 class _Choice:
     """One problem; the arguments are those of `min_cost_policy`. A plan is its index, -1 a pause."""
 
-    def __init__(self, frontier: Frontier, job: Job) -> None:
+    def __init__(self, frontier: Frontier, job: SignalJob) -> None:
         if job.num_iterations < 1:
             raise EnergyError(f"iterations: {job.num_iterations} is not at least 1")
         num_gpus = frontier.all_gpus
@@ -212,7 +212,7 @@ class _Choice:
             left -= taken
         return cost
 
-    def policy(self) -> Policy:
+    def policy(self) -> EnergyPolicy:
         """Return the answer that can be run."""
         signal = self.job.signal
         chosen = [self.cheapest(*each) for each in zip(signal, self.counts(), strict=True)]
@@ -223,7 +223,7 @@ class _Choice:
         )
         cost = math.fsum(cost for cost, _ in each)
         min_cost = proved(self.min_cost(), cost, math.fsum(abs(cost) for cost, _ in each))
-        return Policy(stays, cost, min_cost, math.fsum(energy for _, energy in each))
+        return EnergyPolicy(stays, cost, min_cost, math.fsum(energy for _, energy in each))
 
     def counts(self) -> list[int]:
         """Return how many iterations each interval runs: the cheapest steps first.

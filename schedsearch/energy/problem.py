@@ -20,8 +20,8 @@ from schedsearch.energy.bound import LowerBound, lower_bound
 from schedsearch.energy.cost import CostCurve, cost_curves
 from schedsearch.energy.frontier import FrequencyPlan
 from schedsearch.energy.graph import Floats, InstanceGraph, Ints, device_orders, instance_graph
-from schedsearch.energy.simulation import simulate, simulated_plan
-from schedsearch.energy.waiting import Waiting, undominated, waiting_w
+from schedsearch.energy.simulation import simulate_at_clocks, simulated_plan
+from schedsearch.energy.waiting import WaitingPower, undominated, waiting_w
 from schedsearch.schedule import Schedule, micro_batches_of
 
 Clocks = Mapping[str, tuple[int, ...]]
@@ -161,9 +161,9 @@ class ClockProblem:
         return waiting_w(self.schedule.placement, self.profile)
 
     @cached_property
-    def waiting(self) -> Waiting | None:
+    def waiting(self) -> WaitingPower | None:
         """Who waits at which power, where the blocking power depends on the clock."""
-        return Waiting.of(self.schedule, self.profile, self.graph)
+        return WaitingPower.of(self.schedule, self.profile, self.graph)
 
     @cached_property
     def bound(self) -> LowerBound:
@@ -185,7 +185,7 @@ class ClockProblem:
 
     def plan(self, clock_mhz: Clocks, lower_bound_mj: float | None = None) -> FrequencyPlan:
         """Return what comes of some clocks; the bound is that of the relaxed problem if none is given."""
-        done = simulate(self.schedule, self.profile, clock_mhz, self.graph)
+        done = simulate_at_clocks(self.schedule, self.profile, clock_mhz, self.graph)
         min_mj = self.bound.at(done.time_ms) if lower_bound_mj is None else lower_bound_mj
         return simulated_plan(clock_mhz, done, min_mj)
 
@@ -219,7 +219,7 @@ def clocks_by_block(
     """Return for each plan the clocks of each block, by micro-batch.
 
     Args:
-        graph: Whose instances the clocks are of.
+        graph: Graph whose instances the clocks are of.
         clock: Shape ``(instances, plans)``.
     """
     members: dict[str, list[tuple[int, int]]] = {}

@@ -16,12 +16,12 @@ from placements import OperatingPoint, Profile
 from placements.profiles.operating_point import config_of
 from schedsearch.energy.frontier import FrequencyPlan
 from schedsearch.energy.graph import EnergyError, InstanceGraph, instance_graph
-from schedsearch.energy.waiting import Waiting, waiting_w
+from schedsearch.energy.waiting import WaitingPower, waiting_w
 from schedsearch.schedule import Instance, Schedule, micro_batches_of
 
 
 @dataclass(frozen=True)
-class Simulation:
+class ClockedIteration:
     """What an iteration does at given clocks.
 
     Attributes:
@@ -38,12 +38,12 @@ class Simulation:
     waiting_w: float | None = None
 
 
-def simulate(
+def simulate_at_clocks(
     schedule: Schedule,
     profile: Profile,
     clock_mhz: Mapping[str, Sequence[int]],
     graph: InstanceGraph | None = None,
-) -> Simulation:
+) -> ClockedIteration:
     """Return time and energy of a schedule at given clocks (Perseus, Sec. 4.1, Eq. 3, without straggler).
 
     A block uses its energy once on each GPU of each of its devices. A device that waits stays at the clock of
@@ -53,7 +53,7 @@ def simulate(
         schedule: Gives the order of the blocks on each device; its start times are not used.
         profile: Cost of each block at each clock.
         clock_mhz: For each block one clock per micro-batch.
-        graph: Of the schedule, where it is at hand.
+        graph: Graph of the schedule, where it is at hand.
 
     Raises:
         ProfileError: The profile lacks a block.
@@ -74,17 +74,17 @@ def simulate(
     )
     starts = dict(zip(graph.instances, start.tolist(), strict=True))
     all_waiting_w = waiting_w(schedule.placement, profile)
-    waiting = Waiting.of(schedule, profile, graph)
+    waiting = WaitingPower.of(schedule, profile, graph)
     if waiting is None:
-        return Simulation(starts, makespan, effective + all_waiting_w * makespan)
+        return ClockedIteration(starts, makespan, effective + all_waiting_w * makespan)
     clocks = np.array([[point.clock_mhz] for point in points])
     above_mj, after_w = waiting.of_all(start[:, None], time[:, None], waiting.of_clocks(clocks))
     energy = effective + float(above_mj[0]) + all_waiting_w * makespan
-    return Simulation(starts, makespan, energy, all_waiting_w + float(after_w[0]))
+    return ClockedIteration(starts, makespan, energy, all_waiting_w + float(after_w[0]))
 
 
 def simulated_plan(
-    clock_mhz: Mapping[str, tuple[int, ...]], done: Simulation, lower_bound_mj: float = 0.0
+    clock_mhz: Mapping[str, tuple[int, ...]], done: ClockedIteration, lower_bound_mj: float = 0.0
 ) -> FrequencyPlan:
     """Return clocks with what their simulation says as a plan."""
     return FrequencyPlan(clock_mhz, done.time_ms, done.energy_mj, lower_bound_mj, done.waiting_w)

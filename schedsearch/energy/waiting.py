@@ -4,7 +4,7 @@ A device that waits stays at the clock of the block before, and before its first
 block (Perseus, Sec. 4.1, has one blocking power for all). Effective energies are above the blocking power of
 the clock where it is least, so that no plan uses less than the relaxed problem says; what a plan's own gaps
 use beyond that is added to it here. A device without blocks waits at the least. Where the blocking power is
-one number there is nothing to add, and `Waiting.of` returns None.
+one number there is nothing to add, and `WaitingPower.of` returns None.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def waiting_w(placement: Placement, profile: Profile) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Waiting:
+class WaitingPower:
     """Where the blocking power depends on the clock: who waits after whom, and at which power.
 
     Attributes:
@@ -42,7 +42,7 @@ class Waiting:
     above_w: Floats
 
     @classmethod
-    def of(cls, schedule: Schedule, profile: Profile, graph: InstanceGraph) -> Waiting | None:
+    def of(cls, schedule: Schedule, profile: Profile, graph: InstanceGraph) -> WaitingPower | None:
         """Return the waiting of a schedule; None where the blocking power is the same at all clocks."""
         if not profile.waits_by_clock:
             return None
@@ -65,7 +65,7 @@ class Waiting:
         """Return what a GPU of each device uses above the least while it waits.
 
         Args:
-            start_ms: Of each instance; shape ``(instances, plans)``.
+            start_ms: Start of each instance; shape ``(instances, plans)``.
             time_ms: How long each runs.
             above_w: Power above the least at its clock, from `of_clocks`.
             until_ms: End of the iteration, not before the last block's; shape ``(plans,)``.
@@ -117,7 +117,7 @@ def undominated(time_ms: Floats, energy_mj: Floats, after_w: Floats) -> Ints:
 
     Args:
         time_ms: End of each plan; shape ``(plans,)``.
-        energy_mj: Until then, above that of waiting at the least power all the time.
+        energy_mj: Energy until then, above that of waiting at the least power all the time.
         after_w: Power from then on, above the least.
 
     Returns:

@@ -55,11 +55,11 @@ def draw_bars(
     """Draw panels above each other, with one legend below them all.
 
     Args:
-        panels: At least one.
-        y_label: Of the axis of values.
+        panels: Panels; at least one.
+        y_label: Label of the axis of values.
         logarithmic: Whether values are drawn by their logarithms.
         same_axis: Whether all panels have the same axis of values.
-        width: In inches; by default that of a column of a paper.
+        width: Width in inches; by default that of a column of a paper.
     """
     figure = Figure(width, (0.6 + 1.15 * len(panels)) * width / COLUMN_INCHES)
     groups = [values for panel in panels for values in panel.groups.values()]

@@ -97,7 +97,7 @@ class Figure(PlainFigure):
     """A figure without overlaps that a notebook shows; matplotlib's own ones are text there without pyplot.
 
     Args:
-        width: In inches.
+        width: Width in inches.
         height: Likewise.
     """
 
@@ -181,7 +181,7 @@ def save_drawing(draw: Drawing, path: Path) -> bytes:
 
     Args:
         draw: What draws it; called once for each width.
-        path: Of the files, without a suffix.
+        path: Path of the files, without a suffix.
     """
     column = Figure(COLUMN_INCHES, 0.75 * COLUMN_INCHES)
     with mpl.rc_context(style(column)):
@@ -313,9 +313,9 @@ def label_grid(grid: Any, num_panels: int, x_label: str, y_label: str) -> None:
 
     Args:
         grid: Axes, shape (rows, columns), filled row by row.
-        num_panels: That are drawn.
+        num_panels: Panels that are drawn.
         x_label: Below the last panel of each column.
-        y_label: At the left of each row.
+        y_label: Label at the left of each row.
     """
     columns = grid.shape[1]
     for axes in grid.flat[num_panels:]:

@@ -35,7 +35,7 @@ class LoadPoint(NamedTuple):
     """Completion times of a policy at one load.
 
     Attributes:
-        jobs_per_hour: That arrived on average.
+        jobs_per_hour: Jobs that arrived in an hour, on average.
         mean_h: Average completion time over all seeds, in hours.
         low_h: Lower end of its confidence interval.
         high_h: Upper end.
@@ -52,7 +52,7 @@ class BusyGpus:
     """Busy GPUs over time.
 
     Attributes:
-        begins_h: Of each interval, in hours, with the end of the last one behind them; increasing.
+        begins_h: Begin of each interval, in hours, with the end of the last one behind them; increasing.
         busy: Average number in each interval, by GPU type.
         num_gpus: How many there are, by GPU type.
     """
@@ -68,8 +68,10 @@ class AllocatedTime:
 
     Attributes:
         jobs: Names, a row each.
-        begins_h: Of each decision, in hours, with the end of the last one behind them; increasing.
-        shares: By GPU type, shape (jobs, decisions); 0 to 1, and NaN where a job is not in the cluster.
+        begins_h: Begin of each decision's interval, in hours, with the end of the last one behind them;
+            increasing.
+        shares: Shares by GPU type, shape (jobs, decisions); 0 to 1, and NaN where a job is not in the
+            cluster.
     """
 
     jobs: Sequence[str]
@@ -81,8 +83,8 @@ def draw_completion_times(hours: Mapping[str, Sequence[float]], width: float = _
     """Draw the share of the jobs that are done within a time after their arrival, a curve for each policy.
 
     Args:
-        hours: From the arrival to the end of each job that is done, by policy; at least one of each.
-        width: In inches.
+        hours: Hours from the arrival to the end of each job that is done, by policy; at least one of each.
+        width: Width in inches.
     """
     figure, axes = _empty(width, "Job completion times")
     with mpl.rc_context(style(figure)):

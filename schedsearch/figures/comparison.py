@@ -28,7 +28,7 @@ class TimedBlocks:
 
     Attributes:
         placement: The devices of the blocks.
-        start_ms: Of each (block, micro-batch).
+        start_ms: Start of each (block, micro-batch).
         duration_ms: Likewise, how long it takes.
         power_w: Likewise, the power of one GPU; None where colours are to show the kinds.
     """
@@ -52,8 +52,8 @@ def draw_timelines(
     """Draw one timeline for each schedule, by the title that stands above it, on one axis of time.
 
     Args:
-        schedules: At least one.
-        width: In inches; `canvas.COLUMN_INCHES` for a column of a paper.
+        schedules: Schedules; at least one.
+        width: Width in inches; `canvas.COLUMN_INCHES` for a column of a paper.
         repetend_ms: Times of boundaries to mark, by the title; None for none.
     """
     timed = {title: _timed(schedule) for title, schedule in schedules.items()}
@@ -64,7 +64,7 @@ def draw_power(timelines: Mapping[str, TimedBlocks], blocking_power_w: float) ->
     """Draw timelines by the titles that stand above them; each has an axis of time as long as itself.
 
     Args:
-        timelines: At least one, with powers: the colours of the blocks.
+        timelines: Timelines with powers, at least one: the colours of the blocks.
         blocking_power_w: Power of a GPU that waits: the colour where nothing runs.
     """
     max_w = max(power for each in timelines.values() for power in (each.power_w or {}).values())

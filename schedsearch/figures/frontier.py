@@ -13,21 +13,21 @@ from matplotlib.ticker import StrMethodFormatter
 
 from schedsearch.figures.canvas import draw_grid, drawing_on, is_narrow, legend_below, small_points
 
-Point = tuple[float, float]
+TimeEnergy = tuple[float, float]
 """Time in ms and energy in mJ of an iteration."""
 
 
-def frontier(
-    plans: Sequence[Point],
-    all_maximum: Point,
+def draw_frontier(
+    plans: Sequence[TimeEnergy],
+    all_maximum: TimeEnergy,
     target: Axes | str | Path | None = None,
     *,
-    chosen: Point | None = None,
+    chosen: TimeEnergy | None = None,
     deadline_ms: float | None = None,
-    lower_bound: Sequence[Point] = (),
-    until: tuple[Point, Point] | None = None,
-    stragglers: Sequence[Point] = (),
-    others: Mapping[str, Sequence[Point]] | None = None,
+    lower_bound: Sequence[TimeEnergy] = (),
+    until: tuple[TimeEnergy, TimeEnergy] | None = None,
+    stragglers: Sequence[TimeEnergy] = (),
+    others: Mapping[str, Sequence[TimeEnergy]] | None = None,
     title: str = "",
 ) -> Axes:
     """Draw the energy of an iteration against its time.
@@ -140,7 +140,7 @@ _CHOSEN: dict[str, Any] = {
 }
 
 
-def _scaled(points: Sequence[Point], per_unit: float) -> tuple[list[float], list[float]]:
+def _scaled(points: Sequence[TimeEnergy], per_unit: float) -> tuple[list[float], list[float]]:
     """Return times in the unit of the axis and energies in J, by time."""
     by_time = sorted(points)
     return [time / per_unit for time, _ in by_time], [energy / 1e3 for _, energy in by_time]
@@ -167,7 +167,11 @@ _NARROW_HEIGHT = 3.2
 
 
 def _saving_in_words(
-    chosen: Point, all_maximum: Point, until: tuple[Point, Point] | None, per_unit: float, unit: str
+    chosen: TimeEnergy,
+    all_maximum: TimeEnergy,
+    until: tuple[TimeEnergy, TimeEnergy] | None,
+    per_unit: float,
+    unit: str,
 ) -> str:
     """Return what the chosen plan saves, against what, and until when both are counted."""
     own, baseline = until or (chosen, all_maximum)
@@ -179,7 +183,7 @@ def _saving_in_words(
     return f"{saving:.1%} less energy than\nall clocks at maximum,\n{when}"
 
 
-def _annotate_saving(axes: Axes, ends: tuple[Point, Point], text: str, per_unit: float) -> None:
+def _annotate_saving(axes: Axes, ends: tuple[TimeEnergy, TimeEnergy], text: str, per_unit: float) -> None:
     """Write what is saved above what it is counted from, where no plan is, with an arrow down to the plan."""
     (own_ms, own_mj), (baseline_ms, baseline_mj) = ends
     left, right = axes.get_xlim()

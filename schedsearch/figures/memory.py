@@ -47,7 +47,7 @@ def memory(
         target: Axes to draw on, or a PNG file to write; None for a new figure.
         start_ms: Start of each (block, micro-batch), when it is not that of the schedule.
         end_ms: End of the iteration, when it is not that of the schedule.
-        unit: Of `Block.memory`.
+        unit: Unit of `Block.memory`.
         title: Shown above.
 
     Returns:

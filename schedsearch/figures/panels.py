@@ -72,12 +72,13 @@ def draw_panels(
     """Draw panels that share both axes, with one legend below them all.
 
     Args:
-        panels: At least one.
-        x_label: Of the axis of places.
-        y_label: Of the axis of values.
+        panels: Panels; at least one.
+        x_label: Label of the axis of places.
+        y_label: Label of the axis of values.
         title: Shown above; not in a column of a paper, which has a caption.
         logarithmic: Whether values are drawn by their logarithms.
-        width: In inches; `canvas.COLUMN_INCHES` for a column of a paper, None for as wide as the panels need.
+        width: Width in inches; `canvas.COLUMN_INCHES` for a column of a paper, None for as wide as the panels
+            need.
     """
     figure = _draw(panels, (x_label, y_label, title), 0.0, width=width)
     if logarithmic:
@@ -106,20 +107,21 @@ def draw_shares(
     return figure
 
 
-Steps = tuple[NDArray[Any], NDArray[Any]]
+StepCurve = tuple[NDArray[Any], NDArray[Any]]
 """Places, rising, and the value from each on."""
 
 
 def draw_steps(
-    panels: Mapping[str, Mapping[str, Steps]], x_label: str, y_label: str, *, width: float
+    panels: Mapping[str, Mapping[str, StepCurve]], x_label: str, y_label: str, *, width: float
 ) -> Figure:
     """Draw panels of steps that share the axis of places, with one legend below them all.
 
     Args:
-        panels: By the title that stands above each, its steps by the name of the line; at least one panel.
-        x_label: Of the axis of places.
-        y_label: Of the axes of values, which begin at 0.
-        width: In inches; `canvas.COLUMN_INCHES` for a column of a paper.
+        panels: Panels by the title that stands above each, its steps by the name of the line; at least one
+            panel.
+        x_label: Label of the axis of places.
+        y_label: Label of the axes of values, which begin at 0.
+        width: Width in inches; `canvas.COLUMN_INCHES` for a column of a paper.
     """
     columns = min(2, len(panels))
     rows = math.ceil(len(panels) / columns)

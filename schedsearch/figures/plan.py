@@ -33,7 +33,7 @@ def draw_plan(
 
     Args:
         chains: The plans and what their stages hold; of several branches one each.
-        names: Of each strategy in them, for the legend.
+        names: Name of each strategy in them, for the legend.
         peaks_gib: The most memory of a GPU of each stage, with what is on all GPUs.
         capacities_gib: What each GPU of a stage has for states and activations, by stage.
         shared: The layers on all GPUs.
@@ -63,7 +63,7 @@ class _Bar(NamedTuple):
         rows: The stages.
         left: Layers before them.
         number: How many there are.
-        name: Of the layers.
+        name: Name of the layers.
         strategy: How they are shared.
     """
 

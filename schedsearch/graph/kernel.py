@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-Row = Any
+Values = Any
 """Numbers, one for each node or edge: a list, or an array where compiled."""
 
 NO_CYCLE = -(1 << 60)
@@ -26,17 +26,17 @@ _PASSES = 2
 
 
 def critical_cycle(
-    source: Row,
-    target: Row,
-    ticks: Row,
-    rounds: Row,
+    source: Values,
+    target: Values,
+    ticks: Values,
+    rounds: Values,
     least: int,
     most: int,
-    starts: Row,
-    pushed_by: Row,
-    cycle: Row,
-    seen: Row,
-    path: Row,
+    starts: Values,
+    pushed_by: Values,
+    cycle: Values,
+    seen: Values,
+    path: Values,
 ) -> int:
     """Return the least period that has starts, rounded up; `FOREVER` if that is above `most`.
 
@@ -44,17 +44,17 @@ def critical_cycle(
     period allowed has starts, the starts are the earliest that are no earlier than those given.
 
     Args:
-        source: Of each edge the node that comes first.
+        source: Node at the tail of each edge.
         target: Likewise the node that waits.
         ticks: Likewise the ticks from start to start.
         rounds: Likewise the rounds that the target is later.
         least: No shorter period is of use.
         most: No longer one is.
-        starts: Of each node, to begin with. Takes starts at the period.
-        pushed_by: Of each node the edge from which it has its start, -1 for none. Takes those at the period.
+        starts: Start of each node, to begin with. Takes starts at the period.
+        pushed_by: Edge from which each node has its start, -1 for none. Takes those at the period.
         cycle: Takes the edges of the critical cycle, against their direction, -1 behind the last; none where
             nothing is longer than the least period. One longer than nodes.
-        seen: To write in; as long as nodes.
+        seen: Array to write in; as long as nodes.
         path: Likewise.
     """
     period, is_done = NO_CYCLE, False
@@ -81,7 +81,14 @@ def critical_cycle(
 
 
 def push(
-    source: Row, target: Row, ticks: Row, rounds: Row, period: Any, slip: Any, starts: Row, pushed_by: Row
+    source: Values,
+    target: Values,
+    ticks: Values,
+    rounds: Values,
+    period: Any,
+    slip: Any,
+    starts: Values,
+    pushed_by: Values,
 ) -> bool:
     """Let each node start as late as each of its edges asks, in one pass; return whether all did.
 
@@ -90,8 +97,8 @@ def push(
         target: Likewise.
         ticks: Likewise.
         rounds: Likewise.
-        period: In the unit of the ticks.
-        slip: By so much a node may start too early; 0 where times are whole.
+        period: Period in the unit of the ticks.
+        slip: By how much a node may start too early; 0 where times are whole.
         starts: Grow.
         pushed_by: Takes the edges.
     """
@@ -106,7 +113,14 @@ def push(
 
 
 def follow(
-    source: Row, ticks: Row, rounds: Row, period: int, starts: Row, pushed_by: Row, seen: Row, path: Row
+    source: Values,
+    ticks: Values,
+    rounds: Values,
+    period: int,
+    starts: Values,
+    pushed_by: Values,
+    seen: Values,
+    path: Values,
 ) -> None:
     """Let each node start when its edge says; one of each cycle, and those without an edge, when it did.
 
@@ -114,7 +128,7 @@ def follow(
         source: As of `critical_cycle`, and all others too.
         ticks: Likewise.
         rounds: Likewise.
-        period: In ticks.
+        period: Period in ticks.
         starts: Change.
         pushed_by: The edges.
         seen: As `longest_around` leaves it.
@@ -128,7 +142,7 @@ def follow(
 
 
 def longest_around(
-    source: Row, ticks: Row, rounds: Row, pushed_by: Row, seen: Row, path: Row
+    source: Values, ticks: Values, rounds: Values, pushed_by: Values, seen: Values, path: Values
 ) -> tuple[int, int]:
     """Find the cycles of the edges by which nodes are pushed.
 

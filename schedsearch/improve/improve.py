@@ -50,7 +50,7 @@ _SMALLEST = 20.0
 QUERIES, STATES, NEIGHBOURHOODS = "queries", "states", "neighbourhoods"
 """Names of what an improvement may use: questions about all blocks, states, and parts ordered anew."""
 
-Step = tuple[str, Callable[[], None]]
+NamedStep = tuple[str, Callable[[], None]]
 """A step of an improvement, with the name of what it is part of."""
 
 
@@ -59,14 +59,14 @@ class RoundBudget:
     """What the first round may spend; each later one has twice the work and blocks.
 
     Attributes:
-        work: Of one step, in CP-SAT's deterministic time of about a second: a first look, in which most
+        work: Work of one step, in CP-SAT's deterministic time of about a second: a first look, in which most
             neighbourhoods are solved to the optimum.
         doublings: Rounds after which it grows no more: by then a step may take an hour.
-        work_of_states: Of looking at states; each later round has four times as much, since what a round
+        work_of_states: Work of looking at states; each later round has four times as much, since what a round
             has looked at, the next looks at once more.
         blocks_with_states: Most blocks of a micro-batch with which states are looked at; with more,
             there are too many.
-        neighbourhood_blocks: Of a neighbourhood, few enough to be ordered anew in one step.
+        neighbourhood_blocks: Blocks of a neighbourhood, few enough to be ordered anew in one step.
         devices_at_once: Most devices on which neighbourhoods are taken along all the time; on more, so few
             blocks are of each that nothing is found.
         bands_for_each: Neighbourhoods of some devices for each of these.
@@ -219,7 +219,7 @@ class Improvement:
             with self.counted(name):
                 step()
 
-    def all_steps(self) -> Iterator[Step]:
+    def all_steps(self) -> Iterator[NamedStep]:
         """Yield steps until a round does nothing; each is taken before the next is asked for."""
         if NEIGHBOURHOODS in self.uses:
             yield NEIGHBOURHOODS, self.gather
@@ -238,7 +238,7 @@ class Improvement:
             self.move = "shared blocks gathered"
             self.keep(gathered)
 
-    def round(self, more: float) -> Iterator[Step]:
+    def round(self, more: float) -> Iterator[NamedStep]:
         """Search the states, then solve the whole where it is small, and neighbourhoods where it is large.
 
         Args:
@@ -336,7 +336,7 @@ class Improvement:
             begin: Tick.
             end: Tick.
             more: Work, as of `round`.
-            devices: Whose order may change; None for all.
+            devices: Devices whose order may change; None for all.
         """
         self.step(
             move,

@@ -27,10 +27,10 @@ class Neighbourhood:
             the tick at which the clock of the device began that is last by its own clock.
         ran: How many micro-batches of each block run before.
         bound: Ticks that the makespan is known to need.
-        makespan: With these starts, by the devices' clocks; to be beaten, or kept.
-        devices: Whose blocks are ordered anew; those of others keep their order, and only move.
-        horizon: Of a whole schedule in which each device's clock begins with its first start, the tick by
-            which all has ended; None where the clocks are given.
+        makespan: Makespan with these starts, by the devices' clocks; to be beaten, or kept.
+        devices: Devices whose blocks are ordered anew; those of others keep their order, and only move.
+        horizon: Tick by which a whole schedule has ended, in which each device's clock begins with its first
+            start; None where the clocks are given.
     """
 
     placement: Placement
@@ -114,7 +114,7 @@ def by_own_clocks(schedule: Schedule, bound: int, longest: int) -> Neighbourhood
     greater gaps, and none of them is longer than the longest span.
 
     Args:
-        schedule: As made by `in_order`.
+        schedule: Schedule as made by `in_order`.
         bound: Ticks that the longest device span is known to need.
         longest: The longest device span of the schedule.
     """
@@ -145,12 +145,12 @@ def between(
     """Return the neighbourhood of the blocks that start from one tick on and before another.
 
     Args:
-        schedule: As made by `in_order`.
+        schedule: Schedule as made by `in_order`.
         begin: Tick.
         end: Tick.
         bound: Ticks that the makespan by the devices' clocks is known to need.
         clocks: The tick at which each device's clock begins; nothing starts there before.
-        devices: Whose blocks are ordered anew; None for all.
+        devices: Devices whose blocks are ordered anew; None for all.
     """
     placement, start = schedule.placement, schedule.start_of
     idle_from = list(clocks)

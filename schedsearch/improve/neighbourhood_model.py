@@ -67,7 +67,8 @@ class NeighbourhoodModel:
     def shorten(self, budget: SolverBudget) -> Starts | None:
         """Return starts of a makespan at most the given one, or None when none are found.
 
-        Of equal makespans it prefers early ends on the other devices, which may help the next neighbourhood.
+        Where makespans are equal, it prefers early ends on the other devices, which may help the next
+        neighbourhood.
         """
         objective, neighbourhood = self.makespan, self.neighbourhood
         if neighbourhood.horizon is None:

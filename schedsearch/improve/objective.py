@@ -18,7 +18,7 @@ class FiniteObjective:
     """The tick at which the last device ends, each by its own clock.
 
     Attributes:
-        name: In messages.
+        name: Name in messages.
         one_clock: Whether all clocks begin at tick 0 in every schedule, and do not depend on it.
         clocks: The tick at which each device's clock begins in a schedule.
         settled: Returns the schedule of the same orders in which the objective is least.

@@ -13,11 +13,11 @@ from schedsearch.bounds.memory_need import min_in_use
 
 
 @dataclass(frozen=True)
-class Check:
+class MemoryCheck:
     """A block at whose start a device's memory must be checked.
 
     Attributes:
-        device: Whose memory.
+        device: Device whose memory it is.
         block: Name of the block.
         memory: What it allocates there; 0 or less where it only needs some while it runs.
         room: Most that may be in use there once the block has started, without what it needs while it runs.
@@ -39,7 +39,7 @@ class Precedence:
         least: Least memory of micro-batch ``k`` itself when its block starts.
         without: Least memory of an earlier micro-batch whose `releasing` block has not started.
         released: How much less it is, at least, once that has.
-        room: See `Check`.
+        room: See `MemoryCheck`.
     """
 
     block: str
@@ -54,12 +54,14 @@ class Precedence:
         return -((self.room - self.least - self.without * micro_batch) // self.released) - 1
 
 
-def checks(placement: Placement, device: int) -> list[Check]:
+def checks(placement: Placement, device: int) -> list[MemoryCheck]:
     """Return where a device's memory must be checked: where a block allocates or needs some."""
     if placement.free_memory is None:
         return []
     return [
-        Check(device, block.name, block.memory_on(device), placement.free_memory[device] - block.transient)
+        MemoryCheck(
+            device, block.name, block.memory_on(device), placement.free_memory[device] - block.transient
+        )
         for block in placement.on(device)
         if block.memory_on(device) > 0 or block.transient > 0
     ]
@@ -71,7 +73,7 @@ def blocks_with_memory(placement: Placement, device: int) -> list[Block]:
 
 
 @functools.lru_cache(maxsize=512)
-def precedences(placement: Placement, check: Check) -> list[Precedence]:
+def precedences(placement: Placement, check: MemoryCheck) -> list[Precedence]:
     """Return what must have released memory before a block starts, whatever the order of the others.
 
     Proof. Each block runs the micro-batches in order, so when micro-batch ``k`` of the block starts, 0 to
@@ -94,7 +96,7 @@ def precedences(placement: Placement, check: Check) -> list[Precedence]:
     return found
 
 
-def precedence_is_enough(placement: Placement, check: Check) -> bool:
+def precedence_is_enough(placement: Placement, check: MemoryCheck) -> bool:
     """Return whether a block that keeps its precedences needs no other check.
 
     So it is with one block that allocates and one that releases: in use is the difference of their counts,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from schedsearch.model.memory_precedence import Check, checks, precedence_is_enough, precedences
+from schedsearch.model.memory_precedence import MemoryCheck, checks, precedence_is_enough, precedences
 from schedsearch.model.variables import PeriodicVariables, Variables
 from schedsearch.schedule import Instance
 
@@ -24,7 +24,7 @@ def wait_for_inputs(v: Variables) -> None:
 
 
 def run_one_at_a_time(v: Variables, device: int, *, by_pairs: bool = True) -> None:
-    """Of two blocks on a device one comes first, and ends before the other starts.
+    """Let one of two blocks on a device come first, and end before the other starts.
 
     CP-SAT also reasons about all blocks of a device together, and can do without the pairs.
     """
@@ -71,7 +71,7 @@ def respect_memory(v: Variables, device: int) -> None:
             count_memory(v, check)
 
 
-def take_turns(v: Variables, check: Check) -> None:
+def take_turns(v: Variables, check: MemoryCheck) -> None:
     """A block that allocates waits for those that release before it."""
     starting = [i for i in v.start if i[0] == check.block]
     for precedence in precedences(v.placement, check):
@@ -81,7 +81,7 @@ def take_turns(v: Variables, check: Check) -> None:
                 v.wait(releasing[0], instance, v.time[releasing[0]], -releasing[1])
 
 
-def count_memory(v: Variables, check: Check) -> None:
+def count_memory(v: Variables, check: MemoryCheck) -> None:
     """Once a block has started, what it and those before it hold is at most the room for it."""
     memory = {i: v.placement.by_name[i[0]].memory_on(check.device) for i in v.on(check.device)}
     for instance in (i for i in memory if i[0] == check.block):

@@ -20,7 +20,7 @@ from schedsearch.improve.improve import improve
 from schedsearch.metrics import peak_memory
 from schedsearch.modulo.knowledge import Knowledge
 from schedsearch.modulo.oracle import Oracle
-from schedsearch.modulo.result import VALUE, Objective, Progress, SearchResult
+from schedsearch.modulo.result import VALUE, Objective, SearchProgress, SearchResult
 from schedsearch.modulo.search import OBJECTIVES
 from schedsearch.modulo.strategies.bisection import Bisection
 from schedsearch.repetend import Repetend
@@ -41,7 +41,7 @@ _SHARE_TO_SHORTEN = 0.05
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ScheduleCandidate:
     """A schedule, and where it comes from.
 
     Attributes:
@@ -71,7 +71,7 @@ def schedules_of_equal_period(
     count: int = 16,
     work_limit: float = 2.0,
     seed: int = 0,
-) -> Iterator[Candidate]:
+) -> Iterator[ScheduleCandidate]:
     """Yield different schedules of the period that a search found, its own first.
 
     Then come its repetend unrolled, the hand-made schedules that fit the placement and its memory, and
@@ -82,13 +82,13 @@ def schedules_of_equal_period(
 
     Args:
         placement: What runs where; its `memory` is the capacity.
-        num_micro_batches: Of every schedule.
-        result: Of the search, with a schedule.
+        num_micro_batches: Micro-batches of every schedule.
+        result: Result of the search, with a schedule.
         limit: What every candidate must keep, see `reached`; by default what the search's default objectives
             reached.
         count: Most schedules.
         work_limit: Units of work, of about a second, after which no more are sought.
-        seed: Of the samples; other seeds make others.
+        seed: Seed of the samples; other seeds make others.
     """
     assert result.schedule is not None, "a search without a schedule has nothing to vary"
     effort = Effort(limit=work_limit)
@@ -134,20 +134,20 @@ class _Candidates:
     effort: Effort
     seed: int
 
-    def all(self) -> Iterator[Candidate | None]:
+    def all(self) -> Iterator[ScheduleCandidate | None]:
         """Yield candidates, and None for a sample that brought none."""
         schedule, repetend = self.result.schedule, self.result.repetend
         assert schedule is not None
-        yield from self._with_gathered(Candidate(validate(schedule), repetend, "search"))
+        yield from self._with_gathered(ScheduleCandidate(validate(schedule), repetend, "search"))
         if repetend is not None:
-            yield from self._with_gathered(Candidate(self._unrolled(repetend), repetend, "repetend"))
+            yield from self._with_gathered(ScheduleCandidate(self._unrolled(repetend), repetend, "repetend"))
         if may_reorder(self.limit):
             for name, hand_made in applicable(self.placement, self.number).items():
-                yield Candidate(hand_made, repetend, name)
+                yield ScheduleCandidate(hand_made, repetend, name)
         if repetend is not None:
             yield from self._samples(replace(repetend, placement=self.placement.per_micro_batch))
 
-    def _samples(self, best: Repetend) -> Iterator[Candidate | None]:
+    def _samples(self, best: Repetend) -> Iterator[ScheduleCandidate | None]:
         """Yield samples of the repetend, unrolled and shortened, until nothing new comes."""
         known = Knowledge.without_search(best.placement, best.micro_batches)
         known = replace(known, repetend=best, limit=self.limit)
@@ -180,10 +180,10 @@ class _Candidates:
                 return
             yield None
 
-    def _unrolled_and_shortened(self, repetend: Repetend) -> Iterator[Candidate]:
+    def _unrolled_and_shortened(self, repetend: Repetend) -> Iterator[ScheduleCandidate]:
         """Yield a sample, and where it is longer than the search's schedule also made as short as that."""
         schedule = self._unrolled(repetend)
-        yield from self._with_gathered(Candidate(schedule, repetend, "sample"))
+        yield from self._with_gathered(ScheduleCandidate(schedule, repetend, "sample"))
         assert self.result.schedule is not None
         if schedule.makespan > self.result.schedule.makespan and may_reorder(self.limit):
             part = Effort(limit=(self.effort.limit - self.effort.spent) * _SHARE_TO_SHORTEN)
@@ -191,9 +191,9 @@ class _Candidates:
             self.effort.spend(part.spent)
             if improved.interrupted:
                 raise KeyboardInterrupt
-            yield from self._with_gathered(Candidate(improved.schedule, repetend, "shortened"))
+            yield from self._with_gathered(ScheduleCandidate(improved.schedule, repetend, "shortened"))
 
-    def _with_gathered(self, candidate: Candidate) -> Iterator[Candidate]:
+    def _with_gathered(self, candidate: ScheduleCandidate) -> Iterator[ScheduleCandidate]:
         """Yield a candidate, and the same with its shared blocks at the ends where that is valid."""
         yield candidate
         if may_reorder(self.limit):
@@ -205,5 +205,5 @@ class _Candidates:
         return validate(with_optimizer(self.placement, repetend.unroll(self.number)))
 
 
-def _quietly(progress: Progress) -> None:
+def _quietly(progress: SearchProgress) -> None:
     """Tell nobody."""

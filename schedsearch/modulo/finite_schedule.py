@@ -167,7 +167,7 @@ class FiniteSchedule:
     def _sample(self, until: float) -> None:
         """Sample repetends of the best period; keep the one that unrolls to the shortest schedule.
 
-        Of equally short ones the one with more slack is better, since lower clocks can use it.
+        Where two are equally short, the one with more slack is better, since lower clocks can use it.
         """
         assert self.known is not None
         samples = self._samples
@@ -327,7 +327,7 @@ class FiniteSchedule:
         """Return the shortest valid schedule found: unrolled, shortened, or what the caller gave.
 
         Args:
-            known: Of the best repetend.
+            known: What is known of the best repetend.
         """
         assert known.repetend is not None
         found = [self._unroll(known.repetend)]

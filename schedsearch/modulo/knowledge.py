@@ -26,7 +26,7 @@ class Knowledge:
     Attributes:
         placement: What runs where, without optimizer blocks.
         micro_batches: Micro-batches per repetend.
-        bound: Of each objective a value that no repetend within the limits beats.
+        bound: Value of each objective that no repetend within the limits beats.
         cutoff: Periods from here on are of no use, in ticks.
         repetend: The best; None before there is one.
         limit: What earlier objectives reached, which later ones must keep.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from schedsearch.modulo.knowledge import Knowledge
-from schedsearch.modulo.result import Objective, Progress, StrategyWork
+from schedsearch.modulo.result import Objective, SearchProgress, StrategyWork
 from schedsearch.repetend import Repetend
 from schedsearch.solver.effort import Effort
 from schedsearch.solver.query import Answer, Query, Solver
@@ -29,7 +29,7 @@ class Oracle:
         effort: What was done, and when to stop.
         on_progress: Told after each query.
         queries: How many so far.
-        found_by: Of each objective the least value reported, per micro-batch, and what found it.
+        found_by: Least value reported of each objective, per micro-batch, and what found it.
         work: What each strategy cost and brought so far, by objective and name.
     """
 
@@ -37,7 +37,7 @@ class Oracle:
     seed: int
     began: float
     effort: Effort
-    on_progress: Callable[[Progress], None]
+    on_progress: Callable[[SearchProgress], None]
     queries: int = 0
     found_by: dict[Objective, tuple[Fraction, str]] = field(default_factory=dict)
     work: dict[tuple[Objective, str], StrategyWork] = field(default_factory=dict)
@@ -70,7 +70,9 @@ class Oracle:
         if phase not in self.found_by or value < self.found_by[phase][0]:
             self.found_by[phase] = value, move
         found_by = self.found_by[phase][1]
-        self.on_progress(Progress(phase.value, best, bound, self.queries, elapsed_s, micro_batches, found_by))
+        self.on_progress(
+            SearchProgress(phase.value, best, bound, self.queries, elapsed_s, micro_batches, found_by)
+        )
 
     @contextmanager
     def counted(self, objective: Objective, name: str, value: Callable[[], Fraction | int]) -> Iterator[None]:

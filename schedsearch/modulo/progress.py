@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NoReturn, Self
 
 from tqdm import tqdm
 
-from schedsearch.modulo.result import Objective, Progress
+from schedsearch.modulo.result import Objective, SearchProgress
 
 _PLAIN_S = 10.0
 """Seconds from one plain line to the next."""
@@ -90,13 +90,13 @@ class _Bar:
 
 
 class SearchBar(_Bar):
-    """A bar that shows what a search has found and proved; called with each `Progress`."""
+    """A bar that shows what a search has found and proved; called with each `SearchProgress`."""
 
     def __init__(self, tick_ms: float, name: str = "search") -> None:
         super().__init__(name, "{desc}: {elapsed}{postfix}, {n_fmt} queries")
         self._tick_ms = tick_ms
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: SearchProgress) -> None:
         """Show one event."""
         self._show(_found(progress, self._tick_ms), progress.queries, None)
 
@@ -138,14 +138,14 @@ class PlanProgress(ExitStack):
         best = "none yet" if best_ms is None else f"{best_ms:,.6g} ms"
         self._planner(f"{best} (bound {bound_ms:,.6g} ms)", done, total)
 
-    def search(self, name: str, tick_ms: float, progress: Progress) -> None:
+    def search(self, name: str, tick_ms: float, progress: SearchProgress) -> None:
         """Show one event of the search of a plan's schedule."""
         if name not in self._searches:
             self._searches[name] = self.enter_context(SearchBar(tick_ms, name))
         self._searches[name](progress)
 
 
-def _found(progress: Progress, tick_ms: float) -> str:
+def _found(progress: SearchProgress, tick_ms: float) -> str:
     """Return what a search has found and proved."""
 
     def in_units(value: int) -> str:
@@ -167,7 +167,7 @@ _TEXTS: Mapping[str, Mapping[str, Callable[..., str]]] = {
         "on_search": lambda _, plan, tick_ms, event: f"{plan}: {_found(event, tick_ms)}",
     },
 }
-"""Of each entry point with a bar: the text of an event, with the first argument before it, by its hook."""
+"""For each entry point with a bar: the text of an event, with the first argument before it, by its hook."""
 
 
 @cache

@@ -51,7 +51,7 @@ FINITE: Mapping[Objective, FiniteObjective] = {
 
 
 @dataclass(frozen=True)
-class Progress:
+class SearchProgress:
     """How far a search is.
 
     Attributes:
@@ -175,11 +175,11 @@ class SearchResult(FileResult):
     """A schedule and what is proved of it.
 
     Attributes:
-        status: Of the period: OPTIMAL when it meets `period_bound`; of the makespan or the device span where
-            the period is no objective.
+        status: Status of the period: OPTIMAL when it meets `period_bound`; of the makespan or the device span
+            where the period is no objective.
         repetend: The steady state; None when there is no schedule, or the period is no objective.
-        schedule: Of the asked number of micro-batches, validated; None when none. Where the makespan is an
-            objective, it may begin and end otherwise than the unrolled repetend.
+        schedule: Schedule of the asked number of micro-batches, validated; None when none. Where the makespan
+            is an objective, it may begin and end otherwise than the unrolled repetend.
         period_bound: Ticks per micro-batch that no repetend beats, of any number of micro-batches asked for.
         span_bound: Ticks that the span of no repetend of this period beats.
         makespan_bound: Ticks that no schedule of as many micro-batches beats, periodic or not.

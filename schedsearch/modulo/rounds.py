@@ -9,7 +9,7 @@ from dataclasses import replace
 from schedsearch.modulo.oracle import Oracle
 from schedsearch.modulo.result import Objective
 from schedsearch.modulo.state import Finding, SearchState
-from schedsearch.modulo.strategies.queries import FIRST_REPETEND, Queries, States, first_repetend
+from schedsearch.modulo.strategies.queries import FIRST_REPETEND, Queries, StatesStrategy, first_repetend
 from schedsearch.modulo.strategies.strategy import Strategy
 from schedsearch.starts.first_repetends import Start
 
@@ -21,7 +21,7 @@ _SEEDS_OF_ROUND = 1009
 """Difference between the seeds of two consecutive rounds."""
 
 
-class Rounds:
+class StrategyRounds:
     """Runs strategies in rounds; a Ctrl-C leaves what is known until then.
 
     Attributes:
@@ -44,7 +44,7 @@ class Rounds:
         self.oracle = oracle
         self._strategies = strategies
         self._queries = Queries() if Queries.name in uses or state.before else None
-        self._states = States() if States.name in uses else None
+        self._states = StatesStrategy() if StatesStrategy.name in uses else None
 
     def begin(self, work: float = math.inf) -> None:
         """Find some repetend, and make nothing of it less; say why where there is none."""
@@ -102,7 +102,7 @@ class Rounds:
         if self._queries is not None:
             self.take(Queries.name, self._queries.of_one(self.state, self.oracle, until))
         if self._states is not None and not self.state.is_proved:
-            self.take(States.name, self._states.run(self.state, self.oracle, until))
+            self.take(StatesStrategy.name, self._states.run(self.state, self.oracle, until))
         if self._queries is not None:
             self.take(Queries.name, self._queries.of_more(self.state, self.oracle, until))
 

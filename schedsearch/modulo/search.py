@@ -21,12 +21,12 @@ from schedsearch.modulo.result import (
     FINITE,
     EndedBy,
     Objective,
-    Progress,
     SearchError,
+    SearchProgress,
     SearchResult,
     Status,
 )
-from schedsearch.modulo.rounds import Rounds
+from schedsearch.modulo.rounds import StrategyRounds
 from schedsearch.modulo.starting_point import GIVEN, BeginWith, StartingPoint, starting_point_on
 from schedsearch.modulo.state import SearchState
 from schedsearch.modulo.strategies.registry import chosen
@@ -75,7 +75,7 @@ def search(
     begin_with: BeginWith | None = None,
     strategies: Sequence[str | Strategy] | None = None,
     without: Collection[str] = (),
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[SearchProgress], None] | None = None,
 ) -> SearchResult:
     """Search the repetend of least period under each device's memory, and unroll it.
 
@@ -92,7 +92,7 @@ def search(
 
     Args:
         placement: What runs where; its `memory` is the capacity.
-        num_micro_batches: To unroll to; at least 1.
+        num_micro_batches: Micro-batches to unroll to; at least 1.
         micro_batches_per_repetend: Exactly so many; None to try 1, 2, ... (Tessel: 1).
         max_micro_batches_per_repetend: Where to stop searching; above 1, the repetend of a hand-made schedule
             may be of more, up to the number of devices, where it is better.
@@ -105,7 +105,7 @@ def search(
         work_limit: Units of counted work after which to end, each of about a second on one core; None for
             no limit. A search that it ends has the same answer on any machine. Rounds end at 2.5,
             5, 10, 20, ... units: with such a limit, each objective has had its share.
-        seed: Of the random choices, 0 to a million.
+        seed: Seed of the random choices, 0 to a million.
         begin_with: A schedule, or what another search found: the answer is then no worse than this one is
             with the options given here. See `schedsearch.modulo.starting_point.starting_point_on`.
         strategies: What the period is searched with: names of `schedsearch.modulo.strategies.registry`, or
@@ -145,7 +145,7 @@ def search(
     limit_s = min(seconds_of(time_limit_s, work_limit), _LONGEST_S)
     effort = Effort(began + limit_s, limit=min(work_limit or math.inf, _LONGEST_S))
     oracle = Oracle(SOLVERS[solver](), seed, began, effort, on_progress or (lambda _: None))
-    rounds = Rounds(state, oracle, used, uses)
+    rounds = StrategyRounds(state, oracle, used, uses)
     last = wanted[-1] if wanted[-1] in FINITE else Objective.MAKESPAN
     finite = FiniteSchedule(
         placement, num_micro_batches, last, given.schedule if last in wanted else None, oracle, uses
@@ -194,7 +194,9 @@ def _is_proved(result: SearchResult, wanted: Sequence[Objective], was_limited: b
     )
 
 
-def _in_rounds(period: Rounds, finite: FiniteSchedule, after: Sequence[Objective], with_period: bool) -> None:
+def _in_rounds(
+    period: StrategyRounds, finite: FiniteSchedule, after: Sequence[Objective], with_period: bool
+) -> None:
     """Search the period and what follows it in rounds, each as long as all before it: iterative deepening.
 
     How long is counted in work, not in seconds, and no limit is known here. So a search with more time or
@@ -294,7 +296,9 @@ def _around_period(objectives: tuple[Objective, ...]) -> tuple[tuple[Objective, 
     return objectives[:position], objectives[position + 1 :]
 
 
-def _result(period: Rounds, finite: FiniteSchedule, uses: Collection[str], interrupted: bool) -> SearchResult:
+def _result(
+    period: StrategyRounds, finite: FiniteSchedule, uses: Collection[str], interrupted: bool
+) -> SearchResult:
     """Return the answer as it stands."""
     state, found = period.state, period.state.best
     if found is not None and finite.known is not None:

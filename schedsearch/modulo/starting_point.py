@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from placements import Placement
 from schedsearch.modulo.result import SearchError, SearchResult
 from schedsearch.repetend import Repetend
-from schedsearch.schedule import DeadlockError, Schedule, as_soon_as_possible
+from schedsearch.schedule import CyclicOrderError, Schedule, as_soon_as_possible
 from schedsearch.starts.serial import serial_period
 from schedsearch.starts.steady_state import fits, steady_state
 from schedsearch.validate import InvalidScheduleError, validate
@@ -26,8 +26,9 @@ class StartingPoint(NamedTuple):
     """What there is to begin with on the placement that is searched.
 
     Attributes:
-        repetend: With the least period of its order; None where there is none that fits.
-        schedule: Of the number of micro-batches that is asked for, without optimizer blocks; None likewise.
+        repetend: Repetend with the least period of its order; None where there is none that fits.
+        schedule: Schedule of the number of micro-batches that is asked for, without optimizer blocks; None
+            likewise.
     """
 
     repetend: Repetend | None = None
@@ -42,7 +43,7 @@ def starting_point_on(placement: Placement, num_micro_batches: int, begin_with: 
 
     Args:
         placement: What is searched.
-        num_micro_batches: Of the schedule that is asked for.
+        num_micro_batches: Micro-batches of the schedule that is asked for.
         begin_with: A schedule, whose steady state is looked for, or a result, whose repetend is taken.
 
     Raises:
@@ -56,7 +57,7 @@ def starting_point_on(placement: Placement, num_micro_batches: int, begin_with: 
     reason = ""
     try:
         found = validate(as_soon_as_possible(here, schedule.num_micro_batches, orders))
-    except DeadlockError as error:
+    except CyclicOrderError as error:
         reason = str(error)
     except InvalidScheduleError as error:
         reason = error.reason

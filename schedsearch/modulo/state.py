@@ -21,16 +21,16 @@ MANY_BLOCKS = 48
 """Blocks of a micro-batch from which on a solver is asked about all of them last, not first."""
 
 
-class Failure(NamedTuple):
+class NoRepetend(NamedTuple):
     """The status of a search without a repetend, and the reason in words."""
 
     status: Status
     reason: str
 
 
-NOT_FOUND = Failure(Status.UNKNOWN, "no schedule was found in the time given; raise search.time_limit_s")
+NOT_FOUND = NoRepetend(Status.UNKNOWN, "no schedule was found in the time given; raise search.time_limit_s")
 
-Finding = Start | Knowledge | LeastPeriod | Failure
+Finding = Start | Knowledge | LeastPeriod | NoRepetend
 """What a strategy may find: a repetend, an answer of a solver, a bound, or that there is no schedule."""
 
 
@@ -57,7 +57,7 @@ class SearchState:
     before: tuple[Objective, ...] = ()
     of_size: Mapping[int, Knowledge] = field(default_factory=dict)
     least_period: LeastPeriod | None = None
-    failure: Failure = NOT_FOUND
+    failure: NoRepetend = NOT_FOUND
     seed: int = 0
     round: int = 1
 

@@ -15,15 +15,14 @@ from placements.models.zoo import read_model
 from placements.planners.hybrid.placing.planned_placement import CHUNKED
 from placements.planners.hybrid.placing.shared_layers import PartCosts
 from placements.planners.hybrid.plan_options import PlanOptions, PlanSearchResult, RatedPlan
-from placements.planners.hybrid.search.plan_search import Report as PlannerReport
-from placements.planners.hybrid.search.plan_search import search_plans
+from placements.planners.hybrid.search.plan_search import PlannerReport, search_plans
 from placements.planners.hybrid.search.rules_of_thumb import rules_of_thumb
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.parallel_plan import PlanError
 from schedsearch.planning.plans import Plans, ProposedPlan
 from schedsearch.planning.power import mixed_profile
-from schedsearch.planning.ranking import Report, rank
+from schedsearch.planning.ranking import RankingReport, rank
 from schedsearch.planning.shape_plans import SHAPES, ShapePlans
 from schedsearch.planning.short_memory import why_no_plan
 
@@ -50,7 +49,7 @@ def plan(
     deadline_ms: float | None = None,
     seed: int = 0,
     on_progress: PlannerReport | None = None,
-    on_search: Report | None = None,
+    on_search: RankingReport | None = None,
 ) -> Plans:
     """Return the best plans of a model on a cluster (Galvatron-BMW, with the schedule as the judge).
 
@@ -64,10 +63,10 @@ def plan(
             beside the last backward.
         rank_by: One of `RANKS`.
         shapes: Those of `schedsearch.planning.shape_plans.SHAPES` that compete.
-        num_chunks: Of each device in a wave or a loop.
+        num_chunks: Chunks of each device in a wave or a loop.
         search_time_limit_s: For the schedule of each placement.
-        deadline_ms: Of an iteration, where plans are ranked by energy.
-        seed: Of the searches.
+        deadline_ms: Longest time of an iteration, where plans are ranked by energy.
+        seed: Seed of the searches.
         on_progress: Told about the planner; see `placements.planners.hybrid.search.plan_search`.
         on_search: Told about the searches of schedules.
 
@@ -186,7 +185,7 @@ def _ranked(
     time_limit_s: float,
     deadline_ms: float | None,
     seed: int,
-    on_search: Report | None,
+    on_search: RankingReport | None,
 ) -> list[ProposedPlan]:
     by_name = {each.name: each for each in proposed}
     ranked = rank(

@@ -20,7 +20,7 @@ from placements.planners.hybrid.plan_options import PlanOptions, PlanSearchResul
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.parallel_plan import PlanError
 from schedsearch.metrics import in_flight
-from schedsearch.planning.ranking import Candidate, RankedPlan
+from schedsearch.planning.ranking import PlanCandidate, RankedPlan
 from schedsearch.results import FileResult
 
 FoundPlan = RatedPlan | TrunkPlan | BranchedPlan
@@ -45,7 +45,7 @@ class ProposedPlan:
     """
 
     found: FoundPlan
-    candidate: Candidate
+    candidate: PlanCandidate
     ranked: RankedPlan | None = None
 
     @property
@@ -152,10 +152,10 @@ class Plans(FileResult):
         options: What was allowed.
         costs: What layers cost.
         ranked_by: One of `schedsearch.planning.planner.RANKS`.
-        proposed: In the order of the ranking.
-        searches: Of each batch size: what the planner tried with the layers in a chain.
+        proposed: Plans in the order of the ranking.
+        searches: What the planner tried with the layers in a chain, for each batch size.
         left_out: Shapes that were not made, and why, a line each.
-        interrupted: From the keyboard; then this is what there was until then.
+        interrupted: Whether it was interrupted from the keyboard; then this is what there was until then.
     """
 
     model: ModelShape

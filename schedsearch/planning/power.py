@@ -25,7 +25,7 @@ def mixed_profile(placement: Placement, gpus: Sequence[Mapping[Gpu, int]]) -> Pr
 
     Args:
         placement: Its block times are those at the highest clocks.
-        gpus: Of each device: how many of each kind.
+        gpus: GPUs of each device: how many of each kind.
     """
     whole = _total(gpus)
     if len(whole) == 1:

@@ -13,24 +13,24 @@ from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
 from schedsearch.bounds.memory_need import CapacityError
 from schedsearch.energy import EnergyError, compute_frontier
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.result import Progress, SearchResult, Status
+from schedsearch.modulo.result import SearchProgress, SearchResult, Status
 from schedsearch.schedule import Schedule
 from schedsearch.searches.methods import SearchRequest, find
 from schedsearch.validate import InvalidScheduleError, validate
 
-Report = Callable[[str, float, Progress], None]
+RankingReport = Callable[[str, float, SearchProgress], None]
 """Told which candidate is searched, the length of its tick in ms, and how far the search is."""
 
 
 @dataclass(frozen=True)
-class Candidate:
+class PlanCandidate:
     """A placement that competes.
 
     Attributes:
         name: Unique among those that compete.
         shape: Such as ``v_shape``.
         placement: Its blocks, with the memory of each device.
-        num_micro_batches: Of an iteration.
+        num_micro_batches: Micro-batches of an iteration.
         global_batch_size: Samples of an iteration.
         formula_ms: What its planner took the iteration to be; None where it has no formula.
     """
@@ -55,13 +55,13 @@ class RankedPlan:
         iteration_bound_ms: No schedule of this placement is shorter; None likewise.
         one_f_one_b_ms: The same of 1F1B on this placement; None where it is not defined or does not fit.
         peaks_mib: The most that a GPU of each device holds with the schedule; None likewise.
-        energy_j: At the deadline that was asked for; None where none was, or it cannot be kept.
+        energy_j: Energy at the deadline that was asked for; None where none was, or it cannot be kept.
         search_seconds: Wall-clock time.
         note: Why there is no schedule, or what was cut.
         schedule: The schedule itself.
     """
 
-    candidate: Candidate
+    candidate: PlanCandidate
     status: Status
     iteration_ms: float | None = None
     iteration_bound_ms: float | None = None
@@ -87,13 +87,13 @@ class RankedPlan:
 
 
 def rank(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[PlanCandidate],
     time_limit_s: float = 20.0,
     *,
     profiles: Sequence[Profile] | None = None,
     deadline_ms: float | None = None,
     seed: int = 0,
-    on_progress: Report | None = None,
+    on_progress: RankingReport | None = None,
 ) -> tuple[RankedPlan, ...]:
     """Search a schedule for each candidate; return them by throughput, or by energy at a deadline.
 
@@ -103,10 +103,10 @@ def rank(
     Args:
         candidates: What competes.
         time_limit_s: For the search of each.
-        profiles: Of each candidate, for the energy.
-        deadline_ms: Of an iteration: candidates are ranked by the energy of their schedules that keep it;
-            those that cannot come last.
-        seed: Of the searches.
+        profiles: Profile of each candidate, for the energy.
+        deadline_ms: Longest time of an iteration. Candidates are ranked by the energy of their schedules that
+            keep it; those that cannot come last.
+        seed: Seed of the searches.
         on_progress: Told about each search.
     """
     found: list[RankedPlan] = []
@@ -129,7 +129,7 @@ def _order(ranked: RankedPlan, by_energy: bool) -> tuple[float, float]:
 
 
 def _searched(
-    candidate: Candidate, time_limit_s: float, seed: int, on_progress: Report | None
+    candidate: PlanCandidate, time_limit_s: float, seed: int, on_progress: RankingReport | None
 ) -> tuple[RankedPlan, bool]:
     """Return a candidate with its schedule, and whether its search was interrupted."""
     request = SearchRequest(
@@ -145,7 +145,7 @@ def _searched(
     return _of_result(candidate, result), result.interrupted
 
 
-def _of_result(candidate: Candidate, result: SearchResult) -> RankedPlan:
+def _of_result(candidate: PlanCandidate, result: SearchResult) -> RankedPlan:
     placement, schedule = candidate.placement, result.schedule
     if schedule is None:
         return RankedPlan(candidate, result.status, search_seconds=result.seconds, note=result.reason)
@@ -162,7 +162,7 @@ def _of_result(candidate: Candidate, result: SearchResult) -> RankedPlan:
     )
 
 
-def _one_f_one_b_ms(candidate: Candidate) -> float | None:
+def _one_f_one_b_ms(candidate: PlanCandidate) -> float | None:
     try:
         schedule = HAND_MADE["one_f_one_b"](candidate.placement, candidate.num_micro_batches)
         validate(schedule)

@@ -1,6 +1,6 @@
 """The plans of each shape, made placements; where a shape cannot be made, why.
 
-Of the plans of a chain a V-shape, a loop or a wave is made; M-, NN- and K-shapes have searches of their own.
+The plans of a chain become a V-shape, a loop or a wave; M-, NN- and K-shapes have searches of their own.
 The module does not know which plan is best.
 """
 
@@ -25,11 +25,11 @@ from placements.planners.hybrid.placing.planned_placement import (
 )
 from placements.planners.hybrid.placing.trunk_search import TrunkPlan, search_trunks
 from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
-from placements.planners.hybrid.search.plan_search import Report
+from placements.planners.hybrid.search.plan_search import PlannerReport
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.parallel_plan import PlanError, UnsuitableShapeError
 from schedsearch.planning.plans import FoundPlan, ProposedPlan, capacities_of, chains_of
-from schedsearch.planning.ranking import Candidate
+from schedsearch.planning.ranking import PlanCandidate
 
 SHAPES = ("v_shape", *CHUNKED, *SHARED_VOCABULARY, "k_shape")
 """Placements that can compete."""
@@ -40,11 +40,11 @@ class ShapePlans:
     """The plans of each shape, of the same costs and GPUs.
 
     Attributes:
-        costs: Of the whole model, with its branches.
+        costs: Costs of the whole model, with its branches.
         cluster: Its GPUs.
         batches: Samples of an iteration, one or more sizes.
         options: What is allowed.
-        num_chunks: Of each device in a wave or a loop.
+        num_chunks: Chunks of each device in a wave or a loop.
         on_progress: Told about the searches of M-, NN- and K-shapes.
         left_out: Plans that could not be made, and why, a line each.
     """
@@ -54,7 +54,7 @@ class ShapePlans:
     batches: Sequence[int]
     options: PlanOptions
     num_chunks: int
-    on_progress: Report | None
+    on_progress: PlannerReport | None
     left_out: list[str] = field(default_factory=list)
 
     def of(self, shape: str, chains: Sequence[RatedPlan]) -> list[ProposedPlan]:
@@ -112,7 +112,7 @@ class ShapePlans:
             return None
         formula_ms = None if shape in CHUNKED else found.time_ms
         number, batch = plan.num_micro_batches, plan.global_batch_size
-        return ProposedPlan(found, Candidate(name, shape, placement, number, batch, formula_ms))
+        return ProposedPlan(found, PlanCandidate(name, shape, placement, number, batch, formula_ms))
 
     def _placement(self, shape: str, found: FoundPlan) -> Placement:
         capacities_gib = capacities_of(chains_of(found)[0], self.options)

@@ -22,9 +22,9 @@ def why_no_plan(
 
     Args:
         cluster: The GPUs.
-        costs: Of the layers in a chain.
+        costs: Costs of the layers in a chain.
         options: What was allowed.
-        searches: Of each batch size: what was tried.
+        searches: What was tried, for each batch size.
     """
     name, sizes = costs.model.name, list(searches)
     trials = [trial for found in searches.values() for trial in found.trials]
@@ -52,11 +52,11 @@ _MAX_GPUS = 1024
 def min_gpus(costs: LayerCosts, cluster: Cluster, sizes: Sequence[int], options: PlanOptions) -> int | None:
     """Return with how many such GPUs some plan fits, in more equal nodes; None where not with `_MAX_GPUS`.
 
-    Of several kinds of nodes there are as many times more of each.
+    Where there are several kinds of nodes, each kind grows by the same factor.
 
     Args:
-        costs: Of the layers in a chain.
-        cluster: With whose GPUs none fits.
+        costs: Costs of the layers in a chain.
+        cluster: Cluster with whose GPUs none fits.
         sizes: Samples of an iteration, one of which is to fit.
         options: What is allowed.
     """
@@ -102,7 +102,7 @@ def min_memory_gib(
     """Return the least memory of each GPU, to a tenth of a GiB, with which some plan fits; None for none.
 
     Args:
-        costs: Of the layers in a chain.
+        costs: Costs of the layers in a chain.
         cluster: The GPUs.
         sizes: Samples of an iteration, one of which is to fit.
         options: What is allowed, but for the memory.

@@ -22,7 +22,7 @@ import joblib
 
 from placements.files import write_bytes
 from schedsearch.modulo.result import SearchResult, Status
-from schedsearch.searches.methods import Report, SearchRequest, find
+from schedsearch.searches.methods import SearchReport, SearchRequest, find
 from schedsearch.validate import validate
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ _LATER = frozenset({"certificate", "search_file", "schedule_file", "energy", "fi
 
 
 def cached_search(
-    directory: Path | None, request: SearchRequest, on_progress: Report | None = None
+    directory: Path | None, request: SearchRequest, on_progress: SearchReport | None = None
 ) -> tuple[SearchResult, bool]:
     """Return the result of a search, from the cache where it is there, and whether it was.
 
@@ -48,7 +48,7 @@ def cached_search(
     from the cache is validated again.
 
     Args:
-        directory: Of the cache; None for none.
+        directory: Folder of the cache; None for none.
         request: What to search.
         on_progress: Called with each step of a search; not for a result from the cache.
 
@@ -84,7 +84,7 @@ def remembered(
     """Return what is kept under a key or else compute it, and whether it was kept.
 
     Args:
-        directory: Of the cache; None for none.
+        directory: Folder of the cache; None for none.
         key: All that the result depends on but the code, as plain data.
         compute: What to do without an entry.
         is_worth_keeping: Whether a result is to be kept.

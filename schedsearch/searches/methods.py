@@ -12,11 +12,11 @@ from typing import Any
 
 from placements import Placement
 from placements.placement_file import placement_to_dict
-from schedsearch.modulo.result import Progress, SearchError, SearchResult
+from schedsearch.modulo.result import SearchError, SearchProgress, SearchResult
 from schedsearch.modulo.search import OBJECTIVES, search, seconds_of
 from schedsearch.modulo.starting_point import BeginWith, plain_orders
 
-Report = Callable[[Progress], None]
+SearchReport = Callable[[SearchProgress], None]
 """A listener that is told how far a search is."""
 
 
@@ -26,7 +26,7 @@ class SearchRequest:
 
     Attributes:
         placement: What runs where; its `memory` is the capacity.
-        num_micro_batches: Of the schedule.
+        num_micro_batches: Micro-batches of the schedule.
         method: A key of `METHODS`.
         micro_batches_per_repetend: See `schedsearch.modulo.search.search`, as for the rest. Tessel's
             repetends have one, and its two methods make no use of the next three, nor of strategies.
@@ -59,7 +59,7 @@ class SearchRequest:
         return data | {"placement": placement_to_dict(self.placement)}
 
 
-def find(request: SearchRequest, on_progress: Report | None = None) -> SearchResult:
+def find(request: SearchRequest, on_progress: SearchReport | None = None) -> SearchResult:
     """Search a schedule by the method that the request names.
 
     Args:
@@ -78,7 +78,7 @@ def find(request: SearchRequest, on_progress: Report | None = None) -> SearchRes
     return METHODS[request.method](request, on_progress or (lambda _: None))
 
 
-def _modulo(request: SearchRequest, on_progress: Report) -> SearchResult:
+def _modulo(request: SearchRequest, on_progress: SearchReport) -> SearchResult:
     return search(
         request.placement,
         request.num_micro_batches,
@@ -96,7 +96,7 @@ def _modulo(request: SearchRequest, on_progress: Report) -> SearchResult:
     )
 
 
-def _tessels(request: SearchRequest, on_progress: Report) -> SearchResult:
+def _tessels(request: SearchRequest, on_progress: SearchReport) -> SearchResult:
     """Search by one of Tessel's two methods, which know less of what may be asked.
 
     Raises:
@@ -122,7 +122,7 @@ def _tessels(request: SearchRequest, on_progress: Report) -> SearchResult:
     )
 
 
-METHODS: Mapping[str, Callable[[SearchRequest, Report], SearchResult]] = {
+METHODS: Mapping[str, Callable[[SearchRequest, SearchReport], SearchResult]] = {
     "modulo": _modulo,
     "tessel": _tessels,
     "time_optimal": _tessels,

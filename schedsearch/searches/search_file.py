@@ -59,10 +59,11 @@ def search_from_dict(
     """Build a result from the plain data of its whole file.
 
     Args:
-        data: With ``search``, ``search_status``, ``period_bound``, ``makespan_bound`` and ``search_seconds``.
-        schedule: Of the file; None for none.
+        data: Plain data with ``search``, ``search_status``, ``period_bound``, ``makespan_bound`` and
+            ``search_seconds``.
+        schedule: Schedule of the file; None for none.
         repetend: Likewise.
-        placement: Of both.
+        placement: Placement of both.
     """
     search = data["search"]
     limits = search["limits"]

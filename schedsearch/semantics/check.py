@@ -31,8 +31,8 @@ def check_versions(placement: Placement, orders: Orders, versions: WeightVersion
 
     Args:
         placement: What runs where.
-        orders: Of its devices.
-        versions: To be checked.
+        orders: Order of each of its devices.
+        versions: Versions to be checked.
 
     Raises:
         WrongVersionError: They do not.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from schedsearch.baselines.structure import Stage, pipelines
+from schedsearch.baselines.structure import BaselineStage, pipelines
 from schedsearch.schedule import Schedule
 from schedsearch.semantics.versions import (
     Orders,
@@ -38,7 +38,7 @@ def versions_of(
     """Return which version of the weights every block of a schedule reads and makes.
 
     Args:
-        schedule: Of one or several chains of stages, from the first update on without a flush.
+        schedule: Schedule of one or several chains of stages, from the first update on without a flush.
         mode: Which version is read.
         micro_batches_per_update: See `Updates`.
         replicated: Whether the chains are inputs of one pipeline whose stages are replicated, as in
@@ -74,12 +74,12 @@ def versions_of(
     )
 
 
-def _pairs(stages: list[Stage]) -> Mapping[str, str]:
+def _pairs(stages: list[BaselineStage]) -> Mapping[str, str]:
     whole = {stage.backward: stage.forward for stage in stages}
     return whole | {stage.weight: stage.forward for stage in stages if stage.weight is not None}
 
 
-def _replicas(chains: list[list[Stage]]) -> list[StageWeights]:
+def _replicas(chains: list[list[BaselineStage]]) -> list[StageWeights]:
     """Return the weights of each replica of each stage: those of one place that stand on the same devices."""
     shared: dict[tuple[int, tuple[int, ...]], list[str]] = {}
     for chain in chains:

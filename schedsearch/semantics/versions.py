@@ -135,8 +135,8 @@ def find_versions(
 
     Args:
         placement: What runs where.
-        orders: Of its devices.
-        num_micro_batches: That the orders run without a flush in between.
+        orders: Order of each of its devices.
+        num_micro_batches: Micro-batches that the orders run without a flush in between.
         updates: How weights are updated.
         pairs: For each backward block, and each half of one, the forward block whose gradient it computes.
         stages: The weights; by default each forward block has its own.

@@ -13,7 +13,7 @@ from numbers import Real
 
 from placements import Placement
 
-Pair = tuple[int, int]
+DevicePair = tuple[int, int]
 """The device that sends and the one that receives."""
 
 MIB_PER_MS_OF_GB_S = 1e6 / 2**20
@@ -39,14 +39,14 @@ class Link:
     has no bandwidth; it is there a latency later.
 
     Attributes:
-        pairs: Of devices, sender first. Several may share a link, as all that leaves a server by one network
-            card does.
+        pairs: Pairs of devices, sender first. Several may share a link, as all that leaves a server by one
+            network card does.
         latency_ms: Beyond the time for which a message occupies the link.
-        bandwidth_gb_s: In GB/s; None for the placement's transfer times.
-        message_mib: Of each message; of no use without a bandwidth.
+        bandwidth_gb_s: Bandwidth in GB/s; None for the placement's transfer times.
+        message_mib: Size of each message; of no use without a bandwidth.
     """
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[DevicePair, ...]
     latency_ms: float = 0.0
     bandwidth_gb_s: float | None = None
     message_mib: float = 0.0
@@ -77,20 +77,20 @@ class Conditions:
     Attributes:
         jitter: Standard deviation of each block's time, as a part of it; each block of each micro-batch
             varies on its own.
-        distribution: Of the jitter.
+        distribution: Distribution of the jitter.
         measured_ms: Measured repeats of blocks by name; such a block takes one of them each time, drawn
             with replacement, and has no other jitter.
         slow_devices: Factors on the times of blocks by device; of a block on several the largest counts.
         slow_pairs: Factors on what a message takes, by pair of devices, sender first.
-        links: That carry one message at a time. All other messages take the placement's transfer time and do
-            not wait for each other.
+        links: Links that carry one message at a time. All other messages take the placement's transfer time
+            and do not wait for each other.
     """
 
     jitter: float = 0.0
     distribution: str = Jitter.LOGNORMAL
     measured_ms: Mapping[str, Sequence[float]] = field(default_factory=dict)
     slow_devices: Mapping[int, float] = field(default_factory=dict)
-    slow_pairs: Mapping[Pair, float] = field(default_factory=dict)
+    slow_pairs: Mapping[DevicePair, float] = field(default_factory=dict)
     links: tuple[Link, ...] = ()
 
     def __post_init__(self) -> None:
@@ -140,7 +140,7 @@ class Conditions:
                     )
 
 
-def _devices(pairs: Iterable[Pair]) -> set[int]:
+def _devices(pairs: Iterable[DevicePair]) -> set[int]:
     return {device for pair in pairs for device in pair}
 
 

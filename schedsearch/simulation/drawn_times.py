@@ -18,11 +18,12 @@ def drawn_times(
     """Return the ticks of each block of each micro-batch in each iteration; each of shape ``(iterations,)``.
 
     Args:
-        placement: Of the blocks.
-        num_micro_batches: Of an iteration.
-        conditions: That fit the placement.
+        placement: Placement of the blocks.
+        num_micro_batches: Micro-batches of an iteration.
+        conditions: Conditions that fit the placement.
         iterations: How many.
-        seed: Of all draws. A block's draws follow from its place in the placement, and not from a schedule.
+        seed: Seed of all draws. A block's draws follow from its place in the placement, and not from a
+            schedule.
     """
     generator = np.random.default_rng(seed)
     times: dict[Instance, NDArray[np.float64]] = {}

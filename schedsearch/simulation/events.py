@@ -12,11 +12,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from schedsearch.simulation.messages import NO_LINK, Message, Steps
+from schedsearch.simulation.messages import NO_LINK, BlockOutput, IterationSteps
 
 
 def ends_by_events(
-    steps: Steps, times: Sequence[NDArray[np.float64]], iterations: int
+    steps: IterationSteps, times: Sequence[NDArray[np.float64]], iterations: int
 ) -> NDArray[np.float64]:
     """Return when each device has ended its last block; see `ends_by_recurrence`, any links."""
     graph = _Graph(steps)
@@ -27,7 +27,7 @@ def ends_by_events(
 class _Graph:
     """Who waits for whom: for messages, and for the block before on the same device."""
 
-    def __init__(self, steps: Steps) -> None:
+    def __init__(self, steps: IterationSteps) -> None:
         self.steps = steps
         self.messages = [step.messages for step in steps.steps]
         self.next: list[list[int]] = [[] for _ in steps.steps]
@@ -49,7 +49,7 @@ class _Graph:
         missing, ready = self.missing.copy(), [0.0] * len(times)
         end = [0.0] * len(times)
         free_from = [0.0] * self.steps.num_links
-        waiting: list[tuple[float, int, int, Message]] = []
+        waiting: list[tuple[float, int, int, BlockOutput]] = []
         known = self.first.copy()
         while known or waiting:
             if known:

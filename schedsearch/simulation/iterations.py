@@ -14,7 +14,7 @@ from schedsearch.schedule import Schedule
 from schedsearch.simulation.conditions import Conditions, ConditionsError
 from schedsearch.simulation.drawn_times import drawn_times
 from schedsearch.simulation.events import ends_by_events
-from schedsearch.simulation.messages import Steps, steps_of
+from schedsearch.simulation.messages import IterationSteps, steps_of
 from schedsearch.simulation.recurrence import ends_by_recurrence
 
 _CELLS = 2_000_000
@@ -28,7 +28,7 @@ class SimulatedIterations(TableResult):
     """Iterations, each from a barrier to the end of its last block.
 
     Attributes:
-        iteration_ms: Of each; shape ``(iterations,)``.
+        iteration_ms: Time of each iteration; shape ``(iterations,)``.
         bubble_rates: Idle share of devices times iteration, of each; likewise.
         waiting_ms: What each device waits in an iteration, on average; shape ``(num_devices,)``.
     """
@@ -66,7 +66,7 @@ def simulate(
         conditions: What differs from the placement's times; None for nothing.
         iterations: How many; at least 1. A thousand of 16 devices take about a second where no link is shared
             by devices, and some 10 s with 3000 blocks where one is.
-        seed: Of all draws; equal for every schedule of a placement.
+        seed: Seed of all draws; equal for every schedule of a placement.
 
     Raises:
         ConditionsError: Conditions do not fit the placement, or a number is out of its range.
@@ -93,7 +93,7 @@ def simulate(
 
 
 def _simulate(
-    schedule: Schedule, conditions: Conditions, steps: Steps, iterations: int, seed: int
+    schedule: Schedule, conditions: Conditions, steps: IterationSteps, iterations: int, seed: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return each device's last end and its work in ticks; shapes ``(num_devices, iterations)``."""
     drawn = drawn_times(schedule.placement, schedule.num_micro_batches, conditions, iterations, seed)

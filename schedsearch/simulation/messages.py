@@ -16,12 +16,12 @@ NO_LINK = -1
 
 
 @dataclass(frozen=True)
-class Message:
+class BlockOutput:
     """A block's output on its way to another, or that this one waits for it.
 
     Attributes:
         target: Position of the other block.
-        link: That carries it; `NO_LINK` for none.
+        link: Link that carries it; `NO_LINK` for none.
         occupied: Ticks for which it occupies the link, not whole.
         latency: Ticks after that until it is there.
     """
@@ -33,50 +33,50 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Step:
+class BlockStep:
     """A block of one micro-batch.
 
     Attributes:
         instance: Block and micro-batch.
         devices: Where it runs.
-        messages: To all blocks that wait for it.
+        messages: Messages to all blocks that wait for it.
     """
 
     instance: Instance
     devices: tuple[int, ...]
-    messages: tuple[Message, ...]
+    messages: tuple[BlockOutput, ...]
 
 
 @dataclass(frozen=True)
-class Steps:
+class IterationSteps:
     """A schedule under conditions, without times of blocks.
 
     Attributes:
-        steps: In an order in which each comes after all that it waits for.
-        num_devices: Of the placement.
-        num_links: Of the conditions.
+        steps: Blocks in an order in which each comes after all that it waits for.
+        num_devices: Devices of the placement.
+        num_links: Links of the conditions.
         is_shared: Whether some link has messages of blocks that run on several devices, so that their order
             depends on the times.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[BlockStep, ...]
     num_devices: int
     num_links: int
     is_shared: bool
 
 
-def steps_of(schedule: Schedule, conditions: Conditions) -> Steps:
+def steps_of(schedule: Schedule, conditions: Conditions) -> IterationSteps:
     """Return a schedule's blocks in order with what they send.
 
     Args:
         schedule: Valid.
-        conditions: That fit its placement.
+        conditions: Conditions that fit its placement.
     """
     placement = schedule.placement
     instances = [(name, micro_batch) for _, micro_batch, name in schedule.blocks]
     position = {instance: i for i, instance in enumerate(instances)}
     link_of = {pair: i for i, link in enumerate(conditions.links) for pair in link.pairs}
-    sent: list[list[Message]] = [[] for _ in instances]
+    sent: list[list[BlockOutput]] = [[] for _ in instances]
     senders: list[set[tuple[int, ...]]] = [set() for _ in conditions.links]
     for earlier, later, ticks in dependencies(placement, schedule.num_micro_batches):
         sources, targets = placement.by_name[earlier[0]].devices, placement.by_name[later[0]].devices
@@ -90,14 +90,14 @@ def steps_of(schedule: Schedule, conditions: Conditions) -> Steps:
                 occupied = carrier.occupied_ms(0.0) / tick_ms * factor
             latency = carrier.latency_ms / tick_ms
             senders[link].add(sources)
-        sent[position[earlier]].append(Message(position[later], link, occupied, latency))
+        sent[position[earlier]].append(BlockOutput(position[later], link, occupied, latency))
     steps = tuple(
-        Step(instance, placement.by_name[instance[0]].devices, tuple(sorted(messages, key=_by_target)))
+        BlockStep(instance, placement.by_name[instance[0]].devices, tuple(sorted(messages, key=_by_target)))
         for instance, messages in zip(instances, sent, strict=True)
     )
     is_shared = any(len(each) > 1 for each in senders)
-    return Steps(steps, placement.num_devices, len(conditions.links), is_shared)
+    return IterationSteps(steps, placement.num_devices, len(conditions.links), is_shared)
 
 
-def _by_target(message: Message) -> int:
+def _by_target(message: BlockOutput) -> int:
     return message.target

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from schedsearch.simulation.messages import NO_LINK, Steps
+from schedsearch.simulation.messages import NO_LINK, IterationSteps
 
 
 def ends_by_recurrence(
-    steps: Steps, times: Sequence[NDArray[np.float64]], iterations: int
+    steps: IterationSteps, times: Sequence[NDArray[np.float64]], iterations: int
 ) -> NDArray[np.float64]:
     """Return when each device has ended its last block.
 

@@ -73,10 +73,10 @@ def degradation(
     """Return how much longer iterations become, for each schedule under each of some conditions.
 
     Args:
-        schedules: By name.
-        conditions: By name; None for `usual_conditions` of each schedule's placement.
+        schedules: Schedules by name.
+        conditions: Conditions by name; None for `usual_conditions` of each schedule's placement.
         iterations: For each schedule and condition.
-        seed: Of all draws.
+        seed: Seed of all draws.
 
     Raises:
         ConditionsError: Conditions do not fit a placement.
@@ -97,7 +97,7 @@ def most_robust(
 ) -> Schedule:
     """Return the schedule of the least expected iteration; the first of equal ones.
 
-    Of schedules that take equally long undisturbed it is the one whose slack is in the right places. All of
+    Where schedules take equally long undisturbed, it is the one whose slack is in the right places. All of
     one placement have the same draws.
 
     Raises:

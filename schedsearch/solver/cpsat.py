@@ -71,7 +71,7 @@ def solve(
     """Solve, unless Ctrl-C comes first, or another thread wants no answer any more.
 
     Args:
-        solver: With its parameters.
+        solver: Solver with its parameters.
         model: What to solve.
         spend: Told how much work was done.
         unwanted: Set by that thread.

@@ -48,7 +48,7 @@ def portfolio(*solvers: LimitedSolver, only_first: bool = False) -> Solver:
     Each makes a new model in each round: what Z3 does with one depends on what its context was asked before.
 
     Args:
-        solvers: In the order in which they are asked.
+        solvers: Solvers in the order in which they are asked.
         only_first: Whether only the first is asked after the first round.
     """
 
@@ -88,7 +88,7 @@ def _in_turn(
         asked: Solvers to call, in order.
         deadline: When to stop, in seconds of `time.monotonic`.
         each_work: Work of each at most.
-        work: Of all.
+        work: Work of all.
         effort: What they do.
     """
     until = effort.spent + work

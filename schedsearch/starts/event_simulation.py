@@ -58,14 +58,14 @@ RULES = (
 """The rules that are tried, those that help most first: of 27 on 180 placements, see `docs/tried.md`."""
 
 
-def simulate(
+def list_schedule(
     placement: Placement, num_micro_batches: int, rule: Rule, deadline: float = math.inf
 ) -> Schedule | None:
     """Return the schedule that a rule makes, or None where it comes to a standstill or takes too long.
 
     Args:
         placement: What runs where, without optimizer blocks.
-        num_micro_batches: At least 1.
+        num_micro_batches: Number of micro-batches, at least 1.
         rule: What an idle device prefers.
         deadline: When to give up, in seconds of `time.monotonic`. A million blocks take about ten seconds.
 

@@ -14,7 +14,7 @@ from schedsearch.baselines.interleaved import interleavings
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
 from schedsearch.solver.effort import Effort
-from schedsearch.starts.event_simulation import RULES, simulate
+from schedsearch.starts.event_simulation import RULES, list_schedule
 from schedsearch.starts.greedy_repetends import greedy_repetends
 from schedsearch.starts.steady_state import steady_state
 
@@ -76,11 +76,11 @@ def simulated(placement: Placement, num_micro_batches: int, effort: Effort) -> I
 
     Args:
         placement: What runs where, without optimizer blocks.
-        num_micro_batches: Of the schedule.
+        num_micro_batches: Micro-batches of the schedule.
         effort: Told what is done; none is made after its time limit.
     """
     for number, rule in enumerate(RULES, 1):
-        schedule = simulate(placement, num_micro_batches, rule, effort.deadline)
+        schedule = list_schedule(placement, num_micro_batches, rule, effort.deadline)
         effort.spend(len(placement.blocks) * num_micro_batches * _WORK_OF_SIMULATED_BLOCK)
         if schedule is not None:
             yield f"simulation by rule {number}", schedule

@@ -17,7 +17,7 @@ def steady_state(schedule: Schedule, max_micro_batches: int) -> Repetend | None:
     later must run again right after it, so many micro-batches on.
 
     Args:
-        schedule: Of a placement without optimizer blocks, with each block's micro-batches in order.
+        schedule: Schedule of a placement without optimizer blocks, with each block's micro-batches in order.
         max_micro_batches: Per repetend; the fewest that repeat are taken.
 
     Returns:

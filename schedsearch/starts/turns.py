@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from placements import Placement
-from schedsearch.baselines.structure import Stage, UnsuitablePlacementError, V, stages_in
+from schedsearch.baselines.structure import BaselineStage, UnsuitablePlacementError, V, stages_in
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 
 _FORWARD, _INPUT, _WEIGHT = range(3)
 
 
 @dataclass(frozen=True)
-class Choice:
+class TurnsChoice:
     """What is open in the heuristic.
 
     Attributes:
@@ -37,7 +37,7 @@ class Choice:
     always_fills: bool
 
 
-CHOICES = tuple(Choice(*each) for each in itertools.product((True, False), repeat=3))
+CHOICES = tuple(TurnsChoice(*each) for each in itertools.product((True, False), repeat=3))
 
 
 def in_turns(placement: Placement, num_micro_batches: int) -> Iterator[Schedule]:
@@ -45,7 +45,7 @@ def in_turns(placement: Placement, num_micro_batches: int) -> Iterator[Schedule]
 
     Args:
         placement: What runs where, without optimizer blocks; its memory is kept.
-        num_micro_batches: At least 1.
+        num_micro_batches: Number of micro-batches, at least 1.
     """
     with contextlib.suppress(UnsuitablePlacementError):
         stages = stages_in(placement, "turns", V, split=True)
@@ -63,7 +63,7 @@ class _Turns:
     """What the devices have run so far, by their positions in the V-shape."""
 
     def __init__(
-        self, placement: Placement, num_micro_batches: int, stages: list[Stage], choice: Choice
+        self, placement: Placement, num_micro_batches: int, stages: list[BaselineStage], choice: TurnsChoice
     ) -> None:
         self.placement = placement
         self.number = num_micro_batches
@@ -124,7 +124,7 @@ class _Turns:
         """Return how many forward blocks a device runs before its first input half, and when this starts.
 
         Args:
-            position: Of the device.
+            position: Position of the device.
             comes: Tick at which that half can start.
         """
         time = self.time[position][_FORWARD]

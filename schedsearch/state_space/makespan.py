@@ -16,7 +16,7 @@ import numpy as np
 from placements import Placement
 from schedsearch.schedule import Schedule, ScheduledBlock
 from schedsearch.solver.interrupts import INTERRUPTS
-from schedsearch.state_space.model import Ints, Model, model_of
+from schedsearch.state_space.model import Ints, StateSpaceModel, model_of
 from schedsearch.state_space.transitions import Counts, States, Transitions, empty_state, joined
 
 OF_PORTION = 20
@@ -126,7 +126,7 @@ class _Budget:
 class _LeastRest:
     """The least ticks from a state to the end, by what is left to do on each device."""
 
-    def __init__(self, model: Model, num_micro_batches: int) -> None:
+    def __init__(self, model: StateSpaceModel, num_micro_batches: int) -> None:
         self.model = model
         self.num_micro_batches = num_micro_batches
 
@@ -189,7 +189,7 @@ class _Layer:
 class _LimitedSearch:
     """The search of a schedule that ends by a limit."""
 
-    model: Model
+    model: StateSpaceModel
     num_micro_batches: int
     limit: int
     budget: _Budget
@@ -243,7 +243,7 @@ class _LimitedSearch:
         return path[::-1]
 
 
-def _schedule(model: Model, num_micro_batches: int, path: list[tuple[int, Counts]]) -> Schedule:
+def _schedule(model: StateSpaceModel, num_micro_batches: int, path: list[tuple[int, Counts]]) -> Schedule:
     """Return the schedule of a path from state to state; the n-th run of a block is that of micro-batch n."""
     blocks: list[ScheduledBlock] = []
     now = 0

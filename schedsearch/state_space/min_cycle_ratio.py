@@ -19,7 +19,7 @@ from placements import Placement
 from schedsearch.graph import DifferenceSystem
 from schedsearch.graph.kernel import FOREVER
 from schedsearch.solver.interrupts import INTERRUPTS
-from schedsearch.state_space.model import Ints, Model, model_of
+from schedsearch.state_space.model import Ints, StateSpaceModel, model_of
 from schedsearch.state_space.transitions import States, Transitions, empty_state, joined
 
 MAX_STATES = 100_000
@@ -38,7 +38,8 @@ class LeastPeriod:
 
     Attributes:
         ticks: Per micro-batch; no repetend of any number of micro-batches has a shorter period.
-        micro_batches: Of the cycle that has this period, or None where the period given was not beaten.
+        micro_batches: Micro-batches of the cycle that has this period, or None where the period given was not
+            beaten.
         cut_out: Blocks that were left out, because they can run before or after all others.
         states: How many there are.
         devices: Those on which alone this was found; ascending.
@@ -166,7 +167,7 @@ class StateGraph:
             cycle = Fraction(progress, self.components)
 
 
-def _explore(model: Model, deadline: float, max_states: int) -> StateGraph | None:
+def _explore(model: StateSpaceModel, deadline: float, max_states: int) -> StateGraph | None:
     """Return all states that can be reached, or None if they are too many."""
     transitions = Transitions(model)
     number: dict[bytes, int] = {}
@@ -200,7 +201,7 @@ def _explore(model: Model, deadline: float, max_states: int) -> StateGraph | Non
     )
 
 
-def _normalise(model: Model, states: States) -> Ints:
+def _normalise(model: StateSpaceModel, states: States) -> Ints:
     """Subtract, in place, what all of a component have started; return it, summed over components."""
     progress = np.zeros(len(states), dtype=np.int64)
     for component in model.components:

@@ -38,7 +38,7 @@ class Activity:
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
+class StateSpaceModel:
     """The part of a placement that needs a search: see `model_of`.
 
     Attributes:
@@ -125,7 +125,7 @@ class Model:
         return tuple(tuple(i for i in range(self.size) if group[i] == g) for g in sorted(set(group)))
 
 
-def model_of(placement: Placement) -> Model | None:
+def model_of(placement: Placement) -> StateSpaceModel | None:
     """Return a placement's model, or None where it has what states do not express.
 
     Optimizer blocks are left out. A transfer is expressed where it takes no longer than the block that
@@ -156,7 +156,7 @@ def model_of(placement: Placement) -> Model | None:
         for device in activity.devices:
             block = placement.by_name[activity.name]
             memory[device, i], transient[device, i] = block.memory_on(device), block.transient
-    return Model(
+    return StateSpaceModel(
         placement,
         tuple(first),
         tuple(reversed(last)),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from schedsearch.state_space.model import Ints, Model
+from schedsearch.state_space.model import Ints, StateSpaceModel
 
 Counts = NDArray[np.unsignedinteger]
 """Small numbers, in as few bytes as they need."""
@@ -55,7 +55,7 @@ def _go_on(states: int) -> None:
     """Let any number of states take any time."""
 
 
-def empty_state(model: Model, num_micro_batches: int) -> States:
+def empty_state(model: StateSpaceModel, num_micro_batches: int) -> States:
     """Return the one state in which nothing has run."""
     longer_than_any = int(model.time.max()) + 1  # see `Transitions.next_states`
     return States(
@@ -84,7 +84,7 @@ class Transitions:
     there keeps each device's order, and with it the memory. So it is enough to decide at these ticks.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: StateSpaceModel) -> None:
         self.model = model
         random = np.random.default_rng(0)
         self._mix = random.integers(1, 2**63, size=2 * model.size, dtype=np.uint64) | np.uint64(1)
@@ -133,7 +133,7 @@ class Transitions:
             states: In none of them has a transfer that could start not started.
             limit: Number of micro-batches; None for no end of them.
             undominated: Leave out some that `undominated` would drop: those in which a block could have
-                started that would end by then, and that is not one of `Model.must_agree`.
+                started that would end by then, and that is not one of `StateSpaceModel.must_agree`.
             look: Called every now and then.
         """
         states = States(states.started, states.left, np.arange(len(states)))
@@ -219,7 +219,7 @@ class Transitions:
 
         - each device is free no later,
         - each activity has started as often or more often, and where as often, ends no later,
-        - those of `Model.must_agree` have started equally often.
+        - those of `StateSpaceModel.must_agree` have started equally often.
 
         Proof. Continue from a as from b, leaving out what a has started already. On each device what is
         left is part of what runs there from b, at the same ticks. An input that both have started is there
@@ -273,8 +273,9 @@ class Transitions:
     def _grouped_best_first(self, states: States, scores: Ints) -> tuple[Ints, Ints]:
         """Return the states' order by groups, the best first, and where the group of each begins in it.
 
-        A group is what has started each of `Model.must_agree` equally often: only such states can dominate
-        each other. In a group they are by the sum of their scores, so that none dominates an earlier one.
+        A group is what has started each of `StateSpaceModel.must_agree` equally often: only such states can
+        dominate each other. In a group they are by the sum of their scores, so that none dominates an earlier
+        one.
         Both arrays have the shape ``(states,)``.
         """
         same_counts = states.started[self._must_agree]

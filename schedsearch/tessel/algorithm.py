@@ -17,7 +17,7 @@ from placements import Placement
 from schedsearch.bounds.ends import device_span_bound
 from schedsearch.bounds.load_and_path import critical_path, load_bound, period_bound
 from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.modulo.result import EndedBy, InFlightPeriod, Progress, SearchResult, Status
+from schedsearch.modulo.result import EndedBy, InFlightPeriod, SearchProgress, SearchResult, Status
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance, Schedule, with_optimizer
 from schedsearch.solver.interrupts import INTERRUPTS
@@ -31,7 +31,7 @@ from schedsearch.tessel.arguments import (
     check_most_in_flight,
 )
 from schedsearch.tessel.phases import Phase, concatenate, cooldown, shortened, warmup
-from schedsearch.tessel.queries import Budget, Least, OutOfTimeError, RepetendQuery, minimise
+from schedsearch.tessel.queries import Budget, Least, QueryTimeError, RepetendQuery, minimise
 from schedsearch.validate import validate
 
 _SHARE_OF_SWEEP = 0.75
@@ -48,7 +48,7 @@ def tessel(
     early_exit: bool = True,
     time_limit_s: float = 60.0,
     seed: int = 0,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[SearchProgress], None] | None = None,
 ) -> SearchResult:
     """Search a schedule as Tessel does (Tessel, Alg. 1).
 
@@ -61,7 +61,7 @@ def tessel(
 
     Args:
         placement: What runs where; its `memory` is the capacity.
-        num_micro_batches: Of the schedule; at least 1, and at least as many as in a repetend.
+        num_micro_batches: Micro-batches of the schedule; at least 1, and at least as many as in a repetend.
         max_in_flight: Greatest number of micro-batches in a repetend; None for what memory suggests, see
             `schedsearch.tessel.candidates.max_in_flight`.
         every_index: Whether each of a repetend's micro-batches has a block in it, as in the authors' code.
@@ -70,7 +70,7 @@ def tessel(
             the best repetend (Tessel, Sec. V); a quarter of the time is kept for that.
         early_exit: Whether the sweep ends when the period meets its bound.
         time_limit_s: Seconds for all of it; then the best so far is returned.
-        seed: Of Z3's random choices.
+        seed: Seed of Z3's random choices.
         on_progress: Called after each candidate, and before the completion.
 
     Raises:
@@ -123,7 +123,7 @@ class _Search:
         options: _Options,
         time_limit_s: float,
         seed: int,
-        on_progress: Callable[[Progress], None],
+        on_progress: Callable[[SearchProgress], None],
     ) -> None:
         self.began = time.monotonic()
         self.whole, self.placement = placement, placement.per_micro_batch
@@ -155,7 +155,7 @@ class _Search:
             self.in_flight, decided = in_flight, False
             try:
                 decided = self.try_all()
-            except OutOfTimeError:
+            except QueryTimeError:
                 pass
             finally:
                 self.record(decided)
@@ -225,7 +225,7 @@ class _Search:
     def report(self, phase: str) -> None:
         """Tell the caller how far the search is."""
         self.on_progress(
-            Progress(
+            SearchProgress(
                 f"{phase} of {self.in_flight} micro-batches:",
                 self.best.period if self.best is not None else None,
                 self.load_bound,

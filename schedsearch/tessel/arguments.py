@@ -19,8 +19,8 @@ def check_arguments(method: str, placement: Placement, num_micro_batches: int, t
     Args:
         method: What the search is called.
         placement: What runs where.
-        num_micro_batches: Of the schedule.
-        time_limit_s: Of the search.
+        num_micro_batches: Micro-batches of the schedule.
+        time_limit_s: Time limit of the search.
 
     Raises:
         SearchError: A number is not positive, or the placement has transient memory.

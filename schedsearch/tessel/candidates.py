@@ -79,7 +79,7 @@ def _can_use(required: set[int], chosen: Indices, order: tuple[Block, ...], in_f
 def memory_at_entry(placement: Placement, indices: Indices) -> list[int]:
     """Return what each device holds before a repetend, and likewise after it.
 
-    Of a block with index n, n micro-batches have run (Tessel, Sec. IV-B, "Efficient repetend search"); and
+    A block with index n has run for n micro-batches (Tessel, Sec. IV-B, "Efficient repetend search"); and
     a repetend releases what it allocates.
     """
     return [

@@ -14,7 +14,7 @@ from schedsearch.tessel.candidates import (
     memory_at_entry,
     warmup_blocks,
 )
-from schedsearch.tessel.queries import Budget, OutOfTimeError, PhaseQuery, minimise
+from schedsearch.tessel.queries import Budget, PhaseQuery, QueryTimeError, minimise
 
 Starts = Mapping[Instance, int]
 """Start of each block of a phase, in ticks from the phase's own begin on."""
@@ -57,7 +57,7 @@ def some_phase(placement: Placement, blocks: list[Instance], held: list[int], bu
     not from the order of its blocks. So it exists for all orders or for none.
 
     Raises:
-        OutOfTimeError: The deadline came first.
+        QueryTimeError: The deadline came first.
         KeyboardInterrupt: Ctrl-C was pressed.
     """
     if not blocks:
@@ -77,7 +77,7 @@ def shortened(placement: Placement, phase: Phase, budget: Budget) -> Phase:
         return phase
     try:
         query = PhaseQuery(placement, phase.blocks, list(phase.held), budget)
-    except OutOfTimeError:
+    except QueryTimeError:
         return phase
     least = minimise(query, query.busiest_device, query.value(phase.starts) - 1)
     return Phase(phase.blocks, phase.held, least.starts or phase.starts, Answer.YES, least.decided)
@@ -98,7 +98,7 @@ def concatenate(
 
     Args:
         placement: What runs where.
-        num_micro_batches: At least `in_flight`.
+        num_micro_batches: Number of micro-batches, at least `in_flight`.
         in_flight: Micro-batches of the repetend.
         before: The warmup.
         repetend: The repetend.

@@ -24,7 +24,7 @@ from schedsearch.solver.query import Answer
 from schedsearch.tessel.candidates import Indices, memory_at_entry, repetend_time
 
 
-class OutOfTimeError(Exception):
+class QueryTimeError(Exception):
     """The deadline came while a query was being written down."""
 
 
@@ -45,15 +45,15 @@ class Budget:
         """Stop what is going on if the deadline has passed or Ctrl-C was pressed.
 
         Raises:
-            OutOfTimeError: The deadline has passed.
+            QueryTimeError: The deadline has passed.
             KeyboardInterrupt: Ctrl-C was pressed.
         """
         INTERRUPTS.raise_if_seen()
         if self.left_s <= 0:
-            raise OutOfTimeError
+            raise QueryTimeError
 
 
-class Query(ABC):
+class TesselQuery(ABC):
     """The starts of some blocks under the rules of Eq. 1, and an objective to make small.
 
     Each method adds one family of constraints.
@@ -168,11 +168,11 @@ class Query(ABC):
         return self._end(instance) + self.placement.transfer_time(instance[0], target)
 
 
-class RepetendQuery(Query):
+class RepetendQuery(TesselQuery):
     """The order of a repetend's blocks; the objective is the period, t_R of Eq. 4.
 
     Raises:
-        OutOfTimeError: The deadline came first.
+        QueryTimeError: The deadline came first.
         KeyboardInterrupt: Ctrl-C was pressed.
     """
 
@@ -210,7 +210,7 @@ class RepetendQuery(Query):
         )
 
 
-class PhaseQuery(Query):
+class PhaseQuery(TesselQuery):
     """The order of any set of blocks; the objective is their makespan (Eq. 1).
 
     Inputs from blocks that are not among them are there from the beginning.
@@ -222,7 +222,7 @@ class PhaseQuery(Query):
         budget: Time and counts.
 
     Raises:
-        OutOfTimeError: The deadline came first.
+        QueryTimeError: The deadline came first.
         KeyboardInterrupt: Ctrl-C was pressed.
     """
 
@@ -249,7 +249,7 @@ class Least:
 
     Attributes:
         starts: Start of each block in ticks; None when none was found.
-        value: Of the objective, in ticks; 0 when none was found.
+        value: Value of the objective, in ticks; 0 when none was found.
         bound: Ticks that the objective is proved to be at least.
         decided: Whether no smaller value, or none within the given limits, is proved.
     """
@@ -261,7 +261,7 @@ class Least:
 
 
 def minimise(
-    query: Query,
+    query: TesselQuery,
     low: int,
     high: int,
     first_share: float = 0.5,

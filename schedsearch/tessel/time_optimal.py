@@ -9,11 +9,11 @@ from placements import Placement
 from schedsearch.bounds.ends import device_span_bound
 from schedsearch.bounds.load_and_path import critical_path, load_bound, period_bound
 from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.modulo.result import EndedBy, Objective, Progress, SearchResult, Status
+from schedsearch.modulo.result import EndedBy, Objective, SearchProgress, SearchResult, Status
 from schedsearch.schedule import Schedule, ScheduledBlock, with_optimizer
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.tessel.arguments import DOES_NOT_FIT, LONGEST_S, OUT_OF_TIME, check_arguments
-from schedsearch.tessel.queries import Budget, Least, OutOfTimeError, PhaseQuery, minimise
+from schedsearch.tessel.queries import Budget, Least, PhaseQuery, QueryTimeError, minimise
 from schedsearch.validate import validate
 
 
@@ -23,7 +23,7 @@ def time_optimal(
     *,
     time_limit_s: float = 60.0,
     seed: int = 0,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[SearchProgress], None] | None = None,
 ) -> SearchResult:
     """Search the schedule of least makespan, knowing nothing of repetends (Tessel, Sec. III-A, Eq. 1).
 
@@ -33,9 +33,9 @@ def time_optimal(
 
     Args:
         placement: What runs where; its `memory` is the capacity.
-        num_micro_batches: At least 1.
+        num_micro_batches: Number of micro-batches, at least 1.
         time_limit_s: Seconds; then the best so far is returned, with what is proved.
-        seed: Of Z3's random choices.
+        seed: Seed of Z3's random choices.
         on_progress: Called after each question to the solver.
 
     Raises:
@@ -58,7 +58,7 @@ def time_optimal(
             best = None if so_far is None else so_far.makespan
             elapsed_s = time.monotonic() - began
             bound = max(found.bound, known)
-            on_progress(Progress(Objective.MAKESPAN.value, best, bound, budget.calls, elapsed_s))
+            on_progress(SearchProgress(Objective.MAKESPAN.value, best, bound, budget.calls, elapsed_s))
 
     with INTERRUPTS.answered() as ending:
         _minimise(placement, num_micro_batches, low, budget, note)
@@ -90,7 +90,7 @@ def _minimise(
     instances = [(block.name, n) for block in placement.blocks for n in range(num_micro_batches)]
     try:
         query = PhaseQuery(placement, instances, [0] * placement.num_devices, budget)
-    except OutOfTimeError:
+    except QueryTimeError:
         return
     minimise(query, low, query.horizon, first_share=1, on_step=note)
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import torch
 
-from runtime.clocks.stream_clock import Event
+from runtime.clocks.stream_clock import GpuEvent
 
 
 class Stream(Protocol):
@@ -17,7 +17,7 @@ class Stream(Protocol):
     def sleep(self, seconds: float) -> None:
         """Give it something to do."""
 
-    def event(self) -> Event:
+    def event(self) -> GpuEvent:
         """Mark its present end."""
 
     def synchronize(self) -> None:
@@ -33,7 +33,7 @@ class CudaStream:
     def sleep(self, seconds: float) -> None:
         torch.cuda._sleep(int(seconds * self._cycles_per_s))
 
-    def event(self) -> Event:
+    def event(self) -> GpuEvent:
         event = torch.cuda.Event(enable_timing=True, blocking=True)
         event.record()
         return event
@@ -73,7 +73,7 @@ class HostStream:
     def sleep(self, seconds: float) -> None:
         self._thread.submit(time.sleep, seconds)
 
-    def event(self) -> Event:
+    def event(self) -> GpuEvent:
         return _HostEvent(self._thread.submit(time.monotonic))
 
     def synchronize(self) -> None:

@@ -13,12 +13,11 @@ from runtime.clocks.clock import RecordingClock
 from runtime.clocks.stream_clock import StreamClock
 from runtime.execution.place import StreamPlace, StreamTimeoutError
 from runtime.execution.results import Position
-from runtime.profiling.observer import Message
-from runtime.program.calls import Run, Transfer
+from runtime.program.calls import BlockCall, Message, Transfer
 
 pytestmark = pytest.mark.gpu
 
-RUNS = [Run("F0", 0, 1410), Run("F1", 0, 900), Run("F2", 0, 1200)]
+RUNS = [BlockCall("F0", 0, 1410), BlockCall("F1", 0, 900), BlockCall("F2", 0, 1200)]
 LENGTHS_S = (0.08, 0.02, 0.05)
 MESSAGE = Message(Transfer("F0", "F1", 0), 1, 0)
 

@@ -1,14 +1,17 @@
-"""What a GPU does with streams that share work queues, beside `stream_model`."""
+"""What a GPU does with streams that share work queues, beside the virtual machine."""
 
 from __future__ import annotations
 
+import operator
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 
 import pytest
-from stream_model import Event, Gpus, Host, Operation
+
+from runtime.virtual.streams import Host, Operation, VirtualEvent, VirtualMachine
 
 pytestmark = pytest.mark.gpu
 
@@ -68,8 +71,8 @@ for name, steps in [*CASES.items(), *CASES.items()]:  # what a process issues fi
 
 def modelled(steps: list[str], num_queues: int) -> list[float]:
     """Return when each event is reached."""
-    gpus = Gpus(num_queues)
-    events: list[Event] = []
+    machine = VirtualMachine(num_queues)
+    events: list[VirtualEvent] = []
 
     def host() -> Host:
         for step in steps:
@@ -77,14 +80,14 @@ def modelled(steps: list[str], num_queues: int) -> list[float]:
             stream = int(number)
             if verb == "kernel":
                 duration = LONG_MS if length == ["long"] else SHORT_MS
-                gpus.issue(Operation(0, stream, step, duration))
+                machine.issue(Operation(0, stream, step, partial(operator.add, duration)))
             elif verb == "wait":
-                gpus.wait(0, stream, events[0])
+                machine.wait(0, stream, events[0])
             else:
-                events.append(gpus.record(0, stream))
+                events.append(machine.record(0, stream))
         yield from ()
 
-    gpus.run([host()])
+    machine.run([host()])
     return [event.time or 0.0 for event in events]
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from places import SHARED_DATA
 from told import told
 
-from placements.cluster import CLUSTERS, Cluster, ClusterError, Nodes, read_cluster
+from placements.cluster import CLUSTERS, Cluster, GpusError, Nodes, read_cluster
 from placements.hardware import A100_SXM_80GB, GPUS, V100_SXM_32GB
 
 PLAIN = Cluster((Nodes(A100_SXM_80GB, 2, 4),), 40.0, 100.0, link_efficiency=1.0, latency_us=0.0)
@@ -82,7 +82,7 @@ def test_a_ring_is_never_faster_than_the_link_and_more_bytes_take_longer(
 ) -> None:
     cluster = Cluster((Nodes(A100_SXM_80GB, num_nodes, gpus_per_node),), 40.0, 100.0, 1.0, 0.0)
     if cluster.num_gpus % (degree * stride):
-        with pytest.raises(ClusterError, match="do not divide a group"):
+        with pytest.raises(GpusError, match="do not divide a group"):
             cluster.whole.transfer_ms(1.0, max(degree, 2), cluster.num_gpus)
         return
     whole = cluster.whole
@@ -131,18 +131,18 @@ def test_names() -> None:
     ],
 )
 def test_a_wrong_name_is_told_in_one_line(text: str, options: dict[str, float], message: str) -> None:
-    with told(ClusterError, message):
+    with told(GpusError, message):
         read_cluster(text, **options)  # type: ignore[arg-type]
 
 
 def test_wrong_groups() -> None:
-    with pytest.raises(ClusterError, match="count: 9 GPUs from 0 on are not all in a cluster of 8"):
+    with pytest.raises(GpusError, match="count: 9 GPUs from 0 on are not all in a cluster of 8"):
         PLAIN.group(0, 9)
-    with pytest.raises(ClusterError, match="count: 1 GPUs from -1 on"):
+    with pytest.raises(GpusError, match="count: 1 GPUs from -1 on"):
         PLAIN.group(-1, 1)
-    with pytest.raises(ClusterError, match="degree: 3 GPUs that are 1 apart do not divide a group of 8"):
+    with pytest.raises(GpusError, match="degree: 3 GPUs that are 1 apart do not divide a group of 8"):
         PLAIN.whole.all_reduce_ms(1.0, 3)
-    with pytest.raises(ClusterError, match="nodes: "):
+    with pytest.raises(GpusError, match="nodes: "):
         Cluster((), 1.0)
 
 

@@ -15,7 +15,7 @@ from placements import Block, Kind, Placement
 from placements.files import write_json
 from placements.shapes import v_shape
 from schedsearch.bounds.memory_need import CapacityError
-from schedsearch.modulo.result import Progress, SearchError, Status
+from schedsearch.modulo.result import SearchError, SearchProgress, Status
 from schedsearch.schedule_file import read_schedule, schedule_to_dict
 from schedsearch.searches.methods import METHODS, SearchRequest, find
 from schedsearch.validate import validate
@@ -40,7 +40,7 @@ def with_step(placement: Placement) -> Placement:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("placement", [v_shape(2), with_step(v_shape(2))], ids=["plain", "optimizer"])
 def test_each_answer_is_whole(method: str, placement: Placement, tmp_path: Path) -> None:
-    events: list[Progress] = []
+    events: list[SearchProgress] = []
     asked = request(placement.with_memory(2), 4, method)
     result = find(asked, events.append)
     assert result.schedule is not None

@@ -2,7 +2,7 @@ import pytest
 
 from placements.shapes import m_shape, v_shape
 from schedsearch.repetend import Repetend
-from schedsearch.schedule import DeadlockError, as_soon_as_possible
+from schedsearch.schedule import CyclicOrderError, as_soon_as_possible
 from schedsearch.validate import validate
 
 ONE_F_ONE_B = {("F0", 0): 0, ("F1", 0): 1, ("B1", 0): 2, ("B0", 0): 5}
@@ -56,5 +56,5 @@ def test_unrolling_fewer_micro_batches_than_the_repetend_holds() -> None:
 def test_orders_that_contradict_the_dependencies() -> None:
     placement = m_shape(1)
     order = [(block.name, 0) for block in placement.blocks]
-    with pytest.raises(DeadlockError, match="make a cycle"):
+    with pytest.raises(CyclicOrderError, match="make a cycle"):
         as_soon_as_possible(placement, 1, [order[::-1]])

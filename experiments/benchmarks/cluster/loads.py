@@ -10,7 +10,7 @@ import numpy as np
 
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import ActiveJob, Job
-from schedsearch.cluster.throughputs import OperatingPoint, Throughputs
+from schedsearch.cluster.throughputs import JobOperatingPoint, Throughputs
 
 DOLLARS_PER_HOUR = {"v100": 2.48, "p100": 1.46, "k80": 0.45}
 """Google Cloud's prices of one GPU on demand, us-central1, 2020."""
@@ -48,7 +48,7 @@ def random_throughputs(num_types: int, seed: int, *, shares_space: bool = False)
     With ``shares_space`` two of three pairs of types can also run together on the same GPUs.
     """
     random = np.random.default_rng(seed)
-    alone: dict[tuple[str, int], dict[str, tuple[OperatingPoint, ...]]] = {}
+    alone: dict[tuple[str, int], dict[str, tuple[JobOperatingPoint, ...]]] = {}
     for number in range(num_types):
         k80 = 10.0 ** random.uniform(-1, 1)
         p100 = k80 * random.uniform(1, 5)
@@ -56,13 +56,13 @@ def random_throughputs(num_types: int, seed: int, *, shares_space: bool = False)
         gain = random.uniform(0.7, 1)
         for gpus in SCALE_FACTORS:
             alone[f"type {number}", gpus] = {
-                gpu_type: (OperatingPoint(rate * gpus**gain),) for gpu_type, rate in rates.items()
+                gpu_type: (JobOperatingPoint(rate * gpus**gain),) for gpu_type, rate in rates.items()
             }
     return Throughputs(alone, _pairs(alone, random) if shares_space else {})
 
 
 def _pairs(
-    alone: Mapping[tuple[str, int], Mapping[str, tuple[OperatingPoint, ...]]], random: np.random.Generator
+    alone: Mapping[tuple[str, int], Mapping[str, tuple[JobOperatingPoint, ...]]], random: np.random.Generator
 ) -> dict[tuple[str, str, int], dict[str, tuple[float, float]]]:
     """Return throughputs of pairs: each job is slowed down on every type by its own factor."""
     found = {}

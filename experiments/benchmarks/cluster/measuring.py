@@ -22,7 +22,7 @@ from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.policies.policy import Policy
 from schedsearch.cluster.policies.registry import policy_of
 from schedsearch.cluster.simulator.options import SimulationOptions
-from schedsearch.cluster.simulator.simulation import simulate
+from schedsearch.cluster.simulator.simulation import simulate_cluster
 from schedsearch.cluster.throughputs import Throughputs
 
 _ALMOST = 1e-6
@@ -139,7 +139,7 @@ def simulation(
     generator = GeneratorOptions(seed=0, lam_s=3600 / jobs_per_hour, num_jobs=num_jobs)
     clock = CpuClock()
     trace = [*generated(types, throughputs, generator)]
-    outcome = simulate(trace, cluster, throughputs, policy_of(name), SimulationOptions())
+    outcome = simulate_cluster(trace, cluster, throughputs, policy_of(name), SimulationOptions())
     took_s = clock.seconds
     wrong = {f"more than {limit_s:g} CPU s": took_s > limit_s, outcome.missing: bool(outcome.missing)}
     note = (

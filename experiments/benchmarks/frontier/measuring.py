@@ -27,12 +27,12 @@ from schedsearch.energy import (
     best_order,
     compute_frontier,
     instance_graph,
-    simulate,
+    simulate_at_clocks,
     simulate_switching,
     switched_plan,
 )
 from schedsearch.energy.baselines import perseus_frontier
-from schedsearch.energy.generators.candidates import Candidates
+from schedsearch.energy.generators.candidates import PlanPool
 from schedsearch.energy.generators.improving import ExactStatus, exact_plan
 from schedsearch.energy.graph import Floats, Ints
 from schedsearch.energy.orders.ordering import relaxed
@@ -106,7 +106,7 @@ def gaps(task: Task, *, mean: float, most: float) -> CaseResult:
     frontier, took_s = timed(task.frontier)
     gap = 100 * np.array([plan.gap for plan in frontier.plans])
     graph = instance_graph(task.schedule)
-    done = [simulate(task.schedule, task.profile, plan.clock_mhz, graph) for plan in frontier.plans]
+    done = [simulate_at_clocks(task.schedule, task.profile, plan.clock_mhz, graph) for plan in frontier.plans]
     pairs = list(zip(frontier.plans, done, strict=True))
     deadlines = np.linspace(frontier.shortest.time_ms, frontier.plans[-1].time_ms, NUM_PLANS)
     simulated = {plan.time_ms: each.time_ms for plan, each in pairs}
@@ -147,7 +147,7 @@ def simulated_plans(task: Task, clocks: Ints) -> Floats:
     """
     problem = ClockProblem(task.schedule, task.profile)
     mode = (problem.table.clock_mhz[problem.table.row][:, :, None] == clocks[:, None, :]).argmax(axis=1)
-    found = Candidates(problem)
+    found = PlanPool(problem)
     found.add("lowtime", mode)
     return np.array([[plan.time_ms, plan.energy_mj] for plan in found.best(None, problem.bound)])
 
@@ -249,7 +249,7 @@ def orders(placement: Placement, *, slowdown: float, seeds: int, each_s: float) 
     for seed in range(seeds):
         found = search(placement, _ORDERED_MICRO_BATCHES, seed=seed, work_limit=_SEARCH_WORK)
         assert found.schedule is not None, "memory is not limited"
-        maximum = simulate(found.schedule, profile, all_maximum_clocks(found.schedule, profile))
+        maximum = simulate_at_clocks(found.schedule, profile, all_maximum_clocks(found.schedule, profile))
         deadline_ms = slowdown * maximum.time_ms
         clock = CpuClock()
         candidates = schedules_of_equal_period(
@@ -266,7 +266,7 @@ def orders(placement: Placement, *, slowdown: float, seeds: int, each_s: float) 
         assert chosen.gain is not None, "the search's own schedule keeps the deadline"
         gains.append(100 * chosen.gain)
         lefts.append(100 * (1 - chosen.lower_bound_mj / chosen.best.energy_mj))
-        again = simulate(chosen.schedule, profile, chosen.plan.clock_mhz)
+        again = simulate_at_clocks(chosen.schedule, profile, chosen.plan.clock_mhz)
         late |= again.time_ms > deadline_ms * (1 + ALMOST)
     wrong = {
         f"more than {each_s:g} CPU s": max(seconds) > each_s,

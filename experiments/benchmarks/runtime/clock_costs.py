@@ -13,13 +13,13 @@ import torch
 
 from experiments.benchmarks.results import CaseResult
 from runtime.clocks.clock import RecordingClock
-from runtime.clocks.stream_clock import Event, StreamClock
+from runtime.clocks.stream_clock import GpuEvent, StreamClock
 from runtime.clocks.torch_gpu import record_event
-from runtime.program.calls import Run
+from runtime.program.calls import BlockCall
 
 
 def clocks_of_stream(
-    where: str, *, num_blocks: int, launches: int, record: Callable[[], Event] | None = None
+    where: str, *, num_blocks: int, launches: int, record: Callable[[], GpuEvent] | None = None
 ) -> CaseResult:
     """Launch small kernels with and without a clock for each block, after a round of each not counted.
 
@@ -28,7 +28,7 @@ def clocks_of_stream(
     """
     record = record or partial(record_event, sleeps=True)
     device = torch.device(where)
-    runs = [Run(f"F{index}", 0, 1000 + index % 2) for index in range(num_blocks)]
+    runs = [BlockCall(f"F{index}", 0, 1000 + index % 2) for index in range(num_blocks)]
     value = torch.zeros(1, device=device)
 
     def launch() -> float:

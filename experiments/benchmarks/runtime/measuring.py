@@ -24,7 +24,8 @@ from runtime.program.deadlock import check
 from runtime.program.instructions import Programs
 from runtime.program.lower import lower
 from runtime.program.prefetch import prefetch_receives
-from runtime.simulate.network import Communication, play
+from runtime.virtual.play import play
+from runtime.virtual.rules import Communication
 from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
 

@@ -25,7 +25,7 @@ from runtime.execution.run_options import RunOptions
 from runtime.models import WHOLE, Blocks, Model
 from runtime.profiling.device_profiler import BlockProfiler, NvmlMeter, WallMeter, cpu_mhz
 from runtime.profiling.observer import DeviceObserver
-from runtime.profiling.profiler import Cost, Profiler, Sweep
+from runtime.profiling.profiler import MeasuredCost, Profiler, Sweep
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
 from runtime.transport.in_memory import MemoryTransport, Network
@@ -121,7 +121,7 @@ def time_calls(script: Script, rounds: int) -> CallTimes:
     return CallTimes(tuple(times["script"][2:]), tuple(times["bare"][2:]), len(script.calls.runs), equal)
 
 
-def profile_blocks(script: Script, where: str, min_ms: float) -> tuple[list[Cost], str]:
+def profile_blocks(script: Script, where: str, min_ms: float) -> tuple[list[MeasuredCost], str]:
     """Measure each block's time, and its energy where NVML tells, at the clock the device takes by itself.
 
     All runs of a block together take ``min_ms`` at least.

@@ -17,7 +17,7 @@ from experiments.benchmarks.results import CaseResult, true_of
 from experiments.benchmarks.timing import CpuClock, timed
 from placements import Placement
 from schedsearch.baselines import applicable
-from schedsearch.modulo.result import Progress, SearchResult, Status
+from schedsearch.modulo.result import SearchProgress, SearchResult, Status
 from schedsearch.modulo.search import search
 from schedsearch.tessel import tessel
 
@@ -202,7 +202,7 @@ def tessel_timed(
     clock = CpuClock()
     sweep_s: list[float] = []
 
-    def note(progress: Progress) -> None:
+    def note(progress: SearchProgress) -> None:
         if progress.phase.startswith("completion") and not sweep_s:
             sweep_s.append(clock.seconds)
 

@@ -20,7 +20,7 @@ from schedsearch.device_span import device_spans, with_least_device_span
 from schedsearch.modulo.result import SearchResult, Status
 from schedsearch.schedule import Schedule
 from schedsearch.solver.effort import Effort
-from schedsearch.starts.event_simulation import Rule, simulate
+from schedsearch.starts.event_simulation import Rule, list_schedule
 from schedsearch.starts.first_repetends import hand_made
 from schedsearch.starts.steady_state import steady_state
 
@@ -102,7 +102,7 @@ def _device_span(instance: Instance, time_limit_s: float) -> CaseResult:
     rate = 1 - work / _span(result.schedule)
     bar = ZB_2P.get(instance.name)
     if bar is None:
-        simulated = simulate(instance.placement, instance.num_micro_batches, Rule(Fraction(3), less=1))
+        simulated = list_schedule(instance.placement, instance.num_micro_batches, Rule(Fraction(3), less=1))
         assert simulated is not None
         bar = round(1 - work / _span(with_least_device_span(simulated)), 4)
     bound = 1 - work / result.device_span_bound

@@ -16,7 +16,7 @@ from schedsearch.cluster.inputs.throughput_file import read_throughputs
 from schedsearch.cluster.inputs.trace_file import read_trace
 from schedsearch.cluster.policies.registry import policy_of
 from schedsearch.cluster.simulator.options import SimulationOptions
-from schedsearch.cluster.simulator.simulation import simulate
+from schedsearch.cluster.simulator.simulation import simulate_cluster
 
 CLUSTER = GpuCluster({"v100": 8, "p100": 16, "k80": 24})
 
@@ -63,7 +63,7 @@ def _rows(options: SeedOptions, case: tuple[str, int]) -> Iterator[Row]:
     for name, published in PUBLISHED[workload].items():
         simulation = SimulationOptions(seed=seed, skips_to_arrivals=True)
         policy = policy_of(name, seed=seed) if name == "gandiva" else policy_of(name)
-        found[name] = METRICS[metric](simulate(jobs, CLUSTER, throughputs, policy, simulation))
+        found[name] = METRICS[metric](simulate_cluster(jobs, CLUSTER, throughputs, policy, simulation))
         yield Row(name, metric, found[name], published, digits=1, note=note, series=workload)
     (aware, best), (other, most) = found.items()
     hours, others = PUBLISHED[workload].values()

@@ -31,7 +31,7 @@ from schedsearch.cluster.generator import GeneratorOptions, generated
 from schedsearch.cluster.policies.registry import policy_of
 from schedsearch.cluster.simulator.options import SimulationOptions
 from schedsearch.cluster.simulator.outcome import Outcome
-from schedsearch.cluster.simulator.simulation import simulate
+from schedsearch.cluster.simulator.simulation import simulate_cluster
 from schedsearch.figures.bars import BarPanel, draw_bars
 
 _HOUR_S = 3600.0
@@ -222,7 +222,7 @@ def measured(
     if way.round_s == 0:
         return {JCT: ideal_average_jct_s(trace, cluster, throughputs, policy, window) / _HOUR_S}
     simulation = SimulationOptions(round_s=way.round_s, seed=seed, skips_to_arrivals=True, window=window)
-    outcome = simulate(trace, cluster, throughputs, policy, simulation)
+    outcome = simulate_cluster(trace, cluster, throughputs, policy, simulation)
     return {metric: METRICS[metric](outcome) for metric in metrics}
 
 

@@ -38,7 +38,13 @@ from experiments.reproduce.rows import (
     span,
     value_of,
 )
-from schedsearch.energy import FrequencyPlan, Frontier, all_maximum_clocks, compute_frontier, simulate
+from schedsearch.energy import (
+    FrequencyPlan,
+    Frontier,
+    all_maximum_clocks,
+    compute_frontier,
+    simulate_at_clocks,
+)
 from schedsearch.energy.baselines import compute_baselines
 
 NUM_PLANS = 50
@@ -97,7 +103,7 @@ class Tuned:
 def tuned(costs: Costed, slowdowns: Sequence[float] = ()) -> Tuned:
     """Return the frontier of a workload, with plans for some stragglers, and EnvPipe's plan."""
     schedule, profile = costs.schedule, costs.profile
-    longest_ms = simulate(schedule, profile, all_maximum_clocks(schedule, profile)).time_ms
+    longest_ms = simulate_at_clocks(schedule, profile, all_maximum_clocks(schedule, profile)).time_ms
     deadlines = [slowdown * longest_ms for slowdown in slowdowns]
     frontier = compute_frontier(schedule, profile, NUM_PLANS, deadlines)
     envpipe = compute_baselines(["envpipe"], schedule, profile, bound=frontier.relaxed)["envpipe"]

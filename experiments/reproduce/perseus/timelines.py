@@ -23,7 +23,7 @@ from experiments.reproduce.perseus.workloads import (
 from experiments.reproduce.rows import cases_in, rows_with, span, value_of
 from placements.hardware import GPUS
 from placements.shapes import v_shape
-from schedsearch.energy import compute_frontier, simulate
+from schedsearch.energy import compute_frontier, simulate_at_clocks
 from schedsearch.figures.comparison import TimedBlocks, draw_power
 
 NUM_MICRO_BATCHES = 6
@@ -43,7 +43,7 @@ def _rows(options: PerseusOptions, workload: Workload) -> Iterator[Row]:
     for when, plan in {BEFORE: frontier.all_maximum, AFTER: frontier.shortest}.items():
         yield Row(when, ITERATION, plan.time_ms, note=costs.note)
         yield Row(when, ENERGY, plan.energy_mj / 1e3, note=costs.note)
-        starts = simulate(costs.schedule, costs.profile, plan.clock_mhz).start_ms
+        starts = simulate_at_clocks(costs.schedule, costs.profile, plan.clock_mhz).start_ms
         for (block, number), start_ms in starts.items():
             clock_mhz = plan.clock_mhz[block][number]
             point = next(each for each in costs.profile.points[block] if each.clock_mhz == clock_mhz)

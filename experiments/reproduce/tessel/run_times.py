@@ -37,7 +37,8 @@ from placements.planners.hybrid.shape_costs import ShapeCosts
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
 from runtime.program.prefetch import prefetch_receives
-from runtime.simulate.network import Communication, play
+from runtime.virtual.play import play
+from runtime.virtual.rules import Communication
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
 from schedsearch.figures.bars import BarPanel, draw_bars
 from schedsearch.modulo.search import search

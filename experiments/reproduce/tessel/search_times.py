@@ -47,7 +47,7 @@ from schedsearch.figures.bars import BarPanel, draw_bars
 from schedsearch.figures.canvas import COLUMN_INCHES
 from schedsearch.figures.panels import Panel, draw_panels
 from schedsearch.metrics import bubble_rate
-from schedsearch.modulo.result import Progress, SearchResult
+from schedsearch.modulo.result import SearchProgress, SearchResult
 from schedsearch.repetend import Repetend
 from schedsearch.tessel import tessel, time_optimal
 from schedsearch.tessel.phases import cooldown, shortened, warmup
@@ -113,7 +113,7 @@ class _Searched(NamedTuple):
 
 def _time_optimal(placement: Placement, num_micro_batches: int, limit_s: float) -> _Searched:
     """Search the least makespan; it ends when its own questions prove it, whatever our bounds say."""
-    last: list[Progress] = []
+    last: list[SearchProgress] = []
     result, seconds = measured(
         lambda: time_optimal(
             placement, num_micro_batches, time_limit_s=limit_s, on_progress=lambda each: last.append(each)

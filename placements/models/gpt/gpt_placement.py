@@ -73,7 +73,7 @@ def gpt_m_shape(
         config: The model and its micro-batch.
         gpu: What every device is made of.
         num_devices: Stages of layers, and shards of the vocabulary.
-        num_gpus: That each device stands for.
+        num_gpus: GPUs that each device stands for.
         data_parallel: 1: groups of a block on all devices would not be those of a stage.
         tick_ms: Length of a tick; by default the longest power of ten of which the shortest block has at
             least 100.
@@ -129,7 +129,7 @@ def gpt_v_shape(
         config: The model, and a micro-batch of all groups together.
         gpu: What every device is made of.
         num_devices: Stages.
-        num_gpus: That each device stands for.
+        num_gpus: GPUs that each device stands for.
         data_parallel: Groups of so many; a divisor.
         tick_ms: Length of a tick.
         rates: See `gpt_m_shape`.
@@ -165,9 +165,9 @@ def gpt_compute_shares(placement: Placement, config: GptConfig, rates: Rates) ->
     several GPUs share a layer, part of its time is the sum of what they computed, which is not one either.
 
     Args:
-        placement: From `gpt_m_shape` or `gpt_v_shape`.
+        placement: Placement from `gpt_m_shape` or `gpt_v_shape`.
         config: The model that it is of.
-        rates: Of its GPUs.
+        rates: Rates of its GPUs.
 
     Returns:
         By block name, 0 to 1; for `placements.hardware.modelled_profile`.

@@ -23,7 +23,8 @@ class Workload:
         config: The model, and a micro-batch of all data-parallel groups together; `recompute` is each
             layer's own, whatever it says.
         rates: What a GPU reaches.
-        num_micro_batches: Of an iteration; of several, gradients are added up before they are exchanged.
+        num_micro_batches: Micro-batches of an iteration. With several, gradients are added up before they are
+            exchanged.
         overlap_slowdown: See `placements.models.costs.CostOptions`.
 
     Raises:
@@ -52,7 +53,7 @@ class Workload:
 
         Args:
             strategy: How they share it.
-            num_gpus: Of the stage.
+            num_gpus: GPUs of the stage.
             tied: The same GPUs hold the embedding, whose table it is.
         """
         return self._cost(self.config.output(tied), strategy.on(num_gpus))

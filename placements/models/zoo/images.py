@@ -9,7 +9,7 @@ from functools import partial
 
 from placements.models.chain import ModelShape
 from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer, ProjectionLayer
-from placements.models.layers import Attention, Layer, Precision, TransformerLayer
+from placements.models.layers import AttentionKind, Layer, Precision, TransformerLayer
 from placements.models.zoo.sizes import precision_of, whole
 from placements.spec import PlacementError
 
@@ -24,7 +24,7 @@ def image_encoder(
     patch_size: int = 16,
     num_classes: int = 1000,
     dropout: bool = False,
-    attention: Attention = "flash",
+    attention: AttentionKind = "flash",
     precision: str = "half",
 ) -> ModelShape:
     """Return a ViT: patches embedded, equal layers on these and one token more, and classes of that token.
@@ -35,8 +35,8 @@ def image_encoder(
         hidden_size: Width.
         num_heads: Attention heads.
         image_size: Pixels of a side.
-        patch_size: Of a patch's side; a divisor.
-        num_classes: Of the output layer.
+        patch_size: Side of a patch; a divisor.
+        num_classes: Classes of the output layer.
         dropout: Masks are kept.
         attention: What it keeps of scores.
         precision: ``half``, ``single`` or ``tf32``.
@@ -74,7 +74,7 @@ def window_encoder(
     patch_size: int = 4,
     num_classes: int = 1000,
     dropout: bool = False,
-    attention: Attention = "flash",
+    attention: AttentionKind = "flash",
     precision: str = "half",
 ) -> ModelShape:
     """Return a Swin: levels of layers with attention in windows; between two, four patches become one.
@@ -83,11 +83,11 @@ def window_encoder(
         name: What it is known by.
         layers_by_level: Transformer layers of each level.
         hidden_size: Width of the first level; each next one has twice as much.
-        num_heads: Of the first level; likewise.
+        num_heads: Heads of the first level; likewise.
         window_size: Patches of a window's side.
         image_size: Pixels of a side.
-        patch_size: Of a patch's side; a divisor.
-        num_classes: Of the output layer.
+        patch_size: Side of a patch; a divisor.
+        num_classes: Classes of the output layer.
         dropout: Masks are kept.
         attention: What it keeps of scores.
         precision: ``half``, ``single`` or ``tf32``.
@@ -133,20 +133,20 @@ def joined_encoders(
     sequence_length: int,
     image_size: int = 224,
     patch_size: int = 16,
-    attention: Attention = "flash",
+    attention: AttentionKind = "flash",
     precision: str = "half",
 ) -> ModelShape:
     """Return a Flava: an image's and a text's encoder, whose outputs a third one reads together.
 
     Args:
         name: What it is known by.
-        num_layers: Of each of the three.
+        num_layers: Layers of each of the three.
         hidden_size: Width.
         num_heads: Attention heads.
         vocab_size: Rows of the text's table.
         sequence_length: Tokens of the text.
         image_size: Pixels of a side.
-        patch_size: Of a patch's side; a divisor.
+        patch_size: Side of a patch; a divisor.
         attention: What it keeps of scores.
         precision: ``half``, ``single`` or ``tf32``.
 
@@ -193,7 +193,7 @@ def residual_network(
         layers_by_level: Bottlenecks of each level.
         width_factor: Inner channels of the first level are 64 times this, of each next one twice as many.
         image_size: Pixels of a side; a multiple of 4, halved once more by each level after the first.
-        num_classes: Of the output layer.
+        num_classes: Classes of the output layer.
         precision: ``half``, ``single`` or ``tf32``.
 
     Raises:

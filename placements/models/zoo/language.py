@@ -11,7 +11,7 @@ from typing import Any
 
 from placements.models.chain import ModelShape
 from placements.models.end_layers import EmbeddingLayer, OutputLayer, ProjectionLayer
-from placements.models.layers import Attention, Layer, TransformerLayer
+from placements.models.layers import AttentionKind, Layer, TransformerLayer
 from placements.models.zoo.sizes import precision_of, whole
 from placements.spec import PlacementError
 
@@ -32,7 +32,7 @@ def decoder(
     biases: bool = True,
     learned_positions: bool = True,
     tied: bool = True,
-    attention: Attention = "flash",
+    attention: AttentionKind = "flash",
     num_experts: int = 1,
     experts_per_token: int = 1,
     embedding_size: int | None = None,
@@ -54,12 +54,12 @@ def decoder(
         gated: Three matrices in the feed-forward part.
         causal: Half of the attention's core.
         dropout: Masks are kept.
-        biases: Of matrices and norms.
+        biases: Whether matrices and norms have biases.
         learned_positions: One for each token of a sample.
         tied: The output layer's table is the embedding's.
         attention: What it keeps of scores.
-        num_experts: Of each layer.
-        experts_per_token: Of these.
+        num_experts: Experts of each layer.
+        experts_per_token: Experts that each token takes.
         embedding_size: Width of the table, which projections change to the layers' and back; None for the
             layers'.
         precision: ``half``, ``single`` or ``tf32``.
@@ -116,7 +116,7 @@ def encoder_decoder(
     dropout: bool = True,
     tied: bool = True,
     second_lookup: bool = False,
-    attention: Attention = "flash",
+    attention: AttentionKind = "flash",
     precision: str = "half",
 ) -> ModelShape:
     """Return a T5: a chain of encoder layers, then as many decoder layers, which read the encoder's output.
@@ -126,7 +126,7 @@ def encoder_decoder(
 
     Args:
         name: What it is known by.
-        num_layers: Of encoder and decoder together, half of each.
+        num_layers: Layers of encoder and decoder together, half of them in each.
         hidden_size: Width.
         num_heads: Attention heads.
         vocab_size: Rows of the table.

@@ -151,9 +151,9 @@ def read_model(name: str, /, **overrides: Any) -> ModelShape:
     """Return a model by its name, with some of its sizes changed.
 
     Args:
-        name: Of `MODELS`.
-        overrides: By the name of an argument of the model's kind in `placements.models.zoo`, such as
-            ``num_layers``, ``sequence_length`` or ``precision``.
+        name: Name of one of `MODELS`.
+        overrides: Overrides by the name of an argument of the model's kind in `placements.models.zoo`, such
+            as ``num_layers``, ``sequence_length`` or ``precision``.
 
     Raises:
         PlacementError: The name or a size is not known, or a size is out of its range.

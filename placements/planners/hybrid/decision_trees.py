@@ -71,7 +71,7 @@ def decision_trees(
     less than both (Galvatron-BMW, Sec. III-B, Takeaway 3).
 
     Args:
-        num_gpus: Of the stage.
+        num_gpus: GPUs of the stage.
         paradigms: Those allowed.
         mixed: Keep trees with several ways to share the samples.
 
@@ -148,9 +148,9 @@ def layer_strategies(num_gpus: int, options: TreeOptions, num_experts: int = 1) 
     """Return the strategies of a layer on the GPUs of a stage, without recomputation first.
 
     Args:
-        num_gpus: Of the stage.
+        num_gpus: GPUs of the stage.
         options: Which are allowed.
-        num_experts: Of the layer; 1 where it has none.
+        num_experts: Experts of the layer; 1 where it has none.
 
     Raises:
         PlanError: None is allowed on that number of GPUs.

@@ -60,7 +60,7 @@ class Plan:
         cluster: Its GPUs.
         stages: In order of the layers; all layers, and no GPU twice.
         global_batch_size: Samples of an iteration.
-        num_micro_batches: Of an iteration, all of the same size.
+        num_micro_batches: Micro-batches of an iteration, all of the same size.
 
     Raises:
         PlanError: A rule is broken.

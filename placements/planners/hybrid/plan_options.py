@@ -45,7 +45,7 @@ class PlanOptions:
         pipeline: One of `PIPELINES`.
         idle_gpus: GPUs may stay idle.
         uniform: All layers of all stages are shared alike; see `placements.planners.hybrid.plan.alike`.
-        memory_gib: Of each GPU; None for its own.
+        memory_gib: Memory of each GPU; None for its own.
         reserve_gib: Memory that neither states nor activations may use.
         num_plans: How many plans are wanted; they differ in their numbers of stages, GPUs or micro-batches.
         time_limit_s: After which the search ends with the best plans so far.
@@ -105,8 +105,8 @@ class NoPlan(NamedTuple):
     """Why numbers have no plan.
 
     Attributes:
-        reason: In words.
-        obstacle: Of which kind it is.
+        reason: Reason in words.
+        obstacle: Kind of the obstacle.
     """
 
     reason: str
@@ -117,11 +117,11 @@ class Trial(NamedTuple):
     """Numbers that were looked at, and what came of them.
 
     Attributes:
-        num_stages: Of the pipeline.
-        gpus_per_stage: Of each.
-        num_micro_batches: Of an iteration.
+        num_stages: Stages of the pipeline.
+        gpus_per_stage: GPUs of each stage.
+        num_micro_batches: Micro-batches of an iteration.
         bound_ms: No iteration with these numbers is shorter.
-        time_ms: Of the best iteration; None where there is no plan.
+        time_ms: Time of the best iteration; None where there is no plan.
         why_none: Why there is none; None where there is one.
     """
 
@@ -163,8 +163,8 @@ class RatedPlan(NamedTuple):
 
     Attributes:
         plan: Stages, GPUs and layers.
-        time_ms: Of an iteration, by the formula of the search.
-        stages: Of each stage.
+        time_ms: Time of an iteration, by the formula of the search.
+        stages: Estimate of each stage.
     """
 
     plan: Plan
@@ -196,11 +196,11 @@ class PlanSearchResult:
     """The best plans, and what was tried.
 
     Attributes:
-        plans: By increasing time; empty where none fits.
+        plans: Plans by increasing time; empty where none fits.
         trials: All numbers that were looked at, in that order.
         bound_ms: No plan of the search has a shorter iteration; infinite where it is proved that none fits.
         num_solved: Stage problems that were solved.
-        interrupted: From the keyboard, before the end; the plans are the best until then.
+        interrupted: Whether the search was interrupted from the keyboard; the plans are the best until then.
         out_of_time: The same after the time limit.
         num_left: Numbers that were not solved then.
     """

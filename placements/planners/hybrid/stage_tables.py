@@ -23,7 +23,7 @@ from placements.models.parallel import Cost, LayerStrategy
 from placements.planners.hybrid.decision_trees import TreeOptions, layer_strategies
 from placements.planners.hybrid.plan import alike, layout_of
 from placements.planners.parallel_plan import PlanError
-from placements.planners.stage_search.stage_problem import Options, Run, StageProblem
+from placements.planners.stage_search.stage_problem import LayerRun, Options, StageProblem
 from placements.spec import PlacementError
 
 _MIB = 2**20
@@ -44,8 +44,8 @@ class LayerCosts(Protocol):
         Args:
             layer: One of the model's.
             strategy: How the GPUs share it.
-            samples: Of one micro-batch, of all data-parallel groups together.
-            num_micro_batches: Of an iteration.
+            samples: Samples of one micro-batch, of all data-parallel groups together.
+            num_micro_batches: Micro-batches of an iteration.
             group: The GPUs of the stage.
 
         Raises:
@@ -67,7 +67,7 @@ class LayerTable:
 
     Attributes:
         strategies: Those that can share it.
-        costs: Of each.
+        costs: Cost of each strategy.
         refused: Why others cannot, a line each.
     """
 
@@ -98,7 +98,7 @@ class StageTable:
         kinds: The table of each kind of layer.
         options: The same for the search inside a stage.
         transition_ms: Between layouts, by their numbers.
-        num_micro_batches: Of an iteration.
+        num_micro_batches: Micro-batches of an iteration.
     """
 
     kinds: tuple[LayerTable, ...]
@@ -118,7 +118,9 @@ class StageTable:
 
     def problem(self, kinds: Sequence[int], in_flight: int, capacity_mib: float) -> StageProblem:
         """Return the problem of a stage with layers of such kinds, in order."""
-        runs = tuple(Run(len(list(equal)), self.options[kind]) for kind, equal in itertools.groupby(kinds))
+        runs = tuple(
+            LayerRun(len(list(equal)), self.options[kind]) for kind, equal in itertools.groupby(kinds)
+        )
         return StageProblem(runs, self.transition_ms, in_flight, capacity_mib, self.num_micro_batches)
 
     @cached_property
@@ -178,8 +180,8 @@ def layer_table(
         costs: What it costs.
         layer: The kind.
         trees: Which strategies are allowed.
-        samples: Of a micro-batch.
-        num_micro_batches: Of an iteration.
+        samples: Samples of a micro-batch.
+        num_micro_batches: Micro-batches of an iteration.
         group: The GPUs of the stage.
 
     Raises:

@@ -28,7 +28,7 @@ class ClosedSets:
     """The closed sets of a graph, smaller ones first, and what they cost.
 
     Attributes:
-        graph: Whose nodes they are of.
+        graph: Graph whose nodes they are of.
         members: Whether a set has a node; shape ``(sets, nodes)``. The first has none, the last has all.
         is_complete: Whether they are all that there are.
     """

@@ -30,12 +30,12 @@ class PlannedStage:
     Attributes:
         nodes: Names, in topological order.
         replicas: Workers; input i is for number i modulo replicas (1F1B-RR, Sec. 2.4.2).
-        forward_ms: Of one input on one worker.
+        forward_ms: Forward time of one input on one worker.
         backward_ms: Likewise.
         synchronisation_ms: Exchange of gradients for one input of all replicas.
         transfer_ms: For one input: its output to the next stage and the gradient back; 0 for the last.
-        hop_ms: From the end of a forward, or of the next stage's backward, until the result is there.
-        parameter_bytes: Of one weight version.
+        hop_ms: Time from the end of a forward, or of the next stage's backward, until the result is there.
+        parameter_bytes: Parameter bytes of one weight version.
         activation_bytes: Outputs of its nodes for one input.
         in_flight: Inputs that each replica holds at most, each with the weights that its forward saw.
     """
@@ -72,7 +72,7 @@ class PipelinePlan:
     """Stages in the order of the pipeline.
 
     Attributes:
-        stages: At least one.
+        stages: Stages; at least one.
         levels: The workers that they share, from the innermost level on.
         sync: One of `SYNCS`.
         is_exact: Every cut of the model was looked at; otherwise a few of each number of nodes.
@@ -127,7 +127,7 @@ class PipelinePlan:
 
 
 @dataclass(frozen=True)
-class Part:
+class PlanPart:
     """Work of copies of a component of the level below: all of them the same.
 
     Attributes:
@@ -140,17 +140,17 @@ class Part:
     first: int
     end: int
     copies: int
-    parts: tuple[Part, ...] = ()
+    parts: tuple[PlanPart, ...] = ()
 
 
-def plan_of(sets: ClosedSets, levels: Sequence[Level], sync: str, parts: Sequence[Part]) -> PipelinePlan:
+def plan_of(sets: ClosedSets, levels: Sequence[Level], sync: str, parts: Sequence[PlanPart]) -> PipelinePlan:
     """Return the plan of parts of the outermost level, with what it costs (Sec. 2.4.1).
 
     Args:
         sets: Where the model can be cut.
-        levels: From the innermost to the outermost.
+        levels: Levels from the innermost to the outermost.
         sync: One of `SYNCS`.
-        parts: From the empty set to the whole model.
+        parts: Parts from the empty set to the whole model.
     """
     stages = list(_stages(sets, levels, sync, parts))
     workers = np.cumsum([stage.replicas for stage in reversed(stages)])[::-1].tolist()
@@ -179,7 +179,7 @@ def _stages(
     sets: ClosedSets,
     levels: Sequence[Level],
     sync: str,
-    parts: Sequence[Part],
+    parts: Sequence[PlanPart],
     outer_copies: int = 1,
     outer_sync_ms: float = 0.0,
     outer_cut: tuple[float, float] = (0.0, 0.0),

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from placements.planners.parallel_plan import PlanError
 from placements.planners.pipedream.closed_sets import ClosedSets, closed_sets
-from placements.planners.pipedream.plan import SYNCS, Part, PipelinePlan, plan_of
+from placements.planners.pipedream.plan import SYNCS, PipelinePlan, PlanPart, plan_of
 from placements.planners.pipedream.profile_graph import ProfileGraph
 from placements.planners.pipedream.stage_tables import FewestStages, StageTables
 from placements.planners.pipedream.topology import Level, check_levels, num_workers
@@ -22,14 +22,15 @@ def best_plan(
 ) -> PipelinePlan:
     """Return the plan of least time for one input, on all workers.
 
-    Of several such plans it is one of fewest stages, with few workers for the last ones.
+    Where several plans are equally good, it is one of fewest stages, with few workers for the last ones.
 
     Args:
         graph: The model; see `placements.planners.pipedream.profile_graph.for_planning`.
         levels: Workers, from the innermost level to the outermost.
         sync: How the exchange of gradients counts; see `SYNCS`. PipeDream's prose has ``per_worker``, its
             formula ``printed``.
-        memory_mib: Of each worker, for weights and activations of all inputs in flight; None for no limit.
+        memory_mib: Memory of each worker, for weights and activations of all inputs in flight; None for no
+            limit.
 
     Raises:
         PlanError: An argument is out of its range, or no plan fits the memory.
@@ -93,9 +94,9 @@ def _plan(tables: StageTables) -> PipelinePlan | None:
     return plan_of(tables.sets, tables.levels, tables.sync, FewestStages(*given, min_ms).parts())
 
 
-def _one_stage(sets: ClosedSets, levels: Sequence[Level]) -> tuple[Part, ...]:
+def _one_stage(sets: ClosedSets, levels: Sequence[Level]) -> tuple[PlanPart, ...]:
     inner = _one_stage(sets, levels[:-1]) if len(levels) > 1 else ()
-    return (Part(0, len(sets) - 1, levels[-1].count, inner),)
+    return (PlanPart(0, len(sets) - 1, levels[-1].count, inner),)
 
 
 def _check(levels: Sequence[Level], sync: str, memory_mib: float | None) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from placements.planners.pipedream.closed_sets import ClosedSets, Floats
-from placements.planners.pipedream.plan import Part, synchronisation_bytes
+from placements.planners.pipedream.plan import PlanPart, synchronisation_bytes
 from placements.planners.pipedream.topology import Level
 
 _MIB = 2**20
@@ -24,11 +24,11 @@ _ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
-class Place:
+class PipelinePlace:
     """Where a component stands in the pipeline, which decides how many inputs its workers hold.
 
     Attributes:
-        level: Of the component; 0 is a worker.
+        level: Level of the component; 0 is a worker.
         after: Workers of all stages behind it.
         copies: Components that do the same and take inputs in turn.
     """
@@ -46,7 +46,7 @@ class StageTables:
         sets: Where the model can be cut.
         levels: From the innermost to the outermost.
         sync: See `placements.planners.pipedream.plan.SYNCS`.
-        memory_mib: Of each worker; None for no limit.
+        memory_mib: Memory of each worker; None for no limit.
         is_replicated: Whether several workers may share a stage.
     """
 
@@ -55,17 +55,17 @@ class StageTables:
     sync: str
     memory_mib: float | None = None
     is_replicated: bool = True
-    _tables: dict[Place, Floats] = field(default_factory=dict, init=False)
+    _tables: dict[PipelinePlace, Floats] = field(default_factory=dict, init=False)
 
     def best(self) -> float:
         """Return the least value of the whole model on all workers; infinite where no plan fits."""
-        return float(self._pipelines(Place(len(self.levels)))[-1, 0, -1])
+        return float(self._pipelines(PipelinePlace(len(self.levels)))[-1, 0, -1])
 
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[PlanPart, ...]:
         """Return the parts of a pipeline that has it, from the outermost level on."""
-        return self._parts(Place(len(self.levels)), 0, len(self.sets) - 1)
+        return self._parts(PipelinePlace(len(self.levels)), 0, len(self.sets) - 1)
 
-    def _worker(self, place: Place) -> Floats:
+    def _worker(self, place: PipelinePlace) -> Floats:
         """Return the value of each stage on a worker, infinite where none fits; shape ``(sets, sets)``."""
         if self.memory_mib is None:
             return self.sets.time_ms
@@ -73,11 +73,11 @@ class StageTables:
         held = in_flight * (self.sets.parameter_bytes + self.sets.activation_bytes)
         return np.where(held <= self.memory_mib * _MIB, self.sets.time_ms, np.inf)
 
-    def _shared(self, place: Place, alone: Floats, sync_ms: Floats, copies: int) -> Floats:
+    def _shared(self, place: PipelinePlace, alone: Floats, sync_ms: Floats, copies: int) -> Floats:
         """Return likewise on several copies of a component, from the value on one and an exchange's time."""
         return np.maximum(alone, sync_ms) / copies
 
-    def _handed_on(self, place: Place, stage: Floats, transfer_ms: Floats) -> Floats:
+    def _handed_on(self, place: PipelinePlace, stage: Floats, transfer_ms: Floats) -> Floats:
         """Return likewise of a stage to which the nodes before it, the first index, hand their output."""
         return np.maximum(stage, transfer_ms[:, None])
 
@@ -85,11 +85,11 @@ class StageTables:
         """Return the value of a pipeline and one more stage."""
         return np.maximum(before, last)
 
-    def _key(self, place: Place) -> Place:
+    def _key(self, place: PipelinePlace) -> PipelinePlace:
         """Return the place that has the same values."""
-        return Place(place.level) if self.memory_mib is None else place
+        return PipelinePlace(place.level) if self.memory_mib is None else place
 
-    def _pipelines(self, place: Place) -> Floats:
+    def _pipelines(self, place: PipelinePlace) -> Floats:
         """Return the least value of a pipeline on each number of components of the level below.
 
         Returns:
@@ -101,7 +101,7 @@ class StageTables:
             self._tables[key] = self._computed(key)
         return self._tables[key]
 
-    def _computed(self, place: Place) -> Floats:
+    def _computed(self, place: PipelinePlace) -> Floats:
         count, size = self.levels[place.level - 1].count, len(self.sets)
         firsts = range(1 if place.level == len(self.levels) else size)
         found = np.full((count + 1, len(firsts), size), np.inf)
@@ -116,40 +116,42 @@ class StageTables:
                     np.minimum(here, self._joined(before, last[first:, first:]).min(axis=0), out=here)
         return found
 
-    def _below(self, place: Place, components: int, copies: int) -> Place:
+    def _below(self, place: PipelinePlace, components: int, copies: int) -> PipelinePlace:
         """Return the place of a component of the last stage, where the pipeline has `components` by then."""
         workers = math.prod(level.count for level in self.levels[: place.level - 1])
         left = self.levels[place.level - 1].count - components
-        return Place(place.level - 1, place.after + place.copies * workers * left, place.copies * copies)
+        return PipelinePlace(
+            place.level - 1, place.after + place.copies * workers * left, place.copies * copies
+        )
 
-    def _stage(self, place: Place, components: int, copies: int) -> Floats:
+    def _stage(self, place: PipelinePlace, components: int, copies: int) -> Floats:
         """Return the value of each stage on several copies."""
         below = self._below(place, components, copies)
         alone = self._pipelines(below)[-1] if below.level else self._worker(below)
         sent = synchronisation_bytes(1.0, copies, self.sync) * self.sets.parameter_bytes
         return self._shared(place, alone, sent / self._bytes_per_ms(place), copies)
 
-    def _last_stage(self, place: Place, components: int, copies: int) -> Floats:
+    def _last_stage(self, place: PipelinePlace, components: int, copies: int) -> Floats:
         """Return likewise, with the transfer to it."""
         transfer_ms = 2 * self.sets.cut_bytes / self._bytes_per_ms(place)
         return self._handed_on(place, self._stage(place, components, copies), transfer_ms)
 
-    def _bytes_per_ms(self, place: Place) -> float:
+    def _bytes_per_ms(self, place: PipelinePlace) -> float:
         return self.levels[place.level - 1].gb_per_s * 1e6
 
-    def _parts(self, place: Place, first: int, end: int) -> tuple[Part, ...]:
+    def _parts(self, place: PipelinePlace, first: int, end: int) -> tuple[PlanPart, ...]:
         """Return the parts of the best pipeline of a stage on a component, found again from its value."""
-        found: list[Part] = []
+        found: list[PlanPart] = []
         components = self.levels[place.level - 1].count
         while components:
             begin, copies = self._last(place, first, end, components)
             below = self._below(place, components, copies)
             inner = self._parts(below, begin, end) if below.level else ()
-            found.append(Part(begin, end, copies, inner))
+            found.append(PlanPart(begin, end, copies, inner))
             components, end = components - copies, begin
         return tuple(reversed(found))
 
-    def _last(self, place: Place, first: int, end: int, components: int) -> tuple[int, int]:
+    def _last(self, place: PipelinePlace, first: int, end: int, components: int) -> tuple[int, int]:
         """Return where the last stage begins, and its copies: all components, or as few as possible."""
         values = self._pipelines(place)
         least = values[components, first, end]
@@ -174,20 +176,20 @@ class FewestStages(StageTables):
 
     max_ms: float = math.inf
 
-    def _worker(self, place: Place) -> Floats:
+    def _worker(self, place: PipelinePlace) -> Floats:
         return np.where(self._is_within(super()._worker(place) / place.copies), 1.0, np.inf)
 
-    def _shared(self, place: Place, alone: Floats, sync_ms: Floats, copies: int) -> Floats:
+    def _shared(self, place: PipelinePlace, alone: Floats, sync_ms: Floats, copies: int) -> Floats:
         return np.where(self._is_within(sync_ms / (place.copies * copies)), alone, np.inf)
 
-    def _handed_on(self, place: Place, stage: Floats, transfer_ms: Floats) -> Floats:
+    def _handed_on(self, place: PipelinePlace, stage: Floats, transfer_ms: Floats) -> Floats:
         return np.where(self._is_within(transfer_ms / place.copies)[:, None], stage, np.inf)
 
     def _joined(self, before: Floats, last: Floats) -> Floats:
         return before + last
 
-    def _key(self, place: Place) -> Place:
-        return Place(place.level, 0, place.copies) if self.memory_mib is None else place
+    def _key(self, place: PipelinePlace) -> PipelinePlace:
+        return PipelinePlace(place.level, 0, place.copies) if self.memory_mib is None else place
 
     def _is_within(self, time_ms: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
         return time_ms <= self.max_ms * (1 + _ROUNDING)

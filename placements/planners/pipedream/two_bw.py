@@ -25,12 +25,12 @@ class BlockProfile:
     """A model of equal blocks, such as a transformer's layers.
 
     Attributes:
-        num_blocks: At least 1.
-        forward_ms: Of one block, by micro-batch size; above 0.
+        num_blocks: Number of blocks, at least 1.
+        forward_ms: Time of one block's forward, by micro-batch size; above 0.
         backward_ms: Likewise, for the same sizes.
-        parameter_bytes: Of one block.
+        parameter_bytes: Parameter bytes of one block.
         activation_bytes: What one block keeps of one sample until its backward.
-        input_bytes: Of one sample, between two blocks.
+        input_bytes: Bytes of one sample between two blocks.
 
     Raises:
         PlanError: A figure is out of its range.
@@ -61,15 +61,15 @@ class BlockProfile:
 
 
 @dataclass(frozen=True)
-class Cluster:
+class EqualServers:
     """Equal servers of equal GPUs.
 
     Attributes:
-        num_gpus: Of all servers.
-        gpus_per_server: At least 1.
+        num_gpus: GPUs of all servers together.
+        gpus_per_server: GPUs of a server, at least 1.
         in_server_gb_per_s: Bandwidth between GPUs of a server, in 1e9 bytes each second.
-        between_servers_gb_per_s: Between those of two.
-        memory_mib: Of each GPU.
+        between_servers_gb_per_s: Bandwidth between GPUs of two servers, likewise.
+        memory_mib: Memory of each GPU.
 
     Raises:
         PlanError: A figure is out of its range.
@@ -111,12 +111,12 @@ class TwoBwPlan:
 
     Attributes:
         data_parallel: Pipelines, d.
-        num_stages: Of each, p.
+        num_stages: Number of stages of each pipeline, p.
         micro_batch_size: Samples, b.
         recompute: Whether only the inputs of stages are kept, and the rest is computed again.
         accumulation: Micro-batches of a weight update for each stage, g; each pipeline runs p g of them.
-        time_ms: From one micro-batch of a pipeline to the next.
-        memory_mib: That each GPU needs at most.
+        time_ms: Time from one micro-batch of a pipeline to the next.
+        memory_mib: Memory that each GPU needs at most.
         reason: Why it cannot be used; empty where it can.
     """
 
@@ -141,7 +141,7 @@ class TwoBwPlan:
 
 
 def two_bw_plans(
-    profile: BlockProfile, cluster: Cluster, batch_size: int, recompute_factor: float = RECOMPUTE_FACTOR
+    profile: BlockProfile, cluster: EqualServers, batch_size: int, recompute_factor: float = RECOMPUTE_FACTOR
 ) -> tuple[TwoBwPlan, ...]:
     """Return every configuration, the best first, and those that cannot be used last.
 
@@ -150,7 +150,7 @@ def two_bw_plans(
     without recomputation, then of the least memory.
 
     Args:
-        profile: Of the model's blocks.
+        profile: Profile of the model's blocks.
         cluster: Where it runs.
         batch_size: The most samples between two weight updates that do not harm the training.
         recompute_factor: Compute time with recomputation over that without; at least 1.
@@ -194,7 +194,7 @@ def memory_bytes(
     recomputation only once, and the stage's input for each.
 
     Args:
-        profile: Of the model's blocks.
+        profile: Profile of the model's blocks.
         num_stages: A divisor of the blocks.
         micro_batch_size: Samples.
         recompute: See `TwoBwPlan`.
@@ -212,7 +212,7 @@ def memory_bytes(
     )
 
 
-def _configurations(profile: BlockProfile, cluster: Cluster) -> Iterator[tuple[int, int, int, bool]]:
+def _configurations(profile: BlockProfile, cluster: EqualServers) -> Iterator[tuple[int, int, int, bool]]:
     """Yield replicas, stages, micro-batch size, and whether there is recomputation."""
     for data_parallel in range(1, cluster.num_gpus + 1):
         for num_stages in range(1, cluster.num_gpus // data_parallel + 1):
@@ -224,7 +224,7 @@ def _configurations(profile: BlockProfile, cluster: Cluster) -> Iterator[tuple[i
 
 def _plan(
     profile: BlockProfile,
-    cluster: Cluster,
+    cluster: EqualServers,
     batch_size: int,
     recompute_factor: float,
     configuration: tuple[int, int, int, bool],

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 
-class OutOfTimeError(Exception):
+class StageTimeError(Exception):
     """The time that a search may take is over."""
 
 
 Check = Callable[[], None]
-"""Raises `OutOfTimeError` when the time is over."""
+"""Raises `StageTimeError` when the time is over."""
 
 
 def no_limit() -> None:
@@ -28,12 +28,12 @@ def deadline(time_limit_s: float, clock: Callable[[], float]) -> Check:
     >>> check()
     >>> check()
     Traceback (most recent call last):
-    placements.planners.stage_search.deadline.OutOfTimeError
+    placements.planners.stage_search.deadline.StageTimeError
     """
     end_s = clock() + time_limit_s
 
     def check() -> None:
         if clock() >= end_s:
-            raise OutOfTimeError
+            raise StageTimeError
 
     return check

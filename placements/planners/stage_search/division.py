@@ -21,7 +21,7 @@ class StageCost(NamedTuple):
     """Cost of some layers as a stage.
 
     Attributes:
-        time_ms: Of one micro-batch, without the exchange of gradients.
+        time_ms: Time of one micro-batch, without the exchange of gradients.
         sync_ms: Once an iteration.
         peak_mib: The most that it holds.
     """
@@ -42,7 +42,7 @@ class Division:
     Attributes:
         stage_layers: Number of layers of each stage.
         stages: What each costs.
-        time_ms: Of an iteration; see `iteration_ms`.
+        time_ms: Time of an iteration; see `iteration_ms`.
         num_solved: Stages that had to be solved to find it, each counted once.
     """
 
@@ -58,8 +58,8 @@ def iteration_ms(stages: Sequence[StageCost], num_micro_batches: int, sync_at_on
     One micro-batch goes through all stages, and each other one takes as long as the slowest stage.
 
     Args:
-        stages: In order.
-        num_micro_batches: Of an iteration.
+        stages: Stages in order.
+        num_micro_batches: Micro-batches of an iteration.
         sync_at_once: Stages exchange their gradients at the same time, so that the longest exchange counts,
             not their sum as in Eq. 9.
     """
@@ -107,13 +107,14 @@ def memory_balanced(
 ) -> tuple[int, ...]:
     """Return the division whose stage with the most memory has the least (Galvatron-BMW, Sec. IV-B).
 
-    Of several such divisions it is one with the least sum of squares, so that the other stages are even too.
+    Where several divisions are equally good, it is one with the least sum of squares, so that the other
+    stages are even too.
     Its counterpart for times is `placements.planners.partition.min_largest`.
 
     Args:
-        static_mib: Of each layer, in order.
-        kept_mib: Of each layer, by one micro-batch.
-        in_flight: Of each stage: the micro-batches whose kept memory it holds.
+        static_mib: Static memory of each layer, in order.
+        kept_mib: Memory that one micro-batch keeps of each layer.
+        in_flight: Micro-batches whose kept memory each stage holds.
 
     Raises:
         StageError: There are fewer layers than stages, or the layers' numbers are not as many.
@@ -135,7 +136,7 @@ def windows(until: Floats, max_layers: int) -> Floats:
 
     Args:
         until: Sums over all layers before each, and over all layers.
-        max_layers: That are summed.
+        max_layers: Most layers that are summed.
 
     Returns:
         Shape ``(num_layers + 1, max_layers + 1)``; infinite of no layers, and of more than there are.

@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from placements.planners.stage_search.deadline import Check, no_limit
-from placements.planners.stage_search.labels import Choice, bounds, search
+from placements.planners.stage_search.labels import StageChoice, bounds, search
 from placements.planners.stage_search.stage_problem import ROUNDING, StageProblem, StageSolution, weigh
 from placements.planners.stage_search.tables import (
     Floats,
-    Stage,
+    StageOptions,
     best_price,
     first_prices,
     min_transients,
@@ -54,7 +54,7 @@ class _Part(NamedTuple):
     min_cost: float
     first: int
     last: int
-    stage: Stage
+    stage: StageOptions
     prices: Floats
 
 
@@ -77,7 +77,7 @@ def solve(
     whole = prepare(problem)
     values = plain_transients(whole)
     parts = _bounded(whole, values, 0, len(values) - 1, first_prices(whole))
-    best: Choice | None = None
+    best: StageChoice | None = None
     left = math.inf
     while parts:
         check()
@@ -102,7 +102,9 @@ def solve(
     return lightest if problem.fits(lightest.peak_mib) else None
 
 
-def _bounded(whole: Stage, values: Sequence[float], first: int, last: int, prices: Floats) -> list[_Part]:
+def _bounded(
+    whole: StageOptions, values: Sequence[float], first: int, last: int, prices: Floats
+) -> list[_Part]:
     """Return the part with its bound; nothing where none of its choices fits."""
     stage = with_transients_up_to(whole, values[last])
     if stage is None:
@@ -116,8 +118,8 @@ def _bounded(whole: Stage, values: Sequence[float], first: int, last: int, price
 
 
 def _searched(
-    part: _Part, floor_mib: float, best: Choice | None, max_labels: int, check: Check
-) -> tuple[Choice | None, float]:
+    part: _Part, floor_mib: float, best: StageChoice | None, max_labels: int, check: Check
+) -> tuple[StageChoice | None, float]:
     """Return the best choice known after a part was searched, and the least bound of what was dropped."""
     limits = bounds(
         part.stage,
@@ -136,7 +138,7 @@ def _searched(
     return best, dropped
 
 
-def _cutoff(best: Choice) -> float:
+def _cutoff(best: StageChoice) -> float:
     return best.cost * (1 - 1e-2 * ROUNDING)
 
 

@@ -45,10 +45,10 @@ def exact_partition(
     """Return the division of the shortest iteration; None where no division fits.
 
     Args:
-        costs: Of a stage, its first layer and the layer after its last; asked once each at most.
+        costs: Costs of a stage, by its first layer and the layer after its last; asked once each at most.
         num_layers: In order, to be divided.
-        num_stages: Of at least one layer each; they may differ.
-        num_micro_batches: Of an iteration.
+        num_stages: Number of stages, of at least one layer each; they may differ.
+        num_micro_batches: Micro-batches of an iteration.
         sync_at_once: See `iteration_ms`.
         bounds_ms: See `Bounds`. Without them every stage there can be is solved.
         cutoff_ms: Only what is shorter is looked for; None is returned where nothing is.

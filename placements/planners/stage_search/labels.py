@@ -22,8 +22,8 @@ from placements.planners.stage_search.stage_problem import ROUNDING
 from placements.planners.stage_search.tables import (
     Floats,
     Ints,
-    Stage,
-    Table,
+    OptionTable,
+    StageOptions,
     before,
     may_precede,
     min_transients,
@@ -33,12 +33,12 @@ _BLOCK = 256
 """Labels compared with others at a time."""
 
 
-class Choice(NamedTuple):
+class StageChoice(NamedTuple):
     """The answer of one pass.
 
     Attributes:
-        choice: Of each layer in order, the index of its option.
-        cost: Of the choice.
+        choice: Index of each layer's option, in the order of the layers.
+        cost: Cost of the choice.
         held_mib: Its peak.
     """
 
@@ -48,11 +48,11 @@ class Choice(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Bounds:
+class PrefixBounds:
     """Costs and memory that the layers before each layer need at least.
 
     Attributes:
-        prices: Of a MiB.
+        prices: Price of a MiB.
         costs: See `placements.planners.stage_search.tables.before`.
         weights_mib: The least that they weigh, at no cost; one more than there are layers.
         transients_mib: See `placements.planners.stage_search.tables.min_transients`.
@@ -64,17 +64,17 @@ class Bounds:
     transients_mib: Sequence[float]
 
 
-def bounds(stage: Stage, prices: Floats, floor_mib: float = 0.0) -> Bounds:
+def bounds(stage: StageOptions, prices: Floats, floor_mib: float = 0.0) -> PrefixBounds:
     """Return the bounds of a stage.
 
     Args:
         stage: To bound.
-        prices: Of a MiB; any.
+        prices: Price of a MiB; any number.
         floor_mib: Room to leave above all kept memory.
     """
     lightest = np.cumsum([0.0, *(float(table.weight_mib.min()) for table in stage.layers)])
     transients = [max(floor_mib, each) for each in min_transients(stage)]
-    return Bounds(prices, before(stage, prices), lightest, transients)
+    return PrefixBounds(prices, before(stage, prices), lightest, transients)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,9 +87,9 @@ class _Labels:
         kept: What one micro-batch keeps.
         kept_after: What it keeps in the pieces after the first piece.
         above: Transient memory above the weight.
-        piece: Of the first layer: twice the layout, and one more where it is recomputed.
+        piece: Piece of the first layer: twice the layout, and one more where it is recomputed.
         parent: Index among the labels of the layer after.
-        option: Of the first layer, in its table.
+        option: Option of the first layer, as its index in the layer's table.
     """
 
     cost: Floats
@@ -106,14 +106,14 @@ class _Labels:
 
 
 def search(
-    stage: Stage,
+    stage: StageOptions,
     capacity_mib: float,
-    limits: Bounds,
+    limits: PrefixBounds,
     cutoff: float,
     width: int,
     free: bool = False,
     check: Check = no_limit,
-) -> tuple[Choice | None, float]:
+) -> tuple[StageChoice | None, float]:
     """Return the cheapest choice that fits and costs less than a cutoff.
 
     Args:
@@ -149,7 +149,7 @@ def search(
         history.append((labels.parent, labels.option))
     held = labels.weight + labels.above
     best = int(np.lexsort((held, labels.cost))[0]) if not free else int(np.argmin(held))
-    found = Choice(_traced(layers, history, best), float(labels.cost[best]), float(held[best]))
+    found = StageChoice(_traced(layers, history, best), float(labels.cost[best]), float(held[best]))
     return found, dropped
 
 
@@ -158,7 +158,7 @@ def _nothing(floor_mib: float) -> _Labels:
     return _Labels(none, none, none, none, none + floor_mib, one - 1, one, one)
 
 
-def _needs_before(layers: Sequence[Table]) -> list[tuple[float, float]]:
+def _needs_before(layers: Sequence[OptionTable]) -> list[tuple[float, float]]:
     """Return the most transient memory of all layers before each: not recomputed, and recomputed."""
     plain = recomputed = 0.0
     found = []
@@ -170,10 +170,10 @@ def _needs_before(layers: Sequence[Table]) -> list[tuple[float, float]]:
 
 
 def _extended(
-    stage: Stage,
-    table: Table,
+    stage: StageOptions,
+    table: OptionTable,
     labels: _Labels,
-    limits: Bounds,
+    limits: PrefixBounds,
     layer: int,
     room: float,
     cutoff: float,
@@ -227,11 +227,11 @@ def _undominated(labels: _Labels, plain: float, recomputed: float, ordered: bool
     order = np.lexsort((*reversed(different), labels.piece))
     columns, piece = np.stack(different, axis=1)[order], labels.piece[order]
     cuts = [0, *(np.flatnonzero(np.diff(piece)) + 1).tolist(), len(piece)]
-    chosen = [order[first:end][frontier(columns[first:end])] for first, end in itertools.pairwise(cuts)]
+    chosen = [order[first:end][pareto_rows(columns[first:end])] for first, end in itertools.pairwise(cuts)]
     return np.concatenate(chosen)
 
 
-def frontier(columns: Floats) -> Ints:
+def pareto_rows(columns: Floats) -> Ints:
     """Return the rows that no other row is at most in all columns; they are sorted by the first ones."""
     if columns.shape[1] == 2:
         least = np.minimum.accumulate(columns[:, 1])
@@ -249,7 +249,9 @@ def frontier(columns: Floats) -> Ints:
     return np.concatenate(found) if found else left
 
 
-def _traced(layers: Sequence[Table], history: Sequence[tuple[Ints, Ints]], best: int) -> tuple[int, ...]:
+def _traced(
+    layers: Sequence[OptionTable], history: Sequence[tuple[Ints, Ints]], best: int
+) -> tuple[int, ...]:
     choice = []
     for table, (parents, options) in zip(layers, reversed(history), strict=True):
         choice.append(int(table.index[options[best]]))

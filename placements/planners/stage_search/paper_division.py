@@ -32,10 +32,10 @@ def bi_objective_partition(
     last limit is left out where that division does not fit.
 
     Args:
-        costs: Of a stage, its first layer and the layer after its last; asked once each at most.
+        costs: Costs of a stage, by its first layer and the layer after its last; asked once each at most.
         memory_start: Layers of each stage with balanced memory; see `memory_balanced`.
         time_start: With balanced times.
-        num_micro_batches: Of an iteration.
+        num_micro_batches: Micro-batches of an iteration.
         sync_at_once: See `iteration_ms`.
 
     Returns:

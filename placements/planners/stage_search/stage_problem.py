@@ -31,7 +31,7 @@ class Options:
         time_ms: Forward and backward of one micro-batch, without the exchange of gradients.
         sync_ms: Once an iteration: gradients exchanged, weights updated.
         static_mib: Held all the time.
-        kept_mib: Of one micro-batch, held from its forward to its backward.
+        kept_mib: Memory that one micro-batch holds from its forward to its backward.
         forward_mib: More, held only while the forward runs.
         backward_mib: Likewise, the backward.
         recomputed: The backward runs the forward again, which is what its `backward_mib` is for.
@@ -93,12 +93,12 @@ def _array(name: str, given: ArrayLike, kind: type[np.generic]) -> NDArray[np.ge
     return found
 
 
-class Run(NamedTuple):
+class LayerRun(NamedTuple):
     """Equal layers, one after the other.
 
     Attributes:
-        num_layers: At least one.
-        options: Of each of them.
+        num_layers: Number of layers, at least one.
+        options: Options of each layer.
     """
 
     num_layers: int
@@ -110,20 +110,20 @@ class StageProblem:
     """Layers of one stage, each to be given one of its options so that the stage fits and is fast.
 
     Attributes:
-        runs: In the order of the model; layers of a run may take their options in any order.
-        transition_ms: By the layouts of a layer and the next: what both passes of a micro-batch pay between
-            them. For all that can be neighbors; a layout beside itself pays nothing.
+        runs: Runs in the order of the model; layers of a run may take their options in any order.
+        transition_ms: Times by the layouts of a layer and the next: what both passes of a micro-batch pay
+            between them. For all that can be neighbors; a layout beside itself pays nothing.
         in_flight: Micro-batches whose activations the stage holds at its peak.
         capacity_mib: What it may hold.
-        num_micro_batches: Of an iteration.
-        weights: Of a millisecond of `Options.time_ms` (and of a transition) and of `Options.sync_ms` in the
-            cost that is least; None for 1 and ``1 / num_micro_batches``: an iteration's share of each.
+        num_micro_batches: Micro-batches of an iteration.
+        weights: Weights in the cost: of a millisecond of `Options.time_ms` (and of a transition), and of one
+            of `Options.sync_ms`. None for 1 and ``1 / num_micro_batches``: an iteration's share of each.
 
     Raises:
         StageError: A number is out of its range, or a transition is missing.
     """
 
-    runs: tuple[Run, ...]
+    runs: tuple[LayerRun, ...]
     transition_ms: Mapping[tuple[int, int], float]
     in_flight: int
     capacity_mib: float
@@ -132,7 +132,7 @@ class StageProblem:
 
     def __post_init__(self) -> None:
         """Check all numbers."""
-        object.__setattr__(self, "runs", tuple(Run(*run) for run in self.runs))
+        object.__setattr__(self, "runs", tuple(LayerRun(*run) for run in self.runs))
         if not self.runs:
             raise StageError("runs: is empty; give at least one run of layers")
         for i, run in enumerate(self.runs):
@@ -185,7 +185,7 @@ def _check_count(where: str, number: int) -> None:
         raise StageError(f"{where}: {number!r} is not a whole number from 1 on; give one")
 
 
-def _neighbors(runs: Sequence[Run]) -> set[tuple[int, int]]:
+def _neighbors(runs: Sequence[LayerRun]) -> set[tuple[int, int]]:
     layouts = [np.unique(run.options.layout).tolist() for run in runs]
     inside = [each for each, run in zip(layouts, runs, strict=True) if run.num_layers > 1]
     pairs = [*zip(inside, inside, strict=True), *itertools.pairwise(layouts)]
@@ -197,8 +197,8 @@ class StageSolution:
     """An option for each layer of a stage.
 
     Attributes:
-        choice: Of each layer in order, the index of its option.
-        time_ms: Of one micro-batch, transitions included, without the exchange of gradients.
+        choice: Index of each layer's option, in the order of the layers.
+        time_ms: Time of one micro-batch, transitions included, without the exchange of gradients.
         sync_ms: Once an iteration.
         cost: Both, weighed; see `StageProblem.weights`.
         peak_mib: See `peak_mib`.
@@ -219,7 +219,7 @@ def weigh(problem: StageProblem, choice: Sequence[int], min_cost: float = -math.
 
     Args:
         problem: The stage.
-        choice: Of each layer in order, the index of its option.
+        choice: Index of each layer's option, in the order of the layers.
         min_cost: See `StageSolution`; at most the choice's own cost.
     """
     layers = list(zip(problem.layer_options, choice, strict=True))
@@ -268,7 +268,7 @@ def peak_mib(problem: StageProblem, choice: Sequence[int]) -> float:
 
     Args:
         problem: The stage.
-        choice: Of each layer in order, the index of its option.
+        choice: Index of each layer's option, in the order of the layers.
     """
     layers = list(zip(problem.layer_options, choice, strict=True))
     static = math.fsum(float(options.static_mib[i]) for options, i in layers)

@@ -20,11 +20,11 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class OptionTable:
     """The options of a layer that may be in a best choice; arrays of shape ``(num_options,)``.
 
     Attributes:
-        index: In the problem's own options.
+        index: Index in the problem's own options.
         cost: Time and synchronization, weighed.
         weight_mib: Static memory and what all micro-batches in flight keep.
         kept_mib: What one micro-batch keeps.
@@ -50,40 +50,42 @@ class Table:
         """Twice the layout, and one more where the layer is recomputed."""
         return 2 * self.layout + self.recomputed
 
-    def only(self, which: NDArray[np.bool_]) -> Table:
+    def only(self, which: NDArray[np.bool_]) -> OptionTable:
         """Return some of the options."""
-        return self if which.all() else Table(*(getattr(self, each.name)[which] for each in fields(self)))
+        return (
+            self if which.all() else OptionTable(*(getattr(self, each.name)[which] for each in fields(self)))
+        )
 
 
 @dataclass(frozen=True, eq=False)
-class Stage:
+class StageOptions:
     """A stage's problem, ready for a search.
 
     Attributes:
-        problem: As given.
-        tables: Of each run.
+        problem: Problem as given.
+        tables: Table of each run.
         transition: Cost of a layout (row) before another (column).
     """
 
     problem: StageProblem
-    tables: tuple[Table, ...]
+    tables: tuple[OptionTable, ...]
     transition: Floats
 
     @property
-    def runs(self) -> list[tuple[Table, int]]:
+    def runs(self) -> list[tuple[OptionTable, int]]:
         """The table and the number of layers of each run, in order."""
         return [(table, run.num_layers) for table, run in zip(self.tables, self.problem.runs, strict=True)]
 
     @property
-    def layers(self) -> list[Table]:
+    def layers(self) -> list[OptionTable]:
         """The table of each layer, in order."""
         return [table for table, num_layers in self.runs for _ in range(num_layers)]
 
 
-def prepare(problem: StageProblem) -> Stage:
+def prepare(problem: StageProblem) -> StageOptions:
     """Return a problem's tables, without options that another one is better than in all respects."""
     layouts = sorted({layout for run in problem.runs for layout in run.options.layout.tolist()})
-    known: dict[int, Table] = {}
+    known: dict[int, OptionTable] = {}
     tables = []
     for run in problem.runs:
         if id(run.options) not in known:
@@ -91,10 +93,10 @@ def prepare(problem: StageProblem) -> Stage:
         tables.append(known[id(run.options)])
     transition = [[problem.transition(before, after) for after in layouts] for before in layouts]
     costs = problem.time_weight * np.array(transition)
-    return Stage(problem, tuple(tables), np.where(np.isnan(costs), np.inf, costs))
+    return StageOptions(problem, tuple(tables), np.where(np.isnan(costs), np.inf, costs))
 
 
-def _table(problem: StageProblem, options: Options, layouts: Sequence[int]) -> Table:
+def _table(problem: StageProblem, options: Options, layouts: Sequence[int]) -> OptionTable:
     cost = problem.time_weight * options.time_ms + problem.sync_weight * options.sync_ms
     weight = options.static_mib + problem.in_flight * options.kept_mib
     without = weight - options.kept_mib
@@ -106,7 +108,7 @@ def _table(problem: StageProblem, options: Options, layouts: Sequence[int]) -> T
     no_worse = (columns[:, None, :] <= columns[None, :, :]).all(axis=2) & (piece[:, None] == piece[None, :])
     chosen = order[~np.triu(no_worse, 1).any(axis=0)]
     chosen = chosen[np.argsort(layout[chosen], kind="stable")]
-    return Table(
+    return OptionTable(
         chosen,
         cost[chosen],
         weight[chosen],
@@ -117,12 +119,12 @@ def _table(problem: StageProblem, options: Options, layouts: Sequence[int]) -> T
     )
 
 
-def priced(table: Table, num_layouts: int, prices: Floats) -> Floats:
+def priced(table: OptionTable, num_layouts: int, prices: Floats) -> Floats:
     """Return the least of cost and priced weight by layout; shape ``(num_prices, num_layouts)``.
 
     Args:
-        table: Of a layer.
-        num_layouts: In the whole stage.
+        table: Table of a layer.
+        num_layouts: Layouts in the whole stage.
         prices: Cost of a MiB.
     """
     found = np.full((len(prices), num_layouts), np.inf)
@@ -132,11 +134,11 @@ def priced(table: Table, num_layouts: int, prices: Floats) -> Floats:
     return found
 
 
-def min_priced(stage: Stage, prices: Floats) -> Floats:
+def min_priced(stage: StageOptions, prices: Floats) -> Floats:
     """Return the least cost of the stage with memory at each price: Lagrangian bounds, before the room.
 
     Args:
-        stage: To bound.
+        stage: Stage to bound.
         prices: Cost of a MiB.
     """
     later = np.zeros((len(prices), len(stage.transition), 1))
@@ -165,11 +167,11 @@ def _then(first: Floats, second: Floats) -> Floats:
     return np.asarray((first[:, :, :, None] + second[:, None, :, :]).min(axis=2))
 
 
-def before(stage: Stage, prices: Floats) -> list[Floats]:
+def before(stage: StageOptions, prices: Floats) -> list[Floats]:
     """Return bounds on what the layers before each layer cost with memory at a price (Lagrangian).
 
     Args:
-        stage: To bound.
+        stage: Stage to bound.
         prices: Cost of a MiB.
 
     Returns:
@@ -188,11 +190,11 @@ def before(stage: Stage, prices: Floats) -> list[Floats]:
     return found
 
 
-def _steps(stage: Stage, table: Table, after: Table) -> Floats:
+def _steps(stage: StageOptions, table: OptionTable, after: OptionTable) -> Floats:
     return stage.transition[table.layout[:, None], after.layout]
 
 
-def may_precede(table: Table) -> NDArray[np.bool_]:
+def may_precede(table: OptionTable) -> NDArray[np.bool_]:
     """Return for options of equal layers which (row) may come right before which (column).
 
     Within a piece any order costs and holds the same, so that one is enough: the order of the table,
@@ -202,7 +204,7 @@ def may_precede(table: Table) -> NDArray[np.bool_]:
     return np.asarray((table.piece[:, None] != table.piece) | (index[:, None] >= index))
 
 
-def _disorder(table: Table) -> Floats:
+def _disorder(table: OptionTable) -> Floats:
     return np.where(may_precede(table), 0.0, np.inf)
 
 
@@ -210,7 +212,7 @@ def _least(values: Floats, steps: Floats) -> Floats:
     return np.asarray((values[:, :, None] + steps).min(axis=1))
 
 
-def min_transients(stage: Stage) -> list[float]:
+def min_transients(stage: StageOptions) -> list[float]:
     """Return the least transient memory above all kept memory that the layers before each layer need.
 
     A layer that can be recomputed needs none: what later layers keep makes room for it.
@@ -219,23 +221,23 @@ def min_transients(stage: Stage) -> list[float]:
     return list(itertools.accumulate(each, max, initial=0.0))
 
 
-def plain_transients(stage: Stage) -> list[float]:
+def plain_transients(stage: StageOptions) -> list[float]:
     """Return all there is of transient memory above all kept memory, in order, and none at all."""
     each = [table.transient_mib[~table.recomputed].tolist() for table in stage.tables]
     return sorted({0.0, *itertools.chain.from_iterable(each)})
 
 
-def with_transients_up_to(stage: Stage, max_mib: float) -> Stage | None:
+def with_transients_up_to(stage: StageOptions, max_mib: float) -> StageOptions | None:
     """Return a stage without the options that need more above all kept memory; None for none."""
-    known: dict[int, Table] = {}
+    known: dict[int, OptionTable] = {}
     for table in stage.tables:
         if id(table) not in known:
             known[id(table)] = table.only(table.recomputed | (table.transient_mib <= max_mib))
     tables = tuple(known[id(table)] for table in stage.tables)
-    return Stage(stage.problem, tables, stage.transition) if all(map(len, tables)) else None
+    return StageOptions(stage.problem, tables, stage.transition) if all(map(len, tables)) else None
 
 
-def first_prices(stage: Stage) -> Floats:
+def first_prices(stage: StageOptions) -> Floats:
     """Return prices of a MiB from far too low to far too high, and none."""
     spread = max(float(np.ptp(table.weight_mib)) for table in stage.tables)
     costly = max(float(np.ptp(table.cost)) for table in stage.tables) + float(
@@ -246,12 +248,12 @@ def first_prices(stage: Stage) -> Floats:
     return costly / spread * np.concatenate([[0.0], np.geomspace(1e-4, 1e4, 32)])
 
 
-def best_price(stage: Stage, prices: Floats, room_mib: float) -> tuple[Floats, float]:
+def best_price(stage: StageOptions, prices: Floats, room_mib: float) -> tuple[Floats, float]:
     """Return prices of a MiB at which the bound on the whole cost is greatest, or nearly.
 
     Args:
-        stage: To bound.
-        prices: To begin with, ascending.
+        stage: Stage to bound.
+        prices: Prices to begin with, ascending.
         room_mib: What the weights may add up to.
 
     Returns:

@@ -126,7 +126,7 @@ def chosen_settings(matrix: FloatArray, seed: int = 0) -> Settings:
 
     Args:
         matrix: Missing entries are nan.
-        seed: Of what is held out.
+        seed: Seed of what is held out.
     """
     random = np.random.default_rng(seed)
     order = random.permutation(len(matrix))

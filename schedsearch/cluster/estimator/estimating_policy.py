@@ -25,7 +25,7 @@ _RUN = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class Profile:
+class ThroughputProfile:
     """Throughputs that were measured before any job of a simulation came.
 
     Attributes:
@@ -37,14 +37,14 @@ class Profile:
     references: Sequence[str]
 
 
-def profiled(throughputs: Throughputs, reference_share: float, beside: int, seed: int) -> Profile:
+def profiled(throughputs: Throughputs, reference_share: float, beside: int, seed: int) -> ThroughputProfile:
     """Return a profile with few pairs, drawn at random.
 
     Args:
-        throughputs: With all pairs.
-        reference_share: Of the types that are references; above 0 and at most 1.
+        throughputs: Throughputs with all pairs.
+        reference_share: Share of the types that are references; above 0 and at most 1.
         beside: References beside which each other type is measured; 1 or more.
-        seed: Of what is drawn.
+        seed: Seed of what is drawn.
 
     Raises:
         ClusterError: A number is out of its range, or there are no pairs.
@@ -63,7 +63,7 @@ def profiled(throughputs: Throughputs, reference_share: float, beside: int, seed
             drawn = random.sample(references, min(beside, len(references)))
             measured |= {frozenset((job_type, one)) for one in drawn}
     pairs = {key: each for key, each in throughputs.pairs.items() if frozenset(key[:2]) in measured}
-    return Profile(replace(throughputs, pairs=pairs), references)
+    return ThroughputProfile(replace(throughputs, pairs=pairs), references)
 
 
 @dataclass
@@ -74,18 +74,18 @@ class EstimatingPolicy:
     the first try.
 
     Attributes:
-        policy: That decides; it looks at pairs.
+        policy: Policy that decides; it looks at pairs.
         profile: What was measured beforehand.
         learns: A pair that was given time has been measured at the next decision; the others are estimated
             anew then.
-        seed: Of what is held out to choose how is estimated.
+        seed: Seed of what is held out to choose how throughputs are estimated.
 
     Raises:
         ClusterError: The policy does not look at pairs, or a reference has no throughputs.
     """
 
     policy: Policy
-    profile: Profile
+    profile: ThroughputProfile
     learns: bool = True
     seed: int = 0
     _learned: dict[tuple[str, str, int, str], tuple[float, float]] = field(

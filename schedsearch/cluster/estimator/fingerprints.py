@@ -24,8 +24,8 @@ class Fingerprints:
     """Shares of the throughputs alone, of jobs with one number of GPUs.
 
     Attributes:
-        scale_factor: Of all of them.
-        types: Of jobs, the rows.
+        scale_factor: Scale factor of all of them.
+        types: Types of jobs, the rows.
         references: Types that were profiled in pairs, among the rows.
         gpu_types: On which any of them runs.
         shares: Shape (types, gpu_types, references, 2), see `KEPT` and `LEFT`; 0 where two cannot share, nan
@@ -53,7 +53,7 @@ def fingerprints(throughputs: Throughputs, scale_factor: int, references: Sequen
 
     Args:
         throughputs: Alone, and in those pairs that were measured.
-        scale_factor: Of the jobs.
+        scale_factor: Scale factor of the jobs.
         references: Types, of which those count that have this number of GPUs.
     """
     types = tuple(job_type for job_type, gpus in throughputs.alone if gpus == scale_factor)

@@ -31,7 +31,7 @@ class PairEstimate:
     """Throughputs whose pairs are measured or estimated.
 
     Attributes:
-        throughputs: As policies take them; measured pairs are as they were measured.
+        throughputs: Throughputs as policies take them; measured pairs are as they were measured.
         nearest: The reference job that each new type of job is most like, by type and scale factor.
         settings: How was completed, by scale factor, who fits and what share is kept.
     """
@@ -47,7 +47,7 @@ class _Completion:
 
     Attributes:
         of: What was measured.
-        shares: Of all, in the same shape.
+        shares: Shares of all, in the same shape.
         nearest: Column of the reference job that each row is most like; its own for a reference job.
     """
 
@@ -67,8 +67,9 @@ def estimate_pairs(
     Args:
         measured: All jobs alone; the reference jobs in pairs, and new ones beside some of them.
         references: Types of jobs that were profiled with each other.
-        seed: Of what is held out to choose the settings.
-        settings: Of an estimate before, when little was measured since: choosing takes most of the time.
+        seed: Seed of what is held out to choose the settings.
+        settings: Settings of an estimate before, when little was measured since: choosing takes most of the
+            time.
 
     Raises:
         ClusterError: No throughputs alone are known of a reference job.
@@ -107,10 +108,10 @@ def with_measurement(
     """Return throughputs in which a pair is as it was measured while it ran; estimate the others anew then.
 
     Args:
-        measured: Without what was estimated.
+        measured: Measured rates, without what was estimated.
         pair: Two types of jobs, and their scale factor.
         gpu_type: Where they ran.
-        rates: Of both, in the order of the pair, in steps per second.
+        rates: Rates of both jobs, in the order of the pair, in steps per second.
     """
     one, other, gpus = pair
     key, rates = ((other, one, gpus), rates[::-1]) if (other, one, gpus) in measured.pairs else (pair, rates)

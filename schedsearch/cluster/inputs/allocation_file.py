@@ -22,11 +22,11 @@ class DecidedAllocation:
         policy: As on the command line.
         objective: What it maximized or minimized; None where that is no finite number.
         objective_is: A word on what it is, with its unit.
-        shares: Of the time of each job alone on each GPU type; all types of the cluster, 0 for none.
+        shares: Share of the time of each job alone on each GPU type; all types of the cluster, 0 for none.
         pairs: Shares of two jobs on the same GPUs, which come on top; each once.
         steps_per_s: Effective throughput of each job, alone and in pairs.
-        dollars_per_hour: Of all GPUs that are used.
-        power_w: Of all GPUs that are used, on average; 0 where it is not known.
+        dollars_per_hour: Price of all GPUs that are used.
+        power_w: Power of all GPUs that are used, on average; 0 where it is not known.
         configurations: All that get time, with GPUs and clocks.
     """
 

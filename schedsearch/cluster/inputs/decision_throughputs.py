@@ -37,8 +37,8 @@ class Names:
     """The names by which the throughputs of a file are looked up.
 
     Attributes:
-        gpu_types: Of the cluster, in order.
-        jobs: In the order of the file.
+        gpu_types: GPU types of the cluster, in order.
+        jobs: Jobs in the order of the file.
     """
 
     gpu_types: tuple[str, ...]
@@ -80,13 +80,13 @@ def demand_of(
     """Return the demand of the jobs of a decision file, by their arrival.
 
     Args:
-        cluster: Of the file.
-        jobs: In the order of the file.
-        names: Of these jobs and the GPU types.
+        cluster: Cluster of the file.
+        jobs: Jobs in the order of the file.
+        names: Names of these jobs and of the GPU types.
         own: What each job says of its throughputs.
         table: What the file says of all of them.
         pairs: What it says of pairs.
-        folder: Of the file, for a path of throughputs in it.
+        folder: Folder of the file, for a path of throughputs in it.
     """
     known = None if table is None else _by_type_of_job(table, folder)
     if known is not None:

@@ -11,15 +11,15 @@ class Submission:
     """A row of a trace.
 
     Attributes:
-        line: Of the file, from 1.
-        name: Of the job.
+        line: Line of the file, from 1.
+        name: Name of the job.
         arrival_s: When it is submitted; infinite where the file does not say, of a job that did not run.
         scale_factor: GPUs that it asks for; 0 where it ran without.
-        job_type: As tables of throughputs name it; "" where the file does not say.
-        steps: That it runs; 0 where only the duration is known.
+        job_type: Type of job as tables of throughputs name it; "" where the file does not say.
+        steps: Steps that the job runs; 0 where only the duration is known.
         duration_s: How long it ran, in seconds; 0 where it did not.
-        gpu_type: On which it ran so long; "" where the file does not say.
-        weight: Of its share in fair policies.
+        gpu_type: Type of GPU on which it ran so long; "" where the file does not say.
+        weight: Weight of its share in fair policies.
         slo_s: Seconds after its arrival in which it should be done.
         slo_factor: The same as a multiple of its duration where it runs fastest.
         entity: Owner of the job.

@@ -34,12 +34,12 @@ def count_of_gpus(cell: Field) -> int:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A row of a table.
 
     Attributes:
         line: Its number in the file, from 1.
-        cells: By column, without blanks around; columns that the row leaves empty are not there.
+        cells: Cells by column, without blanks around; columns that the row leaves empty are not there.
     """
 
     line: int
@@ -94,11 +94,11 @@ def read_text(path: str | Path, wanted: str) -> str:
     return text
 
 
-def rows_of(text: str, required: Sequence[str], optional: Sequence[str] | None = None) -> list[Row]:
+def rows_of(text: str, required: Sequence[str], optional: Sequence[str] | None = None) -> list[TableRow]:
     """Return the rows of comma-separated text, whose first line names the columns in any order.
 
     Args:
-        text: As `read_text` returns it.
+        text: Text as `read_text` returns it.
         required: Columns that must be there.
         optional: Columns that may be; where None, any others may be.
 
@@ -117,7 +117,7 @@ def rows_of(text: str, required: Sequence[str], optional: Sequence[str] | None =
     return [row(number, header, cells) for number, cells in lines[1:]]
 
 
-def row(line: int, header: Sequence[str], cells: Sequence[str]) -> Row:
+def row(line: int, header: Sequence[str], cells: Sequence[str]) -> TableRow:
     """Return a row of as many cells as columns.
 
     Raises:
@@ -128,7 +128,7 @@ def row(line: int, header: Sequence[str], cells: Sequence[str]) -> Row:
             f"line {line}: has {len(cells)} cells for {len(header)} columns; "
             f"the columns are {', '.join(header)}"
         )
-    return Row(line, {column: cell for column, cell in zip(header, cells, strict=True) if cell})
+    return TableRow(line, {column: cell for column, cell in zip(header, cells, strict=True) if cell})
 
 
 def _check_header(

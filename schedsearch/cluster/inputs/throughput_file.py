@@ -24,8 +24,8 @@ from typing import Any
 
 from placements.plain_data import Field, in_file, json_file
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.inputs.table import Row, at_least_0, count_of_gpus, read_text, rows_of
-from schedsearch.cluster.throughputs import OperatingPoint, Throughputs
+from schedsearch.cluster.inputs.table import TableRow, at_least_0, count_of_gpus, read_text, rows_of
+from schedsearch.cluster.throughputs import JobOperatingPoint, Throughputs
 
 REQUIRED = ("job_type", "scale_factor", "gpu_type", "steps_per_s")
 OPTIONAL = ("power_w", "clock_mhz", "other_job_type", "other_steps_per_s")
@@ -38,7 +38,7 @@ UNCONSOLIDATED = "_unconsolidated"
 
 _WANTED = "Gavel's JSON or a CSV table of throughputs"
 
-_Alone = dict[tuple[str, int], dict[str, tuple[OperatingPoint, ...]]]
+_Alone = dict[tuple[str, int], dict[str, tuple[JobOperatingPoint, ...]]]
 _Pairs = dict[tuple[str, str, int], dict[str, tuple[float, float]]]
 
 
@@ -68,7 +68,7 @@ def gavel_throughputs(data: Field) -> Throughputs:
             for other, cell in _fields(row):
                 if other == ALONE:
                     rate = rate_of(cell)
-                    alone.setdefault((job_type, scale_factor), {})[gpu_type] = (OperatingPoint(rate),)
+                    alone.setdefault((job_type, scale_factor), {})[gpu_type] = (JobOperatingPoint(rate),)
                     continue
                 other_type, other_factor = _typed(other, cell, types)
                 if other_factor != scale_factor:
@@ -127,7 +127,7 @@ def rates_of_two(cell: Field) -> tuple[float, float]:
     return first, second
 
 
-def _table(rows: list[Row]) -> Throughputs:
+def _table(rows: list[TableRow]) -> Throughputs:
     alone: _Alone = {}
     pairs: _Pairs = {}
     for row in rows:
@@ -148,15 +148,15 @@ def _table(rows: list[Row]) -> Throughputs:
     return Throughputs(alone, pairs)
 
 
-def _point(row: Row, rate: float) -> OperatingPoint:
+def _point(row: TableRow, rate: float) -> JobOperatingPoint:
     if "other_steps_per_s" in row:
         raise row.wrong("has other_steps_per_s but no other_job_type; name it or leave both empty")
     power_w = at_least_0(row["power_w"], "a power in W") if "power_w" in row else 0.0
     clock = row["clock_mhz"].whole("a clock in MHz", "give 0 or more", min=0) if "clock_mhz" in row else 0
-    return OperatingPoint(rate, power_w, clock)
+    return JobOperatingPoint(rate, power_w, clock)
 
 
-def _add_pair(pairs: _Pairs, row: Row, key: tuple[str, str, int], gpu_type: str, rate: float) -> None:
+def _add_pair(pairs: _Pairs, row: TableRow, key: tuple[str, str, int], gpu_type: str, rate: float) -> None:
     for column in ("power_w", "clock_mhz"):
         if column in row:
             raise row.wrong(f"has {column} for two jobs on the same GPUs; leave it empty")

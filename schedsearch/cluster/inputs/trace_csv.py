@@ -33,7 +33,7 @@ from datetime import UTC, datetime
 
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.inputs.submission import Submission
-from schedsearch.cluster.inputs.table import Row, above_0, at_least_0, rows_of
+from schedsearch.cluster.inputs.table import TableRow, above_0, at_least_0, rows_of
 
 NAME = ("name", "jobid", "job_id", "job_name")
 SUBMITTED = ("submitted_time", "submit_time", "start_time")
@@ -74,12 +74,14 @@ def submissions(text: str) -> list[Submission]:
     return [replace(one, arrival_s=one.arrival_s - first_s) for one in found]
 
 
-def _known(row: Row) -> Row:
+def _known(row: TableRow) -> TableRow:
     """Return a row without the cells that say that nothing is known."""
-    return Row(row.line, {name: cell for name, cell in row.cells.items() if cell.lower() not in _UNKNOWN})
+    return TableRow(
+        row.line, {name: cell for name, cell in row.cells.items() if cell.lower() not in _UNKNOWN}
+    )
 
 
-def _submission(place: str, row: Row, arrival: str) -> Submission:
+def _submission(place: str, row: TableRow, arrival: str) -> Submission:
     """Return the job of a row; the column of arrivals is named where its cell is empty."""
     found = Submission(
         row.line,
@@ -120,22 +122,22 @@ def _job_of(tasks: Sequence[Submission]) -> Submission:
     )
 
 
-def _first(row: Row, columns: Sequence[str]) -> str:
+def _first(row: TableRow, columns: Sequence[str]) -> str:
     """Return the first of some columns in which a row has something; "" for none."""
     return next((column for column in columns if column in row), "")
 
 
-def _text(row: Row, columns: Sequence[str]) -> str:
+def _text(row: TableRow, columns: Sequence[str]) -> str:
     column = _first(row, columns)
     return row.text(column) if column else ""
 
 
-def _number(row: Row, columns: Sequence[str], wanted: str, default: float) -> float:
+def _number(row: TableRow, columns: Sequence[str], wanted: str, default: float) -> float:
     column = _first(row, columns)
     return above_0(row[column], wanted) if column else default
 
 
-def _gpus(row: Row) -> float:
+def _gpus(row: TableRow) -> float:
     """Return the GPUs of a row, of which there may be parts."""
     column = _first(row, GPUS)
     if column:
@@ -146,13 +148,13 @@ def _gpus(row: Row) -> float:
     return instances * at_least_0(row["plan_gpu"], "GPUs in percent") / 100
 
 
-def _arrival_s(row: Row, column: str) -> float:
+def _arrival_s(row: TableRow, column: str) -> float:
     if column == "arrival_s":
         return at_least_0(row[column], "an arrival in seconds")
     return _time_s(row, column)
 
 
-def _duration_s(row: Row) -> float:
+def _duration_s(row: TableRow) -> float:
     column = _first(row, DURATION)
     if column:
         return at_least_0(row[column], "a duration in seconds")
@@ -164,7 +166,7 @@ def _duration_s(row: Row) -> float:
     return duration_s
 
 
-def _time_s(row: Row, column: str) -> float:
+def _time_s(row: TableRow, column: str) -> float:
     """Return a time in seconds, of a date since 1970."""
     cell = row[column]
     remedy = "give seconds of 0 or more, or a date as 2017-10-07 01:11:39"

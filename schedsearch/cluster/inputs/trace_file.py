@@ -66,7 +66,7 @@ def read_trace(
 
     Args:
         path: The file; see `trace_gavel` and `trace_csv` for its forms.
-        throughputs: Of all types of jobs.
+        throughputs: Throughputs of all types of jobs.
         strict: A job whose type has no throughput at its scale factor, or that used no GPU, is an error.
         seed: Draws the types of jobs that have none.
         cluster: Where given, a job that needs more GPUs than it has of any type is an error.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.inputs.submission import Submission
-from schedsearch.cluster.inputs.table import Row, above_0, at_least_0, count_of_gpus
+from schedsearch.cluster.inputs.table import TableRow, above_0, at_least_0, count_of_gpus
 
 PHYSICAL = (
     "job type",
@@ -54,16 +54,16 @@ def submissions(text: str) -> Iterator[Submission]:
         yield _submission(str(index), _row(line, header, [cell.strip() for cell in cells.split("\t")]))
 
 
-def _row(line: int, header: tuple[str, ...], cells: list[str]) -> Row:
+def _row(line: int, header: tuple[str, ...], cells: list[str]) -> TableRow:
     if len(cells) != len(header):
         raise ClusterError(
             f"line {line}: has {len(cells)} tab-separated columns; a physical trace of Gavel has "
             f"{len(PHYSICAL)}, one of its MSR traces {len(MSR)}, on all lines alike"
         )
-    return Row(line, {column: cell for column, cell in zip(header, cells, strict=True) if cell})
+    return TableRow(line, {column: cell for column, cell in zip(header, cells, strict=True) if cell})
 
 
-def _submission(name: str, row: Row) -> Submission:
+def _submission(name: str, row: TableRow) -> Submission:
     return Submission(
         row.line,
         name,
@@ -76,13 +76,13 @@ def _submission(name: str, row: Row) -> Submission:
     )
 
 
-def _weight(row: Row) -> float:
+def _weight(row: TableRow) -> float:
     if "priority weight" not in row:
         return 1.0
     return above_0(row["priority weight"], "a weight")
 
 
-def _slo_factor(row: Row) -> float:
+def _slo_factor(row: TableRow) -> float:
     """Return the multiple of the duration in which a job should be done."""
     if "SLO" not in row or row["SLO"].value == NO_SLO:
         return math.inf

@@ -21,12 +21,12 @@ class DrawOptions:
     """Options of the jobs that are drawn.
 
     Attributes:
-        seed: Of all draws.
+        seed: Seed of all draws.
         days: Time in which jobs arrive.
         jobs_per_day: On average; times between arrivals are exponential.
         hours: Least and most that a job takes on its usual number of GPUs of the reference type; the
             logarithm is uniform.
-        slo_share: Of jobs that have an SLO.
+        slo_share: Share of jobs that have an SLO.
         slo_factors: Least and most that it is of the job's hours, uniform.
         reference: GPU type of these hours; where a model does not run there, the first on which it does.
 

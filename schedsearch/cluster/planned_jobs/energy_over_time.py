@@ -25,7 +25,7 @@ class EnergyOverTime:
     """The power of all GPUs as a function of time that is constant between changes.
 
     Attributes:
-        outcome: Of a simulation that recorded its rounds; after its end all GPUs are idle.
+        outcome: Outcome of a simulation that recorded its rounds; after its end all GPUs are idle.
     """
 
     outcome: Outcome

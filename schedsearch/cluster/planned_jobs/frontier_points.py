@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.throughputs import OperatingPoint
+from schedsearch.cluster.throughputs import JobOperatingPoint
 from schedsearch.energy import FrequencyPlan, Frontier
 
 
@@ -27,7 +27,7 @@ class FrontierPoints:
             speed, as a share of it.
     """
 
-    points: tuple[OperatingPoint, ...]
+    points: tuple[JobOperatingPoint, ...]
     loss: float
 
 
@@ -38,26 +38,26 @@ def frontier_points(frontier: Frontier, max_points: int, idle_power_w: float = 0
     one and to pause takes less of everything.
 
     Args:
-        frontier: Of an iteration that follows the one before at once.
+        frontier: Frontier of an iteration that follows the one before at once.
         max_points: How many may be kept; the fastest always is.
-        idle_power_w: Of one GPU without a job.
+        idle_power_w: Power of one GPU without a job.
 
     Raises:
         ClusterError: `max_points` is below 1.
     """
     if max_points < 1:
         raise ClusterError(f"max_points: {max_points} is not at least 1; give 1 or more")
-    pause = OperatingPoint(0.0, idle_power_w * frontier.all_gpus if idle_power_w else 0.0)
+    pause = JobOperatingPoint(0.0, idle_power_w * frontier.all_gpus if idle_power_w else 0.0)
     hull = _lower_hull([operating_point(plan) for plan in frontier.plans], pause)
     kept, loss = _thinned([*hull, pause], max_points + 1)
     return FrontierPoints(tuple(kept[:-1]), loss)
 
 
-def operating_point(plan: FrequencyPlan) -> OperatingPoint:
+def operating_point(plan: FrequencyPlan) -> JobOperatingPoint:
     """Return a plan that is run again and again: its iterations per second, its power and its mean clock."""
     clocks = [clock for of_block in plan.clock_mhz.values() for clock in of_block]
     mean_mhz = round(sum(clocks) / len(clocks)) if clocks else 0
-    return OperatingPoint(1e3 / plan.time_ms, plan.energy_mj / plan.time_ms, mean_mhz)
+    return JobOperatingPoint(1e3 / plan.time_ms, plan.energy_mj / plan.time_ms, mean_mhz)
 
 
 def plan_of(frontier: Frontier, steps_per_s: float) -> FrequencyPlan:
@@ -69,7 +69,7 @@ def plan_of(frontier: Frontier, steps_per_s: float) -> FrequencyPlan:
     return frontier.at(1e3 / steps_per_s)
 
 
-def _lower_hull(points: Sequence[OperatingPoint], pause: OperatingPoint) -> list[OperatingPoint]:
+def _lower_hull(points: Sequence[JobOperatingPoint], pause: JobOperatingPoint) -> list[JobOperatingPoint]:
     """Return those on the lower convex hull of speed and power that begins at the pause, fastest first."""
     fastest = max(point.steps_per_s for point in points)
     kept = [pause]
@@ -81,12 +81,12 @@ def _lower_hull(points: Sequence[OperatingPoint], pause: OperatingPoint) -> list
     return kept[:0:-1]
 
 
-def _slope(slow: OperatingPoint, fast: OperatingPoint) -> float:
+def _slope(slow: JobOperatingPoint, fast: JobOperatingPoint) -> float:
     more = fast.steps_per_s - slow.steps_per_s
     return (fast.power_w - slow.power_w) / more if more > 0 else -np.inf
 
 
-def _thinned(points: Sequence[OperatingPoint], most: int) -> tuple[list[OperatingPoint], float]:
+def _thinned(points: Sequence[JobOperatingPoint], most: int) -> tuple[list[JobOperatingPoint], float]:
     """Return some of the points of a hull, both ends among them, and what is lost at most.
 
     By dynamic programming over the last point kept: the largest loss between neighbours is as small as can
@@ -108,7 +108,7 @@ def _thinned(points: Sequence[OperatingPoint], most: int) -> tuple[list[Operatin
     return [points[i] for i in path], least
 
 
-def _loss(points: Sequence[OperatingPoint]) -> float:
+def _loss(points: Sequence[JobOperatingPoint]) -> float:
     """Return the most by which a line between the ends is above the points between, as a share of these."""
     fast, slow = points[0], points[-1]
     return max(

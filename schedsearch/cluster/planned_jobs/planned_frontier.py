@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from placements.cluster import ClusterError as GpusError
-from placements.cluster import read_cluster
+from placements.cluster import GpusError, read_cluster
 from placements.hardware import GPUS, modelled_profile
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.parallel_plan import PlanError
@@ -48,8 +47,8 @@ class PlannedFrontier:
     Attributes:
         asked: What was planned.
         plan: Stages, GPUs of each and micro-batches of the best plan, in words.
-        status: Of its schedule: OPTIMAL where none of this placement is shorter.
-        frontier: Of its schedule; None where the model does not fit.
+        status: Status of its schedule: OPTIMAL where none of this placement is shorter.
+        frontier: Frontier of its schedule; None where the model does not fit.
         reason: Why it does not fit; "" where it does.
     """
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.planned_jobs.frontier_points import frontier_points, operating_point
 from schedsearch.cluster.planned_jobs.planned_frontier import PlannedFrontier, PlanRequest
-from schedsearch.cluster.throughputs import OperatingPoint, Throughputs
+from schedsearch.cluster.throughputs import JobOperatingPoint, Throughputs
 
-Points = dict[tuple[str, int], dict[str, tuple[OperatingPoint, ...]]]
+PointsOfJobs = dict[tuple[str, int], dict[str, tuple[JobOperatingPoint, ...]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,9 +23,9 @@ class PlannedThroughputs:
     """The table, and the one to compare with.
 
     Attributes:
-        throughputs: With several operating points, the fastest first.
-        highest_clocks: With one: every block at its highest clock.
-        losses: Of each frontier that was thinned, see `FrontierPoints.loss`.
+        throughputs: Throughputs with several operating points, the fastest first.
+        highest_clocks: Throughputs with one point: every block at its highest clock.
+        losses: Loss of each frontier that was thinned, see `FrontierPoints.loss`.
         left_out: What does not fit, and why.
     """
 
@@ -45,16 +45,17 @@ def planned_throughputs(
     """Return the table of frontiers.
 
     Args:
-        found: Of each model, GPU type and number of GPUs one; all of a model for the same batch.
+        found: Frontiers that were found: one of each model, GPU type and number of GPUs; all of a model for
+            the same batch.
         max_points: Operating points of each.
-        idle_power_w: Of one GPU of each type without a job; 0 where nothing is said.
+        idle_power_w: Power of one GPU of each type without a job; 0 where nothing is said.
 
     Raises:
         ClusterError: Two are of one model but of different batches, or of the same GPUs; then a step would
             not be the same work.
     """
-    alone: Points = defaultdict(dict)
-    highest: Points = defaultdict(dict)
+    alone: PointsOfJobs = defaultdict(dict)
+    highest: PointsOfJobs = defaultdict(dict)
     losses: dict[PlanRequest, float] = {}
     left_out: dict[PlanRequest, str] = {}
     batches: dict[str, int] = {}

@@ -23,7 +23,7 @@ from schedsearch.cluster.policies.spending.shifting import LeastSignalCost
 from schedsearch.cluster.policies.water_filling import WaterFilling
 from schedsearch.cluster.simulator.options import SimulationOptions
 from schedsearch.cluster.simulator.outcome import Outcome
-from schedsearch.cluster.simulator.simulation import simulate
+from schedsearch.cluster.simulator.simulation import simulate_cluster
 from schedsearch.energy import Interval
 from schedsearch.searches.cache import remembered
 from schedsearch.solver.interrupts import INTERRUPTS
@@ -35,9 +35,9 @@ class StudyOptions:
 
     Attributes:
         runs: Keys of `RUNS`; the baselines of those that have one are run too.
-        power_cap_w: Of the runs under a cap.
+        power_cap_w: Power cap of the runs under a cap.
         signal: Grams of CO2 per kWh over time, from 0 on; after its end it begins again.
-        dollars_per_kwh: Of electricity.
+        dollars_per_kwh: Price of electricity.
         min_share: See `FloorRules`.
         spare_s: Likewise.
         horizon_s: See `LeastSignalCost`.
@@ -64,7 +64,7 @@ class StudyOptions:
 
 
 @dataclass(frozen=True)
-class Run:
+class StudyCase:
     """One way to run the trace.
 
     Attributes:
@@ -86,30 +86,32 @@ def _fair(_: StudyOptions) -> Policy:
     return WaterFilling()
 
 
-RUNS: Mapping[str, Run] = {
-    "highest_clocks": Run("max-min fairness, all clocks at maximum", _fair, has_clocks=False, baseline=""),
-    "frontier": Run("max-min fairness, with the plans of the frontiers", _fair),
-    "highest_clocks_capped": Run(
+RUNS: Mapping[str, StudyCase] = {
+    "highest_clocks": StudyCase(
+        "max-min fairness, all clocks at maximum", _fair, has_clocks=False, baseline=""
+    ),
+    "frontier": StudyCase("max-min fairness, with the plans of the frontiers", _fair),
+    "highest_clocks_capped": StudyCase(
         "max-min fairness under the cap, all clocks at maximum",
         _fair,
         has_clocks=False,
         is_capped=True,
         baseline="",
     ),
-    "frontier_capped": Run(
+    "frontier_capped": StudyCase(
         "max-min fairness under the cap, with the plans of the frontiers",
         _fair,
         is_capped=True,
         baseline="highest_clocks_capped",
     ),
-    "least_energy": Run(
+    "least_energy": StudyCase(
         "least energy within SLOs and fair shares", lambda of: LeastEnergy(of.min_share, of.spare_s)
     ),
-    "least_cost": Run(
+    "least_cost": StudyCase(
         "least dollars of GPUs and electricity, likewise",
         lambda of: LeastCost(of.min_share, of.spare_s, dollars_per_kwh=of.dollars_per_kwh),
     ),
-    "least_carbon": Run(
+    "least_carbon": StudyCase(
         "least carbon over the hours to come, likewise",
         lambda of: LeastSignalCost(of.min_share, of.spare_s, signal=of.signal, horizon_s=of.horizon_s),
     ),
@@ -123,7 +125,7 @@ class StudyResult:
 
     Attributes:
         options: What was compared.
-        outcomes: By name of the run.
+        outcomes: Outcomes by the name of the run.
     """
 
     options: StudyOptions
@@ -191,9 +193,9 @@ def study(
     """Simulate the trace in each run.
 
     Args:
-        table: Of all models of the jobs.
-        jobs: In the order of their arrival.
-        cluster: Without a cap; capped runs have that of the options.
+        table: Table of all models of the jobs.
+        jobs: Jobs in the order of their arrival.
+        cluster: Cluster without a cap; capped runs have that of the options.
         options: What is compared.
         on_run: Told the name of each run before it begins.
         directory: Where runs are kept, those that ended and the state of one that was interrupted; what is
@@ -231,7 +233,7 @@ def _kept(
     state = None if directory is None else directory / f"{name}_{mark}_state.pkl"
 
     def simulated() -> Outcome:
-        found = simulate(
+        found = simulate_cluster(
             jobs,
             replace(cluster, power_cap_w=options.power_cap_w) if run.is_capped else cluster,
             throughputs,

@@ -100,7 +100,8 @@ def _matched(times_s: FloatArray, free: IntArray) -> tuple[IntArray, float]:
     """Return the type on which each job starts now, -1 for none, and the sum of the completion times.
 
     Args:
-        times_s: Of each job on each type, infinite where it cannot run; each can run on one with a free GPU.
+        times_s: Time of each job on each type, infinite where it cannot run; each can run on one with a free
+            GPU.
         free: GPUs of each type.
     """
     num_jobs = len(times_s)

@@ -117,7 +117,7 @@ class _FinishTimes:
 
         Args:
             ratio: A lower bound, of the program.
-            prices: Of each job in it.
+            prices: Price of each job in it.
             least: Its value.
         """
         left_s = ratio * self.isolated_s - self.waited_s

@@ -15,7 +15,7 @@ import numpy as np
 from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import Demand, FloatArray
 
-Pair = tuple[str, str]
+JobPair = tuple[str, str]
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Gandiva:
     try a bad pair again; and its pairs run also on types where nothing comes of it.
 
     Attributes:
-        seed: Of the random pairs.
+        seed: Seed of the random pairs.
     """
 
     seed: int = 0
@@ -40,8 +40,8 @@ class Gandiva:
     name: ClassVar[str] = "gandiva"
 
     _random: Random = field(init=False, repr=False)
-    _pairs: list[Pair] = field(default_factory=list, init=False, repr=False)
-    _bad: set[Pair] = field(default_factory=set, init=False, repr=False)
+    _pairs: list[JobPair] = field(default_factory=list, init=False, repr=False)
+    _bad: set[JobPair] = field(default_factory=set, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Seed the random numbers."""

@@ -20,7 +20,7 @@ class Entity:
     """Whom jobs belong to: a team, a user.
 
     Attributes:
-        weight: Of the entity beside others; above 0.
+        weight: Weight of the entity beside others; above 0.
         inside: Its jobs share by their weights, or the first that arrived gets what it can use, and so on.
 
     Raises:
@@ -46,7 +46,8 @@ class Hierarchical(SharesPolicy):
     is the throughput of the first level, per entity weight.
 
     Attributes:
-        entities: By name, as `Job.entity` says it; where none are given, all weigh 1 and are fair inside.
+        entities: Entities by name, as `Job.entity` says it; where none are given, all weigh 1 and are fair
+            inside.
     """
 
     term: ClassVar[str] = "hierarchical"

@@ -12,7 +12,7 @@ from schedsearch.cluster.alike import AlikeGroups
 from schedsearch.cluster.allocation import Allocation, InfeasibleError, check_allocation
 from schedsearch.cluster.demand import NO_CONFIGURATION, Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.policies.program import Program, Programs
+from schedsearch.cluster.policies.program import Program, ProgramSequence
 
 
 class Policy(Protocol):
@@ -53,7 +53,7 @@ class SharesPolicy(ABC):
 
     shares_space: bool = False
     is_agnostic: bool = False
-    _programs: Programs = field(default_factory=Programs, init=False, repr=False, compare=False)
+    _programs: ProgramSequence = field(default_factory=ProgramSequence, init=False, repr=False, compare=False)
 
     term: ClassVar[str]
     """Its name without what says which form it is."""
@@ -146,7 +146,7 @@ def worth(demand: Demand, values: FloatArray) -> FloatArray:
 
     Args:
         demand: Jobs and configurations.
-        values: Of each job; one that cannot run alone counts nothing.
+        values: Value of each job; one that cannot run alone counts nothing.
     """
     fastest = demand.alone_steps_per_s.max(axis=1, initial=0.0)
     return demand.coefficients(np.divide(values, fastest, out=np.zeros(len(fastest)), where=fastest > 0))

@@ -78,10 +78,10 @@ class Program:
         """Add rules: in each, the sum of shares times coefficients is at most so much.
 
         Args:
-            coefficients: Of each configuration.
+            coefficients: Coefficient of each configuration.
             at_most: The bound of each rule.
             per_least: What the bound has more for each unit of the least that `maximize_least` finds.
-            rules: Of each configuration, the number of its rule, from 0; one rule for all if none is given.
+            rules: Number of each configuration's rule, from 0; one rule for all if none is given.
         """
         rule = np.zeros(len(coefficients), dtype=np.int64) if rules is None else rules
         units = np.full(rule.max(initial=0) + 1, np.finfo(np.float64).tiny)
@@ -112,9 +112,10 @@ class Program:
         """Return by how much each job's factor times throughput can be above its level, in the sum.
 
         Args:
-            factors: Of each of these jobs.
-            jobs: Whose gains are added; no gain counts for more than `at_most`.
-            levels: Of each of these jobs; none of them falls below its own, which is not below its floor.
+            factors: Factor of each of these jobs.
+            jobs: Jobs whose gains are added; no gain counts for more than `at_most`.
+            levels: Level of each of these jobs; none of them falls below its own, which is not below its
+                floor.
             at_most: Above 0.
 
         Raises:
@@ -143,10 +144,10 @@ class Program:
         """Return the shares that maximize the least of factor x throughput - offset, and that least.
 
         Args:
-            factors: Of each of these jobs.
+            factors: Factor of each of these jobs.
             jobs: All where none are given.
-            offsets: Of each of these jobs, not below factor x floor; 0 where none are given. The least is at
-                least 0.
+            offsets: Offset of each of these jobs, not below factor x floor; 0 where none are given. The least
+                is at least 0.
 
         Raises:
             InfeasibleError: No shares keep all rules.
@@ -250,7 +251,7 @@ class Program:
         """Return the shares that are best among all configurations.
 
         Args:
-            objective: Of each configuration.
+            objective: Objective coefficient of each configuration.
             floors: What the throughput of each job is at least, as a part of its highest.
             others: Columns beside the shares, which count 1 in the objective: the least, or gains.
             most: Of each of them.
@@ -303,7 +304,7 @@ class Program:
             self._basis = Basis(columns, basis.rows)
 
 
-class Programs:
+class ProgramSequence:
     """Gives a program for each demand of a run: the last one, changed, where they have much in common.
 
     It is a part of a policy, whose decisions come in the order of time.

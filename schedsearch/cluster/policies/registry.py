@@ -100,7 +100,7 @@ def policy_of(name: str, **options: object) -> Policy:
 
     Args:
         name: One of `POLICIES` or `ALIASES`.
-        options: Of that policy, by the names of its parameters.
+        options: Options of that policy, by the names of its parameters.
 
     Raises:
         ClusterError: There is no such policy, it has no such option, or it lacks one that it needs.

@@ -62,7 +62,7 @@ def filled(
     """Return shares by water filling, and how high the first level is, per weight.
 
     Args:
-        program: Of what is asked, without floors.
+        program: Linear program of what is asked, without floors.
         policy: Its name, for what is said of a wrong demand.
         weights_of: See `water_levels`.
 
@@ -88,7 +88,7 @@ def water_levels(program: Program, weights_of: Callable[[BoolArray], FloatArray]
     among equal solutions.
 
     Args:
-        program: Of a demand whose jobs all have a throughput.
+        program: Linear program of a demand whose jobs all have a throughput.
         weights_of: From which jobs are not yet bottlenecked to the pace at which each job rises; 0 for those
             that have to wait. It is asked again whenever some are bottlenecked, and gives a pace above 0 to
             at least one that is not.

@@ -10,7 +10,7 @@ _MIN_SHARE = 0.01
 
 
 @dataclass(frozen=True)
-class Conditions:
+class PriceConditions:
     """The conditions of a job's price; by default those of the published study (dissertation, Sec. 6.3.2).
 
     Attributes:
@@ -22,7 +22,7 @@ class Conditions:
             GPU are ever chosen there.
         whole_instance: A job pays for all GPUs of its instance, though it uses one.
         restart_s: Time without work, but paid, after each move and each preemption.
-        egress_dollars: Of each move to another cloud.
+        egress_dollars: Price of each move to another cloud.
         preemptions_per_day: Mean number, at random (a Poisson process), on all offers.
         life_h: Hours after which an instance is taken away, with a warning that is enough for a
             checkpoint; 24 at GCP.

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.prices.conditions import Conditions
+from schedsearch.cluster.prices.conditions import PriceConditions
 from schedsearch.cluster.prices.market import Market, Offer, Quote, order_of
 
 
 @dataclass(frozen=True)
-class Candidates:
+class DayOffers:
     """The offers of a day, the first of equally good ones first.
 
     Attributes:
@@ -40,7 +40,7 @@ class DailyPrices:
     Attributes:
         first: The first day.
         offers: All that have a price.
-        candidates: Of each day.
+        candidates: Candidates of each day.
         changed: Whether an offer has a price that is dated that day; shape ``(days, offers)``.
         standing: The last price up to the day's end; NaN before the first. Same shape.
         least: The least that any strategy may be charged there. Same shape.
@@ -48,7 +48,7 @@ class DailyPrices:
 
     first: date
     offers: tuple[Offer, ...]
-    candidates: tuple[Candidates, ...]
+    candidates: tuple[DayOffers, ...]
     changed: NDArray[np.bool_]
     standing: NDArray[np.float64]
     least: NDArray[np.float64]
@@ -63,7 +63,7 @@ class DailyPrices:
         return (day - self.first).days
 
 
-def daily_prices(market: Market, last: date, conditions: Conditions) -> DailyPrices:
+def daily_prices(market: Market, last: date, conditions: PriceConditions) -> DailyPrices:
     """Return the prices of each day from the first quote's to the last.
 
     Args:
@@ -130,11 +130,11 @@ def baseline_days(market: Market, is_baseline: Callable[[Offer], bool]) -> list[
     return days
 
 
-def _paid_gpus(offer: Offer, conditions: Conditions) -> int:
+def _paid_gpus(offer: Offer, conditions: PriceConditions) -> int:
     return 1 if conditions.whole_instance else offer.num_gpus
 
 
-def _ranking_factor(offer: Offer, conditions: Conditions) -> int:
+def _ranking_factor(offer: Offer, conditions: PriceConditions) -> int:
     """Return how many times as much as it is charged an offer seems to cost."""
     return _paid_gpus(offer, conditions) if offer.cloud == "azure" and not conditions.rank_per_gpu else 1
 
@@ -146,18 +146,18 @@ def _carry_forward(prices: NDArray[np.float64]) -> None:
 
 
 def _dated_candidates(
-    newest_first: Sequence[Quote], number: dict[Offer, int], conditions: Conditions
-) -> Candidates:
+    newest_first: Sequence[Quote], number: dict[Offer, int], conditions: PriceConditions
+) -> DayOffers:
     quotes = sorted(newest_first, key=lambda quote: order_of(quote.offer)[:3])
     dollars = [quote.dollars_per_hour / _paid_gpus(quote.offer, conditions) for quote in quotes]
     factors = [_ranking_factor(quote.offer, conditions) for quote in quotes]
     offers = np.array([number[quote.offer] for quote in quotes], dtype=np.intp)
-    return Candidates(offers, np.array(dollars) * np.array(factors), np.array(dollars))
+    return DayOffers(offers, np.array(dollars) * np.array(factors), np.array(dollars))
 
 
 def _standing_candidates(
-    standing: NDArray[np.float64], offers: Sequence[Offer], conditions: Conditions
-) -> Candidates:
+    standing: NDArray[np.float64], offers: Sequence[Offer], conditions: PriceConditions
+) -> DayOffers:
     known = np.flatnonzero(~np.isnan(standing))
     factors = np.array([_ranking_factor(offers[int(each)], conditions) for each in known])
-    return Candidates(known, standing[known] * factors, standing[known])
+    return DayOffers(known, standing[known] * factors, standing[known])

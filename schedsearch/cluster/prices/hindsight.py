@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from schedsearch.cluster.prices.conditions import Conditions
+from schedsearch.cluster.prices.conditions import PriceConditions
 from schedsearch.cluster.prices.days import DailyPrices
 from schedsearch.cluster.prices.strategies import HOURS
 
@@ -23,7 +23,7 @@ _NONE = np.empty((0, 2))
 
 
 def min_dollars(
-    prices: DailyPrices, speeds: NDArray[np.float64], start: int, steps: float, conditions: Conditions
+    prices: DailyPrices, speeds: NDArray[np.float64], start: int, steps: float, conditions: PriceConditions
 ) -> float:
     """Return the least that a job can cost that rents one offer each day and moves only at midnight.
 
@@ -32,10 +32,10 @@ def min_dollars(
     forward, as each offer then has the lowest price that any strategy may be charged.
 
     Args:
-        prices: Of each day.
+        prices: Prices of each day.
         speeds: Steps per second on one GPU of each offer; 0 where the job does not run.
         start: Number of the day on which it starts.
-        steps: That it has to do.
+        steps: Steps that the job has to do.
         conditions: What moves and preemptions cost.
     """
     table = np.where(speeds > 0, prices.least[start:], np.nan)
@@ -54,7 +54,7 @@ class _Search:
         table: NDArray[np.float64],
         clouds: NDArray[np.str_],
         rates: NDArray[np.float64],
-        conditions: Conditions,
+        conditions: PriceConditions,
     ) -> None:
         """Take dollars per hour by day and offer, and the share of the work that each does in an hour."""
         self._table, self._clouds, self._rates = table, clouds, rates

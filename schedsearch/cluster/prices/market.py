@@ -16,11 +16,11 @@ class Offer(NamedTuple):
     """An instance that can be rented.
 
     Attributes:
-        cloud: As ``"aws"``.
+        cloud: Name of the cloud, as ``"aws"``.
         zone: Zone, or region where prices are the same in all its zones.
         instance: Its name at the cloud.
-        gpu_type: As ``"v100"``.
-        num_gpus: Of one instance.
+        gpu_type: Type of GPU, as ``"v100"``.
+        num_gpus: GPUs of one instance.
     """
 
     cloud: str
@@ -34,8 +34,8 @@ class Quote(NamedTuple):
     """The price of an offer from a time on.
 
     Attributes:
-        time: In UTC.
-        offer: Of what.
+        time: Time in UTC.
+        offer: Offer that the price is of.
         dollars_per_hour: For the whole instance.
     """
 
@@ -49,9 +49,9 @@ class PriceSeries:
     """The price of one offer over time: each price holds until the next.
 
     Attributes:
-        offer: Of what.
+        offer: Offer that the prices are of.
         times_s: Since 1970, not decreasing; of equal times the last counts.
-        dollars_per_hour: From each time on, for the whole instance.
+        dollars_per_hour: Price from each time on, for the whole instance.
     """
 
     offer: Offer

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from placements.plain_data import in_file
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.inputs.table import Row, above_0, read_text, rows_of
+from schedsearch.cluster.inputs.table import TableRow, above_0, read_text, rows_of
 from schedsearch.cluster.prices.market import Market, Offer, Quote
 
 AWS_INSTANCES: Mapping[str, tuple[str, int]] = {
@@ -97,7 +97,7 @@ _AZURE_COLUMNS = ("date", "instance", "gpu", "gpus", "region", "dollars_per_hour
 _GCP_COLUMNS = ("timestamp_utc", "zone", "gpu", "gpus", "dollars_per_hour")
 
 
-def _aws_quote(row: Row) -> Quote:
+def _aws_quote(row: TableRow) -> Quote:
     name = row.text("instance")
     if name not in AWS_INSTANCES:
         raise row.wrong(
@@ -106,22 +106,22 @@ def _aws_quote(row: Row) -> Quote:
     return _quote(row, "timestamp_utc", Offer("aws", row.text("zone"), name, *AWS_INSTANCES[name]))
 
 
-def _azure_quote(row: Row) -> Quote:
+def _azure_quote(row: TableRow) -> Quote:
     offer = Offer("azure", row.text("region"), row.text("instance"), *_gpus(row))
     return _quote(row, "date", offer)
 
 
-def _gcp_quote(row: Row) -> Quote:
+def _gcp_quote(row: TableRow) -> Quote:
     gpu_type, num_gpus = _gpus(row)
     offer = Offer("gcp", row.text("zone"), f"{num_gpus}x {gpu_type}", gpu_type, num_gpus)
     return _quote(row, "timestamp_utc", offer)
 
 
-def _gpus(row: Row) -> tuple[str, int]:
+def _gpus(row: TableRow) -> tuple[str, int]:
     return row.text("gpu").lower(), row["gpus"].whole("a number of GPUs", "give 1 to 1024", 1, 1024)
 
 
-def _quote(row: Row, column: str, offer: Offer) -> Quote:
+def _quote(row: TableRow, column: str, offer: Offer) -> Quote:
     try:
         time = datetime.fromisoformat(row.text(column))
     except ValueError:
@@ -130,6 +130,6 @@ def _quote(row: Row, column: str, offer: Offer) -> Quote:
     return Quote(in_utc, offer, above_0(row["dollars_per_hour"], *_ABOVE_0))
 
 
-def _quotes(path: Path, columns: tuple[str, ...], read: Callable[[Row], Quote]) -> list[Quote]:
+def _quotes(path: Path, columns: tuple[str, ...], read: Callable[[TableRow], Quote]) -> list[Quote]:
     with in_file(path, ClusterError):
         return [read(row) for row in rows_of(read_text(path, _WANTED), columns)]

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.prices.conditions import Conditions
+from schedsearch.cluster.prices.conditions import PriceConditions
 from schedsearch.cluster.prices.days import DailyPrices, baseline_days, daily_prices, start_days
 from schedsearch.cluster.prices.hindsight import min_dollars
 from schedsearch.cluster.prices.market import Market
-from schedsearch.cluster.prices.strategies import BASELINE, LADDER, Strategy, choices, run
+from schedsearch.cluster.prices.strategies import BASELINE, LADDER, OfferStrategy, choices, run
 
 HINDSIGHT = "hindsight"
 """Name of the bound among the strategies."""
@@ -28,12 +28,12 @@ class Reduction:
     """The saving of a strategy for one model and length of the job.
 
     Attributes:
-        model: That is trained.
+        model: Model that is trained.
         days: The job's length on the baseline's GPU.
         strategy: Name.
         reduction: Mean cost of the baseline over the strategy's.
-        mean_dollars: Of the start days.
-        mean_hours: From start to end; NaN for the bound.
+        mean_dollars: Mean of the start days.
+        mean_hours: Hours from start to end; NaN for the bound.
         mean_moves: Likewise.
     """
 
@@ -51,7 +51,7 @@ class Study:
     """Prices, models and conditions, ready for jobs of any length.
 
     Attributes:
-        prices: Of each day.
+        prices: Prices of each day.
         speeds: Steps per second by model and type of GPU.
         starts: Numbers of the days on which jobs start.
         baseline_gpu: Type of GPU of the baseline, in whose days the length of a job is given.
@@ -63,8 +63,8 @@ class Study:
     speeds: Mapping[str, Mapping[str, float]]
     starts: tuple[int, ...]
     baseline_gpu: str
-    conditions: Conditions
-    strategies: tuple[Strategy, ...]
+    conditions: PriceConditions
+    strategies: tuple[OfferStrategy, ...]
 
     @property
     def first_and_last_start(self) -> tuple[date, date]:
@@ -72,7 +72,7 @@ class Study:
         first, last = (self.prices.first + timedelta(days=each) for each in (self.starts[0], self.starts[-1]))
         return first, last
 
-    def has(self, strategy: Strategy) -> bool:
+    def has(self, strategy: OfferStrategy) -> bool:
         """Return whether there are prices for a strategy."""
         return strategy in self.strategies
 
@@ -94,7 +94,7 @@ class Study:
                 dollars = self._least(model, length)
                 yield Reduction(model, length, HINDSIGHT, base[model] / dollars, dollars, np.nan, np.nan)
 
-    def _means(self, strategy: Strategy, model: str, days: float) -> tuple[float, float, float]:
+    def _means(self, strategy: OfferStrategy, model: str, days: float) -> tuple[float, float, float]:
         speeds = self._speeds_of(model)
         chosen = choices(strategy, self.prices, speeds, self.baseline_gpu)
         steps = self._steps(model, days)
@@ -119,7 +119,7 @@ class Study:
 def study(
     market: Market,
     speeds: Mapping[str, Mapping[str, float]],
-    conditions: Conditions | None = None,
+    conditions: PriceConditions | None = None,
     *,
     baseline_gpu: str = "v100",
     starts: tuple[int, int] = PUBLISHED_STARTS,
@@ -137,7 +137,7 @@ def study(
         ClusterError: A model has no speed on the baseline's GPU, the baseline has no price, no day is a start
             day, or with these preemptions no job gets anywhere.
     """
-    conditions = conditions or Conditions()
+    conditions = conditions or PriceConditions()
     if not conditions.makes_progress:
         raise ClusterError(
             f"preemptions_per_day: with {conditions.preemptions_per_day:g} of them, restart_s "
@@ -157,6 +157,6 @@ def study(
     return Study(prices, speeds, numbers, baseline_gpu, conditions, _possible(market, LADDER))
 
 
-def _possible(market: Market, strategies: Sequence[Strategy]) -> tuple[Strategy, ...]:
+def _possible(market: Market, strategies: Sequence[OfferStrategy]) -> tuple[OfferStrategy, ...]:
     """Return the strategies for which there are prices."""
     return tuple(each for each in strategies if not each.any_cloud or len(market.clouds) > 1)

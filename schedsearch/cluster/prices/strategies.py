@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schedsearch.cluster.prices.conditions import Conditions
-from schedsearch.cluster.prices.days import Candidates, DailyPrices
+from schedsearch.cluster.prices.conditions import PriceConditions
+from schedsearch.cluster.prices.days import DailyPrices, DayOffers
 from schedsearch.cluster.prices.market import Offer
 
 HOURS = 24.0
@@ -18,11 +18,11 @@ HOURS = 24.0
 
 
 @dataclass(frozen=True)
-class Strategy:
+class OfferStrategy:
     """A rule by which offers are chosen: the most steps per dollar of those that it admits.
 
     Attributes:
-        name: As in the study's table.
+        name: Name as in the study's table.
         says: What it does, for people.
         any_gpu_type: Whether GPUs of other types than the baseline's are admitted.
         any_num_gpus: Whether instances of several GPUs are, of which the job takes one.
@@ -46,30 +46,30 @@ class Strategy:
         )
 
 
-BASELINE = Strategy("baseline", "the cheapest zone of one GPU type", False, False, False)
-MULTI_CLOUD = Strategy("multi_cloud", "also of other clouds")
-DYNAMIC = Strategy("preemption", "chosen anew every day (the dissertation's dynamic)", moves=True)
+BASELINE = OfferStrategy("baseline", "the cheapest zone of one GPU type", False, False, False)
+MULTI_CLOUD = OfferStrategy("multi_cloud", "also of other clouds")
+DYNAMIC = OfferStrategy("preemption", "chosen anew every day (the dissertation's dynamic)", moves=True)
 
 LADDER = (
     BASELINE,
-    Strategy("gpu_type", "the best GPU type", True, False, False),
-    Strategy("packed", "also instances of several GPUs", True, True, False),
+    OfferStrategy("gpu_type", "the best GPU type", True, False, False),
+    OfferStrategy("packed", "also instances of several GPUs", True, True, False),
     MULTI_CLOUD,
     DYNAMIC,
 )
 """Each may choose all that the one before may."""
 
-Choice = Mapping[int, float]
+DayChoice = Mapping[int, float]
 """The best offers of a day, usually one, with what each costs; the first is taken."""
 
 
-class Run(NamedTuple):
+class JobCourse(NamedTuple):
     """The course of a job.
 
     Attributes:
         dollars: All that is paid.
-        hours: From start to end.
-        moves: From an offer to another.
+        hours: Hours from start to end.
+        moves: Moves from an offer to another.
     """
 
     dollars: float
@@ -78,13 +78,13 @@ class Run(NamedTuple):
 
 
 def choices(
-    strategy: Strategy, prices: DailyPrices, speeds: NDArray[np.float64], baseline_gpu: str
-) -> list[Choice]:
+    strategy: OfferStrategy, prices: DailyPrices, speeds: NDArray[np.float64], baseline_gpu: str
+) -> list[DayChoice]:
     """Return what a strategy chooses on each day; nothing where nothing has a price.
 
     Args:
         strategy: What it admits.
-        prices: Of each day.
+        prices: Prices of each day.
         speeds: Steps per second on one GPU of each offer; 0 where the job does not run.
         baseline_gpu: Type of GPU of the baseline.
     """
@@ -92,7 +92,7 @@ def choices(
     return [_best(candidates, speeds, admitted) for candidates in prices.candidates]
 
 
-def _best(candidates: Candidates, speeds: NDArray[np.float64], admitted: NDArray[np.bool_]) -> Choice:
+def _best(candidates: DayOffers, speeds: NDArray[np.float64], admitted: NDArray[np.bool_]) -> DayChoice:
     kept = admitted[candidates.offers]
     offers, dollars = candidates.offers[kept], candidates.dollars[kept]
     if not offers.size:
@@ -103,23 +103,23 @@ def _best(candidates: Candidates, speeds: NDArray[np.float64], admitted: NDArray
 
 
 def run(
-    strategy: Strategy,
-    chosen: Sequence[Choice],
+    strategy: OfferStrategy,
+    chosen: Sequence[DayChoice],
     prices: DailyPrices,
     speeds: NDArray[np.float64],
     start: int,
     steps: float,
-    conditions: Conditions,
-) -> Run:
+    conditions: PriceConditions,
+) -> JobCourse:
     """Return what a job costs, day by day.
 
     Args:
         strategy: Whether it moves.
-        chosen: On each day; see `choices`. There is one on the first.
-        prices: Of each day.
+        chosen: What is chosen on each day; see `choices`. There is an offer on the first.
+        prices: Prices of each day.
         speeds: Steps per second on one GPU of each offer.
         start: Number of the day on which it starts.
-        steps: That it has to do.
+        steps: Steps that the job has to do.
         conditions: What moves and preemptions cost.
     """
     held, dollars_per_hour = next(iter(chosen[start].items()))
@@ -142,23 +142,23 @@ def run(
         if spent_h == needed_h:
             break
         steps -= (spent_h - lost_h) * steps_per_hour
-    return Run(dollars, hours, moves)
+    return JobCourse(dollars, hours, moves)
 
 
-def egress_dollars(offers: Sequence[Offer], before: int, after: int, conditions: Conditions) -> float:
+def egress_dollars(offers: Sequence[Offer], before: int, after: int, conditions: PriceConditions) -> float:
     """Return what the data of a move cost: nothing within a cloud."""
     return conditions.egress_dollars if offers[before].cloud != offers[after].cloud else 0.0
 
 
 def _held(
-    strategy: Strategy,
-    choice: Choice,
+    strategy: OfferStrategy,
+    choice: DayChoice,
     prices: DailyPrices,
     speeds: NDArray[np.float64],
     day: int,
     held: tuple[int, float],
     since: int,
-    conditions: Conditions,
+    conditions: PriceConditions,
 ) -> tuple[int, float]:
     """Return what is held on a later day, and what it costs per hour."""
     offer, dollars = held

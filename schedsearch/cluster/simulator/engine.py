@@ -19,11 +19,11 @@ from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.policies.fairness import isolated_steps_per_s
 from schedsearch.cluster.policies.policy import Policy
-from schedsearch.cluster.rounds import MIN_SHARE, Assignment, Rounds
+from schedsearch.cluster.rounds import MIN_SHARE, Assignment, RoundScheduler
 from schedsearch.cluster.simulator.arrivals import Arrivals, can_run
 from schedsearch.cluster.simulator.failures import GpuFailures
 from schedsearch.cluster.simulator.history import History
-from schedsearch.cluster.simulator.job_table import JobTable, Progress
+from schedsearch.cluster.simulator.job_table import ClusterProgress, JobTable
 from schedsearch.cluster.simulator.options import SimulationOptions
 from schedsearch.cluster.simulator.outcome import Outcome, Snapshot
 from schedsearch.cluster.simulator.running import RoundRuns, run
@@ -31,7 +31,7 @@ from schedsearch.cluster.throughputs import Throughputs
 from schedsearch.solver.interrupts import INTERRUPTS
 
 
-class Simulation:
+class ClusterSimulation:
     """The state of a simulation between two rounds.
 
     Attributes:
@@ -57,7 +57,7 @@ class Simulation:
         if self.num_jobs is not None and options.window is not None and options.window[1] > self.num_jobs:
             raise ClusterError(_short_trace(options.window, self.num_jobs))
         self.arrivals = Arrivals(trace, cluster, throughputs)
-        self.rounds = Rounds(
+        self.rounds = RoundScheduler(
             cluster,
             options.round_s,
             _chosen(options.fills_idle_gpus, policy, "fills_idle_gpus", otherwise=True),
@@ -75,7 +75,7 @@ class Simulation:
         self.done = 0
         self.reason = ""
 
-    def run(self, on_progress: Callable[[Progress], None] | None) -> None:
+    def run(self, on_progress: Callable[[ClusterProgress], None] | None) -> None:
         """Go on until everything that is wanted is done, or a reason ends it.
 
         Raises:
@@ -123,10 +123,10 @@ class Simulation:
             tuple(self.history.recorded),
         )
 
-    def _progress(self) -> Progress:
+    def _progress(self) -> ClusterProgress:
         window = self.options.window
         wanted = (self.num_jobs or 0) if window is None else window[1] - window[0]
-        return Progress(self.done, wanted, self.now_s / 3600, len(self.table.index))
+        return ClusterProgress(self.done, wanted, self.now_s / 3600, len(self.table.index))
 
     def _admit(self) -> None:
         """Let in all jobs that arrived until now, and notice GPUs that failed or came back."""

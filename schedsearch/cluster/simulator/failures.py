@@ -17,7 +17,7 @@ class GpuFailures:
 
     Attributes:
         options: How often and for how long; None where GPUs never fail.
-        random: Of the draws.
+        random: Generator of the draws.
         events: A heap of (time in s, index of the type, GPU, whether it comes back then), one for each GPU.
         away: GPUs that failed and are not back, by type.
     """

@@ -16,11 +16,11 @@ from schedsearch.cluster.simulator.outcome import JobOutcome
 _FIRST_SIZE = 64
 
 
-class Progress(NamedTuple):
+class ClusterProgress(NamedTuple):
     """How far a simulation is.
 
     Attributes:
-        jobs_done: Of those that are wanted.
+        jobs_done: Jobs done, of those that are wanted.
         jobs_wanted: 0 where the trace does not tell.
         simulated_h: Hours since the begin of the trace.
         active_jobs: Jobs that have arrived and are not done.
@@ -46,7 +46,7 @@ class JobTable:
 
     Attributes:
         jobs: In the order of arrival.
-        index: Of each active job by name, in the order of arrival.
+        index: Index of each active job by name, in the order of arrival.
         rows: A row for each job, and blank ones after the last. Columns are those of `JobOutcome` and
             ``steps_left``, until it is done, exactly 0 then; ``steps_saved``, which it had left when its
             lease began; and ``isolated_steps_per_s``, on its own share of the cluster, since the last

@@ -13,7 +13,7 @@ class FailureOptions:
     """GPUs that fail, each on its own, with exponential times.
 
     Attributes:
-        mean_time_s: Between the repair of a GPU and its next failure, on average.
+        mean_time_s: Time between the repair of a GPU and its next failure, on average.
         repair_s: A GPU that failed is away for so long.
         loses_lease: A job loses all steps since its lease began, for it writes a checkpoint only when its
             lease ends; otherwise it loses those of the round.
@@ -40,9 +40,9 @@ class SimulationOptions:
         round_s: Length of a round.
         reset_s: Least time from one decision of the policy to the next. Until it has passed, a job that
             arrived meanwhile does not run.
-        seed: Of all draws: the order of GPU types (seed + 5) and failures (seed + 7).
+        seed: Seed of all draws: the order of GPU types (seed + 5) and failures (seed + 7).
         types_in_turn: GPU types choose their jobs one after another in the order of the cluster, as in
-            Gavel's simulator; otherwise all stand in one queue, which meets shares better (see `Rounds`).
+            Gavel's simulator; otherwise all stand in one queue, which meets shares better (`RoundScheduler`).
         shuffles_types: With types in turn their order is drawn in every round. Where nothing is given as
             Gavel does: if the policy has an attribute ``is_agnostic`` that is true.
         fills_idle_gpus: GPUs that would idle run jobs to which the policy gave no time on this type, but
@@ -57,7 +57,7 @@ class SimulationOptions:
         checkpoint_s: What a job that was stopped pays when it starts again, for its checkpoint.
         restart_s: What a job pays at each start; a job that keeps its GPUs from one round to the next
             does not start again.
-        failures: Of GPUs; none by default.
+        failures: Failures of GPUs; none by default.
         snapshots_s: Least time between two allocations that are kept; infinite to keep none, 0 for all.
         records_rounds: Keeps who ran where in every round, so that the outcome can be replayed.
 

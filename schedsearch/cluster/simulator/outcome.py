@@ -35,7 +35,7 @@ class JobOutcome:
 
     Attributes:
         job: What was submitted.
-        steps_done: By the end of the simulation.
+        steps_done: Steps done by the end of the simulation.
         first_start_s: Begin of its first round; nan where it never ran.
         finish_s: When its last step ended; nan where it is not done.
         isolated_s: What its steps would have taken on its own share of the cluster: 1/n of the GPUs of
@@ -124,19 +124,19 @@ class Snapshot(NamedTuple):
     shares: tuple[UsedConfiguration, ...]
 
 
-class Run(NamedTuple):
+class JobRun(NamedTuple):
     """One configuration in one round.
 
     Attributes:
         jobs: Index of the job, or of both, in the order of arrival.
         gpu_type: Index of the type.
-        gpu_ids: Of its GPUs among those of the type; server k has those from k times its size.
-        steps_per_s: Of each job.
-        power_w: Of all its GPUs.
+        gpu_ids: Ids of its GPUs among those of the type; server k has those from k times its size.
+        steps_per_s: Speed of each job.
+        power_w: Power of all its GPUs.
         first_step_s: When its jobs began, after what their start cost.
         end_s: When its last job stopped, or one of its GPUs failed.
-        steps: Of each job, kept at the end of the round; below 0 where a failure took back more.
-        renewed: Of each job, whether it kept its GPUs of the round before.
+        steps: Steps of each job, kept at the end of the round; below 0 where a failure took back more.
+        renewed: Whether each job kept its GPUs of the round before.
         failed: A GPU failed before its jobs stopped.
     """
 
@@ -156,7 +156,7 @@ class Round(NamedTuple):
     """Who ran in one round that began at `start_s`."""
 
     start_s: float
-    runs: tuple[Run, ...]
+    runs: tuple[JobRun, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,9 +172,9 @@ class Outcome:
         reason: Why it ended before all that was asked for was done; "" where it is.
         jobs: All that had arrived, in the order of arrival.
         busy_s: Seconds in which GPUs of each type ran a job, summed over its GPUs.
-        idle_kwh: Of GPUs that ran none.
+        idle_kwh: Energy of GPUs that ran no job.
         rounds: The cluster over time.
-        decisions: Of the policy.
+        decisions: Decisions of the policy.
         snapshots: Allocations that were kept.
         recorded: Who ran in each round, where that was asked for.
     """

@@ -12,7 +12,7 @@ from pathlib import Path
 from placements.files import write_bytes
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.policies.policy import Policy
-from schedsearch.cluster.simulator.engine import Simulation
+from schedsearch.cluster.simulator.engine import ClusterSimulation
 
 _STATE = (
     *("now_s", "decided_s", "is_stale", "valid_until_s", "done"),
@@ -36,13 +36,13 @@ def check_can_be_kept(policy: Policy) -> None:
         ) from None
 
 
-def write_state(simulation: Simulation, path: Path) -> Path:
+def write_state(simulation: ClusterSimulation, path: Path) -> Path:
     """Write the state between two rounds; return the path of the file."""
     state = {name: getattr(simulation, name) for name in _STATE}
     return write_bytes(path, pickle.dumps((_fingerprint(simulation), state)))
 
 
-def restore(simulation: Simulation, path: Path) -> None:
+def restore(simulation: ClusterSimulation, path: Path) -> None:
     """Bring a fresh simulation into a state that was kept, with the policy that was kept.
 
     Raises:
@@ -67,7 +67,7 @@ def restore(simulation: Simulation, path: Path) -> None:
     vars(simulation).update(state)
 
 
-def _fingerprint(simulation: Simulation) -> dict[str, str]:
+def _fingerprint(simulation: ClusterSimulation) -> dict[str, str]:
     """Return what has to be the same; as text, as the order of the GPU types counts too."""
     return {
         "policy": simulation.policy.name,

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from schedsearch.cluster.demand import NOBODY, FloatArray, IntArray
-from schedsearch.cluster.rounds import Assignment, Candidates
+from schedsearch.cluster.rounds import Assignment, RunnableConfigurations
 from schedsearch.cluster.simulator.job_table import JobTable
 from schedsearch.cluster.simulator.options import SimulationOptions
-from schedsearch.cluster.simulator.outcome import Run
+from schedsearch.cluster.simulator.outcome import JobRun
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,10 +25,10 @@ class RoundRuns:
     """The configurations of a round and their steps, as arrays.
 
     Attributes:
-        assignments: Of the round.
-        gpu_type: Of each assignment.
-        gpus: Of each assignment.
-        power_w: Of each assignment.
+        assignments: Assignments of the round.
+        gpu_type: GPU type of each assignment.
+        gpus: GPUs of each assignment.
+        power_w: Power of each assignment.
         first_step_s: When its jobs begin, after what their start costs.
         end_s: When its last job stops, or one of its GPUs fails.
         failed: A GPU fails before its jobs stop.
@@ -36,7 +36,7 @@ class RoundRuns:
         job: Index of the job.
         steps_per_s: Its throughput.
         renewed: It keeps its GPUs.
-        steps: That it does, or below 0 for those that it loses.
+        steps: Steps that it does, or below 0 for those that it loses.
         steps_left: After the round.
         job_end_s: When it stops, if no GPU fails before.
     """
@@ -56,11 +56,11 @@ class RoundRuns:
     steps_left: FloatArray
     job_end_s: FloatArray
 
-    def recorded(self) -> tuple[Run, ...]:
+    def recorded(self) -> tuple[JobRun, ...]:
         """Return the same one by one."""
         bounds = np.searchsorted(self.of, np.arange(len(self.assignments) + 1)).tolist()
         return tuple(
-            Run(
+            JobRun(
                 tuple(self.job[first:last].tolist()),
                 one.gpu_type,
                 one.gpu_ids,
@@ -80,7 +80,7 @@ class RoundRuns:
 
 def run(
     assignments: Sequence[Assignment],
-    candidates: Candidates,
+    candidates: RunnableConfigurations,
     table: JobTable,
     start_s: float,
     fails_s: FloatArray,
@@ -89,12 +89,12 @@ def run(
     """Return what a round brings; changes nothing.
 
     Args:
-        assignments: Of the round; at least one.
-        candidates: Of the rounds.
+        assignments: Assignments of the round; at least one.
+        candidates: Candidates of the rounds.
         table: How far the jobs are, before the round.
         start_s: Begin of the round.
         fails_s: When the first GPU of each assignment fails.
-        options: Of the simulation.
+        options: Options of the simulation.
     """
     of = np.repeat(np.arange(len(assignments)), [len(one.jobs) for one in assignments])
     job = np.array([table.index[name] for one in assignments for name in one.jobs], dtype=np.int64)

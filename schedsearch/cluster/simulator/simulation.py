@@ -8,8 +8,8 @@ from pathlib import Path
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.policies.policy import Policy
-from schedsearch.cluster.simulator.engine import Simulation
-from schedsearch.cluster.simulator.job_table import Progress
+from schedsearch.cluster.simulator.engine import ClusterSimulation
+from schedsearch.cluster.simulator.job_table import ClusterProgress
 from schedsearch.cluster.simulator.options import SimulationOptions
 from schedsearch.cluster.simulator.outcome import Outcome
 from schedsearch.cluster.simulator.resume import check_can_be_kept, restore, write_state
@@ -20,13 +20,13 @@ FROM_KEYBOARD = "interrupted from the keyboard"
 """The reason of an outcome whose simulation can go on."""
 
 
-def simulate(
+def simulate_cluster(
     trace: Iterable[Job],
     cluster: GpuCluster,
     throughputs: Throughputs,
     policy: Policy,
     options: SimulationOptions | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[ClusterProgress], None] | None = None,
     state_path: str | Path | None = None,
 ) -> Outcome:
     """Return what becomes of jobs on a cluster.
@@ -37,7 +37,7 @@ def simulate(
     Args:
         trace: Jobs in the order of their arrival; may be without end if the options have a window.
         cluster: What there is.
-        throughputs: Of all jobs.
+        throughputs: Throughputs of all jobs.
         policy: A fresh one; decides until the end. Where the simulation goes on, the one that was kept does.
         options: How it is run; the defaults where none are given.
         on_progress: Called before each round.
@@ -51,7 +51,7 @@ def simulate(
             be kept.
         KeyboardInterrupt: There was a Ctrl-C, and no file is given for the state.
     """
-    simulation = Simulation(trace, cluster, throughputs, policy, options or SimulationOptions())
+    simulation = ClusterSimulation(trace, cluster, throughputs, policy, options or SimulationOptions())
     path = None if state_path is None else Path(state_path)
     if path is not None:
         check_can_be_kept(policy)

@@ -61,7 +61,7 @@ def compute_baselines(
     """Return the plans of some baselines, each baseline's by increasing time and decreasing effective energy.
 
     Args:
-        names: Of `BASELINES`.
+        names: Names of some of `BASELINES`.
         schedule: Any valid schedule; only its orders are used.
         profile: Cost of each of its blocks at each clock. Baselines choose clocks alone: where a clock has
             several configurations, they are given the fastest.

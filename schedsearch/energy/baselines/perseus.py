@@ -23,7 +23,7 @@ from placements import Profile
 from schedsearch.energy.baselines.max_flow import MOST_FLOW, NO_LIMIT, FlowNetwork, minimum_cut
 from schedsearch.energy.cost import CostCurve
 from schedsearch.energy.frontier import TIME_TOLERANCE, Frontier, OnProgress
-from schedsearch.energy.generators.candidates import Candidates
+from schedsearch.energy.generators.candidates import PlanPool
 from schedsearch.energy.graph import EnergyError, Floats, InstanceGraph, Ints
 from schedsearch.energy.problem import ClockProblem
 from schedsearch.energy.relaxed.exponential import exponential_curve
@@ -59,7 +59,7 @@ def perseus_frontier(
         schedule: Any valid schedule; only its orders are used.
         profile: Cost of each of its blocks at each clock; where a clock has several configurations, the
             fastest is taken.
-        unit_ms: By how much each step shortens the iteration (the paper's tau).
+        unit_ms: Time by which each step shortens the iteration (the paper's tau).
         curve: What stands for the options of a block: ``exponential``, as in the paper, or their lower convex
             ``hull``.
         on_progress: Told how many of the units between T* and T_min are cut off.
@@ -77,7 +77,7 @@ def perseus_plans(
     problem: ClockProblem, unit_ms: float, curve: str = "exponential", on_progress: OnProgress | None = None
 ) -> Frontier:
     """Return the frontier of `perseus_frontier` for a problem whose bound may be known already."""
-    candidates = Candidates(problem)
+    candidates = PlanPool(problem)
     everyone = np.arange(problem.graph.size)
     steps = energy_schedules(problem, unit_ms, curve, on_progress)
     while some := list(islice(steps, _PLANS_AT_ONCE)):
@@ -95,8 +95,8 @@ class EnergySchedule:
     """A time planned for each instance (Perseus, Sec. 3.2), before it is turned into clocks.
 
     Attributes:
-        planned_ms: Of each instance: whole units, or exactly its time of least effective energy; shape
-            ``(instances,)``.
+        planned_ms: Planned time of each instance: whole units, or exactly its time of least effective energy;
+            shape ``(instances,)``.
         time_ms: Planned length of the iteration.
         effective_mj: Planned effective energy.
     """
@@ -181,7 +181,7 @@ def next_change(graph: InstanceGraph, units: Ints, costs: Costs) -> Ints | None:
     Args:
         graph: Its delays in units.
         units: Time of each instance; a best choice for the length of the iteration.
-        costs: Of each instance.
+        costs: Cost of each instance.
 
     Returns:
         -1, 0 or 1 for each instance, or None if nothing makes the iteration shorter.

@@ -36,21 +36,21 @@ from schedsearch.graph import DifferenceSystem
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance, Schedule, with_optimizer
 
-Part = Literal["warmup", "steady", "cooldown"]
+IterationPart = Literal["warmup", "steady", "cooldown"]
 
 
 class ClockGroup(NamedTuple):
     """Instances that share one clock.
 
     Attributes:
-        part: Of the schedule.
+        part: Part of the schedule.
         block: Name of the block.
         lane: Which micro-batch of the repetend; 0 for an optimizer block.
         turn: In the warmup rounds of the lane from its first on, in the cooldown from the schedule's last
             on backwards; 0 in the steady part.
     """
 
-    part: Part
+    part: IterationPart
     block: str
     lane: int
     turn: int
@@ -185,8 +185,8 @@ class FoldedGraph:
     Attributes:
         tail: Node that is waited for; shape ``(edges,)``.
         head: Node that waits; the edges are sorted by it.
-        delay_ms: Of each edge.
-        rounds: Of each edge; negative where the head's start stands for that of an earlier round.
+        delay_ms: Delay of each edge.
+        rounds: Rounds of each edge; negative where the head's start stands for that of an earlier round.
         group: Index of each node's clock group in `groups`; shape ``(nodes,)``.
         groups: The clock groups.
         count: How many instances of the whole schedule each group stands for; shape ``(groups,)``.
@@ -215,7 +215,7 @@ class FoldedGraph:
 
         Args:
             time_ms: How long an instance of each clock group runs; shape ``(groups,)``.
-            period_ms: Of the folded rounds.
+            period_ms: Period of the folded rounds.
             deadline_ms: For the end of the whole schedule.
             since_ms: Starts at times that are nowhere longer; saves work.
         """
@@ -246,8 +246,8 @@ def fold(periodic: PeriodicSchedule, num_micro_batches: int, settling_rounds: in
 
     Args:
         periodic: The schedule.
-        num_micro_batches: Of the whole schedule.
-        settling_rounds: On each side of the folded rounds.
+        num_micro_batches: Micro-batches of the whole schedule.
+        settling_rounds: Rounds on each side of the folded rounds.
 
     Raises:
         EnergyError: There are no micro-batches.

@@ -32,7 +32,7 @@ from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan
 from schedsearch.energy.graph import EnergyError, Floats
 from schedsearch.energy.relaxed.highs import SolverError
 from schedsearch.energy.relaxed.timing_program import RelaxedTimes, Timing, min_energy, min_possible_mj
-from schedsearch.energy.simulation import simulate, simulated_plan
+from schedsearch.energy.simulation import simulate_at_clocks, simulated_plan
 from schedsearch.energy.switching.limits import SwitchingLimits
 from schedsearch.energy.waiting import waiting_w
 from schedsearch.schedule import Instance, micro_batches_of
@@ -108,8 +108,8 @@ class PeriodicPlan:
         few that a block belongs to both warmup and cooldown, it has the faster of the two clocks.
 
         Args:
-            num_micro_batches: At least 1.
-            bound: Of that schedule, where it is at hand; the plan's lower bound is 0 without.
+            num_micro_batches: Number of micro-batches, at least 1.
+            bound: Bound of that schedule, where it is at hand; the plan's lower bound is 0 without.
 
         Raises:
             EnergyError: There are no micro-batches.
@@ -125,7 +125,7 @@ class PeriodicPlan:
             )
             for name in names
         }
-        done = simulate(schedule, self.profile, clocks)
+        done = simulate_at_clocks(schedule, self.profile, clocks)
         return simulated_plan(clocks, done, bound.at(done.time_ms) if bound else 0.0)
 
     def _clock_of(self, instance: Instance, num_micro_batches: int) -> int:
@@ -271,7 +271,7 @@ class _Problem:
         graph: Who waits for whom.
         curves: Cost of each group.
         left: What of it each group may still be.
-        deadline_ms: To be kept.
+        deadline_ms: Deadline to be kept.
         relaxed: The best if groups that are not fixed could take any time.
     """
 

@@ -31,7 +31,7 @@ from schedsearch.energy.problem import ClockProblem, Clocks
 from schedsearch.energy.relaxed.highs import SolverError
 from schedsearch.energy.relaxed.timing_program import EnergyLimit, free_timing, least_time, min_energy
 from schedsearch.energy.simulation import operating_points
-from schedsearch.energy.waiting import Waiting
+from schedsearch.energy.waiting import WaitingPower
 from schedsearch.schedule import Instance, Schedule
 
 STRETCHES = (1.0, 1.0005, 1.001, 1.002, 1.004)
@@ -43,8 +43,8 @@ class PowerCap:
     """Limits on average power; None for no limit.
 
     Attributes:
-        job_w: Of all devices together.
-        device_w: Of each GPU.
+        job_w: Power of all devices together.
+        device_w: Power of each GPU.
 
     Raises:
         EnergyError: One is not a power.
@@ -71,7 +71,7 @@ class CappedPlan:
         power_w: Average of one GPU of each device.
         min_ms: No iteration under the cap is shorter, at any clocks; from the relaxed problem, or where the
             solver failed on it, the shortest iteration without a cap.
-        cap: That is kept.
+        cap: Cap that is kept.
     """
 
     plan: FrequencyPlan
@@ -99,7 +99,7 @@ def device_power_w(
     Args:
         schedule: Gives the blocks of each device.
         profile: Cost of each block at each clock.
-        plan: With a clock for each block.
+        plan: Plan with a clock for each block.
         time_ms: Length of the iteration; by default the plan's.
     """
     length_ms = plan.time_ms if time_ms is None else time_ms
@@ -119,7 +119,7 @@ def _above_least_mj(
 ) -> list[float]:
     """Return what a GPU of each device uses while it waits above the least blocking power."""
     graph = instance_graph(schedule)
-    waiting = Waiting.of(schedule, profile, graph)
+    waiting = WaitingPower.of(schedule, profile, graph)
     if waiting is None:
         return [0.0] * graph.num_devices
     points = [chosen[instance] for instance in graph.instances]
@@ -136,8 +136,8 @@ def capped_plan(schedule: Schedule, profile: Profile, frontier: Frontier, cap: P
     Args:
         schedule: Any valid schedule; only its orders are used.
         profile: Cost of each of its blocks at each clock.
-        frontier: Of the schedule.
-        cap: To be kept.
+        frontier: Frontier of the schedule.
+        cap: Cap to be kept.
 
     Raises:
         ProfileError: The profile lacks a block.

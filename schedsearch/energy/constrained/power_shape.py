@@ -18,7 +18,7 @@ from placements import Profile
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier
 from schedsearch.energy.graph import EnergyError, Floats, device_orders, instance_graph
 from schedsearch.energy.problem import ClockProblem, Clocks
-from schedsearch.energy.simulation import operating_points, simulate
+from schedsearch.energy.simulation import operating_points, simulate_at_clocks
 from schedsearch.schedule import Schedule
 
 ROUNDING = 1e-9
@@ -111,9 +111,9 @@ class ShapedPlan:
         plan: Clocks, time and energy of one copy, without a wait at the end.
         length_ms: Time after which the iteration repeats: the plan's, or the deadline.
         stagger_ms: Time from the start of each copy to that of the next.
-        shape: Of all copies.
+        shape: Power shape of all copies.
         limits: Those that the shape keeps.
-        copies: Of the job, data-parallel.
+        copies: Copies of the job, data-parallel.
         free: The frontier's plan for the deadline, without limits.
         free_shape: Shape of its copies if they repeat at its own time and start together.
         energy_mj: Energy of a copy until the deadline, with the wait at its end.
@@ -147,7 +147,7 @@ class ShapedPlan:
 def power_trace(
     schedule: Schedule, profile: Profile, clock_mhz: Clocks, length_ms: float | None = None
 ) -> PowerTrace:
-    """Return the power of all devices over an iteration; its integral is the energy of `simulate`.
+    """Return the power of all devices over an iteration; its integral is the energy of `simulate_at_clocks`.
 
     A device that waits stays at the clock of the block before, and before its first block at that one's. The
     iteration lasts until the last block's end, or longer with a wait then.
@@ -157,7 +157,7 @@ def power_trace(
         EnergyError: A clock is missing or not in the profile, or the length is below the last block's end.
     """
     graph = instance_graph(schedule)
-    done = simulate(schedule, profile, clock_mhz, graph)
+    done = simulate_at_clocks(schedule, profile, clock_mhz, graph)
     length_ms = done.time_ms if length_ms is None else length_ms
     if not done.time_ms * (1 - TIME_TOLERANCE) <= length_ms < math.inf:
         raise EnergyError(

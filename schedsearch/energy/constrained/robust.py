@@ -55,7 +55,7 @@ class Spread:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class PlanIterations:
     """Simulated iterations of one plan.
 
     Attributes:
@@ -88,25 +88,26 @@ class RobustPlan:
     """A plan that keeps a deadline with a confidence, beside the one for profiled times.
 
     Attributes:
-        plan: Of the frontier; its time and energy are those of profiled times.
+        plan: Plan of the frontier; its time and energy are those of profiled times.
         outcome: Its simulated iterations.
-        deadline_ms: That is kept.
-        confidence: That was asked for; `Outcome.share_within` says which share keeps the deadline.
+        deadline_ms: Deadline that is kept.
+        confidence: Confidence that was asked for; `PlanIterations.share_within` says which share keeps the
+            deadline.
         nominal: The frontier's plan for the deadline on profiled times.
         nominal_outcome: Its iterations, with the same random factors.
     """
 
     plan: FrequencyPlan
-    outcome: Outcome
+    outcome: PlanIterations
     deadline_ms: float
     confidence: float
     nominal: FrequencyPlan
-    nominal_outcome: Outcome
+    nominal_outcome: PlanIterations
 
 
 def simulate_spread(
     problem: ClockProblem, clock_mhz: Clocks, spread: Spread, samples: int = 1000, seed: int = 0
-) -> Outcome:
+) -> PlanIterations:
     """Return what iterations of a plan do when times vary; blocks start as soon as they can.
 
     Args:
@@ -114,7 +115,7 @@ def simulate_spread(
         clock_mhz: For each block one clock per micro-batch.
         spread: How much times vary.
         samples: How many iterations; at least 100, to tell 99 % from certainty.
-        seed: Of all random factors, 0 or more; they are the same for every plan.
+        seed: Seed of all random factors, 0 or more; they are the same for every plan.
 
     Raises:
         EnergyError: A clock is missing or not in the profile, or the samples or the seed are out of range.
@@ -142,7 +143,7 @@ def robust_plan(
     Args:
         schedule: Any valid schedule; only its orders are used.
         profile: Cost of each of its blocks at each clock.
-        frontier: Of the schedule.
+        frontier: Frontier of the schedule.
         deadline_ms: For the end of the iteration; finite.
         spread: How much times vary.
         confidence: Least share of the iterations that are to end by the deadline; between 0 and 1.
@@ -199,7 +200,7 @@ class _Samples:
             drawn = random.uniform(*spread.latency_ms, samples)
             self.latency_ms[pair] = np.maximum(self.latency_ms.get(pair, 0.0), drawn)
 
-    def outcome(self, clock_mhz: Clocks) -> Outcome:
+    def outcome(self, clock_mhz: Clocks) -> PlanIterations:
         """Return the iterations of a plan."""
         problem = self.problem
         chosen = operating_points(problem.schedule, problem.profile, clock_mhz)
@@ -212,9 +213,9 @@ class _Samples:
         energy_mj = self.num_gpus @ (used_mj - problem.profile.min_blocking_power_w * time_ms)
         energy_mj += problem.waiting_w * end_ms
         if problem.waiting is None:
-            return Outcome(end_ms, energy_mj, problem.waiting_w)
+            return PlanIterations(end_ms, energy_mj, problem.waiting_w)
         above_mj, after_w = problem.waiting.of_all(start_ms, time_ms, problem.waiting.of_clocks(clock))
-        return Outcome(end_ms, energy_mj + above_mj, problem.waiting_w + float(after_w[0]))
+        return PlanIterations(end_ms, energy_mj + above_mj, problem.waiting_w + float(after_w[0]))
 
     def _starts(self, time_ms: Floats, clock_mhz: list[int]) -> Floats:
         """Return when each instance starts, after the change of clock on each of its devices."""

@@ -22,7 +22,7 @@ class Envelope:
     """Plans of which no two others, in turns, use less in the same time.
 
     Attributes:
-        time_ms: Of each plan, ascending; shape ``(plans,)``.
+        time_ms: Time of each plan, ascending; shape ``(plans,)``.
         choice: Modes; shape ``(instances, plans)``.
     """
 
@@ -50,11 +50,11 @@ class _Group:
 
 
 @dataclass(frozen=True, eq=False)
-class Candidates:
+class PlanPool:
     """Every plan that was made for a problem, with the time and effective energy that its simulation gives.
 
     Attributes:
-        problem: Whose modes are chosen.
+        problem: Problem whose modes are chosen.
         without: Names of generators whose plans are left out.
         groups: The plans.
     """

@@ -43,10 +43,10 @@ def fixed(
     Devices whose planned times are already modes' times are fixed beside it.
 
     Args:
-        problem: Whose modes are chosen.
+        problem: Problem whose modes are chosen.
         planned_ms: Time of each instance in the relaxed plan; shape ``(instances,)``.
         price_w: The shadow price of each instance's time in that plan: mJ per ms.
-        deadline_ms: To be kept.
+        deadline_ms: Deadline to be kept.
         max_devices: Devices that are fixed, at most.
     """
     table, tolerance_ms = problem.table, TOLERANCE * deadline_ms

@@ -16,7 +16,7 @@ import numpy as np
 from placements import Profile
 from schedsearch.energy.bound import LowerBound, proved
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, OnProgress
-from schedsearch.energy.generators.candidates import Candidates
+from schedsearch.energy.generators.candidates import PlanPool
 from schedsearch.energy.generators.neighbourhood import MAX_INSTANCES, improved
 from schedsearch.energy.graph import EnergyError, Floats, Ints
 from schedsearch.energy.problem import ClockProblem
@@ -64,18 +64,18 @@ class _Deadline:
 
 
 @dataclass
-class Improvement:
+class DeadlineImprovement:
     """The steps of some deadlines.
 
     Attributes:
         candidates: All plans that are known; better ones are added.
         bound: The relaxed problem's bound of all plans.
         deadline_ms: Ascending, each kept by some plan.
-        seed: Of the choice of instances.
+        seed: Seed of the choice of instances.
         is_interrupted: Whether Ctrl-C ended it.
     """
 
-    candidates: Candidates
+    candidates: PlanPool
     bound: LowerBound
     deadline_ms: Floats
     seed: int = 0
@@ -169,7 +169,7 @@ class ExactPlan:
     """A plan, and whether none is better.
 
     Attributes:
-        plan: Of least effective energy of those found; its `FrequencyPlan.lower_bound_mj` is the proved
+        plan: Plan of least effective energy of those found; its `FrequencyPlan.lower_bound_mj` is the proved
             bound, for any plan that keeps the deadline, plus the waiting until the plan's end.
         status: OPTIMAL if no plan that keeps the deadline has less effective energy.
         bound_effective_mj: Effective energy that no plan that keeps the deadline is below.
@@ -190,7 +190,7 @@ def exact_plan(
     Args:
         schedule: Any valid schedule of at most `MAX_INSTANCES` instances; only its orders are used.
         profile: Cost of each of its blocks at each clock.
-        deadline_ms: By when the iteration must end.
+        deadline_ms: Time by which the iteration must end.
         work_limit: Units of work, of about a second; after it the best plan found is returned, as FEASIBLE.
 
     Raises:

@@ -115,10 +115,10 @@ def improved(
     """Return the best modes of some instances, as far as the budget goes; None without an answer.
 
     Args:
-        problem: Of the choice.
+        problem: Problem of the choice.
         choice: Modes with which the deadline is kept; shape ``(instances,)``.
         free: Instances whose modes may change, at most `MAX_INSTANCES`.
-        deadline_ms: To be kept.
+        deadline_ms: Deadline to be kept.
         budget: What the solver may spend.
 
     Raises:

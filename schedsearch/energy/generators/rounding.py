@@ -28,7 +28,7 @@ def rounded(problem: ClockProblem, planned_ms: Floats, deadline_ms: Floats) -> G
     """Yield choices of modes that keep the deadlines, one for each way to round.
 
     Args:
-        problem: Whose modes are chosen.
+        problem: Problem whose modes are chosen.
         planned_ms: Time of each instance for each deadline, with which the deadline is kept; shape
             ``(instances, deadlines)``.
         deadline_ms: Shape ``(deadlines,)``.

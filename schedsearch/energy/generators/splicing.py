@@ -22,7 +22,7 @@ def spliced(problem: ClockProblem, envelope: Envelope, deadline_ms: Floats) -> G
     """Yield plans for the deadlines that are each joined from the two best ones around it.
 
     Args:
-        problem: Whose modes are chosen.
+        problem: Problem whose modes are chosen.
         envelope: What to join.
         deadline_ms: None below the shortest of these plans; shape ``(deadlines,)``.
     """

@@ -46,8 +46,8 @@ def windows_of(
 
     Args:
         members: Indices of the device's instances, in its order.
-        start_ms: Of each instance.
-        end_ms: Of each instance.
+        start_ms: Start of each instance.
+        end_ms: End of each instance.
         latest_ms: End of the iteration.
         waits: Who is waited for, who waits, and the least time between the two.
         delay_ms: Time between the two at the clocks of now; by default the least.
@@ -77,8 +77,8 @@ def best_within(windows: Windows, time_ms: Floats, cost_mj: Floats) -> Ints | No
     `MAX_LABELS` (a label-setting program).
 
     Args:
-        windows: Of the device.
-        time_ms: Of each member in each mode; infinite where it has fewer; shape ``(members, modes)``.
+        windows: Windows of the device.
+        time_ms: Time of each member in each mode; infinite where it has fewer; shape ``(members, modes)``.
         cost_mj: Likewise.
     """
     end, cost = np.zeros(1), np.zeros(1)

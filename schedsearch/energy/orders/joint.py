@@ -22,7 +22,7 @@ from schedsearch.energy.generators.neighbourhood import MAX_INSTANCES
 from schedsearch.energy.problem import ClockProblem, Clocks
 from schedsearch.energy.waiting import waiting_w
 from schedsearch.schedule import (
-    DeadlockError,
+    CyclicOrderError,
     Schedule,
     as_soon_as_possible,
     dependencies,
@@ -44,9 +44,9 @@ def any_order_mj(schedule: Schedule, profile: Profile, deadline_ms: float) -> fl
     """Return an energy until a deadline that no clocks of any order of a schedule's blocks are below.
 
     Args:
-        schedule: Whose placement and number of micro-batches count.
+        schedule: Schedule whose placement and number of micro-batches count.
         profile: Cost of each block at each clock.
-        deadline_ms: That some order keeps.
+        deadline_ms: Deadline that some order keeps.
     """
     placement, number = schedule.placement, schedule.num_micro_batches
     curves = cost_curves(placement, profile)
@@ -96,7 +96,7 @@ class Joint(NamedTuple):
     """What the program says.
 
     Attributes:
-        schedule: Of the best order that it found; None where that is the one of before.
+        schedule: Schedule of the best order that it found; None where that is the one of before.
         bound_mj: Effective energy that no order and modes that keep the deadline are below.
     """
 
@@ -119,7 +119,7 @@ def best_order_and_modes(
     Args:
         problem: A schedule with which the deadline is kept; the others are of its placement.
         clock_mhz: Its plan for the deadline.
-        deadline_ms: To be kept.
+        deadline_ms: Deadline to be kept.
         budget: What the solver may spend.
 
     Raises:
@@ -147,5 +147,5 @@ def best_order_and_modes(
     try:
         found = as_soon_as_possible(placement, problem.schedule.num_micro_batches, orders)
         return Joint(validate(found), bound_mj)
-    except (DeadlockError, InvalidScheduleError):  # only equal starts, which rounded times may have
+    except (CyclicOrderError, InvalidScheduleError):  # only equal starts, which rounded times may have
         return Joint(None, bound_mj)

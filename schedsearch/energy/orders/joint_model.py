@@ -30,11 +30,11 @@ class ModeVariables(Variables):
         """Return the variables of a problem, with the least energy for objective.
 
         Args:
-            problem: Whose placement and modes count.
+            problem: Problem whose placement and modes count.
             clock_mhz: The solver begins with these.
-            tick_ms: Of a tick.
+            tick_ms: Length of a tick.
             last: Tick by which all end.
-            units: Of the largest difference of two modes' energies.
+            units: Units of the largest difference of two modes' energies.
         """
         model, table = CpSatModel(), problem.table
         schedule = problem.schedule

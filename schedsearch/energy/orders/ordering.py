@@ -24,8 +24,8 @@ from schedsearch.energy.planning import plan_for
 from schedsearch.energy.problem import ClockProblem
 from schedsearch.energy.relaxed.highs import SolverError
 from schedsearch.energy.relaxed.timing_program import free_timing, min_energy
-from schedsearch.energy.simulation import simulate
-from schedsearch.schedule import DeadlockError, Instance, Schedule, as_soon_as_possible
+from schedsearch.energy.simulation import simulate_at_clocks
+from schedsearch.schedule import CyclicOrderError, Instance, Schedule, as_soon_as_possible
 from schedsearch.solver.effort import Effort, OutOfTimeError
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.validate import InvalidScheduleError, validate
@@ -60,7 +60,7 @@ class RatedOrder:
         lower_bound_mj: No clocks need less energy until the deadline, but for rounding errors; infinite where
             none keep the deadline, and all blocks at their cheapest where the solver failed.
         plan: The best found for the deadline; None where the bound did not promise enough.
-        energy_mj: Of all devices until the deadline, with that plan; infinite without.
+        energy_mj: Energy of all devices until the deadline, with that plan; infinite without.
     """
 
     schedule: Schedule
@@ -77,7 +77,7 @@ class OrderChoice:
 
     Attributes:
         best: The choice, with its plan.
-        deadline_ms: That its plan keeps.
+        deadline_ms: Deadline that its plan keeps.
         judged: All schedules, in the order in which they were judged; the first candidate first.
         lower_bound_mj: No clocks of any order of the placement's blocks need less energy until the deadline.
         interrupted: Whether it was interrupted from the keyboard; the choice is then the best so far.
@@ -117,7 +117,7 @@ class Relaxed:
     """A schedule's relaxed optimum.
 
     Attributes:
-        energy_mj: Of all devices until the deadline.
+        energy_mj: Energy of all devices until the deadline.
         price_w: What each wait of one instance for another costs: the power that it takes to make up for it.
     """
 
@@ -337,7 +337,7 @@ def _planned(each: RatedOrder, profile: Profile, deadline_ms: float) -> RatedOrd
     plan = plan_for(problem, deadline_ms, PLAN_WORK)
     if plan is None:
         return each
-    again = simulate(each.schedule, profile, plan.clock_mhz)
+    again = simulate_at_clocks(each.schedule, profile, plan.clock_mhz)
     waiting_w = problem.waiting_w if again.waiting_w is None else again.waiting_w
     energy_mj = again.energy_mj + waiting_w * max(deadline_ms - again.time_ms, 0.0)
     return RatedOrder(each.schedule, each.candidate, each.is_swapped, each.lower_bound_mj, plan, energy_mj)
@@ -413,5 +413,5 @@ def swapped(schedule: Schedule, first: Instance, second: Instance) -> Schedule |
         return None
     try:
         return validate(as_soon_as_possible(schedule.placement, schedule.num_micro_batches, orders))
-    except (DeadlockError, InvalidScheduleError):
+    except (CyclicOrderError, InvalidScheduleError):
         return None

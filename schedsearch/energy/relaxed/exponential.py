@@ -25,8 +25,8 @@ class ExponentialCurve:
 
     Attributes:
         fastest_ms: Time of the fastest option.
-        amplitude_mj: At least 0.
-        rate_per_ms: At least 0.
+        amplitude_mj: Amplitude; at least 0.
+        rate_per_ms: Rate; at least 0.
         offset_mj: Energy that remains.
         error_mj: Largest distance of an option from the curve.
         error: That as a share of the energy between the fastest and the slowest option; 0 for one option.
@@ -88,7 +88,7 @@ def planning_curves(curves: Mapping[str, CostCurve], curve: str) -> dict[str, Co
     """Return the cost curves that plans are made with, in place of those of the options.
 
     Args:
-        curves: Of each block.
+        curves: Curve of each block.
         curve: ``hull`` keeps them, ``exponential`` takes the fit at the times of the options.
 
     Raises:

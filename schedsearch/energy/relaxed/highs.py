@@ -55,7 +55,7 @@ def minimized(
     """Return scipy's answer to a linear program.
 
     Args:
-        cost: Of each column; their sum is to be least.
+        cost: Cost of each column; their sum is to be least.
         upper: Bound of each column.
         rows: Must not exceed their limits.
         lower: Bound of each column; 0 by default.

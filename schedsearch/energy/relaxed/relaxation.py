@@ -75,7 +75,7 @@ class Scale:
 
 
 @dataclass(frozen=True, eq=False)
-class Network:
+class ArcNetwork:
     """The arcs of the flow problem, instance arcs first, and its sparse form.
 
     Node ``2i`` is the start and ``2i + 1`` the end of instance i; then come the origin, the source and
@@ -169,14 +169,14 @@ class _State:
 
     Attributes:
         network: What the flow runs on.
-        flow: On each arc; shape ``(arcs,)``.
+        flow: Flow on each arc; shape ``(arcs,)``.
         event: Tick of each node; heads follow tails by the length of every arc that has room for flow.
         amount: All flow from origin to sink: the price of time.
         slack: Ticks that each entry of the sparse form has to spare; infinite without room for more flow.
         room: For more flow of each entry.
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: ArcNetwork) -> None:
         self.network = network
         self.flow = np.zeros(len(network.tail), dtype=np.int64)
         self.event = _longest_path(network, network.segment_length[:, 0])
@@ -307,14 +307,14 @@ def _powers(curve: CostCurve) -> Floats:
     return powers
 
 
-def _network(graph: InstanceGraph, curves: Mapping[str, CostCurve], scale: Scale) -> Network:
+def _network(graph: InstanceGraph, curves: Mapping[str, CostCurve], scale: Scale) -> ArcNetwork:
     tail, head, length = _arcs(graph, scale)
     segment_length, threshold = _segments(graph, curves, scale)
     rows, columns = np.concatenate([tail, head]), np.concatenate([head, tail])
     order = np.lexsort((columns, rows))
     position = np.empty_like(order)
     position[order] = np.arange(len(order))
-    return Network(
+    return ArcNetwork(
         tail=tail,
         head=head,
         length=length,
@@ -344,7 +344,7 @@ def _arcs(graph: InstanceGraph, scale: Scale) -> tuple[Ints, Ints, Ints]:
 
 
 def _segments(graph: InstanceGraph, curves: Mapping[str, CostCurve], scale: Scale) -> tuple[Ints, Ints]:
-    """Return `Network.segment_length` and `Network.threshold`."""
+    """Return `ArcNetwork.segment_length` and `ArcNetwork.threshold`."""
     names = list(curves)
     most = max(len(curve.hull) for curve in curves.values())
     length = np.zeros((len(names), most), dtype=np.int64)
@@ -359,7 +359,7 @@ def _segments(graph: InstanceGraph, curves: Mapping[str, CostCurve], scale: Scal
     return length[block], threshold[block]
 
 
-def _longest_path(network: Network, time: Ints) -> Ints:
+def _longest_path(network: ArcNetwork, time: Ints) -> Ints:
     """Return the tick of each node when every instance takes the given time and none waits needlessly."""
     lengths = np.concatenate([time, network.length])
     incoming: list[list[tuple[int, int]]] = [[] for _ in range(network.num_nodes)]

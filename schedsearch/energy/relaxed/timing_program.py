@@ -64,7 +64,7 @@ class EnergyLimit:
     """A weighted sum of effective energies must not exceed a power times the length of the iteration.
 
     Attributes:
-        weight: Of each variable time's energy, instead of `Timing.count`.
+        weight: Weight of each variable time's energy, instead of `Timing.count`.
         power_w: Effective power: above the blocking power.
     """
 

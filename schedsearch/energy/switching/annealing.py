@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schedsearch.energy.graph import Floats, Ints
-from schedsearch.energy.switching.model import State, SwitchingProblem
+from schedsearch.energy.switching.model import SwitchingProblem, SwitchState
 from schedsearch.graph.compiled import compiled
 
 ROUNDS = 6
@@ -31,8 +31,8 @@ Two passes from one start differ by as much as a hundredth of the energy, so tha
 """
 
 FIRST_HEAT, LAST_HEAT, COOLER = 0.3, 0.003, 0.6
-"""Of a step at the beginning and end of the first round, as a share of a block's range of energies; and what
-is left of the former in each next round."""
+"""Heat of a step at the beginning and end of the first round, as a share of a block's range of energies; and
+what is left of the former in each next round."""
 
 PRICE = 3.0
 """Times the shadow price of time that a millisecond too late costs, at first."""
@@ -42,22 +42,22 @@ class _Arrays(NamedTuple):
     """A problem as arrays; columns are clocks.
 
     Attributes:
-        row: Of each instance the row of its block.
-        time_ms: Of each block at each clock; infinite where it has it not.
+        row: Row of each instance's block.
+        time_ms: Time of each block at each clock; infinite where the block does not have the clock.
         energy_mj: Likewise, effective.
-        modes: Of each block the clocks that no other beats in both, fastest first; shape as before.
+        modes: Clocks of each block that no other beats in both, fastest first; shape as before.
         num_modes: How many these are.
         place: Where a clock is among them, or would be.
-        first: Where the waits of each instance begin; see `schedsearch.energy.switching.model.Waits`.
+        first: Where the waits of each instance begin; see `schedsearch.energy.switching.model.EdgeArrays`.
         tail: Who is waited for.
-        delay_ms: At least.
+        delay_ms: Delay, at least.
         is_adjacent: Whether a device runs the head just after the tail.
         order: Instances of all devices, one device after the other, in its order.
         begins: Where each device begins there, and the end.
         group: Clock group of each instance.
         members: Instances of all groups, one group after the other.
         groups_begin: Where each group begins there, and the end.
-        latency_ms: From each clock to each other.
+        latency_ms: Latency from each clock to each other.
         dwell_ms: See `SwitchingLimits`.
         back_to_back: Likewise.
         latest_ms: For the length of the iteration.
@@ -84,14 +84,16 @@ class _Arrays(NamedTuple):
     latest_ms: float
 
 
-def annealed(problem: SwitchingProblem, starts: list[Ints], price_w: float, seed: int = 0) -> State | None:
+def annealed(
+    problem: SwitchingProblem, starts: list[Ints], price_w: float, seed: int = 0
+) -> SwitchState | None:
     """Return the best state that keeps the limits and was found from some clocks, or None.
 
     Args:
-        problem: Whose clocks are chosen.
+        problem: Problem whose clocks are chosen.
         starts: MHz of each instance, the same within a clock group; they need not keep the limits.
         price_w: Shadow price of the iteration's time.
-        seed: Of the random choices.
+        seed: Seed of the random choices.
     """
     arrays, size = _arrays(problem), problem.graph.size
     energy = problem.costs.energy_mj

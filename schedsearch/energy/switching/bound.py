@@ -39,7 +39,7 @@ def min_effective_mj(problem: SwitchingProblem) -> float:
     """Return an effective energy that no plan within the limits is below.
 
     Args:
-        problem: Without clock groups; its `latest_ms` is kept by some plan.
+        problem: Problem without clock groups; its `latest_ms` is kept by some plan.
     """
     found = [bound_at_prices(problem, prices) for prices in _prices(problem)]
     lowest = sum(
@@ -54,7 +54,7 @@ def bound_at_prices(problem: SwitchingProblem, edge_price_w: Floats) -> float:
     """Return the bound that prices prove.
 
     Args:
-        problem: Without clock groups.
+        problem: Problem without clock groups.
         edge_price_w: What a millisecond of each of `SwitchingProblem.waits` is worth, in millijoules; not
             below 0, and otherwise anything.
     """
@@ -114,11 +114,12 @@ def _least_of_order(
     The first stretch may be short, as it may be one with that before, and so may the last.
 
     Args:
-        cost: Of each block at each clock, infinite where it has it not; shape ``(blocks, clocks)``.
+        cost: Cost of each block at each clock, infinite where the block does not have the clock; shape
+            ``(blocks, clocks)``.
         change: Cost of a change before each block but the first.
         earliest_ms: Start of each block.
         latest_ms: Likewise.
-        dwell_ms: From change to change.
+        dwell_ms: Least time from change to change.
     """
     blocks, clocks = cost.shape
     lacks = ~np.isfinite(cost)

@@ -20,7 +20,7 @@ class SwitchingLimits:
 
     Attributes:
         dwell_ms: Least time from the start of the first block at one clock to that at the next one.
-        latency_ms: From when a change is asked for until the clock is there; the device waits meanwhile.
+        latency_ms: Time from when a change is asked for until the clock is there; the device waits meanwhile.
         back_to_back: Whether the next iteration begins at once with the same clocks, so that the change from
             the clock of a device's last block to that of its first is paid for, and both stretches are one
             where the clocks are equal. A job does so, unless it waits between iterations anyway.

@@ -20,18 +20,18 @@ from numpy.typing import NDArray
 from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.energy.graph import Floats, Ints
 from schedsearch.energy.problem import ClockProblem, Clocks
-from schedsearch.energy.simulation import Simulation
+from schedsearch.energy.simulation import ClockedIteration
 from schedsearch.energy.switching.limits import SwitchingLimits
 from schedsearch.schedule import micro_batches_of
 
 
 @dataclass(frozen=True, eq=False)
-class State:
+class SwitchState:
     """Clocks and what they do.
 
     Attributes:
         clock: MHz of each instance.
-        start_ms: Of each instance.
+        start_ms: Start of each instance.
         time_ms: Length of the iteration.
         effective_mj: Energy above the blocking power, the least of any clock.
         after_w: Power after the end above that; 0 where the blocking power does not depend on the clock.
@@ -90,7 +90,7 @@ class ClockCosts:
 
 
 @dataclass(frozen=True, eq=False)
-class Waits:
+class EdgeArrays:
     """The edges of a graph as arrays, in order of their heads, which are in topological order.
 
     Attributes:
@@ -108,7 +108,7 @@ class Waits:
     first: Ints
 
     @classmethod
-    def of(cls, problem: ClockProblem) -> Waits:
+    def of(cls, problem: ClockProblem) -> EdgeArrays:
         """Return the edges of a problem's graph."""
         graph = problem.graph
         pairs = {pair for order in problem.orders for pair in pairwise(order.tolist())}
@@ -126,8 +126,8 @@ class Waits:
         """Return the least time that each edge asks for, with a change's latency where there is one.
 
         Args:
-            column: Of each instance's clock.
-            latency_ms: From the clock of each column to that of each other.
+            column: Column of each instance's clock.
+            latency_ms: Latency from the clock of each column to that of each other.
         """
         latency = latency_ms[column[self.tail], column[self.head]]
         delay: Floats = np.where(self.is_adjacent, np.maximum(self.delay_ms, latency), self.delay_ms)
@@ -139,7 +139,7 @@ class SwitchingProblem(ClockProblem):
     """A clock problem under limits on changes of clock.
 
     Attributes:
-        limits: To be kept.
+        limits: Limits to be kept.
         latest_ms: For the length of the iteration.
         group: Clock group of each instance, from 0; shape ``(instances,)``. None: every one has its own.
     """
@@ -166,9 +166,9 @@ class SwitchingProblem(ClockProblem):
         return float(self.latency_ms[others].min(initial=self.limits.latency_ms))
 
     @cached_property
-    def waits(self) -> Waits:
+    def waits(self) -> EdgeArrays:
         """Return who waits for whom."""
-        return Waits.of(self)
+        return EdgeArrays.of(self)
 
     def clocks_of(self, clock_mhz: Clocks) -> Ints:
         """Return the clock of each instance, from those of each block by micro-batch."""
@@ -210,7 +210,7 @@ class SwitchingProblem(ClockProblem):
     def _in_common(self, members: Ints) -> Ints:
         """Return the columns of the clocks that all of some instances have, fastest together first.
 
-        Of equally fast ones the highest is the first.
+        Where several are equally fast, the highest is the first.
         """
         total_ms = self.costs.time_ms[self.costs.row[members]].sum(axis=0)
         order: Ints = np.lexsort((-self.costs.clock_mhz, total_ms))
@@ -232,7 +232,7 @@ class SwitchingProblem(ClockProblem):
         times: Floats = self.costs.time_ms[self.costs.row, self.costs.column(clock)]
         return times
 
-    def state(self, clock: Ints) -> State:
+    def state(self, clock: Ints) -> SwitchState:
         """Simulate clocks."""
         time = self.times(clock)
         delay = self.waits.delays(self.costs.column(clock), self.latency_ms).tolist()
@@ -252,14 +252,14 @@ class SwitchingProblem(ClockProblem):
         effective = float(self.costs.energy_mj[self.costs.row, self.costs.column(clock)].sum())
         waiting = self.waiting
         if waiting is None:
-            return State(clock, starts, length, effective)
+            return SwitchState(clock, starts, length, effective)
         above_w = waiting.of_clocks(clock[:, None])
         above_mj = waiting.above_min_mj(
             starts[:, None], time[:, None], above_w, np.array([length], dtype=np.float64)
         )
         gpus = waiting.num_gpus
         after_w = float(gpus @ waiting.after_last_w(above_w)[:, 0])
-        return State(clock, starts, length, effective + float(gpus @ above_mj[:, 0]), after_w)
+        return SwitchState(clock, starts, length, effective + float(gpus @ above_mj[:, 0]), after_w)
 
     def _seams_ms(self, clock: Ints, start_ms: Floats, time_ms: Floats) -> Iterator[float]:
         """Yield how long the iteration is at least for each device to have its first clock again."""
@@ -272,17 +272,17 @@ class SwitchingProblem(ClockProblem):
                 change_ms = float(self.latency_ms[column[last], column[first]])
                 yield float(start_ms[last] + time_ms[last] - start_ms[first]) + change_ms
 
-    def simulation(self, state: State) -> Simulation:
+    def simulation(self, state: SwitchState) -> ClockedIteration:
         """Return a state as a simulation."""
         least_w = self.waiting_w
-        return Simulation(
+        return ClockedIteration(
             dict(zip(self.graph.instances, state.start_ms.tolist(), strict=True)),
             state.time_ms,
             state.effective_mj + least_w * state.time_ms,
             None if self.waiting is None else least_w + state.after_w,
         )
 
-    def keeps(self, state: State) -> bool:
+    def keeps(self, state: SwitchState) -> bool:
         """Tell whether a state keeps the deadline, and every stretch of one clock lasts as long as it must.
 
         A stretch lasts from the start of its first block to that of the next one; only between two changes it

@@ -24,10 +24,15 @@ from schedsearch.energy.constrained.periodic import PeriodicPlan
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier
 from schedsearch.energy.graph import EnergyError, Ints
 from schedsearch.energy.problem import ClockProblem, clocks_by_block
-from schedsearch.energy.simulation import Simulation, all_maximum_clocks, operating_points, simulated_plan
+from schedsearch.energy.simulation import (
+    ClockedIteration,
+    all_maximum_clocks,
+    operating_points,
+    simulated_plan,
+)
 from schedsearch.energy.switching.bound import min_effective_mj
 from schedsearch.energy.switching.limits import SwitchingLimits, changes_per_iteration, num_clock_changes
-from schedsearch.energy.switching.model import State, SwitchingProblem
+from schedsearch.energy.switching.model import SwitchingProblem, SwitchState
 from schedsearch.schedule import Schedule
 
 
@@ -42,14 +47,14 @@ class SwitchedPlan:
         num_changes: Changes of clock within the iteration, for each device.
         changes_per_iteration: The same with that to the next iteration's first clock.
         free: The plan of the frontier for the same deadline, which knows no limits.
-        limits: That are kept.
+        limits: Limits that are kept.
         deadline_ms: Likewise.
         lower_bound_mj: Energy of all devices until the deadline that no plan under the limits is below.
-        gap: By how much of that the plan, until the deadline, may be above the best one.
+        gap: By how much of the bound the plan, until the deadline, may be above the best one.
     """
 
     plan: FrequencyPlan
-    simulation: Simulation
+    simulation: ClockedIteration
     num_changes: tuple[int, ...]
     changes_per_iteration: tuple[int, ...]
     free: FrequencyPlan
@@ -78,16 +83,16 @@ def simulate_switching(
     clock_mhz: Mapping[str, Sequence[int]],
     latency_ms: float,
     back_to_back: bool = True,
-) -> Simulation:
+) -> ClockedIteration:
     """Return time and energy of a schedule whose devices wait for every change of clock.
 
-    With a latency of 0 this is `schedsearch.energy.simulation.simulate`.
+    With a latency of 0 this is `schedsearch.energy.simulation.simulate_at_clocks`.
 
     Args:
         schedule: Gives the order of the blocks on each device.
         profile: Cost of each block at each clock.
         clock_mhz: For each block one clock per micro-batch.
-        latency_ms: Of a change.
+        latency_ms: Latency of a change.
         back_to_back: See `SwitchingLimits`.
 
     Raises:
@@ -112,8 +117,8 @@ def switched_plan(
     Args:
         schedule: Any valid schedule; only its orders are used.
         profile: Cost of each of its blocks at each clock.
-        frontier: Of the schedule.
-        limits: To be kept.
+        frontier: Frontier of the schedule.
+        limits: Limits to be kept.
         deadline_ms: For the end of the iteration.
 
     Raises:
@@ -136,7 +141,7 @@ def switched_periodic_plan(
 
     Args:
         alone: The periodic plan without limits, for the same micro-batches and deadline.
-        limits: To be kept, also from each repetend to the next.
+        limits: Limits to be kept, also from each repetend to the next.
         free: The plan without limits that does not repeat.
         lower_bound_mj: Energy until the deadline that no plan under the limits is below, where it is known.
 
@@ -170,11 +175,11 @@ def _nothing_kept(limits: SwitchingLimits, deadline_ms: float, by: str) -> Energ
     )
 
 
-def _best_state(problem: SwitchingProblem, clock: Ints, price_w: float) -> State | None:
+def _best_state(problem: SwitchingProblem, clock: Ints, price_w: float) -> SwitchState | None:
     """Return the state of least effective energy that was found, or None.
 
     Args:
-        problem: With limits.
+        problem: Problem with limits.
         clock: MHz of each instance in the plan without limits.
         price_w: Shadow price of time there.
     """
@@ -191,15 +196,15 @@ def _best_state(problem: SwitchingProblem, clock: Ints, price_w: float) -> State
 
 
 def _plan_of(
-    problem: SwitchingProblem, state: State, free: FrequencyPlan, deadline_ms: float, min_mj: float
+    problem: SwitchingProblem, state: SwitchState, free: FrequencyPlan, deadline_ms: float, min_mj: float
 ) -> SwitchedPlan:
     """Return a state as a plan.
 
     Args:
-        problem: Of the state.
-        state: That keeps the limits.
+        problem: Problem of the state.
+        state: State that keeps the limits.
         free: The plan without limits.
-        deadline_ms: That both keep.
+        deadline_ms: Deadline that both keep.
         min_mj: Effective energy that no plan is below.
     """
     simulation = problem.simulation(state)

@@ -23,7 +23,14 @@ from numpy.typing import NDArray
 from placements import Placement
 from schedsearch.modulo.device_by_device.device_orders import DeviceOrders, repetend_of
 from schedsearch.modulo.device_by_device.line_of_devices import LineOfDevices
-from schedsearch.modulo.device_by_device.next_device import Blocks, Floats, Hashes, Ints, Prices, next_orders
+from schedsearch.modulo.device_by_device.next_device import (
+    DeviceBlocks,
+    Floats,
+    Hashes,
+    Ints,
+    Prices,
+    next_orders,
+)
 from schedsearch.modulo.device_by_device.ring_closing import NOT_POSSIBLE, Flows, price_closing
 from schedsearch.repetend import Repetend
 from schedsearch.solver.cores import together, usable_cores
@@ -38,7 +45,7 @@ _MAX_GAPS = 3
 """Units of idle time per micro-batch; with more, patterns of a few devices do as well."""
 
 _MAX_WEIGHT = 16
-"""Of a block, in units that divide all weights."""
+"""Greatest weight of a block, in units that divide all weights."""
 
 _ORDERS = 800
 """That are carried on from a device to the next, the first time that something is asked."""
@@ -87,10 +94,10 @@ _LAST, _MORE_ON_LAST = 5, 0.95
 """The last devices, for which it is more, as some messages must not wait there."""
 
 _PRICE = 60.0
-"""Of a unit held, where a message that is late by its usual spread costs 1 or so."""
+"""Price of a unit held, where a message that is late by its usual spread costs 1 or so."""
 
 _SPREAD = 0.1
-"""Of how long messages wait on a device, as a share of the load."""
+"""Spread of how long messages wait on a device, as a share of the load."""
 
 _ENOUGH = 2
 """How often the longest period of one micro-batch, and then of two, that is not found is asked for before
@@ -114,7 +121,7 @@ class DeviceBeams:
         Args:
             placement: What runs where, without optimizer blocks.
             sizes: Micro-batches per repetend that are allowed.
-            seed: Of the random orders.
+            seed: Seed of the random orders.
         """
         self._sizes = sizes
         self._beams: list[DeviceBeam] = []
@@ -184,7 +191,7 @@ class Ring:
     """
 
     line: LineOfDevices
-    blocks: Blocks
+    blocks: DeviceBlocks
     flows: Flows
     capacity: float
     memory: Ints
@@ -206,7 +213,7 @@ class Ring:
         unit = math.gcd(*(step.weight for step in first))
         free = line.placement.free_memory
         assert free is not None
-        blocks = Blocks(
+        blocks = DeviceBlocks(
             forward=np.array([step.forward for step in first]),
             ticks=np.max([[step.ticks for step in steps] for steps in by_role], axis=0).astype(np.int64),
             time=line.time.max(axis=0),
@@ -253,7 +260,7 @@ class Ring:
         return peak
 
 
-def _flows(line: LineOfDevices, blocks: Blocks) -> Flows:
+def _flows(line: LineOfDevices, blocks: DeviceBlocks) -> Flows:
     """Return what comes from the last device to the first, from the first to the last, and turns there."""
     rows = []
     for step in line.closing:
@@ -322,7 +329,7 @@ class DeviceBeam:
             ring: See `DeviceBeam`.
             size: Likewise.
             gaps: Likewise.
-            seed: Of the random orders.
+            seed: Seed of the random orders.
             first: Of whose orders of one micro-batch, with more idle time, those of several are made; itself
                 if none is given.
         """

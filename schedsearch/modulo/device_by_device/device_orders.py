@@ -99,7 +99,7 @@ def whole_rounds(source: Ints, target: Ints, ticks: Ints | int, period: int) -> 
     Args:
         source: Starts of the other in one period, ascending; shape ``(..., micro-batches)``.
         target: Its own; likewise.
-        ticks: From the other's start to its own, at least; the shape of the rest.
+        ticks: Ticks from the other's start to its own, at least; the shape of the rest.
         period: Ticks.
     """
     size = source.shape[-1]

@@ -16,14 +16,14 @@ from placements import Placement
 from schedsearch.modulo.strategies.shifted_model import ShiftedPattern
 
 
-class Step(NamedTuple):
+class LineStep(NamedTuple):
     """A block that waits for another.
 
     Attributes:
         source: The role of the other.
         target: Its own role.
         forward: Whether the other is on the first of the two devices; always so on one device.
-        ticks: From the other's start to its own, at least.
+        ticks: Ticks from the other's start to its own, at least.
         weight: Units of memory that a micro-batch's delay of one whole round holds on the fullest device.
     """
 
@@ -63,9 +63,9 @@ class LineOfDevices:
             return
         last = placement.num_devices - 1
         self.time: NDArray[np.int64] = np.array([[block.time for block in blocks] for blocks in self.on])
-        self.inside: list[list[Step]] = [[] for _ in self.on]
-        self.hops: list[list[Step]] = [[] for _ in range(last)]
-        self.closing: list[Step] = []
+        self.inside: list[list[LineStep]] = [[] for _ in self.on]
+        self.hops: list[list[LineStep]] = [[] for _ in range(last)]
+        self.closing: list[LineStep] = []
         self.fullest, weights = self._fullest()
         self.applies = bool(weights)
         transfers = [0]
@@ -74,7 +74,7 @@ class LineOfDevices:
                 (one, _, source), (other, _, target) = pattern.place[name], pattern.place[block.name]
                 transfer = placement.transfer_time(name, block.name)
                 ticks = placement.by_name[name].time + transfer
-                step = Step(source, target, one <= other, ticks, weights[block.name])
+                step = LineStep(source, target, one <= other, ticks, weights[block.name])
                 if one == other:
                     self.inside[one].append(step)
                 elif abs(one - other) == 1:

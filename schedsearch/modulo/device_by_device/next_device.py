@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 Hashes = NDArray[np.uint64]
 
 _SLOTS = 1 << 13
-"""Of a hash table with the beginnings of one length; above twice as many as there can be."""
+"""Slots of a hash table with the beginnings of one length; above twice as many as there can be."""
 
 _SAME = 2
 """Beginnings with the same blocks and as much idle time that are kept."""
@@ -34,7 +34,7 @@ _FACTOR = np.uint64(1099511628211)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
-class Blocks(NamedTuple):
+class DeviceBlocks(NamedTuple):
     """What every device runs.
 
     Attributes:
@@ -74,7 +74,7 @@ class _Beginnings(NamedTuple):
         end: Ticks at which the last block ends.
         waits: Ticks that blocks waited, times their weights.
         paid: What that costs.
-        role: Of each place in the order what was placed; shape ``(places, beginnings)``.
+        role: Role that was placed at each place in the order; shape ``(places, beginnings)``.
         back: The beginning that this one continues.
         start: Ticks.
     """
@@ -94,7 +94,7 @@ class _Choices(NamedTuple):
 
     Attributes:
         back: The beginning.
-        role: Of the block.
+        role: Role of the block.
         start: Ticks.
         waits: As of beginnings.
         paid: Likewise.
@@ -146,7 +146,7 @@ def price_of_late(slack: float, weight: int, usual: float, spread: float) -> flo
 def next_orders(
     starts: Ints,
     anchors: Ints,
-    blocks: Blocks,
+    blocks: DeviceBlocks,
     period: int,
     gap: int,
     max_waits: int,
@@ -161,7 +161,8 @@ def next_orders(
     """Write orders of the next device for each of some orders of a device; return how many.
 
     Args:
-        starts: Of the blocks of a device, of one period each; shape ``(orders, roles, micro-batches)``.
+        starts: Starts of the blocks of a device, of one period each; shape ``(orders, roles,
+            micro-batches)``.
         anchors: For each order the forwards that may be the next order's first, which does not wait: number
             of role and micro-batch in one; shape ``(orders, anchors)``.
         blocks: What devices run.
@@ -240,7 +241,7 @@ def next_orders(
 def _look_ahead(
     starts: Ints,
     slack: Floats,
-    blocks: Blocks,
+    blocks: DeviceBlocks,
     period: int,
     begin: int,
     prices: Prices,
@@ -273,7 +274,9 @@ def _first(role: int, cut: int, forward: bool) -> int:
 
 
 @compiled
-def _begin(begin: int, anchor: int, blocks: Blocks, upcoming: _Upcoming, beginnings: _Beginnings) -> int:
+def _begin(
+    begin: int, anchor: int, blocks: DeviceBlocks, upcoming: _Upcoming, beginnings: _Beginnings
+) -> int:
     """Begin with one block, and with each role that may have a block over the cut; return how many."""
     width, roles = beginnings.cut.shape[1], len(blocks.time)
     end = begin + blocks.time[anchor]
@@ -303,7 +306,7 @@ def _continue(
     idle: int,
     gap: int,
     max_waits: int,
-    blocks: Blocks,
+    blocks: DeviceBlocks,
     prices: Prices,
     upcoming: _Upcoming,
     beginnings: _Beginnings,
@@ -405,7 +408,7 @@ def _continue(
 
 @compiled
 def _keep(
-    made: int, kept: int, level: int, blocks: Blocks, beginnings: _Beginnings, choices: _Choices
+    made: int, kept: int, level: int, blocks: DeviceBlocks, beginnings: _Beginnings, choices: _Choices
 ) -> None:
     """Make the likeliest choices the next beginnings."""
     before, now = (level - 1) % 2, level % 2
@@ -456,7 +459,7 @@ def _least_first(value: Floats, index: Ints, count: int, wanted: int) -> None:
 def _write(
     last: int,
     now: int,
-    blocks: Blocks,
+    blocks: DeviceBlocks,
     period: int,
     gap: int,
     upcoming: _Upcoming,

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schedsearch.graph.compiled import compiled
-from schedsearch.modulo.device_by_device.next_device import Blocks, Floats, Ints, Prices, price_of_late
+from schedsearch.modulo.device_by_device.next_device import DeviceBlocks, Floats, Ints, Prices, price_of_late
 
 _PLACES = 5
 """Places later than the first in reach that a message may get, and the first."""
@@ -58,7 +58,7 @@ def price_closing(
     firsts: Ints,
     flows: Flows,
     devices: int,
-    blocks: Blocks,
+    blocks: DeviceBlocks,
     period: int,
     capacity: float,
     prices: Prices,
@@ -68,7 +68,7 @@ def price_closing(
     """Write how unlikely it is that orders of a device go on to a whole ring.
 
     Args:
-        starts: Of the blocks of a device in one period; shape ``(orders, roles, micro-batches)``.
+        starts: Starts of the blocks of a device in one period; shape ``(orders, roles, micro-batches)``.
         held: What the first device holds for each, at its peak, up to there; in units of weight.
         begun: With which order of the first device each began.
         firsts: The starts of those; as `starts`.
@@ -134,7 +134,7 @@ def price_closing(
 
 @compiled
 def _ends(
-    flow: int, starts: Ints, first: Ints, flows: Flows, devices: int, blocks: Blocks
+    flow: int, starts: Ints, first: Ints, flows: Flows, devices: int, blocks: DeviceBlocks
 ) -> tuple[Ints, Ints, int, int, int]:
     """Return starts where a flow comes from and goes to, its ticks, weight and role on the device."""
     source = first[flows.source[flow]] if flows.from_first[flow] else starts[flows.source[flow]]

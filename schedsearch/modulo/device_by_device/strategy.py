@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # as it loads numba, which is slow
 class DeviceByDevice(Strategy):
     """Finds the orders from device to device, by beam search, where devices are a line or a ring.
 
-    Of few blocks a solver is as quick; of many, what follows rarely finds anything better.
+    With few blocks a solver is as quick; with many, what follows rarely finds anything better.
     """
 
     name: ClassVar[str] = "device_by_device"

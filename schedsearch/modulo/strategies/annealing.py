@@ -27,7 +27,7 @@ from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.starts.first_repetends import Start
 
 if TYPE_CHECKING:  # as it loads numba, which is slow
-    from schedsearch.modulo.strategies.critical_swaps import Orders
+    from schedsearch.modulo.strategies.critical_swaps import PeriodOrders
 
 _WORK_OF_EDGE = 1.5e-8
 """Units of work that a step takes for each edge between blocks, or along a device."""
@@ -45,7 +45,7 @@ class Annealing(Strategy):
             often, and twice as often in each turn that follows one in vain, and in each round of the search.
         steps: Steps of a cooling, between two looks at the clock.
         heat: Share of the period by which a step may well lengthen it, at first and at last.
-        chances: Of each turn the chance that a step is not on the critical cycle, for what goes on from the
+        chances: For each turn, the chance that a step is not on the critical cycle, for what goes on from the
             best so far and for what begins anew: some orders are only left so, and others more rarely.
         exchanges: Most exchanges of a step, as a multiple of the blocks that devices run in a period.
         max_instances: Blocks times micro-batches; it was not tried with more.
@@ -151,9 +151,9 @@ def _repeated(known: Mapping[int, Repetend], size: int) -> Repetend:
     return min(repeated, key=lambda each: each.period)
 
 
-def _as_arrays(repetend: Repetend) -> tuple[Orders, list[tuple[str, int]]]:
+def _as_arrays(repetend: Repetend) -> tuple[PeriodOrders, list[tuple[str, int]]]:
     """Return a repetend's orders, and the instances by their numbers there."""
-    from schedsearch.modulo.strategies.critical_swaps import Orders
+    from schedsearch.modulo.strategies.critical_swaps import PeriodOrders
 
     placement = repetend.placement
     instances = [
@@ -173,7 +173,7 @@ def _as_arrays(repetend: Repetend) -> tuple[Orders, list[tuple[str, int]]]:
         visits[number[instance]].append(visit)
     width = max(map(len, visits)) + 1
     free = placement.free_memory
-    orders = Orders(
+    orders = PeriodOrders(
         ticks=np.array([placement.by_name[name].time for name, _ in instances], np.int64),
         source=np.concatenate((inputs[:, 0], later)),
         target=np.concatenate((inputs[:, 1], later)),

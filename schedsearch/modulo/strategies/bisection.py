@@ -21,7 +21,7 @@ _FIRST_SHARE = 0.15
 _EASY_INSTANCES = 48
 """Blocks times micro-batches up to which the bound of the period is asked for before anything longer.
 
-Of several micro-batches and more blocks, it is rarely answered in the time of a first slice.
+With several micro-batches and more blocks, it is rarely answered in the time of a first slice.
 """
 
 _UNKNOWN_IN_A_ROW = 4

@@ -22,31 +22,31 @@ _GO_ON = 0.3
 """Chance that a block that went past its neighbour goes past the next one, too, in the same step."""
 
 
-class Orders(NamedTuple):
+class PeriodOrders(NamedTuple):
     """What every device runs in one period, in order, as arrays.
 
     An instance is a block of one micro-batch of the repetend, a visit an instance on one of its devices. Each
     device has a row of places in `order`, as many as it has visits.
 
     Attributes:
-        ticks: Of each instance.
-        source: Of each edge of the graph the instance that comes first; the edges of inputs come first, then
-            from each place the edge to the next around the device's row.
+        ticks: Ticks of each instance.
+        source: Instance at the tail of each edge. The edges of inputs come first, then from each place the
+            edge to the next place in the device's cyclic order.
         target: Likewise the instance that waits.
         wait: Likewise the ticks from start to start.
         back: Likewise the rounds that the target is later.
         first: The first place of each device, and the end of the last.
-        order: At each place the visit.
-        round_: Of each visit which round its instance is of.
-        instance: Of each visit.
-        memory: Of each visit the units that its device holds more from then on.
-        transient: Of each visit the units that its device needs while it runs.
+        order: Visit at each place.
+        round_: Round of each visit's instance.
+        instance: Instance of each visit.
+        memory: Memory units that each visit's device holds more from then on.
+        transient: Memory units that each visit's device needs while the instance runs.
         free: Units of each device.
-        visits: Of each instance; -1 behind the last. Shape ``(instances, most devices of one + 1)``.
-        place: Of each visit.
-        device: Of each place.
-        starts: Of each instance, in ticks of round 0, at the period where the steps have led.
-        pushed_by: Of each instance the edge from which it has its start.
+        visits: Visits of each instance; -1 behind the last. Shape ``(instances, most devices of one + 1)``.
+        place: Place of each visit.
+        device: Device of each place.
+        starts: Start of each instance, in ticks of round 0, at the period where the steps have led.
+        pushed_by: Edge from which each instance has its start.
         cycle: The edges of the critical cycle, -1 behind the last.
     """
 
@@ -78,7 +78,7 @@ class Scratch(NamedTuple):
         pushed_by: Likewise.
         cycle: Likewise.
         done: The places of its exchanges; a step ends when there are no more than places of devices left.
-        seen: Of each instance whether, and from which instance, it was seen.
+        seen: Whether each instance was seen, and from which instance.
         path: The instances, each after the one that pushes it, but for one of each cycle.
     """
 
@@ -92,7 +92,7 @@ class Scratch(NamedTuple):
 
 @uncounted
 def take_steps(
-    orders: Orders,
+    orders: PeriodOrders,
     scratch: Scratch,
     period: int,
     best: Ints,
@@ -117,7 +117,7 @@ def take_steps(
         heat: Ticks by which a period may well grow.
         anywhere: Chance that a step is not on the critical cycle.
         steps: How many.
-        seed: Of the random choices.
+        seed: Seed of the random choices.
 
     Returns:
         The period where the steps have led, and the best.
@@ -166,7 +166,7 @@ def _copy(source: Ints, target: Ints) -> None:
 
 
 @uncounted
-def _take(orders: Orders, scratch: Scratch) -> None:
+def _take(orders: PeriodOrders, scratch: Scratch) -> None:
     """Take what a step has written."""
     _copy(scratch.cycle, orders.cycle)
     _copy(scratch.pushed_by, orders.pushed_by)
@@ -193,28 +193,28 @@ def _any_place_of(cycle: Ints, inputs: int) -> int:
 
 
 @uncounted
-def _remember(orders: Orders, period: int, best: Ints) -> None:
+def _remember(orders: PeriodOrders, period: int, best: Ints) -> None:
     best[0, 0] = period
     _copy(orders.order, best[0, 1:])
     _copy(orders.round_, best[1, 1:])
 
 
 @uncounted
-def _after(orders: Orders, place: int) -> int:
+def _after(orders: PeriodOrders, place: int) -> int:
     """Return the place after one around its device's row."""
     device = orders.device[place]
     return place + 1 if place + 1 < orders.first[device + 1] else orders.first[device]
 
 
 @uncounted
-def _before(orders: Orders, place: int) -> int:
+def _before(orders: PeriodOrders, place: int) -> int:
     """Return the place before one around its device's row."""
     device = orders.device[place]
     return place - 1 if place > orders.first[device] else orders.first[device + 1] - 1
 
 
 @uncounted
-def _connect(orders: Orders, place: int) -> None:
+def _connect(orders: PeriodOrders, place: int) -> None:
     """Set the edge from a place to the next."""
     following = _after(orders, place)
     edge = len(orders.source) - len(orders.order) + place
@@ -225,7 +225,7 @@ def _connect(orders: Orders, place: int) -> None:
 
 
 @uncounted
-def _connect_around(orders: Orders, place: int) -> None:
+def _connect_around(orders: PeriodOrders, place: int) -> None:
     """Set the edges to a place, to the next and from there."""
     _connect(orders, _before(orders, place))
     _connect(orders, place)
@@ -233,7 +233,7 @@ def _connect_around(orders: Orders, place: int) -> None:
 
 
 @uncounted
-def _exchange(orders: Orders, place: int) -> None:
+def _exchange(orders: PeriodOrders, place: int) -> None:
     """Exchange what is at a place and at the next, but not the edges; done twice, it is as before."""
     following = _after(orders, place)
     visit, other = orders.order[place], orders.order[following]
@@ -245,7 +245,7 @@ def _exchange(orders: Orders, place: int) -> None:
 
 
 @uncounted
-def _exchange_everywhere(orders: Orders, place: int, done: Ints) -> int:
+def _exchange_everywhere(orders: PeriodOrders, place: int, done: Ints) -> int:
     """Exchange what is at a place and at the next, on all devices that run both.
 
     Where others are between them, the first goes past these too.
@@ -281,7 +281,7 @@ def _exchange_everywhere(orders: Orders, place: int, done: Ints) -> int:
 
 
 @uncounted
-def _exchange_and_go_on(orders: Orders, scratch: Scratch, place: int) -> int:
+def _exchange_and_go_on(orders: PeriodOrders, scratch: Scratch, place: int) -> int:
     """Exchange what is at a place and at the next, and often one of the two with those that come after it.
 
     Returns:
@@ -298,7 +298,7 @@ def _exchange_and_go_on(orders: Orders, scratch: Scratch, place: int) -> int:
 
 
 @uncounted
-def _has_room(orders: Orders, device: int) -> bool:
+def _has_room(orders: PeriodOrders, device: int) -> bool:
     """Return whether a device never holds too much."""
     order, memory, transient, round_ = orders.order, orders.memory, orders.transient, orders.round_
     first, end, free = orders.first[device], orders.first[device + 1], orders.free[device]
@@ -313,7 +313,7 @@ def _has_room(orders: Orders, device: int) -> bool:
 
 
 @uncounted
-def _critical_cycle(orders: Orders, scratch: Scratch, least: int, most: int) -> int:
+def _critical_cycle(orders: PeriodOrders, scratch: Scratch, least: int, most: int) -> int:
     """Return the least period of the orders, rounded up; `FOREVER` if that is above `most`.
 
     It begins at the cycles of the edges that the instances were pushed by before the last step: one of them

@@ -11,7 +11,7 @@ from placements import Placement
 from schedsearch.bounds.load_and_path import least_period
 from schedsearch.modulo.oracle import Oracle
 from schedsearch.modulo.result import Objective, Status
-from schedsearch.modulo.state import Failure, Finding, SearchState
+from schedsearch.modulo.state import Finding, NoRepetend, SearchState
 from schedsearch.modulo.strategies.bisection import Bisection
 from schedsearch.solver.effort import OutOfTimeError
 from schedsearch.solver.query import Answer, Query
@@ -37,7 +37,7 @@ def first_repetend(state: SearchState, oracle: Oracle, work: float) -> Iterator[
     Args:
         state: What is known of the period.
         oracle: Solver to ask where nothing runs one block after another.
-        work: Of the question.
+        work: Work of the question.
     """
     placement, answer = state.placement, Answer.YES
     if (repetend := serial_repetend(placement)) is None:
@@ -45,8 +45,8 @@ def first_repetend(state: SearchState, oracle: Oracle, work: float) -> Iterator[
     if repetend is not None:
         yield Start(repetend.with_least_period(least_period(placement, 1)), FIRST_REPETEND)
     elif answer is Answer.NO:
-        yield Failure(Status.INFEASIBLE, "")  # should the reason not be found in time
-        yield Failure(Status.INFEASIBLE, why_infeasible(placement, oracle))
+        yield NoRepetend(Status.INFEASIBLE, "")  # should the reason not be found in time
+        yield NoRepetend(Status.INFEASIBLE, why_infeasible(placement, oracle))
 
 
 @dataclass
@@ -92,7 +92,7 @@ class Queries:
 
 
 @dataclass
-class States:
+class StatesStrategy:
     """Raises the bound to what the state-space search proves, where there are few enough states.
 
     Attributes:
@@ -128,7 +128,8 @@ def why_infeasible(placement: Placement, oracle: Oracle) -> str:
     """Return in one line why a placement has no schedule.
 
     Args:
-        placement: Without optimizer blocks, with capacities; one micro-batch alone does not fit these.
+        placement: Placement without optimizer blocks, with capacities; one micro-batch alone does not fit
+            these.
         oracle: Solver to ask.
     """
     try:

@@ -9,7 +9,7 @@ from schedsearch.modulo.result import SearchError
 from schedsearch.modulo.strategies.annealing import Annealing
 from schedsearch.modulo.strategies.beginnings import Greedy, HandMade
 from schedsearch.modulo.strategies.patterns import Patterns
-from schedsearch.modulo.strategies.queries import Queries, States
+from schedsearch.modulo.strategies.queries import Queries, StatesStrategy
 from schedsearch.modulo.strategies.strategy import Strategy
 
 STRATEGIES: dict[str, type[Strategy]] = {
@@ -17,10 +17,18 @@ STRATEGIES: dict[str, type[Strategy]] = {
 }
 """Strategies that find repetends, by name, in the order in which they run."""
 
-OF_SCHEDULE = ("hand_made", "turns", "simulated", "samples", "neighbourhoods", Queries.name, States.name)
+OF_SCHEDULE = (
+    "hand_made",
+    "turns",
+    "simulated",
+    "samples",
+    "neighbourhoods",
+    Queries.name,
+    StatesStrategy.name,
+)
 """Names of what makes the whole schedule shorter; see `schedsearch.modulo.finite_schedule`."""
 
-NAMES = tuple(dict.fromkeys((*STRATEGIES, Queries.name, States.name, *OF_SCHEDULE)))
+NAMES = tuple(dict.fromkeys((*STRATEGIES, Queries.name, StatesStrategy.name, *OF_SCHEDULE)))
 """What `search.strategies` and `search.without` may name."""
 
 

@@ -20,7 +20,7 @@ from schedsearch.solver.cpsat import solve, within
 from schedsearch.solver.query import Answer
 
 
-class Place(NamedTuple):
+class PatternPlace(NamedTuple):
     """Where a block is in the pattern.
 
     Attributes:
@@ -97,10 +97,10 @@ class ShiftedPattern:
         return sum(self.time)
 
     @cached_property
-    def place(self) -> dict[str, Place]:
+    def place(self) -> dict[str, PatternPlace]:
         """Where each block is."""
         return {
-            block.name: Place(*divmod(device, self.group), role)
+            block.name: PatternPlace(*divmod(device, self.group), role)
             for device, blocks in enumerate(self.on)
             for role, block in enumerate(blocks)
         }

@@ -19,8 +19,8 @@ from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.policies.hierarchical import Hierarchical
 from schedsearch.cluster.policies.registry import policy_of
 from schedsearch.cluster.simulator.options import SimulationOptions
-from schedsearch.cluster.simulator.simulation import simulate
-from schedsearch.cluster.throughputs import OperatingPoint, Throughputs
+from schedsearch.cluster.simulator.simulation import simulate_cluster
+from schedsearch.cluster.throughputs import JobOperatingPoint, Throughputs
 
 NONE = PolicyOptions(**dict.fromkeys(one.name for one in fields(PolicyOptions)))
 
@@ -86,10 +86,10 @@ def test_rows_are_beside_the_first_policy_at_the_same_load() -> None:
 
 def test_figures_have_what_the_simulator_found() -> None:
     """Two jobs on a GPU: 36 steps each in rounds of 10 s, so that both run half of the time until 72 s."""
-    throughputs = Throughputs({("a", 1): {"v100": (OperatingPoint(1.0),)}})
+    throughputs = Throughputs({("a", 1): {"v100": (JobOperatingPoint(1.0),)}})
     jobs = [Job("x", "a", 36.0), Job("y", "a", 36.0)]
     options = SimulationOptions(round_s=10.0, reset_s=0.0, snapshots_s=0.0)
-    found = simulate(jobs, GpuCluster({"v100": 1, "k80": 1}), throughputs, policy_of("las"), options)
+    found = simulate_cluster(jobs, GpuCluster({"v100": 1, "k80": 1}), throughputs, policy_of("las"), options)
     busy = busy_gpus(found)
     lengths = np.diff(busy.begins_h) * 3600
     assert float(busy.busy["v100"] @ lengths) == pytest.approx(72.0)

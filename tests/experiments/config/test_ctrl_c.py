@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 from places import ROOT
 
-from experiments.search import main as search
+from experiments.config.command import run
 
 LINE = "search: interrupted; every file that was written is complete"
 
@@ -71,7 +71,7 @@ def test_libraries_do_not_lose_it(
     monkeypatch.setattr("experiments.config.command.imported", imported)
     monkeypatch.setattr(sys, "argv", ["search", f"hydra.run.dir={tmp_path}"])
     with pytest.raises(SystemExit) as end:
-        search()
+        run("search")
     assert end.value.code == 130
     assert capsys.readouterr().err.splitlines()[-1] == LINE
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -87,7 +87,7 @@ def test_a_task_has_ctrl_c_for_itself(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("experiments.config.command.imported", lambda module: SimpleNamespace(task=task))
     monkeypatch.setattr(sys, "argv", ["search", "-m", f"hydra.sweep.dir={tmp_path}", "search.memory=3,4"])
-    search()
+    run("search")
     assert handlers == [signal.default_int_handler] * 2
 
 
@@ -103,7 +103,7 @@ def test_where_it_is_ignored_it_stays_so(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(sys, "argv", ["search", f"hydra.run.dir={tmp_path}"])
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        search()
+        run("search")
         assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)

@@ -19,12 +19,10 @@ from experiments.config.options import OptionError, read_fields, read_record
 from experiments.predict.options import PredictOptions
 from experiments.reproduce.catalogue import ITEMS
 from experiments.run.options import RunCommandOptions
-from experiments.search.kinds.kinds import (
-    PLACEMENTS,
-    GptPlacementOptions,
-    PlanPlacementOptions,
-    StagesPlacementOptions,
-)
+from experiments.search.kinds.galvatron import GalvatronPlacement
+from experiments.search.kinds.gpt import GptPlacement
+from experiments.search.kinds.kinds import PLACEMENTS
+from experiments.search.kinds.stages import StagesPlacement
 from experiments.search.options import read_options
 from placements.meaning import REQUIRED, option
 
@@ -74,12 +72,9 @@ def test_every_kind_of_placement_says_which_it_is_and_what_its_options_mean(kind
     options = PLACEMENTS[kind]
     assert options[0][:2] == ("kind", kind)
     assert all(option.meaning for option in options)
-    record = {
-        "gpt": GptPlacementOptions,
-        "galvatron": PlanPlacementOptions,
-        "stages": StagesPlacementOptions,
-    }.get(kind)
-    if record is not None:
+    kinds = {"gpt": GptPlacement, "galvatron": GalvatronPlacement, "stages": StagesPlacement}
+    if kind in kinds:
+        record: type[Any] = kinds[kind]
         assert [option.name for option in options] == [each.name for each in dataclasses.fields(record)]
 
 

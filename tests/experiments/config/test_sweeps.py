@@ -15,7 +15,6 @@ from omegaconf import DictConfig
 from experiments.collect import TABLE, collect, main
 from experiments.config.command import Failed, Interrupted
 from experiments.config.run_record import RunRecordError, SweepEnd, read_run_record
-from experiments.search import main as search
 
 SMALL = ["placement=v_shape", "search.num_micro_batches=4", "search.work_limit=2.5"]
 
@@ -30,7 +29,7 @@ def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         monkeypatch.setattr("experiments.search.task.task", task)
         monkeypatch.setattr(sys, "argv", ["search", "-m", f"hydra.sweep.dir={tmp_path}", *overrides])
         try:
-            search()
+            run("search")
         except SystemExit as end:
             assert isinstance(end.code, int)
             return end.code

@@ -15,7 +15,7 @@ from placements.files import write_json
 from placements.hardware import GPUS, modelled_profile
 from placements.placement_file import placement_to_yaml
 from placements.shapes import v_shape
-from schedsearch.energy import Frontier, simulate, simulate_switching
+from schedsearch.energy import Frontier, simulate_at_clocks, simulate_switching
 from schedsearch.energy.baselines import perseus_frontier
 from schedsearch.schedule_file import read_schedule
 
@@ -79,7 +79,7 @@ def test_a_measured_profile_of_as_many_stages_as_it_has(command, profile_csv: Pa
     frontier = Frontier.from_json(out / "frontier.json")
     assert frontier.blocking_power_w == 83.64
     for plan in frontier.plans:
-        simulated = simulate(schedule, profile, plan.clock_mhz)
+        simulated = simulate_at_clocks(schedule, profile, plan.clock_mhz)
         assert (plan.time_ms, plan.energy_mj) == pytest.approx((simulated.time_ms, simulated.energy_mj))
     data = json.loads((out / "frontier.json").read_text())
     energies = [plan["energy_mj"] for plan in data["plans"]]
@@ -94,7 +94,7 @@ def test_a_measured_profile_of_as_many_stages_as_it_has(command, profile_csv: Pa
     saved = json.loads((out / "baselines.json").read_text())["plans"]
     assert all(int(row["clock_changes"]) <= int(row["changes_per_iteration"]) for row in rows)
     for row, entry in zip(rows, saved, strict=True):
-        simulated = simulate(schedule, profile, entry["clock_mhz"])
+        simulated = simulate_at_clocks(schedule, profile, entry["clock_mhz"])
         assert (entry["time_ms"], entry["energy_mj"]) == pytest.approx(
             (simulated.time_ms, simulated.energy_mj)
         )
@@ -241,7 +241,7 @@ def test_plans_for_a_real_job(schedule: str, command, tmp_path: Path) -> None:
     profile = Profile.from_csv(out / "profile.csv", blocking_power_w=83.64)
     for name in ("periodic", "capped"):
         plan = found[name]["plan"]
-        simulated = simulate(schedule_found, profile, plan["clock_mhz"])
+        simulated = simulate_at_clocks(schedule_found, profile, plan["clock_mhz"])
         assert (found[name].get("running_ms") or plan["time_ms"]) == pytest.approx(simulated.time_ms)
     assert found["periodic"]["plan"]["time_ms"] <= found["periodic"]["deadline_ms"] * (1 + 1e-9)
     assert found["periodic"]["steady"].keys() == {f"{letter}{i}" for letter in "FB" for i in range(4)}
@@ -403,7 +403,7 @@ def test_the_best_of_several_schedules_is_the_one_that_is_saved(command, tmp_pat
     assert plan["deadline_ms"] == order["deadline_ms"]
     assert plan["energy_until_deadline_mj"] <= chosen["energy_mj"] * (1 + 1e-9)
     profile = Profile.from_csv(out / "profile.csv", blocking_power_w=83.64)
-    simulated = simulate(schedule, profile, plan["clock_mhz"])
+    simulated = simulate_at_clocks(schedule, profile, plan["clock_mhz"])
     assert (plan["time_ms"], plan["energy_mj"]) == pytest.approx((simulated.time_ms, simulated.energy_mj))
     assert "compared, chosen: " in done.stdout
     assert command("check", f"schedule={out / 'schedule.json'}").returncode in (0, 1)
@@ -571,7 +571,7 @@ def test_gpus_of_devices_and_blocking_power_by_clock(command, profile_csv: Path,
     frontier = Frontier.from_json(out / "frontier.json")
     assert (frontier.num_gpus, frontier.blocking_power_by_clock) == (15, power)
     for plan in frontier.plans:
-        simulated = simulate(schedule, profile, plan.clock_mhz)
+        simulated = simulate_at_clocks(schedule, profile, plan.clock_mhz)
         assert (plan.time_ms, plan.energy_mj) == pytest.approx((simulated.time_ms, simulated.energy_mj))
         assert plan.waiting_w == pytest.approx(simulated.waiting_w)
     plan = json.loads((out / "plan.json").read_text())

@@ -24,11 +24,11 @@ from experiments.frontier.frontier_files import describe, frontier_to_dict, plan
 from experiments.frontier.savings import describe_savings, savings_csv
 from experiments.frontier.schedule_selection import describe_selection, selection_to_dict
 from experiments.search.results import SelectionResult
-from schedsearch.energy import Policy, SwitchedPlan, SwitchingLimits
+from schedsearch.energy import EnergyPolicy, SwitchedPlan, SwitchingLimits
 from schedsearch.energy.bound import LowerBound
 from schedsearch.energy.constrained.power_cap import CappedPlan, PowerCap
 from schedsearch.energy.constrained.power_shape import PowerLimits, PowerShape, PowerTrace, ShapedPlan
-from schedsearch.energy.constrained.robust import Outcome, RobustPlan
+from schedsearch.energy.constrained.robust import PlanIterations, RobustPlan
 from schedsearch.energy.orders.ordering import OrderChoice, RatedOrder
 from schedsearch.energy.policy import Interval, Stay
 
@@ -161,7 +161,7 @@ TRACE = PowerTrace(np.array([0.0, 10.0, 40.0]), np.array([300.0, 100.0]))
 PLANS = ConstrainedPlans(
     switched=SWITCHED,
     capped=CappedPlan(CHOSEN, 26.5, (310.0, 250.5), 25.25, PowerCap(400.0, 320.0)),
-    policy=Policy(
+    policy=EnergyPolicy(
         (
             Stay(Interval(3600.0, 0.25), ((CHOSEN, 100), (LATE, 20))),
             Stay(Interval(1800.0, 0.5), ()),
@@ -172,11 +172,13 @@ PLANS = ConstrainedPlans(
     ),
     robust=RobustPlan(
         CHOSEN,
-        Outcome(np.array([25.0, 27.0, 28.0, 29.0]), np.array([7000.0, 7200.0, 7400.0, 7600.0]), WAITING_W),
+        PlanIterations(
+            np.array([25.0, 27.0, 28.0, 29.0]), np.array([7000.0, 7200.0, 7400.0, 7600.0]), WAITING_W
+        ),
         28.0,
         0.75,
         FAST,
-        Outcome(np.array([24.0, 29.0, 30.0, 31.0]), np.array([8000.0] * 4), WAITING_W),
+        PlanIterations(np.array([24.0, 29.0, 30.0, 31.0]), np.array([8000.0] * 4), WAITING_W),
     ),
     shaped=ShapedPlan(
         replace(CHOSEN, time_ms=35.0),

@@ -20,7 +20,7 @@ from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.device_span import device_spans
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.schedule import (
-    DeadlockError,
+    CyclicOrderError,
     Instance,
     Schedule,
     as_soon_as_possible,
@@ -110,7 +110,7 @@ def ours(case: Any) -> Schedule | None:
     placement, number, _, orders = case
     try:
         return as_soon_as_possible(placement, number, orders)
-    except DeadlockError:
+    except CyclicOrderError:
         return None
 
 

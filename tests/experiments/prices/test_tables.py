@@ -13,7 +13,7 @@ from made_up_prices import AZURE, AZURE_TWO, FIRST, SLOW, ZONE_A, market_of
 
 from experiments.prices import drawings, tables
 from experiments.prices.disturbances import Disturbed, Sweep, sweep_of
-from schedsearch.cluster.prices.conditions import Conditions
+from schedsearch.cluster.prices.conditions import PriceConditions
 from schedsearch.cluster.prices.market import Market, Quote
 from schedsearch.cluster.prices.reductions import Reduction, Study, study
 from schedsearch.figures.panels import Point
@@ -102,7 +102,7 @@ def test_a_quote_on_the_hour_is_of_that_hour() -> None:
 class Costs:
     """A study that costs what it is told."""
 
-    conditions: Conditions
+    conditions: PriceConditions
     found: Sequence[Reduction]
 
     def reductions(self, days: Iterable[float]) -> Iterator[Reduction]:
@@ -113,9 +113,9 @@ class Costs:
 def test_disturbed_costs_are_held_against_the_undisturbed_baseline() -> None:
     """Undisturbed the baseline of `net` costs 96 $; disturbed it costs 120, and moving 48: half."""
     costs = [replace(FOUND[0], mean_dollars=120.0), replace(FOUND[4], mean_dollars=48.0)]
-    under = Conditions(restart_s=600.0, preemptions_per_day=2.0)
+    under = PriceConditions(restart_s=600.0, preemptions_per_day=2.0)
     sweep = Sweep(
-        cast(Study, Costs(Conditions(), FOUND[:6])), (cast(Study, Costs(under, [*costs, FOUND[5]])),)
+        cast(Study, Costs(PriceConditions(), FOUND[:6])), (cast(Study, Costs(under, [*costs, FOUND[5]])),)
     )
     found = list(sweep.run(8.0))
     assert [each.of_undisturbed for each in found] == [96 / 120, 96 / 48, 60 / 30]
@@ -125,9 +125,11 @@ def test_disturbed_costs_are_held_against_the_undisturbed_baseline() -> None:
 
 
 def test_a_sweep_disturbs_by_nothing_and_then_by_each_restart_and_rate() -> None:
-    given = Conditions(restart_s=60.0, preemptions_per_day=3.0, checkpoint_s=9.0, life_h=24.0, dwell_days=2)
+    given = PriceConditions(
+        restart_s=60.0, preemptions_per_day=3.0, checkpoint_s=9.0, life_h=24.0, dwell_days=2
+    )
     sweep = sweep_of(lambda under: cast(Study, Costs(under, ())), given, [0.0, 600.0], [1.0, 2.0])
-    assert sweep.undisturbed.conditions == Conditions(dwell_days=2)
+    assert sweep.undisturbed.conditions == PriceConditions(dwell_days=2)
     of_each = [(each.conditions.restart_s, each.conditions.preemptions_per_day) for each in sweep.disturbed]
     assert of_each == [(0.0, 1.0), (0.0, 2.0), (600.0, 1.0), (600.0, 2.0)]
     assert {each.conditions.checkpoint_s for each in sweep.disturbed} == {9.0}

@@ -14,7 +14,7 @@ from placements.placement_file import read_placement
 from placements.shapes import m_shape, v_shape
 from runtime.codegen.script import read_script
 from runtime.execution.measurement import Measurement
-from runtime.profiling.profiler import Cost, DeviceProfile
+from runtime.profiling.profiler import DeviceProfile, MeasuredCost
 from schedsearch.schedule_file import read_schedule
 from schedsearch.validate import validate
 
@@ -65,7 +65,9 @@ def measurement(energy: bool) -> Measurement:
     profiles = []
     for device in range(2):
         costs = [
-            Cost(f"{letter}{device}", mhz, scale * 14100 / mhz, scale * (mhz / 100) ** 2 if energy else None)
+            MeasuredCost(
+                f"{letter}{device}", mhz, scale * 14100 / mhz, scale * (mhz / 100) ** 2 if energy else None
+            )
             for mhz in (1410, 1200, 990)
             for letter, scale in (("F", 1.0), ("B", 2.0))
         ]

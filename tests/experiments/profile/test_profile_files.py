@@ -13,20 +13,20 @@ from quarter_ms import PLACEMENT
 from experiments.profile.task import one_after_another, save_profile, with_measured_times
 from placements.placement_file import read_placement
 from runtime.execution.measurement import Measurement
-from runtime.profiling.profiler import Cost, DeviceProfile, blocking_by_clock
+from runtime.profiling.profiler import DeviceProfile, MeasuredCost, blocking_by_clock
 
 FIRST = DeviceProfile(
     (
-        *(Cost("F0", 1100, 2.25, 750.0), Cost("F0", 700, 3.0, 610.0)),
-        *(Cost("B0", 1100, 4.0, 1270.0), Cost("B0", 700, 6.0, 1110.0)),
+        *(MeasuredCost("F0", 1100, 2.25, 750.0), MeasuredCost("F0", 700, 3.0, 610.0)),
+        *(MeasuredCost("B0", 1100, 4.0, 1270.0), MeasuredCost("B0", 700, 6.0, 1110.0)),
     ),
     ((1100, 80.0), (700, 50.0)),
     "times and energies, made up",
 )
 SECOND = DeviceProfile(
     (
-        *(Cost("F1", 1100, 3.0, 880.0), Cost("F1", 700, 4.0, 530.0)),
-        *(Cost("B1", 1100, 5.0, 1340.0), Cost("B1", 700, 6.5, 970.0)),
+        *(MeasuredCost("F1", 1100, 3.0, 880.0), MeasuredCost("F1", 700, 4.0, 530.0)),
+        *(MeasuredCost("B1", 1100, 5.0, 1340.0), MeasuredCost("B1", 700, 6.5, 970.0)),
     ),
     ((1100, 90.0), (700, 56.0)),
     "times and energies, made up",
@@ -64,7 +64,7 @@ def test_files_have_seconds_and_joules_by_clock_and_times_of_the_highest(
 
 
 def test_blocks_that_were_not_measured_keep_their_times() -> None:
-    placement = with_measured_times(PLACEMENT, {"F0": (Cost("F0", None, 2.5, None),)})
+    placement = with_measured_times(PLACEMENT, {"F0": (MeasuredCost("F0", None, 2.5, None),)})
     times_ms = {block.name: block.time * placement.tick_ms for block in placement.blocks}
     assert times_ms == pytest.approx({"F0": 2.5, "F1": 3.0, "B1": 5.0, "B0": 4.0}, rel=1e-5)
 

@@ -18,9 +18,9 @@ from experiments.report.page_data import PageData, Plans, packed, progress_tree
 from placements import Placement
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, x_shape
 from schedsearch.baselines import HAND_MADE, gpipe
-from schedsearch.energy import compute_frontier, simulate
+from schedsearch.energy import compute_frontier, simulate_at_clocks
 from schedsearch.metrics import memory_over_time, peak_memory
-from schedsearch.modulo.result import Progress
+from schedsearch.modulo.result import SearchProgress
 from schedsearch.schedule import Schedule, dependencies
 
 HOSTILE = "</script><script>alert(1)</script>$$x$$"
@@ -101,7 +101,7 @@ def test_every_plan_has_its_clocks_and_runs_as_it_is_simulated() -> None:
     assert shown[data["chosen"]] == chosen
     names = [block["name"] for block in on["blocks"]]
     for plan, choice in zip(shown, data["choice"], strict=True):
-        done = simulate(schedule, profile, plan.clock_mhz)
+        done = simulate_at_clocks(schedule, profile, plan.clock_mhz)
         end: list[float] = []
         for i, (block, n) in enumerate(zip(on["block"], on["micro_batch"], strict=True)):
             point = data["point_first"][block] + choice[i]
@@ -143,11 +143,11 @@ def test_the_same_data_give_the_same_bytes() -> None:
 
 def test_progress_tells_what_is_new_in_ms_of_one_micro_batch() -> None:
     events = [
-        Progress("period", None, 4, 0, 0.1),
-        Progress("period", 12, 4, 1, 0.2, micro_batches=2),
-        Progress("period", 12, 4, 2, 0.3, micro_batches=2),
-        Progress("memory", 7, 7, 3, 0.4),
-        Progress("makespan", 40, 39, 4, 0.5),
+        SearchProgress("period", None, 4, 0, 0.1),
+        SearchProgress("period", 12, 4, 1, 0.2, micro_batches=2),
+        SearchProgress("period", 12, 4, 2, 0.3, micro_batches=2),
+        SearchProgress("memory", 7, 7, 3, 0.4),
+        SearchProgress("makespan", 40, 39, 4, 0.5),
     ]
     period, memory, makespan = progress_tree(events, 0.5)
     assert (period["elapsed_s"], period["best"], period["bound"]) == ([0.1, 0.2], [None, 3.0], [2.0, 1.0])

@@ -17,8 +17,8 @@ from experiments.report.html_report import Section, write_report
 from experiments.report.page_data import PageData, Plans
 from placements.shapes import v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
-from schedsearch.energy import compute_frontier, simulate
-from schedsearch.modulo.result import Progress
+from schedsearch.energy import compute_frontier, simulate_at_clocks
+from schedsearch.modulo.result import SearchProgress
 
 pytestmark = [needs_chromium, pytest.mark.slow]
 
@@ -35,7 +35,7 @@ FIGURE = "Bokeh.documents[0].get_model_by_name"
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     folder = tmp_path_factory.mktemp("page")
-    events = [Progress("period", None, 3, 0, 0.1), Progress("period", 5, 4, 1, 0.2)]
+    events = [SearchProgress("period", None, 3, 0, 0.1), SearchProgress("period", 5, 4, 1, 0.2)]
     data = PageData(
         {NAME: SCHEDULE, "other": one_f_one_b(v_shape(3), 4)}, "MiB", Plans(PROFILE, FRONTIER, CHOSEN), events
     )
@@ -105,7 +105,7 @@ def test_the_slider_moves_the_blocks_the_point_and_the_figures(page: Page) -> No
         plan = FRONTIER.plans[number]
         slide(page, number)
         starts = sorted(start for start, _, row in near(page) if row <= 3)
-        done = simulate(SCHEDULE, PROFILE, plan.clock_mhz)
+        done = simulate_at_clocks(SCHEDULE, PROFILE, plan.clock_mhz)
         assert starts == pytest.approx(sorted(done.start_ms.values()), abs=1e-9)
         here = page.evaluate("Bokeh.documents[1].get_model_by_name('here').data")
         assert (here["x"], here["y"]) == ([plan.time_ms], [pytest.approx(plan.energy_mj / 1e3)])
@@ -129,7 +129,7 @@ def test_the_cursor_tells_the_block_its_clock_and_the_memory(page: Page) -> None
 
 def test_a_click_marks_what_a_block_waits_for_and_what_waits_for_it(page: Page) -> None:
     slide(page, 3)
-    done = simulate(SCHEDULE, PROFILE, CHOSEN.clock_mhz)
+    done = simulate_at_clocks(SCHEDULE, PROFILE, CHOSEN.clock_mhz)
     page.click(*place_of(page, done.start_ms["F1", 1] + 0.1, 2))
     told = page.evaluate("document.querySelector('.details').innerText")
     first, before, after = told.strip().splitlines()

@@ -11,12 +11,14 @@ import pytest
 
 from experiments.report.html_report import Fact, Picture, Section, html_report, write_report
 from schedsearch.figures.canvas import image
-from schedsearch.figures.frontier import frontier
+from schedsearch.figures.frontier import draw_frontier
 
 VOID = {"meta", "img"}
 HOSTILE = "<script>alert('x')</script>\" onload=\"y & z"
 PICTURE = Picture(
-    image(frontier([(10.0, 5.0), (12.0, 4.0)], (10.0, 6.0)).figure, "png"), "energy against time", "Frontier."
+    image(draw_frontier([(10.0, 5.0), (12.0, 4.0)], (10.0, 6.0)).figure, "png"),
+    "energy against time",
+    "Frontier.",
 )
 
 SECTIONS = (

@@ -25,15 +25,18 @@ from quarter_ms import (
 )
 
 from experiments.compare import report as comparison_report
-from experiments.report import drawings, report
+from experiments.frontier import report as frontier_report
+from experiments.report import drawings
 from experiments.report.html_report import Fact, Section
 from experiments.report.page_data import PageData, Plans, progress_tree
+from experiments.run import report as run_report
+from experiments.search import report as search_report
 from placements.stages.stage_chain import StageChain
 from runtime.execution.measurement import Comparison, Measurement
 from runtime.profiling.utilisation import DeviceShares, UtilisationTable
 from schedsearch.comparison import ComparedRow
 from schedsearch.comparison import Comparison as ComparedSchedules
-from schedsearch.modulo.result import Objective, Progress, Status
+from schedsearch.modulo.result import Objective, SearchProgress, Status
 
 Told = list[tuple[str, str, str]]
 
@@ -65,7 +68,7 @@ class Written:
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> Written:
     page = Written()
-    for module in (report, comparison_report):
+    for module in (search_report, frontier_report, run_report, comparison_report):
         monkeypatch.setattr(module, "write_report", page.write)
     monkeypatch.setattr(drawings, "page_program", lambda *given: given)
     return page
@@ -84,7 +87,7 @@ def holds(told: Told, *expected: tuple[str, ...]) -> None:
 
 def test_a_report_of_a_frontier_tells_ms_joules_and_shares(written: Written, tmp_path: Path) -> None:
     """All at maximum until 28 ms: 9000 mJ and 3.5 ms of three GPUs at 50 W, 9525 mJ; the plan: 7600."""
-    report.save_frontier_report(FOUND, TUNED, tmp_path)
+    frontier_report.save_frontier_report(FOUND, TUNED, tmp_path)
     saved = ("28 ms", "14.3% later", "15.56% without waiting")
     holds(
         written.summary,
@@ -133,14 +136,14 @@ def test_a_report_tells_the_range_of_a_blocking_power_and_a_placeholder(
     waits = replace(PROFILE, blocking_power_w=((700, 30.0), (1100, 65.0)))
     guessed = replace(COSTS, placeholder=True)
     found, tuned = replace(FOUND, costs=guessed), replace(TUNED, profile=waits, costs=guessed)
-    report.save_frontier_report(found, tuned, tmp_path)
+    frontier_report.save_frontier_report(found, tuned, tmp_path)
     holds(written.sections["Energy"], ("Blocking power", "30 to 65 W by clock"))
     assert written.summary[-1][0] == "Energy saved (placeholder costs)"
 
 
 def test_a_report_of_a_search_tells_ms_per_micro_batch(written: Written, tmp_path: Path) -> None:
     found = replace(FOUND, result=RESULT, memory_unit="")
-    report.save_search_report(found, tmp_path)
+    search_report.save_search_report(found, tmp_path)
     not_proved = "not proved: bound 23.5 ms"
     holds(
         written.summary,
@@ -169,7 +172,7 @@ def test_a_report_of_a_search_tells_ms_per_micro_batch(written: Written, tmp_pat
 
 def test_what_is_proved_is_good(written: Written, tmp_path: Path) -> None:
     proved = replace(RESULT, status=Status.OPTIMAL, period_bound=32.0, makespan_bound=98)
-    report.save_search_report(replace(FOUND, result=proved), tmp_path)
+    search_report.save_search_report(replace(FOUND, result=proved), tmp_path)
     holds(
         written.summary,
         ("Makespan", "24.5 ms", "proved: bound 24.5 ms"),
@@ -201,7 +204,7 @@ UTILISATION = UtilisationTable(
 
 
 def test_a_report_of_a_run_tells_losses_times_memory_and_shares(written: Written, tmp_path: Path) -> None:
-    report.save_report(FOUND, TUNED, MEASUREMENT, tmp_path, UTILISATION)
+    run_report.save_report(FOUND, TUNED, MEASUREMENT, tmp_path, UTILISATION)
     of_the_run = (
         ("Backend", "gloo", "a CPU, a GPU"),
         ("Loss", "4.5000, 2.7500"),
@@ -221,7 +224,7 @@ def test_a_report_of_a_run_tells_losses_times_memory_and_shares(written: Written
     equal = ("Equal to the unpipelined model", "yes", "the first iteration within 1e-12", "asked for")
     holds(written.summary, ("Energy saved", "20.21%"), equal)
     assert written.good["Equal to the unpipelined model"] is True and written.good["Bitwise equal"] is False
-    report.save_report_of_run(PLACEMENT, MEASUREMENT, tmp_path, UTILISATION)
+    run_report.save_report_of_run(PLACEMENT, MEASUREMENT, tmp_path, UTILISATION)
     holds(written.sections["Run"], *of_the_run)
     holds(written.summary, ("First iteration", "6"), equal)
 
@@ -231,7 +234,7 @@ def test_one_large_error_is_not_equal(written: Written, tmp_path: Path, wrong: s
     comparison = MEASUREMENT.comparison
     assert comparison is not None
     measurement = replace(MEASUREMENT, comparison=comparison._replace(**{wrong: 2e-12}))
-    report.save_report_of_run(PLACEMENT, measurement, tmp_path)
+    run_report.save_report_of_run(PLACEMENT, measurement, tmp_path)
     holds(written.summary, ("Equal to the unpipelined model", "no"))
 
 
@@ -306,10 +309,10 @@ def test_the_plans_of_a_page_are_compared_until_the_end_of_the_slower() -> None:
 
 def test_the_progress_of_a_page_is_in_ms_of_one_micro_batch_but_memory_in_units() -> None:
     events = [
-        Progress(Objective.PERIOD, 80, 68, 1, 0.5, micro_batches=2),
-        Progress(Objective.SPAN, None, 90, 2, 0.75),
-        Progress(Objective.MEMORY, 6, 5, 3, 1.0),
-        Progress(Objective.MEMORY, 6, 5, 4, 2.0),
+        SearchProgress(Objective.PERIOD, 80, 68, 1, 0.5, micro_batches=2),
+        SearchProgress(Objective.SPAN, None, 90, 2, 0.75),
+        SearchProgress(Objective.MEMORY, 6, 5, 3, 1.0),
+        SearchProgress(Objective.MEMORY, 6, 5, 4, 2.0),
     ]
     period, span, memory = progress_tree(events, 0.25)
     assert (period["best"], period["bound"], period["elapsed_s"]) == ([10.0], [8.5], [0.5])

@@ -22,7 +22,7 @@ from experiments.reproduce.item import Item
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.policies.registry import policy_of
-from schedsearch.cluster.throughputs import OperatingPoint, Throughputs
+from schedsearch.cluster.throughputs import JobOperatingPoint, Throughputs
 
 GAVEL = SHARED_DATA / "gavel"
 
@@ -108,7 +108,7 @@ def test_a_factor_holds_where_all_of_its_interval_does() -> None:
 
 def test_ideal_shares_are_those_of_two_jobs_on_one_gpu() -> None:
     """One job alone for 5 s, then both by halves: the first ends at 15 s, the second at 20 s."""
-    throughputs = Throughputs({("a", 1): {"v100": (OperatingPoint(1.0),)}})
+    throughputs = Throughputs({("a", 1): {"v100": (JobOperatingPoint(1.0),)}})
     trace = [Job("0", "a", 10.0), Job("1", "a", 10.0, arrival_s=5.0)]
     found = ideal_average_jct_s(trace, GpuCluster({"v100": 1}), throughputs, policy_of("las"), (0, 2))
     assert found == pytest.approx(15.0)

@@ -17,7 +17,7 @@ from placements.models.calibration import Calibration, MeasuredTimes
 from placements.models.costs import CostOptions, layer_cost, model_error_percent, transition_ms
 from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer, ProjectionLayer
 from placements.models.layers import HALF, SINGLE, TF32, Layer, TransformerLayer
-from placements.models.parallel import Cost, LayerStrategy, Level, Pass, Recompute, SequenceSharing
+from placements.models.parallel import Cost, LayerStrategy, Pass, Recompute, SequenceSharing, SharingLevel
 from placements.models.zoo import MODELS, read_model
 
 COUNTING_GPU = replace(
@@ -200,7 +200,7 @@ def test_which_level_has_the_neighbors() -> None:
     assert (inner.tensor_level, inner.context_level, inner.weight_copies) == ((4, 1), (2, 4), (4, 4))
     assert (outer.tensor_level, outer.context_level, outer.weight_copies) == ((4, 4), (2, 2), (4, 1))
     ulysses = replace(inner, sequence="ulysses")
-    assert ulysses.weight_copies == Level(16, 1)
+    assert ulysses.weight_copies == SharingLevel(16, 1)
     experts = LayerStrategy(2, 8, expert_parallel=4)
     assert (experts.expert_level, experts.expert_copies) == ((4, 2), (2, 8))
 

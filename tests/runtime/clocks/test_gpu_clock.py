@@ -18,7 +18,7 @@ from runtime.codegen.codegen import generate
 from runtime.execution import device_context
 from runtime.execution.run_options import RunOptions
 from runtime.launching.launch import launch
-from runtime.program.calls import Run
+from runtime.program.calls import BlockCall
 from runtime.program.lower import lower
 from schedsearch.baselines import gpipe
 
@@ -38,7 +38,7 @@ def test_the_lead_is_the_latency_of_the_clock_that_is_next(
     monkeypatch.setattr(gpu_clock, "gpu_uuid", lambda device: "fake-1")
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA A100-SXM4-80GB")
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
-    runs = [Run("F0", 0, 1200), Run("B0", 0, 600)]
+    runs = [BlockCall("F0", 0, 1200), BlockCall("B0", 0, 600)]
     measured = open_gpu_clock(runs, torch.device("cuda", 0), read_clock_latency(table))
     assert isinstance(measured, StreamClock)
     assert [measured._lead_s(mhz) for mhz in (600, 900, 1200)] == [0.03, 0.02, 0.01]

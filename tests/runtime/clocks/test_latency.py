@@ -17,7 +17,7 @@ from runtime.clocks.clock import NvmlClock, RecordingClock
 from runtime.clocks.latency import LatencyError, Pairs, measure
 from runtime.clocks.latency_file import Change, MeasuredLatency, read_clock_latency
 from runtime.clocks.nvml import NvmlGpu
-from runtime.clocks.probe import BLOCK_MS, Answer, Probe
+from runtime.clocks.probe import BLOCK_MS, Probe, ProbeAnswer
 
 CLOCKS = range(300, 1800 + 1, 15)
 TRIED = (300, 600, 1200, 1800)
@@ -34,10 +34,10 @@ class Direct(RecordingClock):
 def probe_of(gpu: FakeGpu) -> Probe:
     """A probe that computes in virtual time."""
 
-    def look(slower_mhz: int) -> Answer:
+    def look(slower_mhz: int) -> ProbeAnswer:
         begin_ms, millions = gpu.now_ms(), BLOCK_MS * slower_mhz / 1000
         gpu.cycles(millions)
-        return Answer(begin_ms, 1000 * millions / (gpu.now_ms() - begin_ms))
+        return ProbeAnswer(begin_ms, 1000 * millions / (gpu.now_ms() - begin_ms))
 
     return Probe(gpu.now_ms, look, "virtual work")
 

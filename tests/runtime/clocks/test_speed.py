@@ -20,7 +20,7 @@ from runtime.clocks.clock import ClockError, NvmlClock, RecordingClock
 from runtime.clocks.speed import SpeedController
 from runtime.clocks.stream_clock import StreamClock
 from runtime.plans.plan_client import DeployedPlan
-from runtime.program.calls import Run, ScriptError
+from runtime.program.calls import BlockCall, ScriptError
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import compute_frontier
 from schedsearch.schedule import Schedule, as_soon_as_possible
@@ -193,8 +193,8 @@ def test_on_a_gpu_clocks_follow_the_stream() -> None:
         events.append(FakeEvent())
         return events[-1]
 
-    runs = [Run("F1", n, CLOCKS["F1"][n]) for n in range(3)]
-    runs = [run for n in range(3) for run in (runs[n], Run("B1", n, CLOCKS["B1"][n]))]
+    runs = [BlockCall("F1", n, CLOCKS["F1"][n]) for n in range(3)]
+    runs = [run for n in range(3) for run in (runs[n], BlockCall("B1", n, CLOCKS["B1"][n]))]
     stream = StreamClock(passed, runs, now_s=lambda: now_s[0])
     controller = SpeedController(SCHEDULE, CLOCKS, 1, clock=stream, record=record)
     for _ in range(2):
@@ -218,7 +218,7 @@ def test_on_a_gpu_an_iteration_may_end_early() -> None:
         events.append(FakeEvent())
         return events[-1]
 
-    runs = [Run(block, n, CLOCKS[block][n]) for block, n in SCHEDULE.order(1)]
+    runs = [BlockCall(block, n, CLOCKS[block][n]) for block, n in SCHEDULE.order(1)]
     stream = StreamClock(passed, runs, now_s=lambda: now_s[0])
     controller = SpeedController(SCHEDULE, CLOCKS, 1, clock=stream, record=record)
     controller.set_speed("F1")

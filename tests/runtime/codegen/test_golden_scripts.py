@@ -15,7 +15,7 @@ from places import GOLDEN, ROOT
 from small_runs import SYNTHETIC, blocks_of, comparison_of
 
 from placements.shapes import m_shape, v_shape
-from runtime.clocks.periodic_clocks import Clocks, PeriodicClocks
+from runtime.clocks.periodic_clocks import PeriodicClocks, ScriptClocks
 from runtime.codegen.codegen import generate
 from runtime.codegen.header import PICTURE_WIDTH
 from runtime.codegen.script import programs_of, read_script, read_scripts
@@ -40,7 +40,7 @@ class Golden:
     """A schedule whose scripts are kept, with its clocks and its name for people."""
 
     schedule: Schedule
-    clocks: Clocks
+    clocks: ScriptClocks
     title: str
 
 

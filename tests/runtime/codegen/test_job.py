@@ -15,9 +15,9 @@ from small_runs import SYNTHETIC, with_hidden_forms
 
 from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, m_shape, v_shape
-from runtime.clocks.periodic_clocks import Clocks
+from runtime.clocks.periodic_clocks import ScriptClocks
 from runtime.codegen.codegen import generate
-from runtime.codegen.job import Job, JobError, read_job, write_job
+from runtime.codegen.job import JobError, ScriptJob, read_job, write_job
 from runtime.codegen.script import read_scripts
 from runtime.program.calls import ScriptError
 from runtime.program.lower import lower
@@ -27,7 +27,7 @@ from schedsearch.schedule import Schedule
 EACH = {"F0": [1410] * 4, "F1": [1395] * 4, "B1": [1380] * 4, "B0": [1410, 1395, 1380, 1410]}
 
 
-def generated(schedule: Schedule, clocks: Clocks, folder: Path) -> Job:
+def generated(schedule: Schedule, clocks: ScriptClocks, folder: Path) -> ScriptJob:
     generate(with_hidden_forms(lower(schedule)), clocks, SYNTHETIC, folder, versions={"torch": "2.13.0"})
     return read_job(folder / "job.json")
 

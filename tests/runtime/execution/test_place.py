@@ -9,10 +9,9 @@ import pytest
 from runtime.execution import place
 from runtime.execution.place import StreamPlace, StreamTimeoutError
 from runtime.execution.results import Position
-from runtime.profiling.observer import Message
-from runtime.program.calls import Run, Transfer
+from runtime.program.calls import BlockCall, Message, Transfer
 
-RUN = Run("F0", 0, None)
+RUN = BlockCall("F0", 0, None)
 MESSAGE = Message(Transfer("F0", "F1", 0), 0, 1)
 
 

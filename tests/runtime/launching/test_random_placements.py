@@ -12,7 +12,7 @@ from placements import Kind, Placement
 from runtime.models import ModelOptions
 from runtime.program.data_parallel import in_shares
 from runtime.program.tensor_flow import UnrunnablePlacementError, computes_loss, forward_inputs, pair_backward
-from runtime.verify.reference import Case, Step, plain, replay
+from runtime.verify.reference import Case, TrainingStep, plain, replay
 from schedsearch.baselines import gpipe
 
 OPTIONS = ModelOptions("synthetic", 4, 3, 12, seed=3)
@@ -40,7 +40,7 @@ def with_split_backward(placement: Placement) -> Placement:
     return replace(placement, blocks=tuple(blocks), transfer=())
 
 
-def largest_error(whole: Step, cut: Step) -> float:
+def largest_error(whole: TrainingStep, cut: TrainingStep) -> float:
     """Return the largest error of a gradient, relative to the largest value of that gradient."""
     full = {shard.name: gradient for shard, gradient in whole.gradients.items()}
     errors = []

@@ -17,7 +17,7 @@ from runtime.models.user.packing import forms_of, packed, unpacked
 from runtime.models.user.reading import several
 from runtime.models.user.user_file import UserFile
 from runtime.program.lower import lower
-from runtime.verify.reference import Case, Step, plain, replay
+from runtime.verify.reference import Case, TrainingStep, plain, replay
 from schedsearch.baselines import gpipe
 
 COMMON = """
@@ -171,7 +171,7 @@ def in_torch(options: ModelOptions) -> tuple[dict[str, Tensor], dict[str, Tensor
     return gradients, dict(chain.named_buffers())
 
 
-def of_step(step: Step) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def of_step(step: TrainingStep) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     of_all = {shard.name: value for shard, value in step.parameters.items()}
     return {shard.name: value for shard, value in step.gradients.items()}, of_all
 

@@ -31,7 +31,7 @@ from runtime.models.model import replicated_parameters
 from runtime.program.data_parallel import holders, in_shares
 from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Instruction, Programs, Receive, Send
-from runtime.program.lower import Message, lower, messages
+from runtime.program.lower import Route, lower, messages
 from runtime.program.tensor_flow import UnrunnablePlacementError, pair_backward
 from runtime.training.copies import CopySums
 from runtime.transport import process_groups
@@ -257,7 +257,7 @@ def test_each_gpu_gets_its_share_from_its_like(
 ) -> None:
     assert in_shares(placement.by_name["F0"], placement.by_name["F1"]) is shares
     assert [m for m in messages(placement) if m.consumer == "F1"] == [
-        Message("F0", "F1", *ends) for ends in expected
+        Route("F0", "F1", *ends) for ends in expected
     ]
 
 

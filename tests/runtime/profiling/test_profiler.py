@@ -19,7 +19,7 @@ from runtime.clocks.nvml import NvmlGpu
 from runtime.codegen.codegen import generate
 from runtime.launching.launch import launch
 from runtime.profiling.device_profiler import open_profiler
-from runtime.profiling.profiler import Cost, DeviceProfile, Profiler, Sweep, merged
+from runtime.profiling.profiler import DeviceProfile, MeasuredCost, Profiler, Sweep, merged
 from runtime.program.lower import lower
 from schedsearch.baselines import gpipe
 
@@ -73,7 +73,7 @@ def gpu(driver: FakeDriver) -> FakeGpu:
     return FakeGpu(driver, 0, Direct())
 
 
-def by_clock(profiler: Profiler, kind: str) -> Mapping[int, Cost]:
+def by_clock(profiler: Profiler, kind: str) -> Mapping[int, MeasuredCost]:
     return {cost.clock_mhz: cost for cost in profiler.costs if cost.kind == kind and cost.clock_mhz}
 
 
@@ -263,11 +263,14 @@ def test_what_was_not_measured_is_not_read_as_a_profile(tmp_path: Path) -> None:
 
 
 def test_blocks_of_several_devices_are_merged() -> None:
-    one = DeviceProfile((Cost("E", 1410, 2.0, 10.0), Cost("E", 1395, 3.0, 9.0)), (), "")
-    other = DeviceProfile((Cost("E", 1410, 2.5, 12.0), Cost("F", 1410, 1.0, 5.0)), (), "")
-    assert merged([one, other]) == {"E": (Cost("E", 1410, 2.5, 11.0),), "F": (Cost("F", 1410, 1.0, 5.0),)}
-    free = [DeviceProfile((Cost("E", mhz, 2.0, None),), (), "") for mhz in (2600, 2595)]
-    assert merged(free) == {"E": (Cost("E", 2600, 2.0, None),)}
+    one = DeviceProfile((MeasuredCost("E", 1410, 2.0, 10.0), MeasuredCost("E", 1395, 3.0, 9.0)), (), "")
+    other = DeviceProfile((MeasuredCost("E", 1410, 2.5, 12.0), MeasuredCost("F", 1410, 1.0, 5.0)), (), "")
+    assert merged([one, other]) == {
+        "E": (MeasuredCost("E", 1410, 2.5, 11.0),),
+        "F": (MeasuredCost("F", 1410, 1.0, 5.0),),
+    }
+    free = [DeviceProfile((MeasuredCost("E", mhz, 2.0, None),), (), "") for mhz in (2600, 2595)]
+    assert merged(free) == {"E": (MeasuredCost("E", 2600, 2.0, None),)}
 
 
 def test_a_loop_of_ones_own_is_profiled(tmp_path: Path) -> None:

@@ -13,9 +13,8 @@ from torch import Tensor
 from placements.shapes import v_shape, wave_shape
 from runtime.models import Blocks, Model
 from runtime.profiling.activation_memory import ActivationMemory
-from runtime.profiling.observer import Message
 from runtime.profiling.recorder import HostTimes, Recorder, machine_name
-from runtime.program.calls import Run, Transfer
+from runtime.program.calls import BlockCall, Message, Transfer
 
 NUM_BYTES = 4 * 4 * 8
 """Of what is handed over."""
@@ -181,7 +180,7 @@ def test_blocks_are_timed_by_marks_which_are_read_at_the_end() -> None:
     recorder = Recorder(0, placement, blocks, model, times)
     recorder.begin(4)
     for micro_batch in range(2):
-        run = Run("F0", micro_batch, None)
+        run = BlockCall("F0", micro_batch, None)
         recorder.reach(run)
         recorder.start(run, [])
         recorder.stop(run, [])
@@ -207,7 +206,7 @@ def test_messages_end_when_they_are_seen_to(recorder: Recorder) -> None:
     for message in (received, sent):
         recorder.wait(message)
         recorder.waited(message)
-    run = Run("F0", 0, None)
+    run = BlockCall("F0", 0, None)
     recorder.reach(run)
     recorder.start(run, [])
     recorder.stop(run, [])

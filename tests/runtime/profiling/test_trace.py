@@ -24,7 +24,8 @@ from runtime.profiling.trace import write_trace
 from runtime.profiling.utilisation import utilisation_table
 from runtime.profiling.zero_comm import zero_comm_spans
 from runtime.program.lower import lower
-from runtime.simulate.virtual_gpu import SimulatedGpu, VirtualRun, VirtualScripts, run_virtually
+from runtime.virtual.virtual_gpu import SimulatedGpu
+from runtime.virtual.virtual_run import VirtualRun, VirtualScripts, run_virtually
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import compute_frontier
 from schedsearch.schedule import Schedule, as_soon_as_possible

@@ -8,7 +8,7 @@ import pytest
 from quarter_ms import PLACEMENT, PROFILE
 
 from runtime.plans.planned import Planned
-from runtime.profiling.records import BlockRecord, Record, Sample
+from runtime.profiling.records import BlockRecord, CounterSample, Record
 from runtime.profiling.utilisation import DeviceShares, UtilisationTable, utilisation_table
 from schedsearch.schedule import as_soon_as_possible
 
@@ -16,7 +16,7 @@ RECORDS = (
     Record(
         *(0, 0, "here", 100.0, 15.0),
         blocks=(BlockRecord("F0", 0, 0.0, 0.0, 0.0, 2.0), BlockRecord("B0", 0, 2.0, 10.0, 10.0, 14.0)),
-        held_bytes=(Sample(0.0, 5), Sample(2.0, 9), Sample(14.0, 3)),
+        held_bytes=(CounterSample(0.0, 5), CounterSample(2.0, 9), CounterSample(14.0, 3)),
     ),
     Record(
         *(1, 0, "here", 100.0, 9.0),

@@ -13,7 +13,7 @@ from energy.cases import noisy_profile
 from small_runs import SMALL_GPT
 
 from placements.shapes import k_shape, loop_shape, m_shape, v_shape, x_shape
-from runtime.clocks.periodic_clocks import Clocks, PeriodicClocks, clocks_of_rounds
+from runtime.clocks.periodic_clocks import PeriodicClocks, ScriptClocks, clocks_of_rounds
 from runtime.codegen.codegen import ClockPlanError, generate
 from runtime.codegen.script import Script, programs_of, read_script
 from runtime.launching.launch import launch
@@ -33,7 +33,7 @@ from schedsearch.baselines import (
     one_f_one_b_plus,
     zb_h1,
 )
-from schedsearch.energy import all_maximum_clocks, simulate
+from schedsearch.energy import all_maximum_clocks, simulate_at_clocks
 from schedsearch.energy.constrained.folding import PeriodicSchedule
 from schedsearch.energy.constrained.periodic import PeriodicPlan, periodic_plan
 from schedsearch.modulo.search import search
@@ -52,7 +52,7 @@ def repetend_of(micro_batches: int) -> Repetend:
 
 
 def scripts_of(
-    programs: Programs, directory: Path, shift: int | None = None, clocks: Clocks | None = None
+    programs: Programs, directory: Path, shift: int | None = None, clocks: ScriptClocks | None = None
 ) -> list[Script]:
     paths = generate(programs, clocks or {}, MODEL, directory, shift=shift)
     return [read_script(path) for path in paths]
@@ -172,11 +172,11 @@ def plan_of(micro_batches: int) -> PeriodicPlan:
     periodic = PeriodicSchedule(repetend_of(micro_batches), repetend_of(micro_batches).placement, 1)
     profile = noisy_profile(periodic.placement, 5, seed=1)
     schedule = periodic.schedule(12)
-    deadline_ms = 1.1 * simulate(schedule, profile, all_maximum_clocks(schedule, profile)).time_ms
+    deadline_ms = 1.1 * simulate_at_clocks(schedule, profile, all_maximum_clocks(schedule, profile)).time_ms
     return periodic_plan(periodic, profile, 12, deadline_ms)
 
 
-def clocks_of(plan: PeriodicPlan) -> Clocks:
+def clocks_of(plan: PeriodicPlan) -> ScriptClocks:
     data: dict[str, Any] = plan.to_dict()
     warmup, steady, cooldown = (data[part] for part in ("warmup", "steady", "cooldown"))
     return clocks_of_rounds(warmup, steady, cooldown, data["micro_batches_per_repetend"], 12)

@@ -27,7 +27,7 @@ from runtime.torch_pipelining.check import check_order
 from runtime.torch_pipelining.csv import torch_order
 from runtime.torch_pipelining.lowering import UnsafeOrderError, with_transfers
 from runtime.torch_pipelining.table import Action, Op, TorchOrder, parse_cell, parse_order
-from runtime.torch_pipelining.waits import Waiting
+from runtime.torch_pipelining.waits import TransferWaiting
 from schedsearch.baselines import HAND_MADE, one_f_one_b
 from schedsearch.schedule import Schedule
 
@@ -43,7 +43,7 @@ def test_what_torch_ships_is_safe_even_if_everything_blocks(name: str, num_ranks
     schedule = shipped(name, num_ranks, 2 * num_ranks)
     ours = check_order(table(schedule.pipeline_order))
     lowered = check_order(table(schedule.pipeline_order_with_comms))
-    assert ours.waiting is lowered.waiting is Waiting.BLOCKING
+    assert ours.waiting is lowered.waiting is TransferWaiting.BLOCKING
     assert replace(ours, has_transfers=True) == lowered
     assert lowered.num_micro_batches == 2 * num_ranks
     assert lowered.num_messages == sum(
@@ -240,7 +240,7 @@ def test_errors_show_the_table_around_the_fault(golden: Callable[[str, str], Non
 
 
 def test_unbroken_tables_pass() -> None:
-    assert all(check_order(order).waiting is Waiting.BLOCKING for order in (ONE, LOOP, WAVE))
+    assert all(check_order(order).waiting is TransferWaiting.BLOCKING for order in (ONE, LOOP, WAVE))
 
 
 @given(chain_schedules(), st.data())
@@ -269,15 +269,15 @@ def test_the_verdict_is_that_of_a_naive_run(schedule: Schedule, data: st.DataObj
         row.insert(data.draw(st.integers(0, len(row) - 1)), row.pop(data.draw(st.integers(0, len(row) - 1))))
     order = TorchOrder(tuple(map(tuple, rows)))
     try:
-        found: Waiting | None = check_order(order).waiting
+        found: TransferWaiting | None = check_order(order).waiting
     except UnsafeOrderError as error:
         if "last stage" in str(error) or re.search(r" runs \S+ before ", str(error)):
             return  # torch's losses, and halves: nothing that a run waits for
-        found = Waiting.CHANNEL_QUEUE if "it finishes" in str(error) else None
-    assert found is next((waiting for waiting in Waiting if finishes(order, waiting)), None)
+        found = TransferWaiting.CHANNEL_QUEUE if "it finishes" in str(error) else None
+    assert found is next((waiting for waiting in TransferWaiting if finishes(order, waiting)), None)
 
 
-def finishes(order: TorchOrder, waiting: Waiting) -> bool:
+def finishes(order: TorchOrder, waiting: TransferWaiting) -> bool:
     """Tell, slowly, whether all ranks end and each computation gets the data that it should."""
     ranks = range(len(order.cells))
     rank_of, last = order.rank_of, max(order.rank_of)
@@ -291,16 +291,16 @@ def finishes(order: TorchOrder, waiting: Waiting) -> bool:
         return rank_of[action.stage + (1 if forward else -1)]
 
     def lane(rank: int, source: int, target: int) -> tuple[int, Hashable]:
-        if waiting is Waiting.PAIR_QUEUE:
+        if waiting is TransferWaiting.PAIR_QUEUE:
             return rank, frozenset((source, target))
-        return rank, (source, target) if waiting is Waiting.CHANNEL_QUEUE else "all"
+        return rank, (source, target) if waiting is TransferWaiting.CHANNEL_QUEUE else "all"
 
     def step(rank: int) -> bool:
         if not left[rank]:
             return False
         stage, op, n = action = left[rank][0]
         if op.is_send or op.is_receive:
-            if waiting is Waiting.BLOCKING and any(
+            if waiting is TransferWaiting.BLOCKING and any(
                 queue for (where, _), queue in queues.items() if where == rank
             ):
                 return False
@@ -313,7 +313,7 @@ def finishes(order: TorchOrder, waiting: Waiting) -> bool:
                 slot = ("F" if op is Op.RECV_F else "B", stage - 1 if op is Op.RECV_F else stage + 1, n)
                 queues[lane(rank, peer(action), rank)].append(("receive", peer(action), rank, slot))
         else:
-            if waiting is Waiting.BLOCKING and any(
+            if waiting is TransferWaiting.BLOCKING and any(
                 queue for (where, _), queue in queues.items() if where == rank
             ):
                 return False

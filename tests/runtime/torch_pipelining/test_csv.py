@@ -30,7 +30,7 @@ from runtime.torch_pipelining.csv import (
 )
 from runtime.torch_pipelining.lowering import UnsafeOrderError
 from runtime.torch_pipelining.table import Op, parse_order, read_torch_csv
-from runtime.torch_pipelining.waits import Waiting
+from runtime.torch_pipelining.waits import TransferWaiting
 from schedsearch.baselines import HAND_MADE, gpipe, one_f_one_b
 from schedsearch.modulo.search import search
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
@@ -52,7 +52,7 @@ def computations(schedule: Schedule) -> list[list[tuple[str, int, int]]]:
 def test_any_schedule_of_a_chain_comes_back_in_the_same_order(schedule: Schedule) -> None:
     order = torch_order(schedule)
     proof = check_order(parse_order(str(order)))
-    assert proof.waiting is Waiting.BLOCKING
+    assert proof.waiting is TransferWaiting.BLOCKING
     assert proof.num_micro_batches == schedule.num_micro_batches
     assert computations(schedule_of(order)) == computations(in_loss_order(schedule))
     assert torch_order(schedule_of(order)) == order

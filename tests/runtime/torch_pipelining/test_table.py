@@ -14,9 +14,9 @@ from torch_tables import shipped
 from experiments.benchmarks.peers.torch_schedules import SHIPPED
 from runtime.torch_pipelining.table import (
     Action,
-    Cell,
     Op,
     Overlap,
+    TorchCell,
     TorchCsvError,
     TorchOrder,
     parse_cell,
@@ -57,7 +57,7 @@ overlaps = st.lists(computations, min_size=1, max_size=3).map(lambda actions: Ov
 
 
 @given(computations | others | of_stage | overlaps)
-def test_every_cell_is_read_as_torch_reads_it(cell: Cell) -> None:
+def test_every_cell_is_read_as_torch_reads_it(cell: TorchCell) -> None:
     assert parse_cell(str(cell)) == cell
     assert str(_Action.from_str(str(cell))) == str(cell)
 

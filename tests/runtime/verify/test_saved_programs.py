@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crossing import CROSSING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from places import ROOT
@@ -86,6 +88,29 @@ def test_communicators_are_listed(scripts: Path, saved: Path, capsys: pytest.Cap
     assert main(["--communicators", str(scripts), str(saved)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1:3] == lines[4:] == ["    0 and 1: 0 to 1, 1 to 0", "    team 0 1: collectives"]
+
+
+def test_when_programs_end_on_nccl(scripts: Path, saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--nccl", str(scripts), str(saved)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1:7] == lines[8:]
+    first, *others = lines[1:7]
+    assert first == f"    NCCL, as the scripts do it: ends at {gpipe(m_shape(2), 3).makespan} ms"
+    assert all(re.fullmatch(r"    NCCL, [\w ]+: ends at \d+ ms", line) for line in others)
+
+
+def test_what_waits_for_what_on_nccl(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both devices send before they post their receives: no harm where each direction has a communicator."""
+    path = write_json(tmp_path / "crossing.json", programs_to_dict(CROSSING))
+    assert main(["--nccl", str(path)]) == 1
+    verdict, *lines = capsys.readouterr().out.splitlines()
+    assert "unsafe: devices wait for each other in a cycle" in verdict
+    assert "    NCCL, as the scripts do it: ends at 2 ms" in lines
+    at = lines.index(
+        "    NCCL, a communicator for each pair of devices: does not end: the devices wait for each other "
+        "under NCCL, pair communicators; check the programs"
+    )
+    assert "        GPU 0: the send of A -> D of micro-batch 0 has begun and does not end" in lines[at:]
 
 
 def edited(path: Path, old: str, new: str) -> None:

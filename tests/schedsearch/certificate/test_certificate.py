@@ -24,10 +24,10 @@ from schedsearch.bounds.memory_occupancy import HeldLimit, MemoryOccupancy
 from schedsearch.certificate.certificate import (
     Certificate,
     CertificateError,
-    Limits,
     Load,
     MinCycleRatio,
     Refutation,
+    RepetendLimits,
     certificate_of,
 )
 from schedsearch.certificate.check import check
@@ -121,7 +121,7 @@ def test_limits_of_earlier_objectives_are_stated_and_kept(objectives: list[str])
         with pytest.raises(CertificateError, match=f"a period of {refuted[0]} ms open"):
             check(replace(certificate, reasons=without_one))
         with pytest.raises(CertificateError, match="but there is one"):
-            check(replace(certificate, limits=Limits()))
+            check(replace(certificate, limits=RepetendLimits()))
         tight = replace(certificate.limits, **{name: limit - 1})
         assert not check(replace(certificate, limits=tight)).meets_bound
 

@@ -14,7 +14,7 @@ from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import Demand
 from schedsearch.cluster.inputs.throughput_file import read_throughputs
 from schedsearch.cluster.jobs import Job
-from schedsearch.cluster.throughputs import OperatingPoint, Throughputs
+from schedsearch.cluster.throughputs import JobOperatingPoint, Throughputs
 
 GAVEL = SHARED_DATA / "gavel"
 needs_gavel = pytest.mark.skipif(not GAVEL.is_dir(), reason="needs the shared data")
@@ -59,7 +59,7 @@ def throughputs_of(
     """Return throughputs by job type and GPU type, the same for each number of GPUs."""
     return Throughputs(
         {
-            (job_type, gpus): {gpu_type: (OperatingPoint(rate),) for gpu_type, rate in row.items()}
+            (job_type, gpus): {gpu_type: (JobOperatingPoint(rate),) for gpu_type, rate in row.items()}
             for job_type, row in rates.items()
             for gpus in scale_factors
         }
@@ -72,7 +72,7 @@ def drawn_throughputs(random: Random, types: tuple[str, ...], *, pairs: bool) ->
     for job_type in "abcd":
         for gpus in (1, 2, 4):
             alone[job_type, gpus] = {
-                gpu_type: (OperatingPoint(10 ** random.uniform(-3, 2), random.uniform(10, 300)),)
+                gpu_type: (JobOperatingPoint(10 ** random.uniform(-3, 2), random.uniform(10, 300)),)
                 for number, gpu_type in enumerate(types)
                 if number == 0 or random.random() < 0.8
             }

@@ -12,7 +12,7 @@ from schedsearch.cluster.demand import Configuration, Demand
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import ActiveJob, Job
 from schedsearch.cluster.policies.fairness import MaxMinFairness
-from schedsearch.cluster.rounds import Assignment, FreeGpus, Rounds
+from schedsearch.cluster.rounds import Assignment, FreeGpus, RoundScheduler
 
 ROUND_S = 360.0
 
@@ -30,7 +30,7 @@ def allocation_of(
     return Allocation(demand, np.array([*shares.values()]), 0.0)
 
 
-def run_rounds(rounds: Rounds, count: int) -> list[list[Assignment]]:
+def run_rounds(rounds: RoundScheduler, count: int) -> list[list[Assignment]]:
     """Return the assignments of a number of whole rounds."""
     history = []
     for _ in range(count):
@@ -45,7 +45,7 @@ def test_the_dissertations_example_is_met_after_ten_rounds() -> None:
     cluster = GpuCluster({"v100": 1, "p100": 1, "k80": 1})
     matrix = {"v100": (0.6, 0.2, 0.2), "p100": (0.4, 0.6, 0.0), "k80": (0.0, 0.2, 0.8)}
     shares = {((job,), name): row[job] for name, row in matrix.items() for job in range(3)}
-    rounds = Rounds(cluster, ROUND_S)
+    rounds = RoundScheduler(cluster, ROUND_S)
     rounds.decide(allocation_of(cluster, [1, 1, 1], shares), 0.0)
     history = run_rounds(rounds, 10)
     for number, row in enumerate(matrix.values()):
@@ -75,7 +75,7 @@ def test_received_times_converge_to_fair_allocations(seed: int) -> None:
         ],
     )
     allocation = MaxMinFairness().allocate(demand)
-    rounds = Rounds(cluster, ROUND_S)
+    rounds = RoundScheduler(cluster, ROUND_S)
     rounds.decide(allocation, 0.0)
     done = 0
     for count, least in ((50, 0.93), (500, 0.968)):
@@ -99,7 +99,7 @@ def test_types_in_turn_take_what_others_would_need_more() -> None:
         ([0, 1], {("0",): 0}),
         ([1, 0], {("0",): 1, ("1",): 0}),
     ):
-        rounds = Rounds(cluster, ROUND_S)
+        rounds = RoundScheduler(cluster, ROUND_S)
         rounds.decide(allocation_of(cluster, [1, 1], shares), 0.0)
         assert {one.jobs: one.gpu_type for one in rounds.next_round(order)} == first
 
@@ -107,7 +107,7 @@ def test_types_in_turn_take_what_others_would_need_more() -> None:
 def test_a_pair_and_its_jobs_exclude_each_other() -> None:
     cluster = GpuCluster({"v100": 2})
     shares = {((0,), "v100"): 0.3, ((1,), "v100"): 0.3, ((0, 1), "v100"): 0.7, ((2,), "v100"): 0.7}
-    rounds = Rounds(cluster, ROUND_S)
+    rounds = RoundScheduler(cluster, ROUND_S)
     rounds.decide(allocation_of(cluster, [1, 1, 1], shares), 0.0)
     for found in run_rounds(rounds, 40):
         ran = [name for one in found for name in one.jobs]
@@ -119,7 +119,7 @@ def test_a_pair_and_its_jobs_exclude_each_other() -> None:
 def test_priority_is_share_over_received_then_what_is_owed() -> None:
     cluster = GpuCluster({"v100": 1})
     both = {((0,), "v100"): 0.5, ((1,), "v100"): 0.5}
-    rounds = Rounds(cluster, ROUND_S)
+    rounds = RoundScheduler(cluster, ROUND_S)
     rounds.decide(allocation_of(cluster, [1, 1], both), 0.0)
     assert [one.jobs for one in rounds.next_round()] == [("0",)]
     rounds.receive([0], np.array([ROUND_S]))
@@ -132,7 +132,7 @@ def test_priority_is_share_over_received_then_what_is_owed() -> None:
 def test_a_larger_job_that_does_not_fit_lets_others_by_and_gets_its_turn() -> None:
     cluster = GpuCluster({"v100": 4})
     shares = {((0,), "v100"): 0.9, ((1,), "v100"): 0.5, ((2,), "v100"): 0.5}
-    rounds = Rounds(cluster, ROUND_S)
+    rounds = RoundScheduler(cluster, ROUND_S)
     rounds.decide(allocation_of(cluster, [1, 4, 1], shares), 0.0)
     history = run_rounds(rounds, 20)
     assert [one.jobs for one in history[0]] == [("0",), ("2",)]
@@ -142,7 +142,7 @@ def test_a_larger_job_that_does_not_fit_lets_others_by_and_gets_its_turn() -> No
 def test_jobs_keep_their_gpus_and_larger_ones_choose_first() -> None:
     cluster = GpuCluster({"v100": 8}, gpus_per_server={"v100": 4})
     shares = {((0,), "v100"): 1.0, ((1,), "v100"): 1.0, ((2,), "v100"): 1.0}
-    rounds = Rounds(cluster, ROUND_S)
+    rounds = RoundScheduler(cluster, ROUND_S)
     rounds.decide(allocation_of(cluster, [1, 4, 2], shares), 0.0)
     first, second = run_rounds(rounds, 2)
     assert {one.jobs: one.gpu_ids for one in first} == {
@@ -161,14 +161,14 @@ def test_only_idle_gpus_run_what_has_no_share_and_only_if_asked() -> None:
     cluster = GpuCluster({"v100": 1, "k80": 1})
     shares = {((0,), "v100"): 1.0, ((1,), "v100"): 0.5, ((0,), "k80"): 0.0, ((1,), "k80"): 0.0}
     for fills, ran in ((False, [("0",)]), (True, [("0",), ("1",)])):
-        rounds = Rounds(cluster, ROUND_S, fills_idle_gpus=fills)
+        rounds = RoundScheduler(cluster, ROUND_S, fills_idle_gpus=fills)
         rounds.decide(allocation_of(cluster, [1, 1], shares), 0.0)
         assert [one.jobs for one in rounds.next_round([0, 1])] == ran
 
 
 def test_a_job_that_is_done_does_not_run_nor_its_pairs() -> None:
     cluster = GpuCluster({"v100": 2})
-    rounds = Rounds(cluster, ROUND_S)
+    rounds = RoundScheduler(cluster, ROUND_S)
     shares = {((0, 1), "v100"): 1.0, ((2,), "v100"): 1.0}
     rounds.decide(allocation_of(cluster, [1, 1, 1], shares), 0.0)
     rounds.remove("0")

@@ -13,7 +13,7 @@ from cluster.small_clusters import drawn_jobs, drawn_throughputs
 from schedsearch.cluster.demand import Configuration, Demand
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import ActiveJob
-from schedsearch.cluster.throughputs import OperatingPoint, Throughputs
+from schedsearch.cluster.throughputs import JobOperatingPoint, Throughputs
 
 
 def one_by_one(
@@ -49,7 +49,7 @@ def test_the_demand_is_the_same_as_one_by_one(seed: int, shares_space: bool) -> 
 
 
 def test_clocks_and_power_are_in_the_demand() -> None:
-    points = (OperatingPoint(9.0, 300.0, 1980), OperatingPoint(6.0, 150.0, 1200))
+    points = (JobOperatingPoint(9.0, 300.0, 1980), JobOperatingPoint(6.0, 150.0, 1200))
     demand = Throughputs({("a", 1): {"h100": points}}).demand(
         GpuCluster({"h100": 1}),
         [ActiveJob(job, 1.0) for job in drawn_jobs(Random(0), 30, 1) if job.type == "a"],

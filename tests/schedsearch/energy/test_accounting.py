@@ -25,9 +25,9 @@ from schedsearch.energy import (
     EnergyError,
     Frontier,
     Interval,
-    Job,
     PeriodicSchedule,
     PowerCap,
+    SignalJob,
     SwitchingLimits,
     best_order,
     capped_plan,
@@ -36,7 +36,7 @@ from schedsearch.energy import (
     min_cost_policy,
     periodic_plan,
     repetend_of,
-    simulate,
+    simulate_at_clocks,
     simulate_switching,
     switched_plan,
     zeus_files,
@@ -64,7 +64,7 @@ def by_hand() -> tuple[Schedule, Profile]:
 def test_by_hand() -> None:
     """Device 0 waits for device 1 at the clock of F0; device 1 waits at that of F1, then at that of B1."""
     schedule, profile = by_hand()
-    found = simulate(schedule, profile, {"F0": [200], "F1": [100], "B1": [200], "B0": [100]})
+    found = simulate_at_clocks(schedule, profile, {"F0": [200], "F1": [100], "B1": [200], "B0": [100]})
     assert found.time_ms == 1 + 2 + 1 + 2
     device_0 = 60 + 9 * (2 + 1) + 40
     device_1 = 5 * 1 + 40 + 60 + 9 * 2
@@ -77,7 +77,7 @@ def test_by_hand() -> None:
 def test_simulation_agrees_with_the_slow_accounting(data: st.DataObject) -> None:
     schedule, profile = data.draw(cases())
     clocks = some_clocks(data, schedule, profile)
-    found = simulate(schedule, profile, clocks)
+    found = simulate_at_clocks(schedule, profile, clocks)
     time, energy = accounted(schedule, profile, clocks)
     assert found.time_ms == pytest.approx(time)
     assert found.energy_mj == pytest.approx(energy, rel=1e-9, abs=1e-9)
@@ -99,7 +99,7 @@ def test_waiting_for_changes_of_clock_agrees_too(data: st.DataObject) -> None:
         pytest.approx(energy, rel=1e-9, abs=1e-9),
     )
     if latency == 0:
-        assert found.waiting_w == pytest.approx(simulate(schedule, profile, clocks).waiting_w)
+        assert found.waiting_w == pytest.approx(simulate_at_clocks(schedule, profile, clocks).waiting_w)
     # Until all have their first clocks again, devices wait at their last ones.
     again = simulate_switching(schedule, profile, clocks, latency)
     assert again.time_ms >= found.time_ms
@@ -186,7 +186,7 @@ def test_equally_many_gpus_multiply_every_energy(power: float | tuple[tuple[int,
     assert 4 * first.lower_bound_mj == pytest.approx(second.lower_bound_mj)
     assert 4 * first.energy_mj == pytest.approx(second.energy_mj)
     signal, number = (Interval(60.0, 1.0), Interval(60.0, 3.0)), int(60e3 / few.shortest.time_ms)
-    cost = [min_cost_policy(each, Job(number, signal)).cost for each in (few, many)]
+    cost = [min_cost_policy(each, SignalJob(number, signal)).cost for each in (few, many)]
     assert 4 * cost[0] == pytest.approx(cost[1])
 
 

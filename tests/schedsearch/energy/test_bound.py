@@ -12,9 +12,9 @@ from placements.shapes import v_shape, x_shape
 from schedsearch.baselines import one_f_one_b
 from schedsearch.energy import (
     Interval,
-    Job,
     PeriodicSchedule,
     PowerCap,
+    SignalJob,
     SwitchingLimits,
     capped_plan,
     compute_frontier,
@@ -73,7 +73,7 @@ def test_a_wrong_bound_of_a_policy_or_a_capped_plan_is_seen(monkeypatch: pytest.
     frontier = compute_frontier(SCHEDULE, PROFILE, 3)
     monkeypatch.setattr(policy._Choice, "min_cost", lambda self: 1e6)
     with pytest.raises(AssertionError, match="the bound .* is above"):
-        min_cost_policy(frontier, Job(2, (Interval(1.0, 0.1),)))
+        min_cost_policy(frontier, SignalJob(2, (Interval(1.0, 0.1),)))
     monkeypatch.setattr(power_cap._Capped, "relaxed", lambda self: (1e6, []))
     with pytest.raises(AssertionError, match="the bound .* is above"):
         capped_plan(SCHEDULE, PROFILE, frontier, PowerCap(job_w=60.0))

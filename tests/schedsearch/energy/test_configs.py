@@ -22,7 +22,7 @@ from schedsearch.energy import (
     exact_plan,
     frequencies_csv,
     num_clock_changes,
-    simulate,
+    simulate_at_clocks,
     switched_plan,
 )
 from schedsearch.energy.baselines import compute_baselines
@@ -63,7 +63,7 @@ def test_a_frontier_of_partitions_is_that_of_all_choices() -> None:
     tried = []
     for choice in itertools.product(*(modes[name] for name in names)):
         clocks = {name: (point.clock,) * 2 for name, point in zip(names, choice, strict=True)}
-        done = simulate(SCHEDULE, costs, clocks)
+        done = simulate_at_clocks(SCHEDULE, costs, clocks)
         tried.append((done.time_ms, done.energy_mj))
     time, energy = np.array(tried).T
     for deadline in np.linspace(frontier.shortest.time_ms, frontier.plans[-1].time_ms, 5):
@@ -76,7 +76,7 @@ def test_a_frontier_of_partitions_is_that_of_all_choices() -> None:
         own = frontier.energy_next_to(frontier.at(deadline), deadline)
         assert exact_mj * (1 - 1e-6) <= own <= least * 1.005
     for plan in frontier.plans:
-        again = simulate(SCHEDULE, costs, plan.clock_mhz)
+        again = simulate_at_clocks(SCHEDULE, costs, plan.clock_mhz)
         assert (again.time_ms, again.energy_mj) == pytest.approx((plan.time_ms, plan.energy_mj))
         assert plan.gap > -1e-9
     used = [clock for plan in frontier.plans for clocks in plan.clock_mhz.values() for clock in clocks]
@@ -106,11 +106,14 @@ def test_a_configuration_is_named_where_a_clock_has_several() -> None:
     assert config_of(clocks["F0"][0]) == "12 SMs + 4 SMs"
     plain = clocks | {"F0": (1410, 1410)}
     with pytest.raises(EnergyError, match="1410 MHz has the configurations 12 SMs . 4 SMs, 4 SMs . 4"):
-        simulate(SCHEDULE, costs, plain)
+        simulate_at_clocks(SCHEDULE, costs, plain)
     with pytest.raises(EnergyError, match="1410 MHz of config none is not in the profile; it has 12 SMs"):
-        simulate(SCHEDULE, costs, clocks | {"F0": (Clock(1410, "none"),) * 2})
+        simulate_at_clocks(SCHEDULE, costs, clocks | {"F0": (Clock(1410, "none"),) * 2})
     alone = costs.in_fastest_configs()
-    assert simulate(SCHEDULE, alone, plain).time_ms == simulate(SCHEDULE, costs, clocks).time_ms
+    assert (
+        simulate_at_clocks(SCHEDULE, alone, plain).time_ms
+        == simulate_at_clocks(SCHEDULE, costs, clocks).time_ms
+    )
 
 
 def test_what_chooses_clocks_alone_says_so_or_takes_the_fastest() -> None:

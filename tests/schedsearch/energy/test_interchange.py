@@ -11,7 +11,7 @@ from told import told
 from placements import Placement
 from placements.shapes import m_shape, v_shape, wave_shape, x_shape
 from schedsearch.baselines import gpipe, one_f_one_b
-from schedsearch.energy import EnergyError, compute_frontier, num_clock_changes, simulate
+from schedsearch.energy import EnergyError, compute_frontier, num_clock_changes, simulate_at_clocks
 from schedsearch.energy.interchange import (
     FREQUENCY_COLUMNS,
     FRONTIER_COLUMNS,
@@ -39,7 +39,7 @@ def test_the_files_of_zeus_hold_every_plan() -> None:
             ]
             for instruction, clock in instructions:
                 clocks.setdefault(f"{instruction[0].upper()}{stage}", []).append(clock)
-        again = simulate(schedule, profile, clocks)
+        again = simulate_at_clocks(schedule, profile, clocks)
         assert (again.time_ms, again.energy_mj) == pytest.approx((plan.time_ms, plan.energy_mj))
         comments = dict(line.rsplit(": ", 1) for line in text.splitlines() if line.startswith("# "))
         by_what = {key.split(" ", 3)[3]: float(value) for key, value in comments.items()}
@@ -80,7 +80,7 @@ def test_a_plan_as_csv_for_any_schedule(placement: Placement) -> None:
     schedule = gpipe(placement, 3)
     profile = noisy_profile(placement, 5, 1)
     plan = compute_frontier(schedule, profile, 3).plans[1]
-    simulation = simulate(schedule, profile, plan.clock_mhz)
+    simulation = simulate_at_clocks(schedule, profile, plan.clock_mhz)
     rows = list(csv.DictReader(frequencies_csv(schedule, profile, plan).splitlines()))
     assert tuple(rows[0]) == FREQUENCY_COLUMNS
     for device in range(placement.num_devices):

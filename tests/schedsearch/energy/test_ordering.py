@@ -20,7 +20,7 @@ from schedsearch.energy import (
     all_maximum_clocks,
     compute_frontier,
     exact_plan,
-    simulate,
+    simulate_at_clocks,
 )
 from schedsearch.energy.orders.joint import any_order_mj
 from schedsearch.energy.orders.ordering import PLAN_WORK, OrderChoice, best_order, relaxed, swapped
@@ -30,7 +30,7 @@ from schedsearch.validate import InvalidScheduleError, validate
 
 
 def maximum_ms(schedule: Schedule, profile: Profile) -> float:
-    return simulate(schedule, profile, all_maximum_clocks(schedule, profile)).time_ms
+    return simulate_at_clocks(schedule, profile, all_maximum_clocks(schedule, profile)).time_ms
 
 
 def until(

@@ -18,7 +18,7 @@ from schedsearch.energy import (
     has_order_of,
     periodic_plan,
     repetend_of,
-    simulate,
+    simulate_at_clocks,
 )
 from schedsearch.energy.bound import lower_bound
 from schedsearch.energy.constrained.folding import fold
@@ -172,7 +172,7 @@ def test_optimizer_blocks_come_once_in_the_cooldown() -> None:
     maximum = {
         name: [points[-1].clock_mhz] * (1 if name == "O0" else 30) for name, points in profile.points.items()
     }
-    deadline = 1.05 * simulate(periodic.schedule(30), profile, maximum).time_ms
+    deadline = 1.05 * simulate_at_clocks(periodic.schedule(30), profile, maximum).time_ms
     plan = periodic_plan(periodic, profile, 30, deadline).unrolled(30)
     assert plan.time_ms <= deadline * (1 + 1e-9)
     assert len(plan.clock_mhz["O0"]) == 1

@@ -15,11 +15,11 @@ from placements.shapes import v_shape
 from schedsearch.baselines import one_f_one_b
 from schedsearch.energy import (
     EnergyError,
+    EnergyPolicy,
     FrequencyPlan,
     Frontier,
     Interval,
-    Job,
-    Policy,
+    SignalJob,
     compute_frontier,
     min_cost_policy,
     read_signal,
@@ -36,7 +36,7 @@ def frontier_of(*points: tuple[float, float]) -> Frontier:
 THREE = frontier_of((10.0, 4000.0), (14.0, 3000.0), (20.0, 2600.0))
 
 
-def check(frontier: Frontier, job: Job, found: Policy) -> None:
+def check(frontier: Frontier, job: SignalJob, found: EnergyPolicy) -> None:
     assert sum(stay.num_iterations for stay in found.stays) == job.num_iterations
     assert frontier.num_devices is not None
     pause = (frontier.blocking_power_w if job.pause_w is None else job.pause_w) * frontier.num_devices
@@ -56,7 +56,7 @@ def check(frontier: Frontier, job: Job, found: Policy) -> None:
     assert found.min_cost <= found.cost
 
 
-def min_cost(frontier: Frontier, job: Job) -> float:
+def min_cost(frontier: Frontier, job: SignalJob) -> float:
     """The same with divided iterations, as one linear program."""
     assert frontier.num_devices is not None
     pause = (frontier.blocking_power_w if job.pause_w is None else job.pause_w) * frontier.num_devices
@@ -101,7 +101,7 @@ def test_is_exact_up_to_whole_iterations(
         frontier_of((3.0, 900.0), (3.5, 700.0)),
     ][kind]
     most = sum(math.floor(i.duration_s * 1e3 / frontier.plans[0].time_ms) for i in signal)
-    job = Job(max(int(share * most), 1), tuple(signal), pause_w)
+    job = SignalJob(max(int(share * most), 1), tuple(signal), pause_w)
     found = min_cost_policy(frontier, job)
     check(frontier, job, found)
     bound = min_cost(frontier, job)
@@ -115,7 +115,7 @@ def test_against_every_way_to_run() -> None:
     """Three intervals, every plan and every number of iterations in each."""
     signal = (Interval(0.1, 0.3), Interval(0.1, 0.1), Interval(0.1, 0.6))
     for iterations in (1, 7, 12, 18, 24, 30):
-        found = min_cost_policy(THREE, Job(iterations, signal))
+        found = min_cost_policy(THREE, SignalJob(iterations, signal))
         each = []
         for interval in signal:
             ways: dict[int, float] = {}
@@ -139,7 +139,7 @@ def test_slow_where_energy_is_dear() -> None:
     schedule = one_f_one_b(v_shape(3), 6)
     frontier = compute_frontier(schedule, noisy_profile(schedule.placement, 20, seed=1), 40)
     signal = tuple(Interval(900.0, price) for price in (0.1, 0.2, 0.3, 0.4))
-    job = Job(int(3.3e6 / frontier.shortest.time_ms), signal)
+    job = SignalJob(int(3.3e6 / frontier.shortest.time_ms), signal)
     found = min_cost_policy(frontier, job)
     check(frontier, job, found)
     counts = [stay.num_iterations for stay in found.stays]
@@ -149,7 +149,7 @@ def test_slow_where_energy_is_dear() -> None:
 
 
 def test_one_price_and_all_time_is_one_plan() -> None:
-    found = min_cost_policy(THREE, Job(500, (Interval(10.0, 0.2),)))
+    found = min_cost_policy(THREE, SignalJob(500, (Interval(10.0, 0.2),)))
     assert [stay.runs for stay in found.stays] == [((THREE.plans[2], 500),)]
     assert found.gap == pytest.approx(0, abs=1e-9)
 
@@ -159,13 +159,13 @@ def test_too_many_iterations_and_wrong_numbers() -> None:
     with pytest.raises(
         EnergyError, match="iterations: 101 cannot be done in the time of the signal, at most 100"
     ):
-        min_cost_policy(THREE, Job(101, signal))
+        min_cost_policy(THREE, SignalJob(101, signal))
     with pytest.raises(EnergyError, match="iterations: 0 is not at least 1"):
-        min_cost_policy(THREE, Job(0, signal))
+        min_cost_policy(THREE, SignalJob(0, signal))
     with pytest.raises(EnergyError, match="pause_w: -1 is not a power"):
-        min_cost_policy(THREE, Job(1, signal, -1.0))
+        min_cost_policy(THREE, SignalJob(1, signal, -1.0))
     with pytest.raises(EnergyError, match="num_devices: is not in the frontier's file"):
-        min_cost_policy(Frontier(THREE.plans, THREE.plans[0], 1.0), Job(1, signal))
+        min_cost_policy(Frontier(THREE.plans, THREE.plans[0], 1.0), SignalJob(1, signal))
 
 
 def test_cuts_a_signal_at_the_deadline() -> None:

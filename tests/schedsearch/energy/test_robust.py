@@ -14,7 +14,13 @@ from placements import Block, Kind, Placement, Profile
 from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import gpipe, one_f_one_b, one_f_one_b_plus
 from schedsearch.energy import ClockProblem, EnergyError, Frontier, compute_frontier, simulate_switching
-from schedsearch.energy.constrained.robust import NEIGHBORS, Outcome, Spread, robust_plan, simulate_spread
+from schedsearch.energy.constrained.robust import (
+    NEIGHBORS,
+    PlanIterations,
+    Spread,
+    robust_plan,
+    simulate_spread,
+)
 from schedsearch.energy.problem import Clocks
 from schedsearch.schedule import Instance, Schedule
 from schedsearch.simulation import conditions, iterations
@@ -300,7 +306,7 @@ def test_a_deadline_that_is_too_short_for_the_confidence() -> None:
 
 def test_shares_and_quantiles_are_each_others_inverse() -> None:
     times = np.random.default_rng(0).permutation(np.arange(1.0, 101.0))
-    outcome = Outcome(times, 10 * times, 3.0)
+    outcome = PlanIterations(times, 10 * times, 3.0)
     for percent in range(1, 101):
         assert outcome.quantile_ms(percent / 100) == percent
         assert outcome.share_within(percent) == percent / 100

@@ -6,7 +6,7 @@ from energy.cases import profile_of
 from placements import Block, Kind, Placement, ProfileError
 from placements.shapes import v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
-from schedsearch.energy import EnergyError, instance_graph, simulate
+from schedsearch.energy import EnergyError, instance_graph, simulate_at_clocks
 from schedsearch.schedule import Schedule
 
 PROFILE = profile_of(10.0, F0=[(100, 2, 50), (200, 1, 70)], B0=[(100, 4, 90), (200, 3, 120)])
@@ -21,7 +21,7 @@ def test_counts_waiting_and_every_device_of_a_block() -> None:
         tick_ms=0.5,
         transfer=(("F0", "B0", 4),),
     )
-    found = simulate(gpipe(placement, 1), PROFILE, {"F0": [200], "B0": [100]})
+    found = simulate_at_clocks(gpipe(placement, 1), PROFILE, {"F0": [200], "B0": [100]})
     assert found.start_ms == {("F0", 0): 0.0, ("B0", 0): 3.0}
     assert found.time_ms == 1 + 4 * 0.5 + 4
     assert found.energy_mj == pytest.approx(2 * 70 + 90 + 10 * (2 + 2 + 4))
@@ -37,12 +37,12 @@ def test_counts_waiting_and_every_device_of_a_block() -> None:
 )
 def test_names_the_wrong_clock(clocks: dict[str, list[int]], message: str) -> None:
     with pytest.raises(EnergyError, match=message):
-        simulate(one_f_one_b(v_shape(1), 2), PROFILE, clocks)
+        simulate_at_clocks(one_f_one_b(v_shape(1), 2), PROFILE, clocks)
 
 
 def test_names_the_block_that_the_profile_lacks() -> None:
     with pytest.raises(ProfileError, match="lacks F1, B1 of v_shape, it has F0, B0"):
-        simulate(one_f_one_b(v_shape(2), 2), PROFILE, {})
+        simulate_at_clocks(one_f_one_b(v_shape(2), 2), PROFILE, {})
 
 
 def test_refuses_a_schedule_without_a_block() -> None:

@@ -30,7 +30,7 @@ from schedsearch.figures.canvas import (
     style,
 )
 from schedsearch.figures.comparison import draw_timelines
-from schedsearch.figures.frontier import frontier
+from schedsearch.figures.frontier import draw_frontier
 from schedsearch.figures.memory import memory
 from schedsearch.figures.timeline import KIND_COLOR, SHARED_COLOR, timeline
 from schedsearch.schedule import Instance, Schedule
@@ -145,11 +145,11 @@ def test_the_steps_of_memory_are_those_of_the_schedule() -> None:
 
 
 def test_the_frontier_states_the_saving() -> None:
-    axes = frontier(PLANS, FASTEST, chosen=PLANS[1], deadline_ms=1100.0, lower_bound=PLANS)
+    axes = draw_frontier(PLANS, FASTEST, chosen=PLANS[1], deadline_ms=1100.0, lower_bound=PLANS)
     (note,) = axes.texts
     assert note.get_text() == "25.0% less energy than\nall clocks at maximum,\n+10.0% time"
     assert axes.get_xlabel() == "iteration time (s)"
-    same = frontier(PLANS, FASTEST, chosen=PLANS[0], until=(PLANS[0], FASTEST))
+    same = draw_frontier(PLANS, FASTEST, chosen=PLANS[0], until=(PLANS[0], FASTEST))
     assert same.texts[0].get_text().endswith("all clocks at maximum,\nin the same time")
 
 
@@ -157,7 +157,7 @@ def test_the_saving_is_that_of_two_points_that_are_drawn() -> None:
     """Next to a straggler both wait until its end; a label of that with the points before it once said 31 %
     where these were 29 % apart."""
     waited = (1200.0, 4300.0), (1200.0, 6600.0)
-    axes = frontier(PLANS[:2], FASTEST, chosen=PLANS[1], until=waited, stragglers=PLANS[2:])
+    axes = draw_frontier(PLANS[:2], FASTEST, chosen=PLANS[1], until=waited, stragglers=PLANS[2:])
     assert axes.texts[0].get_text().split("\n") == [
         f"{1 - 4300 / 6600:.1%} less energy than",
         "all clocks at maximum,",
@@ -172,7 +172,7 @@ def test_the_saving_is_that_of_two_points_that_are_drawn() -> None:
 
 
 def test_the_frontier_stands_beside_others() -> None:
-    axes = frontier(PLANS, FASTEST, chosen=PLANS[1], others={"EnvPipe": [FASTEST], "Zeus": PLANS * 100})
+    axes = draw_frontier(PLANS, FASTEST, chosen=PLANS[1], others={"EnvPipe": [FASTEST], "Zeus": PLANS * 100})
     labels = [line.get_label() for line in axes.lines]
     assert labels[-2:] == ["EnvPipe", "Zeus"]
     assert [len(line.get_xdata()) for line in axes.lines[-2:]] == [1, 300]
@@ -180,7 +180,7 @@ def test_the_frontier_stands_beside_others() -> None:
 
 
 def test_short_iterations_are_in_milliseconds() -> None:
-    axes = frontier([(10.0, 5.0)], (9.0, 6.0))
+    axes = draw_frontier([(10.0, 5.0)], (9.0, 6.0))
     assert axes.get_xlabel() == "iteration time (ms)"
     assert not axes.texts
 
@@ -191,7 +191,7 @@ def test_files_are_whole_and_the_same_every_time(tmp_path: Path) -> None:
         folder = tmp_path / attempt
         draw(schedule.placement, 4, folder / "timeline.png")
         memory(schedule, folder / "memory.png", title="memory")
-        frontier(PLANS, FASTEST, folder / "frontier.png", chosen=PLANS[0], deadline_ms=1000.0)
+        draw_frontier(PLANS, FASTEST, folder / "frontier.png", chosen=PLANS[0], deadline_ms=1000.0)
     names = ["frontier.png", "memory.png", "timeline.png"]
     assert sorted(path.name for path in (tmp_path / "first").iterdir()) == names
     for name in names:
@@ -216,7 +216,7 @@ def test_a_column_of_a_paper_has_all_of_it_at_its_width(tmp_path: Path) -> None:
     drawings: dict[str, Drawing] = {
         "timeline": lambda axes: timeline(schedule.placement, *times_of(schedule), axes, title="a title"),
         "memory": lambda axes: memory(schedule, axes, unit="MiB"),
-        "frontier": lambda axes: frontier(
+        "frontier": lambda axes: draw_frontier(
             PLANS, FASTEST, axes, chosen=PLANS[1], until=waited, title="a title"
         ),
     }
@@ -242,7 +242,9 @@ def test_text_at_the_width_of_a_column_is_large_enough_to_print() -> None:
         lambda axes: timeline(schedule.placement, starts, durations, axes),
         lambda axes: timeline(schedule.placement, starts, durations, axes, clock_mhz=clocks),
         lambda axes: memory(schedule, axes, unit="MiB"),
-        lambda axes: frontier(PLANS, FASTEST, axes, chosen=PLANS[1], until=waited, others={"other": PLANS}),
+        lambda axes: draw_frontier(
+            PLANS, FASTEST, axes, chosen=PLANS[1], until=waited, others={"other": PLANS}
+        ),
     ]
     figures = [draw_timelines({"one": schedule, "two": schedule}, COLUMN_INCHES)]
     for draw in drawings:

@@ -18,7 +18,7 @@ from schedsearch.bounds.load_and_path import critical_path
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import CapacityError
 from schedsearch.metrics import latency, peak_memory
-from schedsearch.modulo.result import EndedBy, Progress, SearchError, SearchResult, Status
+from schedsearch.modulo.result import EndedBy, SearchError, SearchProgress, SearchResult, Status
 from schedsearch.modulo.search import search
 from schedsearch.solver import cpsat, smt
 from schedsearch.solver.query import Answer, Query
@@ -141,7 +141,7 @@ def test_progress_counts_updates_in_the_makespan_and_in_its_bound(find: Callable
     plain = v_shape(2, 1, 2)
     updates = (Block(f"O{d}", Kind.O, (d,), 7, 0, (f"B{d}",)) for d in range(2))
     placement = replace(plain, blocks=(*plain.blocks, *updates))
-    seen: list[Progress] = []
+    seen: list[SearchProgress] = []
     result = find(placement, 4, time_limit_s=60, on_progress=seen.append)
     told = [(each.best, each.bound) for each in seen if each.phase == "makespan" and each.best is not None]
     assert told and all(value >= bound for value, bound in told)

@@ -24,7 +24,7 @@ from schedsearch.comparison import compare
 from schedsearch.energy import compute_frontier
 from schedsearch.modulo import progress
 from schedsearch.modulo.progress import PlanProgress, StepBar
-from schedsearch.modulo.result import Objective, Progress, SearchError, SearchResult
+from schedsearch.modulo.result import Objective, SearchError, SearchProgress, SearchResult
 from schedsearch.modulo.search import search
 from schedsearch.planning.planner import plan
 from schedsearch.searches.methods import SearchRequest, find
@@ -38,7 +38,7 @@ def tell(num_events: int = 3) -> None:
         for number in range(num_events):
             show.planner(number, 9, 40_000.0, 38_555.0)
             for name in ("pp4 tp4, loop_shape", "llama2_13b pp8"):
-                event = Progress(Objective.MAKESPAN, 38_574 - number, 38_555, 4, 1.0, found_by=LONG)
+                event = SearchProgress(Objective.MAKESPAN, 38_574 - number, 38_555, 4, 1.0, found_by=LONG)
                 show.search(name, 1.0, event)
 
 
@@ -100,7 +100,7 @@ class Terminal(io.StringIO):
 def compared(stderr: io.StringIO, **options: Any) -> str:
     """Compare with a search that takes until its text is seen, if it is to be; return standard error."""
 
-    def answer(request: SearchRequest, report: Callable[[Progress], None]) -> SearchResult:
+    def answer(request: SearchRequest, report: Callable[[SearchProgress], None]) -> SearchResult:
         result = find(request, report)
         while not options and "searched, v_shape: " not in stderr.getvalue():
             time.sleep(0.001)

@@ -9,7 +9,7 @@ import pytest
 from experiments.benchmarks.search.random_placements import random_placement
 from placements import Placement
 from placements.shapes import m_shape, v_shape, x_shape
-from schedsearch.modulo.result import Progress, SearchResult
+from schedsearch.modulo.result import SearchProgress, SearchResult
 from schedsearch.modulo.search import search
 from schedsearch.validate import validate
 
@@ -29,7 +29,7 @@ def searched(
     """Return what a search finds, and its course."""
     course: list[tuple[str, int | None, int, int, str]] = []
 
-    def note(progress: Progress) -> None:
+    def note(progress: SearchProgress) -> None:
         course.append((progress.phase, progress.best, progress.bound, progress.queries, progress.found_by))
 
     return search(placement, 12, work_limit=work_limit, on_progress=note, **options), course

@@ -15,7 +15,7 @@ from placements.shapes import SHAPES, k_shape, m_shape, nn_shape, v_shape, wave_
 from schedsearch.bounds.load_and_path import critical_path, period_bound
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import CapacityError, minimum_memory
-from schedsearch.modulo.result import Progress, SearchError, SearchResult, Status
+from schedsearch.modulo.result import SearchError, SearchProgress, SearchResult, Status
 from schedsearch.modulo.search import search
 from schedsearch.solver.portfolio import SOLVERS
 from schedsearch.solver.query import Answer, Query
@@ -274,9 +274,9 @@ def test_out_of_work_returns_the_best_so_far_with_its_bound(gives_up: str) -> No
 @pytest.mark.parametrize("phase", ["period", "span", "makespan"])
 def test_ctrl_c_keeps_the_best_so_far(phase: str) -> None:
     """In every phase; the label is FEASIBLE even when the period is proved already."""
-    seen: list[Progress] = []
+    seen: list[SearchProgress] = []
 
-    def interrupt(progress: Progress) -> None:
+    def interrupt(progress: SearchProgress) -> None:
         seen.append(progress)
         if [p.phase for p in seen].count(phase) == 2:
             raise KeyboardInterrupt
@@ -297,7 +297,7 @@ def test_progress_says_what_found_the_best() -> None:
 
     The search ends when the makespan is proved, long before its limit.
     """
-    seen: list[Progress] = []
+    seen: list[SearchProgress] = []
     placement = wave_shape(8, 2, split_backward=True).with_memory(16)
     search(placement, 16, work_limit=160, on_progress=seen.append)
     found_by = {phase: [each for each in seen if each.phase == phase] for phase in ("period", "makespan")}

@@ -14,7 +14,7 @@ from placements import Block, Kind, Placement
 from placements.shapes import m_shape, v_shape, x_shape
 from schedsearch.baselines import HAND_MADE
 from schedsearch.device_span import device_spans
-from schedsearch.modulo.result import Progress, SearchError, SearchResult
+from schedsearch.modulo.result import SearchError, SearchProgress, SearchResult
 from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule, as_soon_as_possible
 from schedsearch.schedule_file import read_found, result_to_dict, schedule_to_dict
@@ -48,7 +48,7 @@ def test_nothing_is_lost_without_time(tight: SearchResult) -> None:
 
 
 def test_what_it_began_with_is_told(tight: SearchResult) -> None:
-    told: list[Progress] = []
+    told: list[SearchProgress] = []
     search(TIGHT, 8, work_limit=5, begin_with=tight, on_progress=told.append)
     assert "what the search began with" in {each.found_by for each in told}
 
@@ -118,7 +118,7 @@ def test_the_repetend_counts_where_its_size_is_asked_for(
 
 
 def test_an_interruption_keeps_it(tight: SearchResult) -> None:
-    def interrupt(progress: Progress) -> None:
+    def interrupt(progress: SearchProgress) -> None:
         raise KeyboardInterrupt
 
     begun = search(TIGHT, 8, micro_batches_per_repetend=3, begin_with=tight, on_progress=interrupt)

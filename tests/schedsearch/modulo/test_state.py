@@ -11,7 +11,7 @@ from searching import oracle, state_of
 from placements.shapes import v_shape
 from schedsearch.modulo.knowledge import Knowledge
 from schedsearch.modulo.result import Objective, Status
-from schedsearch.modulo.state import Failure, SearchState
+from schedsearch.modulo.state import NoRepetend, SearchState
 from schedsearch.modulo.strategies.bisection import Bisection
 from schedsearch.repetend import Repetend
 from schedsearch.starts.first_repetends import Start, hand_made_repetends
@@ -86,7 +86,7 @@ def test_a_bound_raises_that_of_every_size() -> None:
 
 def test_why_there_is_none_is_kept() -> None:
     assert state_of(PLACEMENT).failure.status is Status.UNKNOWN
-    failure = Failure(Status.INFEASIBLE, "too little memory")
+    failure = NoRepetend(Status.INFEASIBLE, "too little memory")
     assert state_of(PLACEMENT).taking(failure).failure == failure
 
 

@@ -8,7 +8,7 @@ import pytest
 from told import told
 
 from placements import PlacementError
-from placements.cluster import ClusterError, read_cluster
+from placements.cluster import GpusError, read_cluster
 from placements.models.parallel import LayerStrategy
 from placements.models.zoo import read_model
 from placements.planners.hybrid.decision_trees import TreeOptions
@@ -19,7 +19,7 @@ from schedsearch.metrics import peak_memory
 from schedsearch.modulo.result import Status
 from schedsearch.planning.explanation import explain
 from schedsearch.planning.planner import NEAR_TIE, plan
-from schedsearch.planning.ranking import Candidate, rank
+from schedsearch.planning.ranking import PlanCandidate, rank
 from schedsearch.planning.shape_plans import SHAPES
 from schedsearch.planning.short_memory import min_memory_gib
 from schedsearch.validate import validate
@@ -204,7 +204,7 @@ def test_no_memory_is_enough_below_a_limit() -> None:
     ("arguments", "error", "message"),
     [
         ({"model": "gpt_9"}, PlacementError, "model: 'gpt_9' is not known; "),
-        ({"cluster": "b100_8"}, ClusterError, "cluster: 'b100_8' in 'b100_8' is not a known GPU"),
+        ({"cluster": "b100_8"}, GpusError, "cluster: 'b100_8' in 'b100_8' is not a known GPU"),
         ({"batch": 0}, PlanError, "batch: 0 is not a whole number of samples above 0; give one"),
         ({"batch": 8.5}, PlanError, "batch: 8.5 is not a whole number of samples above 0; give one"),
         ({"num_chunks": 0}, PlanError, "num_chunks: 0 is not a whole number of at least 1; give one"),
@@ -248,7 +248,7 @@ def test_interrupted_while_planning() -> None:
     assert all(each.ranked is None for each in found.proposed)
 
 
-def some_candidates() -> list[Candidate]:
+def some_candidates() -> list[PlanCandidate]:
     return [each.candidate for each in plan(MODEL, "a100_4", 8, options=FEW, rank_by="formula").proposed]
 
 
@@ -267,7 +267,7 @@ def test_interrupted_while_searching() -> None:
 
 def test_a_candidate_without_memory_is_last() -> None:
     first, second = some_candidates()
-    without = Candidate("small", "v_shape", first.placement.with_memory(1), 2, 8)
+    without = PlanCandidate("small", "v_shape", first.placement.with_memory(1), 2, 8)
     ranked = rank([without, second], 1.0)
     assert [each.candidate.name for each in ranked] == [second.name, "small"]
     assert ranked[1].status is Status.INFEASIBLE

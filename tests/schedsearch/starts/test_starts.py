@@ -25,7 +25,7 @@ from schedsearch.schedule import Schedule
 from schedsearch.solver.effort import Effort, OutOfTimeError
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.starts import event_simulation
-from schedsearch.starts.event_simulation import RULES, Rule, simulate
+from schedsearch.starts.event_simulation import RULES, Rule, list_schedule
 from schedsearch.starts.first_repetends import greedy_starts, hand_made, hand_made_repetends, simulated
 from schedsearch.starts.steady_state import steady_state
 from schedsearch.validate import InvalidScheduleError, validate
@@ -38,14 +38,14 @@ def test_a_simulated_schedule_keeps_the_rules(
 ) -> None:
     """Under the memory that one micro-batch needs, and some spare; it may come to a standstill."""
     placement = tight(placement, spare)
-    schedule = simulate(placement, number, rule)
+    schedule = list_schedule(placement, number, rule)
     if schedule is not None:
         validate(schedule)
 
 
 def test_one_round_trip_ahead_is_one_f_one_b() -> None:
     placement = v_shape(4, 1, 2).with_memory(4)
-    schedule = simulate(placement, 8, Rule(Fraction(1)))
+    schedule = list_schedule(placement, 8, Rule(Fraction(1)))
     assert schedule is not None
     assert schedule.makespan == one_f_one_b(placement, 8).makespan
     assert peak_memory(schedule).tolist() == [4, 3, 2, 1]
@@ -101,8 +101,10 @@ def test_no_hand_made_repetends_are_made_without_time() -> None:
 
 def test_a_simulation_is_given_up_when_time_is_over() -> None:
     placement = v_shape(4).with_memory(4)
-    assert simulate(placement, 8, RULES[0], time.monotonic() + 60) == simulate(placement, 8, RULES[0])
-    assert simulate(placement, 8, RULES[0], time.monotonic()) is None
+    assert list_schedule(placement, 8, RULES[0], time.monotonic() + 60) == list_schedule(
+        placement, 8, RULES[0]
+    )
+    assert list_schedule(placement, 8, RULES[0], time.monotonic()) is None
     assert list(simulated(placement, 8, Effort(time.monotonic()))) == []
 
 
@@ -119,10 +121,10 @@ def test_ctrl_c_ends_a_simulation_before_its_next_event(monkeypatch: pytest.Monk
     monkeypatch.setattr(event_simulation._Simulation, "_choose", interrupted_at_the_tenth)
     placement = v_shape(4).with_memory(4)
     with INTERRUPTS.answered() as ending:
-        simulate(placement, 8, RULES[0])
+        list_schedule(placement, 8, RULES[0])
     assert ending.interrupted
     assert chosen[-1] == chosen[9]  # nothing after the event in which it came
-    simulate(placement, 8, RULES[0])  # what was seen is past
+    list_schedule(placement, 8, RULES[0])  # what was seen is past
     assert chosen[-1] > chosen[9]
 
 

@@ -19,7 +19,7 @@ from schedsearch.bounds.load_and_path import load_bound
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import CapacityError
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.result import InFlightPeriod, Progress, SearchError, SearchResult, Status
+from schedsearch.modulo.result import InFlightPeriod, SearchError, SearchProgress, SearchResult, Status
 from schedsearch.modulo.search import search
 from schedsearch.tessel import tessel, time_optimal
 from schedsearch.tessel.candidates import (
@@ -133,7 +133,7 @@ def is_decided(found: InFlightPeriod) -> bool:
 
 def num_candidates(placement: Placement, number: int, **options: object) -> tuple[SearchResult, int]:
     """The result of a search, and how many assignments of micro-batches it tried: it tells of each."""
-    seen: list[Progress] = []
+    seen: list[SearchProgress] = []
     result = tessel(placement, number, on_progress=seen.append, **options)
     return result, sum(progress.phase.startswith("repetend") for progress in seen)
 

@@ -20,7 +20,7 @@ from placements.planners.hybrid.plan import Plan, alike
 from placements.planners.hybrid.plan_options import RatedPlan, StageEstimate
 from placements.planners.hybrid.stage_tables import LayerCosts, LayerTable
 from placements.planners.parallel_plan import PlanError
-from placements.planners.stage_search.stage_problem import Run, StageProblem, weigh
+from placements.planners.stage_search.stage_problem import LayerRun, StageProblem, weigh
 from placements.spec import PlacementError
 
 
@@ -28,7 +28,7 @@ class PlanExport(NamedTuple):
     """A plan in another system's terms.
 
     Attributes:
-        options: By name; None as the value of a flag.
+        options: Options by name; None as the value of a flag.
         run: What these options run, with its time and memory.
         differs: What of it is otherwise than planned, and what has to be given besides, a line each.
     """
@@ -38,11 +38,11 @@ class PlanExport(NamedTuple):
     differs: tuple[str, ...]
 
 
-class Limits(NamedTuple):
+class RunLimits(NamedTuple):
     """Costs of layers, and the memory that there is.
 
     Attributes:
-        costs: Of the plan's layers.
+        costs: Costs of the plan's layers.
         capacities_gib: What each GPU of a stage has for states and activations, by stage.
     """
 
@@ -70,8 +70,8 @@ def shared_alike(plan: Plan, strategy: LayerStrategy, num_recomputed: int = 0) -
     """Return a plan with one strategy for all layers; see `placements.planners.hybrid.plan.alike`.
 
     Args:
-        plan: Whose stages are kept.
-        strategy: Of all layers.
+        plan: Plan whose stages are kept.
+        strategy: Strategy of all layers.
         num_recomputed: Transformer layers of each stage, its first ones, that are computed again besides.
     """
     stages = []
@@ -98,7 +98,7 @@ def rate(plan: Plan, costs: LayerCosts) -> RatedPlan:
         group, runs, layouts = plan.group(number), [], dict[object, int]()
         for i, how in zip(stage.layers, stage.strategies, strict=True):
             cost = costs.cost(plan.layers[i], how, samples, m, group)
-            runs.append(Run(1, LayerTable((how,), (cost,), ()).options(layouts)))
+            runs.append(LayerRun(1, LayerTable((how,), (cost,), ()).options(layouts)))
         by_layout = {layouts[layout]: how for how, layout in zip(stage.strategies, layouts, strict=False)}
         transitions = {
             (a, b): max(costs.transition_ms(kind, before, after, samples, group) for kind in kinds)
@@ -115,13 +115,13 @@ def rate(plan: Plan, costs: LayerCosts) -> RatedPlan:
     return RatedPlan(plan, (m - 1) * max(stages_ms) + sum(stages_ms) + transfers_ms, tuple(estimates))
 
 
-def first_that_fits(candidates: Iterable[Plan], limits: Limits, system: str, remedy: str) -> RatedPlan:
+def first_that_fits(candidates: Iterable[Plan], limits: RunLimits, system: str, remedy: str) -> RatedPlan:
     """Return the first of several ways to run a plan that fits the memory.
 
     Args:
         candidates: The ways, that of the least time first.
         limits: What layers cost, and the room.
-        system: That runs them.
+        system: System that runs them.
         remedy: What to do where none fits.
 
     Raises:
@@ -140,21 +140,21 @@ def first_that_fits(candidates: Iterable[Plan], limits: Limits, system: str, rem
     raise PlanError(f"memory: as {system} shares the layers, {short}; {remedy}")
 
 
-def fullest(run: RatedPlan, limits: Limits) -> tuple[int, float]:
+def fullest(run: RatedPlan, limits: RunLimits) -> tuple[int, float]:
     """Return the stage with the least room left, and the GiB that each of its GPUs needs."""
     peaks = [stage.peak_mib / 1024 for stage in run.stages]
     stage = max(range(len(peaks)), key=lambda i: peaks[i] - limits.capacities_gib[i])
     return stage, peaks[stage]
 
 
-def differences(planned: RatedPlan, run: RatedPlan, limits: Limits, remedy: str = "") -> list[str]:
+def differences(planned: RatedPlan, run: RatedPlan, limits: RunLimits, remedy: str = "") -> list[str]:
     """Return what is run otherwise than planned, and what that takes, a line each.
 
     Args:
         planned: By the search.
         run: By the other system.
         limits: What there is room for.
-        remedy: With what options a plan is run as planned.
+        remedy: Options with which a plan is run as planned.
     """
     before, after = planned.plan, run.plan
     lines = []

@@ -13,7 +13,7 @@ from placements.models.layers import TransformerLayer
 from placements.models.parallel import LayerStrategy, VocabularyStrategy
 from placements.models.profiled_layer import ProfiledLayer
 from placements.planners.galvatron_file import galvatron_to_dict
-from placements.planners.hybrid.exports.as_run import Limits, PlanExport, differences, first_that_fits
+from placements.planners.hybrid.exports.as_run import PlanExport, RunLimits, differences, first_that_fits
 from placements.planners.hybrid.plan import Plan
 from placements.planners.hybrid.plan_options import RatedPlan
 from placements.planners.parallel_plan import ParallelPlan, PlanError
@@ -48,7 +48,7 @@ def parallel_plan(plan: Plan) -> ParallelPlan:
     )
 
 
-def to_galvatron(planned: RatedPlan, limits: Limits) -> PlanExport:
+def to_galvatron(planned: RatedPlan, limits: RunLimits) -> PlanExport:
     """Return a plan as Galvatron's runtime reads it.
 
     Raises:

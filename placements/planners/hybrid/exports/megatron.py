@@ -14,8 +14,8 @@ from placements.models.end_layers import EmbeddingLayer, OutputLayer
 from placements.models.layers import TransformerLayer
 from placements.models.parallel import LayerStrategy
 from placements.planners.hybrid.exports.as_run import (
-    Limits,
     PlanExport,
+    RunLimits,
     arguments_text,
     decoder_layer,
     differences,
@@ -30,7 +30,7 @@ _SYSTEM = "Megatron-LM"
 _REMEDY = "plan with uniform=true"
 
 
-def to_megatron(planned: RatedPlan, limits: Limits) -> PlanExport:
+def to_megatron(planned: RatedPlan, limits: RunLimits) -> PlanExport:
     """Return a plan as arguments of Megatron-LM's training script for GPT.
 
     All layers are shared as most of the plan's. Where some of them are recomputed, or memory is short

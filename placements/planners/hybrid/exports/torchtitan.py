@@ -14,8 +14,8 @@ from placements.models.layers import TransformerLayer
 from placements.models.parallel import LayerStrategy, Recompute
 from placements.models.zoo import read_model
 from placements.planners.hybrid.exports.as_run import (
-    Limits,
     PlanExport,
+    RunLimits,
     arguments_text,
     decoder_layer,
     differences,
@@ -33,7 +33,7 @@ _CONFIGS = {"llama3_8b": "llama3", "llama3_70b": "llama3"}
 """The module of each model that torchtitan 0.3.0 has a config of by the same name."""
 
 
-def to_torchtitan(planned: RatedPlan, limits: Limits) -> PlanExport:
+def to_torchtitan(planned: RatedPlan, limits: RunLimits) -> PlanExport:
     """Return a plan as arguments of torchtitan's training.
 
     All layers are shared as most of the plan's. ZeRO-1 and ZeRO-2 become ZeRO-3. Where memory is short, all

@@ -21,7 +21,7 @@ from placements.planners.hybrid.placing.shared_layers import PartCosts, SharedLa
 from placements.planners.hybrid.placing.trunk_search import even_numbers
 from placements.planners.hybrid.plan import Plan, StagePlan, layers_of_stage
 from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
-from placements.planners.hybrid.search.plan_search import Report, search_plans
+from placements.planners.hybrid.search.plan_search import PlannerReport, search_plans
 from placements.planners.hybrid.stage_tables import LayerCosts, layer_table
 from placements.planners.parallel_plan import PlanError
 from placements.planners.partition import in_proportion
@@ -36,7 +36,8 @@ class BranchedPlan:
         model: The whole.
         branches: The plan of each branch, on GPUs of its own; its time is without what is joined.
         shared: The layers after the branches, which all GPUs share.
-        time_ms: Of an iteration: the longest branch, and on every GPU the joined layers of each micro-batch.
+        time_ms: Time of an iteration: the longest branch, and on every GPU the joined layers of each
+            micro-batch.
     """
 
     model: ModelShape
@@ -70,7 +71,7 @@ def search_branches(
     cluster: Cluster,
     global_batch_size: int,
     options: PlanOptions | None = None,
-    on_progress: Report | None = None,
+    on_progress: PlannerReport | None = None,
 ) -> tuple[BranchedPlan, ...]:
     """Return the best plans by increasing time; empty where none fits.
 
@@ -78,7 +79,7 @@ def search_branches(
     all shared alike. Branches are planned by method exact, whatever the options say.
 
     Args:
-        costs: Of the whole model.
+        costs: Costs of the whole model.
         cluster: GPUs of one kind.
         global_batch_size: Samples of an iteration.
         options: What is allowed; numbers that it gives restrict those that are tried.
@@ -116,7 +117,7 @@ def branched_placement(
 
     Args:
         plan: Stages, GPUs and layers.
-        costs: Of the whole model.
+        costs: Costs of the whole model.
         capacity_gib: What each GPU has for states and activations.
         tick_ms: Length of a tick; see `placements.models.rates.tick_for`.
     """

@@ -43,7 +43,7 @@ def planned_placement(
 
     Args:
         plan: Stages, GPUs and layers.
-        costs: Of its layers.
+        costs: Costs of the plan's layers.
         capacities_gib: What each GPU of a stage has for states and activations, by stage; None for all memory
             of the GPUs.
         tick_ms: Length of a tick; see `placements.models.rates.tick_for`.
@@ -60,7 +60,7 @@ def plan_pieces(plan: Plan, costs: LayerCosts) -> list[PieceCost]:
 
     Args:
         plan: Stages, GPUs and layers.
-        costs: Of its layers.
+        costs: Costs of the plan's layers.
 
     Raises:
         PlacementError: A layer cannot be shared as planned.
@@ -81,10 +81,10 @@ def chunked_placement(
     The layers are divided such that the longest chunk is as short as possible.
 
     Args:
-        plan: Whose stages have as many GPUs each.
+        plan: Plan whose stages have as many GPUs each.
         costs: See `planned_placement`, as for the rest.
         shape: One of `CHUNKED`.
-        num_chunks: Of each device.
+        num_chunks: Chunks of each device.
         capacities_gib: What each GPU of a stage has, by stage.
         tick_ms: Length of a tick.
 
@@ -151,11 +151,11 @@ def vocabulary_costs(
     """Return what each embedding and the output layer cost each of all GPUs, which share the table's rows.
 
     Args:
-        model: Whose they are.
-        costs: Of its layers.
+        model: Model whose costs they are.
+        costs: Costs of the model's layers.
         group: All GPUs.
         data_parallel: Groups that each have a share of the samples and all rows.
-        samples: Of a micro-batch.
+        samples: Samples of a micro-batch.
         m: Micro-batches of an iteration.
 
     Raises:
@@ -180,7 +180,7 @@ def shared_vocabulary_placement(
     layers and the decoder's (Fig. 8d).
 
     Args:
-        model: Whose trunk is planned.
+        model: Model whose trunk is planned.
         trunk: Its plan.
         costs: See `planned_placement`, as for the rest.
         data_parallel: Groups of all GPUs that each have all rows of the table.

@@ -22,7 +22,7 @@ class SharedLayers:
         layers: In order of the model.
         places: Before which layer of the chain beside them each comes; its length for those at the end.
         strategy: How all GPUs share each.
-        costs: Of one micro-batch on each GPU, for each piece of them that runs as a whole.
+        costs: Costs of one micro-batch on each GPU, for each piece of them that runs as a whole.
     """
 
     layers: tuple[Layer, ...]

@@ -24,7 +24,7 @@ from placements.planners.hybrid.placing.planned_placement import (
 )
 from placements.planners.hybrid.placing.shared_layers import PartCosts, SharedLayers
 from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
-from placements.planners.hybrid.search.plan_search import Report, search_plans
+from placements.planners.hybrid.search.plan_search import PlannerReport, search_plans
 from placements.planners.hybrid.stage_tables import LayerCosts, layer_table
 from placements.planners.parallel_plan import PlanError
 from placements.spec import PlacementError
@@ -37,7 +37,7 @@ class TrunkPlan:
     Attributes:
         rated: The plan; its time is without the vocabulary.
         shared: The vocabulary.
-        time_ms: Of an iteration: every GPU has the vocabulary of each micro-batch besides.
+        time_ms: Time of an iteration: every GPU has the vocabulary of each micro-batch besides.
     """
 
     rated: RatedPlan
@@ -56,7 +56,7 @@ def search_trunks(
     global_batch_size: int,
     shape: str,
     options: PlanOptions | None = None,
-    on_progress: Report | None = None,
+    on_progress: PlannerReport | None = None,
 ) -> tuple[TrunkPlan, ...]:
     """Return the best plans by increasing time; empty where none fits.
 
@@ -64,7 +64,7 @@ def search_trunks(
     share the vocabulary is tried, but for those whose bound is no better than the plans at hand.
 
     Args:
-        costs: Of the whole model.
+        costs: Costs of the whole model.
         cluster: The GPUs.
         global_batch_size: Samples of an iteration.
         shape: A key of `placements.planners.hybrid.placing.planned_placement.SHARED_VOCABULARY`.
@@ -103,7 +103,7 @@ def even_numbers(
         cluster: The GPUs.
         batch: Samples of an iteration.
         options: May restrict the numbers.
-        stages: To choose from.
+        stages: Stages to choose from.
     """
     counts = [m for m in range(1, batch + 1) if batch % m == 0]
     for num_stages in stages:

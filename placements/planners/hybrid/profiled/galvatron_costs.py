@@ -17,9 +17,9 @@ from placements.measured.layer_profile import NotProfiledError
 from placements.models.chain import ModelShape
 from placements.models.costs import USUAL, CostOptions
 from placements.models.layers import HALF, SINGLE, Layer
-from placements.models.parallel import Cost, LayerStrategy, Level, Pass
+from placements.models.parallel import Cost, LayerStrategy, Pass, SharingLevel
 from placements.models.profiled_layer import ProfiledLayer
-from placements.planners.hybrid.profiled.shared_states import States, is_laid_out_alike, samples_of_each
+from placements.planners.hybrid.profiled.shared_states import SharedStates, is_laid_out_alike, samples_of_each
 from placements.spec import PlacementError
 
 _MIB = 2**20
@@ -41,9 +41,9 @@ class GalvatronCosts:
     Attributes:
         profile: What was measured.
         cluster: The GPUs; nodes of equal size.
-        num_layers: Of the model, besides embedding and output layer.
-        output_numbers: Of a sample between two layers; None for what a recomputed layer keeps, which is that
-            or more.
+        num_layers: Layers of the model, besides embedding and output layer.
+        output_numbers: Numbers of a sample between two layers; None for what a recomputed layer keeps, which
+            is that or more.
     """
 
     profile: GalvatronProfile
@@ -168,7 +168,7 @@ class GalvatronCosts:
         kept = size * kept_mib * _MIB
         input_bytes = size * memory.input_mib * _MIB / (t if strategy.sequence == "megatron" else 1)
         gathered = weight * (1 - 1 / strategy.data_parallel) if sharded else 0.0
-        states = States(weight, weight, states_mib * _MIB - 2 * weight)
+        states = SharedStates(weight, weight, states_mib * _MIB - 2 * weight)
         return Cost(
             Pass(forward_ms, reduces_ms[0] + (gather_ms if sharded else 0.0)),
             Pass(backward.product_ms, backward.copy_ms + reduces_ms[1]),
@@ -211,7 +211,7 @@ class GalvatronCosts:
             kept_mib = max(0.0, _rest(memory.both.kept_mib, memory.first.kept_mib, t))
         return states_mib, kept_mib
 
-    def _gather_ms(self, group: DeviceGroup, num_bytes: float, level: Level) -> float:
+    def _gather_ms(self, group: DeviceGroup, num_bytes: float, level: SharingLevel) -> float:
         """Return the time of a ring all-gather, half that of an all-reduce."""
         degree, stride = level
         if degree == 1:

@@ -22,7 +22,7 @@ from placements.models.parallel import Cost, LayerStrategy, Pass
 from placements.models.profiled_layer import ProfiledLayer, Role
 from placements.planners.hybrid.profiled.measured_cluster import MeasuredCluster
 from placements.planners.hybrid.profiled.measured_links import MeasuredLinks
-from placements.planners.hybrid.profiled.shared_states import States, is_laid_out_alike, samples_of_each
+from placements.planners.hybrid.profiled.shared_states import SharedStates, is_laid_out_alike, samples_of_each
 from placements.spec import PlacementError
 
 
@@ -33,7 +33,7 @@ class LayerProfileCosts:
     Attributes:
         known: Its profiles and the links.
         where: The cluster.
-        options: Of which the slowdown of products beside transfers counts.
+        options: Options, of which the slowdown of products beside transfers counts.
     """
 
     known: ProfiledModel
@@ -55,10 +55,10 @@ class LayerProfileCosts:
     ) -> Cost:
         """Return what a layer costs each GPU of a group.
 
-        Of several kinds of GPU the slowest counts. While a backward runs, gradients of what the layer keeps
-        stand beside it. With ``full`` recomputation only its input is kept, and the backward has one more
-        forward. ZeRO-3 gathers weights before each pass, and scatters gradients with each backward, beside
-        products of the backward. Other exchanges come after the last micro-batch.
+        Where there are several kinds of GPU, the slowest counts. While a backward runs, gradients of what the
+        layer keeps stand beside it. With ``full`` recomputation only its input is kept, and the backward has
+        one more forward. ZeRO-3 gathers weights before each pass, and scatters gradients with each backward,
+        beside products of the backward. Other exchanges come after the last micro-batch.
 
         Raises:
             PlacementError: The strategy is of a kind or of sizes that were not measured.
@@ -121,7 +121,7 @@ class LayerProfileCosts:
         held = profile.activation_bytes(size, t, number)
         input_bytes = FLOAT_BYTES * size * layer.input_numbers
         gathered = whole_bytes * (1 - 1 / strategy.data_parallel) if sharded else 0.0
-        states = States(FLOAT_BYTES * weights, 2 * FLOAT_BYTES * weights, _OPTIMIZER_BYTES * weights)
+        states = SharedStates(FLOAT_BYTES * weights, 2 * FLOAT_BYTES * weights, _OPTIMIZER_BYTES * weights)
         step_ms = profile.step_ms(size, t, [number])
         return Cost(
             Pass(forward_ms, gather_ms if sharded else 0.0),

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from placements.cluster import Cluster, ClusterError, read_cluster
+from placements.cluster import Cluster, GpusError, read_cluster
 from placements.hardware import GPUS
 from placements.measured.link_fit import Links
 from placements.measured.profile_folder import ProfiledModel
@@ -27,7 +27,7 @@ class MeasuredCluster:
     Attributes:
         cluster: The GPUs, with the figures of their data sheets.
         names: The profile's name of each kind, by the name of its `placements.hardware.Gpu`.
-        zone: That all of them are taken to be in.
+        zone: Zone that all of them are taken to be in.
     """
 
     cluster: Cluster
@@ -44,11 +44,11 @@ def read_measured_cluster(
         text: A GPU by the profile's name or that of `placements.hardware.GPUS`, ``_`` and how many GPUs, as
             ``GH-96_64``; several kinds with ``+``.
         known: The profile.
-        gpus_per_node: By default as many as the most that share a layer in the profile of the GPU, since
-            these are of one node; or all where there are fewer.
+        gpus_per_node: GPUs of a node. By default as many as the most that share a layer in the profile of the
+            GPU, since these are of one node; or all where there are fewer.
 
     Raises:
-        ClusterError: A name or a number is wrong, or the profile has no times of the GPU.
+        GpusError: A name or a number is wrong, or the profile has no times of the GPU.
     """
     parts = [_read_part(part, text, known) for part in text.split("+")]
     names: dict[str, str] = {}
@@ -56,7 +56,7 @@ def read_measured_cluster(
     for name, count in parts:
         key = hardware_of(name)
         if names.setdefault(GPUS[key].name, name) != name:
-            raise ClusterError(
+            raise GpusError(
                 f"cluster: {names[GPUS[key].name]} and {name} in {text!r} are both {key}; use one of them"
             )
         most = max((shared for _, shared in known.profiles[name].layers), default=1)
@@ -73,7 +73,7 @@ def hardware_of(name: str) -> str:
     A name of a family and its memory is the GPU of that family with such memory.
 
     Raises:
-        ClusterError: There is none.
+        GpusError: There is none.
 
     >>> [hardware_of(name) for name in ("GH-96", "A100-40", "V100-16", "a100", "H100-80")]
     ['gh200', 'a100_40gb', 'v100_16gb', 'a100', 'h100']
@@ -91,7 +91,7 @@ def hardware_of(name: str) -> str:
         ]
         if near:
             return near[0]
-    raise ClusterError(
+    raise GpusError(
         f"cluster: {name!r} is not known hardware; name the profile's file after one of "
         f"{', '.join(GPUS)}, or after a family and its GiB, as A100-40"
     )
@@ -104,7 +104,7 @@ def _read_part(part: str, text: str, known: ProfiledModel) -> tuple[str, int]:
     if name not in measured and name in GPUS:
         name = next((each for each in sorted(measured) if _is_hardware(each, name)), name)
     if name not in measured or not (count.isascii() and count.isdigit() and 0 < int(count[:9]) <= 10**6):
-        raise ClusterError(
+        raise GpusError(
             f"cluster: {part!r} in {text!r} is not a GPU that {known.name} was measured on, _ and a number; "
             f"the GPUs are {', '.join(sorted(measured))}, as in {min(measured)}_8"
         )
@@ -114,7 +114,7 @@ def _read_part(part: str, text: str, known: ProfiledModel) -> tuple[str, int]:
 def _is_hardware(name: str, key: str) -> bool:
     try:
         return hardware_of(name) == key
-    except ClusterError:
+    except GpusError:
         return False
 
 

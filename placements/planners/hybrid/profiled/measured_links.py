@@ -13,7 +13,7 @@ from functools import cached_property
 
 from placements.cluster import DeviceGroup
 from placements.measured.link_fit import GpuGroup, Links
-from placements.models.parallel import Level
+from placements.models.parallel import SharingLevel
 from placements.planners.hybrid.profiled.measured_cluster import MeasuredCluster
 
 
@@ -22,19 +22,19 @@ class MeasuredLinks:
     """The links between the GPUs of a cluster.
 
     Attributes:
-        links: As measured.
+        links: Links as measured.
         where: The GPUs, and what the profile calls them.
     """
 
     links: Links
     where: MeasuredCluster
 
-    def gather_ms(self, group: DeviceGroup, num_bytes: float, level: Level) -> float:
+    def gather_ms(self, group: DeviceGroup, num_bytes: float, level: SharingLevel) -> float:
         """Return the time until each GPU of a ring has all bytes, of which it had an equal share.
 
         Args:
             group: The GPUs, all of them in such rings.
-            num_bytes: Of the whole.
+            num_bytes: Bytes of the whole tensor.
             level: GPUs of a ring and how far apart they are. Where they cross nodes, as many rings as that
                 leave each node at once.
 

@@ -11,12 +11,12 @@ from placements.models.parallel import LayerStrategy
 from placements.spec import PlacementError
 
 
-class States(NamedTuple):
+class SharedStates(NamedTuple):
     """Bytes of a layer's parameters on one GPU that shares them with nobody.
 
     Attributes:
-        weights: That products read.
-        gradients: Of these weights, in all copies.
+        weights: Weights that products read.
+        gradients: Gradients of these weights, in all copies.
         optimizer: All else: moments, and master weights where there are some.
     """
 

@@ -55,7 +55,7 @@ class Kinds:
 
     Attributes:
         layers: Each kind once.
-        in_order: Of each layer, where the model is one stage.
+        in_order: Kind of each layer, where the model is one stage.
         counts: How many layers are of each kind there.
     """
 
@@ -86,7 +86,7 @@ class Problem:
 
     Attributes:
         costs: Costs of the model's layers.
-        kinds: Of these layers.
+        kinds: Kinds of these layers.
         global_batch_size: Samples of an iteration.
         options: What is allowed.
         check: Ends the search when its time is over.
@@ -117,7 +117,7 @@ class PipelineStages:
     Attributes:
         groups: The GPUs of each stage.
         tables: What layers cost on them.
-        num_micro_batches: Of an iteration, m.
+        num_micro_batches: Micro-batches of an iteration, m.
     """
 
     def __init__(

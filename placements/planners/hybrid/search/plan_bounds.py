@@ -25,7 +25,7 @@ class StageRoom(NamedTuple):
     Attributes:
         table: The costs of layers on it.
         in_flight: Micro-batches that it holds at its peak.
-        capacity_mib: Of each of its GPUs.
+        capacity_mib: Memory of each of its GPUs.
     """
 
     table: StageTable
@@ -44,7 +44,7 @@ def min_bottleneck_ms(stages: Sequence[StageRoom], counts: NDArray[np.int64]) ->
     layers of one kind be cut: some stage has at least the average of them, rounded up.
 
     Args:
-        stages: Of the pipeline.
+        stages: Stages of the pipeline.
         counts: Layers of each kind in the model; shape ``(num_kinds,)``.
 
     Returns:
@@ -94,10 +94,10 @@ class Contents(NamedTuple):
     """Sequences that consecutive layers can be, each once, up to some number of layers.
 
     Attributes:
-        which: By the layer after the last and how many they are: an index of the others; -1 where there are
-            no layers, or not so many; shape ``(num_layers + 1, max_layers + 1)``.
+        which: Index of the others, by the layer after the last and how many they are; -1 where there are no
+            layers, or not so many; shape ``(num_layers + 1, max_layers + 1)``.
         end: A layer after the last.
-        number: Of layers; both of shape ``(num_contents,)``.
+        number: Number of layers; both arrays have the shape ``(num_contents,)``.
     """
 
     which: NDArray[np.int64]
@@ -109,8 +109,8 @@ def contents_of(kinds: Sequence[int], max_layers: int) -> Contents:
     """Return what consecutive layers can be; those with the same kinds in order are one.
 
     Args:
-        kinds: Of each layer of the model, in order.
-        max_layers: That are consecutive.
+        kinds: Kind of each layer of the model, in order.
+        max_layers: Most layers that are consecutive.
     """
     own, num_layers = np.asarray(kinds), len(kinds)
     which = np.full((num_layers + 1, max_layers + 1), -1)
@@ -138,8 +138,8 @@ def stage_bounds_ms(
     not fit with the least memory of each.
 
     Args:
-        stages: Of the pipeline.
-        kinds: Of each layer of the model, in order.
+        stages: Stages of the pipeline.
+        kinds: Kind of each layer of the model, in order.
         contents: See `contents_of`.
 
     Returns:

@@ -15,15 +15,15 @@ from placements.planners.hybrid.plan_options import NoPlan, PlanOptions, Trial
 from placements.planners.parallel_plan import PlanError
 
 
-class Numbers(NamedTuple):
+class PlanNumbers(NamedTuple):
     """Numbers to try; the first field orders them.
 
     Attributes:
         bound_ms: No iteration is shorter; 0 where nothing is known yet.
-        num_stages: Of the pipeline.
-        num_gpus: Of each stage.
-        num_micro_batches: Of an iteration.
-        num_bounds: Of those that there are for it, each tighter than the one before, how many are counted.
+        num_stages: Stages of the pipeline.
+        num_gpus: GPUs of each stage.
+        num_micro_batches: Micro-batches of an iteration.
+        num_bounds: How many of its bounds are counted; each is tighter than the one before.
         strategy: Index of the one strategy of all layers, among those of so many GPUs; -1 where each layer
             has its own.
     """
@@ -45,12 +45,12 @@ class Numbers(NamedTuple):
         return Trial(*self.which, self.bound_ms, time_ms, why_none if time_ms is None else None)
 
 
-def numbers_to_try(cluster: Cluster, num_layers: int, batch: int, options: PlanOptions) -> list[Numbers]:
+def numbers_to_try(cluster: Cluster, num_layers: int, batch: int, options: PlanOptions) -> list[PlanNumbers]:
     """Return all numbers that the options allow.
 
     Args:
         cluster: The GPUs.
-        num_layers: Of the model; no fewer than stages.
+        num_layers: Layers of the model; no fewer than stages.
         batch: Samples of an iteration; a multiple of its micro-batches.
         options: What is allowed.
     """
@@ -60,7 +60,7 @@ def numbers_to_try(cluster: Cluster, num_layers: int, batch: int, options: PlanO
         most = min(cluster.num_gpus // num_gpus, num_layers)
         for num_stages in _allowed(list(range(1, most + 1)), options.num_stages):
             if _is_wanted(num_stages, num_stages * num_gpus == cluster.num_gpus, options):
-                found += [Numbers(0.0, num_stages, num_gpus, m) for m in counts]
+                found += [PlanNumbers(0.0, num_stages, num_gpus, m) for m in counts]
     if not options.uniform:
         return found
     sizes = {each.num_gpus: range(len(uniform_strategies(each.num_gpus, options.trees))) for each in found}
@@ -75,7 +75,7 @@ def uniform_strategies(num_gpus: int, trees: TreeOptions) -> tuple[LayerStrategy
         return ()
 
 
-def likely_to_fit(numbers: list[Numbers], cluster: Cluster) -> list[Numbers]:
+def likely_to_fit(numbers: list[PlanNumbers], cluster: Cluster) -> list[PlanNumbers]:
     """Return those to look at for a first plan: on all GPUs, in the smallest micro-batches, nodes first."""
     node = _node_size(cluster)
     smallest = max((each.num_micro_batches for each in numbers), default=1)

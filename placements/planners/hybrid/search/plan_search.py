@@ -34,16 +34,16 @@ from placements.planners.hybrid.plan_options import (
 )
 from placements.planners.hybrid.search.pipeline_stages import Kinds, PipelineStages, Problem, stages_of
 from placements.planners.hybrid.search.plan_numbers import (
-    Numbers,
+    PlanNumbers,
     likely_to_fit,
     numbers_to_try,
     uniform_strategies,
 )
 from placements.planners.hybrid.stage_tables import LayerCosts, StageTable, make_table
 from placements.planners.parallel_plan import PlanError
-from placements.planners.stage_search.deadline import Check, OutOfTimeError, deadline
+from placements.planners.stage_search.deadline import Check, StageTimeError, deadline
 
-Report = Callable[[int, int, float | None, float], None]
+PlannerReport = Callable[[int, int, float | None, float], None]
 """Callback told how many numbers are done, of how many, the least time so far and the bound in ms."""
 
 
@@ -52,7 +52,7 @@ def search_plans(
     cluster: Cluster,
     global_batch_size: int,
     options: PlanOptions | None = None,
-    on_progress: Report | None = None,
+    on_progress: PlannerReport | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> PlanSearchResult:
     """Search the plans with the shortest iterations.
@@ -114,7 +114,7 @@ class _Search:
         """The best, as many as are wanted."""
         return sorted(self.found.values(), key=lambda each: each.time_ms)[: self.options.num_plans]
 
-    def run(self, report: Report) -> PlanSearchResult:
+    def run(self, report: PlannerReport) -> PlanSearchResult:
         """Search until nothing is left, the time is over, or there is an interrupt from the keyboard."""
         interrupted = out_of_time = False
         total = len(self.queue)
@@ -126,7 +126,7 @@ class _Search:
                 self.check()
                 self._step()
                 report(total - len(self.queue), total, self._min_found_ms(), self._bound_ms())
-        except OutOfTimeError:
+        except StageTimeError:
             out_of_time = True
         except KeyboardInterrupt:
             interrupted = True
@@ -140,7 +140,7 @@ class _Search:
             len(self.queue),
         )
 
-    def _begin(self, report: Report) -> None:
+    def _begin(self, report: PlannerReport) -> None:
         """Solve numbers that are likely to fit until there is a first plan."""
         for numbers in likely_to_fit(self.queue, self.cluster):
             self.check()
@@ -185,7 +185,7 @@ class _Search:
             heapq.heappop(self.queue)
             self._tried(numbers, why_none)
 
-    def _tried(self, numbers: Numbers, why_none: NoPlan | None) -> None:
+    def _tried(self, numbers: PlanNumbers, why_none: NoPlan | None) -> None:
         """Note what came of numbers; the reason is for where they have no plan."""
         known = self.found.get(numbers.which)
         self.trials.append(numbers.trial(None if known is None else known.time_ms, why_none))
@@ -218,7 +218,7 @@ class _Search:
             done_ms = max(done_ms, proved_ms)
         return min(left_ms, done_ms, math.inf if found_ms is None else found_ms)
 
-    def _bound(self, numbers: Numbers) -> float | str:
+    def _bound(self, numbers: PlanNumbers) -> float | str:
         """Return a time that no iteration is below, memory aside, or why there is none: see the module."""
         _, num_stages, num_gpus, m, _, strategy = numbers
         key = num_gpus, m, strategy
@@ -231,7 +231,7 @@ class _Search:
         total = float(self.kinds.counts @ least)
         return (m - 1) * max(total / num_stages, float(least[self.kinds.counts > 0].max())) + total
 
-    def _tight_ms(self, numbers: Numbers) -> float:
+    def _tight_ms(self, numbers: PlanNumbers) -> float:
         """Return a bound that counts memory; see `plan_bounds`."""
         stages = self._stages(numbers)
         if isinstance(stages, str):
@@ -263,7 +263,7 @@ class _Search:
                 self.tables[key] = str(error)
         return self.tables[key]
 
-    def _stages(self, numbers: Numbers) -> PipelineStages | str:
+    def _stages(self, numbers: PlanNumbers) -> PipelineStages | str:
         """Return the stages of a candidate; text where a layer cannot be shared on one of them."""
         groups = self._groups(numbers.num_stages, numbers.num_gpus)
         tables = []
@@ -273,7 +273,7 @@ class _Search:
             tables.append(table)
         return PipelineStages(self.problem, groups, tables, numbers.num_micro_batches)
 
-    def _solve(self, numbers: Numbers) -> NoPlan | None:
+    def _solve(self, numbers: PlanNumbers) -> NoPlan | None:
         """Find the best plan with these numbers, or return why there is none that helps."""
         stages = self._stages(numbers)
         if isinstance(stages, str):
@@ -298,7 +298,7 @@ class _Search:
         keep(divided)
         return None
 
-    def _rated(self, numbers: Numbers, stages: PipelineStages, divided: Sequence[int]) -> RatedPlan:
+    def _rated(self, numbers: PlanNumbers, stages: PipelineStages, divided: Sequence[int]) -> RatedPlan:
         """Return the plan whose stages end before these layers."""
         plans, estimates = [], []
         for i, first, end in stages_of(divided):

@@ -15,7 +15,7 @@ from schedsearch.cluster.allocation import Allocation, InfeasibleError
 from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError, require
 from schedsearch.cluster.policies.policy import check_runnable
-from schedsearch.cluster.policies.program import Program, Programs
+from schedsearch.cluster.policies.program import Program, ProgramSequence
 
 SECONDS_PER_HOUR = 3600.0
 
@@ -46,7 +46,7 @@ class MinCost:
     """
 
     aim: Literal["steps_per_dollar", "dollars"] = "steps_per_dollar"
-    _programs: Programs = field(default_factory=Programs, init=False, repr=False, compare=False)
+    _programs: ProgramSequence = field(default_factory=ProgramSequence, init=False, repr=False, compare=False)
 
     shares_space: ClassVar[bool] = False
     fills_idle_gpus: ClassVar[bool] = False

@@ -41,11 +41,12 @@ class Floors:
     """Throughputs that jobs must at least get.
 
     Attributes:
-        steps_per_s: Of each job.
+        steps_per_s: Steps per second that each job must have.
         window_s: The time over which each must get it on average: until its SLO less what is spared, or
             without end.
         lost: Names of jobs whose SLO nothing can keep.
-        share: Of what the other SLOs need that each has, as they cannot all be kept at constant rates; or 1.
+        share: Share that each job has of what the other SLOs need, as they cannot all be kept at constant
+            rates; or 1.
     """
 
     steps_per_s: FloatArray
@@ -66,7 +67,7 @@ class FloorRules:
     """How floors are set; see the module. Policies that have floors have these options.
 
     Attributes:
-        min_share: Of its max-min fair throughput that a job without SLO gets; 0 to 1.
+        min_share: Share of its max-min fair throughput that a job without SLO gets; 0 to 1.
         spare_s: How long before its SLO a job is to be done, as rounds give shares of the time only in steps.
         is_strict: SLOs that cannot be kept together are an error; if not, those that nothing can keep are
             given up, and of the others each gets the same share of what it needs.

@@ -139,9 +139,10 @@ class IntervalShares:
     """The configurations that run in each interval.
 
     Attributes:
-        shares: Of each interval's time; shape (intervals, configurations).
-        cost: Of all energy, in the unit of the price.
-        slo_share: Of the floors that come first that each job has, because they cannot all be kept; or 1.
+        shares: Shares of each interval's time; shape (intervals, configurations).
+        cost: Cost of all energy, in the unit of the price.
+        slo_share: Share of the floors that come first that each job has, because they cannot all be kept; or
+            1.
         promised_share: Likewise of those that are promised.
     """
 
@@ -161,7 +162,7 @@ def least_cost_shares(
     kept each job has the same share of its own, the highest that is possible.
 
     Args:
-        demand: At the begin of the first interval.
+        demand: Demand at the begin of the first interval.
         floors: Each on average over its window, or over all intervals if these end before.
         intervals: One after the other.
         promised: Jobs whose floors come after those of the others; shape (promised,).
@@ -199,9 +200,9 @@ class _Program:
     """Shares of intervals: within each one's GPUs and power, and of no job more steps than are left.
 
     Attributes:
-        seconds: That each configuration has in each interval, as the windows of its jobs end; shape
+        seconds: Seconds that each configuration has in each interval, as the windows of its jobs end; shape
             (configurations, intervals).
-        min_steps: That each job must have done at the end of the intervals, or of its window if this is
+        min_steps: Steps that each job must have done at the end of the intervals, or of its window if this is
             first, to have its floor; shape (jobs,).
     """
 
@@ -228,7 +229,7 @@ class _Program:
         """Return the shares of least cost in which each job has its least steps; None if there are none.
 
         Args:
-            cost: Of a share of 1; shape (intervals, configurations), as the shares.
+            cost: Cost of a share of 1; shape (intervals, configurations), as the shares.
             min_steps: Shape (jobs,).
         """
         asked = np.flatnonzero(min_steps)

@@ -30,7 +30,7 @@ from experiments.reproduce.tessel.search_times import (
 from experiments.reproduce.tessel.vocabulary_imbalance import best_division
 from placements import Block, Kind, Placement
 from placements.shapes import m_shape
-from runtime.simulate.network import Communication
+from runtime.virtual.rules import Communication
 from schedsearch.baselines import HAND_MADE
 from schedsearch.schedule import as_soon_as_possible
 

@@ -20,7 +20,7 @@ from placements.models.layers import TransformerLayer
 from placements.models.parallel import LayerStrategy
 from placements.models.zoo import MODELS, read_model
 from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
-from placements.planners.hybrid.exports.as_run import Limits, PlanExport, rate
+from placements.planners.hybrid.exports.as_run import PlanExport, RunLimits, rate
 from placements.planners.hybrid.exports.megatron import megatron_text, to_megatron
 from placements.planners.hybrid.exports.torchtitan import to_torchtitan, torchtitan_text
 from placements.planners.hybrid.plan import Plan, StagePlan
@@ -40,10 +40,10 @@ def costs_of(plan: Plan) -> ShapeCosts:
     return ShapeCosts(plan.model, CostOptions(overlap_gradients=True))
 
 
-def to(export: Callable[[RatedPlan, Limits], PlanExport], plan: Plan, gib: float = math.inf) -> PlanExport:
+def to(export: Callable[[RatedPlan, RunLimits], PlanExport], plan: Plan, gib: float = math.inf) -> PlanExport:
     """Return a plan in a system's form, in so many GiB of each GPU."""
     costs = costs_of(plan)
-    return export(rate(plan, costs), Limits(costs, [gib] * plan.num_stages))
+    return export(rate(plan, costs), RunLimits(costs, [gib] * plan.num_stages))
 
 
 @cache
@@ -179,7 +179,7 @@ MIXED = ("gpt3_13b", "llama2_13b", "llama3_8b", "mixtral_8x7b", "bloom_7b", "ber
 )
 def test_every_export_of_every_model_is_of_what_fits(model: str, cluster: str, uniform: bool) -> None:
     for rated in searched(model, cluster, uniform):
-        limits = Limits(costs_of(rated.plan), capacities_gib(rated.plan))
+        limits = RunLimits(costs_of(rated.plan), capacities_gib(rated.plan))
         for export, check in ((to_megatron, check_megatron), (to_torchtitan, check_torchtitan)):
             try:
                 exported = export(rated, limits)
@@ -219,7 +219,7 @@ def test_what_did_not_fit_is_run_otherwise_or_refused(model: str, cluster: str, 
         options = PlanOptions(trees, num_stages=(4,), num_micro_batches=(batch // 8,), num_plans=1)
         costs = ShapeCosts(read_model(model), CostOptions(overlap_gradients=True))
         rated = search_plans(costs, read_cluster(cluster), batch, options).plans[0]
-        limits = Limits(costs, capacities_gib(rated.plan))
+        limits = RunLimits(costs, capacities_gib(rated.plan))
         exported = to_megatron(rated, limits)
         check_megatron(exported, rated.plan.num_gpus, limits.capacities_gib)
         assert re.match(
@@ -322,7 +322,7 @@ def test_heads_that_do_not_divide_are_refused() -> None:
 
 def test_a_model_of_torchtitans_own_is_named() -> None:
     rated = searched("llama3_8b", "h100_16", True)[0]
-    exported = to_torchtitan(rated, Limits(costs_of(rated.plan), capacities_gib(rated.plan)))
+    exported = to_torchtitan(rated, RunLimits(costs_of(rated.plan), capacities_gib(rated.plan)))
     options = parsed_torchtitan(exported)
     assert (options["module"], options["config"]) == ("llama3", "llama3_8b")
     other = to(to_torchtitan, some_plan(*[LayerStrategy(2, 2, 3)] * 10))

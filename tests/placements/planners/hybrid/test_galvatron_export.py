@@ -13,7 +13,7 @@ from placements.models.parallel import LayerStrategy
 from placements.models.zoo import read_model
 from placements.planners.galvatron_file import galvatron_from_dict
 from placements.planners.hybrid.decision_trees import TreeOptions
-from placements.planners.hybrid.exports.as_run import Limits, PlanExport, rate
+from placements.planners.hybrid.exports.as_run import PlanExport, RunLimits, rate
 from placements.planners.hybrid.exports.galvatron import parallel_plan, to_galvatron
 from placements.planners.hybrid.plan import Plan, StagePlan
 from placements.planners.hybrid.plan_options import PlanOptions
@@ -27,7 +27,7 @@ USUAL = LayerStrategy(2, 2)
 def exported(plan: Plan) -> PlanExport:
     """Return a plan in Galvatron's form, whatever memory it needs."""
     costs = ShapeCosts(plan.model)
-    return to_galvatron(rate(plan, costs), Limits(costs, [math.inf] * plan.num_stages))
+    return to_galvatron(rate(plan, costs), RunLimits(costs, [math.inf] * plan.num_stages))
 
 
 @pytest.mark.parametrize(
@@ -120,4 +120,4 @@ def test_what_does_not_fit_as_galvatron_runs_it_is_refused() -> None:
     with pytest.raises(
         PlanError, match=r"^memory: as Galvatron shares the layers, stage 0 needs .* GiB of 24.0; "
     ):
-        to_galvatron(rated, Limits(costs, (24.0,)))
+        to_galvatron(rated, RunLimits(costs, (24.0,)))

@@ -10,14 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placements.planners.parallel_plan import PlanError
-from placements.planners.pipedream.two_bw import BlockProfile, Cluster, TwoBwPlan, memory_bytes, two_bw_plans
+from placements.planners.pipedream.two_bw import (
+    BlockProfile,
+    EqualServers,
+    TwoBwPlan,
+    memory_bytes,
+    two_bw_plans,
+)
 
 MIB = 2**20
 PROFILE = BlockProfile(8, {1: 3.0, 2: 4.0}, {1: 6.0, 2: 8.0}, 16.0 * MIB, 4.0 * MIB, 1.0 * MIB)
-CLUSTER = Cluster(8, 4, 100.0, 1.0, 200.0)
+CLUSTER = EqualServers(8, 4, 100.0, 1.0, 200.0)
 
 
-def plan_of(profile: BlockProfile, cluster: Cluster, batch_size: int, *key: object) -> TwoBwPlan:
+def plan_of(profile: BlockProfile, cluster: EqualServers, batch_size: int, *key: object) -> TwoBwPlan:
     plans = two_bw_plans(profile, cluster, batch_size)
     found = [p for p in plans if key == (p.data_parallel, p.num_stages, p.micro_batch_size, p.recompute)]
     assert len(found) == 1
@@ -79,7 +85,7 @@ PROFILES = st.builds(
     st.tuples(*[st.integers(0, 50)] * 3),
 )
 CLUSTERS = st.builds(
-    Cluster,
+    EqualServers,
     st.integers(1, 8),
     st.sampled_from([1, 2, 4]),
     st.sampled_from([10.0, 100.0]),
@@ -89,7 +95,9 @@ CLUSTERS = st.builds(
 
 
 @given(PROFILES, CLUSTERS, st.integers(1, 64))
-def test_the_first_plan_is_the_best_of_all(profile: BlockProfile, cluster: Cluster, batch_size: int) -> None:
+def test_the_first_plan_is_the_best_of_all(
+    profile: BlockProfile, cluster: EqualServers, batch_size: int
+) -> None:
     """The closed forms once more, each written as in the dissertation."""
     best = 0.0
     degrees = range(1, cluster.num_gpus + 1)

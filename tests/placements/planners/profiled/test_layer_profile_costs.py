@@ -10,7 +10,7 @@ import pytest
 from places import SHARED_DATA
 from small_profiles import write_profile
 
-from placements.cluster import ClusterError
+from placements.cluster import GpusError
 from placements.files import read_json, write_json
 from placements.measured.layer_profile import LayerProfileError
 from placements.measured.plan_file import ReplicatedPlan, read_replicated_plan
@@ -18,7 +18,7 @@ from placements.measured.profile_folder import read_profiled_model
 from placements.models.layers import HALF
 from placements.models.parallel import Cost, LayerStrategy, Recompute
 from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
-from placements.planners.hybrid.exports.as_run import Limits
+from placements.planners.hybrid.exports.as_run import RunLimits
 from placements.planners.hybrid.exports.galvatron import to_galvatron
 from placements.planners.hybrid.exports.megatron import to_megatron
 from placements.planners.hybrid.placing.planned_placement import planned_placement
@@ -172,9 +172,9 @@ def test_clusters_have_the_names_of_the_profile(folder: Path) -> None:
     assert read_measured_cluster("a100_40gb_8", known) == found
     assert read_measured_cluster("V100-16_1", known).cluster.nodes[0].gpus_per_node == 1
     for text in ("GH-96_8", "A100-40", "A100-40_0", "A100-40_x", "+", "h100_8"):
-        with pytest.raises(ClusterError, match="is not a GPU that toy was measured on.*A100-40, V100-16"):
+        with pytest.raises(GpusError, match="is not a GPU that toy was measured on.*A100-40, V100-16"):
             read_measured_cluster(text, known)
-    with pytest.raises(ClusterError, match="'fast' is not known hardware"):
+    with pytest.raises(GpusError, match="'fast' is not known hardware"):
         hardware_of("fast")
 
 
@@ -243,7 +243,7 @@ def test_a_plan_is_written_read_placed_and_exported(folder: Path) -> None:
     assert plan_from_dict(plan_to_dict(found.plan)) == found.plan
     placement = planned_placement(found.plan, costs, [36.0, 36.0])
     assert placement.num_devices == 2
-    limits = Limits(costs, [36.0, 36.0])
+    limits = RunLimits(costs, [36.0, 36.0])
     assert to_galvatron(found, limits).options["pp_deg"] == 2
     with pytest.raises(PlanError, match="is not an embedding, equal transformer layers and an output layer"):
         to_megatron(found, limits)

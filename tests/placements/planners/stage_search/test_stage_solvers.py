@@ -11,8 +11,8 @@ from stages_at_random import every_choice, some_stage
 from placements.planners.stage_search.exact import min_memory, solve
 from placements.planners.stage_search.paper import solve_as_paper
 from placements.planners.stage_search.stage_problem import (
+    LayerRun,
     Options,
-    Run,
     StageError,
     StageProblem,
     peak_mib,
@@ -62,7 +62,7 @@ def test_never_worse_than_the_paper_nor_with_more_memory(seed: int) -> None:
 
 def chain(*, recomputed: list[bool], capacity_mib: float = 1e6, in_flight: int = 2) -> StageProblem:
     """Each layer one option, in one layout: static 10, kept 3, transient 5 and then 7."""
-    runs = tuple(Run(1, Options([1], [2], [10], [3], [5], [7], [each], [0])) for each in recomputed)
+    runs = tuple(LayerRun(1, Options([1], [2], [10], [3], [5], [7], [each], [0])) for each in recomputed)
     return StageProblem(runs, {}, in_flight, capacity_mib)
 
 
@@ -84,7 +84,7 @@ def test_recomputation_uses_what_later_pieces_gave_back() -> None:
     """Static 0; the recomputed layer keeps 1 and needs 20 more, where the plain one after it kept 30."""
     first = Options([1], [0], [0], [1], [0], [20], [True], [0])
     last = Options([1], [0], [0], [30], [0], [0], [False], [0])
-    stage = StageProblem((Run(1, first), Run(1, last)), {}, 3, 1e6)
+    stage = StageProblem((LayerRun(1, first), LayerRun(1, last)), {}, 3, 1e6)
     assert peak_mib(stage, [0, 0]) == 3 * 31
     assert peak_mib(replace(stage, runs=tuple(reversed(stage.runs))), [0, 0]) == 3 * 31 + 20
 
@@ -103,7 +103,7 @@ def test_transitions_are_paid_both_ways_as_given() -> None:
     """Two fast layers in layout 1 beside ones that have only layout 0: 2 ms there and 5 ms back."""
     fixed = Options([1], [0], [0], [0], [0], [0], [False], [0])
     either = Options([9, 1], [0, 0], [0, 0], [0, 0], [0, 0], [0, 0], [False, False], [0, 1])
-    runs = (Run(1, fixed), Run(2, either), Run(1, fixed))
+    runs = (LayerRun(1, fixed), LayerRun(2, either), LayerRun(1, fixed))
     found = solve(StageProblem(runs, {(0, 1): 2.0, (1, 0): 5.0}, 1, 0.0))
     assert found is not None
     assert (found.choice, found.time_ms) == ((0, 1, 1, 0), 11)
@@ -127,7 +127,7 @@ def test_many_equal_layers_as_each_apart_on_a_grid(seed: int) -> None:
         for _ in range(2)
     ]
     transitions = {(a, b): float(abs(a - b)) for a in range(3) for b in range(3)}
-    stage = StageProblem((Run(30, options[0]), Run(20, options[1])), transitions, 2, 0.0, 4)
+    stage = StageProblem((LayerRun(30, options[0]), LayerRun(20, options[1])), transitions, 2, 0.0, 4)
     for part in (0.05, 0.3, 0.6):
         low, high = min_memory(stage), 50 * (30 + 2 * 30)
         roomy = replace(stage, capacity_mib=float(round(low + part * (high - low))))
@@ -175,11 +175,11 @@ def test_wrong_options(changed: dict[str, list[float]], message: str) -> None:
 )
 def test_wrong_stages(changed: dict[str, object], message: str) -> None:
     two = Options([1, 1], [0, 0], [0, 0], [0, 0], [0, 0], [0, 0], [False, False], [0, 1])
-    given = {"runs": (Run(2, two),), "transition_ms": {(0, 1): 1.0, (1, 0): 1.0}, "in_flight": 1}
+    given = {"runs": (LayerRun(2, two),), "transition_ms": {(0, 1): 1.0, (1, 0): 1.0}, "in_flight": 1}
     with pytest.raises(StageError, match=message):
         StageProblem(**{"capacity_mib": 1.0, **given, **changed})  # type: ignore[arg-type]
     with pytest.raises(StageError, match=r"runs\[0\].num_layers: 0 is not"):
-        StageProblem((Run(0, two),), {}, 1, 1.0)
+        StageProblem((LayerRun(0, two),), {}, 1, 1.0)
     with pytest.raises(StageError, match=r"grid_mib: 0 is not above 0"):
         solve_as_paper(chain(recomputed=[True]), grid_mib=0)
 

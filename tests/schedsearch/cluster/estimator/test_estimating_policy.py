@@ -12,21 +12,21 @@ import pytest
 from cluster.small_clusters import Drawn, gavel_throughputs, needs_gavel
 from outcome_check import plain
 
-from schedsearch.cluster.estimator.estimating_policy import EstimatingPolicy, Profile, profiled
+from schedsearch.cluster.estimator.estimating_policy import EstimatingPolicy, ThroughputProfile, profiled
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.jobs import ActiveJob, Job
 from schedsearch.cluster.policies.fairness import MaxMinFairness
-from schedsearch.cluster.simulator.job_table import Progress
+from schedsearch.cluster.simulator.job_table import ClusterProgress
 from schedsearch.cluster.simulator.options import SimulationOptions
-from schedsearch.cluster.simulator.simulation import simulate
-from schedsearch.cluster.throughputs import OperatingPoint, Throughputs
+from schedsearch.cluster.simulator.simulation import simulate_cluster
+from schedsearch.cluster.throughputs import JobOperatingPoint, Throughputs
 
 SHARED = MaxMinFairness(shares_space=True)
 
 
 def of_types(names: str, share: Callable[[], float]) -> Throughputs:
     """Return types of 10 steps per second, of which each keeps a share beside another."""
-    alone = {(name, 1): {"v100": (OperatingPoint(10.0),)} for name in names}
+    alone = {(name, 1): {"v100": (JobOperatingPoint(10.0),)} for name in names}
     pairs = {
         (one, other, 1): {"v100": (10 * share(), 10 * share())}
         for number, one in enumerate(names)
@@ -48,12 +48,12 @@ def test_a_policy_decides_by_estimates_and_jobs_get_what_is_real() -> None:
     real, wrong = pairs_of_three(0.9), pairs_of_three(0.1)
     demand = real.demand(GpuCluster({"v100": 1}), two_jobs(real), shares_space=True)
     known = SHARED.allocate(demand)
-    misled = EstimatingPolicy(SHARED, Profile(wrong, "abc")).allocate(demand)
+    misled = EstimatingPolicy(SHARED, ThroughputProfile(wrong, "abc")).allocate(demand)
     assert known.rates == pytest.approx([9.0, 9.0])
     assert misled.rates == pytest.approx([5.0, 5.0])
     assert misled.demand is demand
     assert np.all(misled.shares[~demand.configurations.is_alone] == pytest.approx(0))
-    right = EstimatingPolicy(SHARED, Profile(real, "abc")).allocate(demand)
+    right = EstimatingPolicy(SHARED, ThroughputProfile(real, "abc")).allocate(demand)
     assert right.rates == pytest.approx(known.rates)
     assert right.demand is demand
 
@@ -69,7 +69,7 @@ def test_a_pair_that_ran_is_measured(learns: bool) -> None:
     real = pairs_of_three(0.9)
     real = Throughputs(real.alone, {**real.pairs, ("a", "b", 1): {"v100": (1.0, 1.0)}})
     demand = real.demand(GpuCluster({"v100": 1}), two_jobs(real), shares_space=True)
-    policy = EstimatingPolicy(SHARED, Profile(without(real, "a", "b"), "c"), learns)
+    policy = EstimatingPolicy(SHARED, ThroughputProfile(without(real, "a", "b"), "c"), learns)
     assert policy.allocate(demand).rates == pytest.approx([1.0, 1.0], rel=1e-3)
     again = policy.allocate(demand).rates
     assert again == pytest.approx([5.0, 5.0] if learns else [1.0, 1.0], rel=1e-3)
@@ -88,14 +88,14 @@ def test_resumed_it_knows_what_it_learned(tmp_path: Path) -> None:
     def simulated(at: int | None = None) -> tuple[EstimatingPolicy, dict[str, object]]:
         left = at
 
-        def interrupt(_: Progress) -> None:
+        def interrupt(_: ClusterProgress) -> None:
             nonlocal left
             left = None if left is None else left - 1
             if left == 0:
                 raise KeyboardInterrupt
 
         policy = EstimatingPolicy(Drawn(5, shares_space=True), profiled(throughputs, 0.5, 1, 1))
-        found = simulate(jobs, cluster, throughputs, policy, SimulationOptions(), interrupt, state)
+        found = simulate_cluster(jobs, cluster, throughputs, policy, SimulationOptions(), interrupt, state)
         return policy, plain(found)
 
     policy, whole = simulated()

@@ -12,14 +12,16 @@ from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.inputs.throughput_file import read_throughputs
 from schedsearch.cluster.jobs import ActiveJob, Job
 from schedsearch.cluster.policies.fairness import MaxMinFairness
-from schedsearch.cluster.throughputs import OperatingPoint, Throughputs
+from schedsearch.cluster.throughputs import JobOperatingPoint, Throughputs
 
 
 def synthetic(num_types: int = 16) -> Throughputs:
     """Return pairs in which each keeps less, the more both use the GPU; the largest do not fit together."""
     names = [f"type {n}" for n in range(num_types)]
     alone = {
-        (name, 1): {gpu: (OperatingPoint(speed * (1 + n)),) for gpu, speed in (("big", 4.0), ("small", 1.0))}
+        (name, 1): {
+            gpu: (JobOperatingPoint(speed * (1 + n)),) for gpu, speed in (("big", 4.0), ("small", 1.0))
+        }
         for n, name in enumerate(names)
     }
     use = np.linspace(0.1, 0.6, num_types)

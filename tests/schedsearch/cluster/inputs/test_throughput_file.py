@@ -8,7 +8,7 @@ from told import told
 from placements.files import write_json
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.inputs.throughput_file import read_throughputs
-from schedsearch.cluster.throughputs import OperatingPoint
+from schedsearch.cluster.throughputs import JobOperatingPoint
 
 A, B = "('A', 1)", "('B', 1)"
 SMALL = {
@@ -38,7 +38,10 @@ def test_a_table_of_ones_own(tmp_path: Path) -> None:
     """The fastest clock is the first, in any order of rows; a byte-order mark and line ends do not matter."""
     (tmp_path / "t.csv").write_bytes(b"\xef\xbb\xbf" + TABLE.replace("\n", "\r\n").encode())
     found = read_throughputs(tmp_path / "t.csv")
-    assert found.alone["GPT", 8]["h100"] == (OperatingPoint(4, 4400.5, 1980), OperatingPoint(3.5, 3100, 1400))
+    assert found.alone["GPT", 8]["h100"] == (
+        JobOperatingPoint(4, 4400.5, 1980),
+        JobOperatingPoint(3.5, 3100, 1400),
+    )
     assert found.rate("GPT", 8, "a100") == 0.0
     assert found.pair("GPT", "BERT", 1) == {"a100": (6, 7.5)}
 

@@ -8,7 +8,7 @@ from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.inputs.throughput_file import read_throughputs
 from schedsearch.cluster.inputs.trace_file import read_trace, write_trace
 from schedsearch.cluster.jobs import Job
-from schedsearch.cluster.throughputs import OperatingPoint, Throughputs
+from schedsearch.cluster.throughputs import JobOperatingPoint, Throughputs
 
 TRACES = [
     ("msr/seed0_2869ce", 354, 179),
@@ -22,10 +22,13 @@ TRACES = [
 
 THROUGHPUTS = Throughputs(
     {
-        ("A", 1): {"k80": (OperatingPoint(2.0),), "v100": (OperatingPoint(10.0), OperatingPoint(8.0))},
-        ("A", 2): {"v100": (OperatingPoint(16.0),)},
-        ("B", 1): {"v100": (OperatingPoint(0.0),), "k80": (OperatingPoint(3.0),)},
-        ("C", 4): {"v100": (OperatingPoint(0.0),)},
+        ("A", 1): {
+            "k80": (JobOperatingPoint(2.0),),
+            "v100": (JobOperatingPoint(10.0), JobOperatingPoint(8.0)),
+        },
+        ("A", 2): {"v100": (JobOperatingPoint(16.0),)},
+        ("B", 1): {"v100": (JobOperatingPoint(0.0),), "k80": (JobOperatingPoint(3.0),)},
+        ("C", 4): {"v100": (JobOperatingPoint(0.0),)},
     }
 )
 

@@ -9,7 +9,7 @@ import pytest
 
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.planned_jobs.frontier_points import frontier_points, plan_of
-from schedsearch.cluster.throughputs import OperatingPoint
+from schedsearch.cluster.throughputs import JobOperatingPoint
 from schedsearch.energy import FrequencyPlan, Frontier
 
 
@@ -23,7 +23,7 @@ def test_a_plan_above_the_line_of_its_neighbours_is_left_out() -> None:
     """The line from 10 steps/s at 900 W to 5 at 300 W has 660 W at 8, below 700 W. And 2 at 200 W is no use:
     5 at 300 W and pauses make 2 for 120 W."""
     found = frontier_points(frontier_of((100, 900), (125, 700), (200, 300), (500, 200)), 4)
-    assert found.points == (OperatingPoint(10.0, 900.0), OperatingPoint(5.0, 300.0))
+    assert found.points == (JobOperatingPoint(10.0, 900.0), JobOperatingPoint(5.0, 300.0))
     assert found.loss == 0.0
 
 
@@ -35,7 +35,7 @@ def test_while_pauses_draw_power_too_slower_plans_pay() -> None:
 def test_what_is_lost_is_said() -> None:
     """Without 5 steps/s at 300 W, there are 450 W at this speed, half more."""
     found = frontier_points(frontier_of((100, 900), (200, 300)), 1)
-    assert found.points == (OperatingPoint(10.0, 900.0),)
+    assert found.points == (JobOperatingPoint(10.0, 900.0),)
     assert found.loss == pytest.approx(0.5)
 
 
@@ -59,7 +59,7 @@ def test_no_other_points_lose_less(seed: int) -> None:
     assert found.loss == pytest.approx(_loss(found.points, whole, 2 * idle_w), abs=1e-9)
 
 
-def _loss(kept: tuple[OperatingPoint, ...], whole: tuple[OperatingPoint, ...], idle_w: float) -> float:
+def _loss(kept: tuple[JobOperatingPoint, ...], whole: tuple[JobOperatingPoint, ...], idle_w: float) -> float:
     points = sorted([(0.0, idle_w), *((point.steps_per_s, point.power_w) for point in kept)])
     rates, watts = zip(*points, strict=True)
     return max(float(np.interp(one.steps_per_s, rates, watts)) / one.power_w - 1 for one in whole)

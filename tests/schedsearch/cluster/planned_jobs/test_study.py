@@ -17,18 +17,18 @@ from schedsearch.cluster.planned_jobs.planned_throughputs import PlannedThroughp
 from schedsearch.cluster.planned_jobs.study import RUNS, StudyOptions, study
 from schedsearch.cluster.policies.fairness import MaxMinFairness
 from schedsearch.cluster.policies.spending.shifting import LeastSignalCost
-from schedsearch.cluster.simulator.engine import Simulation
+from schedsearch.cluster.simulator.engine import ClusterSimulation
 from schedsearch.cluster.simulator.options import SimulationOptions
-from schedsearch.cluster.simulator.simulation import simulate
-from schedsearch.cluster.throughputs import OperatingPoint, Throughputs
+from schedsearch.cluster.simulator.simulation import simulate_cluster
+from schedsearch.cluster.throughputs import JobOperatingPoint, Throughputs
 from schedsearch.energy import Interval
 
-HIGHEST, LOWER = OperatingPoint(1.0, 400.0, 1400), OperatingPoint(0.8, 200.0, 900)
+HIGHEST, LOWER = JobOperatingPoint(1.0, 400.0, 1400), JobOperatingPoint(0.8, 200.0, 900)
 
 
-def _on(gpus: int, *points: OperatingPoint) -> dict[str, tuple[OperatingPoint, ...]]:
+def _on(gpus: int, *points: JobOperatingPoint) -> dict[str, tuple[JobOperatingPoint, ...]]:
     return {
-        "a100": tuple(OperatingPoint(gpus * p.steps_per_s, gpus * p.power_w, p.clock_mhz) for p in points)
+        "a100": tuple(JobOperatingPoint(gpus * p.steps_per_s, gpus * p.power_w, p.clock_mhz) for p in points)
     }
 
 
@@ -49,7 +49,7 @@ def test_energy_over_time_is_that_of_the_simulation() -> None:
     """One job of 3600 steps on one GPU at 400 W, beside 50 W of the other, and then 100 W."""
     job = Job("one", "gpt", 3600.0, 1)
     options = SimulationOptions(records_rounds=True)
-    outcome = simulate([job], CLUSTER, TABLE.highest_clocks, MaxMinFairness(), options)
+    outcome = simulate_cluster([job], CLUSTER, TABLE.highest_clocks, MaxMinFairness(), options)
     energy = EnergyOverTime(outcome)
     assert outcome.end_s == pytest.approx(3600.0)
     assert energy.kwh_until([1800.0, 3600.0, 7200.0]) == pytest.approx([0.225, 0.45, 0.55])
@@ -107,14 +107,14 @@ def test_an_interrupted_study_goes_on_in_the_run_where_it_was(
     jobs = drawn_jobs(TABLE.throughputs, CLUSTER, DrawOptions(days=1.0, jobs_per_day=8.0, hours=(1.0, 3.0)))
     options = StudyOptions(("frontier", "least_carbon"), 1000.0, DAY)
     begun = list[str]()
-    admit = Simulation._admit
+    admit = ClusterSimulation._admit
 
-    def interrupted(self: Simulation) -> None:
+    def interrupted(self: ClusterSimulation) -> None:
         if begun[-1] == "least_carbon" and self.now_s > 20000:
             raise KeyboardInterrupt
         admit(self)
 
-    monkeypatch.setattr(Simulation, "_admit", interrupted)
+    monkeypatch.setattr(ClusterSimulation, "_admit", interrupted)
     with pytest.raises(KeyboardInterrupt):
         study(TABLE, jobs, CLUSTER, options, begun.append, tmp_path)
     monkeypatch.undo()
@@ -132,7 +132,7 @@ def test_a_decision_ends_with_its_interval() -> None:
     """The job could run at once; it waits for the cheap half of the day, for which nobody wakes it."""
     job = Job("one", "gpt", 3600.0, 1, arrival_s=3600.0, slo_s=80000.0)
     policy = LeastSignalCost(signal=DAY, horizon_s=86400.0)
-    outcome = simulate([job], CLUSTER, TABLE.highest_clocks, policy, SimulationOptions())
+    outcome = simulate_cluster([job], CLUSTER, TABLE.highest_clocks, policy, SimulationOptions())
     assert outcome.jobs[0].first_start_s == pytest.approx(43200.0)
     assert outcome.slo_violations == 0
 
@@ -141,7 +141,7 @@ def test_a_job_without_slo_is_not_put_off_beyond_its_promise() -> None:
     """Each hour is cheaper than the one before, so putting it off always pays; alone it takes 2 hours."""
     signal = tuple(Interval(3600.0, 1000.0 - hour) for hour in range(240))
     policy = LeastSignalCost(0.5, signal=signal, horizon_s=86400.0)
-    outcome = simulate(
+    outcome = simulate_cluster(
         [Job("one", "gpt", 7200.0, 1)], CLUSTER, TABLE.highest_clocks, policy, SimulationOptions()
     )
     assert outcome.jobs[0].finish_s <= 2 * 7200.0 + 360

@@ -12,7 +12,7 @@ from cluster.policies.cases import Case, case_of, largest_sum, random_case, shor
 from schedsearch.cluster import linear_program
 from schedsearch.cluster.allocation import Allocation, InfeasibleError, check_allocation
 from schedsearch.cluster.demand import Configuration, Demand
-from schedsearch.cluster.policies.program import Program, Programs
+from schedsearch.cluster.policies.program import Program, ProgramSequence
 from schedsearch.cluster.policies.registry import policy_of
 
 
@@ -136,7 +136,7 @@ def test_a_program_that_was_changed_is_as_good_as_a_new_one(name: str) -> None:
 
 def test_floors_and_limits_are_of_one_demand() -> None:
     demand, values = with_values(case_of([1], [[10.0], [20.0]]), np.ones(2))
-    programs = Programs()
+    programs = ProgramSequence()
     first = programs.of(demand)
     first.set_floors(np.array([5.0, 0.0]))
     first.limit(np.ones(2), 0.75)
@@ -175,7 +175,7 @@ def test_a_decision_begins_where_the_one_before_ended(monkeypatch: pytest.Monkey
             )
         ],
     )
-    programs = Programs()
+    programs = ProgramSequence()
     first = programs.of(demand).maximize(values)
     same = programs.of(demand).maximize(values)
     found = later.configurations

@@ -20,8 +20,7 @@ from schedsearch.cluster.policies.program import Program
 from schedsearch.cluster.policies.registry import policy_of
 from schedsearch.cluster.policies.spending.energy import FloorRules, Floors, LeastEnergy
 from schedsearch.cluster.policies.spending.shifting import LeastSignalCost, least_cost_shares
-from schedsearch.energy import FrequencyPlan, Frontier, Interval, min_cost_policy
-from schedsearch.energy import Job as OneJob
+from schedsearch.energy import FrequencyPlan, Frontier, Interval, SignalJob, min_cost_policy
 
 DAY = (Interval(100.0, 3.0), Interval(100.0, 1.0))
 """Dear, then cheap."""
@@ -75,7 +74,7 @@ def test_for_one_job_it_reaches_the_bound_of_the_policy_of_one_job(seed: int) ->
     length_s = math.fsum(interval.duration_s for interval in signal)
     steps = int(length_s * 1e3 / frontier.shortest.time_ms * rng.uniform(0.05, 0.95))
     pause_w = float(rng.choice([0.0, 30.0]))
-    wanted = min_cost_policy(frontier, OneJob(steps, signal, pause_w)).min_cost
+    wanted = min_cost_policy(frontier, SignalJob(steps, signal, pause_w)).min_cost
 
     cluster = GpuCluster({"a100": 2}, idle_power_w={"a100": pause_w})
     jobs = [ActiveJob(Job("only", "any", steps, 2, slo_s=length_s), steps)]

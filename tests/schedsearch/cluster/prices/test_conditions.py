@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from schedsearch.cluster.prices.conditions import Conditions
+from schedsearch.cluster.prices.conditions import PriceConditions
 
 
-def played_share(conditions: Conditions, stretches: int, seed: int) -> float:
+def played_share(conditions: PriceConditions, stretches: int, seed: int) -> float:
     """Return the share of the time of use in one run, with exponential times between preemptions."""
     random = np.random.default_rng(seed)
     mean_s = 86400 / conditions.preemptions_per_day
@@ -34,27 +34,27 @@ def played_share(conditions: Conditions, stretches: int, seed: int) -> float:
 @pytest.mark.parametrize(
     "conditions",
     [
-        Conditions(preemptions_per_day=4),
-        Conditions(preemptions_per_day=12, restart_s=600, checkpoint_s=60),
-        Conditions(preemptions_per_day=24, restart_s=3600, checkpoint_every_s=1800),
+        PriceConditions(preemptions_per_day=4),
+        PriceConditions(preemptions_per_day=12, restart_s=600, checkpoint_s=60),
+        PriceConditions(preemptions_per_day=24, restart_s=3600, checkpoint_every_s=1800),
     ],
 )
-def test_the_share_is_that_of_a_long_run(conditions: Conditions) -> None:
+def test_the_share_is_that_of_a_long_run(conditions: PriceConditions) -> None:
     assert played_share(conditions, 20_000, seed=3) == pytest.approx(conditions.useful_share, rel=0.015)
 
 
 def test_without_disturbances_all_time_is_of_use() -> None:
-    assert Conditions().useful_share == 1.0
-    assert Conditions(restart_s=600).useful_share == 1.0, "a restart comes after a move or a preemption"
-    assert Conditions(checkpoint_s=360).useful_share == pytest.approx(10 / 11)
-    assert Conditions(preemptions_per_day=1e-9).useful_share == pytest.approx(1.0)
+    assert PriceConditions().useful_share == 1.0
+    assert PriceConditions(restart_s=600).useful_share == 1.0, "a restart comes after a move or a preemption"
+    assert PriceConditions(checkpoint_s=360).useful_share == pytest.approx(10 / 11)
+    assert PriceConditions(preemptions_per_day=1e-9).useful_share == pytest.approx(1.0)
 
 
 def test_an_instance_of_a_known_life_costs_a_restart_at_its_end() -> None:
-    assert Conditions(life_h=24, restart_s=864).useful_share == pytest.approx(0.99)
-    assert Conditions(life_h=24).useful_share == 1.0
+    assert PriceConditions(life_h=24, restart_s=864).useful_share == pytest.approx(0.99)
+    assert PriceConditions(life_h=24).useful_share == 1.0
 
 
 @pytest.mark.parametrize("rate", [100.0, 1e4, math.inf])
 def test_too_many_preemptions_leave_nothing(rate: float) -> None:
-    assert not Conditions(preemptions_per_day=rate, restart_s=3600).makes_progress
+    assert not PriceConditions(preemptions_per_day=rate, restart_s=3600).makes_progress

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_prices import AZURE, SLOW, ZONE_A, ZONE_B, Prices, market_of
 
-from schedsearch.cluster.prices.conditions import Conditions
+from schedsearch.cluster.prices.conditions import PriceConditions
 from schedsearch.cluster.prices.days import DailyPrices, daily_prices
 from schedsearch.cluster.prices.hindsight import min_dollars
 from schedsearch.cluster.prices.reductions import HINDSIGHT, study
@@ -21,7 +21,7 @@ SPEED = {"v100": 1.0, "k80": 0.4}
 dollars = st.one_of(st.none(), st.floats(0.1, 10.0))
 rows = st.lists(st.tuples(st.floats(0.1, 10.0), dollars, dollars, dollars), min_size=1, max_size=5)
 conditions = st.builds(
-    Conditions,
+    PriceConditions,
     carry_forward=st.booleans(),
     rank_per_gpu=st.booleans(),
     restart_s=st.sampled_from([0.0, 7200.0]),
@@ -34,13 +34,13 @@ def prices_of(table: list[tuple[float | None, ...]]) -> Prices:
     return {offer: [row[i] for row in table] for i, offer in enumerate(OFFERS)}
 
 
-def table_of(prices: Prices, under: Conditions) -> DailyPrices:
+def table_of(prices: Prices, under: PriceConditions) -> DailyPrices:
     market = market_of(prices)
     return daily_prices(market, market.quotes[0].time.date(), under)
 
 
 def of_path(
-    path: tuple[int, ...], table: DailyPrices, speeds: list[float], steps: float, under: Conditions
+    path: tuple[int, ...], table: DailyPrices, speeds: list[float], steps: float, under: PriceConditions
 ) -> float:
     """Return what a job costs that is on a given offer each day; infinite where one has no price yet."""
     paid, share = 0.0, under.useful_share
@@ -62,7 +62,7 @@ def of_path(
 @settings(max_examples=80, deadline=None)
 @given(rows, st.floats(0.2, 6.0), conditions)
 def test_it_is_the_best_of_all_paths(
-    table: list[tuple[float | None, ...]], days: float, under: Conditions
+    table: list[tuple[float | None, ...]], days: float, under: PriceConditions
 ) -> None:
     prices = table_of(prices_of(table), under)
     speeds, steps = [SPEED[offer.gpu_type] for offer in prices.offers], days * 86400
@@ -76,12 +76,12 @@ def test_it_is_the_best_of_all_paths(
 def test_no_strategy_beats_it(
     table: list[tuple[float | None, ...]],
     days: float,
-    under: Conditions,
+    under: PriceConditions,
     dwell_days: int,
     min_saving: float,
 ) -> None:
     market = market_of(prices_of(table))
-    under = Conditions(**{**vars(under), "dwell_days": dwell_days, "min_saving": min_saving})
+    under = PriceConditions(**{**vars(under), "dwell_days": dwell_days, "min_saving": min_saving})
     found = list(study(market, {"net": SPEED}, under, starts=(0, 3)).reductions([days], hindsight=True))
     (bound,) = [each.mean_dollars for each in found if each.strategy == HINDSIGHT]
     assert all(bound <= each.mean_dollars * (1 + 1e-9) for each in found)
@@ -89,6 +89,6 @@ def test_no_strategy_beats_it(
 
 def test_it_waits_for_no_rise_of_prices() -> None:
     """The greedy choice is the slow GPU, on which the job would not be done when prices rise."""
-    prices = table_of({ZONE_A: [1.0, 10.0], SLOW: [0.3, 10.0]}, Conditions())
+    prices = table_of({ZONE_A: [1.0, 10.0], SLOW: [0.3, 10.0]}, PriceConditions())
     speeds = np.array([SPEED[offer.gpu_type] for offer in prices.offers])
-    assert min_dollars(prices, speeds, 0, 86400.0, Conditions()) == pytest.approx(24.0)
+    assert min_dollars(prices, speeds, 0, 86400.0, PriceConditions()) == pytest.approx(24.0)

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 from places import SHARED_DATA
 
-from schedsearch.cluster.prices.conditions import Conditions
+from schedsearch.cluster.prices.conditions import PriceConditions
 from schedsearch.cluster.prices.price_files import read_market, read_speeds
 from schedsearch.cluster.prices.reductions import study
 
@@ -26,7 +26,7 @@ def published() -> dict[tuple[str, float, str], str]:
 
 
 @cache
-def ours(conditions: Conditions) -> dict[tuple[str, float, str], float]:
+def ours(conditions: PriceConditions) -> dict[tuple[str, float, str], float]:
     models = {model for model, _, _ in published()}
     speeds = {name: each for name, each in read_speeds(PRICES / "throughputs.csv").items() if name in models}
     found = study(read_market(PRICES), speeds, conditions).reductions([4, 8])
@@ -34,21 +34,21 @@ def ours(conditions: Conditions) -> dict[tuple[str, float, str], float]:
 
 
 def test_all_60_values_are_as_printed() -> None:
-    printed, found = published(), ours(Conditions())
+    printed, found = published(), ours(PriceConditions())
     assert len(printed) == 60
     assert {case: f"{found[case]:.2f}" for case in printed} == printed
 
 
 def test_the_traps_of_the_rules_are_worth_little() -> None:
     """Carried-forward prices and a ranking of Azure by the GPU: no value moves by half a hundredth part."""
-    honest = ours(Conditions(carry_forward=True, rank_per_gpu=True))
-    changes = [abs(honest[case] / value - 1) for case, value in ours(Conditions()).items()]
+    honest = ours(PriceConditions(carry_forward=True, rank_per_gpu=True))
+    changes = [abs(honest[case] / value - 1) for case, value in ours(PriceConditions()).items()]
     assert 0 < max(changes) < 0.005
 
 
 def test_restarts_cost_little_and_whole_instances_much() -> None:
-    free, slow = ours(Conditions()), ours(Conditions(restart_s=1800))
-    whole = ours(Conditions(whole_instance=True))
+    free, slow = ours(PriceConditions()), ours(PriceConditions(restart_s=1800))
+    whole = ours(PriceConditions(whole_instance=True))
     dynamic = [case for case in free if case[2] == "preemption"]
     assert all(0.98 < slow[case] / free[case] <= 1 for case in dynamic)
     assert all(whole[case] == whole[case[0], case[1], "gpu_type"] for case in free if case[2] == "packed")

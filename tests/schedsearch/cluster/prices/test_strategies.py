@@ -11,22 +11,30 @@ from hypothesis import strategies as st
 from made_up_prices import AZURE, AZURE_TWO, FIRST, FOUR, SLOW, ZONE_A, ZONE_B, Prices, market_of
 
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.prices.conditions import Conditions
+from schedsearch.cluster.prices.conditions import PriceConditions
 from schedsearch.cluster.prices.days import daily_prices
 from schedsearch.cluster.prices.hindsight import min_dollars
 from schedsearch.cluster.prices.market import Market, Quote
 from schedsearch.cluster.prices.reductions import study
-from schedsearch.cluster.prices.strategies import BASELINE, DYNAMIC, LADDER, MULTI_CLOUD, Run, choices, run
+from schedsearch.cluster.prices.strategies import (
+    BASELINE,
+    DYNAMIC,
+    LADDER,
+    MULTI_CLOUD,
+    JobCourse,
+    choices,
+    run,
+)
 
 SPEED = {"v100": 1.0, "k80": 0.25}
-STANDING = Conditions(carry_forward=True, rank_per_gpu=True)
+STANDING = PriceConditions(carry_forward=True, rank_per_gpu=True)
 
 
 def run_of(
-    name: str, prices: Prices, days: float, conditions: Conditions | None = None, start: int = 0
-) -> Run:
+    name: str, prices: Prices, days: float, conditions: PriceConditions | None = None, start: int = 0
+) -> JobCourse:
     """Return a run of as many days on a V100, up to the last day that has a price."""
-    conditions = conditions or Conditions()
+    conditions = conditions or PriceConditions()
     (strategy,) = [each for each in LADDER if each.name == name]
     market = market_of(prices)
     table = daily_prices(market, max(quote.time for quote in market.quotes).date(), conditions)
@@ -37,7 +45,7 @@ def run_of(
 
 def test_the_baseline_stays_in_the_cheapest_zone_and_follows_its_price() -> None:
     prices = {ZONE_A: [1.0, 1.0, 1.0], ZONE_B: [0.9, 2.0, 3.0]}
-    assert run_of("baseline", prices, 2.5) == Run(24 * (0.9 + 2.0) + 12 * 3.0, 60.0, 0)
+    assert run_of("baseline", prices, 2.5) == JobCourse(24 * (0.9 + 2.0) + 12 * 3.0, 60.0, 0)
 
 
 def test_of_several_prices_of_a_day_the_lowest_is_chosen_and_the_last_is_followed() -> None:
@@ -46,7 +54,7 @@ def test_of_several_prices_of_a_day_the_lowest_is_chosen_and_the_last_is_followe
     quotes = [
         Quote(FIRST + timedelta(days=day, hours=hour - 12), ZONE_A, dollars) for day, hour, dollars in times
     ]
-    for conditions, paid in ((Conditions(), 0.5 + 0.5 + 2.0), (STANDING, 1.0 + 1.0 + 2.0)):
+    for conditions, paid in ((PriceConditions(), 0.5 + 0.5 + 2.0), (STANDING, 1.0 + 1.0 + 2.0)):
         table = daily_prices(Market.of(quotes), quotes[-1].time.date(), conditions)
         chosen = choices(BASELINE, table, np.ones(1), "v100")
         found = run(BASELINE, chosen, table, np.ones(1), 0, 3 * 86400.0, conditions)
@@ -66,22 +74,22 @@ def test_only_prices_of_the_very_day_are_chosen_unless_they_are_carried_forward(
 
 def test_a_slow_gpu_is_taken_where_a_step_is_cheaper_on_it() -> None:
     cheap, dear = {ZONE_A: [1.0], SLOW: [0.2]}, {ZONE_A: [1.0], SLOW: [0.3]}
-    assert run_of("gpu_type", cheap, 1) == pytest.approx(Run(4 * 24 * 0.2, 96.0, 0))
-    assert run_of("gpu_type", dear, 1) == Run(24.0, 24.0, 0)
-    assert run_of("baseline", cheap, 1) == Run(24.0, 24.0, 0)
+    assert run_of("gpu_type", cheap, 1) == pytest.approx(JobCourse(4 * 24 * 0.2, 96.0, 0))
+    assert run_of("gpu_type", dear, 1) == JobCourse(24.0, 24.0, 0)
+    assert run_of("baseline", cheap, 1) == JobCourse(24.0, 24.0, 0)
 
 
 def test_a_gpu_of_a_larger_instance_is_paid_for_alone_unless_the_whole_is() -> None:
     prices = {ZONE_A: [1.0], FOUR: [2.0]}
     assert run_of("packed", prices, 1).dollars == pytest.approx(24 * 0.5)
     assert run_of("gpu_type", prices, 1).dollars == pytest.approx(24.0)
-    assert run_of("packed", prices, 1, Conditions(whole_instance=True)).dollars == pytest.approx(24.0)
+    assert run_of("packed", prices, 1, PriceConditions(whole_instance=True)).dollars == pytest.approx(24.0)
 
 
 def test_azures_instances_are_ranked_by_the_whole_price_unless_told_otherwise() -> None:
     prices = {ZONE_A: [0.9], AZURE: [0.8], AZURE_TWO: [1.2]}
     assert run_of("multi_cloud", prices, 1).dollars == pytest.approx(24 * 0.8)
-    per_gpu = Conditions(rank_per_gpu=True)
+    per_gpu = PriceConditions(rank_per_gpu=True)
     assert run_of("multi_cloud", prices, 1, per_gpu).dollars == pytest.approx(24 * 0.6)
     assert run_of("packed", prices, 1, per_gpu).dollars == pytest.approx(24 * 0.9)
 
@@ -91,27 +99,27 @@ MOVING: Prices = {ZONE_A: [1.0, 3.0, 3.0], AZURE: [2.0, 1.0, 1.0]}
 
 def test_only_dynamic_moves() -> None:
     assert run_of("multi_cloud", MOVING, 2).dollars == pytest.approx(24 * 4.0)
-    assert run_of("preemption", MOVING, 2) == Run(24 * 2.0, 48.0, 1)
+    assert run_of("preemption", MOVING, 2) == JobCourse(24 * 2.0, 48.0, 1)
 
 
 def test_a_move_costs_a_restart_and_egress() -> None:
-    conditions = Conditions(restart_s=3600, egress_dollars=5)
-    assert run_of("preemption", MOVING, 2, conditions) == pytest.approx(Run(24.0 + 5 + 25.0, 49.0, 1))
+    conditions = PriceConditions(restart_s=3600, egress_dollars=5)
+    assert run_of("preemption", MOVING, 2, conditions) == pytest.approx(JobCourse(24.0 + 5 + 25.0, 49.0, 1))
     within = {ZONE_A: [1.0, 3.0, 3.0], ZONE_B: [2.0, 1.0, 1.0]}
     assert run_of("preemption", within, 2, conditions).dollars == pytest.approx(49.0), "no egress within AWS"
 
 
 def test_a_preempted_job_takes_longer() -> None:
-    conditions = Conditions(checkpoint_s=3600.0)
-    assert run_of("baseline", {ZONE_A: [1.0]}, 1, conditions) == pytest.approx(Run(48.0, 48.0, 0))
+    conditions = PriceConditions(checkpoint_s=3600.0)
+    assert run_of("baseline", {ZONE_A: [1.0]}, 1, conditions) == pytest.approx(JobCourse(48.0, 48.0, 0))
 
 
 def test_moves_can_be_kept_apart_and_refused_for_little() -> None:
     prices = {ZONE_A: [1.0, 2.0, 1.0, 2.0, 1.0, 1.0], ZONE_B: [2.0, 1.0, 2.0, 1.0, 2.0, 2.0]}
     assert run_of("preemption", prices, 5).moves == 4
-    assert run_of("preemption", prices, 5, Conditions(dwell_days=3)).moves == 1
-    assert run_of("preemption", prices, 5, Conditions(min_saving=0.5)).moves == 4
-    assert run_of("preemption", prices, 5, Conditions(min_saving=0.51)).moves == 0
+    assert run_of("preemption", prices, 5, PriceConditions(dwell_days=3)).moves == 1
+    assert run_of("preemption", prices, 5, PriceConditions(min_saving=0.5)).moves == 4
+    assert run_of("preemption", prices, 5, PriceConditions(min_saving=0.51)).moves == 0
 
 
 def test_an_equal_offer_is_no_reason_to_move() -> None:
@@ -120,7 +128,7 @@ def test_an_equal_offer_is_no_reason_to_move() -> None:
 
 
 def test_a_day_without_prices_is_one_to_stay() -> None:
-    assert run_of("preemption", {ZONE_A: [1.0, None, 2.0]}, 3) == Run(24 * 4.0, 72.0, 0)
+    assert run_of("preemption", {ZONE_A: [1.0, None, 2.0]}, 3) == JobCourse(24 * 4.0, 72.0, 0)
 
 
 def test_a_greedy_choice_can_cost_more_than_staying() -> None:
@@ -180,4 +188,4 @@ def test_what_a_study_cannot_do_is_a_line() -> None:
     with pytest.raises(ClusterError, match="no instance of AWS has one GPU of its type; add one"):
         study(market_of({SLOW: [1.0]}), {"net": SPEED}, starts=(0, 1))
     with pytest.raises(ClusterError, match="preemptions_per_day: with 500 of them"):
-        study(market, {"net": SPEED}, Conditions(preemptions_per_day=500), starts=(0, 1))
+        study(market, {"net": SPEED}, PriceConditions(preemptions_per_day=500), starts=(0, 1))

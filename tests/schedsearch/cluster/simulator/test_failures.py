@@ -13,7 +13,7 @@ from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.simulator.failures import GpuFailures
 from schedsearch.cluster.simulator.options import FailureOptions, SimulationOptions
-from schedsearch.cluster.simulator.simulation import simulate
+from schedsearch.cluster.simulator.simulation import simulate_cluster
 
 RATES = throughputs_of({"a": {"v100": 1.0}}, (1, 2))
 
@@ -26,7 +26,9 @@ def test_a_failure_takes_back_the_round_or_the_lease(loses_lease: bool) -> None:
     )
     fails_s = Random(7).expovariate(1 / 20000)
     assert 360 < fails_s < 40000
-    outcome = simulate([Job("0", "a", 50000.0)], GpuCluster({"v100": 1}), RATES, OnFirstType(), options)
+    outcome = simulate_cluster(
+        [Job("0", "a", 50000.0)], GpuCluster({"v100": 1}), RATES, OnFirstType(), options
+    )
     check_outcome(outcome, RATES, options)
     failed = next(one for one in outcome.recorded if one.runs[0].failed)
     assert failed.runs[0].end_s == fails_s
@@ -35,13 +37,15 @@ def test_a_failure_takes_back_the_round_or_the_lease(loses_lease: bool) -> None:
     assert after.start_s == fails_s + 1000
     assert after.runs[0].renewed == (False,)
     assert outcome.jobs[0].failures == sum(one.runs[0].failed for one in outcome.recorded) >= 1
-    without = simulate([Job("0", "a", 50000.0)], GpuCluster({"v100": 1}), RATES, OnFirstType())
+    without = simulate_cluster([Job("0", "a", 50000.0)], GpuCluster({"v100": 1}), RATES, OnFirstType())
     assert outcome.average_jct_s > without.average_jct_s + 1000
 
 
 def test_a_large_job_waits_until_enough_gpus_are_back() -> None:
     options = SimulationOptions(failures=FailureOptions(3000.0, 2000.0), records_rounds=True, stop_at_s=1e6)
-    outcome = simulate([Job("0", "a", 5000.0, 2)], GpuCluster({"v100": 2}), RATES, OnFirstType(), options)
+    outcome = simulate_cluster(
+        [Job("0", "a", 5000.0, 2)], GpuCluster({"v100": 2}), RATES, OnFirstType(), options
+    )
     check_outcome(outcome, RATES, options)
     assert outcome.jobs[0].is_done
     assert outcome.jobs[0].failures >= 1

@@ -15,10 +15,10 @@ from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.partition import partitioned
 from schedsearch.cluster.policies.registry import policy_of
-from schedsearch.cluster.simulator.job_table import Progress
+from schedsearch.cluster.simulator.job_table import ClusterProgress
 from schedsearch.cluster.simulator.options import FailureOptions, SimulationOptions
 from schedsearch.cluster.simulator.outcome import Outcome
-from schedsearch.cluster.simulator.simulation import simulate
+from schedsearch.cluster.simulator.simulation import simulate_cluster
 
 CLUSTER = GpuCluster({"v100": 2, "k80": 3}, {"v100": 2.5}, {"v100": 2})
 THROUGHPUTS = drawn_throughputs(Random(4), ("v100", "k80"), pairs=True)
@@ -41,7 +41,7 @@ class InterruptAt:
     def __init__(self, number: int, *, by_signal: bool = False) -> None:
         self.left, self.by_signal = number, by_signal
 
-    def __call__(self, _: Progress) -> None:
+    def __call__(self, _: ClusterProgress) -> None:
         self.left -= 1
         if self.left == 0:
             if self.by_signal:
@@ -51,7 +51,9 @@ class InterruptAt:
 
 
 def run(on_progress: InterruptAt | None = None, state: Path | None = None, jobs: list[Job] = JOBS) -> Outcome:
-    return simulate(jobs, CLUSTER, THROUGHPUTS, Drawn(5, shares_space=True), OPTIONS, on_progress, state)
+    return simulate_cluster(
+        jobs, CLUSTER, THROUGHPUTS, Drawn(5, shares_space=True), OPTIONS, on_progress, state
+    )
 
 
 @pytest.mark.parametrize("number", [1, 7, 60])
@@ -74,7 +76,9 @@ def test_a_state_of_another_simulation_is_refused(tmp_path: Path) -> None:
     state = tmp_path / "state.pkl"
     run(InterruptAt(9), state)
     with pytest.raises(ClusterError, match="is of another simulation, whose options differs"):
-        simulate(JOBS, CLUSTER, THROUGHPUTS, Drawn(5, True), replace(OPTIONS, seed=4), state_path=state)
+        simulate_cluster(
+            JOBS, CLUSTER, THROUGHPUTS, Drawn(5, True), replace(OPTIONS, seed=4), state_path=state
+        )
     with pytest.raises(ClusterError, match="is of another trace, from job job 0 on"):
         run(state=state, jobs=[replace(JOBS[0], steps=1.0), *JOBS[1:]])
     state.write_text("{}")
@@ -101,7 +105,7 @@ def test_policies_that_know_what_they_did_before_go_on(name: str, parts: int | N
 
     def simulated(on_progress: InterruptAt | None = None) -> Outcome:
         policy = policy_of(name, **options) if parts is None else partitioned(name, parts, **options)
-        return simulate(
+        return simulate_cluster(
             jobs, cluster, THROUGHPUTS, policy, SimulationOptions(reset_s=0.0), on_progress, state
         )
 
@@ -120,4 +124,4 @@ def test_a_policy_that_cannot_be_kept_is_told_before_anything_is_simulated(tmp_p
         pass
 
     with pytest.raises(ClusterError, match="policy drawn: its state cannot be kept .*define its class in a"):
-        simulate(JOBS, CLUSTER, THROUGHPUTS, Local(5), OPTIONS, state_path=tmp_path / "state.pkl")
+        simulate_cluster(JOBS, CLUSTER, THROUGHPUTS, Local(5), OPTIONS, state_path=tmp_path / "state.pkl")

@@ -31,10 +31,10 @@ from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.inputs.job_type_file import read_job_types
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.policies.registry import policy_of
-from schedsearch.cluster.simulator.job_table import Progress
+from schedsearch.cluster.simulator.job_table import ClusterProgress
 from schedsearch.cluster.simulator.options import FailureOptions, SimulationOptions
 from schedsearch.cluster.simulator.outcome import Outcome
-from schedsearch.cluster.simulator.simulation import simulate
+from schedsearch.cluster.simulator.simulation import simulate_cluster
 
 ONE = GpuCluster({"v100": 1})
 RATE_1 = throughputs_of({"a": {"v100": 1.0, "k80": 0.5}}, (1, 2))
@@ -49,7 +49,7 @@ def jobs_of(*arrivals_and_steps: tuple[float, float], **more: object) -> list[Jo
 
 
 def on_first(jobs: list[Job], cluster: GpuCluster = ONE, options: SimulationOptions = KEPT) -> Outcome:
-    outcome = simulate(jobs, cluster, RATE_1, OnFirstType(), options)
+    outcome = simulate_cluster(jobs, cluster, RATE_1, OnFirstType(), options)
     check_outcome(outcome, RATE_1, options)
     return outcome
 
@@ -68,7 +68,7 @@ def test_gavels_published_completion_times(row: dict[str, str]) -> None:
     """At these loads every job runs on a V100, so the policy does not matter."""
     throughputs = gavel_throughputs()
     drawn = GeneratorOptions(int(row["seed"]), float(row["lam_s"]))
-    outcome = simulate(
+    outcome = simulate_cluster(
         generated(read_job_types(GAVEL / "job_types.csv"), throughputs, drawn),
         GpuCluster({"v100": int(row["v100"]), "p100": int(row["p100"]), "k80": int(row["k80"])}),
         throughputs,
@@ -117,11 +117,13 @@ def test_a_job_in_an_idle_cluster_waits_for_the_next_decision_not_for_the_next_a
         Job("1", "big", 7200.0, 2, arrival_s=50_001.0),
         Job("2", "small", 100.0, arrival_s=next_s),
     ]
-    outcome = simulate(jobs, GpuCluster({"v100": 2, "k80": 1}), throughputs, policy_of(policy), KEPT)
+    outcome = simulate_cluster(jobs, GpuCluster({"v100": 2, "k80": 1}), throughputs, policy_of(policy), KEPT)
     check_outcome(outcome, throughputs, KEPT)
     assert outcome.jobs[1].first_start_s == 50_000 + KEPT.reset_s
     as_gavel = replace(KEPT, skips_to_arrivals=True)
-    outcome = simulate(jobs, GpuCluster({"v100": 2, "k80": 1}), throughputs, policy_of(policy), as_gavel)
+    outcome = simulate_cluster(
+        jobs, GpuCluster({"v100": 2, "k80": 1}), throughputs, policy_of(policy), as_gavel
+    )
     assert outcome.jobs[1].first_start_s >= next_s
 
 
@@ -144,7 +146,7 @@ def test_the_isolated_split_takes_the_types_in_gavels_order() -> None:
         )
     ]
     cluster = GpuCluster({"v100": 2, "p100": 1, "k80": 2})
-    outcome = simulate(jobs, cluster, throughputs, policy_of("isolated"), SimulationOptions())
+    outcome = simulate_cluster(jobs, cluster, throughputs, policy_of("isolated"), SimulationOptions())
     ends_s = (13714.32, 10335.0, 9463.62, 22767.22, 12855.05, 22679.33, 25560.95, 24660.56, 14820.56)
     expected_s = [*ends_s, 23224.29, 22124.95, 22122.56]
     assert [one.finish_s for one in outcome.jobs] == pytest.approx(expected_s, abs=0.011)
@@ -158,9 +160,9 @@ def test_a_round_ends_with_its_last_job_and_idle_time_is_skipped() -> None:
 
 def test_whole_steps_only_but_long_steps_in_parts() -> None:
     slow = throughputs_of({"a": {"v100": 1 / 100}, "b": {"v100": 1 / 1000}})
-    outcome = simulate([Job("0", "a", 4.0)], ONE, slow, OnFirstType(), KEPT)
+    outcome = simulate_cluster([Job("0", "a", 4.0)], ONE, slow, OnFirstType(), KEPT)
     assert outcome.rounds.start_s.tolist() == [0.0, 300.0]  # 3 steps fit in 360 s
-    outcome = simulate([Job("0", "b", 2.0)], ONE, slow, OnFirstType(), KEPT)
+    outcome = simulate_cluster([Job("0", "b", 2.0)], ONE, slow, OnFirstType(), KEPT)
     assert outcome.average_jct_s == pytest.approx(2000)
     check_outcome(outcome, slow, KEPT)
 
@@ -194,7 +196,7 @@ def test_finish_time_ratio_by_hand() -> None:
 
 def test_a_window_ends_the_run_and_bounds_the_averages() -> None:
     endless = generated({"a": False}, RATE_1, GeneratorOptions(lam_s=100.0, durations_s=(50.0,)))
-    outcome = simulate(endless, ONE, RATE_1, OnFirstType(), replace(KEPT, window=(5, 8), reset_s=0.0))
+    outcome = simulate_cluster(endless, ONE, RATE_1, OnFirstType(), replace(KEPT, window=(5, 8), reset_s=0.0))
     assert len(outcome.measured) == 3
     assert outcome.average_jct_s == pytest.approx(np.mean([one.jct_s for one in outcome.jobs[5:8]]))
     assert all(one.is_done for one in outcome.measured)
@@ -211,7 +213,7 @@ class Nothing:
 
 
 def test_a_policy_that_gives_nobody_time_is_said() -> None:
-    outcome = simulate(jobs_of((0.0, 1.0), (10.0, 1.0)), ONE, RATE_1, Nothing())
+    outcome = simulate_cluster(jobs_of((0.0, 1.0), (10.0, 1.0)), ONE, RATE_1, Nothing())
     assert outcome.reason
     assert outcome.missing.startswith("the policy gives no time to job 0, nor to any other: 2 of 2 jobs")
     assert math.isnan(outcome.average_jct_s)
@@ -231,7 +233,7 @@ def test_idle_gpus_run_what_has_no_share_unless_they_must_not() -> None:
         (SimulationOptions(types_in_turn=False), 100.0),
         (SimulationOptions(fills_idle_gpus=False), 100.0),
     ):
-        outcome = simulate(jobs_of((0.0, 100.0)), cluster, RATE_1, OnV100(), options)
+        outcome = simulate_cluster(jobs_of((0.0, 100.0)), cluster, RATE_1, OnV100(), options)
         assert outcome.average_jct_s == jct_s
 
 
@@ -247,10 +249,12 @@ def test_stopping_in_time_says_what_is_missing() -> None:
 
 
 def test_progress_and_snapshots() -> None:
-    seen: list[Progress] = []
+    seen: list[ClusterProgress] = []
     options = SimulationOptions(snapshots_s=0.0)
-    outcome = simulate(jobs_of((0.0, 500.0), (0.0, 90.0)), ONE, RATE_1, OnFirstType(), options, seen.append)
-    assert seen[0] == Progress(0, 2, 0.0, 0)
+    outcome = simulate_cluster(
+        jobs_of((0.0, 500.0), (0.0, 90.0)), ONE, RATE_1, OnFirstType(), options, seen.append
+    )
+    assert seen[0] == ClusterProgress(0, 2, 0.0, 0)
     assert seen[-1].jobs_done == 2
     assert [one.jobs for one in outcome.snapshots[0].shares] == [("0",), ("1",)]
     assert [one.time_s for one in outcome.snapshots] == outcome.decisions.time_s.tolist() == [0.0, 450.0]
@@ -273,7 +277,7 @@ def test_progress_and_snapshots() -> None:
 def test_wrong_input_is_one_line(jobs: list[Job], options: dict[str, object], message: str) -> None:
     for trace in (jobs, iter(jobs)):
         with told(ClusterError, match=message):
-            simulate(trace, ONE, RATE_1, OnFirstType(), SimulationOptions(**options))  # type: ignore[arg-type]
+            simulate_cluster(trace, ONE, RATE_1, OnFirstType(), SimulationOptions(**options))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -329,7 +333,7 @@ def test_drawn_simulations_keep_all_rules(
         failures=failures,
         records_rounds=True,
     )
-    outcome = simulate(jobs, cluster, throughputs, Drawn(seed, shares_space), options)
+    outcome = simulate_cluster(jobs, cluster, throughputs, Drawn(seed, shares_space), options)
     check_outcome(outcome, throughputs, options)
     assert outcome.reason or not outcome.missing
     assert (outcome.rounds.busy_gpus <= np.array([*workers.values()])).all()

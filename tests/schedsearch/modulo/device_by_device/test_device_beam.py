@@ -22,16 +22,16 @@ from schedsearch.modulo.device_by_device import device_beam as module
 from schedsearch.modulo.device_by_device.device_beam import DeviceBeam, DeviceBeams, Ring
 from schedsearch.modulo.device_by_device.device_orders import DeviceOrders
 from schedsearch.modulo.device_by_device.line_of_devices import LineOfDevices
-from schedsearch.modulo.device_by_device.next_device import Blocks, Prices, next_orders
+from schedsearch.modulo.device_by_device.next_device import DeviceBlocks, Prices, next_orders
 from schedsearch.modulo.device_by_device.ring_closing import NOT_POSSIBLE, Flows, price_closing
-from schedsearch.modulo.result import Progress
+from schedsearch.modulo.result import SearchProgress
 from schedsearch.modulo.search import search
 from schedsearch.repetend import Repetend
 from schedsearch.solver.effort import Effort, OutOfTimeError
 from schedsearch.solver.interrupts import Interrupts
 from schedsearch.validate import validate
 
-BLOCKS = Blocks(
+BLOCKS = DeviceBlocks(
     forward=np.array([True, True, False, False]),
     ticks=np.array([4, 4, 6, 6]),
     time=np.array([3, 3, 5, 5]),
@@ -333,7 +333,7 @@ def test_units_of_memory_do_not_matter() -> None:
 def test_ctrl_c_keeps_what_was_found_before_it(sizes: int | None) -> None:
     seen: list[Fraction] = []
 
-    def interrupt(progress: Progress) -> None:
+    def interrupt(progress: SearchProgress) -> None:
         if progress.found_by == "orders found from device to device":
             assert progress.best is not None
             seen.append(Fraction(progress.best, progress.micro_batches))

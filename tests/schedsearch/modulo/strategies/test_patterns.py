@@ -15,7 +15,7 @@ from placements import Placement
 from placements.shapes import k_shape, loop_shape, nn_shape, v_shape, wave_shape
 from schedsearch.baselines import v_min
 from schedsearch.bounds.load_and_path import period_bound
-from schedsearch.modulo.result import Progress
+from schedsearch.modulo.result import SearchProgress
 from schedsearch.modulo.search import search
 from schedsearch.modulo.strategies.patterns import Patterns
 from schedsearch.modulo.strategies.shifted_model import ShiftedPattern, decide_shifted
@@ -127,7 +127,7 @@ def test_a_search_says_that_a_pattern_was_best() -> None:
     """Of a loop, where orders are not found from device to device, which are better, nor annealed."""
     placement = instance("loop2_16x48_gpt_14b_three_quarters")
 
-    def end(progress: Progress) -> None:
+    def end(progress: SearchProgress) -> None:
         if "pattern of" in progress.found_by:
             assert progress.best is not None and progress.best <= placement.load(0) * 1.04
             raise _FoundError

@@ -1,4 +1,4 @@
-"""Programs on the model of NCCL: beside the network simulation, and where only GPUs lose time or stand."""
+"""Programs under the rules of NCCL: where only GPUs lose time or stand still."""
 
 from __future__ import annotations
 
@@ -6,46 +6,30 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from crossing import CROSSING
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nccl_model import Rules, play_on_nccl
 from strategies import any_schedules
 
 from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, m_shape, v_shape, x_shape
 from runtime.codegen.codegen import generate
 from runtime.codegen.script import programs_of, read_scripts
+from runtime.program.calls import Message, Transfer
 from runtime.program.deadlock import UnsafeProgramsError
 from runtime.program.instructions import Programs, Receive, Run, Send
-from runtime.program.lower import Message, lower
+from runtime.program.lower import lower
 from runtime.program.prefetch import prefetch_receives
-from runtime.simulate.network import Communication, Copy, play
+from runtime.virtual.play import play
+from runtime.virtual.rules import NCCL_RULES, Communication, Rules
 from schedsearch.baselines import HAND_MADE, gpipe, one_f_one_b
 from schedsearch.schedule import Schedule
-
-UNBOUNDED = Rules(own_receive_stream=False, num_queues=None, stream_pool=None, ahead=None)
-"""Where nothing is bounded and receives are posted behind blocks, only the communicators matter."""
 
 DEVICE, PAIR, DIRECTED = list(Communication)[1:]
 
 
 def forward(name: str, device: int, time: int, *after: str) -> Block:
     return Block(name, Kind.F, (device,), time, 0, after)
-
-
-@settings(max_examples=100, deadline=None)
-@given(any_schedules(), st.sampled_from([0.0, 0.5, 3.0]), st.integers(0, 2))
-def test_with_nothing_bounded_it_is_the_network_simulation(
-    schedule: Schedule, transfer: float, ahead: int
-) -> None:
-    """Two programs of their own: one knows queues of messages, the other streams, events and kernels."""
-    programs = prefetch_receives(lower(schedule), ahead)
-    for how in (DEVICE, PAIR, DIRECTED):
-        expected = play(programs, how, transfer_time=lambda *_: transfer)
-        found = play_on_nccl(
-            programs, replace(UNBOUNDED, communicators=how), transfer_time=lambda *_: transfer
-        )
-        assert (found.time, found.start_of) == (expected.time, expected.start_of)
 
 
 @settings(max_examples=60, deadline=None)
@@ -56,7 +40,7 @@ def test_our_order_ends_under_all_rules_and_more_of_everything_is_never_later(
     programs = prefetch_receives(lower(schedule), ahead)
 
     def time(rules: Rules) -> float:
-        return play_on_nccl(programs, rules, transfer_time=lambda *_: transfer).time
+        return play(programs, rules, transfer_time=lambda *_: transfer).time
 
     widest = time(Rules(num_queues=None, stream_pool=None, ahead=None))
     for communicators in (DEVICE, PAIR, DIRECTED):
@@ -79,10 +63,10 @@ def test_every_shape_s_scripts_end_on_it(shape: str, tmp_path: Path) -> None:
     programs = programs_of(read_scripts(tmp_path))
     least = play(programs, DIRECTED, transfer_time=lambda *_: 0.0).time
     for rules in (Rules(), Rules(PAIR), Rules(num_queues=1)):
-        found = play_on_nccl(programs, rules, transfer_time=lambda *_: 0.0)
+        found = play(programs, rules, transfer_time=lambda *_: 0.0)
         assert len(found.start_of) == 5 * len(placement.blocks)
         assert found.time >= least
-    assert play_on_nccl(programs, transfer_time=lambda *_: 0.0).time == least, "as delivered nothing is lost"
+    assert play(programs, Rules(), transfer_time=lambda *_: 0.0).time == least, "as delivered nothing is lost"
 
 
 def test_a_receive_posted_behind_a_kernel_waits_for_it_though_the_host_is_ahead() -> None:
@@ -90,27 +74,12 @@ def test_a_receive_posted_behind_a_kernel_waits_for_it_though_the_host_is_ahead(
     blocks = (forward("A", 0, 1), forward("D", 1, 2), forward("C", 1, 9), forward("B", 1, 1, "A"))
     device_1 = (Run("D", 0), Receive("A", "B", 0, 0), Run("C", 0), Run("B", 0))
     programs = Programs(Placement("by hand", 2, blocks), 1, ((Run("A", 0), Send("A", "B", 0, 1)), device_1))
-    message = Copy(Message("A", "B", 0, 1), 0)
+    message = Message(Transfer("A", "B", 0), 0, 1)
     behind, ahead = (
-        play_on_nccl(programs, Rules(own_receive_stream=own), transfer_time=lambda *_: 4.0).moved[message]
+        play(programs, Rules(own_receive_stream=own), transfer_time=lambda *_: 4.0).moved[message]
         for own in (False, True)
     )
     assert (behind, ahead) == ((2, 6), (1, 5))
-
-
-CROSSING = Programs(
-    Placement(
-        "crossing",
-        2,
-        (forward("A", 0, 1), forward("B", 1, 1), forward("C", 0, 1, "B"), forward("D", 1, 1, "A")),
-    ),
-    1,
-    (
-        (Run("A", 0), Send("A", "D", 0, 1), Receive("B", "C", 0, 1), Run("C", 0)),
-        (Run("B", 0), Send("B", "C", 0, 0), Receive("A", "D", 0, 0), Run("D", 0)),
-    ),
-)
-"""Both devices send before they post their receives."""
 
 
 @pytest.mark.parametrize(
@@ -128,12 +97,12 @@ CROSSING = Programs(
 def test_sends_that_cross_stand_still_where_they_share_anything(rules: Rules, end: float | None) -> None:
     """Megatron-LM needs two groups for this reason; what passes with small messages may hang with large."""
     if end is not None:
-        assert play_on_nccl(CROSSING, rules, transfer_time=lambda *_: 0.0).time == end
+        assert play(CROSSING, rules, transfer_time=lambda *_: 0.0).time == end
         return
     with pytest.raises(
         UnsafeProgramsError, match="the send of A -> D of micro-batch 0 has begun and does not"
     ):
-        play_on_nccl(CROSSING, rules)
+        play(CROSSING, rules)
 
 
 def test_messages_in_another_order_are_found_as_nccl_would_not() -> None:
@@ -146,34 +115,32 @@ def test_messages_in_another_order_are_found_as_nccl_would_not() -> None:
     with pytest.raises(
         UnsafeProgramsError, match="device 1 expects F0 -> F1 of micro-batch 1 where device 0"
     ):
-        play_on_nccl(broken)
+        play(broken, Rules())
 
 
 def test_a_block_of_several_devices_is_a_collective() -> None:
     wide = Block("W", Kind.F, (0, 1), 1, 0, ())
     placement = Placement("wide", 2, (forward("A", 0, 3), wide))
     programs = Programs(placement, 1, ((Run("A", 0), Run("W", 0)), (Run("W", 0),)))
-    assert play_on_nccl(programs).start_of == {("A", 0): 0, ("W", 0): 3}
+    assert play(programs, Rules()).start_of == {("A", 0): 0, ("W", 0): 3}
     alone = replace(programs, instructions=(programs.instructions[0], ()))
     with pytest.raises(UnsafeProgramsError, match="the collective of W of micro-batch 0 has begun"):
-        play_on_nccl(alone)
+        play(alone, Rules())
 
 
 def test_the_host_does_not_run_away() -> None:
     """With no block ahead, a send is issued only when its block is over; the receive is posted likewise."""
     programs = lower(one_f_one_b(v_shape(4), 8))
-    near, far = (
-        play_on_nccl(programs, Rules(ahead=ahead), transfer_time=lambda *_: 1.0) for ahead in (0, None)
-    )
+    near, far = (play(programs, Rules(ahead=ahead), transfer_time=lambda *_: 1.0) for ahead in (0, None))
     assert far.time <= near.time
-    assert all(far.moved[copy][0] <= start for copy, (start, _) in near.moved.items())
+    assert all(far.moved[message][0] <= start for message, (start, _) in near.moved.items())
 
 
 def test_many_communicators_share_streams_and_that_costs_time() -> None:
     """An M-shape of 64 devices has more than 32 communicators on some of them."""
     programs = lower(gpipe(m_shape(64), 3))
     shared, own = (
-        play_on_nccl(programs, Rules(stream_pool=pool, num_queues=None), transfer_time=lambda *_: 1.0).time
+        play(programs, Rules(stream_pool=pool, num_queues=None), transfer_time=lambda *_: 1.0).time
         for pool in (32, None)
     )
     assert shared >= own
@@ -183,7 +150,7 @@ def test_eight_queues_lose_no_overlap_and_one_does() -> None:
     """With ``CUDA_DEVICE_MAX_CONNECTIONS=1`` receives that are posted early wait."""
     programs = prefetch_receives(lower(one_f_one_b(v_shape(4), 8)), 2)
     times = {
-        number: play_on_nccl(programs, Rules(num_queues=number), transfer_time=lambda *_: 0.5).time
+        number: play(programs, Rules(num_queues=number), transfer_time=lambda *_: 0.5).time
         for number in (None, 8, 2, 1)
     }
     assert times == {None: 52.0, 8: 52.0, 2: 133.0, 1: 148.0}
@@ -193,8 +160,7 @@ def test_one_communicator_for_a_pair_loses_what_two_keep() -> None:
     """In Chimera both directions of a pair are used at once."""
     programs = prefetch_receives(lower(HAND_MADE["chimera"](x_shape(4), 8)), 1)
     directed, pair, one = (
-        play_on_nccl(programs, Rules(how), transfer_time=lambda *_: 2.0).time
-        for how in (DIRECTED, PAIR, DEVICE)
+        play(programs, Rules(how), transfer_time=lambda *_: 2.0).time for how in (DIRECTED, PAIR, DEVICE)
     )
     assert (directed, pair, one) == (120.0, 164.0, 273.0)
 
@@ -209,10 +175,8 @@ def test_rules_that_do_not_fit_are_refused() -> None:
 def test_what_a_rule_costs() -> None:
     """The table of docs/concepts/runtime.md."""
     programs = prefetch_receives(lower(HAND_MADE["chimera"](x_shape(4), 8)), 1)
-    rules = [Rules(), Rules(own_receive_stream=False), Rules(PAIR), Rules(DEVICE)]
-    rules += [Rules(num_queues=1), Rules(waits_at_once=True)]
     short, long = (
-        [play_on_nccl(programs, each, transfer_time=lambda *_, time=time: time).time for each in rules]
+        [play(programs, each, transfer_time=lambda *_, time=time: time).time for each in NCCL_RULES.values()]
         for time in (0.5, 2.0)
     )
     assert short == [91.5, 91.5, 96, 149, 214.5, 212.5] and long == [120, 126, 164, 273, 357, 352]

@@ -15,14 +15,16 @@ from fake_driver import FakeDriver, FakeGpu
 
 from placements import OperatingPoint, Placement, Profile
 from placements.hardware import A100_SXM_80GB, modelled_profile
-from placements.shapes import SHAPES, m_shape, v_shape
+from placements.shapes import SHAPES, m_shape, v_shape, wave_shape
 from runtime.clocks.clock import NvmlClock
 from runtime.codegen.codegen import generate
 from runtime.program.calls import ScriptError
+from runtime.program.instructions import Send
 from runtime.program.lower import lower
-from runtime.simulate.virtual_gpu import SimulatedGpu, VirtualGpu, VirtualRun, VirtualScripts, run_virtually
+from runtime.virtual.virtual_gpu import SimulatedGpu, VirtualGpu
+from runtime.virtual.virtual_run import VirtualRun, VirtualScripts, run_virtually
 from schedsearch.baselines import gpipe, one_f_one_b, one_f_one_b_plus
-from schedsearch.energy import compute_frontier, simulate, simulate_switching
+from schedsearch.energy import compute_frontier, simulate_at_clocks, simulate_switching
 from schedsearch.schedule import Schedule
 
 MODEL = {"name": "synthetic", "hidden_size": 8, "sequence_length": 6, "micro_batch_size": 2}
@@ -98,7 +100,7 @@ def test_what_a_latency_costs_is_what_switching_predicts(driver: FakeDriver, tmp
     schedule = one_f_one_b(placement, 4)
     clocks = planned(schedule, profile, 1.05)
     predicted = simulate_switching(schedule, profile, clocks, LATENCY_MS, back_to_back=False)
-    free = simulate(schedule, profile, clocks)
+    free = simulate_at_clocks(schedule, profile, clocks)
     scripts = scripts_of(schedule, clocks, tmp_path / "scripts")
     with nvml_gpus(driver, profile, 3, LATENCY_MS) as gpus:
         found = run_virtually(scripts, profile, gpus, waits_for_clock=True)
@@ -137,13 +139,29 @@ def test_scripts_that_wait_for_each_other_are_an_error(tmp_path: Path) -> None:
     placement = v_shape(2)
     profile = noisy_profile(placement, 2, seed=0)
     scripts = scripts_of(gpipe(placement, 2), {}, tmp_path)
-    without = tuple(step for step in scripts.steps[0] if step.sends is None)
-    with pytest.raises(ScriptError, match="wait for each other"):
-        run_virtually(
-            replace(scripts, steps=(without, scripts.steps[1])), profile, simulated_gpus(profile, 2)
-        )
+    first, second = scripts.programs.instructions
+    without = tuple(each for each in first if not isinstance(each, Send))
+    silent = replace(scripts.programs, instructions=(without, second))
+    with pytest.raises(ScriptError, match=r"wait for each other(.*\n)*GPU 1: the receive of F0 -> F1"):
+        run_virtually(replace(scripts, programs=silent), profile, simulated_gpus(profile, 2))
     with pytest.raises(ScriptError, match=r"nowhere: has no device_0\.py; give a folder"):
         VirtualScripts.read(tmp_path / "nowhere")
+
+
+def test_a_block_that_runs_twice_or_before_its_input_is_an_error(tmp_path: Path) -> None:
+    """Device 1 of the wave runs F1 and F2, one after the other."""
+    placement = wave_shape(2)
+    profile = noisy_profile(placement, 2, seed=0)
+    scripts = scripts_of(gpipe(placement, 1), {}, tmp_path)
+    first, (receive, run, run_next, *rest) = scripts.programs.instructions
+    faults = {
+        "device_1.py: runs F1 of micro-batch 0 twice": (receive, run, run, run_next, *rest),
+        "device_1.py: F2 of micro-batch 0 runs before F1, whose": (receive, run_next, run, *rest),
+    }
+    for message, changed in faults.items():
+        broken = replace(scripts.programs, instructions=(first, changed))
+        with pytest.raises(ScriptError, match=message):
+            run_virtually(replace(scripts, programs=broken), profile, simulated_gpus(profile, 2))
 
 
 def test_a_change_comes_in_the_middle_of_a_block() -> None:

@@ -10,7 +10,8 @@ from quarter_ms import MIXED, PROFILE, SCHEDULE
 
 from runtime.codegen.codegen import generate
 from runtime.program.lower import lower
-from runtime.simulate.virtual_gpu import SimulatedGpu, VirtualRun, VirtualScripts, run_virtually
+from runtime.virtual.virtual_gpu import SimulatedGpu
+from runtime.virtual.virtual_run import VirtualRun, VirtualScripts, run_virtually
 from schedsearch.schedule import Schedule
 
 MODEL = {"name": "synthetic", "hidden_size": 8, "sequence_length": 6, "micro_batch_size": 2}

@@ -13,11 +13,13 @@ from strategies import any_schedules
 
 from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, m_shape, v_shape, wave_shape, x_shape
+from runtime.program.calls import Message, Transfer
 from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Programs, Receive, Run, Send
-from runtime.program.lower import Message, lower
+from runtime.program.lower import lower
 from runtime.program.prefetch import prefetch_receives
-from runtime.simulate.network import Communication, Copy, cheapest_sharing, play
+from runtime.virtual.play import cheapest_sharing, play
+from runtime.virtual.rules import Communication
 from schedsearch.baselines import HAND_MADE, gpipe, one_f_one_b
 from schedsearch.schedule import Schedule, as_soon_as_possible
 
@@ -46,7 +48,7 @@ def test_a_blocking_sender_waits_for_a_busy_receiver_and_another_does_not() -> N
         [Run("D", 0), Receive("A", "B", 0, 0), Run("B", 0)],
     )
     blocking, directed = (play(programs, how, transfer_time=uniform(2)) for how in (BLOCKING, DIRECTED))
-    message = Copy(Message("A", "B", 0, 1), 0)
+    message = Message(Transfer("A", "B", 0), 0, 1)
     assert blocking.moved == directed.moved == {message: (5, 7)}
     assert blocking.start_of == {("A", 0): 0, ("D", 0): 0, ("C", 0): 7, ("B", 0): 7}
     assert directed.start_of == {("A", 0): 0, ("D", 0): 0, ("C", 0): 1, ("B", 0): 7}
@@ -120,7 +122,7 @@ def test_the_last_transfer_counts_even_where_no_block_is_after_it() -> None:
 def test_programs_that_wait_for_each_other_are_refused(communication: Communication) -> None:
     programs = lower(one_f_one_b(v_shape(2), 2))
     first, second = programs.instructions
-    broken = replace(programs, instructions=(first, second[1:]))
+    broken = replace(programs, instructions=(first, second[:-1]))
     with pytest.raises(UnsafeProgramsError, match=rf"wait for each other under {communication} .*\n0 \|"):
         play(broken, communication)
 

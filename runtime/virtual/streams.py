@@ -1,6 +1,6 @@
-"""A model of CUDA's streams, events and work queues on several GPUs, in virtual time.
+"""The virtual machine: streams, events and work queues of several GPUs, and a loop over virtual time.
 
-The rules, each with its source:
+It is a model of CUDA; its rules, each with its source:
 
 - A stream carries out its operations in the order in which the host issued them, each after the end of the
   one before it (CUDA C++ Programming Guide, "Streams").
@@ -33,7 +33,7 @@ class StuckError(RuntimeError):
 
 
 @dataclass(eq=False)
-class Event:
+class VirtualEvent:
     """A point in a stream, reached when all that was issued to the stream before has ended.
 
     Attributes:
@@ -68,7 +68,7 @@ class Meeting:
     Args:
         what: For messages.
         size: How many partners there are.
-        duration: From when the last one has begun to the common end.
+        duration: Time from when the last one has begun to the common end.
         leaves_early: The partner that does not wait for the others, if there is one: the sender of a message
             that fits in the buffer of its communicator.
 
@@ -107,31 +107,32 @@ class Operation:
 
     Attributes:
         device: The GPU.
-        stream: Of the GPU.
+        stream: Stream of the GPU.
         what: For messages.
-        duration: Of a kernel; 0 for all else.
+        work: Called when it begins, with the time; returns when it ends. By default it takes no time.
         awaits: The event it waits for, if it is a wait.
         chains: Meetings that it takes part in; those of a chain one after the other, chains side by side.
-        begun: Called with the time at which it begins.
+            With these it ends after the last of them.
         end: Reached at its end.
+        began: When it began; None before.
     """
 
     device: int
     stream: int
     what: str
-    duration: float = 0.0
-    awaits: Event | None = None
+    work: Callable[[float], float] = lambda now: now
+    awaits: VirtualEvent | None = None
     chains: Sequence[Sequence[Meeting]] = ()
-    begun: Callable[[float], None] = lambda time: None
-    end: Event = field(default_factory=Event)
+    end: VirtualEvent = field(default_factory=VirtualEvent)
+    began: float | None = None
 
 
-Host = Iterator[Event]
+Host = Iterator[VirtualEvent]
 """A host thread: it issues operations as it goes on, and yields the events that it waits for."""
 
 
-class Gpus:
-    """Several GPUs, each with a host thread.
+class VirtualMachine:
+    """Several GPUs, each with a host thread that gives it work.
 
     Args:
         num_queues: Work queues of each GPU; None for one for each stream.
@@ -146,13 +147,13 @@ class Gpus:
         self._num_queues = num_queues
         self._queues: dict[tuple[int, int], deque[Operation]] = defaultdict(deque)
         self._last: dict[tuple[int, int], Operation] = {}
-        self._before: dict[Operation, Event | None] = {}
+        self._before: dict[Operation, VirtualEvent | None] = {}
         self._begun: dict[tuple[int, int], Operation] = {}
         self._ready: deque[Callable[[], None]] = deque()
-        self._ends: list[tuple[float, int, Event]] = []
+        self._ends: list[tuple[float, int, VirtualEvent]] = []
         self._numbers = count()
 
-    def issue(self, operation: Operation) -> Event:
+    def issue(self, operation: Operation) -> VirtualEvent:
         """Give an operation to its stream; return its end."""
         stream = operation.device, operation.stream
         before = self._last.get(stream)
@@ -165,14 +166,16 @@ class Gpus:
             self._ready.append(partial(self._feed, queue))
         return operation.end
 
-    def record(self, device: int, stream: int) -> Event:
+    def record(self, device: int, stream: int) -> VirtualEvent:
         """Return the event that is reached when all that the stream holds now has ended."""
         last = self._last.get((device, stream))
         if last is None:
-            return Event(time=0.0)
+            return VirtualEvent(time=0.0)
+        if self._num_queues is None:  # The record would hold up its own stream only, and take no time.
+            return last.end
         return self.issue(Operation(device, stream, last.what))
 
-    def wait(self, device: int, stream: int, event: Event) -> None:
+    def wait(self, device: int, stream: int, event: VirtualEvent) -> None:
         """Let a stream wait for an event."""
         if not event.is_reached:
             self.issue(Operation(device, stream, f"the wait for {event.what}", awaits=event))
@@ -183,7 +186,7 @@ class Gpus:
         Raises:
             StuckError: Something never ends.
         """
-        standing: dict[int, Event | None] = dict.fromkeys(range(len(hosts)))
+        standing: dict[int, VirtualEvent | None] = dict.fromkeys(range(len(hosts)))
         for index, host in enumerate(hosts):
             self._ready.append(partial(self._go_on, index, host, standing))
         while True:
@@ -199,7 +202,7 @@ class Gpus:
             raise StuckError("\n".join(lines))
         return self.now
 
-    def _go_on(self, index: int, host: Host, standing: dict[int, Event | None]) -> None:
+    def _go_on(self, index: int, host: Host, standing: dict[int, VirtualEvent | None]) -> None:
         """Let a host go on to the next event that it has to wait for."""
         for event in host:
             if not event.is_reached:
@@ -227,17 +230,17 @@ class Gpus:
             self._begin(operation)
 
     def _begin(self, operation: Operation) -> None:
-        operation.begun(self.now)
+        operation.began = self.now
         self._begun[operation.device, operation.stream] = operation
         if not operation.chains:
-            self._end_at(operation.end, self.now + operation.duration)
+            self._end_at(operation.end, operation.work(self.now))
             return
         left = len(operation.chains)
 
         def go_on(chain: Sequence[Meeting]) -> None:
             nonlocal left
             if chain:
-                ended = Event(chain[0].what)
+                ended = VirtualEvent(chain[0].what)
                 ended.then(lambda: go_on(chain[1:]))
                 chain[0].join(operation.device, self.now, lambda end: self._end_at(ended, end))
                 return
@@ -248,7 +251,7 @@ class Gpus:
         for chain in operation.chains:
             go_on(chain)
 
-    def _end_at(self, event: Event, time: float) -> None:
+    def _end_at(self, event: VirtualEvent, time: float) -> None:
         if time <= self.now:
             event.reach(self.now)
         else:
