@@ -21,6 +21,7 @@ from experiments.benchmarks.timing import CpuClock
 from placements import Placement
 from runtime.codegen.codegen import generate
 from runtime.codegen.script import Script, read_script
+from runtime.execution.run_options import RunOptions
 from runtime.launching.launch import launch
 from runtime.program.deadlock import check
 from runtime.program.instructions import Programs
@@ -154,10 +155,7 @@ def computed(
                 run = launch(
                     folders[way],
                     placement.num_devices,
-                    iterations=2,
-                    launcher="fork",
-                    verify="none",
-                    blocking=way == "blocking",
+                    RunOptions(2, launcher="fork", verify="none", blocking=way == "blocking"),
                 )
                 found.append(run.time_ms[-1])
                 losses.add(run.losses)

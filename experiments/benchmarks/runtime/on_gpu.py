@@ -25,6 +25,7 @@ from placements.shapes import v_shape
 from runtime.clocks.torch_gpu import record_event
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Comparison, Measurement
+from runtime.execution.run_options import RunOptions
 from runtime.launching.launch import launch
 from runtime.models import WHOLE, Blocks, Model, ModelOptions
 from runtime.program.deadlock import check
@@ -146,11 +147,7 @@ def run_in_process(
         found: Measurement = launch(
             Path(name),
             num_stages,
-            iterations,
-            launcher="in_process",
-            device=where,
-            verify="first",
-            trace=True,
+            RunOptions(iterations, launcher="in_process", device=where, verify="first", trace=True),
         )
     assert found.comparison is not None, "the first iteration is compared"
     last = [records[-1] for records in found.records]
