@@ -87,6 +87,8 @@ OWNERS = {
         "experiments/benchmarks/frontier/lowtime_plans.py",
     ],
     "fastapi": ["runtime/server/"],
+    "starlette": ["runtime/server/"],  # comes with fastapi
+    "pydantic": ["runtime/server/"],
     "uvicorn": ["runtime/server/"],
     "sqlalchemy": ["runtime/server/"],
     "cvxpy": ["experiments/benchmarks/cluster/cvxpy_programs.py"],
