@@ -18,6 +18,7 @@ from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from sqlalchemy.exc import SQLAlchemyError
+from starlette.exceptions import HTTPException
 
 from runtime.server import DEFAULT_MAX_BODY_MB
 from runtime.server.access import BodyLimit, TokenNeeded
@@ -35,9 +36,6 @@ _SWITCH_S = 5e-4
 
 _GRACE_S = 10
 """Longest time for requests that are still being answered at the end."""
-
-
-Wait = Annotated[float, Query(ge=0, le=MOST_WAIT_S)]
 
 
 def create_app(
@@ -124,7 +122,7 @@ def _add_plan_routes(app: FastAPI, service: Service) -> None:
         job: str,
         device: int | None = None,
         newer_than: Annotated[int, Query(ge=0)] = 0,
-        wait_s: Wait = 0.0,
+        wait_s: Annotated[float, Query(ge=0, le=MOST_WAIT_S)] = 0.0,
     ) -> Response | DeployedPlan:
         """Return the deployed plan, or a device's part of it; 204 if there is none newer than a version.
 
@@ -144,10 +142,6 @@ def _add_error_handlers(app: FastAPI) -> None:
         found = refusal(error.errors()[0])
         return _refusal(str(found), found.status)
 
-    @app.exception_handler(400)
-    async def not_json(request: Request, error: Exception) -> JSONResponse:
-        return _refusal("body: is not JSON; send an object", 400)
-
     @app.exception_handler(UnicodeEncodeError)
     async def half_a_character(request: Request, error: UnicodeEncodeError) -> JSONResponse:
         return _refusal("body: has half a character; send text that is UTF-8", 422)
@@ -162,14 +156,15 @@ def _add_error_handlers(app: FastAPI) -> None:
     async def broken(request: Request, error: Exception) -> JSONResponse:
         return _refusal(f"server: {type(error).__name__}; its log says more, please report it", 500)
 
-    @app.exception_handler(404)
-    async def no_such_path(request: Request, error: Exception) -> JSONResponse:
-        return _refusal(f"path: {request.url.path[:60]} is not known; see /docs", 404)
-
-    @app.exception_handler(405)
-    async def no_such_method(request: Request, error: Exception) -> JSONResponse:
-        line = f"method: {request.method} is not for {request.url.path[:60]}; see /docs"
-        return _refusal(line, 405)
+    @app.exception_handler(HTTPException)
+    async def not_routed(request: Request, error: HTTPException) -> JSONResponse:
+        path = request.url.path[:60]
+        lines = {
+            400: "body: is not JSON; send an object",
+            404: f"path: {path} is not known; see /docs",
+            405: f"method: {request.method} is not for {path}; see /docs",
+        }
+        return _refusal(lines.get(error.status_code, error.detail), error.status_code)
 
 
 def _refusal(text: str, status: int) -> JSONResponse:
