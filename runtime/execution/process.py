@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from runtime.execution.run_options import BACKENDS, RunOptions
+from runtime.execution.run_options import BACKENDS, DEVICES, RunOptions
 from runtime.program.calls import ScriptError
 
 LAUNCH_LINE = "python -m torch.distributed.run --nproc-per-node NUM_DEVICES -m runtime.launch DIRECTORY"
@@ -66,6 +66,8 @@ def check_device(device: str | None, launcher: str, num_devices: int) -> None:
     Raises:
         ScriptError: It cannot.
     """
+    if device not in (None, *DEVICES):
+        raise ScriptError(f"device: {device!r} is not known; use {' or '.join(DEVICES)}")
     found = torch.cuda.device_count()
     if launcher == "fork" and found:
         raise ScriptError(
