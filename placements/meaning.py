@@ -31,6 +31,7 @@ class Meaning:
         below: A value that it must be below.
         key: Name in the file; empty for that of the field.
         may_be_empty: The cell of a table may have nothing in it, for empty text.
+        choices: All values that it may have, where they are names.
     """
 
     text: str
@@ -41,6 +42,7 @@ class Meaning:
     below: float = math.inf
     key: str = ""
     may_be_empty: bool = False
+    choices: tuple[str, ...] = ()
 
     def allows(self, value: float) -> bool:
         """Return whether a number is within the limits."""
@@ -87,16 +89,17 @@ REQUIRED = "???"
 """Default of an option that has to be given, as Hydra writes it."""
 
 
-def option(default: Any, text: str, unit: str = "", **limits: float) -> Any:
+def option(default: Any, text: str, unit: str = "", choices: tuple[str, ...] = (), **limits: float) -> Any:
     """Declare an option of a command: its default, its meaning, and which values it may have.
 
     Args:
         default: A list or a mapping is copied; `REQUIRED` for none.
         text: What it is, as help and docs say it.
         unit: Unit as in `Meaning`.
+        choices: Likewise.
         limits: Likewise: ``min``, ``max``, ``above``, ``below``.
     """
-    metadata = {"meaning": Meaning(text, unit, **limits)}  # type: ignore[arg-type]
+    metadata = {"meaning": Meaning(text, unit, choices=choices, **limits)}  # type: ignore[arg-type]
     if default == REQUIRED:
         return field(metadata=metadata)
     if isinstance(default, list | dict):

@@ -11,7 +11,8 @@ Rooms in the order in which to read them; each imports only those above it:
     codegen           programs as scripts with their job, and scripts read again
     checkpoints       what a run needs to go on, in files for any number of devices
     profiling         what blocks cost and what a run did
-    execution         a script carried out on one device
+    execution         the calls of a script carried out on one device
+    loops             training loops: of scripts, and of the user's own
     virtual           one virtual machine: programs and scripts in virtual time
     torch_pipelining  schedules as tables of torch.distributed.pipelining, and back
     verify            saved programs proved, runs compared with the unpipelined model
@@ -28,7 +29,7 @@ What scripts, users' files and documented command lines name stands beside the r
     speed             the clocks of a plan in a training loop of one's own
     client            the requests of the server in Python
 
-`runtime.Pipeline` is the pipeline of a job in a training loop of one's own; see `runtime.execution.pipeline`.
+`runtime.Pipeline` is the pipeline of a job in a training loop of one's own; see `runtime.loops.pipeline`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from runtime.execution.pipeline import Pipeline
+    from runtime.loops.pipeline import Pipeline
 
 __all__ = ["Pipeline"]
 
@@ -50,7 +51,7 @@ if "RANK" in os.environ:  # one of several processes
 def __getattr__(name: str) -> Any:
     """Return what loads torch only where it is used."""
     if name == "Pipeline":
-        from runtime.execution.pipeline import Pipeline
+        from runtime.loops.pipeline import Pipeline
 
         return Pipeline
     raise AttributeError(f"module 'runtime' has no attribute {name!r}")

@@ -31,7 +31,7 @@ SLOW = (
             "tessel",
         )
     ),
-    *(f"tests/runtime/{room}/" for room in ("execution", "models", "verify")),
+    *(f"tests/runtime/{room}/" for room in ("execution", "loops", "models", "verify")),
     *("tests/placements/test_shapes.py", "tests/experiments/config/test_sweeps.py", "/docs/"),
 )
 """Parts of paths: what solves or trains much, and so is left out where it shall be fast."""

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from runtime.execution.run_options import RunOptions
+
 
 class JoinedError(Exception):
     """Processes failed; the arguments are the last lines of their errors, by rank."""
@@ -33,8 +35,9 @@ def join(count: int, function: Callable[[int], Any], folder: Path, timeout_s: fl
     here = folder / f"joined_{number}"
     here.mkdir(parents=True)
     context = multiprocessing.get_context("fork")
+    common = meeting_in(here, count)
     processes = [
-        context.Process(target=_be, args=(function, rank, count, here), daemon=True) for rank in range(count)
+        context.Process(target=_be, args=(function, rank, common, here), daemon=True) for rank in range(count)
     ]
     for process in processes:
         process.start()
@@ -51,18 +54,18 @@ def join(count: int, function: Callable[[int], Any], folder: Path, timeout_s: fl
     return [torch.load(here / f"result_{rank}.pt", weights_only=False) for rank in range(count)]
 
 
+def meeting_in(folder: Path, count: int) -> dict[str, str]:
+    """Return the environment of processes that meet in a folder, apart from their ranks."""
+    run = RunOptions(meeting=f"file://{folder / 'meeting'}").write(folder)
+    return {**run, "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
+
+
 def _error(path: Path) -> str:
     return path.read_text().strip() if path.exists() else "hangs, or was ended by a signal"
 
 
-def _be(function: Callable[[int], Any], rank: int, count: int, folder: Path) -> None:
-    os.environ |= {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(count),
-        "LOCAL_WORLD_SIZE": str(count),
-        "SCHEDSEARCH_MEETING": f"file://{folder / 'meeting'}",
-    }
+def _be(function: Callable[[int], Any], rank: int, common: dict[str, str], folder: Path) -> None:
+    os.environ |= common | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
     torch.set_num_threads(1)  # as torchrun does; threads of the process before the fork are not here
     try:
         torch.save(function(rank), folder / f"result_{rank}.pt")

@@ -6,12 +6,15 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from placements import Kind, Placement
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Comparison, Measurement
+from runtime.execution.results import Progress
+from runtime.execution.run_options import RunOptions
 from runtime.launching.launch import launch
 from runtime.models import WHOLE, Blocks, Model, ModelOptions
 from runtime.program.instructions import Instruction, Programs
@@ -55,6 +58,20 @@ def with_hidden_forms(programs: Programs) -> Programs:
 def comparison_of(measurement: Measurement) -> Comparison:
     assert measurement.comparison is not None
     return measurement.comparison
+
+
+def launched(
+    directory: str | Path,
+    num_devices: int,
+    iterations: int = 1,
+    timeout_s: float = 300.0,
+    progress: Callable[[Progress], None] | None = None,
+    verify: str | None = "all",
+    **options: Any,
+) -> Measurement:
+    """Run scripts with some `RunOptions`; all iterations are compared with the unpipelined model."""
+    run = RunOptions.of({"iterations": iterations, "timeout_s": timeout_s, "verify": verify} | options)
+    return launch(directory, num_devices, run, progress)
 
 
 def summed_copies(model: Model, network: Network, device: int) -> None:
@@ -115,4 +132,4 @@ def compared(programs: Programs, options: ModelOptions, launcher: str = "in_proc
     """Return how far three iterations of some programs are from the unpipelined model."""
     with tempfile.TemporaryDirectory() as folder:
         generate(programs, {}, options.to_dict(), Path(folder))
-        return comparison_of(launch(folder, programs.placement.num_devices, 3, 30, launcher=launcher))
+        return comparison_of(launched(folder, programs.placement.num_devices, 3, 30, launcher=launcher))

@@ -87,6 +87,8 @@ OWNERS = {
         "experiments/benchmarks/frontier/lowtime_plans.py",
     ],
     "fastapi": ["runtime/server/"],
+    "starlette": ["runtime/server/"],  # comes with fastapi
+    "pydantic": ["runtime/server/"],
     "uvicorn": ["runtime/server/"],
     "sqlalchemy": ["runtime/server/"],
     "cvxpy": ["experiments/benchmarks/cluster/cvxpy_programs.py"],
@@ -262,13 +264,12 @@ def test_nor_does_a_run_or_a_loop_of_ones_own(launcher: str, tmp_path: Path) -> 
     of_device = tmp_path / "modules.txt"
     with scripts[0].open("a") as script:
         script.write(f"    import sys\n    open({str(of_device)!r}, 'w').write(' '.join(sys.modules))\n")
-    run = f"launch({str(tmp_path)!r}, 2, 2, 60, launcher={launcher!r})"
-    assert not HEAVY & modules_after(
-        f"import runtime; runtime.Pipeline\nfrom runtime.launching.launch import launch\n{run}"
-    )
+    run = f"launch({str(tmp_path)!r}, 2, RunOptions(2, 60, {launcher!r}, verify='all'))"
+    imports = "import runtime; runtime.Pipeline\nfrom runtime.launch import RunOptions, launch\n"
+    assert not HEAVY & modules_after(imports + run)
     if launcher == "fork":
         found = of_device.read_text().split()
-        assert "runtime.execution.train" in found
+        assert "runtime.loops.train" in found
         assert not HEAVY & set(found)
 
 

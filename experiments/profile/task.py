@@ -31,6 +31,7 @@ from placements.placement_file import placement_to_yaml
 from placements.profiles.profile_csv import write_profile_rows
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Measurement
+from runtime.execution.run_options import RunOptions
 from runtime.launching.launch import LaunchError, launch
 from runtime.models import Blocks, Model, ModelOptions
 from runtime.profiling.device_profiler import MOST_ITERATIONS
@@ -144,15 +145,18 @@ def _run(
             return launch(
                 scripts,
                 sum(schedule.placement.gpus),
-                MOST_ITERATIONS,
-                options.runtime.timeout_s,
-                device=options.runtime.device,
-                launcher=options.runtime.launcher,
-                verify="none",
-                blocking=options.runtime.blocking,
-                progress=bar,
-                sweep=sweep,
-                clock_latency=options.profile.clock_latency,
+                RunOptions.of(
+                    {
+                        "iterations": MOST_ITERATIONS,
+                        "timeout_s": options.runtime.timeout_s,
+                        "device": options.runtime.device,
+                        "launcher": options.runtime.launcher,
+                        "blocking": options.runtime.blocking,
+                        "sweep": sweep,
+                        "clock_latency": options.profile.clock_latency,
+                    }
+                ),
+                bar,
             )
         except LaunchError as error:
             raise Failed(f"the run failed: {error}") from None

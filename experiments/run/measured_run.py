@@ -15,6 +15,7 @@ from placements import Placement
 from placements.files import write_json
 from runtime.execution.measurement import Measurement
 from runtime.execution.results import Progress
+from runtime.execution.run_options import RunOptions
 from runtime.launching.launch import LaunchError, launch
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import UnsafeProgramsError
@@ -58,11 +59,12 @@ def run_and_save(
             measurement = launch(
                 directory / "scripts",
                 sum(placement.gpus),
-                checkpoints=directory / "checkpoints",
-                resume=checkpoints,
-                progress=show,
-                clock_latency=kept.clock_latency,
-                **launch_options(options),
+                RunOptions.of(
+                    launch_options(options)
+                    | {"checkpoints": directory / "checkpoints", "resume": checkpoints}
+                    | {"clock_latency": kept.clock_latency}
+                ),
+                show,
             )
         except ScriptError as error:
             raise OptionError(f"runtime.{error}") from None

@@ -12,8 +12,8 @@ from experiments.run.options import RuntimeOptions
 from experiments.run.planned_model import what_is_run, with_planned_layers
 from experiments.search.kinds.kind import Planned
 from placements import Kind, Placement
-from runtime.execution.run_options import VERIFY, RunOptions, check_device
-from runtime.launching.launch import LAUNCHERS
+from runtime.execution.process import check_device
+from runtime.execution.run_options import LAUNCHERS, VERIFY, RunOptions
 from runtime.launching.lines import check_launcher_of_nodes, devices_of_nodes
 from runtime.models import (
     GIVEN_MODEL,
@@ -64,7 +64,7 @@ def check_runtime_options(options: RuntimeOptions) -> None:
             f"runtime.model: {options.model!r} is not known; {did_you_mean(options.model, names)}"
         )
     try:
-        RunOptions(0, 1, **{name: getattr(options, name) for name in _CHECKED_OF_RUN}).check_ranges()
+        RunOptions(**{name: getattr(options, name) for name in _CHECKED_OF_RUN}).check_ranges()
     except ScriptError as error:
         raise OptionError(f"runtime.{error}") from None
     if options.launcher not in (*LAUNCHERS, NO_LAUNCHER):
@@ -113,7 +113,7 @@ def _check_given(options: RuntimeOptions) -> None:
 
 
 def launch_options(options: RuntimeOptions) -> dict[str, Any]:
-    """Return those of the group that `runtime.launching.launch.launch` takes as they are."""
+    """Return those of the group that `RunOptions` has too."""
     return {name: getattr(options, name) for name in _OF_LAUNCH}
 
 

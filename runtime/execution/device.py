@@ -16,8 +16,8 @@ from torch import Tensor
 
 from runtime.codegen.script import Script
 from runtime.execution.place import place_observers
+from runtime.execution.process import Process
 from runtime.execution.results import Position
-from runtime.execution.run_options import RunOptions
 from runtime.models import Blocks
 from runtime.profiling.observer import DeviceObserver
 from runtime.program.calls import BlockCall, Message, ScriptError, Transfer
@@ -68,7 +68,7 @@ class Device:
 
     Args:
         script: Its calls, for counting, and what its messages carry, if it says so; else the model does.
-        options: Which device it is. With ``blocking`` it waits at every transfer for its end: slower, and a
+        process: Which device it is. With ``blocking`` it waits at every transfer for its end: slower, and a
             proof that the program is safe even so.
         transport: Reaches the other devices.
         blocks: Computes the device's blocks.
@@ -79,7 +79,7 @@ class Device:
     def __init__(
         self,
         script: Script,
-        options: RunOptions,
+        process: Process,
         transport: Transport,
         blocks: Blocks,
         position: Position,
@@ -88,12 +88,12 @@ class Device:
         """Begin with nothing computed and nothing on its way."""
         self.order: list[tuple[str, int]] = []
         self.peak_posted_bytes = 0
-        self._index, self._blocking = options.device, options.blocking
+        self._index, self._blocking = process.device, process.options.blocking
         self._calls, self._specs = script.calls, script.specs or {}
         self._transport, self._blocks, self._position = transport, blocks, position
         self._torch_device = transport.device
         places = place_observers(
-            position, self._index, self._calls.count, self._torch_device, options.timeout_s
+            position, self._index, self._calls.count, self._torch_device, process.options.timeout_s
         )
         watching = (*places, *observers)
         self._begin, self._post, self._posted = (

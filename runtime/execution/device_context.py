@@ -18,6 +18,7 @@ from runtime.clocks.latency_file import read_clock_latency
 from runtime.codegen.script import Script, check_specs
 from runtime.execution.clock_requests import ClockRequests, clock_requests
 from runtime.execution.device import Device
+from runtime.execution.process import Process
 from runtime.execution.results import Position
 from runtime.execution.run_options import RunOptions
 from runtime.models import Blocks, Model, ReadVersions, load_state_dict_file, read_versions
@@ -41,7 +42,7 @@ class DeviceContext:
 
     Attributes:
         script: Of the device.
-        options: How it takes part in the run.
+        process: Which device it is, and the options of the run.
         transport: Reaches the other devices.
         device: Carries the script's calls out.
         model: Its parameters.
@@ -54,7 +55,7 @@ class DeviceContext:
     """
 
     script: Script
-    options: RunOptions
+    process: Process
     transport: Transport
     device: Device
     model: Model
@@ -74,7 +75,7 @@ class DeviceContext:
 @contextmanager
 def device_context(
     script: Script,
-    options: RunOptions,
+    process: Process,
     transport: Transport,
     position: Position,
     plans: PlanSource | None = None,
@@ -84,7 +85,7 @@ def device_context(
 
     Args:
         script: Of the device.
-        options: How it takes part in the run.
+        process: Which device it is, and the options of the run.
         transport: Reaches the other devices.
         position: Is told where the device stands.
         plans: Where device 0 looks for newer clocks; by default the server and job of the environment.
@@ -94,6 +95,7 @@ def device_context(
     Raises:
         ScriptError: The script has clocks, and the run takes others.
     """
+    options = process.options
     warm_up(transport.device)  # imports more of torch
     rss_after_import_mib = rss_mib()
     with ExitStack() as at_end:
@@ -103,7 +105,7 @@ def device_context(
                 script.placement,
                 script.num_micro_batches,
                 transport,
-                options.device,
+                process.device,
             )
         )
         _check_clocks(script, shared, options)
@@ -120,21 +122,21 @@ def device_context(
         if options.load_weights is not None and options.resume is None:
             load_state_dict_file(model, options.load_weights)
         blocks = Blocks(script.placement, model, script.num_micro_batches, _versions(script, transport))
-        profiler = _profiler(script, options, transport)
+        profiler = _profiler(script, process, transport)
         if profiler is not None:
             at_end.callback(profiler.close)
-        recorder = _recorder(script, options, model, blocks)
+        recorder = _recorder(script, process, model, blocks)
         clocks = clock_requests(clock, script.calls.runs)
         observers = [observer for observer in (clocks, profiler, recorder) if observer is not None]
-        device = Device(script, options, transport, blocks, position, observers)
+        device = Device(script, process, transport, blocks, position, observers)
         if recorder is not None:
             recorder.message_tensors = device.message_tensors
             clocks.requested = recorder.request
         if body is None:
-            check_specs(script, options.device, device.spec_of_model)
+            check_specs(script, process.device, device.spec_of_model)
         yield DeviceContext(
             script,
-            options,
+            process,
             transport,
             device,
             model,
@@ -148,26 +150,26 @@ def device_context(
 
 
 @contextmanager
-def connected(script: Script, options: RunOptions) -> Iterator[Transport]:
+def connected(script: Script, process: Process) -> Iterator[Transport]:
     """Reach the other devices through process groups, in the process group of the script if it has one.
 
     What is made here is taken down if all went well: after an error others may hang.
     """
-    joins = not dist.is_initialized()
+    options, joins = process.options, not dist.is_initialized()
     if joins:
         if options.backend == "nccl":
-            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", options.device)))
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", process.device)))
         dist.init_process_group(
             options.backend,
             init_method=options.meeting,
-            rank=options.device,
-            world_size=options.num_devices,
+            rank=process.device,
+            world_size=process.num_devices,
             timeout=timedelta(seconds=options.timeout_s),
         )
     channels = connect(
         script.placement,
         script.channels,
-        options.device,
+        process.device,
         options.timeout_s,
         options.communicators,
         exact=options.is_exact,
@@ -190,19 +192,20 @@ def _versions(script: Script, transport: Transport) -> ReadVersions:
     return read_versions(script.model, script.placement, script.num_micro_batches, orders)
 
 
-def _profiler(script: Script, options: RunOptions, transport: Transport) -> DeviceProfiler | None:
+def _profiler(script: Script, process: Process, transport: Transport) -> DeviceProfiler | None:
+    options = process.options
     if options.sweep is None:
         return None
     return DeviceProfiler(
-        options.sweep, script.placement, transport, script.channels, options.device, _latency(options)
+        options.sweep, script.placement, transport, script.channels, process.device, _latency(options)
     )
 
 
-def _recorder(script: Script, options: RunOptions, model: Model, blocks: Blocks) -> Recorder | None:
-    if not options.is_recorded:
+def _recorder(script: Script, process: Process, model: Model, blocks: Blocks) -> Recorder | None:
+    if not process.options.is_recorded:
         return None
     times = StreamTimes() if model.device.type == "cuda" else HostTimes()
-    return Recorder(options.device, script.placement, blocks, model, times)
+    return Recorder(process.device, script.placement, blocks, model, times)
 
 
 def _check_clocks(script: Script, plans: SharedPlans, options: RunOptions) -> None:

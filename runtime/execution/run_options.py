@@ -1,24 +1,27 @@
-"""How a process takes part in a run, and how it is told: through the environment, as torchrun does."""
+"""Options of a run, each declared once; they reach the processes of the devices as one file.
+
+Whoever starts a run makes a `RunOptions`. It is written as ``run.json``, and `RUN_FILE` in the environment of
+a process is its path. A new option is one more field, and its use.
+"""
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import Field, asdict, dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
-import torch
-
+from placements.files import read_json, write_json
+from placements.meaning import Meaning, option, without_none
 from runtime.clocks.latency_file import read_clock_latency
 from runtime.profiling.profiler import Sweep
 from runtime.program.calls import ScriptError
 from runtime.transport.communicators import AUTO, SHARINGS
 
-LAUNCH_LINE = "python -m torch.distributed.run --nproc-per-node NUM_DEVICES -m runtime.launch DIRECTORY"
-"""How scripts are started by hand."""
+RUN_FILE = "SCHEDSEARCH_RUN"
+"""Environment variable of a device's process: path of the file with the options of the run."""
 
 DEVICES = ("cpu", "cuda")
 """Where a run can compute."""
@@ -26,132 +29,87 @@ DEVICES = ("cpu", "cuda")
 VERIFY = ("none", "first", "all")
 """Which iterations of a run can be compared with the unpipelined model."""
 
+NETWORKS = ("rendezvous", "buffered")
+"""Backends of a run in one process: a send ends when its receive is posted, or at once."""
 
-def _told(
-    read: Callable[[str], Any], help: str = "", least: int | None = None, **argument: Any
-) -> dict[str, Any]:
-    """Return the facts of an option that a process is told of through the environment.
+BACKENDS = {"torchrun": ("gloo", "nccl"), "fork": ("gloo",), "in_process": NETWORKS}
+"""By launcher: what can move tensors."""
 
-    Args:
-        read: Reads its text.
-        help: Of the command line, for what can be said there too.
-        least: That it may be.
-        argument: More of argparse.
-    """
-    return {"read": read, "least": least, "argument": argument | {"help": help}}
+LAUNCHERS = tuple(BACKENDS)
+"""How devices are started: processes of torchrun, or forked from this process (CPU only, fractions of a
+second), or threads of this process that take turns (always in the same order, on the CPU or on one GPU)."""
 
 
-def _is_one(text: str) -> bool:
-    return text == "1"
-
-
-def _sweep(text: str) -> Sweep:
-    return Sweep(**json.loads(text))
+def _of_launch(default: Any, text: str, choices: tuple[str, ...] = (), **limits: float) -> Any:
+    """Declare an option of `runtime.launching.launch.launch`, which a run by hand does not have."""
+    meaning = Meaning(text, choices=choices, **limits)  # type: ignore[arg-type]
+    return field(default=default, metadata={"meaning": meaning, "is_of_launch": True})
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a script's process takes part in a run: the only place where options of a run are named.
+    """The options of a run, the same for all its devices.
 
     Attributes:
-        device: The process's device in the placement.
-        num_devices: Processes of the run.
-        iterations: How often the script's iteration runs, those before a checkpoint included.
-        backend: ``gloo`` (CPU) or ``nccl`` (one GPU for each device).
-        timeout_s: How long a transfer may wait for its other end.
+        meeting: URL where the processes find each other; by default where torchrun says.
         results: Folder for `runtime.execution.results`, or None to only report progress.
-        blocking: Whether every transfer waits for its other end, to test that the order alone is safe.
-        meeting: URL where the processes find each other.
         sweep: Profile the blocks in this way, and end when that is done; None to run all iterations.
-        num_micro_batches: Of an iteration; None for the script's own number.
-        checkpoint_every: Iterations from one checkpoint to the next; 0 for none.
-        checkpoints: Folder for them; see `runtime.execution.run_checkpoints`.
-        keep_checkpoints: How many whole ones stay there, the newest; 0 for all.
-        checkpoint_async: Whether the training goes on while a checkpoint is written; where all devices are in
-            one process it never does.
-        resume: Folder of checkpoints whose newest is gone on from, or None to begin anew.
-        torch_device: Where the threads of a run in one process compute; one of `DEVICES`. Processes compute
-            where their backend communicates.
-        records: Whether each device's summary tells what it did in the last iterations; see
-            `runtime.profiling.recorder`.
-        trace: File in which device 0 draws that for all devices at the end, or None.
-        communicators: Whether the two directions between a pair of devices share a communicator; see
-            `runtime.transport.communicators.SHARINGS`.
-        nodes: On how many nodes the processes are started, each by a torchrun of its own.
-        clock_latency: File of `python -m runtime.clock latency`: what changes of clock take; None for the
-            table of the GPU's name.
-        verify: Of which iterations gradients and parameters are written, for whoever compares them with the
-            unpipelined model; one of `VERIFY`. A run that goes on from a checkpoint has no first iteration.
-        exact: Whether sums over devices are made in the order of the devices, and so have the same bits as
-            the unpipelined model; None for yes if and only if something is verified. See `is_exact`.
-        load_weights: File of a state dict to begin with, or None; a checkpoint comes before it. See
-            `runtime.models.state_dict`.
-        save_weights: File for the state dict after the last iteration, or None.
     """
 
-    device: int
-    num_devices: int = field(metadata={"least": 1})
-    iterations: int = field(
-        default=1, metadata=_told(int, "how often each script runs its iteration (default 1)", least=1)
+    iterations: int = option(1, "training iterations, those before a checkpoint included", min=1)
+    timeout_s: float = option(300.0, "longest time of the start or of one iteration", "s", above=0)
+    launcher: str = _of_launch(
+        "torchrun", "torchrun, fork (CPU only), or in_process: threads that take turns", LAUNCHERS
     )
-    backend: str = field(
-        default="gloo",
-        metadata=_told(str, "default: nccl with a GPU for each device", choices=("gloo", "nccl")),
+    device: str | None = _of_launch(
+        None, "where to compute; by default on GPUs under torchrun if each device has one", DEVICES
     )
-    timeout_s: float = field(default=300.0, metadata=_told(float))
-    results: Path | None = field(default=None, metadata=_told(Path))
-    blocking: bool = field(
-        default=False,
-        metadata=_told(_is_one, "let transfers wait for their other ends", action="store_true", default=None),
+    backend: str | None = option(
+        None,
+        "what moves tensors; by default nccl with a GPU for each device",
+        choices=("gloo", "nccl", *NETWORKS),
     )
-    meeting: str = field(default="env://", metadata=_told(str))
-    sweep: Sweep | None = field(default=None, metadata=_told(_sweep))
-    num_micro_batches: int | None = field(
-        default=None, metadata=_told(int, "of an iteration, if not the scripts' own", least=1)
+    nodes: int = _of_launch(1, "torchruns on this machine, each with the devices of a node", min=1)
+    blocking: bool = option(False, "every transfer waits for its other end")
+    num_micro_batches: int | None = option(
+        None, "micro-batches of an iteration, if not those of the scripts", min=1
     )
-    checkpoint_every: int = field(
-        default=0, metadata=_told(int, "iterations between two checkpoints", least=0)
+    communicators: str = option(
+        AUTO,
+        "directed: one for each direction; pair: one for both directions of two devices; auto: pair where "
+        "nothing is lost",
+        choices=SHARINGS,
     )
-    checkpoints: Path | None = field(default=None, metadata=_told(Path, "folder for checkpoints"))
-    keep_checkpoints: int = field(
-        default=3, metadata=_told(int, "how many stay (default 3; 0: all)", least=0)
+    checkpoint_every: int = option(0, "iterations from one checkpoint to the next; 0: none", min=0)
+    checkpoints: Path | None = option(None, "folder for checkpoints")
+    keep_checkpoints: int = option(3, "number of newest checkpoints to keep; 0: all", min=0)
+    checkpoint_async: bool = option(
+        True, "training goes on while a checkpoint is written, except where all devices are in one process"
     )
-    resume: Path | None = field(
-        default=None, metadata=_told(Path, "folder of checkpoints whose newest to go on from")
+    resume: Path | None = option(None, "folder of checkpoints; the run goes on from the newest")
+    load_weights: Path | None = option(
+        None, "state dict to start from, unless from a checkpoint: .safetensors, or a file of torch"
     )
-    torch_device: str = "cpu"
-    records: bool = field(default=False, metadata=_told(_is_one))
-    trace: Path | None = field(
-        default=None, metadata=_told(Path, "file for what the devices did in the last iterations")
+    save_weights: Path | None = option(None, "file for the state dict at the end, .safetensors")
+    verify: str | None = _of_launch(
+        None, "iterations that are compared with the unpipelined model; by default by size", VERIFY
     )
-    clock_latency: Path | None = field(
-        default=None, metadata=_told(Path, "file of python -m runtime.clock latency")
+    exact: bool | None = option(
+        None, "sums over devices are in the order of the devices; by default if something is verified"
     )
-    checkpoint_async: bool = field(
-        default=True,
-        metadata=_told(_is_one, "1: training goes on while a checkpoint is written (default); 0: it waits"),
+    trace: bool = _of_launch(False, "the measurement has what each device did in the last iterations")
+    trace_file: Path | None = option(None, "file for what the devices did in the last iterations")
+    clock_latency: Path | None = option(
+        None, "file of python -m runtime.clock latency; by default a table by the name of the GPU"
     )
-    verify: str = field(default="none", metadata=_told(str))
-    exact: bool | None = field(
-        default=None,
-        metadata=_told(_is_one, "add up in the order of the devices", action="store_true", default=None),
-    )
-    load_weights: Path | None = field(
-        default=None, metadata=_told(Path, "file of a state dict to begin with (.safetensors, or of torch)")
-    )
-    save_weights: Path | None = field(
-        default=None, metadata=_told(Path, "file for the state dict at the end (.safetensors)")
-    )
-    communicators: str = field(
-        default=AUTO,
-        metadata=_told(str, "one for each channel, or for both directions of a pair", choices=SHARINGS),
-    )
-    nodes: int = field(default=1, metadata={"least": 1})
+    meeting: str = "env://"
+    results: Path | None = None
+    sweep: Sweep | None = None
 
     @property
     def is_exact(self) -> bool:
         """Whether sums over devices are made in the order of the devices."""
-        return self.verify != "none" if self.exact is None else self.exact
+        return self.verify in ("first", "all") if self.exact is None else self.exact
 
     def verifies(self, iteration: int) -> bool:
         """Tell whether an iteration is one of those that are compared."""
@@ -160,30 +118,31 @@ class RunOptions:
     @property
     def is_recorded(self) -> bool:
         """Whether devices take note of what they do."""
-        return self.records or self.trace is not None
+        return self.trace or self.trace_file is not None
 
     @classmethod
-    def from_environment(cls) -> RunOptions:
-        """Read what torchrun and `runtime.launch` have set.
+    def of(cls, data: Mapping[str, Any]) -> RunOptions:
+        """Return the options with these values, plain or not, by name; the others are as by default."""
+        hints = get_type_hints(cls)
+        return cls(**{name: _typed(hints[name], value) for name, value in data.items()})
 
-        Raises:
-            ScriptError: The process was not started by torchrun.
-        """
-        environment = os.environ
-        if "RANK" not in environment:
-            raise ScriptError(f"this is one of several processes; start all with: {LAUNCH_LINE}")
-        num_local = int(environment.get("LOCAL_WORLD_SIZE", environment["WORLD_SIZE"]))
-        given = {
-            each.name: each.metadata["read"](text)
-            for each in _options_told()
-            if (text := environment.get(_variable(each.name)))
+    @classmethod
+    def of_environment(cls) -> RunOptions:
+        """Return the options that `write` wrote, of the run that this process belongs to."""
+        path = os.environ.get(RUN_FILE)
+        data: Any = read_json(path, "the run.json of a run", ScriptError) if path else {}
+        return cls.of(data)
+
+    def write(self, folder: Path) -> dict[str, str]:
+        """Write the options to a folder, and return the environment in which `of_environment` reads them."""
+        return {RUN_FILE: str(write_json(folder / "run.json", _plain(self)))}
+
+    def resolved(self) -> RunOptions:
+        """Return the same with absolute paths."""
+        paths: dict[str, Any] = {
+            name: path.resolve() for name, path in vars(self).items() if isinstance(path, Path)
         }
-        given.setdefault("backend", default_backend(num_local))
-        return cls(int(environment["RANK"]), int(environment["WORLD_SIZE"]), **given)
-
-    def to_environment(self) -> dict[str, str]:
-        """Return what `from_environment` reads, without what torchrun sets; what is None is empty."""
-        return as_environment({each.name: getattr(self, each.name) for each in _options_told()})
+        return replace(self, **paths)
 
     def check(self) -> None:
         """Ensure that a run with these options makes sense, before it begins.
@@ -193,107 +152,69 @@ class RunOptions:
             ProfileError: The file of latencies is wrong.
         """
         self.check_ranges()
-        if self.verify not in VERIFY:
-            raise ScriptError(f"verify: {self.verify!r} is not known; use {', '.join(VERIFY)}")
         if self.checkpoint_every and self.checkpoints is None:
             raise ScriptError(
                 f"checkpoint_every: {self.checkpoint_every} needs a folder for checkpoints; give one"
             )
         if self.checkpoints is not None and self.checkpoints.exists() and not self.checkpoints.is_dir():
             raise ScriptError(f"checkpoints: {self.checkpoints} is not a folder; give one")
-        if self.trace is not None and self.trace.is_dir():
-            raise ScriptError(f"trace: {self.trace} is a folder; give a file in it")
+        if self.trace_file is not None and self.trace_file.is_dir():
+            raise ScriptError(f"trace_file: {self.trace_file} is a folder; give a file in it")
         if self.clock_latency is not None:
             read_clock_latency(self.clock_latency)
 
     def check_ranges(self) -> None:
-        """Ensure that every number makes sense by itself.
+        """Ensure that every option makes sense by itself.
 
         Raises:
             ScriptError: One is out of its range; the message names it.
         """
-        for each in fields(self):
-            value, least = getattr(self, each.name), each.metadata.get("least")
-            if None not in (value, least) and value < least:
-                raise ScriptError(f"{each.name}: {value} is not at least {least}")
-        if self.communicators not in SHARINGS:
-            raise ScriptError(
-                f"communicators: {self.communicators!r} is not known; use {' or '.join(SHARINGS)}"
-            )
-        if not self.timeout_s > 0:
-            raise ScriptError(f"timeout_s: {self.timeout_s:g} is not a positive number of seconds")
-
-
-def as_environment(options: Mapping[str, object]) -> dict[str, str]:
-    """Return how a process is told of some options of a run, by their names in `RunOptions`."""
-    return {_variable(name): _text(value) for name, value in options.items()}
+        for each in _declared():
+            value, meaning = getattr(self, each.name), each.metadata["meaning"]
+            if value is None:
+                continue
+            if meaning.choices and value not in meaning.choices:
+                raise ScriptError(f"{each.name}: {value!r} is not known; use {' or '.join(meaning.choices)}")
+            if meaning.limits and not meaning.allows(value):
+                raise ScriptError(f"{each.name}: {value:g} is not {meaning.limits} {meaning.unit}".rstrip())
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Let a command line take the options that can be said there; what is not said is None."""
-    for each in _options_told():
-        argument = each.metadata["argument"]
-        if argument["help"]:
-            kind = {} if "action" in argument else {"type": each.metadata["read"]}
-            parser.add_argument(f"--{each.name.replace('_', '-')}", **kind | argument)
+    """Let a command line take the options of a run by hand; those that are not given are absent."""
+    hints = get_type_hints(RunOptions)
+    for each in _declared():
+        if "is_of_launch" in each.metadata:
+            continue
+        kind, meaning = without_none(hints[each.name])[0], each.metadata["meaning"]
+        default = "" if each.default in (None, False) else f" (default {each.default})"
+        parser.add_argument(
+            f"--{each.name.replace('_', '-')}",
+            default=argparse.SUPPRESS,
+            help=meaning.text + (f", in {meaning.unit}" if meaning.unit else "") + default,
+            **{"action": argparse.BooleanOptionalAction} if kind is bool else {"type": kind},
+        )
 
 
 def as_arguments(options: Mapping[str, object]) -> list[str]:
-    """Return what `add_arguments` reads as these options; a flag is there or not."""
+    """Return the command line of which `add_arguments` makes these options."""
     found = []
     for name, value in options.items():
-        flag = f"--{name.replace('_', '-')}"
-        found += [flag] * (value is not False) if isinstance(value, bool) else [flag, str(value)]
+        flag = ("no-" if value is False else "") + name.replace("_", "-")
+        found += [f"--{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
     return found
 
 
-def _options_told() -> list[Field[Any]]:
-    return [each for each in fields(RunOptions) if "read" in each.metadata]
+def _declared() -> list[Any]:
+    return [each for each in fields(RunOptions) if "meaning" in each.metadata]
 
 
-def _variable(name: str) -> str:
-    return f"SCHEDSEARCH_{name.upper()}"
+def _typed(kind: Any, value: Any) -> Any:
+    """Return a value of a field's type of its plain form; one that has the type already stays."""
+    kind, _ = without_none(kind)
+    if value is None or isinstance(value, kind):
+        return value
+    return kind(**value) if isinstance(value, Mapping) else kind(value)
 
 
-def _text(value: object) -> str:
-    """Return what the option's `read` makes the value of again."""
-    if value is None:
-        return ""
-    if isinstance(value, Sweep):
-        return json.dumps(asdict(value))
-    return str(int(value) if isinstance(value, bool) else value)
-
-
-def check_device(device: str | None, launcher: str, num_devices: int) -> None:
-    """Ensure that a run can compute where it is asked to.
-
-    Args:
-        device: One of `DEVICES`, or None to leave it to the launcher.
-        launcher: See `runtime.launching.launch.launch`.
-        num_devices: Of the placement.
-
-    Raises:
-        ScriptError: It cannot.
-    """
-    if device not in (None, *DEVICES):
-        raise ScriptError(f"device: {device!r} is not known; use {' or '.join(DEVICES)}")
-    found = torch.cuda.device_count()
-    if launcher == "fork" and found:
-        raise ScriptError(
-            "launcher: 'fork' cannot be used beside a GPU, for which PyTorch's backward has threads that no "
-            "fork inherits; use torchrun or in_process, or hide it with CUDA_VISIBLE_DEVICES="
-        )
-    if device != "cuda":
-        return
-    if not found:
-        raise ScriptError("device: 'cuda' cannot be used, PyTorch finds no GPU here; use cpu")
-    if launcher == "torchrun" and found < num_devices:
-        raise ScriptError(
-            f"device: 'cuda' under torchrun takes a GPU for each of the {num_devices} devices, PyTorch finds "
-            f"{found} here; use launcher in_process, in which all share one, or device cpu"
-        )
-
-
-def default_backend(num_local_devices: int) -> str:
-    """Return ``nccl`` where this machine has a GPU for each of its devices, else ``gloo``."""
-    return "nccl" if torch.cuda.device_count() >= num_local_devices else "gloo"
+def _plain(options: RunOptions) -> dict[str, Any]:
+    return {name: str(each) if isinstance(each, Path) else each for name, each in asdict(options).items()}

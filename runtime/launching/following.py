@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 from runtime.execution.results import (
     DONE,
@@ -22,12 +24,16 @@ class LaunchError(RuntimeError):
 
 
 def follow(
-    processes: Processes, options: RunOptions, progress: Callable[[Progress], None] | None = None
+    processes: Processes,
+    num_devices: int,
+    options: RunOptions,
+    progress: Callable[[Progress], None] | None = None,
 ) -> None:
     """Report progress until all processes have ended.
 
     Args:
         processes: Those that run; they are ended in any case.
+        num_devices: Devices of the run.
         options: Of the run; its `timeout_s` is how long it may make no progress.
         progress: Called with each iteration as it ends.
 
@@ -35,6 +41,7 @@ def follow(
         LaunchError: One failed, or there was no progress for too long.
     """
     assert options.results is not None
+    run = _Run(options.results, num_devices, processes)
     num_reported = 0
     deadline = time.monotonic() + options.timeout_s
     try:
@@ -48,23 +55,38 @@ def follow(
             if status == 0:
                 return
             if status is not None:
-                raise LaunchError(_why_failed(options, status, processes))
+                raise LaunchError(_why_failed(run, status))
             if time.monotonic() > deadline:
-                raise LaunchError(_why_late(options, processes))
+                raise LaunchError(_why_late(run, options.timeout_s))
             time.sleep(POLL_S)
     finally:
         processes.stop()
 
 
-def _why_late(options: RunOptions, processes: Processes) -> str:
+class _Run(NamedTuple):
+    """What tells of a run."""
+
+    results: Path
+    num_devices: int
+    processes: Processes
+
+    def standings(self) -> list[Standing]:
+        """Return where each device stood."""
+        return [read_position(self.results, device) for device in range(self.num_devices)]
+
+    def positions(self) -> str:
+        """Return that in words, a line for each device."""
+        return "\n".join(f"device {device}: {each.text}" for device, each in enumerate(self.standings()))
+
+
+def _why_late(run: _Run, timeout_s: float) -> str:
     """Return where every device stood; or why one failed whose process does not end, as its GPU hangs."""
-    assert options.results is not None
-    if read_failures(options.results):
-        return _why_failed(options, 1, processes)
-    standings = _standings(options)
+    if read_failures(run.results):
+        return _why_failed(run, 1)
+    standings = run.standings()
     device = stuck(standings)
-    where = f"{processes.name_of(device)} stands at {standings[device].text}"
-    return f"no progress for {options.timeout_s:g} s, {where}\n{_positions(options)}"
+    where = f"{run.processes.name_of(device)} stands at {standings[device].text}"
+    return f"no progress for {timeout_s:g} s, {where}\n{run.positions()}"
 
 
 def stuck(standings: Sequence[Standing]) -> int:
@@ -82,29 +104,18 @@ def stuck(standings: Sequence[Standing]) -> int:
     return device
 
 
-def _why_failed(options: RunOptions, status: int, processes: Processes) -> str:
+def _why_failed(run: _Run, status: int) -> str:
     """Return the first failure with the end of its traceback, and where every device stood.
 
     A device or node that was killed cannot say so; what the others say then is only that it is gone.
     """
-    assert options.results is not None
-    failures = read_failures(options.results)
-    if killed := processes.killed():
+    failures = read_failures(run.results)
+    if killed := run.processes.killed():
         name, by = next(iter(killed.items()))
-        return f"{name} was ended by {by}\n{_positions(options)}"
+        return f"{name} was ended by {by}\n{run.positions()}"
     if not failures:
-        end = "\n".join(f"    {line}" for line in processes.last_lines()[-12:])
-        return f"the run ended with status {status}\n{_positions(options)}\n{end}"
+        end = "\n".join(f"    {line}" for line in run.processes.last_lines()[-12:])
+        return f"the run ended with status {status}\n{run.positions()}\n{end}"
     first = failures[0]
     end = "\n".join(f"    {line}" for line in first.traceback[-8:])
-    return f"{processes.name_of(first.device)} failed: {first.reason}\n{_positions(options)}\n{end}"
-
-
-def _positions(options: RunOptions) -> str:
-    return "\n".join(f"device {device}: {each.text}" for device, each in enumerate(_standings(options)))
-
-
-def _standings(options: RunOptions) -> list[Standing]:
-    """Return where each device stood."""
-    assert options.results is not None
-    return [read_position(options.results, device) for device in range(options.num_devices)]
+    return f"{run.processes.name_of(first.device)} failed: {first.reason}\n{run.positions()}\n{end}"

@@ -5,35 +5,35 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from runtime.codegen.script import Script, read_script
-from runtime.execution.run_options import RunOptions
-from runtime.execution.train import run_device
+from runtime.execution.process import Process
+from runtime.execution.run_options import NETWORKS, RunOptions
 from runtime.launching.processes import POLL_S, report_failure
+from runtime.loops.train import run_device
 from runtime.transport.in_memory import MemoryTransport, Network
 from runtime.transport.protocol import Transport
 from runtime.transport.turns import StoppedError, backward_in_own_thread
-
-NETWORKS = ("rendezvous", "buffered")
-"""What takes the place of a backend: a send ends when its receive is posted, or at once."""
 
 
 class InProcess:
     """The scripts in threads; a `runtime.launching.processes.Processes`."""
 
-    def __init__(self, directory: Path, options: RunOptions) -> None:
+    def __init__(self, directory: Path, num_devices: int, options: RunOptions) -> None:
         """Start the threads."""
         self._num_threads = torch.get_num_threads()
+        assert options.device is not None
         is_buffered = options.backend == NETWORKS[1]
-        self._network = Network(options.num_devices, buffered=is_buffered, device=options.torch_device)
+        self._network = Network(num_devices, buffered=is_buffered, device=options.device)
         self._failed: list[int] = []
-        scripts = [read_script(directory / f"device_{device}.py") for device in range(options.num_devices)]
+        scripts = [read_script(directory / f"device_{device}.py") for device in range(num_devices)]
         self._threads = [
-            threading.Thread(target=self._run, args=(script, replace(options, device=device)), daemon=True)
+            threading.Thread(
+                target=self._run, args=(script, Process(device, num_devices, options)), daemon=True
+            )
             for device, script in enumerate(scripts)
         ]
         for thread in self._threads:
@@ -66,26 +66,26 @@ class InProcess:
             thread.join(POLL_S)
         torch.set_num_threads(self._num_threads)
 
-    def _run(self, script: Script, options: RunOptions) -> None:
+    def _run(self, script: Script, process: Process) -> None:
         """Be one device."""
         turns = self._network.turns
-        turns.begin(options.device)
+        turns.begin(process.device)
         failed = True
         try:
-            run_device(script, options, self._connected)
+            run_device(script, process, self._connected)
             failed = False
         except StoppedError:
             pass
         except BaseException as error:
             if not isinstance(error.__cause__, StoppedError):
-                report_failure(options, error)
+                report_failure(process, error)
         finally:
             if failed:
-                self._failed.append(options.device)
-            turns.end(options.device, failed)
+                self._failed.append(process.device)
+            turns.end(process.device, failed)
 
     @contextmanager
-    def _connected(self, script: Script, options: RunOptions) -> Iterator[Transport]:
+    def _connected(self, script: Script, process: Process) -> Iterator[Transport]:
         """Reach the other devices through the network."""
         with backward_in_own_thread(self._network.device):
-            yield MemoryTransport.of(self._network, script.placement, script.channels, options.device)
+            yield MemoryTransport.of(self._network, script.placement, script.channels, process.device)

@@ -17,10 +17,10 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from placements import ProfileError
 from placements.placement_file import placement_from_dict
@@ -28,17 +28,12 @@ from runtime.checkpoints.loading import check_resume
 from runtime.checkpoints.manifest import facts_of
 from runtime.codegen.script import Script, programs_of, read_script, read_scripts
 from runtime.execution.measurement import Measurement
+from runtime.execution.process import Process, check_backend, check_device, default_backend
 from runtime.execution.results import Progress, read_summary
-from runtime.execution.run_options import (
-    RunOptions,
-    add_arguments,
-    as_environment,
-    check_device,
-    default_backend,
-)
+from runtime.execution.run_options import LAUNCHERS, NETWORKS, RunOptions, add_arguments
 from runtime.launching import lines
 from runtime.launching.following import LaunchError, follow
-from runtime.launching.in_process import NETWORKS, InProcess
+from runtime.launching.in_process import InProcess
 from runtime.launching.lines import check_launcher_of_nodes, devices_of_nodes
 from runtime.launching.processes import (
     Forked,
@@ -64,14 +59,11 @@ from schedsearch.schedule import as_soon_as_possible
 
 __all__ = ["LAUNCHERS", "LaunchError", "launch", "main"]
 
-_START: Mapping[str, Callable[[Path, RunOptions], Processes]] = {
+_START: Mapping[str, Callable[[Path, int, RunOptions], Processes]] = {
     "torchrun": Torchrun,
     "fork": Forked,
     "in_process": InProcess,
 }
-LAUNCHERS = tuple(_START)
-"""How devices are started: processes of torchrun, or forked from this process (CPU only, fractions of a
-second), or threads of this process that take turns (always in the same order, on the CPU or on one GPU)."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -82,75 +74,35 @@ _EXTRA_TIMEOUT_S = 60.0
 def launch(
     directory: str | Path,
     num_devices: int,
-    iterations: int = 1,
-    timeout_s: float = 300.0,
-    *,
-    backend: str | None = None,
-    device: str | None = None,
-    launcher: str = "torchrun",
-    verify: str | None = "all",
-    trace: bool = False,
-    communicators: str = AUTO,
+    options: RunOptions | None = None,
     progress: Callable[[Progress], None] | None = None,
-    **options: Any,
 ) -> Measurement:
     """Run the scripts of a folder, one process for each device, and compare with the reference.
 
     Args:
         directory: Holds ``device_0.py`` and so on.
         num_devices: How many scripts there are.
-        iterations: How often each runs its iteration, those before a checkpoint included.
-        timeout_s: How long the start, or one iteration, may take before the run is given up.
-        backend: ``nccl``, ``gloo``, or None for NCCL where there is a GPU for each device; in process
-            ``rendezvous`` (a send ends when its receive is posted; default) or ``buffered`` (at once).
-        device: ``cpu``, ``cuda``, or None: under torchrun what the backend is for, else the CPU. In process
-            all devices of the placement share the current GPU.
-        launcher: One of `LAUNCHERS`.
-        verify: Which iterations are compared with the reference, which trains the model twice in this
-            process: ``none``, ``first`` or ``all``; None for what `runtime.verify.extent` chooses.
-        trace: Whether every device records its last iterations, for `runtime.profiling.trace`.
-        communicators: One of `runtime.transport.communicators.SHARINGS`.
+        options: Of the run. With another `num_micro_batches` the scripts are checked first; with a `sweep`
+            nothing is compared.
         progress: Called with each iteration as it ends.
-        options: More of `RunOptions`: ``blocking``, ``num_micro_batches`` (the scripts are then checked
-            first), ``checkpoint_every``, ``checkpoints``, ``keep_checkpoints``, ``resume``,
-            ``clock_latency``, ``nodes`` (as many torchruns on this machine, each with the
-            devices of a node), ``exact``, ``load_weights``, ``save_weights``, and ``sweep``, with which
-            nothing is compared and at most `iterations` run.
 
     Raises:
-        ScriptError: A script is missing, an argument is out of its range, or the run cannot be resumed.
+        ScriptError: A script is missing, an option is out of its range, or the run cannot be resumed.
         UnsafeProgramsError: The scripts are not safe with that number of micro-batches.
         LaunchError: A device failed, or the run made no progress for `timeout_s`.
         ProfileError: The file of latencies is wrong.
     """
-    paths = {name: Path(value).resolve() for name, value in options.items() if isinstance(value, str | Path)}
     with tempfile.TemporaryDirectory(prefix="schedsearch_") as folder:
-        run = RunOptions(
-            device=0,
-            num_devices=num_devices,
-            iterations=iterations,
-            backend=backend or "",
-            timeout_s=timeout_s,
-            results=Path(folder),
-            torch_device=device or "",
-            records=trace,
-            communicators=communicators,
-            **options | paths,
-        )
-        asked = "none" if run.sweep is not None else verify
-        return _launched(Path(directory).resolve(), launcher, run, asked, progress)
+        run = replace((options or RunOptions()).resolved(), results=Path(folder))
+        return _launched(Path(directory).resolve(), num_devices, run, progress)
 
 
 def _launched(
-    directory: Path,
-    launcher: str,
-    options: RunOptions,
-    asked: str | None,
-    progress: Callable[[Progress], None] | None,
+    directory: Path, num_devices: int, options: RunOptions, progress: Callable[[Progress], None] | None
 ) -> Measurement:
     options.check()
-    options = _placed(options, launcher)
-    for device in range(options.num_devices):
+    options = _placed(options, num_devices)
+    for device in range(num_devices):
         if not (directory / f"device_{device}.py").is_file():
             raise ScriptError(
                 f"{directory}: has no device_{device}.py; generate the scripts of all devices first"
@@ -158,8 +110,8 @@ def _launched(
     first = cache(lambda: read_script(directory / "device_0.py"))
     is_same = True
     if options.num_micro_batches is not None or options.resume is not None:
-        is_same = _checked(directory, options)
-    extent = _extent(first, options, asked)
+        is_same = _checked(directory, num_devices, options)
+    extent = _extent(first, options)
     if not is_same and extent.verify != "none":
         _LOG.info(
             "resume: not compared with the unpipelined model, as options have changed since the run began"
@@ -179,53 +131,50 @@ def _launched(
         patient = replace(patient, communicators=str(cheapest_sharing(programs)))
     if options.nodes > 1:
         devices = devices_of_nodes(first().placement, options.nodes)
-        processes: Processes = Torchrun(directory, patient, devices)
+        processes: Processes = Torchrun(directory, num_devices, patient, devices)
     else:
-        processes = _START[launcher](directory, patient)
-    follow(processes, options, progress)
-    return _measurement(options, extent)
+        processes = _START[options.launcher](directory, num_devices, patient)
+    follow(processes, num_devices, options, progress)
+    return _measurement(num_devices, options, extent)
 
 
-def _extent(first: Callable[[], Script], options: RunOptions, asked: str | None) -> Extent:
+def _extent(first: Callable[[], Script], options: RunOptions) -> Extent:
     """Return what is compared; a script is run to be read, so it is read only where its model decides."""
+    asked = "none" if options.sweep is not None else options.verify
     if asked in ("none", "all"):
         return Extent(asked, "as asked for")
     script = first()
     return extent_of(asked, script.model, script.placement, options.resume is not None)
 
 
-def _placed(options: RunOptions, launcher: str) -> RunOptions:
+def _placed(options: RunOptions, num_devices: int) -> RunOptions:
     """Return the options with what moves the tensors and where the run computes, if nobody said.
 
     Raises:
         ScriptError: The launcher cannot use that, or the backend is for another device.
     """
-    if launcher not in LAUNCHERS:
-        raise ScriptError(f"launcher: {launcher!r} is not known; use {' or '.join(LAUNCHERS)}")
-    num_devices, device = options.num_devices, options.torch_device or None
+    if num_devices < 1:
+        raise ScriptError(f"num_devices: {num_devices} is not at least 1")
+    launcher, device = options.launcher, options.device
     backend = options.backend or _backend(launcher, device, num_devices)
-    allowed = {"torchrun": ("gloo", "nccl"), "fork": ("gloo",), "in_process": NETWORKS}[launcher]
-    if backend not in allowed:
-        raise ScriptError(
-            f"backend: {backend!r} cannot be used with launcher {launcher!r}; use {' or '.join(allowed)}"
-        )
+    check_backend(backend, launcher)
     check_launcher_of_nodes(launcher, options.nodes)
     check_device(device, launcher, num_devices)
     of_backend = {"nccl": "cuda", "gloo": "cpu"}.get(backend)
     if device is not None and of_backend not in (None, device):
         raise ScriptError(f"device: {device!r} is not what backend {backend!r} is for; use {of_backend}")
     check_device(of_backend, launcher, num_devices)
-    return replace(options, backend=backend, torch_device=device or of_backend or "cpu")
+    return replace(options, backend=backend, device=device or of_backend or "cpu")
 
 
-def _checked(directory: Path, options: RunOptions) -> bool:
+def _checked(directory: Path, num_devices: int, options: RunOptions) -> bool:
     """Ensure that scripts are safe for the number of micro-batches, and can go on from a checkpoint.
 
     Returns:
         Whether the run goes on with the options with which it began; the unpipelined model trains from the
         begin with those of now.
     """
-    scripts = [read_script(directory / f"device_{device}.py") for device in range(options.num_devices)]
+    scripts = [read_script(directory / f"device_{device}.py") for device in range(num_devices)]
     changed = [script.at(options.num_micro_batches) for script in scripts]
     if changed != scripts:
         programs = check(programs_of(changed))
@@ -272,9 +221,11 @@ def _backend(launcher: str, device: str | None, num_devices: int) -> str:
     return "nccl" if device == "cuda" else default_backend(num_devices)
 
 
-def _measurement(options: RunOptions, extent: Extent) -> Measurement:
+def _measurement(num_devices: int, options: RunOptions, extent: Extent) -> Measurement:
     assert options.results is not None
-    summaries = [read_summary(options.results, device) for device in range(options.num_devices)]
+    assert options.backend is not None
+    assert options.device is not None
+    summaries = [read_summary(options.results, device) for device in range(num_devices)]
     first = summaries[0]
     model = ModelOptions(**first["model"])
     case = Case(
@@ -282,7 +233,7 @@ def _measurement(options: RunOptions, extent: Extent) -> Measurement:
         placement_from_dict(first["placement"]),
         first["num_micro_batches"],
         1 if extent.verify == "first" else first["first_iteration"] + len(first["time_ms"]),
-        options.torch_device,
+        options.device,
         options.load_weights,
         options.is_exact,
         model.compile is not None,
@@ -317,25 +268,29 @@ def _measurement(options: RunOptions, extent: Extent) -> Measurement:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one device's script under torchrun; options override what the environment says."""
+    """Run one device's script under torchrun."""
     given_words = sys.argv[1:] if arguments is None else arguments
     if given_words[:1] == [lines.PRINT]:
         return lines.main(given_words[1:])
     parser = argparse.ArgumentParser(prog="torchrun --nproc-per-node NUM_DEVICES -m runtime.launch")
     parser.add_argument("directory", type=Path, help="folder of device_0.py and so on")
     add_arguments(parser)
-    parsed = parser.parse_args(given_words)
-    given = {name: value for name, value in vars(parsed).items() if value is not None and name != "directory"}
-    os.environ |= as_environment(given)
+    given = vars(parser.parse_args(given_words))
+    directory = given.pop("directory")
     # A kernel that is loaded at its first use waits for all streams, so for receives that are not due yet.
     os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
     # Each communicator has a stream; streams that share a work queue wait for each other's events.
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     try:
-        RunOptions.from_environment().check()
+        process = Process.of_torchrun(replace(RunOptions.of_environment(), **given))
+        process.options.check()
         die_with_parent()
         end_if_orphaned()
-        run_script(parsed.directory)
+        with ExitStack() as at_end:
+            if given:
+                folder = at_end.enter_context(tempfile.TemporaryDirectory(prefix="schedsearch_"))
+                os.environ |= process.options.write(Path(folder))
+            run_script(directory, process)
     except (ScriptError, ModelError, ProfileError) as error:
         sys.stderr.write(f"runtime.launch: {error}\n")
         return 1

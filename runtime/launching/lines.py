@@ -137,9 +137,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--head", default="HEAD", help="name of the first, as the others reach it")
     parser.add_argument("--sbatch", action="store_true", help="print a batch file of Slurm")
     add_arguments(parser)
-    parsed = parser.parse_args(arguments)
-    given = {name: value for name, value in vars(parsed).items() if value is not None}
-    directory, nodes = given.pop("directory"), given.pop("nodes", None)
+    given = vars(parser.parse_args(arguments))
+    directory, nodes = given.pop("directory"), given.pop("nodes")
     head, is_batch = given.pop("head"), given.pop("sbatch")
     try:
         if nodes is not None and nodes < 1:
@@ -147,7 +146,7 @@ def main(arguments: Sequence[str]) -> int:
         scripts = read_scripts(directory)
         programs = check(programs_of([each.at(given.get("num_micro_batches")) for each in scripts]))
         devices = devices_of_nodes(programs.placement, nodes)
-        RunOptions(0, programs.placement.num_devices, **given).check()
+        RunOptions(**given).check()
     except (ScriptError, UnsafeProgramsError) as error:
         sys.stderr.write(f"runtime.launch: {error}\n")
         return 1

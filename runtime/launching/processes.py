@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import itertools
+import json
 import multiprocessing
 import os
-import re
 import runpy
 import signal
 import socket
@@ -18,14 +18,16 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Protocol
 
 import torch
 
+from runtime.execution.process import Process
 from runtime.execution.results import write_failure
-from runtime.execution.run_options import RunOptions, as_environment
+from runtime.execution.run_options import RUN_FILE, RunOptions
 from runtime.launching.lines import torchrun_arguments
 from runtime.models.blocks import warm_up
 from runtime.program.calls import ScriptError
@@ -39,13 +41,8 @@ POLL_S = 0.02
 
 _STOP_S = 5.0
 
-_KEPT_LINES = 400
-"""Lines kept of torchrun's output, which ends with its table of devices that failed."""
-
-_RANK = re.compile(r"^\s*rank\s*:\s*(\d+) \(local_rank: \d+\)")
-_EXIT_CODE = re.compile(r"^\s*exitcode\s*:\s*-(\d+) \(pid: (\d+)\)")
-_ENDED_BY_FORCE = re.compile(r"Unable to shutdown process (\d+) via")
-"""What torchrun prints: of each device that failed, and of one that it had to kill."""
+_KEPT_LINES = 40
+"""Lines kept of the output of each torchrun."""
 
 _ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(4 * 2**20), "THP_MEM_ALLOC_ENABLE": "1"}
 """How a started device allocates on the host, unless the user says otherwise.
@@ -56,33 +53,33 @@ freed. They are made of huge pages where the kernel allows it, or the pages' zer
 """
 
 
-def run_script(directory: str | Path) -> None:
-    """Run this process's script; the environment says which, as torchrun sets it.
+def run_script(directory: Path, process: Process) -> None:
+    """Run the script of this process, which finds the options of its run through the environment.
 
     Raises:
-        ScriptError: There is no such script, or the process was not started by torchrun.
+        ScriptError: There is no such script.
     """
-    options = RunOptions.from_environment()
     try:
-        script = Path(directory) / f"device_{options.device}.py"
+        script = directory / f"device_{process.device}.py"
         if not script.is_file():
             raise ScriptError(
                 f"{script}: there is no such file; start as many processes as there are scripts"
             )
         runpy.run_path(str(script), run_name="__main__")
     except BaseException as error:
-        report_failure(options, error)
+        report_failure(process, error)
         raise
 
 
-def report_failure(options: RunOptions, error: BaseException) -> None:
+def report_failure(process: Process, error: BaseException) -> None:
     """Write down why a device fails, where somebody follows the run; called while the error is handled."""
-    if not options.results:
+    results = process.options.results
+    if not results:
         return
     reason, cause = f"{type(error).__name__}: {error}", None
     if isinstance(error, PipelineError) and error.device is not None:
         reason, cause = error.reason, error.device  # all devices raise it
-    write_failure(options.results, options.device, reason, traceback.format_exc().splitlines(), cause)
+    write_failure(results, process.device, reason, traceback.format_exc().splitlines(), cause)
 
 
 class Processes(Protocol):
@@ -105,10 +102,18 @@ class Processes(Protocol):
 
 
 class _Agent:
-    """A torchrun, which starts and ends the devices of one node."""
+    """A torchrun, which starts and ends the devices of one node.
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    Args:
+        arguments: Of torchrun.
+        environment: Of its process.
+        ended: File that it writes if one of its devices fails: which ones a signal ended.
+    """
+
+    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], ended: Path) -> None:
         """Start it."""
+        self._ended = ended
+        command = [sys.executable, "-m", "runtime.launching.agent", str(ended), *arguments]
         self.process = subprocess.Popen(
             command,
             env=environment,
@@ -136,20 +141,10 @@ class _Agent:
         return list(self._lines)
 
     def killed(self) -> dict[int, str]:
-        """Return which of its devices were ended by a signal that was not its own, as it says at its end.
-
-        Its own are SIGTERM and, for a device that does not end, SIGKILL.
-        """
-        found, device = {}, None
-        own = {match[1] for line in self.lines() if (match := _ENDED_BY_FORCE.search(line))}
-        for line in self.lines():
-            if match := _RANK.search(line):
-                device = int(match[1])
-            elif (match := _EXIT_CODE.search(line)) and device is not None:
-                number, pid = int(match[1]), match[2]
-                if number != signal.SIGTERM and pid not in own:
-                    found[device] = signal.Signals(number).name
-        return found
+        """Return which of its devices were ended by a signal that was not its own."""
+        if not self._ended.exists():
+            return {}
+        return {int(device): name for device, name in json.loads(self._ended.read_text()).items()}
 
     def end(self) -> None:
         """End it, and with it its devices."""
@@ -167,23 +162,27 @@ class Torchrun:
 
     Args:
         directory: Of the scripts.
+        num_devices: Of the run.
         options: Of the run.
         devices_of_nodes: How many devices each node has, in their order; by default there is one node.
     """
 
-    def __init__(self, directory: Path, options: RunOptions, devices_of_nodes: Sequence[int] = ()) -> None:
+    def __init__(
+        self, directory: Path, num_devices: int, options: RunOptions, devices_of_nodes: Sequence[int] = ()
+    ) -> None:
         """Start torchrun."""
         assert options.results is not None
         self._environment = _environment(options)
-        self._ends = list(itertools.accumulate(devices_of_nodes or (options.num_devices,)))
-        devices = devices_of_nodes or (options.num_devices,)
+        devices = devices_of_nodes or (num_devices,)
+        self._ends = list(itertools.accumulate(devices))
         port = _free_port() if len(devices) > 1 else 0
         self._agents: list[_Agent] = []
         for node in range(len(devices)):
             log = ["--log-dir", str(options.results)]  # else it leaves a folder behind
-            start = [sys.executable, "-m", "torch.distributed.run"]
-            start += [*torchrun_arguments(devices, node, port=port), *log]
-            self._agents.append(_Agent([*start, "-m", "runtime.launch", str(directory)], self._environment))
+            program = ["-m", "runtime.launch", str(directory)]
+            arguments = [*torchrun_arguments(devices, node, port=port), *log, *program]
+            ended = options.results / f"ended_{node}.json"
+            self._agents.append(_Agent(arguments, self._environment, ended))
         self._failed_s: float | None = None
 
     def poll(self) -> int | None:
@@ -215,7 +214,7 @@ class Torchrun:
 
     def last_lines(self) -> list[str]:
         """Return the end of what each torchrun printed."""
-        return [line for agent in self._agents for line in agent.lines()[-40:]]
+        return [line for agent in self._agents for line in agent.lines()]
 
     def stop(self) -> None:
         """End every torchrun and with it the devices."""
@@ -241,15 +240,16 @@ class Torchrun:
 class Forked:
     """The scripts in copies of this process."""
 
-    def __init__(self, directory: Path, options: RunOptions) -> None:
+    def __init__(self, directory: Path, num_devices: int, options: RunOptions) -> None:
         """Fork the processes."""
         assert options.results is not None
         warm_up(torch.device("cpu"))
         self._output = options.results / "output.txt"
-        size = str(options.num_devices)
-        environment = _environment(options) | {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
+        options = replace(options, meeting=f"file://{options.results / 'meeting'}")
+        size = str(num_devices)
+        environment = {**_environment(options), "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
         self._processes: list[ForkProcess] = []
-        for device in range(options.num_devices):
+        for device in range(num_devices):
             process = multiprocessing.get_context("fork").Process(
                 target=_forked, args=(directory, environment, device, self._output), daemon=True
             )
@@ -292,9 +292,7 @@ class Forked:
 
 def _forked(directory: Path, environment: Mapping[str, str], device: int, output: Path) -> None:
     """Be one device, in a copy of the process that launched."""
-    os.environ |= environment
-    os.environ |= {"RANK": str(device), "LOCAL_RANK": str(device)}
-    os.environ["SCHEDSEARCH_MEETING"] = f"file://{output.with_name('meeting')}"
+    os.environ |= {**environment, "RANK": str(device), "LOCAL_RANK": str(device)}
     die_with_parent()
     end_if_orphaned()
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -302,7 +300,7 @@ def _forked(directory: Path, environment: Mapping[str, str], device: int, output
     os.dup2(descriptor, 2)
     # A caller's own streams (a notebook's, a test's) may not write to descriptors 1 and 2.
     sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
-    run_script(directory)
+    run_script(directory, Process.of_torchrun(RunOptions.of_environment()))
 
 
 def _free_port() -> int:
@@ -314,9 +312,10 @@ def _free_port() -> int:
 
 
 def _environment(options: RunOptions) -> dict[str, str]:
-    """Return the environment of a device's process."""
+    """Write the options of a run, and return the environment of its processes."""
+    assert options.results is not None
     own = {"OMP_NUM_THREADS": "1", _LAUNCH_PID: str(os.getpid())}
-    return _ALLOCATOR | os.environ | options.to_environment() | import_paths() | own
+    return _ALLOCATOR | os.environ | options.write(options.results) | import_paths() | own
 
 
 def die_with_parent() -> None:
@@ -335,9 +334,8 @@ def end_if_orphaned() -> None:
 
 
 def _with_environment(environment: Mapping[str, str]) -> list[int]:
-    """Return the processes that were started with what marks a run: its launch and its folder of results."""
-    marks = [_LAUNCH_PID, *as_environment({"results": None})]
-    wanted = {f"{name}={environment[name]}".encode() for name in marks}
+    """Return the processes that were started with what marks a run: its launch and its options."""
+    wanted = {f"{name}={environment[name]}".encode() for name in (_LAUNCH_PID, RUN_FILE)}
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):

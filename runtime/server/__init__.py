@@ -5,7 +5,11 @@ frontiers in processes of their own, and at word of a straggler deploys the plan
 nothing of devices; `runtime.client` carries plans to them. It has no users, at most one token: whoever bears
 it may do everything.
 
-Read `requests` (what is asked), `deployment` (which plan a job runs), `tables` and `storage` (the database),
-`deployments` (of all jobs, in memory and on disk), `workers` (compute frontiers), `service` (all that can be
-asked), `waiting` (requests that wait for a plan), `access` (the token), `app` (HTTP) and `__main__`.
+Read `requests` (what is asked), `answers`, `errors` (why a request is refused), `deployment` (which plan a
+job runs), `tables` and `storage` (the database), `deployments` (of all jobs, in memory and on disk),
+`workers` (compute frontiers), `service` (all that can be asked), `waiting` (requests that wait for a plan),
+`access` (the token, and how much a request may carry), `app` (HTTP) and `__main__`.
 """
+
+DEFAULT_MAX_BODY_MB = 32.0
+"""Millions of bytes that a request may carry; a schedule of 100 000 blocks takes a few."""

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from runtime.server.requests import DEFAULT_MAX_BODY_MB
+from runtime.server import DEFAULT_MAX_BODY_MB
 
 
 def main(arguments: list[str] | None = None) -> None:

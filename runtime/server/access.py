@@ -10,9 +10,9 @@ from typing import Any
 
 from fastapi import Request
 from fastapi.responses import JSONResponse
+from starlette.requests import ClientDisconnect
 
 from runtime.plans.plan_client import TOKEN_VARIABLE
-from runtime.server.requests import RequestError
 
 LEAST_TOKEN = 16
 """Characters that a token must have; a shorter one is guessed."""
@@ -52,6 +52,62 @@ class TokenNeeded:
         return len(given) == 1 and hmac.compare_digest(given[0], self._right)
 
 
+class BodyLimit:
+    """Refuse requests that carry too much, and take all others for JSON: curl calls it a form.
+
+    What is too much is refused before it is all read, mostly before any of it is. Only what is at most twice
+    too long is read to its end, and forgotten: many a client looks for an answer after it has sent all.
+
+    Args:
+        app: What answers those.
+        most: Bytes that a request may carry.
+    """
+
+    def __init__(self, app: Asgi, most: int) -> None:
+        """Keep the limit."""
+        self._app, self._most = app, most
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, once it is all there."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            body = await self._read(Request(scope, receive))
+        except ClientDisconnect:
+            return
+        if body is None:
+            line = (
+                f"body: has more than {self._most / 1e6:g} MB; send less, or start the server with a larger"
+            )
+            # It is not read to its end, so nothing else can come after it.
+            answer = JSONResponse({"detail": f"{line} --max-body-mb"}, 413, {"Connection": "close"})
+            await answer(scope, receive, send)
+            return
+        parts = iter([{"type": "http.request", "body": body}])
+
+        async def read() -> Scope:
+            return next(parts, None) or await receive()
+
+        others = [header for header in scope["headers"] if header[0] != b"content-type"]
+        headers = [*others, (b"content-type", b"application/json")]
+        await self._app({**scope, "headers": headers}, read, send)
+
+    async def _read(self, request: Request) -> bytes | None:
+        """Return what a request carries; None if it is too much."""
+        length = request.headers.get("content-length", "0")
+        if length.isdecimal() and int(length) > 2 * self._most:
+            return None
+        body, size = bytearray(), 0
+        async for part in request.stream():
+            size += len(part)
+            if size <= self._most:
+                body += part
+            elif size > 2 * self._most:
+                break
+        return bytes(body) if size <= self._most else None
+
+
 def read_token(path: Path | None) -> str | None:
     """Return the token of a file, else of the environment, or None if there is neither.
 
@@ -75,38 +131,3 @@ def read_token(path: Path | None) -> str | None:
             "such as `openssl rand -hex 16` makes"
         )
     return token
-
-
-async def read_body(request: Request, most: int) -> bytes:
-    """Return what a request carries.
-
-    What is too much is refused before it is all read, mostly before any of it is. Only what is at most twice
-    too long is read to its end, and forgotten: many a client looks for an answer after it has sent all.
-
-    Args:
-        request: Not read yet.
-        most: Bytes that it may have.
-
-    Raises:
-        RequestError: It has more.
-    """
-    length = request.headers.get("content-length", "0")
-    if length.isdecimal() and int(length) > 2 * most:
-        raise _too_large(most)
-    body, size = bytearray(), 0
-    async for part in request.stream():
-        size += len(part)
-        if size <= most:
-            body += part
-        elif size > 2 * most:
-            break
-    if size > most:
-        raise _too_large(most)
-    return bytes(body)
-
-
-def _too_large(most: int) -> RequestError:
-    return RequestError(
-        f"body: has more than {most / 1e6:g} MB; send less, or start the server with a larger --max-body-mb",
-        413,
-    )

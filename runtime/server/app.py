@@ -7,32 +7,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Annotated, Any
+from typing import Annotated
 
 import uvicorn
-from fastapi import Depends, FastAPI, Query, Request, Response
+from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from sqlalchemy.exc import SQLAlchemyError
+from starlette.exceptions import HTTPException
 
-from runtime.server.access import TokenNeeded, read_body
-from runtime.server.requests import (
-    DEFAULT_MAX_BODY_MB,
-    RequestError,
-    read_json,
-    read_message,
-    read_profile,
-    read_registration,
-)
+from runtime.server import DEFAULT_MAX_BODY_MB
+from runtime.server.access import BodyLimit, TokenNeeded
+from runtime.server.answers import Deployed, DeployedPlan, JobPage, JobStatus, Plan
+from runtime.server.errors import RequestError, refusal
+from runtime.server.requests import Message, ProfileUpload, Registration
 from runtime.server.service import Service
 from runtime.server.waiting import MOST_WAIT_S, News, at_once, deployed
-
-_TOO_LARGE = 413
 
 OPEN_PATH = "/health"
 """What is answered to all."""
@@ -42,15 +36,6 @@ _SWITCH_S = 5e-4
 
 _GRACE_S = 10
 """Longest time for requests that are still being answered at the end."""
-
-
-async def _body(request: Request) -> Any:
-    """Return the data of a request, whatever it says its type is: curl sends JSON as a form."""
-    return read_json(await read_body(request, request.app.state.max_body_bytes))
-
-
-Body = Annotated[Any, Depends(_body)]
-Wait = Annotated[float, Query(ge=0, le=MOST_WAIT_S)]
 
 
 def create_app(
@@ -72,7 +57,7 @@ def create_app(
         service.close()
 
     app = FastAPI(title="schedsearch", description="Frontiers and deployed plans.", lifespan=lifespan)
-    app.state.max_body_bytes = int(max_body_mb * 1e6)
+    app.add_middleware(BodyLimit, most=int(max_body_mb * 1e6))
     if token is not None:
         app.add_middleware(TokenNeeded, token=token, open_path=OPEN_PATH)
     _add_job_routes(app, service)
@@ -83,39 +68,34 @@ def create_app(
 
 def _add_job_routes(app: FastAPI, service: Service) -> None:
     @app.get(OPEN_PATH)
-    async def health() -> JSONResponse:
+    async def health() -> dict[str, str]:
         """Tell that the server is there; it needs no token."""
-        return JSONResponse({"status": "ok"})
+        return {"status": "ok"}
 
     @app.post("/jobs", status_code=201)
-    def register(body: Body) -> JSONResponse:
-        """Register a job: `{"schedule": <schedule.json>, "num_plans": 200}`."""
-        return JSONResponse(service.register(read_registration(body)), 201)
+    def register(body: Registration) -> JobStatus:
+        """Register a job."""
+        return service.register(body)
 
     @app.get("/jobs")
-    def jobs(after: str | None = None, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> JSONResponse:
-        """List jobs in the order of registration; `next`, if not null, is the next page's `after`."""
-        return JSONResponse(service.jobs(after, limit))
+    def jobs(after: str | None = None, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> JobPage:
+        """List jobs in the order of registration."""
+        return service.jobs(after, limit)
 
     @app.get("/jobs/{job}")
-    def status(job: str) -> JSONResponse:
+    def status(job: str) -> JobStatus:
         """Return a job's state, its missing blocks or its progress, and why it failed."""
-        return JSONResponse(service.status(job))
+        return service.status(job)
 
     @app.post("/jobs/{job}/profile")
-    def upload(job: str, body: Body) -> JSONResponse:
-        r"""Upload the profile of some or all blocks; the frontier is computed once all are there.
-
-        `{"blocking_power_w": 60, "csv": "block,frequency,time,energy\n..."}` (MHz, s, J), or
-        `"blocks": {"F0": [{"clock_mhz": 1410, "time_ms": 10.5, "energy_mj": 2500}]}` instead of `csv`.
-        """
-        return JSONResponse(service.upload(job, read_profile(body)))
+    def upload(job: str, body: ProfileUpload) -> JobStatus:
+        """Upload the profile of some or all blocks; the frontier is computed once all are there."""
+        return service.upload(job, body.read())
 
     @app.delete("/jobs/{job}", status_code=204)
-    def delete(job: str) -> Response:
+    def delete(job: str) -> None:
         """Forget a job."""
         service.delete(job)
-        return Response(status_code=204)
 
 
 def _add_plan_routes(app: FastAPI, service: Service) -> None:
@@ -125,33 +105,31 @@ def _add_plan_routes(app: FastAPI, service: Service) -> None:
         return JSONResponse(service.frontier(job))
 
     @app.get("/jobs/{job}/plan")
-    def plan(job: str, deadline_ms: float | None = None) -> JSONResponse:
+    def plan(
+        job: str, deadline_ms: Annotated[float | None, Query(allow_inf_nan=False)] = None
+    ) -> DeployedPlan | Plan | None:
         """Return the best plan for a deadline, by default the deployed one."""
-        if deadline_ms is None:
-            return JSONResponse(service.deployed(job))
-        if not math.isfinite(deadline_ms):
-            raise RequestError("deadline_ms: is not a number; give a finite one")
-        return JSONResponse(service.plan(job, deadline_ms))
+        plans = service.deployments
+        return plans.deployed(job) if deadline_ms is None else plans.plan(job, deadline_ms)
 
     @app.post("/jobs/{job}/straggler")
-    async def straggler(job: str, body: Body) -> JSONResponse:
-        """Tell of a straggler: `{"id": 3, "delay_s": 0, "degree": 1.2}`; degree 1 is back to normal."""
-        message = read_message(body)
-        return JSONResponse(await at_once(service.alone, lambda: service.set_straggler(job, message)))
+    async def straggler(job: str, body: Message) -> Deployed:
+        """Tell of a straggler."""
+        return await at_once(service.alone, lambda: service.deployments.set_straggler(job, body))
 
-    @app.get("/jobs/{job}/deployed")
+    @app.get("/jobs/{job}/deployed", response_model=DeployedPlan, responses={204: {"model": None}})
     async def newest(
         job: str,
         device: int | None = None,
         newer_than: Annotated[int, Query(ge=0)] = 0,
-        wait_s: Wait = 0.0,
-    ) -> Response:
+        wait_s: Annotated[float, Query(ge=0, le=MOST_WAIT_S)] = 0.0,
+    ) -> Response | DeployedPlan:
         """Return the deployed plan, or a device's part of it; 204 if there is none newer than a version.
 
         With `wait_s` the answer comes as soon as there is one, or after so many seconds.
         """
         found = await deployed(service, app.state.news, job, device, newer_than, wait_s)
-        return Response(status_code=204) if found is None else JSONResponse(found)
+        return Response(status_code=204) if found is None else found
 
 
 def _add_error_handlers(app: FastAPI) -> None:
@@ -160,10 +138,9 @@ def _add_error_handlers(app: FastAPI) -> None:
         return _refusal(str(error), error.status)
 
     @app.exception_handler(RequestValidationError)
-    async def wrong_parameter(request: Request, error: RequestValidationError) -> JSONResponse:
-        first = error.errors()[0]
-        line = f"{first['loc'][-1]}: {first['msg']}; see /docs"
-        return _refusal(line, 422)
+    async def wrong_field(request: Request, error: RequestValidationError) -> JSONResponse:
+        found = refusal(error.errors()[0])
+        return _refusal(str(found), found.status)
 
     @app.exception_handler(UnicodeEncodeError)
     async def half_a_character(request: Request, error: UnicodeEncodeError) -> JSONResponse:
@@ -179,21 +156,20 @@ def _add_error_handlers(app: FastAPI) -> None:
     async def broken(request: Request, error: Exception) -> JSONResponse:
         return _refusal(f"server: {type(error).__name__}; its log says more, please report it", 500)
 
-    @app.exception_handler(404)
-    async def no_such_path(request: Request, error: Exception) -> JSONResponse:
-        return _refusal(f"path: {request.url.path[:60]} is not known; see /docs", 404)
-
-    @app.exception_handler(405)
-    async def no_such_method(request: Request, error: Exception) -> JSONResponse:
-        line = f"method: {request.method} is not for {request.url.path[:60]}; see /docs"
-        return _refusal(line, 405)
+    @app.exception_handler(HTTPException)
+    async def not_routed(request: Request, error: HTTPException) -> JSONResponse:
+        path = request.url.path[:60]
+        lines = {
+            400: "body: is not JSON; send an object",
+            404: f"path: {path} is not known; see /docs",
+            405: f"method: {request.method} is not for {path}; see /docs",
+        }
+        return _refusal(lines.get(error.status_code, error.detail), error.status_code)
 
 
 def _refusal(text: str, status: int) -> JSONResponse:
     """Say in one line why not, whatever names there are in it."""
-    # What is too large is not read to its end, so nothing else can come after it.
-    headers = {"Connection": "close"} if status == _TOO_LARGE else None
-    return JSONResponse({"detail": " ".join(text.splitlines())}, status, headers)
+    return JSONResponse({"detail": " ".join(text.splitlines())}, status)
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from runtime.server.requests import NORMAL, Message, RequestError
+from runtime.server.errors import RequestError
+from runtime.server.requests import NORMAL, Message
 from schedsearch.energy.frontier import TIME_TOLERANCE
 
 
@@ -74,7 +75,7 @@ class Deployment:
         version: Number of the latest deployment; 0 before the first.
 
     >>> first = Deployment({}, (100.0, 110.0, 120.0)).deployed()
-    >>> told = first.told(Message("rack 4", delay_s=0, degree=1.15), now_s=0)
+    >>> told = first.told(Message(id="rack 4", degree=1.15), now_s=0)
     >>> (first.version, first.plan), (told.version, told.plan)
     ((1, 0), (2, 1))
     """
@@ -99,10 +100,10 @@ class Deployment:
     def told(self, message: Message, now_s: float) -> Deployment:
         """Return it after a message that arrives now."""
         stragglers = self._settled_stragglers(now_s)
-        known = stragglers.pop(message.name, Straggler())
+        known = stragglers.pop(message.id, Straggler())
         told = known.told(message.degree, now_s + message.delay_s, now_s)
         if not told.is_normal:
-            stragglers[message.name] = told
+            stragglers[message.id] = told
         return replace(self, stragglers=stragglers).deployed()
 
     def settled(self, now_s: float) -> Deployment:

@@ -17,8 +17,10 @@ from sqlalchemy import bindparam, delete, insert, select, update
 from sqlalchemy.engine import Connection
 from sqlalchemy.orm import Session
 
+from runtime.server.answers import Deployed, DeployedPlan, Plan
 from runtime.server.deployment import Announced, Deployment, Straggler
-from runtime.server.requests import Message, NotYetError, RequestError
+from runtime.server.errors import NotYetError, RequestError
+from runtime.server.requests import Message
 from runtime.server.storage import Database
 from runtime.server.tables import BlockRow, JobRow, PlanRow, State, StragglerRow, Table
 
@@ -67,22 +69,36 @@ class Deployments:
         self._plan = lru_cache(_KEPT_PLANS)(self._read_plan)
         self._devices = lru_cache(_KEPT_PLANS)(self._read_devices)
 
-    def set_straggler(self, job_id: str, message: Message) -> dict[str, Any]:
-        """See `Service.set_straggler`."""
+    def set_straggler(self, job_id: str, message: Message) -> Deployed:
+        """Note what is said about an accelerator, and deploy what follows from it (Perseus, Table 2).
+
+        Returns:
+            What is deployed; before the job is ready nothing: the message counts once it is.
+
+        Raises:
+            RequestError: There is no such job.
+        """
         with self._database.alone:
             live = self._find(job_id)
             after = live.deployment.told(message, self._now_s())
             self._change(live, after)
             if after.plan is None:
-                return {"version": 0, "time_ms": None, "deadline_ms": None}
-            return {
-                "version": after.version,
-                "time_ms": after.times_ms[after.plan],
-                "deadline_ms": after.deadline_ms,
-            }
+                return Deployed(version=0, time_ms=None, deadline_ms=None)
+            time_ms = after.times_ms[after.plan]
+            return Deployed(version=after.version, time_ms=time_ms, deadline_ms=after.deadline_ms)
 
-    def deployed(self, job_id: str, device: int | None, newer_than: int) -> dict[str, Any] | None:
-        """See `Service.deployed`."""
+    def deployed(self, job_id: str, device: int | None = None, newer_than: int = 0) -> DeployedPlan | None:
+        """Return what is deployed now: the plan, whole or a device's part, and its version.
+
+        Args:
+            job_id: Which job.
+            device: Whose blocks, or None for all.
+            newer_than: A version; None is returned if it is the one deployed now. Any other is an older one,
+                even if its number is higher: the server may have lost it with the machine it ran on.
+
+        Raises:
+            RequestError: There is no such job or device, or the job is not ready.
+        """
         with self._database.alone:
             live = self._find(job_id)
             now = live.deployment.settled(self._now_s())
@@ -96,14 +112,18 @@ class Deployments:
                 return None
             assert now.plan is not None, "a job that is ready has a plan"
             plan = self._plan(live.row.number, now.plan)
-            if device is None:
-                return {"version": now.version} | plan
-            devices = self._devices(live.row.number)
-            own = {name: each for name, each in plan["clock_mhz"].items() if device in devices[name]}
-            return {"version": now.version} | plan | {"clock_mhz": own}
+            own = plan.clock_mhz
+            if device is not None:
+                devices = self._devices(live.row.number)
+                own = {name: each for name, each in own.items() if device in devices[name]}
+            return DeployedPlan.model_construct(**{**dict(plan), "clock_mhz": own, "version": now.version})
 
-    def plan(self, job_id: str, deadline_ms: float) -> dict[str, Any]:
-        """See `Service.plan`."""
+    def plan(self, job_id: str, deadline_ms: float) -> Plan:
+        """Return the best plan for a deadline, which deploys nothing.
+
+        Raises:
+            RequestError: There is no such job, it is not ready, or no plan is as short.
+        """
         with self._database.alone:
             live = self._find(job_id)
         _check_ready(live.row)
@@ -143,19 +163,19 @@ class Deployments:
         if after.version != before.version or after.next_due_s != before.next_due_s:
             self._tell(job_id)
 
-    def _read_plan(self, number: int, position: int) -> dict[str, Any]:
+    def _read_plan(self, number: int, position: int) -> Plan:
         columns = select(PlanRow.time_ms, PlanRow.energy_mj, PlanRow.lower_bound_mj, PlanRow.clock_mhz)
         with self._database.reading() as session:
             key = PlanRow.job == number, PlanRow.position == position
             row = session.execute(columns.where(*key)).one_or_none()
         if row is None:
             raise RequestError("job: was deleted meanwhile; GET /jobs lists all", 404)
-        return {
-            "time_ms": row.time_ms,
-            "energy_mj": row.energy_mj,
-            "lower_bound_mj": row.lower_bound_mj,
-            "clock_mhz": json.loads(row.clock_mhz),
-        }
+        return Plan(
+            time_ms=row.time_ms,
+            energy_mj=row.energy_mj,
+            lower_bound_mj=row.lower_bound_mj,
+            clock_mhz=json.loads(row.clock_mhz),
+        )
 
     def _read_devices(self, number: int) -> dict[str, list[int]]:
         with self._database.reading() as session:

@@ -15,8 +15,10 @@ from sqlalchemy import insert, select
 from sqlalchemy.orm import Session, undefer
 
 from placements import OperatingPoint, Profile
+from runtime.server.answers import JobPage, JobStatus
 from runtime.server.deployments import Deployments, find, find_ready
-from runtime.server.requests import Message, Registration, RequestError
+from runtime.server.errors import RequestError
+from runtime.server.requests import Registration
 from runtime.server.storage import Database
 from runtime.server.tables import BlockRow, JobRow, PlanRow, State
 from runtime.server.workers import Failure, Task, Workers
@@ -34,6 +36,7 @@ class Service:
     Attributes:
         on_news: Called, in any thread, with the id of a job that has another plan or will have one, or that
             has become ready, has failed or was deleted.
+        deployments: Which plan each job runs now.
 
     Raises:
         StorageError: The database cannot be used.
@@ -43,7 +46,7 @@ class Service:
         """Take up what an earlier server left: jobs that were being computed are computed again."""
         self.on_news: Callable[[str], None] = lambda job: None
         self._database = Database(database)
-        self._deployments = Deployments(self._database, now_s, lambda job: self.on_news(job))
+        self.deployments = Deployments(self._database, now_s, lambda job: self.on_news(job))
         self._workers = Workers(num_workers, self._task, self._keep)
         with self._database.reading() as session:
             unfinished = select(JobRow.id).where(JobRow.state == State.COMPUTING).order_by(JobRow.number)
@@ -60,14 +63,18 @@ class Service:
         self._workers.close()
         self._database.close()
 
-    def register(self, registration: Registration) -> dict[str, Any]:
-        """Make a job and return its status."""
-        placement = registration.schedule.placement
+    def register(self, registration: Registration) -> JobStatus:
+        """Make a job and return its status.
+
+        Raises:
+            RequestError: Its schedule breaks a rule.
+        """
+        placement = registration.read().placement
         with self._database.writing() as session:
             job = JobRow(
                 id=secrets.token_hex(6),
                 name=placement.name,
-                schedule=registration.text,
+                schedule=json.dumps(registration.schedule),
                 num_plans=registration.num_plans,
                 num_devices=placement.num_devices,
                 num_gpus=sum(placement.gpus) if placement.num_gpus else None,
@@ -82,7 +89,7 @@ class Service:
             session.flush()
             return self._status(session, job)
 
-    def upload(self, job_id: str, profile: Profile) -> dict[str, Any]:
+    def upload(self, job_id: str, profile: Profile) -> JobStatus:
         """Keep the profile of some blocks, compute the frontier once all are there, and return the status.
 
         Raises:
@@ -112,7 +119,7 @@ class Service:
             self._workers.submit(job_id)
         return status
 
-    def status(self, job_id: str) -> dict[str, Any]:
+    def status(self, job_id: str) -> JobStatus:
         """Return what becomes of a job.
 
         Raises:
@@ -121,7 +128,7 @@ class Service:
         with self._database.reading() as session:
             return self._status(session, find(session, job_id))
 
-    def jobs(self, after: str | None, limit: int) -> dict[str, Any]:
+    def jobs(self, after: str | None, limit: int) -> JobPage:
         """Return the status of the jobs that were registered after another one, and where to go on.
 
         Raises:
@@ -133,7 +140,7 @@ class Service:
                 select(JobRow).where(JobRow.number > first).order_by(JobRow.number).limit(limit + 1)
             ).all()
             more = rows[limit - 1].id if len(rows) > limit else None
-            return {"jobs": [self._status(session, job) for job in rows[:limit]], "next": more}
+            return JobPage(jobs=[self._status(session, job) for job in rows[:limit]], next=more)
 
     def frontier(self, job_id: str) -> dict[str, Any]:
         """Return the frontier in its file form; see `Frontier.to_dict`.
@@ -154,44 +161,6 @@ class Service:
             power = job.blocking_power_w or 0.0
             return Frontier(plans, maximum, power, job.num_devices, job.num_gpus).to_dict()
 
-    def plan(self, job_id: str, deadline_ms: float) -> dict[str, Any]:
-        """Return the best plan for a deadline, which deploys nothing.
-
-        Raises:
-            RequestError: There is no such job, it is not ready, or no plan is as short.
-        """
-        return self._deployments.plan(job_id, deadline_ms)
-
-    def deployed(self, job_id: str, device: int | None = None, newer_than: int = 0) -> dict[str, Any] | None:
-        """Return what is deployed now: the plan, whole or a device's part, and its version.
-
-        Args:
-            job_id: Which job.
-            device: Whose blocks, or None for all.
-            newer_than: A version; None is returned if it is the one deployed now. Any other is an older one,
-                even if its number is higher: the server may have lost it with the machine it ran on.
-
-        Raises:
-            RequestError: There is no such job or device, or the job is not ready.
-        """
-        return self._deployments.deployed(job_id, device, newer_than)
-
-    def due_in_s(self, job_id: str) -> float:
-        """Return in how many seconds a job's plan may change without a message; infinite if it cannot."""
-        return self._deployments.due_in_s(job_id)
-
-    def set_straggler(self, job_id: str, message: Message) -> dict[str, Any]:
-        """Note what is said about an accelerator, and deploy what follows from it (Perseus, Table 2).
-
-        Returns:
-            The deployed ``version``, its ``time_ms`` and the ``deadline_ms`` it is for; before the job is
-            ready 0, None and None: the message counts once it is.
-
-        Raises:
-            RequestError: There is no such job.
-        """
-        return self._deployments.set_straggler(job_id, message)
-
     def delete(self, job_id: str) -> None:
         """Forget a job, and end the process that computes its frontier.
 
@@ -208,21 +177,20 @@ class Service:
         with self._database.alone:
             with self._database.writing() as session:
                 yield session
-            self._deployments.forget(job_id)
+            self.deployments.forget(job_id)
         self.on_news(job_id)
 
-    def _status(self, session: Session, job: JobRow) -> dict[str, Any]:
-        progress = self._workers.progress(job.id) if job.state == State.COMPUTING else None
-        return {
-            "id": job.id,
-            "name": job.name,
-            "state": job.state,
-            "num_plans": job.num_plans,
-            "missing": _missing(session, job) if job.state == State.WAITING else [],
-            "progress": progress and {"what": progress.what, "done": progress.done, "total": progress.total},
-            "error": job.error,
-            "version": job.version,
-        }
+    def _status(self, session: Session, job: JobRow) -> JobStatus:
+        return JobStatus(
+            id=job.id,
+            name=job.name,
+            state=State(job.state),
+            num_plans=job.num_plans,
+            missing=_missing(session, job) if job.state == State.WAITING else [],
+            progress=self._workers.progress(job.id) if job.state == State.COMPUTING else None,
+            error=job.error,
+            version=job.version,
+        )
 
     def _task(self, job_id: str) -> Task | None:
         """Return what to compute for a job; None if it was deleted."""
@@ -253,7 +221,7 @@ class Service:
             job.state = State.READY
             job.maximum_time_ms = outcome.all_maximum.time_ms
             job.maximum_energy_mj = outcome.all_maximum.energy_mj
-            self._deployments.begin(session, job)
+            self.deployments.begin(session, job)
 
 
 def _blocks(job: JobRow) -> Any:

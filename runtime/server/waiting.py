@@ -7,11 +7,12 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fastapi.concurrency import run_in_threadpool
 
-from runtime.server.requests import NotYetError
+from runtime.server.answers import DeployedPlan
+from runtime.server.errors import NotYetError
 from runtime.server.service import Service
 
 MOST_WAIT_S = 60.0
@@ -75,27 +76,27 @@ async def at_once(alone: threading.RLock, answer: Callable[[], Answer]) -> Answe
 
 async def deployed(
     service: Service, news: News, job: str, device: int | None, newer_than: int, wait_s: float
-) -> dict[str, Any] | None:
-    """Return what `Service.deployed` does, as soon as there is a plan, or None after a time without.
+) -> DeployedPlan | None:
+    """Return what `Deployments.deployed` does, as soon as there is a plan, or None after a time without.
 
     Raises:
         RequestError: There is no such job or device, or the job has failed, or is not ready by then.
     """
-    loop = asyncio.get_running_loop()
+    loop, plans = asyncio.get_running_loop(), service.deployments
     end_s = loop.time() + wait_s
     with news.of(job) as event:
         while True:
             event.clear()
             left_s = 0.0 if news.is_over else end_s - loop.time()
             try:
-                found = await at_once(service.alone, lambda: service.deployed(job, device, newer_than))
+                found = await at_once(service.alone, lambda: plans.deployed(job, device, newer_than))
             except NotYetError:
                 if left_s <= 0:
                     raise
                 found = None
             if found is not None or left_s <= 0:
                 return found
-            due_s = max(service.due_in_s(job), _LEAST_WAIT_S)
+            due_s = max(plans.due_in_s(job), _LEAST_WAIT_S)
             await _wait(event, min(left_s, due_s))
 
 

@@ -11,14 +11,13 @@ import pytest
 import torch
 import torch.distributed as dist
 from gpu.loopback import LoopbackNetwork
-from small_runs import SMALL_GPT, comparison_of
+from small_runs import SMALL_GPT, comparison_of, launched
 
 from placements.shapes import k_shape, v_shape
 from runtime.codegen.codegen import generate
-from runtime.execution.entry import Device
 from runtime.launching import in_process
 from runtime.launching.following import LaunchError
-from runtime.launching.launch import launch
+from runtime.loops.entry import Device
 from runtime.profiling.profiler import Sweep
 from runtime.program.lower import lower
 from runtime.program.prefetch import prefetch_receives
@@ -42,12 +41,12 @@ def test_one_device_trains_and_goes_on_from_a_checkpoint(
 ) -> None:
     torch.use_deterministic_algorithms(False)  # as in the process that torchrun starts
     kept = tmp_path / "kept"
-    first = launch(scripts, 1, 2, 300, device=device, checkpoint_every=2, checkpoints=kept)
+    first = launched(scripts, 1, 2, 300, device=device, checkpoint_every=2, checkpoints=kept)
     assert first.backend == BACKENDS[device]
     assert comparison_of(first).bitwise_equal
     assert comparison_of(first).is_equal
     assert first.clock_requests == {0: (1410, 900, 1200, 705) * 2}
-    resumed = launch(scripts, 1, 3, 300, device=device, resume=kept)
+    resumed = launched(scripts, 1, 3, 300, device=device, resume=kept)
     assert (resumed.first_iteration, resumed.iterations) == (2, 1)
     assert comparison_of(resumed).bitwise_equal
     if device == "cuda":
@@ -61,7 +60,7 @@ def test_blocks_are_profiled_at_the_clock_that_the_gpu_has(
     large = {"hidden_size": 512, "sequence_length": 128, "micro_batch_size": 8, "dtype": "float32"}
     model = SMALL_GPT | (large if device == "cuda" else {})
     generate(lower(gpipe(v_shape(1), 2)), {}, model, tmp_path)
-    found = launch(tmp_path, 1, 9, 300, device=device, sweep=Sweep(iterations=2))
+    found = launched(tmp_path, 1, 9, 300, device=device, sweep=Sweep(iterations=2))
     (profile,) = found.profiles
     assert {cost.kind for cost in profile.costs} == {"F0", "B0"}
     assert all(cost.time_ms > 0 for cost in profile.costs)
@@ -131,7 +130,7 @@ def test_the_stream_waits_for_messages_and_buffers_live_so_long(
     generate(programs, {}, model, tmp_path / "scripts")
     count = programs.placement.num_devices
     options = {"launcher": "in_process", "device": device, "blocking": blocking}
-    found = launch(tmp_path / "scripts", count, 2, 120, **options)  # type: ignore[arg-type]
+    found = launched(tmp_path / "scripts", count, 2, 120, **options)  # type: ignore[arg-type]
     assert LoopbackNetwork.num_messages > 0
     assert comparison_of(found).bitwise_equal
     assert comparison_of(found).is_equal
@@ -147,7 +146,7 @@ def test_who_does_not_wait_is_found_out(
     model = {"name": "synthetic", "hidden_size": 64, "sequence_length": 32, "micro_batch_size": 4}
     generate(lower(one_f_one_b(v_shape(3), 5)), {}, model, tmp_path / "scripts")
     try:
-        found = launch(tmp_path / "scripts", 3, 2, 120, launcher="in_process", device=device)
+        found = launched(tmp_path / "scripts", 3, 2, 120, launcher="in_process", device=device)
     except LaunchError as error:
         assert "is nan" in str(error) or "is inf" in str(error)
     else:

@@ -9,11 +9,11 @@ import pytest
 import torch
 import torch.distributed as dist
 from gpu.loopback import LoopbackNetwork
+from small_runs import launched
 
 from placements.shapes import v_shape
 from runtime.codegen.codegen import generate
 from runtime.launching import in_process
-from runtime.launching.launch import launch
 from runtime.program.lower import lower
 from runtime.program.prefetch import prefetch_receives
 from schedsearch.baselines import one_f_one_b
@@ -65,7 +65,7 @@ def share_beside_blocks(folder: Path, ahead: int, blocking: bool) -> float:
     generate(prefetch_receives(late, ahead, None, lambda producer, consumer: 1), {}, MODEL, folder)
     options = {"launcher": "in_process", "device": "cuda", "verify": "none", "blocking": blocking}
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
-        launch(folder, 2, 3, 120, **options)  # type: ignore[arg-type]
+        launched(folder, 2, 3, 120, **options)  # type: ignore[arg-type]
     kernels = [event for event in profiler.events() if event.device_type.name == "CUDA"]
     messages, blocks = (
         [

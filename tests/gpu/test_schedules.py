@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import SMALL_GPT, comparison_of, edited
+from small_runs import SMALL_GPT, comparison_of, edited, launched
 
 from placements import Placement
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Measurement
 from runtime.launching.in_process import NETWORKS
-from runtime.launching.launch import LaunchError, launch
+from runtime.launching.launch import LaunchError
 from runtime.profiling.profiler import Sweep
 from runtime.program.deadlock import check
 from runtime.program.instructions import Instruction, Programs, Receive
@@ -42,7 +42,7 @@ def run(
     """Run two iterations in one process."""
     generate(programs, {}, {"name": "gpt", **SIZES, **model}, directory)
     count = programs.placement.num_devices
-    return launch(directory, count, 2, 120, launcher="in_process", backend=backend, device=device)
+    return launched(directory, count, 2, 120, launcher="in_process", backend=backend, device=device)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -144,7 +144,7 @@ def test_a_resumed_run_has_the_bits_of_one_that_did_not_stop(device: str, tmp_pa
 
     def go(iterations: int, **options: object) -> Measurement:
         options |= {"launcher": "in_process", "device": device}
-        return launch(tmp_path / "scripts", 2, iterations, 120, **options)  # type: ignore[arg-type]
+        return launched(tmp_path / "scripts", 2, iterations, 120, **options)  # type: ignore[arg-type]
 
     whole = go(4)
     go(2, checkpoint_every=1, checkpoints=tmp_path / "kept")
@@ -152,7 +152,7 @@ def test_a_resumed_run_has_the_bits_of_one_that_did_not_stop(device: str, tmp_pa
     assert resumed.first_iteration == 2
     assert resumed.losses == whole.losses[2:]
     assert comparison_of(resumed).bitwise_equal
-    other = launch(tmp_path / "scripts", 2, 3, 120, launcher="in_process", resume=tmp_path / "kept")
+    other = launched(tmp_path / "scripts", 2, 3, 120, launcher="in_process", resume=tmp_path / "kept")
     elsewhere = comparison_of(other)  # a checkpoint goes from a GPU to the CPU as well
     assert max(elsewhere.max_loss_error, elsewhere.max_gradient_error) <= 1e-12
     assert elsewhere.max_parameter_error <= 1e-9, "AdamW enlarges what the two devices round differently"
@@ -180,7 +180,7 @@ def test_dropout_falls_the_same_way_when_a_block_is_computed_again(device: str, 
         folder = tmp_path / f"recompute_{len(found)}"
         model = {"name": "module", "path": str(tmp_path / "own.py"), "recompute": recompute}
         generate(lower(gpipe(v_shape(2), 3)), {}, model, folder)
-        found.append(launch(folder, 2, 2, 120, launcher="in_process", device=device))
+        found.append(launched(folder, 2, 2, 120, launcher="in_process", device=device))
     assert found[0].losses == found[1].losses
     assert all(comparison_of(each).bitwise_equal for each in found)
 
@@ -197,7 +197,7 @@ def test_clocks_are_asked_for_in_the_order_of_the_plan_and_none_is_set(
         "B1": [705, 690, 675],
     }
     generate(programs, clocks, {"name": "gpt", **SIZES}, tmp_path / "scripts")
-    found = launch(tmp_path / "scripts", 2, 2, 120, launcher="in_process", device=device)
+    found = launched(tmp_path / "scripts", 2, 2, 120, launcher="in_process", device=device)
     planned = {
         index: [clocks[run.block][run.micro_batch] for run in programs.instructions[index] if _runs(run)] * 2
         for index in range(2)
@@ -217,7 +217,7 @@ def test_blocks_are_profiled_at_the_clock_that_the_gpu_has(
 ) -> None:
     generate(lower(gpipe(m_shape(2), 2)), {}, {"name": "gpt", **SIZES}, tmp_path / "scripts")
     sweep = Sweep(iterations=1)
-    found = launch(tmp_path / "scripts", 2, 9, 120, launcher="in_process", device=device, sweep=sweep)
+    found = launched(tmp_path / "scripts", 2, 9, 120, launcher="in_process", device=device, sweep=sweep)
     assert found.iterations == 2, "one that is not counted, then one"
     for index, profile in enumerate(found.profiles):
         assert {cost.kind for cost in profile.costs} == {block.name for block in m_shape(2).on(index)}

@@ -19,10 +19,10 @@ from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 from experiments.benchmarks.runtime.processes import on_devices
 from runtime.codegen.codegen import generate
 from runtime.codegen.script import Script, read_script
-from runtime.execution.entry import Device
-from runtime.execution.pipeline import timed_iteration
+from runtime.execution.process import Process
 from runtime.execution.results import Position
-from runtime.execution.run_options import RunOptions
+from runtime.loops.entry import Device
+from runtime.loops.iterations import timed_iteration
 from runtime.models import USER_MODEL, Blocks, Model
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
@@ -135,7 +135,7 @@ class _Ours:
         self.transport: Transport = connect(script.placement, script.channels, device, _TIMEOUT_S)
         self._model = Model(script.model, script.placement, self.transport.shards, self.transport.device)
         blocks = Blocks(script.placement, self._model, script.num_micro_batches)
-        options = RunOptions(device, script.placement.num_devices)
+        options = Process(device, script.placement.num_devices)
         self._device = Device(script, options, self.transport, blocks, Position(None, device))
 
     def iteration_ms(self) -> float:

@@ -19,6 +19,7 @@ from experiments.benchmarks.runtime.sleeping import Way, run_asleep
 from placements import Placement
 from runtime.codegen.codegen import generate
 from runtime.codegen.script import Script, read_script
+from runtime.execution.run_options import RunOptions
 from runtime.launching.launch import launch
 from runtime.program.deadlock import check
 from runtime.program.instructions import Programs
@@ -124,10 +125,7 @@ def computed(
                 run = launch(
                     Path(name, "early" if way == "early" else "late"),
                     placement.num_devices,
-                    iterations=2,
-                    launcher="fork",
-                    verify="none",
-                    blocking=way == "blocking",
+                    RunOptions(2, launcher="fork", verify="none", blocking=way == "blocking"),
                 )
                 found.append(run.time_ms[-1])
                 losses.add(run.losses)

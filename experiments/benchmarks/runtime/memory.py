@@ -21,6 +21,7 @@ from placements import Placement
 from runtime.checkpoints.saving import Checkpoints
 from runtime.checkpoints.training_state import TrainingState
 from runtime.codegen.codegen import generate
+from runtime.execution.run_options import RunOptions
 from runtime.launching.launch import launch
 from runtime.models import Model, ModelOptions, body_of
 from runtime.profiling.process_memory import peak_rss_mib, rss_mib
@@ -53,7 +54,9 @@ def resident(
     with tempfile.TemporaryDirectory(prefix="schedsearch_") as name:
         generate(check(lower(one_f_one_b(placement, num_micro_batches))), {}, model, Path(name))
         run = launch(
-            name, placement.num_devices, 2, 590.0, launcher=launcher, device="cpu", verify="none", trace=True
+            name,
+            placement.num_devices,
+            RunOptions(2, 590.0, launcher=launcher, device="cpu", verify="none", trace=True),
         )
     notes, missed = [], []
     for device in range(placement.num_devices):

@@ -21,6 +21,7 @@ from placements import Placement
 from placements.shapes import v_shape
 from runtime.clocks.torch_gpu import record_event
 from runtime.codegen.codegen import generate
+from runtime.execution.run_options import RunOptions
 from runtime.launching.launch import launch
 from runtime.models import WHOLE, Blocks, Model, ModelOptions
 from runtime.program.deadlock import check
@@ -119,11 +120,7 @@ def pipeline_of_gpt(
         found = launch(
             Path(name),
             num_stages,
-            iterations,
-            launcher="in_process",
-            device=where,
-            verify="first",
-            trace=True,
+            RunOptions(iterations, launcher="in_process", device=where, verify="first", trace=True),
         )
     compared = found.comparison
     assert compared is not None, "the first iteration is compared"

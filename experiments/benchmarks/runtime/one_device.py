@@ -19,9 +19,9 @@ from runtime.clocks.torch_gpu import gpu_uuid
 from runtime.codegen.codegen import generate
 from runtime.codegen.script import Script, read_script
 from runtime.execution.clock_requests import ClockRequests
-from runtime.execution.entry import Device
+from runtime.execution.process import Process
 from runtime.execution.results import Position
-from runtime.execution.run_options import RunOptions
+from runtime.loops.entry import Device
 from runtime.models import WHOLE, Blocks, Model
 from runtime.profiling.device_profiler import BlockProfiler, NvmlMeter, WallMeter, cpu_mhz
 from runtime.profiling.observer import DeviceObserver
@@ -67,7 +67,7 @@ class Alone:
     def device(self, observer: DeviceObserver) -> Device:
         """Return what the script calls."""
         position = Position(None, 0)
-        return Device(self._script, RunOptions(0, 1), self._transport, self.blocks, position, [observer])
+        return Device(self._script, Process(0, 1), self._transport, self.blocks, position, [observer])
 
 
 @dataclass(frozen=True)

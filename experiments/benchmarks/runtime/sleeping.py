@@ -18,10 +18,11 @@ from torch import Tensor
 from experiments.benchmarks.runtime.processes import on_devices
 from placements import Placement
 from runtime.codegen.script import Script
-from runtime.execution.entry import Device
-from runtime.execution.pipeline import timed_iteration
+from runtime.execution.process import Process
 from runtime.execution.results import Position
 from runtime.execution.run_options import RunOptions
+from runtime.loops.entry import Device
+from runtime.loops.iterations import timed_iteration
 from runtime.models import Blocks
 from runtime.models.blocks import Instance
 from runtime.program.tensor_flow import tensor_inputs
@@ -146,7 +147,7 @@ def _longest(per_device: Sequence[Mapping[Instance, float]]) -> dict[Instance, f
 def _device(
     device: int, blocks: SleepingBlocks, transport: Transport, script: Script, blocking: bool
 ) -> Device:
-    options = RunOptions(device, script.placement.num_devices, blocking=blocking)
+    options = Process(device, script.placement.num_devices, RunOptions(blocking=blocking))
     return Device(script, options, transport, cast(Blocks, blocks), Position(None, device))
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from places import ROOT
+from small_runs import launched
 
 from placements.shapes import v_shape
 from runtime.codegen.codegen import generate
-from runtime.launching.launch import launch
 from runtime.program.lower import lower
 from schedsearch.baselines import one_f_one_b
 
@@ -39,7 +39,7 @@ def test_a_model_of_transformers_trains_as_in_one_piece(replaced: dict[str, str]
     file.write_text(text)
     model = {"name": "module", "path": str(file), "optimizer": "adamw", "learning_rate": 0.001}
     scripts = generate(lower(one_f_one_b(v_shape(4), 4)), {}, model, tmp_path / "job")
-    found = launch(scripts[0].parent, num_devices=4, iterations=2, launcher="in_process")
+    found = launched(scripts[0].parent, num_devices=4, iterations=2, launcher="in_process")
     assert found.comparison is not None
     assert found.comparison.bitwise_equal
     assert found.comparison.max_gradient_error == 0

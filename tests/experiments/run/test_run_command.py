@@ -11,11 +11,11 @@ import torch
 from commands import one_line_error, refusal
 from perfetto_rules import problems, read_events, thread_of
 from places import CNN
+from small_runs import launched
 
 from placements.placement_file import read_placement
 from runtime.checkpoints.loading import read_parameters
 from runtime.codegen.script import programs_of, read_scripts
-from runtime.launching.launch import launch
 from runtime.program.lower import lower
 from runtime.program.prefetch import prefetch_receives
 from runtime.program.program_file import read_programs
@@ -431,7 +431,7 @@ def test_a_run_that_died_is_resumed_by_the_command_that_it_prints(command, tmp_p
     assert "Bitwise equal" in (out / "report.html").read_text()
     assert [path.name for path in (out / "checkpoints").iterdir()] == ["iteration_6"]
     again = {"checkpoint_every": 6, "checkpoints": tmp_path / "right", "launcher": "in_process"}
-    launch(out / "scripts", 2, 6, verify="none", **again)  # type: ignore[arg-type]
+    launched(out / "scripts", 2, 6, verify="none", **again)  # type: ignore[arg-type]
     ours, theirs = (read_parameters(folder) for folder in (out / "checkpoints", tmp_path / "right"))
     assert ours.keys() == theirs.keys() and ours
     assert all(torch.equal(value, theirs[name]) for name, value in ours.items())

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from places import ROOT
+from small_runs import launched
 
 from placements.shapes import v_shape
 from runtime.checkpoints import shards
@@ -20,8 +21,8 @@ from runtime.checkpoints.loading import has_whole, read_parameters
 from runtime.checkpoints.manifest import manifests
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Measurement
-from runtime.execution.run_checkpoints import TERMINATED
-from runtime.launching.launch import LaunchError, launch
+from runtime.launching.launch import LaunchError
+from runtime.loops.run_checkpoints import TERMINATED
 from runtime.program.lower import lower
 from schedsearch.baselines import one_f_one_b
 
@@ -37,7 +38,7 @@ def scripts(tmp_path: Path) -> Path:
 
 def run(scripts: Path, iterations: int, launcher: str = "fork", **options: object) -> Measurement:
     options = {"checkpoints": scripts.parent / "all", "verify": "none"} | options
-    return launch(scripts, 2, iterations, 30, launcher=launcher, **options)  # type: ignore[arg-type]
+    return launched(scripts, 2, iterations, 30, launcher=launcher, **options)  # type: ignore[arg-type]
 
 
 def prepend(script: Path, code: str) -> None:
@@ -153,7 +154,7 @@ def test_training_goes_on_while_a_disk_is_slow(scripts: Path) -> None:
     (scripts / "iteration_6_ran").unlink()
     options = {"checkpoint_every": 4, "checkpoints": scripts.parent / "again", "checkpoint_async": False}
     with pytest.raises(LaunchError, match="no progress"):
-        launch(scripts, 2, 8, 3, launcher="fork", verify="none", **options)  # type: ignore[arg-type]
+        launched(scripts, 2, 8, 3, launcher="fork", verify="none", **options)  # type: ignore[arg-type]
 
 
 TERMINATES = """

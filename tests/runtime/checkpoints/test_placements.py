@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_runs import launched
 
 from placements.shapes import m_shape, v_shape, x_shape
 from runtime.checkpoints.loading import read_parameters
 from runtime.checkpoints.shards import ShardReader
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Measurement
-from runtime.launching.launch import LaunchError, launch
+from runtime.launching.launch import LaunchError
 from runtime.program.lower import lower
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.schedule import Schedule
@@ -45,7 +46,7 @@ def run(folder: Path, schedule: Schedule, iterations: int, launcher: str, **opti
     generate(programs, {}, model, folder / "scripts")
     kept = {"checkpoint_every": 2, "checkpoints": folder / "all"}
     num_devices = len(programs.instructions)
-    return launch(folder / "scripts", num_devices, iterations, 60, launcher=launcher, **kept | launching)  # type: ignore[arg-type]
+    return launched(folder / "scripts", num_devices, iterations, 60, launcher=launcher, **kept | launching)  # type: ignore[arg-type]
 
 
 def test_a_run_goes_on_on_other_devices_and_back(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_runs import launched
 
 from placements.shapes import m_shape, v_shape, wave_shape
 from runtime.checkpoints.loading import check_resume, has_whole, read_parameters
@@ -21,7 +22,7 @@ from runtime.checkpoints.optimizer_states import GivenStates
 from runtime.codegen.codegen import generate
 from runtime.codegen.script import read_script
 from runtime.execution.measurement import Measurement
-from runtime.launching.launch import LaunchError, launch
+from runtime.launching.launch import LaunchError
 from runtime.models import ModelOptions
 from runtime.models.optimizer import Optimizer
 from runtime.program.calls import ScriptError
@@ -41,7 +42,7 @@ def scripts_of(schedule: Schedule, directory: Path, **model: object) -> Path:
 
 def run(directory: Path, iterations: int, launcher: str = "in_process", **options: object) -> Measurement:
     num_devices = len(list(directory.glob("device_*.py")))
-    return launch(directory, num_devices, iterations, 30, launcher=launcher, **options)  # type: ignore[arg-type]
+    return launched(directory, num_devices, iterations, 30, launcher=launcher, **options)  # type: ignore[arg-type]
 
 
 def assert_equal_bits(first: Path, second: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 import torch
 from fake_driver import FakeDriver
+from small_runs import launched
 
 from placements import ProfileError
 from placements.shapes import v_shape
@@ -17,7 +19,6 @@ from runtime.clocks.stream_clock import StreamClock
 from runtime.codegen.codegen import generate
 from runtime.execution import device_context
 from runtime.execution.run_options import RunOptions
-from runtime.launching.launch import launch
 from runtime.program.calls import BlockCall
 from runtime.program.lower import lower
 from schedsearch.baselines import gpipe
@@ -52,20 +53,17 @@ def test_the_lead_is_the_latency_of_the_clock_that_is_next(
     tabled.reset()
 
 
-def test_processes_are_told_of_the_file(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = RunOptions(0, 1, clock_latency=table)
-    for name, value in options.to_environment().items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("RANK", "0")
-    monkeypatch.setenv("WORLD_SIZE", "1")
-    assert RunOptions.from_environment().clock_latency == table
+def test_processes_are_told_of_the_file(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = RunOptions(clock_latency=table)
+    monkeypatch.setattr(os, "environ", os.environ | options.write(tmp_path))
+    assert RunOptions.of_environment().clock_latency == table
     assert device_context._latency(options) == read_clock_latency(table)
-    assert device_context._latency(RunOptions(0, 1)) is None
+    assert device_context._latency(RunOptions()) is None
 
 
 def test_a_wrong_file_is_known_before_the_start(tmp_path: Path, table: Path) -> None:
     generate(lower(gpipe(v_shape(1), 2)), {}, MODEL, tmp_path / "scripts")
     with pytest.raises(ProfileError, match=r"none\.json: cannot be read"):
-        launch(tmp_path / "scripts", 1, launcher="in_process", clock_latency=tmp_path / "none.json")
-    done = launch(tmp_path / "scripts", 1, launcher="in_process", clock_latency=table)
+        launched(tmp_path / "scripts", 1, launcher="in_process", clock_latency=tmp_path / "none.json")
+    done = launched(tmp_path / "scripts", 1, launcher="in_process", clock_latency=table)
     assert done.iterations == 1

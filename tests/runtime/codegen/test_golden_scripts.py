@@ -12,14 +12,13 @@ from pathlib import Path
 
 import pytest
 from places import GOLDEN, ROOT
-from small_runs import SYNTHETIC, blocks_of, comparison_of
+from small_runs import SYNTHETIC, blocks_of, comparison_of, launched
 
 from placements.shapes import m_shape, v_shape
 from runtime.clocks.periodic_clocks import PeriodicClocks, ScriptClocks
 from runtime.codegen.codegen import generate
 from runtime.codegen.header import PICTURE_WIDTH
 from runtime.codegen.script import programs_of, read_script, read_scripts
-from runtime.launching.launch import launch
 from runtime.program.lower import lower
 from runtime.verify.saved_programs import check_file
 from schedsearch.baselines import gpipe, one_f_one_b, one_f_one_b_plus, zb_h1
@@ -79,13 +78,13 @@ def test_golden_scripts_are_safe_and_train_as_the_plain_model(folder: str) -> No
     assert programs_of(read_scripts(GOLDEN / folder)).placement == case.schedule.placement
     assert "finish even if" in check_file(GOLDEN / folder)
     launcher = "fork" if folder.endswith("/v_shape") else "in_process"
-    run = launch(GOLDEN / folder, case.schedule.placement.num_devices, 2, 60, launcher=launcher)
+    run = launched(GOLDEN / folder, case.schedule.placement.num_devices, 2, 60, launcher=launcher)
     assert comparison_of(run).is_equal
     assert comparison_of(run).bitwise_equal
 
 
 def test_a_launch_of_another_number_and_the_same_clocks() -> None:
-    run = launch(GOLDEN / "scripts/periodic", 2, 1, 60, launcher="in_process", num_micro_batches=5)
+    run = launched(GOLDEN / "scripts/periodic", 2, 1, 60, launcher="in_process", num_micro_batches=5)
     assert comparison_of(run).is_equal
     requests = [[PERIODIC[b].at(n, 5) for b, n in order] for order in one_f_one_b_orders(5)]
     for device, asked in run.clock_requests.items():

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 import torch
 import torch.distributed as dist
-from small_runs import comparison_of, edited
+from small_runs import comparison_of, edited, launched
 
 from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, k_shape, loop_shape, v_shape, wave_shape, x_shape
@@ -21,12 +21,13 @@ from runtime.codegen.script import Script
 from runtime.execution import clock_requests as requests
 from runtime.execution import device_context, place
 from runtime.execution.clock_requests import clock_requests
-from runtime.execution.entry import Device, TransferError
 from runtime.execution.measurement import Measurement
-from runtime.execution.pipeline import timed_iteration
+from runtime.execution.process import Process
 from runtime.execution.results import Position
 from runtime.execution.run_options import RunOptions
-from runtime.launching.launch import LaunchError, launch
+from runtime.launching.launch import LaunchError
+from runtime.loops.entry import Device, TransferError
+from runtime.loops.iterations import timed_iteration
 from runtime.models import Blocks, Model, ModelOptions, Text, Tokens, suitable_model
 from runtime.plans.shared_plans import SharedPlans
 from runtime.profiling.observer import DeviceObserver
@@ -55,7 +56,7 @@ def run(
     name = {"name": suitable_model(programs.placement)}
     generate(programs, clocks or {}, name | MODEL | model, directory)
     num_devices = programs.placement.num_devices
-    return launch(directory, num_devices, iterations, 30, launcher="fork", blocking=blocking)
+    return launched(directory, num_devices, iterations, 30, launcher="fork", blocking=blocking)
 
 
 def split_backward(num_devices: int) -> Placement:
@@ -203,7 +204,7 @@ def test_a_script_with_other_forms_than_its_model_is_refused(wrong: TensorSpec, 
     with pytest.raises(
         LaunchError, match=r"device .: the script expects float.. \(2, 6, .\) for .*generate the scripts"
     ):
-        launch(tmp_path, 2, 1, 30, launcher="in_process")
+        launched(tmp_path, 2, 1, 30, launcher="in_process")
 
 
 def test_swapped_receives_are_noticed(tmp_path: Path) -> None:
@@ -340,7 +341,7 @@ def one_device(
     script = cast(Script, SimpleNamespace(calls=calls, specs=None))
     made = Device(
         script,
-        RunOptions(0, 1, timeout_s=timeout_s),
+        Process(0, 1, RunOptions(timeout_s=timeout_s)),
         Channels("all", links, {}, Contact(dist.HashStore(), 0, 2)),  # type: ignore[arg-type]
         cast(Blocks, blocks or OneBlock(events)),
         Position(None, 0),

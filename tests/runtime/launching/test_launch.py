@@ -15,15 +15,17 @@ from typing import Any
 
 import pytest
 import torch
+from joined import meeting_in
 from perfetto_rules import problems, read_events, thread_of
-from small_runs import SMALL_GPT
+from small_runs import SMALL_GPT, launched
 
 from placements.shapes import v_shape
 from runtime.codegen.codegen import generate
+from runtime.execution.process import Process
 from runtime.execution.results import Position, Progress, read_position, read_progress, write_progress
-from runtime.execution.run_options import RunOptions
+from runtime.execution.run_options import RUN_FILE, RunOptions
 from runtime.launching import processes
-from runtime.launching.launch import LaunchError, launch, main
+from runtime.launching.launch import LaunchError, main
 from runtime.launching.processes import Torchrun
 from runtime.profiling.profiler import Sweep
 from runtime.program.calls import ScriptError
@@ -64,7 +66,7 @@ def running(directory: Path) -> list[str]:
 
 def test_measurement_is_plain_data(scripts: Path) -> None:
     told: list[Progress] = []
-    measurement = launch(scripts, 2, 3, 30, launcher="fork", progress=told.append)
+    measurement = launched(scripts, 2, 3, 30, launcher="fork", progress=told.append)
     data = json.loads(json.dumps(measurement.to_dict()))
     assert data["schema_version"] == 1
     assert data["backend"] == "gloo"
@@ -81,15 +83,15 @@ def test_measurement_is_plain_data(scripts: Path) -> None:
 
 
 def test_a_run_need_not_be_compared(scripts: Path) -> None:
-    measurement = launch(scripts, 2, 1, 30, launcher="fork", verify="none")
+    measurement = launched(scripts, 2, 1, 30, launcher="fork", verify="none")
     assert measurement.comparison is None
     assert measurement.to_dict()["bitwise_equal"] is None
     assert measurement.to_dict()["reference_losses"] == []
 
 
 def test_torchrun_gives_the_same_as_forked_processes(scripts: Path) -> None:
-    forked = launch(scripts, 2, 2, 30, launcher="fork")
-    measurement = launch(scripts, 2, 2, 120)
+    forked = launched(scripts, 2, 2, 30, launcher="fork")
+    measurement = launched(scripts, 2, 2, 120)
     assert measurement.comparison is not None
     assert measurement.comparison.bitwise_equal
     assert measurement.losses == forked.losses
@@ -99,7 +101,7 @@ def test_torchrun_gives_the_same_as_forked_processes(scripts: Path) -> None:
 def test_the_error_of_the_failing_device_comes_first(scripts: Path) -> None:
     insert(scripts / "device_1.py", 'raise RuntimeError("boom")')
     with pytest.raises(LaunchError, match="device 1 failed: RuntimeError: boom") as caught:
-        launch(scripts, 2, 1, 30, launcher="fork")
+        launched(scripts, 2, 1, 30, launcher="fork")
     assert "device_1.py" in str(caught.value)
     assert "device 0: " in str(caught.value)
 
@@ -107,7 +109,7 @@ def test_the_error_of_the_failing_device_comes_first(scripts: Path) -> None:
 def test_a_killed_device_ends_the_run(scripts: Path) -> None:
     insert(scripts / "device_0.py", "__import__('os').kill(__import__('os').getpid(), 9)")
     with pytest.raises(LaunchError, match="^device 0 was ended by SIGKILL\ndevice 0: "):
-        launch(scripts, 2, 1, 30, launcher="fork")
+        launched(scripts, 2, 1, 30, launcher="fork")
 
 
 def test_a_killed_device_is_named_and_not_those_that_miss_it(scripts: Path) -> None:
@@ -116,7 +118,7 @@ def test_a_killed_device_is_named_and_not_those_that_miss_it(scripts: Path) -> N
         "hasattr(device, 'count') or __import__('os').kill(__import__('os').getpid(), 9)",
     )
     with pytest.raises(LaunchError, match="^device 1 was ended by SIGKILL\n"):
-        launch(scripts, 2, 1, 30, launcher="fork")
+        launched(scripts, 2, 1, 30, launcher="fork")
 
 
 def test_a_run_that_hangs_tells_who_waits_for_what(scripts: Path) -> None:
@@ -124,7 +126,7 @@ def test_a_run_that_hangs_tells_who_waits_for_what(scripts: Path) -> None:
     assert 'device.send("F0", "F1"' in text
     (scripts / "device_0.py").write_text(re.sub(r'device\.send\("F0", "F1".*\)', "pass", text))
     with pytest.raises(LaunchError, match="no progress for 2 s") as caught:
-        launch(scripts, 2, 1, 2, launcher="fork")
+        launched(scripts, 2, 1, 2, launcher="fork")
     message = str(caught.value)
     assert re.search(
         r"device 1: iteration 0, call \d+ of \d+, runs F1 of micro-batch 0, waits for F0 -> F1", message
@@ -145,13 +147,13 @@ def test_torchrun_reports_the_failing_device_and_leaves_no_process_behind(script
     insert(scripts / "device_0.py", "__import__('time').sleep(1000)")
     insert(scripts / "device_1.py", "1 / 0")
     with pytest.raises(LaunchError, match="device 1 failed: ZeroDivisionError: division by zero"):
-        launch(scripts, 2, 1, 100)
+        launched(scripts, 2, 1, 100)
     assert running(scripts) == []
 
 
 def start_torchrun(script: Path, results: Path, ends: int) -> None:
     """Start torchrun, and stop it as soon as a pipe ends, unless this process is killed before."""
-    torchrun = Torchrun(script.parent, RunOptions(0, 1, results=results))
+    torchrun = Torchrun(script.parent, 1, RunOptions(results=results))
     os.read(ends, 1)
     torchrun.stop()
 
@@ -187,7 +189,7 @@ def test_a_device_that_torchrun_was_just_starting_ends_too(scripts: Path, tmp_pa
     insert(scripts / "device_0.py", f"__import__('runpy').run_path({str(script)!r})")
     insert(scripts / "device_0.py", f"__import__('sys').argv[1:] = [{str(scripts)!r}]")
     insert(scripts / "device_1.py", "__import__('time').sleep(1000)")
-    torchrun = Torchrun(scripts, RunOptions(0, 2, results=tmp_path))
+    torchrun = Torchrun(scripts, 2, RunOptions(results=tmp_path))
     wait_until(lambda: len(running(scripts)) == 4, "torchrun starts no device, or the device leaves none")
     torchrun.stop()
     assert running(scripts) == []
@@ -221,7 +223,7 @@ def test_devices_die_with_a_killed_launch(scripts: Path, asks: str, monkeypatch:
 
     monkeypatch.setattr(processes, "die_with_parent", tell_then_ask)
     insert(scripts / "device_0.py", "__import__('time').sleep(1000)")
-    killed = FORK.Process(target=launch, args=(scripts, 2, 1, 90), kwargs={"launcher": "fork"})
+    killed = FORK.Process(target=launched, args=(scripts, 2, 1, 90), kwargs={"launcher": "fork"})
     killed.start()
     assert os.read(read, 1) + os.read(read, 1) == b".."
     devices = children(killed.pid)
@@ -235,17 +237,18 @@ def test_devices_die_with_a_killed_launch(scripts: Path, asks: str, monkeypatch:
             os.kill(device, signal.SIGKILL)
 
 
-def by_hand(device: int, arguments: list[str], folder: Path) -> None:
+def by_hand(device: int, common: dict[str, str], arguments: list[str], folder: Path) -> None:
     """Be one of two processes that torchrun starts."""
-    os.environ |= {"RANK": str(device), "WORLD_SIZE": "2", "SCHEDSEARCH_MEETING": f"file://{folder}/meeting"}
+    os.environ |= common | {"RANK": str(device)}
     with (folder / f"output_{device}.txt").open("w") as sys.stdout:
         sys.exit(main(arguments))
 
 
 def test_scripts_run_by_hand(scripts: Path, tmp_path: Path) -> None:
     trace = tmp_path / "drawn" / "trace.json"
-    arguments = [str(scripts), "--iterations", "2", "--trace", str(trace)]
-    devices = [FORK.Process(target=by_hand, args=(device, arguments, tmp_path)) for device in (0, 1)]
+    arguments = [str(scripts), "--iterations", "2", "--trace-file", str(trace)]
+    common = meeting_in(tmp_path, 2)
+    devices = [FORK.Process(target=by_hand, args=(device, common, arguments, tmp_path)) for device in (0, 1)]
     for device in devices:
         device.start()
     for device in devices:
@@ -261,7 +264,7 @@ def test_scripts_run_by_hand(scripts: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--trace", "{folder}"], "trace: {folder} is a folder; give a file in it"),
+        (["--trace-file", "{folder}"], "trace_file: {folder} is a folder; give a file in it"),
         (["--checkpoint-every", "2"], "checkpoint_every: 2 needs a folder for checkpoints; give one"),
         (["--keep-checkpoints", "-1"], "keep_checkpoints: -1 is not at least 0"),
         (["--iterations", "0"], "iterations: 0 is not at least 1"),
@@ -283,9 +286,8 @@ def test_wrong_options_of_a_run_by_hand_are_one_line(
 
 def test_a_run_has_the_options_of_its_launch_alone(scripts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not those that a shell still has from a run by hand."""
-    monkeypatch.setenv("SCHEDSEARCH_NUM_MICRO_BATCHES", "99")
-    monkeypatch.setenv("SCHEDSEARCH_RESUME", "nowhere")
-    assert launch(scripts, 2, 1, 30, launcher="fork").num_micro_batches == 2
+    monkeypatch.setenv(RUN_FILE, "nowhere")
+    assert launched(scripts, 2, 1, 30, launcher="fork").num_micro_batches == 2
 
 
 def test_started_devices_give_freed_memory_back(scripts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,7 +302,7 @@ def test_started_devices_give_freed_memory_back(scripts: Path, monkeypatch: pyte
     monkeypatch.setattr(subprocess, "Popen", noted)
     monkeypatch.delenv("MALLOC_MMAP_THRESHOLD_", raising=False)
     monkeypatch.setenv("THP_MEM_ALLOC_ENABLE", "0")
-    launch(scripts, 2, 1, 120, verify="none")
+    launched(scripts, 2, 1, 120, verify="none")
     assert [each["MALLOC_MMAP_THRESHOLD_"] for each in started] == ["4194304"]
     assert [each["THP_MEM_ALLOC_ENABLE"] for each in started] == ["0"]
 
@@ -311,12 +313,12 @@ def test_started_devices_give_freed_memory_back(scripts: Path, monkeypatch: pyte
         ({"num_devices": 3}, "has no device_2.py; generate the scripts of all devices first"),
         ({"num_devices": 0}, "num_devices: 0 is not at least 1"),
         ({"iterations": 0}, "iterations: 0 is not at least 1"),
-        ({"timeout_s": 0}, "timeout_s: 0 is not a positive number of seconds"),
-        ({"timeout_s": float("nan")}, "timeout_s: nan is not a positive number of seconds"),
+        ({"timeout_s": 0}, "timeout_s: 0 is not above 0 s"),
+        ({"timeout_s": float("nan")}, "timeout_s: nan is not above 0 s"),
         ({"checkpoints": __file__, "checkpoint_every": 1}, "test_launch.py is not a folder; give one"),
         ({"launcher": "mpi"}, "launcher: 'mpi' is not known; use torchrun or fork"),
         ({"launcher": "fork", "backend": "nccl"}, "backend: 'nccl' cannot be used with launcher 'fork'"),
-        ({"backend": "mpi"}, "backend: 'mpi' cannot be used"),
+        ({"backend": "mpi"}, "backend: 'mpi' is not known; use gloo or nccl"),
         ({"device": "tpu"}, "device: 'tpu' is not known; use cpu or cuda"),
         ({"device": "cpu", "backend": "nccl"}, "device: 'cpu' is not what backend 'nccl' is for; use cuda"),
     ],
@@ -324,7 +326,7 @@ def test_started_devices_give_freed_memory_back(scripts: Path, monkeypatch: pyte
 )
 def test_wrong_arguments_are_named(scripts: Path, arguments: dict[str, object], message: str) -> None:
     with pytest.raises(ScriptError, match=message):
-        launch(scripts, **({"num_devices": 2} | arguments))  # type: ignore[arg-type]
+        launched(scripts, **({"num_devices": 2} | arguments))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -346,7 +348,7 @@ def test_a_run_is_refused_where_there_are_too_few_gpus(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: num_gpus)
     with pytest.raises(ScriptError, match=message):
-        launch(scripts, 2, **arguments)  # type: ignore[arg-type]
+        launched(scripts, 2, **arguments)  # type: ignore[arg-type]
 
 
 def test_a_failure_is_told_also_if_its_process_does_not_end(scripts: Path) -> None:
@@ -356,13 +358,13 @@ def test_a_failure_is_told_also_if_its_process_does_not_end(scripts: Path) -> No
     text = (scripts / "device_1.py").read_text()
     (scripts / "device_1.py").write_text(f"import time\nSTAY = lambda: time.sleep(60)\n{text}")
     with pytest.raises(LaunchError, match="device 1 failed: RuntimeError: boom"):
-        launch(scripts, 2, 1, 2, launcher="fork")
+        launched(scripts, 2, 1, 2, launcher="fork")
 
 
 def test_wrong_number_of_processes_is_named(tmp_path: Path) -> None:
     generate(lower(gpipe(v_shape(2), 1)), {}, SMALL_GPT, tmp_path)
     with pytest.raises(LaunchError, match="1 processes were started for the 2 devices of v_shape; start 2"):
-        launch(tmp_path, 1, launcher="fork", timeout_s=30)
+        launched(tmp_path, 1, launcher="fork", timeout_s=30)
 
 
 def test_a_script_without_torchrun_says_how_to_start_it(
@@ -370,18 +372,20 @@ def test_a_script_without_torchrun_says_how_to_start_it(
 ) -> None:
     monkeypatch.delenv("RANK", raising=False)
     with pytest.raises(ScriptError, match="one of several processes; start all with: python -m torch"):
-        RunOptions.from_environment()
+        Process.of_torchrun(RunOptions())
 
 
-def test_options_survive_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_survive_their_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     options = RunOptions(
-        *(1, 2, 7, "gloo", 12.5, Path("/somewhere"), True),
+        *(7, 12.5, "fork", "cpu", "gloo"),
+        blocking=True,
         num_micro_batches=9,
         checkpoint_every=3,
         checkpoints=Path("/checkpoints"),
         resume=Path("/before"),
-        records=True,
-        trace=Path("/trace.json"),
+        trace=True,
+        trace_file=Path("/trace.json"),
+        results=Path("/somewhere"),
         clock_latency=Path("/clock_latency.json"),
         sweep=Sweep(3, 1.5),
         verify="first",
@@ -389,11 +393,11 @@ def test_options_survive_the_environment(monkeypatch: pytest.MonkeyPatch) -> Non
         load_weights=Path("/before.safetensors"),
         save_weights=Path("/after.safetensors"),
     )
-    for name, value in options.to_environment().items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    assert RunOptions.from_environment() == options
+    monkeypatch.setattr(
+        os, "environ", os.environ | options.write(tmp_path) | {"RANK": "1", "WORLD_SIZE": "2"}
+    )
+    assert RunOptions.of_environment() == options
+    assert Process.of_torchrun(options) == Process(1, 2, options)
 
 
 def test_positions_and_progress_can_be_read_while_they_are_written(tmp_path: Path) -> None:

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from small_runs import SMALL_GPT, comparison_of
+from small_runs import SMALL_GPT, comparison_of, launched
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from placements import Placement
 from placements.shapes import v_shape
 from runtime.codegen.codegen import generate
 from runtime.execution.results import Position, Standing, write_failure
 from runtime.execution.run_options import RunOptions
+from runtime.launching.agent import killed
 from runtime.launching.following import LaunchError, follow, stuck
-from runtime.launching.launch import launch, main
+from runtime.launching.launch import main
 from runtime.launching.lines import devices_of_nodes
-from runtime.launching.processes import Torchrun, _Agent
+from runtime.launching.processes import Torchrun
 from runtime.program.calls import ScriptError
 from runtime.program.lower import lower
 from runtime.program.prefetch import prefetch_receives
@@ -49,9 +51,9 @@ def insert(script: Path, line: str) -> None:
 def test_two_nodes_train_as_one(tmp_path: Path) -> None:
     """Node 0 has two devices and node 1 the third; the results are those of one process."""
     scripts = generated(UNEVEN, tmp_path / "scripts")
-    found = launch(scripts, 3, 2, 100, nodes=2, device="cpu")
+    found = launched(scripts, 3, 2, 100, nodes=2, device="cpu")
     assert comparison_of(found).bitwise_equal
-    alone = launch(scripts, 3, 2, 100, launcher="in_process")
+    alone = launched(scripts, 3, 2, 100, launcher="in_process")
     assert alone.losses == found.losses
 
 
@@ -75,11 +77,11 @@ def test_a_fault_is_named_with_its_node(line: str, message: str, tmp_path: Path)
     kept = tmp_path / "kept"
     often: dict[str, Any] = {"checkpoint_every": 1, "checkpoints": kept, "checkpoint_async": False}
     with pytest.raises(LaunchError, match=message):
-        launch(scripts, 3, 3, 100, nodes=2, device="cpu", **often)
+        launched(scripts, 3, 3, 100, nodes=2, device="cpu", **often)
     assert [path.name for path in kept.iterdir()] == ["iteration_1"]
     for script in scripts.glob("*.py"):
         script.write_text(script.read_text().replace(f"import os, time; {line}", "pass"))
-    found = launch(scripts, 3, 2, 100, launcher="in_process", resume=kept)
+    found = launched(scripts, 3, 2, 100, launcher="in_process", resume=kept)
     assert (found.first_iteration, comparison_of(found).bitwise_equal) == (1, True)
 
 
@@ -88,29 +90,14 @@ def test_a_killed_device_under_one_torchrun_is_named(tmp_path: Path) -> None:
     scripts = generated(v_shape(2), tmp_path / "scripts")
     insert(scripts / "device_1.py", "import os; os.kill(os.getpid(), 9)")
     with pytest.raises(LaunchError, match="^device 1 was ended by SIGKILL\n"):
-        launch(scripts, 2, 3, 100, device="cpu")
-
-
-TABLE = """
-W1122 torch/distributed/elastic/multiprocessing/api.py] Unable to shutdown process 13 via 15, forcefully
-Failures:
-[1]:
-  rank      : 0 (local_rank: 0)
-  exitcode  : -15 (pid: 10)  (SIGTERM)
-[2]:
-  rank      : 4 (local_rank: 3)
-  exitcode  : -9 (pid: 13)  (SIGKILL)
-Root Cause (first observed failure):
-[0]:
-  rank      : 3 (local_rank: 2)
-  exitcode  : -11 (pid: 12)  (SIGSEGV)
-"""
+        launched(scripts, 2, 3, 100, device="cpu")
 
 
 def test_what_torchrun_ended_itself_is_not_the_cause() -> None:
-    agent = _Agent([sys.executable, "-c", f"print({TABLE!r})"], {})
-    agent.process.wait()
-    assert agent.killed() == {3: "SIGSEGV"}
+    exit_codes = {0: -signal.SIGTERM, 3: -signal.SIGSEGV, 4: -signal.SIGKILL, 5: 1}
+    failures = {device: ProcessFailure(0, 1, code, "") for device, code in exit_codes.items()}
+    failures[4].timestamp += 31  # torchrun waited for it in vain
+    assert killed(failures) == {3: "SIGSEGV"}
 
 
 @pytest.mark.parametrize(
@@ -149,17 +136,17 @@ class Late:
 
 
 def test_a_hang_is_one_line_with_the_device_and_its_node(tmp_path: Path) -> None:
-    options = RunOptions(0, 2, timeout_s=0.01, results=tmp_path)
+    options = RunOptions(timeout_s=0.01, results=tmp_path)
     Position(tmp_path, 0).move("iteration 0, call 3 of 9, runs F1, waits for its input", 1)
     Position(tmp_path, 1).move("iteration 0, call 2 of 9, runs F0 of micro-batch 0")
     with pytest.raises(LaunchError) as caught:
-        follow(Late(), options)
+        follow(Late(), 2, options)
     first = str(caught.value).splitlines()[0]
     stands = "device 1 (node 7) stands at iteration 0, call 2 of 9, runs F0 of micro-batch 0"
     assert first == f"no progress for 0.01 s, {stands}"
     write_failure(tmp_path, 0, "OSError: disk full", cause=1)
     with pytest.raises(LaunchError, match=r"^device 1 \(node 7\) failed: OSError: disk full\n"):
-        follow(Late(), options)
+        follow(Late(), 2, options)
 
 
 def test_nodes_share_the_devices() -> None:
@@ -175,7 +162,7 @@ def test_nodes_share_the_devices() -> None:
 @pytest.mark.parametrize("launcher", ["fork", "in_process"])
 def test_only_torchrun_has_nodes(launcher: str, tmp_path: Path) -> None:
     with pytest.raises(ScriptError, match=f"nodes: 2 need launcher 'torchrun', '{launcher}' has one; use it"):
-        launch(tmp_path, 2, launcher=launcher, nodes=2)
+        launched(tmp_path, 2, launcher=launcher, nodes=2)
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -254,8 +241,8 @@ def test_wrong_lines_are_refused_in_one(
 
 def test_the_devices_of_a_node_are_told_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[list[str]] = []
-    monkeypatch.setattr("runtime.launching.processes._Agent", lambda command, _: started.append(command))
-    run = Torchrun(tmp_path, RunOptions(0, 5, results=tmp_path), (3, 2))
+    monkeypatch.setattr("runtime.launching.processes._Agent", lambda words, *_: started.append(words))
+    run = Torchrun(tmp_path, 5, RunOptions(results=tmp_path), (3, 2))
     assert [run.name_of(device) for device in (0, 2, 3, 4)] == [
         *("device 0 (node 0)", "device 2 (node 0)", "device 3 (node 1)", "device 4 (node 1)")
     ]

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_runs import launched
 from torch import Tensor, nn
 
 from placements import Block, Kind, Placement
 from placements.shapes import v_shape
 from runtime.codegen.codegen import generate
-from runtime.launching.launch import launch
 from runtime.models import WHOLE, Model, ModelError, ModelOptions, ParameterShard, body_of
 from runtime.models.user.packing import forms_of, packed, unpacked
 from runtime.models.user.reading import several
@@ -200,7 +200,7 @@ def test_devices_end_as_the_model_in_one_piece(name: str, tmp_path: Path) -> Non
     options = options_of(name, tmp_path, optimizer="adamw")
     placement = FROZEN_START if name == "frozen" else v_shape(split_backward=True)
     generate(lower(gpipe(placement, NUM_MICRO_BATCHES)), {}, options.to_dict(), tmp_path / "scripts")
-    found = launch(tmp_path / "scripts", 4, 2, 60, launcher="in_process").comparison
+    found = launched(tmp_path / "scripts", 4, 2, 60, launcher="in_process").comparison
     assert found is not None and found.bitwise_equal
     assert found.max_gradient_error == found.max_parameter_error == found.max_loss_error == 0
 
@@ -224,7 +224,7 @@ def test_what_is_missing_on_one_side_is_noticed(
 
     real = reference.read_tensors
     monkeypatch.setattr(reference, "read_tensors", changed)
-    found = launch(tmp_path / "scripts", 4, 1, 60, launcher="in_process").comparison
+    found = launched(tmp_path / "scripts", 4, 1, 60, launcher="in_process").comparison
     assert found is not None and not found.bitwise_equal and not found.is_equal
 
 

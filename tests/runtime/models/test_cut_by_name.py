@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
+from small_runs import launched
 from torch import nn
 
 from placements.shapes import v_shape
 from runtime.codegen.codegen import generate
-from runtime.launching.launch import launch
 from runtime.models import ModelError, ModelOptions, cut
 from runtime.program.lower import lower
 from schedsearch.baselines import one_f_one_b
@@ -170,7 +170,7 @@ def test_it_trains_as_in_one_piece(text: str, count: int, dtype: str, tmp_path: 
     torch.save(module.state_dict(), before)
     options = ModelOptions("module", path=str(path), dtype=dtype, learning_rate=0.2)
     generate(lower(one_f_one_b(v_shape(count), 4)), {}, options.to_dict(), tmp_path / "scripts")
-    found = launch(
+    found = launched(
         tmp_path / "scripts", count, 3, 60, launcher="in_process", load_weights=before, save_weights=after
     )
     assert found.comparison is not None

@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 from places import ROOT
-from small_runs import TIED, comparison_of, edited, summed_copies
+from small_runs import TIED, comparison_of, edited, launched, summed_copies
 from torch.distributed import ProcessGroup
 
 from placements import Block, Kind, Placement, PlacementError
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, x_shape
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Measurement
-from runtime.launching.launch import launch
 from runtime.models import (
     Blocks,
     Model,
@@ -125,7 +124,7 @@ def run(
     programs: Programs, directory: Path, options: ModelOptions, launcher: str = "in_process"
 ) -> Measurement:
     generate(programs, {}, options.to_dict(), directory)
-    return launch(directory, programs.placement.num_devices, 2, 60, launcher=launcher)
+    return launched(directory, programs.placement.num_devices, 2, 60, launcher=launcher)
 
 
 @pytest.mark.parametrize(("placement", "name"), CASES.values(), ids=CASES)
@@ -216,13 +215,13 @@ def test_processes_with_adamw_recompute_and_checkpoints(tmp_path: Path) -> None:
     generate(programs, {}, options.to_dict(), tmp_path / "scripts")
     checkpoints = {"checkpoint_every": 1, "checkpoints": tmp_path / "all"}
     found = [
-        launch(tmp_path / "scripts", 4, 2, 60, launcher=launcher, **checkpoints)  # type: ignore[arg-type]
+        launched(tmp_path / "scripts", 4, 2, 60, launcher=launcher, **checkpoints)  # type: ignore[arg-type]
         for launcher in ("fork", "in_process")
     ]
     assert found[0].losses == found[1].losses
     assert comparison_of(found[0]) == comparison_of(found[1])
     assert comparison_of(found[0]).bitwise_equal
-    again = launch(tmp_path / "scripts", 4, 3, 60, launcher="fork", resume=tmp_path / "all")
+    again = launched(tmp_path / "scripts", 4, 3, 60, launcher="fork", resume=tmp_path / "all")
     assert (again.first_iteration, again.iterations) == (2, 1)
     assert comparison_of(again).bitwise_equal
 

@@ -8,13 +8,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small_runs import comparison_of
+from small_runs import comparison_of, launched
 
 from placements import Block, Kind, Placement
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, x_shape
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Measurement
-from runtime.launching.launch import launch
 from runtime.models import ModelError, ModelOptions, body_of, zoo_blocks
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
@@ -63,7 +62,7 @@ def layers_of(placement: Placement, options: ModelOptions) -> dict[str, list[str
 
 def in_process(placement: Placement, directory: Path, options: ModelOptions) -> Measurement:
     generate(check(lower(gpipe(placement, 2))), {}, options.to_dict(), directory)
-    return launch(directory, placement.num_devices, 1, 60, launcher="in_process")
+    return launched(directory, placement.num_devices, 1, 60, launcher="in_process")
 
 
 @pytest.mark.parametrize(("placement", "name", "counts"), CASES.values(), ids=CASES)

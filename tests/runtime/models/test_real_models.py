@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import check_cut, summed_copies
+from small_runs import check_cut, launched, summed_copies
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -15,7 +15,6 @@ from placements import Block, Kind, Placement
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, x_shape
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Comparison
-from runtime.launching.launch import launch
 from runtime.models import (
     WHOLE,
     Model,
@@ -179,7 +178,7 @@ def run(
     """Run the scripts of programs, and compare."""
     options = replace(OPTIONS, name=name, **model)  # type: ignore[arg-type]
     generate(programs, {}, options.to_dict(), directory)
-    found = launch(directory, programs.placement.num_devices, 2, 60, launcher=launcher).comparison
+    found = launched(directory, programs.placement.num_devices, 2, 60, launcher=launcher).comparison
     assert found is not None
     return found
 

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import SYNTHETIC, blocks_of
+from small_runs import SYNTHETIC, blocks_of, launched
 from torch import Tensor
 
 from placements import Placement
 from placements.shapes import k_shape, m_shape, v_shape, wave_shape
 from runtime.codegen.codegen import generate
-from runtime.launching.launch import launch
 from runtime.models import Blocks, ModelError, ModelOptions, zoo_blocks
 from runtime.models.core.layers import FeedForward
 from runtime.program.lower import lower
@@ -46,7 +45,7 @@ def test_recomputing_changes_no_bit(placement: Placement, tmp_path: Path) -> Non
         folder = tmp_path / str(len(losses))
         generate(lower(gpipe(placement, 3)), {}, SYNTHETIC | {"recompute": recompute}, folder / "scripts")
         options = {"checkpoint_every": 2, "checkpoints": folder}
-        found = launch(folder / "scripts", placement.num_devices, 2, 30, launcher="in_process", **options)  # type: ignore[arg-type]
+        found = launched(folder / "scripts", placement.num_devices, 2, 30, launcher="in_process", **options)  # type: ignore[arg-type]
         assert found.comparison is not None
         assert found.comparison.bitwise_equal
         assert found.comparison.is_equal

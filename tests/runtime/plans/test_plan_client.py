@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 from served import ServerProcess, in_thread, profile_of, small_schedule
-from small_runs import SMALL_GPT
+from small_runs import SMALL_GPT, launched
 
 from runtime.codegen.codegen import generate
 from runtime.execution.results import Progress
 from runtime.launching.following import LaunchError
-from runtime.launching.launch import launch
 from runtime.plans.plan_client import (
     DeployedPlan,
     PlanClient,
@@ -89,7 +88,7 @@ def test_all_devices_go_over_to_a_plan_at_the_same_iteration(
     monkeypatch.setenv("SCHEDSEARCH_JOB", job)
     generate(lower(SCHEDULE), {}, SMALL_GPT, tmp_path)
     lines: list[Progress] = []
-    measurement = launch(tmp_path, 2, 4, 30, launcher=launcher, verify="all", progress=lines.append)
+    measurement = launched(tmp_path, 2, 4, 30, launcher=launcher, verify="all", progress=lines.append)
     second = deployed(server, job)
     assert (first.version, second.version) == (1, 2)
     for device in (0, 1):
@@ -104,7 +103,7 @@ def test_a_run_goes_on_while_no_server_is_there(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("SCHEDSEARCH_SERVER", "http://127.0.0.1:9")
     monkeypatch.setenv("SCHEDSEARCH_JOB", "any")
     generate(lower(SCHEDULE), {}, SMALL_GPT, tmp_path)
-    measurement = launch(tmp_path, 2, 2, 30, launcher="fork", verify="none")
+    measurement = launched(tmp_path, 2, 2, 30, launcher="fork", verify="none")
     assert measurement.clock_requests == {0: (), 1: ()}
 
 
@@ -122,7 +121,7 @@ def test_a_script_with_clocks_follows_no_server(
         r"server; unset SCHEDSEARCH_SERVER, or make scripts without clocks \(runtime.clocks=false\)$"
     )
     with pytest.raises(LaunchError, match=message):
-        launch(tmp_path, 2, 2, 30, launcher=launcher, verify="none")
+        launched(tmp_path, 2, 2, 30, launcher=launcher, verify="none")
 
 
 def test_a_plan_of_another_schedule_is_not_run(
@@ -142,7 +141,7 @@ def test_a_plan_of_another_schedule_is_not_run(
     monkeypatch.setenv("SCHEDSEARCH_SERVER", process.url)
     monkeypatch.setenv("SCHEDSEARCH_JOB", job)
     generate(lower(SCHEDULE), {}, SMALL_GPT, tmp_path)
-    measurement = launch(tmp_path, 2, 2, 30, launcher="fork", verify="none")
+    measurement = launched(tmp_path, 2, 2, 30, launcher="fork", verify="none")
     assert measurement.clock_requests == {0: (), 1: ()}
 
 

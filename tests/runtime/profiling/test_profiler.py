@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from fake_driver import FakeDriver, FakeGpu
+from small_runs import launched
 
 from placements import Profile, ProfileError
 from placements.profiles.profile_csv import write_profile_rows
@@ -17,7 +18,6 @@ from placements.shapes import m_shape
 from runtime.clocks.clock import Clock, NvmlClock, RecordingClock
 from runtime.clocks.nvml import NvmlGpu
 from runtime.codegen.codegen import generate
-from runtime.launching.launch import launch
 from runtime.profiling.device_profiler import open_profiler
 from runtime.profiling.profiler import DeviceProfile, MeasuredCost, Profiler, Sweep, merged
 from runtime.program.lower import lower
@@ -306,7 +306,7 @@ def test_a_run_profiles_its_blocks(tmp_path: Path) -> None:
     placement = m_shape(2)
     model = {"name": "synthetic", "hidden_size": 8, "sequence_length": 6, "micro_batch_size": 2}
     generate(lower(gpipe(placement, 2)), {}, model, tmp_path)
-    measurement = launch(tmp_path, 2, 100, 30, launcher="fork", sweep=Sweep(iterations=2))
+    measurement = launched(tmp_path, 2, 100, 30, launcher="fork", sweep=Sweep(iterations=2))
     assert measurement.iterations == 3, "one that is not counted, then two"
     assert measurement.comparison is None
     costs = merged(measurement.profiles)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from fake_driver import FakeDriver, FakeGpu
+from small_runs import launched
 
 from placements import Placement
 from placements.shapes import m_shape, v_shape
@@ -21,7 +22,6 @@ from runtime.clocks.nvml import NvmlGpu
 from runtime.codegen.codegen import generate
 from runtime.execution import device_context
 from runtime.execution.measurement import Measurement
-from runtime.launching.launch import launch
 from runtime.models import Blocks
 from runtime.profiling import device_profiler
 from runtime.profiling.device_profiler import DeviceProfiler
@@ -123,7 +123,7 @@ class Pipeline:
 def profiled(schedule: Schedule, sweep: Sweep, directory: Path) -> Measurement:
     generate(lower(schedule), {}, MODEL, directory)
     devices = schedule.placement.num_devices
-    return launch(directory, devices, 1000, 60, launcher="in_process", sweep=sweep)
+    return launched(directory, devices, 1000, 60, launcher="in_process", sweep=sweep)
 
 
 @pytest.mark.parametrize("counter_period_ms", [0.0, 10.0])

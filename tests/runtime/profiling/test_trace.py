@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 from perfetto_rules import Event, counter_of, problems, read_events, thread_of
-from small_runs import SMALL_GPT, comparison_of
+from small_runs import SMALL_GPT, comparison_of, launched
 
 from placements import Block, Kind, Placement
 from placements.hardware import A100_SXM_80GB, modelled_profile
 from placements.shapes import k_shape, m_shape, v_shape, wave_shape
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Measurement
-from runtime.launching.launch import launch
 from runtime.plans.planned import Planned
 from runtime.profiling.records import BlockRecord, MessageRecord, Record, aligned
 from runtime.profiling.trace import write_trace
@@ -67,7 +66,7 @@ def virtually(plan: Planned, scripts: Path, latency_ms: float = 0.0) -> VirtualR
 
 
 def recorded(scripts: Path, num_devices: int, launcher: str, iterations: int = 3) -> Measurement:
-    return launch(scripts, num_devices, iterations, 60, launcher=launcher, trace=True)
+    return launched(scripts, num_devices, iterations, 60, launcher=launcher, trace=True)
 
 
 def instances(slices: list[Event]) -> list[tuple[str, int]]:
@@ -225,7 +224,7 @@ def test_recording_changes_nothing(tmp_path: Path) -> None:
     plan = planned(one_f_one_b(v_shape(2), 4))
     scripts = scripts_of(plan, tmp_path / "scripts", SMALL_GPT)
     with_records = recorded(scripts, 2, "in_process")
-    without = launch(scripts, 2, 3, 60, launcher="in_process")
+    without = launched(scripts, 2, 3, 60, launcher="in_process")
     assert without.records == ()
     assert comparison_of(with_records).bitwise_equal
     assert with_records.losses == without.losses

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 from energy.cases import noisy_profile
-from small_runs import SMALL_GPT
+from small_runs import SMALL_GPT, launched
 
 from placements.shapes import k_shape, loop_shape, m_shape, v_shape, x_shape
 from runtime.clocks.periodic_clocks import PeriodicClocks, ScriptClocks, clocks_of_rounds
 from runtime.codegen.codegen import ClockPlanError, generate
 from runtime.codegen.script import Script, programs_of, read_script
-from runtime.launching.launch import launch
 from runtime.program.any_number import parametric
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import UnsafeProgramsError, check
@@ -91,8 +90,8 @@ def test_scripts_of_8_run_12_as_those_of_12_do(
 def test_a_run_of_another_number_equals_scripts_made_for_it(tmp_path: Path) -> None:
     scripts_of(lower(one_f_one_b(v_shape(2), 4)), tmp_path / "4")
     scripts_of(lower(one_f_one_b(v_shape(2), 7)), tmp_path / "7")
-    changed = launch(tmp_path / "4", 2, 2, 30, launcher="fork", num_micro_batches=7)
-    made = launch(tmp_path / "7", 2, 2, 30, launcher="in_process")
+    changed = launched(tmp_path / "4", 2, 2, 30, launcher="fork", num_micro_batches=7)
+    made = launched(tmp_path / "7", 2, 2, 30, launcher="in_process")
     assert changed.losses == made.losses
     assert (changed.num_micro_batches, len(changed.losses[0])) == (7, 7)
     assert changed.comparison == made.comparison
@@ -122,7 +121,7 @@ def test_a_number_that_does_not_fit_is_refused(
 ) -> None:
     scripts_of(programs, tmp_path)
     with pytest.raises(ScriptError, match=f"num_micro_batches: {re.escape(message)}"):
-        launch(tmp_path, programs.placement.num_devices, launcher="fork", num_micro_batches=number)
+        launched(tmp_path, programs.placement.num_devices, launcher="fork", num_micro_batches=number)
 
 
 def test_a_number_between_rounds_is_refused(tmp_path: Path) -> None:
@@ -140,9 +139,9 @@ def test_a_new_number_is_checked_before_anything_starts(tmp_path: Path) -> None:
     text = script.read_text()
     assert right in text
     script.write_text(text.replace(right, right.replace("n,", "min(n, 2),")))
-    assert launch(tmp_path, 2, 1, 30, launcher="in_process").comparison is not None
+    assert launched(tmp_path, 2, 1, 30, launcher="in_process").comparison is not None
     with pytest.raises(UnsafeProgramsError):
-        launch(tmp_path, 2, 1, 30, launcher="in_process", num_micro_batches=6)
+        launched(tmp_path, 2, 1, 30, launcher="in_process", num_micro_batches=6)
 
 
 def test_what_does_not_repeat_is_not_stretched() -> None:
@@ -159,11 +158,11 @@ def test_what_does_not_repeat_is_not_stretched() -> None:
 def test_a_number_that_needs_too_much_memory_is_refused(tmp_path: Path) -> None:
     """GPipe holds all micro-batches at once, so its loops can run more than there is room for."""
     scripts_of(lower(gpipe(v_shape(2).with_memory(6), 4)), tmp_path)
-    assert launch(tmp_path, 2, 1, 30, launcher="in_process", num_micro_batches=6).comparison is not None
+    assert launched(tmp_path, 2, 1, 30, launcher="in_process", num_micro_batches=6).comparison is not None
     with pytest.raises(
         ScriptError, match="num_micro_batches: 7 hold 7 of the memory of device 0, which has 6"
     ):
-        launch(tmp_path, 2, 1, 30, launcher="in_process", num_micro_batches=7)
+        launched(tmp_path, 2, 1, 30, launcher="in_process", num_micro_batches=7)
 
 
 @cache
@@ -213,7 +212,7 @@ def test_clocks_without_a_steady_part_are_for_one_number_of_micro_batches(tmp_pa
     text = generate(programs, clocks, SMALL_GPT, tmp_path / "ends")[0].read_text()
     assert "exactly 4 micro-batches (each has clocks of its own)" in text
     with pytest.raises(ScriptError, match="the scripts are for exactly 4; generate them anew"):
-        launch(tmp_path / "ends", 2, num_micro_batches=8, launcher="in_process")
+        launched(tmp_path / "ends", 2, num_micro_batches=8, launcher="in_process")
     clocks = clocks_of_rounds(ends, steady, ends, 1, 4)
     text = generate(programs, clocks, SMALL_GPT, tmp_path / "all")[0].read_text()
     assert "4 micro-batches (or any number from" in text

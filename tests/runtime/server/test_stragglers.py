@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from served import profile_of, registration, small_schedule
 
 from placements.shapes import v_shape
+from runtime.server.answers import Deployed, DeployedPlan
 from runtime.server.deployment import Straggler
-from runtime.server.requests import Message, NotYetError, read_registration
+from runtime.server.errors import NotYetError
+from runtime.server.requests import Message, Registration
 from runtime.server.service import Service
 from schedsearch.energy import compute_frontier
 
@@ -70,18 +72,18 @@ def service(tmp_path_factory: pytest.TempPathFactory, now: Now) -> Iterator[Serv
 
 @pytest.fixture(scope="module")
 def job(service: Service) -> str:
-    job = str(service.register(read_registration(registration()))["id"])
+    job = service.register(Registration.model_validate(registration())).id
     service.upload(job, profile_of(v_shape(2)))
-    while service.status(job)["state"] != "ready":
+    while service.status(job).state != "ready":
         time.sleep(0.005)
     return job
 
 
 messages = st.builds(
     Message,
-    st.sampled_from(NAMES),
-    st.sampled_from([0, 0, 1, 2]),
-    st.sampled_from([1, 1, 1.1, 1.3, 1.5, 9]),
+    id=st.sampled_from(NAMES),
+    delay_s=st.sampled_from([0, 0, 1, 2]),
+    degree=st.sampled_from([1, 1, 1.1, 1.3, 1.5, 9]),
 )
 steps = st.lists(st.one_of(messages, st.sampled_from([0.5, 1, 1])), max_size=12)
 
@@ -92,23 +94,24 @@ def test_the_worst_straggler_in_force_decides(
     service: Service, job: str, now: Now, sequence: list[object]
 ) -> None:
     for name in NAMES:
-        service.set_straggler(job, Message(name, 0, 1))
-    before = service.deployed(job)
+        service.deployments.set_straggler(job, Message(id=name, degree=1))
+    before = service.deployments.deployed(job)
     assert before is not None
-    model, version, running_ms = SlowModel(), before["version"], before["time_ms"]
+    model, version, running_ms = SlowModel(), before.version, before.time_ms
     assert running_ms == FRONTIER.plans[0].time_ms
     for step in sequence:
         if isinstance(step, Message):
-            model.said[step.name].append(Said(now.s, now.s + step.delay_s, step.degree))
-            answer = service.set_straggler(job, step)
+            model.said[step.id].append(Said(now.s, now.s + step.delay_s, step.degree))
+            answer: Deployed | DeployedPlan | None = service.deployments.set_straggler(job, step)
         else:
             assert isinstance(step, (int, float))
             now.s += step
-            answer = service.deployed(job) or {}
+            answer = service.deployments.deployed(job)
+        assert answer is not None
         if model.time_ms(now.s) != running_ms:
             version, running_ms = version + 1, model.time_ms(now.s)
-        assert (answer["version"], answer["time_ms"]) == (version, running_ms)
-        assert service.deployed(job, newer_than=version) is None
+        assert (answer.version, answer.time_ms) == (version, running_ms)
+        assert service.deployments.deployed(job, newer_than=version) is None
 
 
 def test_the_latest_word_withdraws_what_was_announced() -> None:
@@ -125,19 +128,19 @@ def test_what_is_in_force_stays_until_the_next_is_due() -> None:
 
 def test_what_is_due_before_the_frontier_is_there_is_not_due_again(service: Service, now: Now) -> None:
     """Else whoever waits for the first plan would be woken for it all the time."""
-    job = str(service.register(read_registration(registration()))["id"])
-    service.set_straggler(job, Message("a", 5, 1.3))
-    assert service.due_in_s(job) == 5
+    job = service.register(Registration.model_validate(registration())).id
+    service.deployments.set_straggler(job, Message(id="a", delay_s=5, degree=1.3))
+    assert service.deployments.due_in_s(job) == 5
     now.s += 5
     with pytest.raises(NotYetError):
-        service.deployed(job)
-    assert service.due_in_s(job) == math.inf
+        service.deployments.deployed(job)
+    assert service.deployments.due_in_s(job) == math.inf
 
 
 def test_memory_follows_the_database(service: Service, job: str) -> None:
     """What a restart would read is what is answered from memory."""
     for name, degree in (("a", 1.5), ("b", 1.1), ("a", 1.0)):
-        service.set_straggler(job, Message(name, 0, degree))
-        answered = service.deployed(job)
-        service._deployments.forget(job)
-        assert service.deployed(job) == answered
+        service.deployments.set_straggler(job, Message(id=name, degree=degree))
+        answered = service.deployments.deployed(job)
+        service.deployments.forget(job)
+        assert service.deployments.deployed(job) == answered

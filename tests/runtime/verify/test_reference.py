@@ -17,14 +17,14 @@ import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from places import CNN
-from small_runs import comparison_of
+from small_runs import comparison_of, launched
 from strategies import any_schedules
 
 from placements.shapes import k_shape, loop_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Comparison
 from runtime.launching.in_process import NETWORKS
-from runtime.launching.launch import LaunchError, launch
+from runtime.launching.launch import LaunchError
 from runtime.models import ModelOptions, ParameterShard
 from runtime.models.core.options import DTYPES
 from runtime.models.optimizer import BETAS, EPSILON, Optimizer
@@ -64,7 +64,9 @@ def run(
     num_devices = programs.placement.num_devices
     with tempfile.TemporaryDirectory() as folder:
         generate(programs, {}, options.to_dict(), Path(folder))
-        return comparison_of(launch(folder, num_devices, iterations, 30, launcher=launcher, backend=backend))
+        return comparison_of(
+            launched(folder, num_devices, iterations, 30, launcher=launcher, backend=backend)
+        )
 
 
 def options_of(name: str, **more: object) -> ModelOptions:

@@ -13,14 +13,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import comparison_of
+from small_runs import comparison_of, launched
 from torch import Tensor
 
 from placements import Placement
 from placements.shapes import loop_shape, v_shape, wave_shape, x_shape
 from runtime.checkpoints.loading import read_parameters
 from runtime.codegen.codegen import generate
-from runtime.launching.launch import launch
 from runtime.models import WHOLE, Blocks, Model, ModelError, ModelOptions, body_of, read_versions
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
@@ -86,7 +85,7 @@ def run(
     with tempfile.TemporaryDirectory() as folder:
         generate(check(lower(schedule)), {}, options.to_dict(), Path(folder))
         kept = {"checkpoint_every": 1, "checkpoints": Path(folder) / "checkpoints"}
-        found = launch(folder, num_devices, iterations, 60, launcher=launcher, **kept)
+        found = launched(folder, num_devices, iterations, 60, launcher=launcher, **kept)
         compared = comparison_of(found)
         largest = compared.max_loss_error + compared.max_gradient_error + compared.max_parameter_error
         parameters = read_parameters(Path(folder) / "checkpoints")

@@ -14,8 +14,9 @@ from runtime.codegen.job import JOB_FILE, read_job
 from runtime.codegen.script import script_of_job
 from runtime.execution.device import Device
 from runtime.execution.device_context import connected
+from runtime.execution.process import Process
 from runtime.execution.run_options import RunOptions
-from runtime.execution.train import run_device
+from runtime.loops.train import run_device
 from runtime.plans.plan_client import PlanSource
 from runtime.transport.protocol import TransferError
 
@@ -27,7 +28,7 @@ def run(
     *,
     job: str,
     script: str | Path,
-    options: RunOptions | None = None,
+    process: Process | None = None,
     plans: PlanSource | None = None,
 ) -> None:
     """Train as one process of a run.
@@ -36,7 +37,7 @@ def run(
         iteration: The script's calls, given a `Device` and the number of micro-batches.
         job: The hash of the ``job.json`` that it was made with.
         script: Its file, beside that.
-        options: How to take part; by default from the environment.
+        process: Which device it is, and the options of the run; by default as the environment says.
         plans: Where device 0 looks for newer clocks between iterations, if the script has none; by default
             the server and job of the environment, if it names them.
 
@@ -47,4 +48,5 @@ def run(
     """
     path = Path(script)
     read = script_of_job(iteration, read_job(path.with_name(JOB_FILE)), job, path)
-    run_device(read, options or RunOptions.from_environment(), connected, plans)
+    own = process or Process.of_torchrun(RunOptions.of_environment())
+    run_device(read, own, connected, plans)

@@ -13,8 +13,8 @@ from typing import Any
 from placements import Kind, Placement
 from runtime.codegen.script import Script
 from runtime.execution.device import Device
+from runtime.execution.process import Process
 from runtime.execution.results import Position
-from runtime.execution.run_options import RunOptions
 from runtime.models import Blocks, Model
 from runtime.program.deadlock import check
 from runtime.program.instructions import Programs, Run, Send
@@ -79,7 +79,7 @@ class Evaluation:
 
     Args:
         script: Of the training.
-        options: How the process takes part.
+        process: Which device it is.
         transport: Reaches the other devices.
         model: Of the training.
         num_micro_batches: Of one evaluation.
@@ -88,20 +88,20 @@ class Evaluation:
     def __init__(
         self,
         script: Script,
-        options: RunOptions,
+        process: Process,
         transport: Transport,
         model: Model,
         num_micro_batches: int,
     ) -> None:
         """Derive and prove the programs."""
         programs = forward_programs(script.placement, num_micro_batches)
-        self._instructions = programs.instructions[options.device]
+        self._instructions = programs.instructions[process.device]
         self._number = num_micro_batches
         forward = Script(
             self._carry_out, script.model_data, programs.placement, num_micro_batches, script.channels
         )
         self.blocks = Blocks(programs.placement, model, num_micro_batches)
-        self._device = Device(forward, options, transport, self.blocks, Position(None, options.device))
+        self._device = Device(forward, process, transport, self.blocks, Position(None, process.device))
 
     def run(self, iteration: int) -> None:
         """Run it; the losses are then those of `blocks`.

@@ -20,28 +20,26 @@ from placements.placement_file import placement_to_dict
 from runtime.checkpoints.training_state import TrainingState
 from runtime.codegen.script import Script, check_script
 from runtime.execution.device_context import DeviceContext, device_context
-from runtime.execution.pipeline import BlockLoss, Pipeline
+from runtime.execution.process import Process
 from runtime.execution.results import DONE, Position, Progress, write_progress, write_summary, write_tensors
-from runtime.execution.run_checkpoints import RunCheckpoints, TerminatedError, Termination, termination
-from runtime.execution.run_options import RunOptions
+from runtime.loops.iterations import BlockLoss, Iterations
+from runtime.loops.run_checkpoints import RunCheckpoints, TerminatedError, Termination, termination
 from runtime.models import Model, ParameterShard, save_state_dict_file
 from runtime.plans.plan_client import PlanSource
 from runtime.profiling.process_memory import peak_rss_mib
 from runtime.transport.agreement import not_finite
 from runtime.transport.protocol import Transport
 
-Connect = Callable[[Script, RunOptions], AbstractContextManager[Transport]]
+Connect = Callable[[Script, Process], AbstractContextManager[Transport]]
 """Connects a device to the others, and takes that down again."""
 
 
-def run_device(
-    script: Script, options: RunOptions, connect: Connect, plans: PlanSource | None = None
-) -> None:
+def run_device(script: Script, process: Process, connect: Connect, plans: PlanSource | None = None) -> None:
     """Be one device of a run.
 
     Args:
         script: Of this device.
-        options: Which device it is, and what to do.
+        process: Which device it is, and the options of the run.
         connect: Reaches the other devices.
         plans: Where device 0 looks for newer clocks between iterations; by default the server and job of the
             environment, if it names them.
@@ -51,13 +49,13 @@ def run_device(
             cannot be resumed.
         TransferError: A tensor did not arrive or could not be sent.
     """
-    script = script.at(options.num_micro_batches)
-    check_script(script, options.device, options.num_devices)
-    position = Position(options.results, options.device)
+    script = script.at(process.options.num_micro_batches)
+    check_script(script, process.device, process.num_devices)
+    position = Position(process.options.results, process.device)
     position.move("connecting")
-    with connect(script, options) as transport:
+    with connect(script, process) as transport:
         torch.set_num_threads(1)  # Results depend on the number of threads.
-        with device_context(script, options, transport, position, plans) as context:
+        with device_context(script, process, transport, position, plans) as context:
             train(context)
             position.move(DONE)
     position.close()
@@ -74,36 +72,37 @@ def train(context: DeviceContext) -> None:
         PipelineError: A loss is not finite; checkpoints are as they were before that iteration.
         TerminatedError: The process was told to end, and all that was done is in a checkpoint.
     """
-    with termination(context.options) as asked:
+    with termination(context.process.options) as asked:
         try:
             _train(context, asked)
         except TerminatedError as ended:
-            _report(context.options, str(ended))
+            _report(context.process, str(ended))
             raise
 
 
 def _train(context: DeviceContext, asked: Termination) -> None:
-    script, options, transport, model = context.script, context.options, context.transport, context.model
-    pipeline = Pipeline.of(context)
-    _report(options, context.profiler.description if context.profiler else context.clocks.clock.description)
-    checkpoints = RunCheckpoints(script, options, transport)
+    script, process, transport, model = context.script, context.process, context.transport, context.model
+    options = process.options
+    iterations = Iterations(context)
+    _report(process, context.profiler.description if context.profiler else context.clocks.clock.description)
+    checkpoints = RunCheckpoints(script, process, transport)
     resumed = checkpoints.resume(_state(model))
     model.optimizer.load_shared_state(resumed.extra.get("optimizer", {}))
     for note in resumed.notes:
-        _report(options, note)
+        _report(process, note)
     first = resumed.iterations
     times_ms: list[float] = []
     losses: list[list[BlockLoss]] = []
     for index in range(first, options.iterations):
-        _follow_plan(pipeline, context.options, index)
-        times_ms.append(pipeline.timed(index))
-        losses.append(pipeline.losses())
-        pipeline.update.prepare()
+        _follow_plan(iterations, process, index)
+        times_ms.append(iterations.timed(index))
+        losses.append(iterations.losses())
+        iterations.update.prepare()
         if options.verifies(index):
-            _keep(options, f"gradients_{index}", model.gradients())
-        pipeline.update.step()
+            _keep(process, f"gradients_{index}", model.gradients())
+        iterations.update.step()
         if options.verify == "first" and options.verifies(index):
-            _keep(options, "parameters", model.state())
+            _keep(process, "parameters", model.state())
         is_asked, all_losses = _share_progress(context, index, times_ms[-1], losses[-1], asked.is_asked)
         _check_finite(context, index, all_losses)
         checkpoints.after_iteration(index + 1, _state(model), is_asked and index + 1 < options.iterations)
@@ -111,14 +110,14 @@ def _train(context: DeviceContext, asked: Termination) -> None:
             break
     checkpoints.wait()
     if options.verify == "all":
-        _keep(options, "parameters", model.state())
+        _keep(process, "parameters", model.state())
     if options.save_weights is not None:
-        save_state_dict_file(model, options.save_weights, transport.collect, options.device == 0)
-    if options.trace:
-        _draw(options.trace, context)
+        save_state_dict_file(model, options.save_weights, transport.collect, process.device == 0)
+    if options.trace_file:
+        _draw(options.trace_file, context)
     if options.results:
         done = {"first_iteration": first, "time_ms": times_ms, "losses": losses}
-        write_summary(options.results, options.device, done | _measured(context) | _facts(context))
+        write_summary(options.results, process.device, done | _measured(context) | _facts(context))
 
 
 def _state(model: Model) -> TrainingState:
@@ -126,12 +125,12 @@ def _state(model: Model) -> TrainingState:
     return TrainingState(model.state(), model.optimizer, {"optimizer": model.optimizer.shared_state()})
 
 
-def _follow_plan(pipeline: Pipeline, options: RunOptions, iteration: int) -> None:
+def _follow_plan(iterations: Iterations, process: Process, iteration: int) -> None:
     """Go over to a newer plan, if there is one."""
-    plan = pipeline.follow_plan()
+    plan = iterations.follow_plan()
     if plan is not None:
         line = f"iteration {iteration}: from here on plan {plan.version}, of {plan.time_ms:.1f} ms"
-        _report(options, line)
+        _report(process, line)
 
 
 def _draw(path: Path, context: DeviceContext) -> None:
@@ -139,7 +138,7 @@ def _draw(path: Path, context: DeviceContext) -> None:
     from runtime.profiling.trace import write_trace  # loads the solvers of plans, which no other run needs
 
     records = context.transport.collect(context.records)
-    if context.options.device == 0:
+    if context.process.device == 0:
         write_trace(path, context.script.placement, records)
 
 
@@ -149,7 +148,7 @@ def _measured(context: DeviceContext) -> dict[str, Any]:
     measured: dict[str, Any] = {"order": device.order, "peak_posted_bytes": device.peak_posted_bytes}
     if context.profiler is not None:
         measured["profile"] = context.profiler.result().to_plain()
-    if context.options.records:
+    if context.process.options.trace:
         measured["records"] = [record.to_plain() for record in context.records]
     return measured
 
@@ -162,16 +161,16 @@ def _facts(context: DeviceContext) -> dict[str, Any]:
         "num_micro_batches": context.script.num_micro_batches,
         "clock_requests": context.clocks.clock.requests,
         "clock_backend": context.clocks.clock.description,
-        "backend": context.options.backend,
+        "backend": context.process.options.backend,
         "device_name": _name(context.transport.device),
         "peak_rss_mib": peak_rss_mib(),
         "rss_after_import_mib": context.rss_after_import_mib,
     }
 
 
-def _keep(options: RunOptions, name: str, tensors: Mapping[ParameterShard, Tensor]) -> None:
-    if options.results:
-        write_tensors(options.results, options.device, name, tensors)
+def _keep(process: Process, name: str, tensors: Mapping[ParameterShard, Tensor]) -> None:
+    if process.options.results:
+        write_tensors(process.options.results, process.device, name, tensors)
 
 
 def _share_progress(
@@ -182,16 +181,16 @@ def _share_progress(
     Returns:
         Whether any device was told to end, and the losses of all; the same everywhere.
     """
-    options = context.options
+    process, results = context.process, context.process.options.results
     collected = context.transport.collect((time_ms, losses, is_asked))
     is_asked_of_any = any(asked for _, _, asked in collected)
     by_instance = {(block, n): loss for _, rows, _ in collected for block, n, loss in rows}
-    if options.device == 0:
+    if process.device == 0:
         slowest_ms = max(device_ms for device_ms, _, _ in collected)
         progress = Progress(index, sum(by_instance.values()) / context.script.num_micro_batches, slowest_ms)
-        if options.results:
-            write_progress(options.results, progress)
-        _report(options, str(progress))
+        if results:
+            write_progress(results, progress)
+        _report(process, str(progress))
     return is_asked_of_any, by_instance
 
 
@@ -207,9 +206,9 @@ def _check_finite(context: DeviceContext, index: int, losses: Mapping[tuple[str,
             raise not_finite(device, f"iteration {index}", block, n, loss)
 
 
-def _report(options: RunOptions, line: str) -> None:
+def _report(process: Process, line: str) -> None:
     """Tell the user who started the scripts by hand; a launch reads the results."""
-    if options.device == 0 and not options.results:
+    if process.device == 0 and not process.options.results:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from joined import join
+from small_runs import launched
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
@@ -20,7 +21,7 @@ import runtime
 from placements import Placement
 from placements.shapes import v_shape, wave_shape
 from runtime.codegen.codegen import generate
-from runtime.launching.launch import LaunchError, launch
+from runtime.launching.launch import LaunchError
 from runtime.models import cut
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import check
@@ -405,5 +406,5 @@ def test_a_run_names_the_device_whose_module_or_data_fails(fails: bool, reason: 
     options = {"name": "module", "path": str(file)}
     generate(check(lower(one_f_one_b(v_shape(2), 4))), {}, options, tmp_path / "scripts")
     with pytest.raises(LaunchError) as error:
-        launch(tmp_path / "scripts", 2, 3, 60, launcher="fork", verify="none")
+        launched(tmp_path / "scripts", 2, 3, 60, launcher="fork", verify="none")
     assert re.match(reason, str(error.value).splitlines()[0])

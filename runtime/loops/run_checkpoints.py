@@ -1,6 +1,6 @@
 """The checkpoints of a run: which iterations have one, where it goes on, and how it ends when it is told to.
 
-A loop of one's own says itself when it wants one, see `LoopCheckpoints`. The rest is of runs.
+A loop of the user's own says itself when it wants one; see `runtime.loops.loop_state`.
 
 A process that is told to end (SIGTERM) takes note of that. After the iteration that then runs, all devices
 write a checkpoint together and end with status `TERMINATED`; the clocks are given back on the way. A second
@@ -13,14 +13,14 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from runtime.checkpoints.loading import Resumed, load_checkpoint
-from runtime.checkpoints.manifest import facts_of, manifests, unreadable_manifests
+from runtime.checkpoints.manifest import facts_of
 from runtime.checkpoints.training_state import TrainingState
 from runtime.codegen.script import Script
+from runtime.execution.process import Process
 from runtime.execution.run_options import RunOptions
 from runtime.transport.protocol import Transport
 
@@ -80,13 +80,14 @@ class RunCheckpoints:
 
     Args:
         script: Of this device.
-        options: Say where checkpoints are, how many, and whether the run goes on from one.
+        process: Its options say where checkpoints are, how many, and whether the run goes on from one.
         transport: Reaches the other devices.
     """
 
-    def __init__(self, script: Script, options: RunOptions, transport: Transport) -> None:
+    def __init__(self, script: Script, process: Process, transport: Transport) -> None:
         """Do nothing yet."""
-        self._facts, self._options, self._transport = facts_of(script), options, transport
+        self._facts, self._device, self._transport = facts_of(script), process.device, transport
+        self._options = process.options
         self._checkpoints: Checkpoints | None = None
 
     def resume(self, state: TrainingState) -> Resumed:
@@ -103,7 +104,7 @@ class RunCheckpoints:
             state,
             self._facts,
             self._transport,
-            options.device,
+            self._device,
             most_iterations=options.iterations,
         )
 
@@ -148,63 +149,8 @@ class RunCheckpoints:
             self._checkpoints = Checkpoints(
                 options.checkpoints,
                 self._transport,
-                options.device,
+                self._device,
                 num_kept=options.keep_checkpoints,
                 is_async=options.checkpoint_async,
             )
         return self._checkpoints
-
-
-class LoopCheckpoints:
-    """The checkpoints of a loop of one's own, in any folders; every device calls each method together.
-
-    Args:
-        script: Of this device.
-        transport: Reaches the other devices.
-        device: This one.
-    """
-
-    def __init__(self, script: Script, transport: Transport, device: int) -> None:
-        """Do nothing yet."""
-        self._facts, self._transport, self._device = facts_of(script), transport, device
-        self._made: dict[tuple[Path, int, bool], Checkpoints] = {}
-
-    def save(
-        self, folder: Path, state: TrainingState, num_steps: int, *, num_kept: int, is_async: bool
-    ) -> None:
-        """Begin a checkpoint, after the end of the one before; see `runtime.checkpoints.saving.Checkpoints`.
-
-        Raises:
-            CheckpointError: This one or the one before could not be written.
-        """
-        # PyTorch's module takes half a second to import, which a loop without checkpoints need not wait for.
-        from runtime.checkpoints.saving import Checkpoints
-
-        self.wait()
-        key = folder, num_kept, is_async
-        if key not in self._made:
-            self._made[key] = Checkpoints(
-                folder, self._transport, self._device, num_kept=num_kept, is_async=is_async
-            )
-        self._made[key].save(state, num_steps, self._facts)
-
-    def load(self, folder: Path, state: TrainingState) -> Resumed | None:
-        """Read the newest whole checkpoint of a folder; return None if there was never one.
-
-        Raises:
-            ScriptError: None of those that are there is whole, or the newest is of another model.
-        """
-        self.wait()
-        has_any = self._device == 0 and bool([*manifests(folder), *unreadable_manifests(folder)])
-        if not self._transport.collect(has_any)[0]:
-            return None
-        return load_checkpoint(folder, state, self._facts, self._transport, self._device)
-
-    def wait(self) -> None:
-        """Return when no checkpoint is being written.
-
-        Raises:
-            CheckpointError: The last one could not be written.
-        """
-        for each in self._made.values():
-            each.wait()

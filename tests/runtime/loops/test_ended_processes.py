@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from joined import JoinedError, join
+from joined import JoinedError, join, meeting_in
 from places import ROOT
 from small_runs import SMALL_GPT
 from torch import Tensor, nn
@@ -159,11 +159,7 @@ def test_ctrl_c_ends_a_loop_whose_checkpoint_does_not_come_to_its_end(tmp_path: 
     """One process hangs in its file, the other waits for it."""
     folder = job(v_shape(2), tmp_path / "job", {"name": "given"})
     command = [sys.executable, "-c", INTERRUPTED, str(folder), str(tmp_path / "checkpoints")]
-    common = {
-        "WORLD_SIZE": "2",
-        "LOCAL_WORLD_SIZE": "2",
-        "SCHEDSEARCH_MEETING": f"file://{tmp_path / 'meeting'}",
-    }
+    common = meeting_in(tmp_path, 2)
     processes = [
         subprocess.Popen(
             command,

@@ -1,0 +1,90 @@
+"""The process of one device: which one it is, as torchrun says, and what it can compute on."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from runtime.execution.run_options import BACKENDS, DEVICES, RunOptions
+from runtime.program.calls import ScriptError
+
+LAUNCH_LINE = "python -m torch.distributed.run --nproc-per-node NUM_DEVICES -m runtime.launch DIRECTORY"
+"""How scripts are started by hand."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process of a run, or the thread in its place.
+
+    Attributes:
+        device: Its device in the placement.
+        num_devices: Processes of the run.
+        options: Of the run, the same for all.
+    """
+
+    device: int
+    num_devices: int
+    options: RunOptions = field(default_factory=RunOptions)
+
+    @classmethod
+    def of_torchrun(cls, options: RunOptions) -> Process:
+        """Return this process; without a backend it has the one that is usual on its machine.
+
+        Raises:
+            ScriptError: It was not started by torchrun, which cannot use every backend.
+        """
+        if "RANK" not in os.environ:
+            raise ScriptError(f"this is one of several processes; start all with: {LAUNCH_LINE}")
+        num_devices = int(os.environ["WORLD_SIZE"])
+        num_local = int(os.environ.get("LOCAL_WORLD_SIZE", num_devices))
+        backend = options.backend or default_backend(num_local)
+        check_backend(backend, "torchrun")
+        return cls(int(os.environ["RANK"]), num_devices, replace(options, backend=backend))
+
+
+def check_backend(backend: str, launcher: str) -> None:
+    """Ensure that a launcher can use a backend.
+
+    Raises:
+        ScriptError: It cannot.
+    """
+    if backend not in BACKENDS[launcher]:
+        allowed = " or ".join(BACKENDS[launcher])
+        raise ScriptError(f"backend: {backend!r} cannot be used with launcher {launcher!r}; use {allowed}")
+
+
+def check_device(device: str | None, launcher: str, num_devices: int) -> None:
+    """Ensure that a run can compute where it is asked to.
+
+    Args:
+        device: One of `runtime.execution.run_options.DEVICES`, or None to leave it to the launcher.
+        launcher: One of `runtime.execution.run_options.LAUNCHERS`.
+        num_devices: Of the placement.
+
+    Raises:
+        ScriptError: It cannot.
+    """
+    if device not in (None, *DEVICES):
+        raise ScriptError(f"device: {device!r} is not known; use {' or '.join(DEVICES)}")
+    found = torch.cuda.device_count()
+    if launcher == "fork" and found:
+        raise ScriptError(
+            "launcher: 'fork' cannot be used beside a GPU, for which PyTorch's backward has threads that no "
+            "fork inherits; use torchrun or in_process, or hide it with CUDA_VISIBLE_DEVICES="
+        )
+    if device != "cuda":
+        return
+    if not found:
+        raise ScriptError("device: 'cuda' cannot be used, PyTorch finds no GPU here; use cpu")
+    if launcher == "torchrun" and found < num_devices:
+        raise ScriptError(
+            f"device: 'cuda' under torchrun takes a GPU for each of the {num_devices} devices, PyTorch finds "
+            f"{found} here; use launcher in_process, in which all share one, or device cpu"
+        )
+
+
+def default_backend(num_local_devices: int) -> str:
+    """Return ``nccl`` where this machine has a GPU for each of its devices, else ``gloo``."""
+    return "nccl" if torch.cuda.device_count() >= num_local_devices else "gloo"

@@ -1,0 +1,92 @@
+"""What a process of the user's own loop takes in: its batches, and the shapes of what blocks hand over."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from placements import Kind
+from runtime.codegen.script import check_specs
+from runtime.execution.device_context import DeviceContext
+from runtime.loops.batches import BatchError
+from runtime.loops.joining import batch_data
+from runtime.models.user.given import GivenModules
+from runtime.models.user.packing import Forms
+from runtime.transport.agreement import PipelineError, agreed, succeeded
+from runtime.transport.protocol import Transport
+
+
+class Intake:
+    """Reads batches for the blocks of this process.
+
+    Attributes:
+        data: Which of the blocks read, and how.
+
+    Args:
+        context: What the device runs with.
+        body: The modules that were given; None for the job's own model, which reads its own text.
+    """
+
+    def __init__(self, context: DeviceContext, body: GivenModules | None) -> None:
+        """Read nothing yet."""
+        self._context, self._body, self._script = context, body, context.script
+        device = context.transport.device
+        if body is None:
+            self.data = batch_data(self._script, context.process, context.transport)
+        else:
+            self.data = body.data(self._script.num_micro_batches, device)
+
+    @property
+    def has_shapes(self) -> bool:
+        """Whether it is known what all blocks hand over."""
+        return self._body is None or self._body.has_shapes
+
+    def take(self, batch: Any, num_micro_batches: int | None) -> int | None:
+        """Let the blocks read a batch; return its number of micro-batches, None where nothing is read.
+
+        Raises:
+            BatchError: It is wrong.
+        """
+        if self._body is None:
+            if batch is not None:
+                raise BatchError("batch: the job's own model reads its own text; leave the batch out")
+            return self._script.num_micro_batches
+        self.data.check(batch)
+        if not self.data.reads:
+            return None
+        if batch is None:
+            raise BatchError("batch: is None, but this process reads inputs or targets; give it one")
+        return self.data.take(batch, num_micro_batches)
+
+    def take_together(self, batch: Any) -> int:
+        """Let the blocks of all processes read a batch; return its number of micro-batches.
+
+        Raises:
+            PipelineError: That of some process is wrong, or they have several numbers.
+        """
+        expected = None if self.has_shapes else self._script.num_micro_batches
+        told = agreed(*self._all, lambda: self.take(batch, expected), lambda number: number)[1]
+        numbers: dict[int, int] = {number: device for device, number in enumerate(told) if number is not None}
+        if len(numbers) != 1:
+            counts = " and ".join(f"{number} on device {device}" for number, device in numbers.items())
+            raise PipelineError(f"batch: has {counts} micro-batches; give all that read the same batch")
+        return next(iter(numbers))
+
+    def ensure_shapes(self) -> None:
+        """Find what all blocks hand over, unless it is known: each process runs its own once, forward."""
+        if self._body is None or self._body.has_shapes:
+            return
+        shapes: dict[str, Forms] = {}
+        read = partial(self.data.read, iteration=0, micro_batch=0)
+        num_blocks = sum(block.kind is Kind.F for block in self._script.placement.blocks)
+        while len(shapes) < num_blocks:
+            find = partial(self._body.shapes_of, shapes, read, self._context.transport.device)
+            for found in agreed(*self._all, find, lambda found: found)[1]:
+                shapes = shapes | found
+        self._body.set_shapes(shapes)
+        index, spec_of = self._context.process.device, self._context.device.spec_of_model
+        succeeded(*self._all, lambda: check_specs(self._script, index, spec_of))
+
+    @property
+    def _all(self) -> tuple[Transport, int]:
+        return self._context.transport, self._context.process.device
