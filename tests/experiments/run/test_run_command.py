@@ -471,7 +471,7 @@ WRONG = [
     (["runtime.nodes=2", "runtime.launcher=fork"], "runtime.nodes: 2 need launcher 'torchrun', 'fork'"),
     (["runtime.recompute=[F9]"], "runtime.recompute: gpt_m_shape has no forward block 'F9'"),
     (["runtime.resume=nowhere"], "runtime.resume: nowhere is not a folder"),
-    (["runtime.timeout_s=0"], "runtime.timeout_s: 0 is not a positive number"),
+    (["runtime.timeout_s=0"], "runtime.timeout_s: 0 is not above 0 s"),
 ]
 
 
