@@ -32,16 +32,11 @@ from runtime.program.calls import ScriptError
 from runtime.program.tensor_flow import pair_backward
 from schedsearch.semantics.versions import WeightMode
 
-_OF_LAUNCH = (
-    *("iterations", "timeout_s", "launcher", "device", "blocking", "num_micro_batches"),
-    *("checkpoint_every", "keep_checkpoints", "checkpoint_async", "trace", "communicators", "nodes"),
-    *("verify", "exact", "load_weights", "save_weights"),
-)
+_OF_RUN = (RunOptions.__dataclass_fields__.keys() & RuntimeOptions.__dataclass_fields__) - {"resume"}
+"""Options of the group that are fields of `RunOptions`; the task finds the folder of a run to go on with."""
 
-_CHECKED_OF_RUN = (
-    *("iterations", "timeout_s", "num_micro_batches", "checkpoint_every", "keep_checkpoints"),
-    *("communicators", "nodes"),
-)
+_TOLD_HERE = ("launcher", "device", "verify")
+"""Options of these that have more choices here, or a better remedy for a wrong one."""
 
 NO_LAUNCHER = "none"
 """A value of ``runtime.launcher``: the job is written, and nothing is started."""
@@ -64,7 +59,8 @@ def check_runtime_options(options: RuntimeOptions) -> None:
             f"runtime.model: {options.model!r} is not known; {did_you_mean(options.model, names)}"
         )
     try:
-        RunOptions(**{name: getattr(options, name) for name in _CHECKED_OF_RUN}).check_ranges()
+        run = {name: value for name, value in launch_options(options).items() if name not in _TOLD_HERE}
+        RunOptions.of(run).check_ranges()
     except ScriptError as error:
         raise OptionError(f"runtime.{error}") from None
     if options.launcher not in (*LAUNCHERS, NO_LAUNCHER):
@@ -114,7 +110,7 @@ def _check_given(options: RuntimeOptions) -> None:
 
 def launch_options(options: RuntimeOptions) -> dict[str, Any]:
     """Return those of the group that `RunOptions` has too."""
-    return {name: getattr(options, name) for name in _OF_LAUNCH}
+    return {name: getattr(options, name) for name in _OF_RUN}
 
 
 def check_device_of(options: RuntimeOptions, placement: Placement) -> None:

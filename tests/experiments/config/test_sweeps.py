@@ -25,7 +25,7 @@ def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
 
-    def run(task: Callable[[DictConfig], dict[str, float | str]], *overrides: str) -> int:
+    def swept(task: Callable[[DictConfig], dict[str, float | str]], *overrides: str) -> int:
         monkeypatch.setattr("experiments.search.task.task", task)
         monkeypatch.setattr(sys, "argv", ["search", "-m", f"hydra.sweep.dir={tmp_path}", *overrides])
         try:
@@ -35,7 +35,7 @@ def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
             return end.code
         return 0
 
-    yield run
+    yield swept
     root.handlers[:] = handlers
     root.setLevel(level)
 
