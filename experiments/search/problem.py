@@ -83,7 +83,7 @@ def read_problem(options: Options) -> Problem:
     given = given_blocking_power(chosen)
     profile, path = read_profile(chosen, gpu, measured)
     built = kind.build(gpu, options.search.num_micro_batches, profile)
-    placement, unit = built.placement, _unit_in_words(built.memory_unit_mib)
+    placement, unit = built.placement, unit_in_words(built.memory_unit_mib)
     if options.search.memory is not None:
         where = "search.memory", placement.num_devices
         capacity = read_capacity(options.search.memory, *where, unit_mib=built.memory_unit_mib)
@@ -119,7 +119,8 @@ def _timed(placement: Placement, profile: Profile, chosen: ProfileOptions, path:
     return timed
 
 
-def _unit_in_words(unit_mib: float | None) -> str:
+def unit_in_words(unit_mib: float | None) -> str:
+    """Return a unit of memory in words; empty where only the user knows it."""
     return "" if unit_mib is None else "MiB" if unit_mib == 1 else f"units of {unit_mib:g} MiB"
 
 

@@ -13,7 +13,7 @@ import pytest
 from omegaconf import DictConfig
 
 from experiments.collect import TABLE, collect, main
-from experiments.config.command import Failed, Interrupted
+from experiments.config.command import Failed, Interrupted, run
 from experiments.config.run_record import RunRecordError, SweepEnd, read_run_record
 
 SMALL = ["placement=v_shape", "search.num_micro_batches=4", "search.work_limit=2.5"]
