@@ -170,7 +170,7 @@ def test_ctrl_c_keeps_the_rows_that_are_there(
 ) -> None:
     """From a terminal every process gets the signal; from elsewhere only the command does."""
     path = tmp_path / "out/bubble_by_in_flight.csv"
-    line = [sys.executable, "-m", "experiments.bubble_by_in_flight", f"hydra.run.dir={tmp_path / 'out'}"]
+    line = [sys.executable, "-m", "experiments", "bubble_by_in_flight", f"hydra.run.dir={tmp_path / 'out'}"]
     line += ["shapes=[v_shape,nn_shape]", "num_devices=6", "tessel_time_limit_s=500"]
     line += [
         f"max_in_flight={4 if num_processes == 1 else 9}",

@@ -122,7 +122,7 @@ def test_too_little_memory_is_named() -> None:
 
 def test_ctrl_c_keeps_the_rows_that_are_there(tmp_path: Path) -> None:
     path = tmp_path / "out/time_by_transfer.csv"
-    line = [sys.executable, "-m", "experiments.time_by_transfer", f"hydra.run.dir={tmp_path / 'out'}"]
+    line = [sys.executable, "-m", "experiments", "time_by_transfer", f"hydra.run.dir={tmp_path / 'out'}"]
     line += ["placements=[v_shape,x_shape]", "num_micro_batches=2000", "num_processes=1", "work_limit=500"]
     process = subprocess.Popen(line, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     while not path.exists() or len(path.read_text().splitlines()) < 1:
