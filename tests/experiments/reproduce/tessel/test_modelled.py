@@ -144,7 +144,8 @@ def test_after_a_search_that_does_not_end_larger_ones_are_not_tried() -> None:
 
 def test_a_search_that_was_ended_too_early_shows_nothing() -> None:
     def row(case: str, ours: float | None, bound: float | None = None) -> Row:
-        return Row("of 4", "over_tessels_search_s", ours, bound=bound, case=case)
+        note = "" if bound is None else f"more than {bound:g}"
+        return Row("of 4", "over_tessels_search_s", ours, bound=bound, case=case, note=note)
 
     shown = [row("v_shape", 3.0), row("m_shape", None, 7.44)]
     assert FIGURE_9.trends(shown)[0].holds
