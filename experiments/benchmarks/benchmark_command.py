@@ -115,7 +115,7 @@ class Benchmark:
         """Measure each case, print its row, and write the rows so far.
 
         Args:
-            cases: By group, in this order.
+            cases: The cases of each group, in this order.
             output: The results file; see `experiments.benchmarks.results.write_results`.
 
         Returns:

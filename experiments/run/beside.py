@@ -117,7 +117,7 @@ def _chain_of(kind: PlacementKind, problem: Problem, num_micro_batches: int) -> 
     if not isinstance(kind, GptPlacement):
         return problem.placement
     chain = replace(kind, arrangement="v_shape").build(problem.gpu, num_micro_batches, None).placement
-    return replace(chain, memory=problem.placement.memory)
+    return replace(chain, memory=problem.placement.memory) if problem.is_memory_given else chain
 
 
 def _with_energies(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from experiments.config.options import OptionError
-from experiments.search.kinds.kind import Built, Planned
+from experiments.search.kinds.kind import Built, Measured, Planned
 from experiments.search.options import Options, ProfileOptions, read_gpu
 from experiments.search.profile_reading import (
     CostSource,
@@ -38,6 +38,7 @@ class Problem:
         model: Models what a placement of these blocks costs at each clock.
         blocking_power_w: Of a GPU that waits, as the options give it; None where they do not.
         transfer_power_w: What a GPU draws for a transfer, in W.
+        is_memory_given: Whether its memory is that of the options, and not of its kind.
     """
 
     placement: Placement
@@ -49,6 +50,7 @@ class Problem:
     model: Callable[[Placement], Profile]
     blocking_power_w: BlockingPower | None
     transfer_power_w: float
+    is_memory_given: bool
 
     @property
     def whole_profile(self) -> Profile:
@@ -79,7 +81,8 @@ def read_problem(options: Options) -> Problem:
         PlanError: Likewise.
     """
     kind, chosen = options.placement, options.profile
-    gpu, measured = read_gpu(chosen.gpu, kind), kind.measured
+    gpu = read_gpu(chosen.gpu, kind)
+    measured = kind.measured if chosen.path is None else None  # a profile that is given comes before
     given = given_blocking_power(chosen)
     profile, path = read_profile(chosen, gpu, measured)
     built = kind.build(gpu, options.search.num_micro_batches, profile)
@@ -95,9 +98,18 @@ def read_problem(options: Options) -> Problem:
         log.warning("warning: %s", hint)
     if built.planned:
         log.info("%s", built.planned.describe())
-    costs = _cost_source(options, built, gpu, path)
+    costs = _cost_source(options, built, gpu, path, measured)
     return Problem(
-        placement, profile, costs, gpu, unit, built.planned, built.model, given, chosen.transfer_power_w
+        placement,
+        profile,
+        costs,
+        gpu,
+        unit,
+        built.planned,
+        built.model,
+        given,
+        chosen.transfer_power_w,
+        is_memory_given=options.search.memory is not None,
     )
 
 
@@ -125,7 +137,7 @@ def unit_in_words(unit_mib: float | None) -> str:
 
 
 MIXED_UNITS = 1000
-"""A capacity of so many times what a micro-batch needs is likely given in another unit."""
+"""A capacity of this many times what a micro-batch needs is likely given in another unit."""
 
 
 def mixed_memory(placement: Placement) -> str:
@@ -143,7 +155,9 @@ def mixed_memory(placement: Placement) -> str:
     )
 
 
-def _cost_source(options: Options, built: Built, gpu: Gpu, path: str) -> CostSource:
+def _cost_source(
+    options: Options, built: Built, gpu: Gpu, path: str, measured: Measured | None
+) -> CostSource:
     """Return where the costs come from.
 
     Args:
@@ -151,6 +165,7 @@ def _cost_source(options: Options, built: Built, gpu: Gpu, path: str) -> CostSou
         built: The placement.
         gpu: That the options name.
         path: Of the profile; empty for none.
+        measured: What was measured of the blocks, if that is what the profile is.
     """
     kind, chosen = options.placement, options.profile
     times, placeholder = built.times, built.placeholder
@@ -163,4 +178,4 @@ def _cost_source(options: Options, built: Built, gpu: Gpu, path: str) -> CostSou
         times, energies, placeholder = f"profile {path}{factors}", f"profile {path}", False
     if chosen.transfer_power_w:
         energies += f", and transfers with profile.transfer_power_w, {chosen.transfer_power_w:g} W"
-    return CostSource(times, energies, said_blocking_power(chosen, gpus, kind.measured), placeholder)
+    return CostSource(times, energies, said_blocking_power(chosen, gpus, measured), placeholder)

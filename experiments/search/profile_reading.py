@@ -66,7 +66,7 @@ def read_profile(chosen: ProfileOptions, gpu: Gpu, measured: Measured | None) ->
     given = given_blocking_power(chosen)
     path = "" if measured is None else str(measured.profile)
     if chosen.path is not None:
-        path, measured = require_path("profile.path", chosen.path), None
+        path = require_path("profile.path", chosen.path)
     power = measured.blocking_power_w if given is None and measured is not None else given
     for watts in [each for _, each in power] if isinstance(power, tuple) else [power or 0.0]:
         if problem := no_power(watts):
@@ -140,7 +140,7 @@ def said_blocking_power(chosen: ProfileOptions, gpus: Sequence[Gpu], measured: M
     """Return where the power of a GPU that waits comes from, in words."""
     if given_blocking_power(chosen) is not None:
         return "profile.blocking_power_w"
-    if chosen.path is None and measured is not None and measured.blocking_power_w is not None:
+    if measured is not None and measured.blocking_power_w is not None:
         return f"measured, {measured.facts}"
     return " and ".join(f"default of {each.name}, {each.blocking_power_w:g} W" for each in gpus)
 

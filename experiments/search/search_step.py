@@ -136,7 +136,7 @@ def in_ms(placement: Placement, ticks: float) -> str:
 
 
 def micro_batches_in_words(placement: Placement, number: int) -> str:
-    """Return so many micro-batches in words: pairs where the placement has two of them at a time.
+    """Return a number of micro-batches in words: pairs where the placement has two of them at a time.
 
     >>> from placements.shapes import k_shape, x_shape
     >>> micro_batches_in_words(x_shape(), 3), micro_batches_in_words(k_shape(), 3)

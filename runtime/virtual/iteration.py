@@ -1,7 +1,7 @@
 """Programs carried out on the virtual machine, as `runtime.execution.device` does on a GPU.
 
 Blocks run on the compute stream, which waits for the messages that a block takes. Sends are posted behind the
-block that made them. The host stays so many blocks ahead of the compute stream. A block on several devices
+block that made them. The host runs some blocks ahead of that stream. A block on several devices
 begins with a collective of them. Not known here: what a block costs; whoever plays the programs says that.
 """
 

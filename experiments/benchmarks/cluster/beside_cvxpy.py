@@ -37,7 +37,7 @@ TIME_LIMIT_S = 600.0
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """What cvxpy gave with one solver: shares of shape (moments, jobs, types), and CPU seconds by moment."""
+    """One solver of cvxpy: shares, of shape (moments, jobs, types), and CPU seconds by moment."""
 
     solver: str
     shares: FloatArray

@@ -57,7 +57,7 @@ def decisions(load: Load, policies: Sequence[Policy]) -> list[Decision]:
 def allocation(load: Load, name: str, *, limit_s: float | None) -> CaseResult:
     """Decide at each moment, warm and cold; and with cvxpy, where it knows the policy.
 
-    The first moment is not counted. With a limit, the median decision with its demand may take so many CPU
+    The first moment is not counted. With a limit, the median decision with its demand may take that many CPU
     seconds.
     """
     num = len(load.moments)

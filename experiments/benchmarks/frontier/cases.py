@@ -207,7 +207,7 @@ def synthetic_profile(placement: Placement, num_clocks: int, seed: int, noise: f
 
 
 def made_up(placement: Placement, number: int, num_clocks: int, seed: int, noise: float) -> Task:
-    """Return 1F1B, or 1F1B+ where devices share blocks, of so many micro-batches on a made-up profile."""
+    """Return 1F1B, or 1F1B+ where devices share blocks, on a made-up profile."""
     is_shared = any(len(block.devices) > 1 for block in placement.blocks)
     schedule = (one_f_one_b_plus if is_shared else one_f_one_b)(placement, number)
     return Task(schedule, synthetic_profile(placement, num_clocks, seed, noise))
@@ -219,7 +219,7 @@ def measured_profile(gpu: str) -> Path:
 
 
 def measured_task(gpu: str, number: int) -> Task:
-    """Return 1F1B of so many micro-batches on a measured profile, which must be there."""
+    """Return 1F1B on a measured profile, which must be there."""
     waiting_w = GPUS[gpu.lower()].blocking_power_w
     profile = Profile.from_csv(measured_profile(gpu), device=gpu, blocking_power_w=waiting_w)
     return Task(one_f_one_b(profile.times_for(v_shape(8)), number), profile)

@@ -82,7 +82,7 @@ def load_solvers() -> None:
 
 
 def speed(task: Task, *, cpu_s: float) -> CaseResult:
-    """Compute the whole frontier and its plans, in so many CPU seconds."""
+    """Compute the whole frontier and its plans within a limit of CPU seconds."""
     frontier, took_s = _frontier_timed(task)
     return CaseResult(took_s, true_of({f"more than {cpu_s:g} CPU s": took_s > cpu_s}), note=_gaps(frontier))
 
@@ -218,7 +218,7 @@ def under_limits(
 ) -> CaseResult:
     """Plan under limits on changes of clock, and hold the gap to the bound and the time against the wanted.
 
-    The deadline is so many times the time of all clocks at maximum; the gap is in percent.
+    The deadline is a multiple of the time with all clocks at maximum; the gap is in percent.
     """
     frontier = task.frontier(num_plans=100)
     deadline_ms = slowdown * frontier.all_maximum.time_ms
@@ -240,7 +240,7 @@ def under_limits(
 def orders(placement: Placement, *, slowdown: float, seeds: int, each_s: float) -> CaseResult:
     """Search with several seeds, choose the order of least energy, and record the gain and what is left.
 
-    The deadline is so many times the time of the searched schedule's highest clocks. Search and choice have
+    The deadline is a multiple of the searched schedule's time at the highest clocks. Search and choice have
     the default work of the command.
     """
     profile = modelled_profile(placement, GPUS["a100"])

@@ -35,7 +35,7 @@ def whole_search(
 ) -> CaseResult:
     """Search the best plan of a model of the zoo on a cluster, for ``batch`` samples of an iteration.
 
-    The model has so many layers; None for its own.
+    The number of layers may be another one; None for the model's own.
     """
     sizes = {} if num_layers is None else {"num_layers": num_layers}
     costs, gpus = ShapeCosts(read_model(model, **sizes)), read_cluster(cluster)

@@ -55,7 +55,7 @@ USUAL_AHEAD = 1
 _TIMEOUT_S = 300.0
 
 _Cost = tuple[float, float]
-"""Of an iteration on a device: milliseconds, and those of its processor, with all its threads."""
+"""An iteration on a device: its milliseconds, and those of the processor with all threads."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Iterations:
 
 @dataclass(frozen=True)
 class Beside:
-    """What was measured of both runtimes.
+    """Both runtimes, as they were measured.
 
     The error is the largest difference between gradients of the two, over the largest absolute value of each.
     """
@@ -93,7 +93,7 @@ class Beside:
 def run_beside_torch(schedule: Schedule, width: int, rows: int, rounds: int) -> Beside:
     """Run a schedule of one stage per device in both runtimes in turn, after two rounds not counted.
 
-    Each stage has two linear layers of ``width`` x ``width``; a micro-batch has so many rows.
+    Each stage has two linear layers of ``width`` x ``width``; a micro-batch has ``rows`` rows.
     """
     num_devices = schedule.placement.num_devices
     with tempfile.TemporaryDirectory(prefix="schedsearch_") as name:

@@ -33,7 +33,7 @@ from schedsearch.baselines import gpipe
 
 
 def script_of(model: Mapping[str, object], num_stages: int, num_micro_batches: int) -> Script:
-    """Return the generated script of so many stages on one device, micro-batch after micro-batch forward."""
+    """Return the script of several stages on one device: one micro-batch after the other goes forward."""
     placement = loop_shape(1, num_chunks=num_stages)
     with tempfile.TemporaryDirectory(prefix="schedsearch_") as name:
         programs = check(lower(gpipe(placement, num_micro_batches)))

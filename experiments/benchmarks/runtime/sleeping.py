@@ -133,7 +133,7 @@ def run_asleep(ways: Mapping[str, Way], tick_ms: float, message_bytes: int, roun
 
 
 _Iteration = tuple[float, Mapping[Instance, float]]
-"""Of an iteration on a device: milliseconds, and those that each block slept."""
+"""An iteration on a device: its milliseconds, and those that each block slept."""
 
 
 def _longest(per_device: Sequence[Mapping[Instance, float]]) -> dict[Instance, float]:

@@ -62,13 +62,13 @@ def random_placement(family: str, number: int) -> Placement:
 
 @dataclass(frozen=True)
 class _Compared:
-    """What was found of one placement.
+    """One placement, searched by both versions.
 
     Attributes:
-        longer: By which share our period is longer than the frozen version's.
-        ours: By which share our period is above our bound.
-        theirs: By which share the frozen version's period is above its bound.
-        theirs_by_better: By which share it is above the better bound.
+        longer: The share by which our period is longer than the frozen version's.
+        ours: The share by which our period is above our bound.
+        theirs: The share by which the frozen version's period is above its bound.
+        theirs_by_better: The share by which it is above the better bound.
         cpu_s: CPU seconds of our search.
     """
 

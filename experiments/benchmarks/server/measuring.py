@@ -113,7 +113,7 @@ class Sent:
     faults: list[str] = field(default_factory=list)
 
     def at(self, percent: float) -> float:
-        """Return the milliseconds that so many percent of the requests were answered in."""
+        """Return the milliseconds within which a share of the requests, in percent, was answered."""
         return float(np.percentile(self.wall_ms, percent))
 
     def __str__(self) -> str:
@@ -164,7 +164,7 @@ def look_ups(server: ServerProcess, job: str, number: int) -> Sent:
 
 
 def storm(server: ServerProcess, jobs: Sequence[str], number: int, num_senders: int, seed: int = 0) -> Sent:
-    """Tell of stragglers of all jobs, so many messages in all from several senders at once.
+    """Tell of stragglers of all jobs, from several senders at once.
 
     Each sender speaks of an accelerator of its own in every job, so the last word on each is known.
     """
