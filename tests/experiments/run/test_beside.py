@@ -1,4 +1,4 @@
-"""What people use, beside a GPT with its vocabulary on all devices: 1F1B on the V-shape, in its own memory."""
+"""What people use, beside a GPT with its vocabulary on all devices: 1F1B on the V-shape in its own memory."""
 
 from __future__ import annotations
 
