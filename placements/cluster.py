@@ -174,6 +174,13 @@ class DeviceGroup:
         kinds = [each.gpu for each in self.cluster.nodes for _ in range(each.num_nodes)]
         return tuple(kinds[node] for node in self.nodes)
 
+    def fits_in_nodes(self, count: int) -> bool:
+        """Return whether each so many of its GPUs, one after the other, are in one node."""
+        nodes = self.nodes
+        return all(
+            nodes[first] == nodes[min(first + count, len(nodes)) - 1] for first in range(0, len(nodes), count)
+        )
+
     @cached_property
     def gpu(self) -> Gpu:
         """The slowest kind of GPU in it, by its half-precision products."""

@@ -22,7 +22,7 @@ from placements.measured.galvatron_profile import (
 from placements.measured.profile_folder import read_profiled_model
 from placements.models.chain import ModelShape
 from placements.models.costs import CostOptions
-from placements.models.layers import TransformerLayer
+from placements.models.transformer import TransformerLayer
 from placements.models.zoo import MODELS, read_model
 from placements.planners.hybrid.profiled.galvatron_costs import GalvatronCosts
 from placements.planners.hybrid.profiled.layer_profile_costs import LayerProfileCosts

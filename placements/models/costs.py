@@ -16,7 +16,9 @@ from placements.hardware import Gpu
 from placements.models.calibration import Calibration
 from placements.models.end_layers import OutputLayer
 from placements.models.layers import HALF, Layer, Precision
-from placements.models.parallel import Cost, LayerStrategy, Pass, Recompute, SharingLevel
+from placements.models.measured_rates import CollectiveKind, MeasuredRates
+from placements.models.memory import PLAIN, Framework, MemoryItem, held_once_items, kept_items, state_items
+from placements.models.parallel import Buffer, Cost, LayerStrategy, Pass, Recompute, SharingLevel
 from placements.models.rates import (
     MEMORY_EFFICIENCY,
     MODEL_FLOPS_UTILISATION,
@@ -28,13 +30,9 @@ from placements.spec import PlacementError
 OVERLAP_SLOWDOWN = 1.3
 """Factor by which computing and transfers slow each other down while both run (Galvatron-BMW, Sec. V)."""
 
-STATIC_BYTES = 16
-"""Bytes per parameter: in mixed precision 16-bit weight and gradient (2 + 2), and in 32 bits the master
-weight and the two moments of Adam (3 x 4); in 32 bits weight, gradient and moments (4 x 4)."""
 
-_UPDATE_BYTES = 28
-"""Bytes per parameter of an optimizer step: in mixed precision the gradient and three 32-bit states read
-(2 + 12), these states and the 16-bit weight written (12 + 2); in 32 bits four read and three written."""
+_EXCHANGED = 4
+"""Tensors that go around an attention: queries, keys, values and outputs."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +50,8 @@ class CostOptions:
             slower (Galvatron-BMW, Sec. V). Otherwise after it, which is never shorter.
         calibration: Measured times, which replace products and all-reduces of the layers that have any;
             a share of the tokens is taken for as large a share of the samples. None for none.
+        machine: Measured rates, which replace all shares, and the links' in a node; None for none.
+        framework: What holds memory besides states and activations.
 
     Raises:
         PlacementError: A share or the slowdown is out of its range.
@@ -64,6 +64,8 @@ class CostOptions:
     precision: Precision = HALF
     overlap_gradients: bool = False
     calibration: Calibration | None = None
+    machine: MeasuredRates | None = None
+    framework: Framework = PLAIN
 
     def __post_init__(self) -> None:
         """Check shares and slowdown."""
@@ -77,7 +79,7 @@ class CostOptions:
         """Return the milliseconds of a layer's matrix products."""
         is_output = isinstance(layer, OutputLayer)
         share = self.output_layer_utilisation if is_output else self.model_flops_utilisation
-        return flops / (self.precision.peak_tflops(gpu) * 1e9 * share)
+        return flops / (self.precision.peak_tflops(gpu, exact=is_output) * 1e9 * share)
 
     def memory_ms(self, gpu: Gpu, num_bytes: float) -> float:
         """Return the milliseconds of reading or writing memory."""
@@ -139,8 +141,8 @@ def layer_cost(
     states = _states(share, num_micro_batches)
     forward, backward = share.passes()
     recomputed = _recomputed(share, again, forward)
-    cores = 3 if recomputed.product_ms else 2
-    core_ms, ring_ms = share.product_ms(layer.core_flops), share.ring_ms()
+    (core_ms, core_backward_ms), ring_ms = share.core_ms(), share.ring_ms()
+    core_backward_ms += core_ms if recomputed.product_ms else 0.0
     exchange_ms = share.exchange_ms()
     beside = options.overlapped(
         (backward + recomputed).product_ms,
@@ -148,7 +150,8 @@ def layer_cost(
     )
     forward_copy_ms = exchange_ms + states.gather_ms + options.overlapped(core_ms, ring_ms).copy_ms
     backward_copy_ms = (2 if again == "full" else 1) * exchange_ms
-    backward_copy_ms += options.overlapped(cores * core_ms, cores * ring_ms).copy_ms
+    rings = 3 if recomputed.product_ms else 2
+    backward_copy_ms += options.overlapped(core_backward_ms, rings * ring_ms).copy_ms
     working, scores = share.kept_bytes, share.scores_bytes
     kept = {"none": working, "selective": working - scores, "full": share.input_bytes}[again]
     held_again = {"none": 0.0, "selective": scores, "full": working}[again]
@@ -161,9 +164,42 @@ def layer_cost(
         Pass(beside.product_ms, beside.copy_ms + backward.copy_ms + recomputed.copy_ms + backward_copy_ms),
         kept,
         states.gathered_bytes,
-        (1 + layer.reads_weights_backward) * states.gathered_bytes + held_again,
+        (1 + layer.reads_weights_backward) * states.gathered_bytes + held_again + share.temporary_bytes,
         update_ms=exchanged_ms,
+        buffers=share.buffers,
     )
+
+
+def layer_memory(
+    layer: Layer,
+    strategy: LayerStrategy,
+    samples: int,
+    num_micro_batches: int,
+    group: DeviceGroup,
+    options: CostOptions = USUAL,
+) -> tuple[MemoryItem, ...]:
+    """Return the memory of a layer on each GPU by its tensors; `layer_cost` adds them up.
+
+    Where a layer is recomputed, what it keeps is its input, and what its backward holds is all that it would
+    keep otherwise.
+
+    Args:
+        layer: Its shape.
+        strategy: How the GPUs share it.
+        samples: See `layer_cost`, as for the rest.
+        num_micro_batches: Micro-batches of an iteration.
+        group: The GPUs.
+        options: What they reach.
+    """
+    share = _Share(layer, strategy, samples / strategy.data_parallel, group, options)
+    kept = share.kept
+    if strategy.recompute != "none" and layer.reads_weights_backward:
+        held = tuple(item for item in kept if strategy.recompute == "full" or item.name == "scores")
+        again = tuple(item._replace(kind="backward", rule="computed again") for item in held)
+        rest = tuple(item for item in kept if item not in held)
+        inputs = MemoryItem("kept", "input of the layer", share.input_bytes, "each micro-batch")
+        kept = (*rest, *((inputs,) if strategy.recompute == "full" else ()), *again)
+    return (*_state_items(share, num_micro_batches), *kept, *share.held_once)
 
 
 def _recomputed(share: _Share, again: Recompute, forward: Pass) -> Pass:
@@ -171,6 +207,8 @@ def _recomputed(share: _Share, again: Recompute, forward: Pass) -> Pass:
     if again == "full":
         return forward
     if again == "selective" and share.scores_bytes:
+        if share.options.machine is not None:
+            return Pass(share.core_ms()[0])
         layer, t = share.layer, share.strategy.matrix_parallel
         return Pass(forward.product_ms * layer.core_flops(t) / layer.forward_flops(t))
     return Pass()
@@ -311,9 +349,32 @@ class _Share(NamedTuple):
         return self.strategy.tensor_parallel if self.strategy.sequence == "megatron" else 1
 
     @property
+    def kept(self) -> tuple[MemoryItem, ...]:
+        options = self.options
+        return tuple(
+            kept_items(self.layer, self.strategy, self.samples, options.precision, options.framework)
+        )
+
+    @property
     def kept_bytes(self) -> float:
-        held = self.layer.kept(self.options.precision, self.strategy.matrix_parallel)
-        return self.of_tokens(held.each / self._sharing_tokens + held.split)
+        return sum(item.num_bytes for item in self.kept)
+
+    @property
+    def held_once(self) -> tuple[MemoryItem, ...]:
+        options = self.options
+        return tuple(
+            held_once_items(self.layer, self.strategy, self.samples, options.precision, options.framework)
+        )
+
+    @property
+    def temporary_bytes(self) -> float:
+        return sum(item.num_bytes for item in self.held_once if item.kind == "backward")
+
+    @property
+    def buffers(self) -> frozenset[Buffer]:
+        return frozenset(
+            Buffer(item.name, item.num_bytes) for item in self.held_once if item.kind == "buffer"
+        )
 
     @property
     def input_bytes(self) -> float:
@@ -327,6 +388,8 @@ class _Share(NamedTuple):
     def passes(self) -> tuple[Pass, Pass]:
         """Return forward and backward with their all-reduces, as measured where they were."""
         t = self.strategy.matrix_parallel
+        if self.options.machine is not None and self.options.calibration is None:
+            return self._passes_on(self.options.machine)
         forward_ms = self.product_ms(self.layer.forward_flops)
         streams = self.layer.streams(self.options.precision, t)
         beside_ms = [self._memory_ms(self.of_tokens(each)) for each in streams[:2]]
@@ -345,15 +408,77 @@ class _Share(NamedTuple):
             _with_streams(2 * forward_ms, beside_ms[1]) + Pass(0.0, reduces_ms[1] + gradient_ms),
         )
 
+    def _passes_on(self, machine: MeasuredRates) -> tuple[Pass, Pass]:
+        """Return forward and backward, operator by operator, on a machine that was measured."""
+        layer, strategy, precision = self.layer, self.strategy, self.options.precision
+        t = strategy.matrix_parallel
+        tokens = self.of_tokens(1)
+        times_ms = [
+            machine.product_ms(product, tokens * product.tokens)
+            for product in layer.products(t, strategy.expert_parallel)
+        ]
+        times_ms.append(self.core_ms())
+        for kernel in layer.kernels(t):
+            share = tokens / self._sharing_tokens if kernel.is_whole else tokens
+            times_ms.append(machine.kernel_ms(kernel, share, precision.number_bytes))
+        streams = layer.streams(precision, t)
+        rate = machine.kernels["loss" if isinstance(layer, OutputLayer) else "stream"]
+        times_ms.append((rate.ms(tokens * streams.forward, 1), rate.ms(tokens * streams.backward, 1)))
+        forward_ms, backward_ms = (sum(of_pass) for of_pass in zip(*times_ms, strict=True))
+        reduces_ms = [sum(of_pass) for of_pass in self.reduces_ms()]
+        if streams.gradient:
+            backward_ms += rate.ms(streams.gradient, 2)
+        return Pass(forward_ms, reduces_ms[0]), Pass(backward_ms, reduces_ms[1])
+
+    def core_ms(self) -> tuple[float, float]:
+        """Return the time of the attention's core in the forward and in the backward.
+
+        GPUs that exchange heads for tokens each have all tokens of some heads. Where keys go around, each has
+        its share of the operations; a causal kernel is taken to be balanced.
+        """
+        strategy, machine = self.strategy, self.options.machine
+        if machine is None:
+            core_ms = self.product_ms(self.layer.core_flops)
+            return core_ms, 2 * core_ms
+        by_heads = strategy.tensor_parallel if strategy.sequence == "ulysses" else 1
+        by_heads *= strategy.context_parallel if strategy.context == "all_to_all" else 1
+        samples = self.samples * by_heads / strategy.token_parallel
+        times_ms = [
+            machine.core_ms(
+                core._replace(heads=core.heads / by_heads, kv_heads=max(core.kv_heads / by_heads, 1)), samples
+            )
+            for core in self.layer.cores(strategy.matrix_parallel)
+        ]
+        return sum(each for each, _ in times_ms), sum(each for _, each in times_ms)
+
     def _memory_ms(self, num_bytes: float) -> float:
+        machine = self.options.machine
+        if machine is not None:
+            return machine.kernels["stream"].ms(num_bytes, 1)
         return self.options.memory_ms(self.group.gpu, num_bytes)
+
+    def collective_ms(self, kind: CollectiveKind, num_bytes: float, level: SharingLevel) -> float:
+        """Return the time of a collective among GPUs: as measured where they are in a node that was."""
+        machine = self.options.machine
+        reach = level.degree * level.stride
+        if machine is not None and reach <= machine.gpus_per_node and self.group.fits_in_nodes(reach):
+            return machine.collective_ms(kind, num_bytes, level.degree)
+        if kind == "all_reduce":
+            return self.group.all_reduce_ms(num_bytes, *level)
+        if kind == "all_to_all":
+            return self.group.all_to_all_ms(num_bytes, *level)
+        return self.group.all_gather_ms(num_bytes, *level)
 
     def reduces_ms(self) -> tuple[list[float], list[float]]:
         """Return the time of each all-reduce in the forward and in the backward."""
         if self.strategy.matrix_parallel == 1:
             return [], []
+        level = self.strategy.tensor_level
+        kinds: tuple[CollectiveKind, ...] = (
+            ("all_gather", "reduce_scatter") if self._sharing_tokens > 1 else ("all_reduce",)
+        )
         forward, backward = (
-            [self.group.all_reduce_ms(self.bytes_of(each), *self.strategy.tensor_level) for each in of_pass]
+            [sum(self.collective_ms(kind, self.bytes_of(each), level) for kind in kinds) for each in of_pass]
             for of_pass in self.layer.reduced_elements()
         )
         return forward, backward
@@ -366,17 +491,33 @@ class _Share(NamedTuple):
 
     def exchange_ms(self) -> float:
         """Return the time to exchange heads for tokens and to route tokens, in a forward or a backward."""
-        level, strategy = self.strategy.expert_level, self.strategy
-        routed_ms = 2 * self.group.all_to_all_ms(self.bytes_of(self.layer.routed_elements()), *level)
-        if strategy.sequence != "ulysses" or not self.layer.shared_elements():
-            return routed_ms
-        heads = self.bytes_of(self.layer.shared_elements())
-        return routed_ms + self.group.all_to_all_ms(heads, *strategy.tensor_level)
+        strategy, layer = self.strategy, self.layer
+        found_ms = 0.0
+        if strategy.expert_parallel > 1 and (routed := self.bytes_of(layer.routed_elements())):
+            found_ms += 2 * self.collective_ms("all_to_all", routed, strategy.expert_level)
+            # The GPUs first tell each other how many tokens each expert gets.
+            found_ms += self.collective_ms("all_gather", 8 * layer.num_routes, strategy.expert_level)
+        heads = self.bytes_of(layer.shared_elements())
+        if strategy.sequence == "ulysses" and heads:
+            found_ms += self.heads_ms(heads, strategy.tensor_level)
+        if strategy.context == "all_to_all" and strategy.context_parallel > 1 and heads:
+            found_ms += self.heads_ms(heads / strategy.matrix_parallel, strategy.context_level)
+        return found_ms
+
+    def heads_ms(self, num_bytes: float, level: SharingLevel) -> float:
+        """Return the time to exchange heads for tokens, of queries, keys, values and outputs one by one.
+
+        On a machine that was measured, each is also laid out anew before it is sent, and after.
+        """
+        sent_ms = _EXCHANGED * self.collective_ms("all_to_all", num_bytes / _EXCHANGED, level)
+        if self.options.machine is None:
+            return sent_ms
+        return sent_ms + self.options.machine.kernels["stream"].ms(2 * 2 * num_bytes, 2 * _EXCHANGED)
 
     def ring_ms(self) -> float:
         """Return the time in which keys and values go around."""
         keys = self.bytes_of(self.layer.ring_elements(self.strategy.matrix_parallel))
-        if not keys:
+        if not keys or self.strategy.context != "ring":
             return 0.0
         steps = self.strategy.context_parallel - 1
         return steps * self.group.transfer_ms(keys, *self.strategy.context_level)
@@ -400,15 +541,42 @@ class _States(NamedTuple):
     exchange_ms: float
 
 
+def _parameter_parts(share: _Share) -> list[tuple[float, SharingLevel, str]]:
+    """Return parameters on each GPU and the GPUs that hold the same, of experts apart."""
+    layer, strategy = share.layer, share.strategy
+    parts = [(layer.parameters(strategy.matrix_parallel), strategy.weight_copies, "")]
+    experts = layer.expert_parameters(strategy.matrix_parallel) / strategy.expert_parallel
+    return parts + ([(experts, strategy.expert_copies, " of experts")] if experts else [])
+
+
+def _state_items(share: _Share, num_micro_batches: int) -> list[MemoryItem]:
+    if not share.layer.owns_parameters:
+        return []
+    precision, zero = share.options.precision, share.strategy.zero
+    return [
+        item
+        for parameters, copies, owner in _parameter_parts(share)
+        for item in state_items(precision, parameters, copies, zero, num_micro_batches == 1, owner)
+    ]
+
+
 def _states(share: _Share, num_micro_batches: int) -> _States:
     """Return what the parameters of a layer take, experts' and others."""
-    layer, strategy = share.layer, share.strategy
-    parts = [(layer.parameters(strategy.matrix_parallel), strategy.weight_copies)]
-    experts = layer.expert_parameters(strategy.matrix_parallel) / strategy.expert_parallel
-    parts += [(experts, strategy.expert_copies)] if experts else []
-    found = [_states_of(share, num_micro_batches, *part) for part in parts]
+    layer = share.layer
+    products = layer.products(share.strategy.matrix_parallel, share.strategy.expert_parallel)
+    found = [
+        _exchanges(
+            share,
+            parameters,
+            copies,
+            sum(each.experts or 1 for each in products if bool(each.experts) == bool(owner)),
+        )
+        for parameters, copies, owner in _parameter_parts(share)
+    ]
+    static = sum(item.num_bytes for item in _state_items(share, num_micro_batches))
+    step_ms = sum(ms for ms, *_ in found) if layer.owns_parameters else 0.0
     return _States(
-        sum((cost for cost, *_ in found), Cost()) if layer.owns_parameters else Cost(),
+        Cost(static_bytes=static, update_ms=step_ms),
         sum(gather_ms for _, gather_ms, *_ in found),
         sum(gathered for _, _, gathered, _ in found),
         layer.reads_weights_backward + layer.owns_parameters,
@@ -416,23 +584,28 @@ def _states(share: _Share, num_micro_batches: int) -> _States:
     )
 
 
-def _states_of(
-    share: _Share, num_micro_batches: int, parameters: float, copies: SharingLevel
-) -> tuple[Cost, float, float, float]:
-    """Return what parameters take that so many GPUs hold together; see `_States`.
+def _exchanges(
+    share: _Share, parameters: float, copies: SharingLevel, num_matrices: float
+) -> tuple[float, float, float, float]:
+    """Return the time of a step; of a gather of weights, its bytes; and of the sum of gradients.
 
-    ZeRO-1 shares the optimizer's states, ZeRO-2 also gradients, but these stand whole on each GPU while
-    several micro-batches add to them, ZeRO-3 weights too.
+    Gradients are all-reduced; where the optimizer's states are shared, they are reduced and scattered, and
+    the new weights gathered.
     """
-    zero, group, degree = share.strategy.zero, share.group, copies.degree
-    weights, whole = share.options.precision.number_bytes * parameters, STATIC_BYTES * parameters
-    step_ms = share.options.memory_ms(group.gpu, _UPDATE_BYTES * parameters / (degree if zero else 1))
+    options, zero, degree = share.options, share.strategy.zero, copies.degree
+    precision = options.precision
+    weights = precision.number_bytes * parameters
+    step_ms = share._memory_ms(precision.update_bytes * parameters / (degree if zero else 1))
+    if passes := options.framework.gradient_passes:
+        step_ms += share._memory_ms(passes * precision.gradient_bytes * parameters)
+    if options.machine is not None:
+        launches = round(num_matrices * options.framework.kernels_per_weight)
+        step_ms += options.machine.kernels["stream"].ms(0.0, launches)
     if zero == 3:
         gathered = weights * (degree - 1) / degree
-        gather_ms = group.all_gather_ms(weights, *copies)
-        return Cost(static_bytes=whole / degree, update_ms=step_ms), gather_ms, gathered, 0.0
-    exchange_ms = group.all_reduce_ms(weights, *copies)
-    gradients_whole = zero == 1 or num_micro_batches > 1
-    on_each = whole if zero == 0 else weights * (2 if gradients_whole else 1)
-    static = on_each + (whole - on_each) / degree
-    return Cost(static_bytes=static, update_ms=step_ms), 0.0, 0.0, exchange_ms
+        return step_ms, share.collective_ms("all_gather", weights, copies), gathered, 0.0
+    gradients = precision.gradient_bytes * parameters
+    if zero == 0:
+        return step_ms, 0.0, 0.0, share.collective_ms("all_reduce", gradients, copies)
+    scatter_ms = share.collective_ms("reduce_scatter", gradients, copies)
+    return step_ms, 0.0, 0.0, scatter_ms + share.collective_ms("all_gather", weights, copies)

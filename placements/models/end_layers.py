@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from placements.models.layers import HeldBytes, Layer, Precision, Streams, check_sizes
+from placements.models.layers import Layer, Precision, Streams, check_sizes
+from placements.models.operators import KeptTensor, Product
 from placements.spec import PlacementError
 
 
@@ -70,9 +71,9 @@ class EmbeddingLayer(Layer):
         gradient = 8 * math.ceil(self.vocab_size / t) * self.hidden_size
         return Streams(3 * precision.number_bytes * self._looked_up, 0.0, gradient)
 
-    def kept(self, precision: Precision, t: int) -> HeldBytes:
+    def kept_tensors(self, precision: Precision, t: int) -> tuple[KeptTensor, ...]:
         """Return nothing: its output is the first layer's input."""
-        return HeldBytes(0.0, 0.0)
+        return ()
 
     def input_elements(self) -> int:
         """Return none but the tokens."""
@@ -139,10 +140,19 @@ class OutputLayer(Layer):
         n, logits = precision.number_bytes, self.sequence_length * math.ceil(self.vocab_size / t)
         return Streams((2 * n + 4) * logits, (4 + n) * logits)
 
-    def kept(self, precision: Precision, t: int) -> HeldBytes:
-        """Return its input, and for each logit the logit or its gradient and the 32-bit softmax."""
-        n, logits = precision.number_bytes, self.sequence_length * math.ceil(self.vocab_size / t)
-        return HeldBytes(n * self.input_elements(), (n + 4) * logits)
+    def products(self, t: int, experts: int = 1) -> tuple[Product, ...]:
+        """Return one product."""
+        rows = math.ceil(self.vocab_size / t)
+        return (Product("logits", self.hidden_size, rows, self.sequence_length, "outputs", 0, False),)
+
+    def kept_tensors(self, precision: Precision, t: int) -> tuple[KeptTensor, ...]:
+        """Return its input, and for each logit the logit or its gradient and the softmax."""
+        logits = self.sequence_length * math.ceil(self.vocab_size / t)
+        return (
+            KeptTensor("input of the output layer", self.input_elements(), is_whole=True),
+            KeptTensor("logits or their gradient", logits),
+            KeptTensor("softmax of the logits", logits, number_bytes=4),
+        )
 
     def input_elements(self) -> int:
         """Return s h."""
@@ -190,9 +200,12 @@ class ProjectionLayer(Layer):
         """Return one product."""
         return 2 * self.sequence_length * self.input_size * self.hidden_size
 
-    def kept(self, precision: Precision, t: int) -> HeldBytes:
+    def kept_tensors(self, precision: Precision, t: int) -> tuple[KeptTensor, ...]:
         """Return its input, and the norm's."""
-        return HeldBytes((2 if self.normed else 1) * precision.number_bytes * self.input_elements(), 0.0)
+        names = (
+            ("input of the norm", "input of the projection") if self.normed else ("input of the projection",)
+        )
+        return tuple(KeptTensor(name, self.input_elements(), is_whole=True) for name in names)
 
     def input_elements(self) -> int:
         """Return the numbers of all tokens."""
@@ -251,10 +264,13 @@ class CustomLayer(Layer):
         """Return an equal share."""
         return self.flops / t
 
-    def kept(self, precision: Precision, t: int) -> HeldBytes:
+    def kept_tensors(self, precision: Precision, t: int) -> tuple[KeptTensor, ...]:
         """Return the input, and a share of the rest."""
         own = min(precision.number_bytes * self.input_numbers, self.kept_bytes)
-        return HeldBytes(own, (self.kept_bytes - own) / t)
+        return (
+            KeptTensor("input", own, is_whole=True, number_bytes=1),
+            KeptTensor("other tensors", (self.kept_bytes - own) / t, number_bytes=1),
+        )
 
     def input_elements(self) -> int:
         """Return the input's."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 from placements.hardware import Gpu
+from placements.models.operators import Core, KeptTensor, Kernel, Product
 from placements.spec import PlacementError
 
 AttentionKind = Literal["flash", "fused", "unfused"]
@@ -20,28 +21,93 @@ the softmax's input too, as without a fused softmax."""
 
 @dataclass(frozen=True)
 class Precision:
-    """Numbers that a model is trained with. Either way 16 bytes stand for each parameter.
+    """The numbers that a model is trained with, each kind by its own size.
 
     Attributes:
         name: ``half`` has 16-bit weights and gradients beside 32-bit master weights and moments of Adam,
-            2 + 2 + 3 x 4 bytes; ``single`` 32-bit weights, gradients and moments, 4 x 4; ``tf32`` these too,
-            but products on the matrix units where a GPU's can.
-        number_bytes: Bytes of an activation, a weight or a gradient.
+            2 + 2 + 3 x 4 bytes; ``bf16`` adds gradients up in 32 bits, 2 + 4 + 3 x 4, as Megatron-LM does;
+            ``single`` has 32-bit weights, gradients and moments, 4 + 4 + 2 x 4; ``tf32`` has these too, but
+            products on the matrix units where a GPU's can. The others are ``bf16`` whose products of layers
+            have inputs of 8 or 4 bits: ``fp8`` scaled by tensor, ``fp8_blockwise`` by blocks of 128,
+            ``mxfp8`` by 32 and ``nvfp4`` by 16 numbers.
+        number_bytes: Bytes of an activation, and of what is sent.
+        peak: Peak of a GPU that its products can reach; a key of `_PEAKS`.
+        weight_bytes: Bytes of a weight, with the copies that products read where these are cached.
+        gradient_bytes: Bytes of a gradient.
+        optimizer_bytes: Bytes of the optimizer's states for a parameter.
+        product_bytes: Bytes of a number that is kept only because a product's backward reads it.
     """
 
     name: str
     number_bytes: int
+    peak: str = "half"
+    weight_bytes: float = 2
+    gradient_bytes: float = 2
+    optimizer_bytes: float = 12
+    product_bytes: float = 2
 
-    def peak_tflops(self, gpu: Gpu) -> float:
-        """Return the peak of a GPU's matrix products, 1e12 operations per second."""
-        if self.name == "half":
-            return gpu.peak_tflops
-        return (gpu.peak_tf32_tflops if self.name == "tf32" else None) or gpu.peak_fp32_tflops
+    @property
+    def static_bytes(self) -> float:
+        """Bytes of a parameter's weight, gradient and optimizer states."""
+        return self.weight_bytes + self.gradient_bytes + self.optimizer_bytes
+
+    @property
+    def update_bytes(self) -> float:
+        """Bytes that an optimizer step reads and writes for a parameter.
+
+        The gradient is read, states are read and written; so is the weight, unless a master weight among
+        the states stands for it: then it is written alone.
+        """
+        weight = self.number_bytes * (1 if self.optimizer_bytes > 8 else 2)
+        return self.gradient_bytes + 2 * self.optimizer_bytes + weight
+
+    def bytes_of(self, tensor: KeptTensor) -> float:
+        """Return the bytes of a tensor that is kept."""
+        usual = self.product_bytes if tensor.is_product_input else self.number_bytes
+        return tensor.numbers * (usual if tensor.number_bytes is None else tensor.number_bytes)
+
+    def peak_tflops(self, gpu: Gpu, exact: bool = False) -> float:
+        """Return the peak of a GPU's matrix products, 1e12 operations per second.
+
+        Args:
+            gpu: Where a GPU lacks the precision, the next wider one is taken.
+            exact: The product stays in 16 bits, as those of the output layer and of attention cores do.
+        """
+        names = _PEAKS[self.peak]
+        known: list[float | None] = [getattr(gpu, name, None) for name in (names[-1:] if exact else names)]
+        return next(peak for peak in known if peak is not None)
 
 
-HALF, SINGLE, TF32 = Precision("half", 2), Precision("single", 4), Precision("tf32", 4)
+_PEAKS = {
+    "single": ("peak_fp32_tflops",),
+    "tf32": ("peak_tf32_tflops", "peak_fp32_tflops"),
+    "half": ("peak_tflops",),
+    "fp8": ("peak_fp8_tflops", "peak_tflops"),
+    "fp4": ("peak_fp4_tflops", "peak_fp8_tflops", "peak_tflops"),
+}
+"""Fields of a GPU by which a precision finds its peak, the first that it has."""
 
-PRECISIONS = {each.name: each for each in (HALF, SINGLE, TF32)}
+HALF = Precision("half", 2)
+SINGLE = Precision("single", 4, "single", 4, 4, 8, 4)
+TF32 = Precision("tf32", 4, "tf32", 4, 4, 8, 4)
+BF16 = Precision("bf16", 2, gradient_bytes=4)
+
+# Weights of 8 and 4 bits are cached beside the 16-bit ones, once as they are and once transposed: Transformer
+# Engine's cache of weights for all micro-batches. A scale has 8 bits (mxfp8, nvfp4) or 32 (blockwise).
+_SCALED = {"fp8": 1.0, "fp8_blockwise": 1 + 4 / 128, "mxfp8": 1 + 1 / 32, "nvfp4": 0.5 + 1 / 16}
+PRECISIONS = {
+    each.name: each
+    for each in (
+        HALF,
+        BF16,
+        SINGLE,
+        TF32,
+        *(
+            Precision(name, 2, "fp4" if name == "nvfp4" else "fp8", 2 + 2 * size, 4, 12, size)
+            for name, size in _SCALED.items()
+        ),
+    )
+}
 """The precisions by name."""
 
 
@@ -130,9 +196,31 @@ class Layer(ABC):
         """Return what each GPU reads and writes besides."""
         return Streams()
 
+    def products(self, t: int, experts: int = 1) -> tuple[Product, ...]:
+        """Return the products on each GPU, where so many share the matrices and so many the experts."""
+        return ()
+
+    def cores(self, t: int) -> tuple[Core, ...]:
+        """Return the cores of its attentions on each GPU."""
+        return ()
+
+    def kernels(self, t: int) -> tuple[Kernel, ...]:
+        """Return the kernels beside products and cores on each GPU."""
+        return ()
+
     @abstractmethod
-    def kept(self, precision: Precision, t: int) -> HeldBytes:
+    def kept_tensors(self, precision: Precision, t: int) -> tuple[KeptTensor, ...]:
         """Return what each GPU keeps from the forward to the backward when nothing is recomputed."""
+
+    def backward_numbers(self, t: int) -> float:
+        """Return the numbers of gradients that a backward holds at most on each GPU between its products."""
+        return 0.0
+
+    def kept(self, precision: Precision, t: int) -> HeldBytes:
+        """Return the bytes of `kept_tensors`."""
+        sizes = [(precision.bytes_of(each), each.is_whole) for each in self.kept_tensors(precision, t)]
+        whole = sum(size for size, is_whole in sizes if is_whole)
+        return HeldBytes(whole, sum(size for size, is_whole in sizes if not is_whole))
 
     def scores_bytes(self, precision: Precision, t: int) -> float:
         """Return the part of `kept` that recomputing the attention's core saves."""
@@ -158,212 +246,14 @@ class Layer(ABC):
         """Return the numbers of keys and values on each GPU, which ring attention sends on."""
         return 0.0
 
+    @property
+    def num_routes(self) -> int:
+        """Experts among which a router chooses; 0 without one."""
+        return 0
+
     def routed_elements(self) -> int:
         """Return the numbers that go to experts, and come back."""
         return 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class TransformerLayer(Layer):
-    """A transformer layer: attention, for a decoder a second one, and a feed-forward part or experts.
-
-    Attributes:
-        hidden_size: Width of the residual stream, h.
-        num_heads: Attention heads, a.
-        sequence_length: Tokens of a sample, s.
-        feed_forward_size: Width of the feed-forward part, or of each expert's; None for 4 h.
-        num_kv_heads: Heads of keys and values (grouped-query attention); None for all.
-        head_width: None for h / a.
-        gated: The feed-forward part has a gate (SwiGLU), so three matrices.
-        causal: Count only half of the attention's core, as causal kernels compute. By default all is counted,
-            as is usual where utilisation is stated (Narayanan's dissertation, Sec. 4.5).
-        cross_length: Tokens of an encoder's output that a second attention reads; 0 for none.
-        window: Tokens that each attends to; None for all.
-        dropout: Masks are kept, of attention, feed-forward part and scores.
-        biases: Whether matrices and norms have biases; without, norms have a scale alone (RMSNorm).
-        attention: What it keeps of the scores.
-        num_experts: Feed-forward parts of which a router chooses; 1 for no router.
-        experts_per_token: How many it chooses.
-    """
-
-    hidden_size: int
-    num_heads: int
-    sequence_length: int
-    feed_forward_size: int | None = None
-    num_kv_heads: int | None = None
-    head_width: int | None = None
-    gated: bool = False
-    causal: bool = False
-    cross_length: int = 0
-    window: int | None = None
-    dropout: bool = True
-    biases: bool = True
-    attention: AttentionKind = "flash"
-    num_experts: int = 1
-    experts_per_token: int = 1
-
-    def __post_init__(self) -> None:
-        """Check every size."""
-        check_sizes(self, may_be_zero=("cross_length",))
-        if self.head_width is None and self.hidden_size % self.num_heads:
-            raise PlacementError(
-                f"num_heads: {self.num_heads} does not divide hidden_size {self.hidden_size}; use a divisor"
-            )
-        if self.num_heads % self.kv_heads:
-            raise PlacementError(
-                f"num_kv_heads: {self.kv_heads} does not divide num_heads {self.num_heads}; use a divisor"
-            )
-        if self.experts_per_token > self.num_experts:
-            raise PlacementError(
-                f"experts_per_token: {self.experts_per_token} is more than num_experts {self.num_experts}; "
-                "give at most these"
-            )
-        if self.attention not in get_args(AttentionKind):
-            raise PlacementError(
-                f"attention: {self.attention!r} is not known; use one of {', '.join(get_args(AttentionKind))}"
-            )
-
-    @property
-    def kv_heads(self) -> int:
-        """Heads of keys and values."""
-        return self.num_heads if self.num_kv_heads is None else self.num_kv_heads
-
-    @property
-    def ffn_size(self) -> int:
-        """Width of the feed-forward part."""
-        return 4 * self.hidden_size if self.feed_forward_size is None else self.feed_forward_size
-
-    @property
-    def query_width(self) -> int:
-        """Width of all queries together."""
-        width = self.hidden_size // self.num_heads if self.head_width is None else self.head_width
-        return self.num_heads * width
-
-    def check(self, t: int, experts: int) -> None:
-        """Ensure that heads, feed-forward part and experts divide.
-
-        Raises:
-            PlacementError: They do not.
-        """
-        for name, size in (("num_heads", self.num_heads), ("feed_forward_size", self.ffn_size)):
-            if size % t:
-                raise PlacementError(f"tensor_parallel: {t} does not divide {name} {size}; use a divisor")
-        if self.num_experts % experts:
-            raise PlacementError(
-                f"expert_parallel: {experts} does not divide num_experts {self.num_experts}; use a divisor"
-            )
-
-    def parameters(self, t: int) -> float:
-        """Return projections, norms and, where there is but one, the feed-forward part.
-
-        A GPT's layer has 12 h^2 + 13 h: projections 4 h^2 + 4 h, feed-forward part 8 h^2 + 5 h, norms 4 h.
-        Norms and output biases, which each GPU has whole, are counted as if shared. With fewer heads of keys
-        and values than GPUs, several have the same.
-        """
-        norms = (3 if self.cross_length else 2) * (2 if self.biases else 1) * self.hidden_size
-        router = self.num_experts * self.hidden_size if self.num_experts > 1 else 0
-        attentions = self._attention_parameters(t) * (2 if self.cross_length else 1)
-        feed_forward = self._feed_forward_parameters() / t if self.num_experts == 1 else 0.0
-        return attentions + feed_forward + norms / t + router
-
-    def expert_parameters(self, t: int) -> float:
-        """Return those of all experts, each of which the GPUs share."""
-        return self.num_experts * self._feed_forward_parameters() / t if self.num_experts > 1 else 0.0
-
-    def forward_flops(self, t: int) -> float:
-        """Return the products of projections, attention cores, feed-forward part and router.
-
-        For a GPT 24 s h^2 + 4 s^2 h (Narayanan's dissertation, Sec. 4.5): 2 m n for each token and matrix of
-        ``(m, n)``.
-        """
-        s, h, kv = self.sequence_length, self.hidden_size, self._kv_width(t)
-        projections = 2 * s * h * (2 * self.query_width / t + 2 * kv)
-        if self.cross_length:
-            projections += 2 * h * (2 * s * self.query_width / t + 2 * self.cross_length * kv)
-        matrices = 3 if self.gated else 2
-        feed_forward = 2 * matrices * s * h * self.ffn_size * self.experts_per_token / t
-        router = 2 * s * h * self.num_experts if self.num_experts > 1 else 0
-        return projections + self.core_flops(t) + feed_forward + router
-
-    def core_flops(self, t: int) -> float:
-        """Return two products of ``(s, head)`` with ``(head, span)`` for each head."""
-        own = self._span * (0.5 if self.causal else 1)
-        return 4 * self.sequence_length * (own + self.cross_length) * self.query_width / t
-
-    def kept(self, precision: Precision, t: int) -> HeldBytes:
-        """Return what is kept by its parts (Korthikanti et al., 2022, Sec. 4.1 and 4.2, Eq. 1 and 2).
-
-        In 16 bits with dropout a GPT's layer keeps s h (10 + 24 / t + 5 a s / (h t)) bytes: inputs of
-        attention, feed-forward part and both norms 8, their masks 2 on each GPU; queries, keys, values, the
-        output projection's input 8, both sides of the activation function 16, and the scores, split. A gate
-        adds a third tensor of the feed-forward part's width; experts keep their tokens' inputs as well.
-        """
-        n, s, h = precision.number_bytes, self.sequence_length, self.hidden_size
-        parts = 3 if self.cross_length else 2
-        routed = self.experts_per_token if self.num_experts > 1 else 0
-        each = s * h * (2 * n * parts + (parts if self.dropout else 0) + n * routed)
-        attention = 2 * s * self.query_width / t + 2 * s * self._kv_width(t)
-        if self.cross_length:
-            attention += 2 * s * self.query_width / t + 2 * self.cross_length * self._kv_width(t)
-        inner = (3 if self.gated else 2) * s * self.ffn_size * self.experts_per_token / t
-        return HeldBytes(each, n * (attention + inner) + self.scores_bytes(precision, t))
-
-    def scores_bytes(self, precision: Precision, t: int) -> float:
-        """Return 5 a s^2 / t in 16 bits with dropout: softmax, mask, dropped-out softmax; by kind."""
-        n = precision.number_bytes
-        tensors = {"flash": 0, "fused": 1, "unfused": 2}[self.attention]
-        each = n * tensors + (n + 1 if self.dropout and tensors else 0)
-        return each * self.num_heads * self.sequence_length * (self._span + self.cross_length) / t
-
-    def input_elements(self) -> int:
-        """Return s h; an encoder's output, which all layers of a decoder read, is not counted to each."""
-        return self.sequence_length * self.hidden_size
-
-    def output_elements(self) -> int:
-        """Return s h, and for a decoder the encoder's output, which passes on with it."""
-        return (self.sequence_length + self.cross_length) * self.hidden_size
-
-    def reduced_elements(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return s h for each attention and the feed-forward part (Narayanan's dissertation, Sec. 4.3).
-
-        In the backward a decoder's gradient of the encoder's output is one more.
-        """
-        own = (self.sequence_length * self.hidden_size,) * (3 if self.cross_length else 2)
-        return own, (*own, self.cross_length * self.hidden_size) if self.cross_length else own
-
-    def shared_elements(self) -> int:
-        """Return queries, keys, values and outputs of all attentions."""
-        kv = 2 * self.kv_heads * self.query_width // self.num_heads
-        found = self.sequence_length * (2 * self.query_width + kv)
-        if self.cross_length:
-            found += self.sequence_length * 2 * self.query_width + self.cross_length * kv
-        return found
-
-    def ring_elements(self, t: int) -> float:
-        """Return keys and values of all attentions."""
-        return 2 * (self.sequence_length + self.cross_length) * self._kv_width(t)
-
-    def routed_elements(self) -> int:
-        """Return the chosen experts' inputs, h for each token and expert."""
-        return self.input_elements() * self.experts_per_token if self.num_experts > 1 else 0
-
-    @property
-    def _span(self) -> int:
-        """Tokens that each attends to."""
-        return self.sequence_length if self.window is None else min(self.window, self.sequence_length)
-
-    def _kv_width(self, t: int) -> float:
-        """Return the width of the keys on each GPU: at least one head."""
-        return self.kv_heads / min(t, self.kv_heads) * self.query_width / self.num_heads
-
-    def _attention_parameters(self, t: int) -> float:
-        """Return two projections of queries' width, two of keys' width, and their biases."""
-        h, query, kv = self.hidden_size, self.query_width / t, self._kv_width(t)
-        return 2 * h * (query + kv) + (query + 2 * kv + h / t if self.biases else 0.0)
-
-    def _feed_forward_parameters(self) -> int:
-        h, inner, into = self.hidden_size, self.ffn_size, 2 if self.gated else 1
-        return (into + 1) * h * inner + (into * inner + h if self.biases else 0)
 
 
 def check_sizes(sizes: Any, may_be_zero: tuple[str, ...] = ()) -> None:

@@ -13,6 +13,9 @@ from placements.spec import PlacementError
 Recompute = Literal["none", "selective", "full"]
 """Part that a backward computes again: nothing, the attention's core, or the forward from its input."""
 
+ContextSharing = Literal["ring", "all_to_all"]
+"""Way in which `context_parallel` GPUs attend to each other's tokens; see `LayerStrategy`."""
+
 SequenceSharing = Literal["none", "megatron", "ulysses"]
 """Tokens that `tensor_parallel` GPUs share beside the matrices, or in their place; see `LayerStrategy`."""
 
@@ -43,10 +46,11 @@ class LayerStrategy:
             become all-gathers and reduce-scatters (Korthikanti et al., 2022, Sec. 4.2.2). ``ulysses``: they
             share the tokens alone, each with all weights, and exchange heads for tokens around the attention
             (DeepSpeed Ulysses, Jacobs et al., 2023, Sec. 3).
-        context_parallel: GPUs that share the tokens of a sample, c, and send keys and values around
-            (Ring Attention, Liu et al., 2023).
+        context_parallel: GPUs that share the tokens of a sample, c.
         expert_parallel: GPUs that share the experts, out of those that otherwise hold the same weights.
         tensor_innermost: Tensor-parallel GPUs are neighbors; otherwise those that share weights are.
+        context: ``ring``: context-parallel GPUs send keys and values around (Ring Attention, Liu et al.,
+            2023); ``all_to_all``: they exchange heads for tokens around the attention, as with ``ulysses``.
 
     Raises:
         PlacementError: A field is out of its range.
@@ -60,6 +64,7 @@ class LayerStrategy:
     context_parallel: int = 1
     expert_parallel: int = 1
     tensor_innermost: bool = True
+    context: ContextSharing = "ring"
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -69,7 +74,11 @@ class LayerStrategy:
                 raise PlacementError(f"{name}: {value!r} is not a whole number of at least 1; give one")
         if type(self.zero) is not int or not 0 <= self.zero <= 3:
             raise PlacementError(f"zero: {self.zero!r} is not a stage of ZeRO; use 0, 1, 2 or 3")
-        for name, kind in (("recompute", Recompute), ("sequence", SequenceSharing)):
+        for name, kind in (
+            ("recompute", Recompute),
+            ("sequence", SequenceSharing),
+            ("context", ContextSharing),
+        ):
             if getattr(self, name) not in get_args(kind):
                 raise PlacementError(
                     f"{name}: {getattr(self, name)!r} is not known; use one of {', '.join(get_args(kind))}"
@@ -178,6 +187,18 @@ class Pass:
 _NOTHING = Pass()
 
 
+class Buffer(NamedTuple):
+    """Memory that layers share.
+
+    Attributes:
+        name: What it is; layers whose buffers have one name have one buffer.
+        num_bytes: Bytes on each GPU.
+    """
+
+    name: str
+    num_bytes: float
+
+
 @dataclass(frozen=True)
 class Cost:
     """Cost of some layers on each GPU.
@@ -190,6 +211,7 @@ class Cost:
         backward_bytes: Likewise, during the backward.
         static_bytes: Weights, gradients and the optimizer's states.
         update_ms: Gradients exchanged and weights updated, once after the last micro-batch.
+        buffers: Held from first to last, once for all layers that have the same one.
     """
 
     forward: Pass = _NOTHING
@@ -199,6 +221,7 @@ class Cost:
     backward_bytes: float = 0.0
     static_bytes: float = 0.0
     update_ms: float = 0.0
+    buffers: frozenset[Buffer] = frozenset()
 
     def __add__(self, other: Cost) -> Cost:
         """Return the cost of one after the other; what is held only for a while is not held twice."""
@@ -210,4 +233,5 @@ class Cost:
             max(self.backward_bytes, other.backward_bytes),
             self.static_bytes + other.static_bytes,
             self.update_ms + other.update_ms,
+            self.buffers | other.buffers,
         )

@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from placements.models.parallel import Cost
+from placements.models.parallel import Buffer, Cost
 from placements.models.rates import tick_for
 from placements.pieces import Piece, blocks_of, transfers_of, updates_of
 from placements.spec import Placement
@@ -111,11 +111,17 @@ def piece_placement(
         tick_ms,
         transfer=transfers_of(made),
         memory=tuple(capacities_mib),
-        static_memory=tuple(_mib(sum(cost.static_bytes for cost in own)) for own in costs),
+        static_memory=tuple(_mib(_lasting_bytes(own)) for own in costs),
         num_gpus=tuple(num_gpus),
         memory_unit_mib=1.0,
         nodes=None if nodes is None else tuple(nodes),
     )
+
+
+def _lasting_bytes(costs: Sequence[Cost]) -> float:
+    """Return what pieces of a device hold from first to last."""
+    buffers = frozenset[Buffer]().union(*(cost.buffers for cost in costs))
+    return sum(cost.static_bytes for cost in costs) + sum(each.num_bytes for each in buffers)
 
 
 def _mib(num_bytes: float) -> int:

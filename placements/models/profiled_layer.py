@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from placements.models.layers import HeldBytes, Layer, Precision, check_sizes
+from placements.models.layers import Layer, Precision, check_sizes
+from placements.models.operators import KeptTensor
 from placements.spec import PlacementError
 
 Role = Literal["embedding", "block", "head"]
@@ -50,9 +51,9 @@ class ProfiledLayer(Layer):
         """Return none: its time is measured, and its operations are not known."""
         return 0.0
 
-    def kept(self, precision: Precision, t: int) -> HeldBytes:
+    def kept_tensors(self, precision: Precision, t: int) -> tuple[KeptTensor, ...]:
         """Return an equal share of what one GPU keeps."""
-        return HeldBytes(0.0, self.kept_bytes / t)
+        return (KeptTensor("all tensors, as measured", self.kept_bytes / t, number_bytes=1),)
 
     def input_elements(self) -> int:
         """Return the input's."""

@@ -14,8 +14,9 @@ from experiments.search.kinds.kind import Built, PlannedRun
 from placements import Kind, Placement, Profile
 from placements.hardware import Gpu
 from placements.meaning import REQUIRED, option
-from placements.models.layers import Layer, TransformerLayer
+from placements.models.layers import Layer
 from placements.models.parallel import LayerStrategy
+from placements.models.transformer import TransformerLayer
 from placements.placement_file import read_placement
 from placements.planners.hybrid.joined_plan import JoinedPlan
 from placements.planners.hybrid.plan import Plan

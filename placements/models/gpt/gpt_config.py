@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from placements.models.end_layers import EmbeddingLayer, OutputLayer
-from placements.models.layers import HALF, TransformerLayer, check_sizes
+from placements.models.layers import HALF, check_sizes
+from placements.models.transformer import TransformerLayer
 from placements.spec import PlacementError
 
 HALF_BYTES = 2

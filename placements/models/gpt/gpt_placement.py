@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from placements.hardware import Gpu
-from placements.models.costs import STATIC_BYTES
 from placements.models.gpt.gpt_config import (
     HALF_BYTES,
     GptConfig,
@@ -22,6 +21,7 @@ from placements.models.gpt.gpt_config import (
     table_parameters,
 )
 from placements.models.gpt.workload import Workload
+from placements.models.layers import HALF
 from placements.models.parallel import Cost, LayerStrategy, Pass, VocabularyStrategy
 from placements.models.piece_placement import PieceCost, in_ticks
 from placements.models.rates import COPY_COMPUTE_SHARE, Rates
@@ -330,7 +330,7 @@ def _capacities(shared: _SharedGpt, pieces: Sequence[Piece], parameters: Sequenc
     working_gib = layer_working_bytes(config, tensor_parallel) / 2**30 if config.recompute else 0.0
     found = []
     for device, count in enumerate(parameters):
-        static_gib = STATIC_BYTES * count / 2**30
+        static_gib = HALF.static_bytes * count / 2**30
         needed_mib = sum(piece.blocks[0].memory_on(device) for piece in pieces)
         free_gib = rates.gpu.memory_gib - rates.reserve_gib - static_gib - working_gib
         found.append(math.floor(free_gib * 1024))

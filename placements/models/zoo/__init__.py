@@ -12,13 +12,14 @@ from placements.models.zoo.images import (
     residual_network,
     window_encoder,
 )
-from placements.models.zoo.language import decoder, encoder_decoder
+from placements.models.zoo.language import decoder, encoder_decoder, hybrid
 from placements.models.zoo.published import MODELS, read_model
 
 __all__ = [
     "MODELS",
     "decoder",
     "encoder_decoder",
+    "hybrid",
     "image_encoder",
     "joined_encoders",
     "read_model",

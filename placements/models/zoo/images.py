@@ -9,7 +9,8 @@ from functools import partial
 
 from placements.models.chain import ModelShape
 from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer, ProjectionLayer
-from placements.models.layers import AttentionKind, Layer, Precision, TransformerLayer
+from placements.models.layers import Layer, Precision
+from placements.models.transformer import AttentionKind, TransformerLayer
 from placements.models.zoo.sizes import precision_of, whole
 from placements.spec import PlacementError
 

@@ -13,9 +13,11 @@ from typing import Any
 from placements.cluster import NAMED_GPUS, Cluster
 from placements.models.chain import ModelShape
 from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer, ProjectionLayer
-from placements.models.layers import PRECISIONS, Layer, TransformerLayer
+from placements.models.layers import PRECISIONS, Layer
+from placements.models.mamba import MambaLayer
 from placements.models.parallel import LayerStrategy
 from placements.models.profiled_layer import ProfiledLayer
+from placements.models.transformer import TransformerLayer
 from placements.plain_data import Field, json_file, plain
 from placements.planners.hybrid.joined_plan import JoinedPlan
 from placements.planners.hybrid.plan import Plan, StagePlan
@@ -26,6 +28,7 @@ SCHEMA_VERSION = 1
 
 _LAYERS: dict[str, type[Layer]] = {
     "transformer": TransformerLayer,
+    "state_space": MambaLayer,
     "embedding": EmbeddingLayer,
     "output": OutputLayer,
     "projection": ProjectionLayer,

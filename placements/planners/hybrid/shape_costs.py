@@ -45,4 +45,8 @@ class ShapeCosts:
     def transfer_ms(self, layer: Layer, samples: int, before: DeviceGroup, after: DeviceGroup) -> float:
         """Return the time to send a layer's output to the next stage, each GPU an equal part."""
         elements = samples * layer.output_elements()
-        return before.next_transfer_ms(after, self.options.precision.number_bytes * elements / after.count)
+        num_bytes = self.options.precision.number_bytes * elements / after.count
+        machine = self.options.machine
+        if machine is not None and len({*before.nodes, *after.nodes}) == 1:
+            return machine.collective_ms("send", num_bytes, 2)
+        return before.next_transfer_ms(after, num_bytes)

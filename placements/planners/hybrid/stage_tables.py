@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from placements.cluster import DeviceGroup
 from placements.models.calibration import CalibrationError
 from placements.models.chain import ModelShape
-from placements.models.layers import Layer, TransformerLayer
+from placements.models.layers import Layer
 from placements.models.parallel import Cost, LayerStrategy
+from placements.models.transformer import TransformerLayer
 from placements.planners.hybrid.decision_trees import TreeOptions, layer_strategies
 from placements.planners.hybrid.plan import alike, layout_of
 from placements.planners.parallel_plan import PlanError

@@ -7,8 +7,9 @@ from placements import Block, Kind, Placement
 from placements.cluster import Cluster, read_cluster
 from placements.models.chain import ModelShape
 from placements.models.end_layers import CustomLayer, OutputLayer
-from placements.models.layers import HALF, TransformerLayer
+from placements.models.layers import HALF
 from placements.models.parallel import LayerStrategy
+from placements.models.transformer import TransformerLayer
 from placements.planners.hybrid.joined_plan import JoinedPlan
 from placements.planners.hybrid.plan import Plan, StagePlan
 

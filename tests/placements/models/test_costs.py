@@ -16,8 +16,9 @@ from placements.hardware import A100_SXM_80GB, GPUS
 from placements.models.calibration import Calibration, MeasuredTimes
 from placements.models.costs import CostOptions, layer_cost, model_error_percent, transition_ms
 from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer, ProjectionLayer
-from placements.models.layers import HALF, SINGLE, TF32, Layer, TransformerLayer
+from placements.models.layers import HALF, SINGLE, TF32, Layer
 from placements.models.parallel import Cost, LayerStrategy, Pass, Recompute, SequenceSharing, SharingLevel
+from placements.models.transformer import TransformerLayer
 from placements.models.zoo import MODELS, read_model
 
 COUNTING_GPU = replace(

@@ -17,7 +17,8 @@ from placements.models.gpt.gpt_config import (
     layer_working_bytes,
     num_parameters,
 )
-from placements.models.layers import HALF, SINGLE, Layer, TransformerLayer
+from placements.models.layers import HALF, SINGLE, Layer
+from placements.models.transformer import TransformerLayer
 
 H, A, S = 2048, 16, 1024
 GPT = TransformerLayer(hidden_size=H, num_heads=A, sequence_length=S)

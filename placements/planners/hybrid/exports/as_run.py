@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from placements.models.calibration import CalibrationError
 from placements.models.end_layers import EmbeddingLayer, OutputLayer
-from placements.models.layers import TransformerLayer
 from placements.models.parallel import LayerStrategy
+from placements.models.transformer import TransformerLayer
 from placements.planners.hybrid.plan import Plan, alike
 from placements.planners.hybrid.plan_options import RatedPlan, StageEstimate
 from placements.planners.hybrid.stage_tables import LayerCosts, LayerTable

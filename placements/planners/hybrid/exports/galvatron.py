@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from placements.models.layers import TransformerLayer
 from placements.models.parallel import LayerStrategy, VocabularyStrategy
 from placements.models.profiled_layer import ProfiledLayer
+from placements.models.transformer import TransformerLayer
 from placements.planners.galvatron_file import galvatron_to_dict
 from placements.planners.hybrid.exports.as_run import PlanExport, RunLimits, differences, first_that_fits
 from placements.planners.hybrid.plan import Plan

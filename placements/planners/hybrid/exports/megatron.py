@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from placements.models.end_layers import EmbeddingLayer, OutputLayer
-from placements.models.layers import TransformerLayer
 from placements.models.parallel import LayerStrategy
+from placements.models.transformer import TransformerLayer
 from placements.planners.hybrid.exports.as_run import (
     PlanExport,
     RunLimits,

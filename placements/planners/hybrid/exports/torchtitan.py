@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from placements.models.layers import TransformerLayer
 from placements.models.parallel import LayerStrategy, Recompute
+from placements.models.transformer import TransformerLayer
 from placements.models.zoo import read_model
 from placements.planners.hybrid.exports.as_run import (
     PlanExport,

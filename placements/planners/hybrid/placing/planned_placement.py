@@ -15,10 +15,11 @@ from itertools import pairwise
 from placements.cluster import DeviceGroup
 from placements.models.chain import ModelShape
 from placements.models.end_layers import EmbeddingLayer, OutputLayer
-from placements.models.layers import Layer, TransformerLayer
+from placements.models.layers import Layer
 from placements.models.parallel import Cost, LayerStrategy, Pass
 from placements.models.piece_placement import PieceCost, piece_placement
 from placements.models.profiled_layer import ProfiledLayer
+from placements.models.transformer import TransformerLayer
 from placements.pieces import PIPELINES
 from placements.planners.hybrid.plan import Plan, layers_of_stage, pieces_of
 from placements.planners.hybrid.stage_tables import LayerCosts

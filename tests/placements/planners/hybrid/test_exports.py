@@ -16,8 +16,8 @@ from made_up_costs import usual_plan
 
 from placements.cluster import read_cluster
 from placements.models.costs import CostOptions
-from placements.models.layers import TransformerLayer
 from placements.models.parallel import LayerStrategy
+from placements.models.transformer import TransformerLayer
 from placements.models.zoo import MODELS, read_model
 from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
 from placements.planners.hybrid.exports.as_run import PlanExport, RunLimits, rate

@@ -1,0 +1,186 @@
+"""Rates that a machine was measured to reach: shares of peaks by shape, bandwidths, and times of collectives.
+
+They replace the assumed shares of `placements.models.rates`. The module does not know a layer or a file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from placements.models.operators import Core, Kernel, KernelKind, Product
+
+ProductPass = Literal["forward", "input_gradient", "weight_gradient"]
+"""The product of a forward, and the two of its backward."""
+
+CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
+"""What GPUs of a node do together, or one GPU for the next."""
+
+_NEAR = 2.0
+"""Factor by which each size of a measured shape may differ from the one that is asked for; assumed."""
+
+_CORE_BACKWARD = 2.5
+"""Operations of the backward of an attention's core, of those of its forward: it computes the scores again
+(Dao, 2023, FlashAttention-2, Sec. 4.1)."""
+
+
+@dataclass(frozen=True)
+class ShareTable:
+    """Shares of the peak that one kind of operator reaches.
+
+    Attributes:
+        by_shape: Shares by sizes.
+        mean: Share of shapes that no measured one is near to.
+    """
+
+    by_shape: Mapping[tuple[int, ...], float]
+    mean: float
+
+    def at(self, *sizes: float) -> float:
+        """Return the share of a shape: as measured, or of the nearest measured one, or the mean.
+
+        The nearest is the one with the least sum of the logarithms of the ratios of sizes. It counts only
+        where no size differs by more than a factor of 2.
+
+        >>> table = ShareTable({(4096, 8192): 0.6, (64, 8192): 0.1}, 0.5)
+        >>> table.at(4096, 8192), table.at(4000, 8192), table.at(512, 8192)
+        (0.6, 0.6, 0.5)
+        """
+        key = tuple(round(size) for size in sizes)
+        if key in self.by_shape:
+            return self.by_shape[key]
+        best, share = math.inf, self.mean
+        for shape, measured in self.by_shape.items():
+            ratios = [abs(math.log2(max(a, 1) / b)) for a, b in zip(key, shape, strict=True)]
+            if max(ratios) <= math.log2(_NEAR) and sum(ratios) < best:
+                best, share = sum(ratios), measured
+        return share
+
+
+@dataclass(frozen=True)
+class KernelRate:
+    """What kernels reach that are bound by memory.
+
+    Attributes:
+        bandwidth_gb_s: Bandwidth from and to memory together, 1e9 bytes per second.
+        share: Share of it that is reached.
+        latency_us: Time that each kernel takes besides.
+    """
+
+    bandwidth_gb_s: float
+    share: float
+    latency_us: float
+
+    def ms(self, num_bytes: float, launches: int) -> float:
+        """Return the milliseconds of kernels that read and write so many bytes in all."""
+        return num_bytes / (self.bandwidth_gb_s * 1e6 * self.share) + launches * self.latency_us / 1e3
+
+
+@dataclass(frozen=True)
+class CollectiveRate:
+    """What a collective of GPUs of a node reaches.
+
+    Attributes:
+        bandwidth_gb_s: Bandwidth of a GPU in one direction, 1e9 bytes per second.
+        share: Share of it that is reached.
+        volume: Bytes that each GPU sends, of the tensor's: 2 for an all-reduce, otherwise 1; with n GPUs
+            times ``(n - 1) / n``, but not of a send.
+        step_us: Time of each step of n - 1, or of each of 2 (n - 1) in an all-reduce.
+        fixed_us: Time that it takes besides, by its number of GPUs; the key 0 is for all others.
+    """
+
+    bandwidth_gb_s: float
+    share: float
+    volume: float
+    step_us: float
+    fixed_us: Mapping[int, float]
+
+    def ms(self, num_bytes: float, degree: int, is_send: bool) -> float:
+        """Return the milliseconds for a tensor of so many bytes."""
+        sent = num_bytes if is_send else num_bytes * self.volume * (degree - 1) / degree
+        steps = 1.0 if is_send else self.volume * (degree - 1)
+        fixed_us = self.fixed_us.get(degree, self.fixed_us.get(0, 0.0))
+        return sent / (self.bandwidth_gb_s * 1e6 * self.share) + (steps * self.step_us + fixed_us) / 1e3
+
+
+@dataclass(frozen=True)
+class MeasuredRates:
+    """What one machine reaches.
+
+    Attributes:
+        name: Name of the machine.
+        peak_tflops: Peak that all shares refer to, 1e12 operations per second.
+        products: Shares by tokens, inputs and outputs of a matrix.
+        experts: Shares by matrices, tokens of each, inputs and outputs.
+        forward_cores: Shares of attention cores by tokens, heads, heads of keys, and width of a key; of all
+            scores, those included that a causal kernel leaves out.
+        backward_cores: Likewise for their backward.
+        kernels: Rates of kernels that are bound by memory, by kind.
+        collectives: Rates of collectives in a node, by kind.
+        gpus_per_node: GPUs of the node they were measured in.
+    """
+
+    name: str
+    peak_tflops: float
+    products: Mapping[ProductPass, ShareTable]
+    experts: Mapping[ProductPass, ShareTable]
+    forward_cores: ShareTable
+    backward_cores: ShareTable
+    kernels: Mapping[KernelKind, KernelRate]
+    collectives: Mapping[CollectiveKind, CollectiveRate]
+    gpus_per_node: int = 8
+    _known: dict[tuple[object, ...], float] = field(default_factory=dict, compare=False, repr=False)
+
+    def product_ms(self, product: Product, tokens: float) -> tuple[float, float]:
+        """Return the milliseconds of the forward and of both products of the backward.
+
+        Args:
+            product: Its matrix.
+            tokens: Tokens that it is multiplied with on each GPU.
+        """
+        forward, *backward = (self._one_ms(each, product, tokens) for each in _PASSES)
+        return forward, sum(backward)
+
+    def _one_ms(self, product_pass: ProductPass, product: Product, tokens: float) -> float:
+        inputs, outputs = product.inputs, product.outputs
+        key = (product_pass, inputs, outputs, tokens, product.experts)
+        if key not in self._known:
+            if product.experts:
+                each = tokens / product.experts
+                share = self.experts[product_pass].at(product.experts, each, inputs, outputs)
+            else:
+                share = self.products[product_pass].at(tokens, inputs, outputs)
+            self._known[key] = 2 * tokens * inputs * outputs / (self.peak_tflops * 1e9 * share)
+        return self._known[key]
+
+    def core_ms(self, core: Core, samples: float) -> tuple[float, float]:
+        """Return the milliseconds of a core's forward and backward for so many samples."""
+        shape = core.tokens, core.heads, core.kv_heads, core.key_width
+        each_ms = samples * core.flops / core.counted / (self.peak_tflops * 1e9)
+        return (
+            each_ms / self.forward_cores.at(*shape),
+            _CORE_BACKWARD * each_ms / self.backward_cores.at(*shape),
+        )
+
+    def kernel_ms(self, kernel: Kernel, share: float, number_bytes: int) -> tuple[float, float]:
+        """Return the milliseconds of a kernel's forward and backward.
+
+        Args:
+            kernel: What it reads and writes of one sample.
+            share: Samples, or the share of one, that a GPU has.
+            number_bytes: Bytes of each number.
+        """
+        rate = self.kernels[kernel.kind]
+        return (
+            rate.ms(kernel.forward * share * number_bytes, kernel.launches[0]),
+            rate.ms(kernel.backward * share * number_bytes, kernel.launches[1]),
+        )
+
+    def collective_ms(self, kind: CollectiveKind, num_bytes: float, degree: int) -> float:
+        """Return the milliseconds of a collective of GPUs of a node; 0 for one GPU."""
+        return 0.0 if degree == 1 else self.collectives[kind].ms(num_bytes, degree, kind == "send")
+
+
+_PASSES: tuple[ProductPass, ...] = ("forward", "input_gradient", "weight_gradient")
