@@ -128,7 +128,7 @@ def test_sizes_are_changed_by_name() -> None:
         ("gpt3_13b", {"name": "x"}, "name: is no size of gpt3_13b"),
         ("gpt3_13b", {"num_layers": 0}, "num_layers: 0 is not a whole number of at least 1"),
         ("gpt3_13b", {"num_heads": 7}, "num_heads: 7 does not divide hidden_size 5120"),
-        ("gpt3_13b", {"precision": "bf16"}, "precision: 'bf16' is not known; use one of half, bf16"),
+        ("gpt3_13b", {"precision": "bf8"}, "precision: 'bf8' is not known; use one of half, bf16"),
         ("t5_3b", {"num_layers": 5}, "num_layers: 5 is not an even number of at least 2"),
         ("vit_huge_32", {"image_size": 225}, "image_size: 225 has no whole patches of 16"),
         ("swin_huge_32", {"layers_by_level": ()}, "layers_by_level: () is not a list of layers"),
