@@ -1,6 +1,7 @@
 """Tables of fields in the pages, from the declarations of the records that are read.
 
-``python docs/field_tables.py`` writes each table anew that stands under a comment with the record's name.
+``python docs/field_tables.py`` writes each table anew that stands under a comment with the record's name, and
+the table of GPUs under its own.
 """
 
 from __future__ import annotations
@@ -9,21 +10,45 @@ import re
 from importlib import import_module
 from pathlib import Path
 
+from placements.gpus import GPUS
 from placements.meaning import table
 
 PAGES = sorted(Path(__file__).parent.rglob("*.md"))
 
 _TABLE = re.compile(r"^<!-- fields of (\S+) -->\n\n(?:\|.*\n)*\n*", re.MULTILINE)
 
+_GPUS = re.compile(r"^<!-- gpus -->\n\n(?:\|.*\n)*\n*", re.MULTILINE)
+
 
 def with_tables(text: str) -> str:
     """Return a page whose tables are those of the records that its comments name."""
-    return _TABLE.sub(_made, text)
+    return _GPUS.sub(f"<!-- gpus -->\n\n{_gpus()}\n\n", _TABLE.sub(_made, text))
 
 
 def _made(found: re.Match[str]) -> str:
     module, name = found[1].rsplit(".", 1)
     return f"<!-- fields of {found[1]} -->\n\n{table(getattr(import_module(module), name))}\n\n"
+
+
+def _gpus() -> str:
+    lines = [
+        "| name | GPU | GiB | TB/s | TFLOPS in 16 bits | 8 | 4 | link | in a node | between nodes |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name, gpu in GPUS.items():
+        peaks = (gpu.peak_tflops, gpu.peak_fp8_tflops, gpu.peak_fp4_tflops)
+        cells = (
+            f"`{name}`",
+            gpu.name,
+            f"{gpu.memory_gib:g}",
+            f"{gpu.memory_bandwidth_gb_s / 1000:.2f}",
+            *("" if peak is None else f"{peak:.0f}" for peak in peaks),
+            f"{gpu.link_bandwidth_gb_s:g}",
+            str(gpu.gpus_per_node),
+            "" if gpu.node_bandwidth_gb_s is None else f"{gpu.node_bandwidth_gb_s:g}",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

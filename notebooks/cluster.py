@@ -26,7 +26,7 @@ runs = ("frontier", "frontier_capped", "least_energy", "least_carbon")
 # %%
 import pandas as pd
 
-from placements.hardware import GPUS
+from placements.gpus import GPUS
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.planned_jobs.drawn_jobs import DrawOptions, drawn_jobs
 from schedsearch.cluster.planned_jobs.planned_frontier import PlanRequest, planned_frontier

@@ -25,7 +25,8 @@ import matplotlib.pyplot as plt
 import pandas as pd
 
 import schedsearch
-from placements.hardware import A40, A100_SXM_80GB, modelled_profile
+from placements.gpus import A40, A100_SXM_80GB
+from placements.hardware import modelled_profile
 
 # %% [markdown]
 # Stages that are not equal leave room: all but the slowest may run at lower clocks without delay.

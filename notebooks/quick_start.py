@@ -20,7 +20,8 @@ work_limit = 80
 
 # %%
 import schedsearch
-from placements.hardware import A100_SXM_80GB, modelled_profile
+from placements.gpus import A100_SXM_80GB
+from placements.hardware import modelled_profile
 
 # %% [markdown]
 # ## What runs where

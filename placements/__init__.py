@@ -9,7 +9,8 @@ Rooms and files in the order in which to read them; each imports only those abov
     pieces            pieces of a model as blocks: forwards, backwards in reverse, optimizers
     profiles          costs of blocks at each clock
     placement_file    the file form of a placement
-    hardware          GPUs as data: clocks, power, link
+    hardware          what a GPU is: clocks, power, link
+    gpus              GPUs by name
     cluster           nodes of GPUs, their links, and what collectives take
     measured          measured layers and links, and plans that were run with them
     models            what the layers of models cost

@@ -6,6 +6,7 @@ other groups of GPUs send at the same time.
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections import Counter
 from collections.abc import Mapping
@@ -14,7 +15,8 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
-from placements.hardware import GPUS, Gpu
+from placements.gpus import GPUS
+from placements.hardware import Gpu
 from placements.plain_data import Named, json_file
 
 LINK_EFFICIENCY = 0.77
@@ -325,7 +327,7 @@ def read_cluster(
     link_bandwidth_gb_s: float | None = None,
     latency_us: float | None = None,
 ) -> Cluster:
-    """Return a cluster by its name: a GPU of `placements.hardware.GPUS`, ``_`` and how many.
+    """Return a cluster by its name: a GPU of `placements.gpus.GPUS`, ``_`` and how many.
 
     Args:
         text: Such as ``a100_32``; several kinds with ``+``, as in ``a100_16+v100_16``; one of `CLUSTERS`; or
@@ -382,10 +384,17 @@ def _read_part(part: str, text: str) -> tuple[str, int]:
     name, _, count = part.strip().rpartition("_")
     if name not in GPUS or not (count.isascii() and count.isdigit() and 0 < int(count[:9]) <= _MAX):
         raise GpusError(
-            f"cluster: {part!r} in {text!r} is not a known GPU, _ and a number; the GPUs are "
-            f"{', '.join(GPUS)}, as in a100_32"
+            f"cluster: {part!r} in {text!r} is not a known GPU, _ and a number; {_remedy(part.strip(), name)}"
         )
     return name, int(count)
+
+
+def _remedy(part: str, name: str) -> str:
+    """Return what to write instead: a number after a known GPU, the nearest GPU, or one of all."""
+    if part in GPUS or name in GPUS:
+        return f"say how many, as in {part if part in GPUS else name}_8"
+    near = difflib.get_close_matches((name or part).lower(), GPUS, n=1)
+    return f"did you mean {near[0]}?" if near else f"the GPUs are {', '.join(GPUS)}, as in a100_32"
 
 
 def _nodes(name: str, count: int, gpus_per_node: int | None) -> Nodes:

@@ -1,15 +1,15 @@
-"""GPUs as data: what they can do, their network and clocks, and a model of time and power at a clock.
+"""What a GPU is: what it can do, its network and clocks, and a model of time and power at a clock.
 
 The model stands in for a profile where none was measured. It knows one kind of work, the matrix products
-of transformer layers; it does not know temperature, or how one GPU differs from the next.
+of transformer layers; it does not know temperature, or how one GPU differs from the next. The GPUs by name
+are in `placements.gpus`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from placements.profiles.operating_point import OperatingPoint, ProfileError
 from placements.profiles.profile import Profile, interpolated
@@ -94,6 +94,7 @@ class ClockLatency:
         return max(self.by_target_ms.values(), default=self.typical_ms)
 
 
+_PEAKS = ("peak_tflops", "peak_fp32_tflops", "peak_tf32_tflops", "peak_fp8_tflops", "peak_fp4_tflops")
 _BANDWIDTHS = ("memory_bandwidth_gb_s", "link_bandwidth_gb_s", "node_bandwidth_gb_s")
 
 
@@ -115,7 +116,9 @@ class Gpu:
         power_source: Where the figures of `power` are from.
         peak_tf32_tflops: Dense products of 32-bit numbers that the matrix units round to 19 bits; None where
             they cannot.
-        gpus_per_node: GPUs in the vendor's usual machine.
+        peak_fp8_tflops: Dense products of 8-bit numbers; None where it has none.
+        peak_fp4_tflops: Dense products of 4-bit numbers; None where it has none.
+        gpus_per_node: GPUs in the vendor's usual machine, or in the rack where all are linked as in one.
         node_bandwidth_gb_s: Bandwidth between two such machines, in one direction, all adapters together;
             None where it is not known.
         network_source: Where `node_bandwidth_gb_s` is from.
@@ -136,13 +139,15 @@ class Gpu:
     clock_latency: ClockLatency
     power_source: str = "source not stated"
     peak_tf32_tflops: float | None = None
+    peak_fp8_tflops: float | None = None
+    peak_fp4_tflops: float | None = None
     gpus_per_node: int = 8
     node_bandwidth_gb_s: float | None = None
     network_source: str = "source not stated"
 
     def __post_init__(self) -> None:
         """Check the figures of a user's file."""
-        for name in ("peak_tflops", "peak_fp32_tflops", "memory_gib", *_BANDWIDTHS, "blocking_power_w"):
+        for name in (*_PEAKS, "memory_gib", *_BANDWIDTHS, "blocking_power_w"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ProfileError(f"{name}: {value!r} is not a number above 0; give one")
@@ -200,161 +205,8 @@ def modelled_profile(
     return Profile(gpu.name, points, gpu.blocking_power_w)
 
 
-# Power models of A100 and A40: fitted to the GPT-3 175B stage profile of the Perseus SOSP'24 artifact
-# (855 MHz and up; least squares of relative errors). Root mean square and largest error of the model:
-#     A100 SXM: time 0.8 % (1.6 %), power 1.6 % (6.3 %), energy 1.4 % (4.9 %)
-#     A40:      time 4.2 % (12 %),  power 2.0 % (5.6 %), energy 4.4 % (11 %); its measured times are noisy
-_FITTED = "fitted to a stage profile of Perseus's artifact"
-_A100_POWER = PowerModel(1350, compute_share=0.912, static_w=222.5, dynamic_w=244.7, exponent=5.90)
-_A40_POWER = PowerModel(1500, compute_share=0.409, static_w=153.1, dynamic_w=142.8, exponent=3.24)
-
-# A change of clock takes "around 10 ms" on NVIDIA GPUs (Perseus, footnote 2; its GPUs are A100 and A40). It
-# is known to vary with the clock that is asked for; no figures by clock were at hand, so `by_target_ms` is
-# empty; `python -m runtime.clock latency` measures them.
 DWELL_PER_LATENCY = 2.0
 """How many latencies a clock should last; assumed."""
-_MEASURED_LATENCY = ClockLatency(
-    10.0, DWELL_PER_LATENCY * 10.0, "Perseus, footnote 2: around 10 ms; dwell assumed"
-)
+
 ASSUMED_LATENCY = ClockLatency(10.0, DWELL_PER_LATENCY * 10.0, "assumed, as of the A100")
 """Time of a change of clock on a GPU that is not known."""
-
-# Blocking powers of A100 and A40: the same artifact.
-# Peaks, memories and bandwidths: the vendor's data sheets. The link of the A40 is PCIe 4.0 x16.
-A100_SXM_80GB = Gpu(
-    "NVIDIA A100-SXM4-80GB",
-    peak_tflops=312.0,
-    peak_fp32_tflops=19.5,
-    memory_gib=80.0,
-    memory_bandwidth_gb_s=2039.0,
-    link_bandwidth_gb_s=300.0,
-    clocks_mhz=tuple(range(210, 1410 + 1, 15)),
-    blocking_power_w=83.64,
-    power=_A100_POWER,
-    clock_latency=_MEASURED_LATENCY,
-    power_source=_FITTED,
-    peak_tf32_tflops=156.0,
-    node_bandwidth_gb_s=200.0,
-    network_source="DGX A100: eight adapters of 200 Gb/s",
-)
-A40 = Gpu(
-    "NVIDIA A40",
-    peak_tflops=149.7,
-    peak_fp32_tflops=37.4,
-    memory_gib=48.0,
-    memory_bandwidth_gb_s=696.0,
-    link_bandwidth_gb_s=31.5,
-    clocks_mhz=tuple(range(210, 1740 + 1, 15)),
-    blocking_power_w=70.38,
-    power=_A40_POWER,
-    clock_latency=_MEASURED_LATENCY,
-    power_source=_FITTED,
-    peak_tf32_tflops=74.8,
-)
-
-
-def _without_profile(name: str, board_w: float, clocks_mhz: Iterable[int], **data_sheet: Any) -> Gpu:
-    """Return a GPU whose powers are the A100's in proportion to the board power; the A100's is 400 W."""
-    clocks, scale, like = tuple(clocks_mhz), board_w / 400.0, _A100_POWER
-    return Gpu(
-        name,
-        **data_sheet,
-        clocks_mhz=clocks,
-        blocking_power_w=round(scale * A100_SXM_80GB.blocking_power_w, 2),
-        power=replace(
-            like,
-            sustained_clock_mhz=clocks[-1],
-            static_w=scale * like.static_w,
-            dynamic_w=scale * like.dynamic_w,
-        ),
-        clock_latency=ASSUMED_LATENCY,
-        power_source="the A100's in proportion to the board power",
-    )
-
-
-# No profile of these three was at hand. The V100's clocks are 7.5 MHz apart, rounded down. The link of the
-# TITAN RTX is PCIe 3.0 x16.
-V100_SXM_32GB = _without_profile(
-    "NVIDIA V100-SXM2-32GB",
-    300.0,
-    (135 + 15 * i // 2 for i in range(187)),
-    peak_tflops=125.0,
-    peak_fp32_tflops=15.7,
-    memory_gib=32.0,
-    memory_bandwidth_gb_s=900.0,
-    link_bandwidth_gb_s=150.0,
-    node_bandwidth_gb_s=50.0,
-    network_source="DGX-1: four adapters of 100 Gb/s",
-)
-H100_SXM_80GB = _without_profile(
-    "NVIDIA H100-SXM5-80GB",
-    700.0,
-    range(345, 1980 + 1, 15),
-    peak_tflops=989.4,
-    peak_fp32_tflops=66.9,
-    memory_gib=80.0,
-    memory_bandwidth_gb_s=3350.0,
-    link_bandwidth_gb_s=450.0,
-    peak_tf32_tflops=494.7,
-    node_bandwidth_gb_s=400.0,
-    network_source="DGX H100: eight adapters of 400 Gb/s",
-)
-TITAN_RTX_24GB = _without_profile(
-    "NVIDIA TITAN RTX",
-    280.0,
-    range(300, 1770 + 1, 15),
-    peak_tflops=130.5,
-    peak_fp32_tflops=16.3,
-    memory_gib=24.0,
-    memory_bandwidth_gb_s=672.0,
-    link_bandwidth_gb_s=15.75,
-    node_bandwidth_gb_s=12.5,
-    network_source="Galvatron-BMW, Sec. VII: 100 Gb/s InfiniBand",
-)
-
-# Other sizes and systems of the same chips: the vendor's data sheets; power as of the chip above.
-A100_SXM_40GB = replace(
-    A100_SXM_80GB, name="NVIDIA A100-SXM4-40GB", memory_gib=40.0, memory_bandwidth_gb_s=1555.0
-)
-V100_SXM_16GB = replace(V100_SXM_32GB, name="NVIDIA V100-SXM2-16GB", memory_gib=16.0)
-H200_SXM_141GB = replace(
-    H100_SXM_80GB,
-    name="NVIDIA H200-SXM-141GB",
-    memory_gib=141.0,
-    memory_bandwidth_gb_s=4800.0,
-    network_source="DGX H200: eight adapters of 400 Gb/s",
-)
-GH200_96GB = replace(
-    H100_SXM_80GB,
-    name="NVIDIA GH200-96GB-HBM3",
-    memory_gib=96.0,
-    memory_bandwidth_gb_s=4000.0,
-    gpus_per_node=1,
-    node_bandwidth_gb_s=50.0,
-    network_source="one adapter of 400 Gb/s for each GPU",
-)
-
-GPUS = {
-    "a100": A100_SXM_80GB,
-    "a100_40gb": A100_SXM_40GB,
-    "a40": A40,
-    "gh200": GH200_96GB,
-    "h100": H100_SXM_80GB,
-    "h200": H200_SXM_141GB,
-    "rtx_titan": TITAN_RTX_24GB,
-    "v100": V100_SXM_32GB,
-    "v100_16gb": V100_SXM_16GB,
-}
-"""The GPUs by the name that the command line uses."""
-
-
-def clock_latency_of(name: str) -> ClockLatency:
-    """Return what a change of clock takes on the GPU of a name, as its driver writes it.
-
-    >>> clock_latency_of("NVIDIA A100-SXM4-80GB").source
-    'Perseus, footnote 2: around 10 ms; dwell assumed'
-    >>> clock_latency_of("another").source
-    'assumed, as of the A100'
-    """
-    known = {gpu.name: gpu.clock_latency for gpu in GPUS.values()}
-    return known.get(name, ASSUMED_LATENCY)

@@ -20,9 +20,7 @@ class ClusterStudyOptions:
     counts: list[Any] = option(
         [2, 4, 8], "numbers of GPUs of one type on which a job may run, where its model fits"
     )
-    gpu_types: list[Any] = option(
-        ["a100", "h100"], "GPU types of the cluster, as placements.hardware names them"
-    )
+    gpu_types: list[Any] = option(["a100", "h100"], "GPU types of the cluster, as placements.gpus names them")
     workers: list[Any] = option([8, 8], "GPUs of each type")
     max_points: int = option(3, "most operating points that are kept of each frontier")
     num_plans: int = option(30, "deadlines of each frontier")

@@ -14,7 +14,7 @@ from experiments.config.command import Interrupted
 from experiments.config.options import read_record, require, require_known, require_once
 from experiments.config.run_record import output_directory
 from placements.files import csv_text, write_json, write_text
-from placements.hardware import GPUS
+from placements.gpus import GPUS
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.planned_jobs.drawn_jobs import DrawOptions, drawn_jobs
 from schedsearch.cluster.planned_jobs.planned_frontier import PlanRequest, kept_frontier

@@ -30,7 +30,7 @@ from experiments.figures.pool import Found, collect
 from experiments.figures.sweep import check_search_options, shape_title
 from placements import Placement, PlacementError
 from placements.files import csv_text
-from placements.hardware import GPUS
+from placements.gpus import GPUS
 from placements.models.gpt.gpt_config import hidden_bytes
 from placements.models.gpt.gpt_placement import GPT_11B, gpt_m_shape
 from placements.shapes import SHAPES

@@ -12,7 +12,8 @@ from experiments.config.declaring import Command
 from experiments.config.options import OptionError, plain, read_fields, require_known
 from experiments.search.kinds.kind import PlacementKind, PlannedRun
 from experiments.search.kinds.kinds import PLACEMENTS, read_placement_kind
-from placements.hardware import GPUS, Gpu
+from placements.gpus import GPUS
+from placements.hardware import Gpu
 from placements.meaning import group, option
 from placements.plain_data import json_file
 

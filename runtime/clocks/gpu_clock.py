@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from placements.hardware import ClockLatency, clock_latency_of
+from placements.gpus import clock_latency_of
+from placements.hardware import ClockLatency
 from runtime.clocks.clock import Clock, RecordingClock, open_clock
 from runtime.clocks.stream_clock import StreamClock
 from runtime.clocks.torch_gpu import gpu_uuid

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from placements import Placement
-from placements.hardware import ClockLatency, clock_latency_of
+from placements.gpus import clock_latency_of
+from placements.hardware import ClockLatency
 from runtime.clocks.clock import ClockError, NvmlClock
 from runtime.clocks.nvml import NvmlError, NvmlGpu
 from runtime.clocks.torch_gpu import gpu_uuid

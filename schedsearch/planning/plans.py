@@ -125,7 +125,7 @@ class ProposedPlan:
 
         That is what the model's products need, three times those of a forward and nothing that is computed
         again (Chowdhery et al., 2022, App. B), over the peak of the GPUs that are used, in the model's
-        precision, dense, as in `placements.hardware`.
+        precision, dense, as in `placements.gpus`.
 
         Args:
             model: The whole one.

@@ -12,7 +12,7 @@ from places import SHARED_DATA
 from told import told
 
 from placements.cluster import CLUSTERS, Cluster, GpusError, Nodes, read_cluster
-from placements.hardware import A100_SXM_80GB, GPUS, V100_SXM_32GB
+from placements.gpus import A100_SXM_80GB, GPUS, V100_SXM_32GB
 
 PLAIN = Cluster((Nodes(A100_SXM_80GB, 2, 4),), 40.0, 100.0, link_efficiency=1.0, latency_us=0.0)
 """Two nodes of four GPUs: 100 GB/s in a node, 40 GB/s between them."""
@@ -100,6 +100,16 @@ def test_a_mixed_group_is_as_slow_and_small_as_its_least_gpu() -> None:
     assert mixed.transfer_ms(1e9, 2, 1) == pytest.approx(1e3 / (150 * 0.77) + 0.005)
 
 
+def test_a_rack_of_72_linked_gpus_is_a_node() -> None:
+    cluster = read_cluster("gb200_144")
+    assert cluster.nodes == (Nodes(GPUS["gb200"], 2, 72),)
+    assert cluster.node_bandwidth_gb_s == 72 * 50
+    assert gb_s(replace(cluster, link_efficiency=1.0, latency_us=0.0), 72, 1) == pytest.approx(900)
+    assert gb_s(replace(cluster, link_efficiency=1.0, latency_us=0.0), 2, 72) == pytest.approx(50)
+    assert read_cluster("gb200_8").nodes[0].num_nodes == 1
+    assert read_cluster("gb200_8", gpus_per_node=4).nodes[0].num_nodes == 2
+
+
 def test_names() -> None:
     assert read_cluster("h100_64").nodes == (Nodes(GPUS["h100"], 8, 8),)
     assert read_cluster("a100_4").nodes == (Nodes(GPUS["a100"], 1, 4),)
@@ -117,8 +127,32 @@ def test_names() -> None:
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("b100_8", {}, "cluster: 'b100_8' in 'b100_8' is not a known GPU, _ and a number; the GPUs are a100"),
-        ("a100", {}, "cluster: 'a100' in 'a100' is not a known GPU"),
+        ("zzz_8", {}, "cluster: 'zzz_8' in 'zzz_8' is not a known GPU, _ and a number; the GPUs are a100,"),
+        (
+            "b20_64",
+            {},
+            "cluster: 'b20_64' in 'b20_64' is not a known GPU, _ and a number; did you mean b200?",
+        ),
+        (
+            "MI300_8",
+            {},
+            "cluster: 'MI300_8' in 'MI300_8' is not a known GPU, _ and a number; did you mean mi300x?",
+        ),
+        (
+            "a100",
+            {},
+            "cluster: 'a100' in 'a100' is not a known GPU, _ and a number; say how many, as in a100_8",
+        ),
+        (
+            "rtx_4090",
+            {},
+            "cluster: 'rtx_4090' in 'rtx_4090' is not a known GPU, _ and a number; say how many, as in rtx_",
+        ),
+        (
+            "gb200_100",
+            {},
+            "cluster: 100 GPUs of gb200_100 are not whole nodes of 72; give a multiple, or another",
+        ),
         ("a100_0", {}, "cluster: 'a100_0'"),
         ("a100_8+", {}, "cluster: '' in 'a100_8+'"),
         ("", {}, "cluster: '' in ''"),

@@ -8,7 +8,8 @@ import pytest
 from places import SHARED_DATA
 
 from placements import Profile, ProfileError
-from placements.hardware import A40, A100_SXM_80GB, GPUS, Gpu, modelled_profile
+from placements.gpus import A40, A100_SXM_80GB, GPUS
+from placements.hardware import Gpu, modelled_profile
 from placements.shapes import v_shape
 
 STAGE_PROFILES = SHARED_DATA / "perseus" / "stage_profile"
@@ -36,6 +37,24 @@ def test_clock_ranges() -> None:
     assert GPUS["h100"].clocks_mhz[-1] == 1980
 
 
+def test_figures_are_those_of_the_data_sheets() -> None:
+    """Dense peaks; a data sheet's rack of 72 GB200 has 720 PFLOPS of sparse 8-bit products."""
+    b200, gb200, mi300x = GPUS["b200"], GPUS["gb200"], GPUS["mi300x"]
+    assert (b200.peak_tflops, b200.peak_fp8_tflops, b200.peak_fp4_tflops) == (2250.0, 4500.0, 9000.0)
+    assert gb200.peak_fp8_tflops == 720e3 / 72 / 2
+    assert (mi300x.peak_tflops, mi300x.peak_fp8_tflops, mi300x.peak_fp4_tflops) == (1307.4, 2614.9, None)
+    assert mi300x.link_bandwidth_gb_s == 7 * 64
+    assert GPUS["h200"].memory_gib * 1024 == pytest.approx(143_771, rel=1e-3), "as the driver reports it"
+
+
+@pytest.mark.parametrize("gpu", GPUS.values(), ids=GPUS)
+def test_products_of_smaller_numbers_are_faster(gpu: Gpu) -> None:
+    peaks = (gpu.peak_fp32_tflops, gpu.peak_tf32_tflops, gpu.peak_tflops, gpu.peak_fp8_tflops)
+    known = [peak for peak in (*peaks, gpu.peak_fp4_tflops) if peak is not None]
+    assert known == sorted(known)
+    assert len({each.name for each in GPUS.values()}) == len(GPUS)
+
+
 def test_memory_bound_blocks_do_not_slow_down() -> None:
     times = {point.time_ms for point in A100_SXM_80GB.operating_points(3.0, compute_share=0.0)}
     assert times == {3.0}
@@ -59,6 +78,8 @@ def test_says_what_is_wrong() -> None:
         modelled_profile(v_shape(2), A40, 1.5)
     with pytest.raises(ProfileError, match="compute_share: v_shape has no block 'X'"):
         modelled_profile(v_shape(2), A40, {"X": 0.5})
+    with pytest.raises(ProfileError, match="peak_fp8_tflops: 0 is not a number above 0; give one"):
+        replace(A40, peak_fp8_tflops=0)
     with pytest.raises(ProfileError, match="time_ms: 0 is not a time above 0"):
         A40.operating_points(0)
 

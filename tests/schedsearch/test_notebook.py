@@ -15,7 +15,8 @@ import pytest
 
 import schedsearch
 from placements.files import write_json
-from placements.hardware import GPUS, modelled_profile
+from placements.gpus import GPUS
+from placements.hardware import modelled_profile
 from placements.shapes import k_shape, v_shape
 from schedsearch.energy import Frontier
 from schedsearch.figures.canvas import Figure

@@ -12,7 +12,8 @@ import pytest
 from told import told
 
 import schedsearch
-from placements.hardware import A100_SXM_80GB, modelled_profile
+from placements.gpus import A100_SXM_80GB
+from placements.hardware import modelled_profile
 
 V_SHAPE = schedsearch.v_shape(2)
 SCHEDULE = schedsearch.one_f_one_b(V_SHAPE, 2)

@@ -33,7 +33,7 @@ from experiments.benchmarks.frontier.measuring import (
 )
 from experiments.benchmarks.results import Case, CaseResult
 from placements import Kind, OperatingPoint, Placement, Profile
-from placements.hardware import GPUS
+from placements.gpus import GPUS
 from placements.shapes import SHAPES, nn_shape, v_shape
 from schedsearch.baselines import one_f_one_b, one_f_one_b_plus
 
@@ -44,7 +44,7 @@ BERT_EXAMPLE = STAGE_PROFILES.parent / "bert_pp4_lowtime_example.csv"
 """Beside the project: measured points of BERT, from the example of the early lowtime."""
 
 PROFILES = {"A100": "gpt3-175b+a100_sxm_bf16", "A40": "gpt3-175b+a40_bf16"}
-"""Profiles of the artifact, by GPU; it has the blocking power of `placements.hardware` too."""
+"""Profiles of the artifact, by GPU; it has the blocking power of `placements.gpus` too."""
 
 MICRO_BATCHES = (12, 24, 48, 96)
 

@@ -17,7 +17,8 @@ from experiments.benchmarks.frontier.lowtime_plans import lowtime_clocks
 from experiments.benchmarks.results import CaseResult, true_of
 from experiments.benchmarks.timing import CpuClock, timed
 from placements import OperatingPoint, Placement, Profile
-from placements.hardware import GPUS, modelled_profile
+from placements.gpus import GPUS
+from placements.hardware import modelled_profile
 from placements.shapes import v_shape
 from schedsearch.baselines import one_f_one_b
 from schedsearch.energy import (

@@ -21,7 +21,7 @@ from experiments.reproduce.perseus.workloads import (
     workloads_of,
 )
 from experiments.reproduce.rows import cases_in, rows_with, span, value_of
-from placements.hardware import GPUS
+from placements.gpus import GPUS
 from placements.shapes import v_shape
 from schedsearch.energy import compute_frontier, simulate_at_clocks
 from schedsearch.figures.comparison import TimedBlocks, draw_power

@@ -16,7 +16,8 @@ from experiments.reproduce.perseus.imbalance import divided_layers
 from experiments.reproduce.perseus.published import DIVISIONS, GPU_TITLES, TITLES
 from placements import OperatingPoint, Profile
 from placements.cluster import Cluster, Nodes
-from placements.hardware import GPUS, Gpu
+from placements.gpus import GPUS
+from placements.hardware import Gpu
 from placements.meaning import option
 from placements.models.costs import CostOptions, layer_cost
 from placements.models.parallel import LayerStrategy, Pass

@@ -19,7 +19,7 @@ from experiments.reproduce.tessel.large_vocabulary import (
     speedup,
 )
 from placements.files import csv_text
-from placements.hardware import GPUS
+from placements.gpus import GPUS
 from placements.meaning import option
 
 SPEEDUP = "speedup"

@@ -46,7 +46,7 @@ _MAX_GPUS = 10**6
 def plan_to_dict(plan: Plan | JoinedPlan) -> dict[str, Any]:
     """Return a plan as plain data, of which `plan_from_dict` makes an equal one.
 
-    GPUs of `placements.hardware.GPUS` are written as their names, others with all their figures.
+    GPUs of `placements.gpus.GPUS` are written as their names, others with all their figures.
     """
     whole = {
         "schema_version": SCHEMA_VERSION,

@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from placements.cluster import GpusError, read_cluster
-from placements.hardware import GPUS, modelled_profile
+from placements.gpus import GPUS
+from placements.hardware import modelled_profile
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.parallel_plan import PlanError
 from schedsearch.cluster.gpu_cluster import ClusterError
@@ -25,7 +26,7 @@ class PlanRequest:
 
     Attributes:
         model: A name of `placements.models.zoo`.
-        gpu_type: A name of `placements.hardware.GPUS`.
+        gpu_type: A name of `placements.gpus.GPUS`.
         gpus: How many, in the vendor's usual machines.
         batch: Samples of a step, whatever the number of GPUs.
         num_plans: Deadlines of the frontier.

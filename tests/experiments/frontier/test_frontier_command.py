@@ -12,7 +12,8 @@ from energy.cases import STAGE_PROFILES
 
 from placements import Profile
 from placements.files import write_json
-from placements.hardware import GPUS, modelled_profile
+from placements.gpus import GPUS
+from placements.hardware import modelled_profile
 from placements.placement_file import placement_to_yaml
 from placements.shapes import v_shape
 from schedsearch.energy import Frontier, simulate_at_clocks, simulate_switching

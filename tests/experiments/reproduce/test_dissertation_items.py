@@ -23,7 +23,7 @@ from experiments.reproduce.dissertation.throughput import (
     tflops_per_gpu,
 )
 from experiments.reproduce.item import Claim, Item, Row
-from placements.hardware import A100_SXM_80GB
+from placements.gpus import A100_SXM_80GB
 from placements.planners.pipedream.planner import data_parallel_plan, straight_plan
 from placements.planners.pipedream.profile_graph import ProfiledNode, chain_graph
 from placements.planners.pipedream.topology import Level

@@ -1,4 +1,4 @@
-"""A GPU of one's own: one record, in `placements.hardware.GPUS` or in a file, and every command knows it."""
+"""A GPU of one's own: one record, in `placements.gpus.GPUS` or in a file, and every command knows it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from experiments.config.command import run
 from placements.cluster import Cluster, Nodes, read_cluster
 from placements.files import write_json
-from placements.hardware import A100_SXM_80GB, GPUS
+from placements.gpus import A100_SXM_80GB, GPUS
 from placements.plain_data import plain
 from placements.planners.hybrid.plan_file import read_plan_file
 

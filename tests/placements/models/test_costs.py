@@ -12,7 +12,7 @@ from told import told
 
 from placements import PlacementError
 from placements.cluster import Cluster, DeviceGroup, Nodes, read_cluster
-from placements.hardware import A100_SXM_80GB, GPUS
+from placements.gpus import A100_SXM_80GB, GPUS
 from placements.models.calibration import Calibration, MeasuredTimes
 from placements.models.costs import CostOptions, layer_cost, model_error_percent, transition_ms
 from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer, ProjectionLayer

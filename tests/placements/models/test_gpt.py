@@ -10,7 +10,8 @@ import pytest
 from told import told
 
 from placements import Kind, Placement, PlacementError
-from placements.hardware import GPUS, modelled_profile
+from placements.gpus import GPUS
+from placements.hardware import modelled_profile
 from placements.models.gpt.gpt_config import layer_working_bytes
 from placements.models.gpt.gpt_placement import (
     GPT_11B,

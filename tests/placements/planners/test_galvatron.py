@@ -13,7 +13,8 @@ from places import ROOT, SHARED_DATA
 from told import told
 
 from placements import Kind, Placement, PlacementError
-from placements.hardware import GPUS, modelled_profile
+from placements.gpus import GPUS
+from placements.hardware import modelled_profile
 from placements.models.costs import CostOptions
 from placements.models.gpt.gpt_placement import GptConfig, gpt_v_shape
 from placements.models.gpt.workload import Workload

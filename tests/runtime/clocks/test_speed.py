@@ -13,7 +13,8 @@ from fake_event import FakeEvent
 
 from placements import Profile
 from placements.files import write_json
-from placements.hardware import A100_SXM_80GB, modelled_profile
+from placements.gpus import A100_SXM_80GB
+from placements.hardware import modelled_profile
 from placements.placement_file import placement_from_dict, placement_to_dict
 from placements.shapes import m_shape, v_shape
 from runtime.clocks.clock import ClockError, NvmlClock, RecordingClock

@@ -13,7 +13,8 @@ from perfetto_rules import Event, counter_of, problems, read_events, thread_of
 from small_runs import SMALL_GPT, comparison_of, launched
 
 from placements import Block, Kind, Placement
-from placements.hardware import A100_SXM_80GB, modelled_profile
+from placements.gpus import A100_SXM_80GB
+from placements.hardware import modelled_profile
 from placements.shapes import k_shape, m_shape, v_shape, wave_shape
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Measurement

@@ -14,7 +14,8 @@ from energy.cases import noisy_profile
 from fake_driver import FakeDriver, FakeGpu
 
 from placements import OperatingPoint, Placement, Profile
-from placements.hardware import A100_SXM_80GB, modelled_profile
+from placements.gpus import A100_SXM_80GB
+from placements.hardware import modelled_profile
 from placements.shapes import SHAPES, m_shape, v_shape, wave_shape
 from runtime.clocks.clock import NvmlClock
 from runtime.codegen.codegen import generate

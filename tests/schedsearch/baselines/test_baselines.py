@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
-from placements.hardware import GPUS
+from placements.gpus import GPUS
 from placements.models.gpt.gpt_placement import GptConfig, gpt_m_shape
 from placements.shapes import SHAPES, loop_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
 from schedsearch.baselines import (

@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 
 import schedsearch
-from placements.hardware import A100_SXM_80GB, modelled_profile
+from placements.gpus import A100_SXM_80GB
+from placements.hardware import modelled_profile
 from schedsearch.comparison import compare
 from schedsearch.energy import compute_frontier
 from schedsearch.modulo import progress

@@ -6,7 +6,8 @@ from collections import Counter
 
 import pytest
 
-from placements.hardware import A100_SXM_80GB, V100_SXM_32GB, Gpu, modelled_profile
+from placements.gpus import A100_SXM_80GB, V100_SXM_32GB
+from placements.hardware import Gpu, modelled_profile
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import one_f_one_b

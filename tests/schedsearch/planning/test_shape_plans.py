@@ -10,7 +10,7 @@ import pytest
 from small_profiles import write_profile
 
 from placements.cluster import Cluster, Nodes, read_cluster
-from placements.hardware import A100_SXM_80GB
+from placements.gpus import A100_SXM_80GB
 from placements.measured.profile_folder import read_profiled_model
 from placements.models.chain import ModelShape
 from placements.models.zoo import read_model

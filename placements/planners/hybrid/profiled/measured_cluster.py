@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from placements.cluster import Cluster, GpusError, read_cluster
-from placements.hardware import GPUS
+from placements.gpus import GPUS
 from placements.measured.link_fit import Links
 from placements.measured.profile_folder import ProfiledModel
 
@@ -41,7 +41,7 @@ def read_measured_cluster(
     """Return a cluster of GPUs that a profile has times of.
 
     Args:
-        text: A GPU by the profile's name or that of `placements.hardware.GPUS`, ``_`` and how many GPUs, as
+        text: A GPU by the profile's name or that of `placements.gpus.GPUS`, ``_`` and how many GPUs, as
             ``GH-96_64``; several kinds with ``+``.
         known: The profile.
         gpus_per_node: GPUs of a node. By default as many as the most that share a layer in the profile of the
@@ -68,7 +68,7 @@ def read_measured_cluster(
 
 
 def hardware_of(name: str) -> str:
-    """Return the key of `placements.hardware.GPUS` that a profile's GPU is.
+    """Return the key of `placements.gpus.GPUS` that a profile's GPU is.
 
     A name of a family and its memory is the GPU of that family with such memory.
 
