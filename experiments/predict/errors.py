@@ -15,19 +15,26 @@ class Errors:
 
     Attributes:
         errors: Above 0 where too high; shape ``(num_plans,)``.
+        what: What was predicted, such as "plan".
     """
 
     errors: tuple[float, ...]
+    what: str = "plan"
 
     @classmethod
-    def of(cls, errors: Iterable[float | None]) -> Errors:
+    def of(cls, errors: Iterable[float | None], what: str = "plan") -> Errors:
         """Return those that are known."""
-        return cls(tuple(error for error in errors if error is not None))
+        return cls(tuple(error for error in errors if error is not None), what)
 
     @property
     def mean_absolute(self) -> float:
         """The mean of their sizes."""
         return sum(map(abs, self.errors)) / len(self.errors)
+
+    @property
+    def worst(self) -> float:
+        """The largest of their sizes."""
+        return max(map(abs, self.errors))
 
     @property
     def mean(self) -> float:
@@ -38,8 +45,9 @@ class Errors:
         """Return both in a line."""
         if not self.errors:
             return "nothing to compare"
-        plans = f"{len(self.errors)} plan{'s' if len(self.errors) > 1 else ''}"
-        return f"mean absolute error {self.mean_absolute:.1%}, mean error {self.mean:+.1%}, of {plans}"
+        count = f"{len(self.errors)} {self.what}{'s' if len(self.errors) > 1 else ''}"
+        shown = f"mean absolute error {self.mean_absolute:.1%}, mean error {self.mean:+.1%}"
+        return f"{shown}, worst {self.worst:.1%}, of {count}"
 
 
 def counted(predictions: Iterable[Prediction]) -> list[Prediction]:

@@ -6,13 +6,24 @@ from dataclasses import dataclass
 
 from experiments.config.declaring import Command
 from placements.meaning import REQUIRED, option
+from placements.models.memory import FRAMEWORKS
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictOptions:
     """The config of `experiments.predict`."""
 
-    data: str = option(REQUIRED, "folder with plans.csv, plans, profiles, memory and bandwidth")
+    data: str = option(
+        REQUIRED, "folder with plans.csv, plans, profiles, memory and bandwidth; or with tables of runs"
+    )
+    framework: str = option(
+        "megatron",
+        "of tables of runs: what holds memory besides states and activations",
+        choices=tuple(FRAMEWORKS),
+    )
+    calibrate: str | None = option(
+        None, "of tables of runs: name of a run, whose time then fixes a factor on all times; null: none"
+    )
     context_gib: float = option(
         4.71,
         "memory of a process on its GPU besides tensors, in GiB: CUDA's context, libraries, kernels",

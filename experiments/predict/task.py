@@ -4,27 +4,55 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 
 from omegaconf import DictConfig
 
 from experiments.config.options import read_record, require_path
 from experiments.config.run_record import output_directory
 from experiments.predict.errors import Errors, counted, rankings
-from experiments.predict.measured_folder import read_measured_folder
+from experiments.predict.measured_folder import TABLE, read_measured_folder
 from experiments.predict.options import PredictOptions
 from experiments.predict.prediction import Prediction, predict
+from experiments.predict.run_memory import stage_memory
+from experiments.predict.run_prediction import Factors, RunModel, RunPrediction, calibrated, predict_run
+from experiments.predict.run_table import RunFolder, read_run_folder, run_tables
 from placements.files import csv_text, write_text
+from placements.models.memory import FRAMEWORKS, Framework
 
 log = logging.getLogger(__name__)
+
+RUN_COLUMNS = (
+    "run",
+    "measured_ms",
+    "predicted_ms",
+    "measured_gib",
+    "predicted_gib",
+    "gib_by_stage",
+    "note",
+)
+
+MEMORY_COLUMNS = ("run", "stage", "kind", "tensor", "gib", "held", "rule")
 
 COLUMNS = ("plan", "measured_s", "predicted_s", "measured_gib", "predicted_gib", "note")
 
 
 def task(config: DictConfig) -> dict[str, float]:
-    """Predict every plan, write the table and log how far off it is; return the mean absolute errors."""
+    """Predict all that a folder has, write the table and log how far off it is; return the mean errors.
+
+    A folder with a table of plans is one of profiles; otherwise its tables are of runs.
+    """
     options = read_record(config, PredictOptions)
+    path = Path(require_path("data", options.data))
+    if path.is_dir() and not (path / TABLE).is_file() and run_tables(path):
+        return predict_runs(path, options)
+    return predict_plans(path, options)
+
+
+def predict_plans(path: Path, options: PredictOptions) -> dict[str, float]:
+    """Predict the plans of a folder of profiles; see `task`."""
     context_gib, slowdown = options.context_gib, options.compute_slowdown
-    folder = read_measured_folder(require_path("data", options.data))
+    folder = read_measured_folder(path)
     predictions = [predict(folder, plan, 1024 * context_gib, slowdown) for plan in folder.plans]
     path = write_text(output_directory() / "predictions.csv", to_csv(predictions))
     shown = counted(predictions)
@@ -44,6 +72,71 @@ def task(config: DictConfig) -> dict[str, float]:
     log.info("table: %s", path)
     found = {"time": time, "memory": memory}
     return {f"mean_absolute_{name}_error": each.mean_absolute for name, each in found.items() if each.errors}
+
+
+def predict_runs(path: Path, options: PredictOptions) -> dict[str, float]:
+    """Predict the runs of the tables of a folder; see `task`."""
+    folder, framework = read_run_folder(path), FRAMEWORKS[options.framework]
+    factors = Factors()
+    if options.calibrate is not None:
+        runs = [run for table in folder.tables for run in table.runs]
+        factors = calibrated(folder, runs, options.calibrate, framework)
+        log.info("times are multiplied with %.3f, so that %s is right", factors.compute, options.calibrate)
+    shown: list[RunPrediction] = []
+    for table in folder.tables:
+        own = [predict_run(folder, run, framework, factors) for run in table.runs]
+        shown += own
+        time, memory = _run_errors(own)
+        peer_time = Errors.of((_ratio(each.run.peer_ms, each.run.measured_ms) for each in own), "run")
+        peer_memory = Errors.of((_ratio(each.run.peer_gib, each.run.measured_gib) for each in own), "run")
+        for what, ours, peer in (("time", time, peer_time), ("memory", memory, peer_memory)):
+            beside = f"; the table's other predictions: {peer}" if peer.errors else ""
+            log.info("%s, %s: %s%s", table.name, what, ours, beside)
+        for each in own:
+            if each.predicted_ms is None:
+                log.info("%s: %s", each.run.run, each.note)
+    written = write_text(output_directory() / "predictions.csv", runs_to_csv(shown))
+    write_text(output_directory() / "memory.csv", memory_to_csv(folder, shown, framework))
+    log.info("tables: %s, and memory.csv beside it", written)
+    found = dict(zip(("time", "memory"), _run_errors(shown), strict=True))
+    return {f"mean_absolute_{name}_error": each.mean_absolute for name, each in found.items() if each.errors}
+
+
+def _run_errors(predictions: Sequence[RunPrediction]) -> tuple[Errors, Errors]:
+    return (
+        Errors.of((each.time_error for each in predictions), "run"),
+        Errors.of((each.memory_error for each in predictions), "run"),
+    )
+
+
+def _ratio(predicted: float | None, measured: float | None) -> float | None:
+    return None if predicted is None or measured is None else predicted / measured - 1
+
+
+def runs_to_csv(predictions: Sequence[RunPrediction]) -> str:
+    """Return the table of runs as CSV; empty where a figure was not measured or cannot be predicted."""
+    rows = []
+    for each in predictions:
+        run = each.run
+        times, memory = (run.measured_ms, each.predicted_ms), (run.measured_gib, each.predicted_gib)
+        figures = [*(_shown(value, 1) for value in times), *(_shown(value, 2) for value in memory)]
+        rows.append([run.run, *figures, ";".join(f"{gib:.2f}" for gib in each.gib_by_stage), each.note])
+    return csv_text(RUN_COLUMNS, rows)
+
+
+def memory_to_csv(folder: RunFolder, predictions: Sequence[RunPrediction], framework: Framework) -> str:
+    """Return the memory of each run's fullest stage by its tensors, as CSV."""
+    rows: list[list[str]] = []
+    for each in predictions:
+        if each.predicted_ms is None:
+            continue
+        model = RunModel(folder, each.run, framework)
+        stage = each.gib_by_stage.index(max(each.gib_by_stage))
+        for part in stage_memory(model, stage):
+            rows.append(
+                [each.run.run, str(stage), part.kind, part.name, f"{part.gib:.3f}", str(part.held), part.rule]
+            )
+    return csv_text(MEMORY_COLUMNS, rows)
 
 
 def to_csv(predictions: Sequence[Prediction]) -> str:

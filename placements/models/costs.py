@@ -48,6 +48,8 @@ class CostOptions:
         precision: Precision of weights and activations.
         overlap_gradients: Gradients are summed beside the products of the last backward, where both are
             slower (Galvatron-BMW, Sec. V). Otherwise after it, which is never shorter.
+        exchanges_apart: Neither that sum nor the gathering of new weights is in the time of the update: who
+            asks lets both run beside the pipeline.
         calibration: Measured times, which replace products and all-reduces of the layers that have any;
             a share of the tokens is taken for as large a share of the samples. None for none.
         machine: Measured rates, which replace all shares, and the links' in a node; None for none.
@@ -63,6 +65,7 @@ class CostOptions:
     overlap_slowdown: float = OVERLAP_SLOWDOWN
     precision: Precision = HALF
     overlap_gradients: bool = False
+    exchanges_apart: bool = False
     calibration: Calibration | None = None
     machine: MeasuredRates | None = None
     framework: Framework = PLAIN
@@ -155,7 +158,7 @@ def layer_cost(
     working, scores = share.kept_bytes, share.scores_bytes
     kept = {"none": working, "selective": working - scores, "full": share.input_bytes}[again]
     held_again = {"none": 0.0, "selective": scores, "full": working}[again]
-    exchanged_ms = states.exchange_ms
+    exchanged_ms = 0.0 if options.exchanges_apart else states.scatter_ms + states.new_weights_ms
     if options.overlap_gradients:
         product_ms = beside.product_ms
         exchanged_ms = options.overlapped(product_ms, exchanged_ms).time_ms - product_ms
@@ -166,6 +169,8 @@ def layer_cost(
         states.gathered_bytes,
         (1 + layer.reads_weights_backward) * states.gathered_bytes + held_again + share.temporary_bytes,
         update_ms=exchanged_ms,
+        scatter_ms=states.scatter_ms if options.exchanges_apart else 0.0,
+        gather_ms=states.new_weights_ms if options.exchanges_apart else 0.0,
         buffers=share.buffers,
     )
 
@@ -531,14 +536,16 @@ class _States(NamedTuple):
         gather_ms: Time to gather the weights, or to scatter the gradients, as ZeRO-3 does for each pass.
         gathered_bytes: Bytes of weights or gradients of others, while they are there.
         backward_gathers: How often one or the other happens in a backward.
-        exchange_ms: Time to sum the gradients once, where they are not scattered with each backward.
+        scatter_ms: Time to sum the gradients once, where they are not scattered with each backward.
+        new_weights_ms: Time to gather the new weights, where they are not gathered for each pass.
     """
 
     cost: Cost
     gather_ms: float
     gathered_bytes: float
     backward_gathers: int
-    exchange_ms: float
+    scatter_ms: float
+    new_weights_ms: float
 
 
 def _parameter_parts(share: _Share) -> list[tuple[float, SharingLevel, str]]:
@@ -578,16 +585,17 @@ def _states(share: _Share, num_micro_batches: int) -> _States:
     return _States(
         Cost(static_bytes=static, update_ms=step_ms),
         sum(gather_ms for _, gather_ms, *_ in found),
-        sum(gathered for _, _, gathered, _ in found),
+        sum(gathered for _, _, gathered, *_ in found),
         layer.reads_weights_backward + layer.owns_parameters,
-        sum(exchange_ms for *_, exchange_ms in found) if layer.owns_parameters else 0.0,
+        sum(scatter_ms for *_, scatter_ms, _ in found) if layer.owns_parameters else 0.0,
+        sum(new_weights_ms for *_, new_weights_ms in found) if layer.owns_parameters else 0.0,
     )
 
 
 def _exchanges(
     share: _Share, parameters: float, copies: SharingLevel, num_matrices: float
-) -> tuple[float, float, float, float]:
-    """Return the time of a step; of a gather of weights, its bytes; and of the sum of gradients.
+) -> tuple[float, float, float, float, float]:
+    """Return the times of a step, and of a gather of weights, its bytes, and of both exchanges.
 
     Gradients are all-reduced; where the optimizer's states are shared, they are reduced and scattered, and
     the new weights gathered.
@@ -603,9 +611,9 @@ def _exchanges(
         step_ms += options.machine.kernels["stream"].ms(0.0, launches)
     if zero == 3:
         gathered = weights * (degree - 1) / degree
-        return step_ms, share.collective_ms("all_gather", weights, copies), gathered, 0.0
+        return step_ms, share.collective_ms("all_gather", weights, copies), gathered, 0.0, 0.0
     gradients = precision.gradient_bytes * parameters
     if zero == 0:
-        return step_ms, 0.0, 0.0, share.collective_ms("all_reduce", gradients, copies)
+        return step_ms, 0.0, 0.0, share.collective_ms("all_reduce", gradients, copies), 0.0
     scatter_ms = share.collective_ms("reduce_scatter", gradients, copies)
-    return step_ms, 0.0, 0.0, scatter_ms + share.collective_ms("all_gather", weights, copies)
+    return step_ms, 0.0, 0.0, scatter_ms, share.collective_ms("all_gather", weights, copies)

@@ -212,6 +212,9 @@ class Cost:
         static_bytes: Weights, gradients and the optimizer's states.
         update_ms: Gradients exchanged and weights updated, once after the last micro-batch.
         buffers: Held from first to last, once for all layers that have the same one.
+        scatter_ms: Sum of the gradients of GPUs that hold the same weights, where it is apart from
+            `update_ms`.
+        gather_ms: Gathering of the new weights, likewise.
     """
 
     forward: Pass = _NOTHING
@@ -222,6 +225,8 @@ class Cost:
     static_bytes: float = 0.0
     update_ms: float = 0.0
     buffers: frozenset[Buffer] = frozenset()
+    scatter_ms: float = 0.0
+    gather_ms: float = 0.0
 
     def __add__(self, other: Cost) -> Cost:
         """Return the cost of one after the other; what is held only for a while is not held twice."""
@@ -234,4 +239,6 @@ class Cost:
             self.static_bytes + other.static_bytes,
             self.update_ms + other.update_ms,
             self.buffers | other.buffers,
+            self.scatter_ms + other.scatter_ms,
+            self.gather_ms + other.gather_ms,
         )

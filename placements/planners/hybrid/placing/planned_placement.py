@@ -66,7 +66,24 @@ def plan_pieces(plan: Plan, costs: LayerCosts) -> list[PieceCost]:
     Raises:
         PlacementError: A layer cannot be shared as planned.
     """
-    return list(_pieces(plan, costs, [stage.layers for stage in plan.stages], range(plan.num_stages)))
+    return chunk_pieces(plan, costs, [stage.layers for stage in plan.stages], range(plan.num_stages))
+
+
+def chunk_pieces(
+    plan: Plan, costs: LayerCosts, chunks: Sequence[range], devices: Sequence[int]
+) -> list[PieceCost]:
+    """Return what the pieces of chunks cost, each chunk on a device of the plan.
+
+    Args:
+        plan: GPUs, and how they share each layer.
+        costs: Costs of the plan's layers.
+        chunks: All layers in order.
+        devices: The device of each chunk.
+
+    Raises:
+        PlacementError: A layer cannot be shared as planned.
+    """
+    return list(_pieces(plan, costs, chunks, devices))
 
 
 def chunked_placement(
@@ -207,7 +224,9 @@ def shared_vocabulary_placement(
             ((first - 1, i) for i, stage in enumerate(trunk.stages) if first - 1 in stage.layers), None
         )
         pieces += [piece, *_pieces(trunk, costs, chunks, devices, before)]
-    return _placement("planned shared vocabulary", trunk, [*pieces, shared[-1]], capacities_gib, tick_ms)
+    return placement_of_pieces(
+        "planned shared vocabulary", trunk, [*pieces, shared[-1]], capacities_gib, tick_ms
+    )
 
 
 def _of_chunks(
@@ -219,16 +238,19 @@ def _of_chunks(
     capacities_gib: Sequence[float] | None,
     tick_ms: float | None,
 ) -> Placement:
-    return _placement(name, plan, list(_pieces(plan, costs, chunks, devices)), capacities_gib, tick_ms)
+    return placement_of_pieces(
+        name, plan, chunk_pieces(plan, costs, chunks, devices), capacities_gib, tick_ms
+    )
 
 
-def _placement(
+def placement_of_pieces(
     name: str,
     plan: Plan,
     pieces: Sequence[PieceCost],
-    capacities_gib: Sequence[float] | None,
-    tick_ms: float | None,
+    capacities_gib: Sequence[float] | None = None,
+    tick_ms: float | None = None,
 ) -> Placement:
+    """Return pieces on the stages of a plan as blocks; see `planned_placement`."""
     groups = [plan.group(stage) for stage in range(plan.num_stages)]
     if capacities_gib is None:
         capacities_gib = [group.memory_gib for group in groups]

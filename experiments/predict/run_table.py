@@ -1,0 +1,238 @@
+"""Tables of measured runs: a model on GPUs under Megatron's degrees; see `docs/commands/predict.md`.
+
+It does not know what is predicted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from experiments.predict.measured_folder import MeasuredFolderError
+from placements.cluster import Cluster, GpusError, read_cluster
+from placements.gpus import GPUS
+from placements.meaning import Meaning
+from placements.measured.machine_file import read_machine
+from placements.models.chain import ModelShape
+from placements.models.measured_rates import MeasuredRates
+from placements.models.zoo import decoder, read_model
+from placements.plain_data import Field, csv_records, in_file, json_file, read_csv
+from placements.planners.hybrid.uniform import Degrees
+
+MODELS_FILE = "models.json"
+
+_REQUIRED = {"run", "model", "gpu", "gpus", "num_micro_batches", "sequence_length"}
+"""Columns by which a table of runs is known."""
+
+_PRECISIONS = {"fp16": "bf16"}
+"""Names of tables that are not ours."""
+
+_VOCABULARY_MULTIPLE = 128
+"""Rows of each GPU's part of the vocabulary are a multiple of this, as Megatron-LM pads it."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A row of a table: a run, and what was measured of it."""
+
+    run: Annotated[str, Meaning("name of the run")]
+    model: Annotated[str, Meaning("name of a model, in models.json or of `schedsearch plan model=all`")]
+    gpu: Annotated[str, Meaning("name of a GPU, such as b200")]
+    gpus: Annotated[int, Meaning("GPUs", min=1)]
+    num_micro_batches: Annotated[int, Meaning("micro-batches of a data-parallel group", min=1)]
+    sequence_length: Annotated[int, Meaning("tokens of a sample", min=1)]
+    layers: Annotated[int | None, Meaning("layers; empty: the model's own", min=1)] = None
+    tp: Annotated[int, Meaning("GPUs that share each matrix", min=1)] = 1
+    pp: Annotated[int, Meaning("stages", min=1)] = 1
+    vp: Annotated[int, Meaning("chunks of a stage", min=1)] = 1
+    cp: Annotated[int, Meaning("GPUs that share the tokens of a sample", min=1)] = 1
+    ep: Annotated[int, Meaning("GPUs that share the experts", min=1)] = 1
+    dp: Annotated[int | None, Meaning("data-parallel groups; empty: all other GPUs", min=1)] = None
+    micro_batch: Annotated[int, Meaning("samples of a micro-batch", min=1)] = 1
+    precision: Annotated[str, Meaning("half, bf16, fp8, fp8_blockwise, mxfp8 or nvfp4")] = "bf16"
+    recompute: Annotated[str, Meaning("none, selective or full")] = "none"
+    overlap: Annotated[
+        bool | None, Meaning("gradients and new weights are exchanged beside the pipeline, true or false")
+    ] = None
+    measured_ms: Annotated[float | None, Meaning("time of an iteration", "ms", above=0)] = None
+    measured_gib: Annotated[float | None, Meaning("most memory that a GPU allocated", "GiB", above=0)] = None
+    peer_ms: Annotated[float | None, Meaning("what another tool predicts", "ms", above=0)] = None
+    peer_gib: Annotated[float | None, Meaning("what another tool predicts", "GiB", above=0)] = None
+    note: Annotated[str, Meaning("remark, which the predictions repeat")] = ""
+
+    @property
+    def degrees(self) -> Degrees:
+        """How GPUs share the model."""
+        return Degrees(self.tp, self.pp, self.data_parallel, self.cp, self.ep, self.vp)
+
+    @property
+    def data_parallel(self) -> int:
+        """Data-parallel groups."""
+        return self.dp or max(self.gpus // (self.tp * self.pp * self.cp), 1)
+
+    def cluster(self) -> Cluster:
+        """Return its GPUs, in nodes that hold equal numbers of them.
+
+        Raises:
+            MeasuredFolderError: The GPU is not known.
+        """
+        usual = GPUS[self.gpu].gpus_per_node if self.gpu in GPUS else 1
+        each = usual if self.gpus % usual == 0 else math.gcd(self.gpus, 1 << usual.bit_length() - 1)
+        try:
+            return read_cluster(f"{self.gpu}_{self.gpus}", gpus_per_node=each)
+        except GpusError as error:
+            raise MeasuredFolderError(str(error)) from None
+
+
+@dataclass(frozen=True)
+class RunTable:
+    """The runs of a file.
+
+    Attributes:
+        name: Name of the file.
+        runs: In the order of its rows.
+    """
+
+    name: str
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Tables of runs, and what stands beside them.
+
+    Attributes:
+        tables: Tables by the names of their files.
+        models: Sizes of models by name, as a file has them.
+        machines: Measured rates by the name of the GPU.
+    """
+
+    tables: tuple[RunTable, ...]
+    models: Mapping[str, Mapping[str, Any]]
+    machines: Mapping[str, MeasuredRates]
+
+    def model(self, run: Run) -> ModelShape:
+        """Return the model of a run, with its layers, tokens, precision, and padded vocabulary.
+
+        Raises:
+            PlacementError: The model is not known, or a size is wrong.
+        """
+        sizes: dict[str, Any] = {
+            "sequence_length": run.sequence_length,
+            "precision": _PRECISIONS.get(run.precision.lower(), run.precision.lower()),
+        }
+        known = self.models.get(run.model)
+        if known is not None:
+            made = dict(known)
+            layers = run.layers or made["num_layers"]
+            made["num_dense_layers"] = min(made.get("num_dense_layers", 0), layers - 1)
+            padded = _padded(made["vocab_size"], run.tp)
+            return decoder(run.model, **made | sizes | {"num_layers": layers, "vocab_size": padded})
+        if run.layers is not None:
+            sizes["num_layers"] = run.layers
+        vocab_size = read_model(run.model, **sizes).layers[0].vocab_size  # type: ignore[attr-defined]
+        return read_model(run.model, **sizes, vocab_size=_padded(vocab_size, run.tp))
+
+
+def _padded(rows: int, tensor_parallel: int) -> int:
+    multiple = _VOCABULARY_MULTIPLE * tensor_parallel
+    return -(-rows // multiple) * multiple
+
+
+def run_tables(folder: Path) -> list[Path]:
+    """Return the CSV files of a folder that have the columns of `Run` without a default."""
+    return [path for path in sorted(folder.glob("*.csv")) if set(_header(path)) >= _REQUIRED]
+
+
+def _header(path: Path) -> list[str]:
+    text = read_csv(path, MeasuredFolderError)
+    return [name.strip() for name in text.removeprefix("\ufeff").partition("\n")[0].split(",")]
+
+
+def read_run_folder(folder: Path) -> RunFolder:
+    """Read the tables of a folder, `MODELS_FILE` and the machines' files if there are any.
+
+    A machine's file is JSON or CSV whose name begins with that of its GPU, as ``b200_bf16.json``.
+
+    Raises:
+        ValueError: A file is wrong; the message begins with its path.
+    """
+    tables = run_tables(folder)
+    known = {path.name for path in tables} | {MODELS_FILE}
+    machines: dict[str, MeasuredRates] = {}
+    for path in sorted([*folder.glob("*.json"), *folder.glob("*.csv")]):
+        gpu = path.stem.partition("_")[0]
+        if path.name not in known and gpu in GPUS and gpu not in machines:
+            machines[gpu] = read_machine(path, GPUS[gpu])
+    models = folder / MODELS_FILE
+    return RunFolder(
+        tuple(RunTable(path.name, _runs(path)) for path in tables),
+        _read_models(models) if models.is_file() else {},
+        machines,
+    )
+
+
+def _runs(path: Path) -> tuple[Run, ...]:
+    with in_file(path, MeasuredFolderError):
+        rows = csv_records(read_csv(path, MeasuredFolderError), "run", MeasuredFolderError, Run, others=True)
+        names = [row.run for _, row in rows]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise MeasuredFolderError(f"{twice[0]!r} is in two rows; name each run once")
+        return tuple(row for _, row in rows)
+
+
+_SIZES: Mapping[str, str] = {
+    "hidden_size": "hidden_size",
+    "num_heads": "head_num",
+    "num_layers": "layer_num",
+    "vocab_size": "vocab_size",
+}
+_OPTIONAL_SIZES: Mapping[str, str] = {
+    "num_kv_heads": "kv_head_num",
+    "num_experts": "expert_num",
+    "experts_per_token": "topk",
+    "shared_expert_size": "moe_shared_expert_intermediate_size",
+    "num_dense_layers": "dense_layers",
+}
+_LATENT_SIZES: Mapping[str, str] = {
+    "kv_rank": "kv_lora_rank",
+    "query_rank": "q_lora_rank",
+    "rope_width": "qk_pos_emb_head_dim",
+    "value_width": "v_head_dim",
+    "head_width": "qk_head_dim",
+}
+"""Arguments of `placements.models.zoo.decoder`, and the fields of a file that give them."""
+
+
+def _read_models(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the arguments of `decoder` for each model of a file in SimuMax's form."""
+    with json_file(path, "a file of models", MeasuredFolderError) as data:
+        return {name: _sizes(data[name]) for name in data.mapping()}
+
+
+def _sizes(field: Field) -> dict[str, Any]:
+    is_latent = field.get("attention_type", "").value == "mla"
+    has_experts = field.get("expert_num", 1).whole(min=1) > 1
+    names = {**_SIZES, **(_LATENT_SIZES if is_latent else {"head_width": "head_size"})}
+    sizes: dict[str, Any] = {ours: field[theirs].whole(min=1) for ours, theirs in names.items()}
+    for ours, theirs in _OPTIONAL_SIZES.items():
+        if field.get(theirs).value is not None:
+            sizes[ours] = field[theirs].whole(min=0)
+    if is_latent:
+        sizes.pop("num_kv_heads", None)
+    inner = field["intermediate_size"].whole(min=1)
+    sizes["feed_forward_size"] = field["moe_ffn_hidden_size"].whole(min=1) if has_experts else inner
+    if has_experts:
+        sizes["dense_feed_forward_size"] = inner
+    return sizes | {
+        "gated": field.get("use_swiglu", True).value is True,
+        "query_key_norms": field.get("qk_layernorm", False).value is True,
+        "causal": True,
+        "dropout": False,
+        "biases": False,
+        "learned_positions": False,
+        "tied": False,
+    }

@@ -1,0 +1,152 @@
+"""Plans as training frameworks are configured: every layer shared alike, stages of as many layers each.
+
+The module does not know what a layer costs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from placements.cluster import Cluster
+from placements.models.chain import ModelShape
+from placements.models.end_layers import EmbeddingLayer, OutputLayer, ProjectionLayer
+from placements.models.parallel import ContextSharing, LayerStrategy, Recompute
+from placements.planners.hybrid.plan import Plan, StagePlan, alike
+from placements.planners.parallel_plan import PlanError
+
+
+@dataclass(frozen=True)
+class Degrees:
+    """How many GPUs share what, by the names of Megatron-LM.
+
+    Attributes:
+        tensor: GPUs that share each matrix, and with more than one the tokens of norms.
+        pipeline: Stages.
+        data: Groups that each have a share of the samples, and together the optimizer's states (ZeRO-1).
+        context: GPUs that share the tokens of a sample.
+        expert: GPUs that share the experts, out of the data- and context-parallel ones.
+        chunks: Chunks of each stage (virtual pipeline).
+        context_sharing: See `placements.models.parallel.LayerStrategy`.
+
+    Raises:
+        PlanError: A degree is not a whole number of at least 1.
+    """
+
+    tensor: int = 1
+    pipeline: int = 1
+    data: int = 1
+    context: int = 1
+    expert: int = 1
+    chunks: int = 1
+    context_sharing: ContextSharing = "all_to_all"
+
+    def __post_init__(self) -> None:
+        """Check every degree."""
+        for name in ("tensor", "pipeline", "data", "context", "expert", "chunks"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise PlanError(f"{name}: {value!r} is not a whole number of at least 1; give one")
+
+    @property
+    def num_gpus(self) -> int:
+        """All of them."""
+        return self.tensor * self.context * self.data * self.pipeline
+
+    def strategy(self, zero: int = 1, recompute: Recompute = "none") -> LayerStrategy:
+        """Return how the GPUs of a stage share a layer."""
+        return LayerStrategy(
+            self.tensor,
+            self.data,
+            zero,
+            recompute,
+            "megatron" if self.tensor > 1 else "none",
+            self.context,
+            self.expert,
+            context=self.context_sharing,
+        )
+
+
+def uniform_plan(
+    model: ModelShape,
+    cluster: Cluster,
+    degrees: Degrees,
+    micro_batch_size: int,
+    num_micro_batches: int,
+    zero: int = 1,
+    recompute: Recompute = "none",
+) -> Plan:
+    """Return a plan whose layers are all shared alike.
+
+    With several chunks, the layers of a stage are those of as many neighboring chunks: which GPUs have which
+    chunk is `chunk_sizes`' and the shape's to say.
+
+    Args:
+        model: Its layers.
+        cluster: At least as many GPUs.
+        degrees: How many GPUs share what.
+        micro_batch_size: Samples of a micro-batch of one data-parallel group.
+        num_micro_batches: Micro-batches of an iteration.
+        zero: Stage of ZeRO.
+        recompute: What backwards compute again.
+
+    Raises:
+        PlanError: There are fewer layers than chunks, or fewer GPUs than the degrees ask for.
+    """
+    if degrees.num_gpus > cluster.num_gpus:
+        raise PlanError(
+            f"gpus: tensor, pipeline, data and context parallelism of {degrees.tensor} x {degrees.pipeline} "
+            f"x {degrees.data} x {degrees.context} need {degrees.num_gpus} GPUs, not {cluster.num_gpus}; "
+            "give as many, or smaller degrees"
+        )
+    strategy, sizes = degrees.strategy(zero, recompute), chunk_sizes(model, degrees.pipeline * degrees.chunks)
+    each, layers = degrees.num_gpus // degrees.pipeline, model.layers
+    ends = list(accumulate(sizes, initial=0))[:: degrees.chunks]
+    stages = tuple(
+        StagePlan(
+            range(each * stage, each * (stage + 1)),
+            range(first, end),
+            tuple(alike(strategy, layers[i]) for i in range(first, end)),
+        )
+        for stage, (first, end) in enumerate(pairwise(ends))
+    )
+    batch = micro_batch_size * degrees.data * num_micro_batches
+    return Plan(model, cluster, stages, batch, num_micro_batches)
+
+
+def chunk_sizes(model: ModelShape, num_chunks: int) -> list[int]:
+    """Return how many layers each chunk of a model has, in order.
+
+    Layers between embedding and output layer are divided evenly, with the embedding in the first chunk and
+    the output layer in the last. Where that cannot be, embedding and output layer count as layers, as for
+    Llama 3.1 405B with 126 layers. Where that cannot be either, chunks have one layer more or less, the first
+    and the last one less.
+
+    Raises:
+        PlanError: There are fewer layers than chunks.
+    """
+    layers = model.layers
+    inner = [i for i, layer in enumerate(layers) if not _is_end(layer)]
+    before = inner[0] if inner else 1
+    after = len(layers) - inner[-1] - 1 if inner else 0
+    count = len(layers) - before - after
+    if count % num_chunks == 0:
+        sizes = [count // num_chunks] * num_chunks
+    else:
+        whole, more = divmod(count + 2, num_chunks)
+        # The middle chunks have the layers that are over.
+        first = (num_chunks - more) // 2
+        sizes = [whole + (first <= i < first + more) for i in range(num_chunks)]
+        sizes[0] -= 1
+        sizes[-1] -= 1
+    if min(sizes) < (1 if num_chunks == 1 else 0) or (num_chunks > 2 and min(sizes[1:-1]) < 1):
+        raise PlanError(
+            f"stages: {count} layers of {model.name} are too few for {num_chunks} chunks; use fewer"
+        )
+    sizes[0] += before
+    sizes[-1] += after
+    return sizes
+
+
+def _is_end(layer: object) -> bool:
+    return isinstance(layer, (EmbeddingLayer, OutputLayer, ProjectionLayer))
