@@ -18,6 +18,7 @@ from placements.meaning import Meaning
 from placements.measured.machine_file import read_machine
 from placements.models.chain import ModelShape
 from placements.models.measured_rates import MeasuredRates
+from placements.models.parallel import Recompute
 from placements.models.zoo import decoder, read_model
 from placements.plain_data import Field, csv_records, in_file, json_file, read_csv
 from placements.planners.hybrid.uniform import Degrees
@@ -53,7 +54,7 @@ class Run:
     dp: Annotated[int | None, Meaning("data-parallel groups; empty: all other GPUs", min=1)] = None
     micro_batch: Annotated[int, Meaning("samples of a micro-batch", min=1)] = 1
     precision: Annotated[str, Meaning("half, bf16, fp8, fp8_blockwise, mxfp8 or nvfp4")] = "bf16"
-    recompute: Annotated[str, Meaning("none, selective or full")] = "none"
+    recompute: Annotated[str, Meaning("none, selective or full; empty: none")] = "none"
     overlap: Annotated[
         bool | None, Meaning("gradients and new weights are exchanged beside the pipeline, true or false")
     ] = None
@@ -67,6 +68,20 @@ class Run:
     def degrees(self) -> Degrees:
         """How GPUs share the model."""
         return Degrees(self.tp, self.pp, self.data_parallel, self.cp, self.ep, self.vp)
+
+    @property
+    def recomputed(self) -> Recompute:
+        """What backwards compute again.
+
+        Raises:
+            MeasuredFolderError: It is not known.
+        """
+        known: dict[str, Recompute] = {"": "none", "none": "none", "selective": "selective", "full": "full"}
+        if self.recompute not in known:
+            raise MeasuredFolderError(
+                f"recompute: {self.recompute!r} is not known; use none, selective or full"
+            )
+        return known[self.recompute]
 
     @property
     def data_parallel(self) -> int:
@@ -113,6 +128,10 @@ class RunFolder:
     tables: tuple[RunTable, ...]
     models: Mapping[str, Mapping[str, Any]]
     machines: Mapping[str, MeasuredRates]
+
+    def machine(self, run: Run, precision: str) -> MeasuredRates | None:
+        """Return the rates of a run's GPU where they were measured in its precision, which is of 16 bits."""
+        return self.machines.get(run.gpu) if precision in ("half", "bf16") else None
 
     def model(self, run: Run) -> ModelShape:
         """Return the model of a run, with its layers, tokens, precision, and padded vocabulary.

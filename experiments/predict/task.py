@@ -14,11 +14,11 @@ from experiments.predict.errors import Errors, counted, rankings
 from experiments.predict.measured_folder import TABLE, read_measured_folder
 from experiments.predict.options import PredictOptions
 from experiments.predict.prediction import Prediction, predict
-from experiments.predict.run_memory import stage_memory
-from experiments.predict.run_prediction import Factors, RunModel, RunPrediction, calibrated, predict_run
-from experiments.predict.run_table import RunFolder, read_run_folder, run_tables
+from experiments.predict.run_prediction import RunPrediction, calibrated, error_of, predict_run
+from experiments.predict.run_table import read_run_folder, run_tables
 from placements.files import csv_text, write_text
-from placements.models.memory import FRAMEWORKS, Framework
+from placements.models.memory import FRAMEWORKS
+from schedsearch.planning.uniform_run import Factors
 
 log = logging.getLogger(__name__)
 
@@ -87,8 +87,8 @@ def predict_runs(path: Path, options: PredictOptions) -> dict[str, float]:
         own = [predict_run(folder, run, framework, factors) for run in table.runs]
         shown += own
         time, memory = _run_errors(own)
-        peer_time = Errors.of((_ratio(each.run.peer_ms, each.run.measured_ms) for each in own), "run")
-        peer_memory = Errors.of((_ratio(each.run.peer_gib, each.run.measured_gib) for each in own), "run")
+        peer_time = Errors.of((error_of(each.run.peer_ms, each.run.measured_ms) for each in own), "run")
+        peer_memory = Errors.of((error_of(each.run.peer_gib, each.run.measured_gib) for each in own), "run")
         for what, ours, peer in (("time", time, peer_time), ("memory", memory, peer_memory)):
             beside = f"; the table's other predictions: {peer}" if peer.errors else ""
             log.info("%s, %s: %s%s", table.name, what, ours, beside)
@@ -96,7 +96,7 @@ def predict_runs(path: Path, options: PredictOptions) -> dict[str, float]:
             if each.predicted_ms is None:
                 log.info("%s: %s", each.run.run, each.note)
     written = write_text(output_directory() / "predictions.csv", runs_to_csv(shown))
-    write_text(output_directory() / "memory.csv", memory_to_csv(folder, shown, framework))
+    write_text(output_directory() / "memory.csv", memory_to_csv(shown))
     log.info("tables: %s, and memory.csv beside it", written)
     found = dict(zip(("time", "memory"), _run_errors(shown), strict=True))
     return {f"mean_absolute_{name}_error": each.mean_absolute for name, each in found.items() if each.errors}
@@ -107,10 +107,6 @@ def _run_errors(predictions: Sequence[RunPrediction]) -> tuple[Errors, Errors]:
         Errors.of((each.time_error for each in predictions), "run"),
         Errors.of((each.memory_error for each in predictions), "run"),
     )
-
-
-def _ratio(predicted: float | None, measured: float | None) -> float | None:
-    return None if predicted is None or measured is None else predicted / measured - 1
 
 
 def runs_to_csv(predictions: Sequence[RunPrediction]) -> str:
@@ -124,18 +120,16 @@ def runs_to_csv(predictions: Sequence[RunPrediction]) -> str:
     return csv_text(RUN_COLUMNS, rows)
 
 
-def memory_to_csv(folder: RunFolder, predictions: Sequence[RunPrediction], framework: Framework) -> str:
+def memory_to_csv(predictions: Sequence[RunPrediction]) -> str:
     """Return the memory of each run's fullest stage by its tensors, as CSV."""
     rows: list[list[str]] = []
     for each in predictions:
-        if each.predicted_ms is None:
+        if each.predicted is None:
             continue
-        model = RunModel(folder, each.run, framework)
         stage = each.gib_by_stage.index(max(each.gib_by_stage))
-        for part in stage_memory(model, stage):
-            rows.append(
-                [each.run.run, str(stage), part.kind, part.name, f"{part.gib:.3f}", str(part.held), part.rule]
-            )
+        for part in each.predicted.memory(stage):
+            figures = [f"{part.gib:.3f}", str(part.held), part.rule]
+            rows.append([each.run.run, str(stage), part.kind, part.name, *figures])
     return csv_text(MEMORY_COLUMNS, rows)
 
 

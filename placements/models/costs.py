@@ -162,16 +162,19 @@ def layer_cost(
     if options.overlap_gradients:
         product_ms = beside.product_ms
         exchanged_ms = options.overlapped(product_ms, exchanged_ms).time_ms - product_ms
+    besides = (1 + layer.reads_weights_backward) * states.gathered_bytes + held_again
+    peak = kept + besides + share.temporary_bytes if options.framework.has_temporaries else 0.0
     return states.cost + Cost(
         forward + Pass(0.0, forward_copy_ms),
         Pass(beside.product_ms, beside.copy_ms + backward.copy_ms + recomputed.copy_ms + backward_copy_ms),
         kept,
         states.gathered_bytes,
-        (1 + layer.reads_weights_backward) * states.gathered_bytes + held_again + share.temporary_bytes,
+        besides,
         update_ms=exchanged_ms,
         scatter_ms=states.scatter_ms if options.exchanges_apart else 0.0,
         gather_ms=states.new_weights_ms if options.exchanges_apart else 0.0,
         buffers=share.buffers,
+        backward_peak_bytes=peak,
     )
 
 

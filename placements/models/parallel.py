@@ -215,6 +215,8 @@ class Cost:
         scatter_ms: Sum of the gradients of GPUs that hold the same weights, where it is apart from
             `update_ms`.
         gather_ms: Gathering of the new weights, likewise.
+        backward_peak_bytes: Most that a backward holds of its own micro-batch, what it kept included, where
+            gradients between products are counted; otherwise 0.
     """
 
     forward: Pass = _NOTHING
@@ -227,6 +229,7 @@ class Cost:
     buffers: frozenset[Buffer] = frozenset()
     scatter_ms: float = 0.0
     gather_ms: float = 0.0
+    backward_peak_bytes: float = 0.0
 
     def __add__(self, other: Cost) -> Cost:
         """Return the cost of one after the other; what is held only for a while is not held twice."""
@@ -241,4 +244,8 @@ class Cost:
             self.buffers | other.buffers,
             self.scatter_ms + other.scatter_ms,
             self.gather_ms + other.gather_ms,
+            # The backward of the second comes first, while all of the first is held.
+            max(self.backward_peak_bytes, self.kept_bytes + other.backward_peak_bytes)
+            if self.backward_peak_bytes or other.backward_peak_bytes
+            else 0.0,
         )

@@ -33,6 +33,9 @@ class PieceCost(NamedTuple):
         forward_transfer_ms: Time from the piece before, on other devices; 0 for the first.
         backward_transfer_ms: Time of the gradient to the piece before.
         after: The pieces whose output it takes, by their indices; None for the one before.
+        name: Its own name, if it has one.
+        weight_share: Share of the backward's products that compute gradients of weights, where these are a
+            block of their own; 0 for one backward.
     """
 
     devices: tuple[int, ...]
@@ -42,11 +45,16 @@ class PieceCost(NamedTuple):
     backward_transfer_ms: float = 0.0
     after: tuple[int, ...] | None = None
     name: str = ""
+    weight_share: float = 0.0
 
     @property
-    def times_ms(self) -> tuple[float, float]:
-        """Times of its forward and its backward."""
-        return self.cost.forward.time_ms, self.cost.backward.time_ms
+    def times_ms(self) -> tuple[float, ...]:
+        """Times of its forward and its backward, or of the backward's halves."""
+        forward_ms, backward_ms = self.cost.forward.time_ms, self.cost.backward.time_ms
+        if not self.weight_share:
+            return forward_ms, backward_ms
+        weights_ms = self.weight_share * self.cost.backward.product_ms
+        return forward_ms, backward_ms - weights_ms, weights_ms
 
     def piece(self, name: str, tick_ms: float) -> Piece:
         """Return it in ticks and MiB, by its own name if it has one."""
@@ -56,8 +64,8 @@ class PieceCost(NamedTuple):
             self.name or name,
             self.devices,
             tuple(round(time_ms / tick_ms) for time_ms in self.times_ms),
-            (held, -held),
-            (_mib(cost.forward_bytes), _mib(cost.backward_bytes)),
+            (held, -held) if not self.weight_share else (held, 0, -held),
+            (_mib(cost.forward_bytes), _mib(max(cost.backward_bytes, cost.backward_peak_bytes))),
             self.data_parallel,
             self.after,
             (math.ceil(transfers_ms[0] / tick_ms), math.ceil(transfers_ms[1] / tick_ms)),

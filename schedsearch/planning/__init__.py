@@ -6,5 +6,6 @@
 - `short_memory`: why nothing fits, and how much memory would do
 - `power`: the modelled power of a placement whose GPUs are of several kinds
 - `planner`: the plans in all shapes that are asked for, ranked
+- `uniform_run`: a layout of a training framework, timed by a hand-made schedule
 - `explanation`: what was chosen and why, in words
 """

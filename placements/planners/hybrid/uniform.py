@@ -67,15 +67,36 @@ class Degrees:
         )
 
 
-def uniform_plan(
-    model: ModelShape,
-    cluster: Cluster,
-    degrees: Degrees,
-    micro_batch_size: int,
-    num_micro_batches: int,
-    zero: int = 1,
-    recompute: Recompute = "none",
-) -> Plan:
+@dataclass(frozen=True)
+class Layout:
+    """How a framework is asked to train a model.
+
+    Attributes:
+        degrees: How many GPUs share what.
+        micro_batch_size: Samples of a micro-batch of one data-parallel group.
+        num_micro_batches: Micro-batches of an iteration.
+        zero: Stage of ZeRO.
+        recompute: What backwards compute again.
+    """
+
+    degrees: Degrees
+    micro_batch_size: int
+    num_micro_batches: int
+    zero: int = 1
+    recompute: Recompute = "none"
+
+    @property
+    def strategy(self) -> LayerStrategy:
+        """How the GPUs of a stage share a layer."""
+        return self.degrees.strategy(self.zero, self.recompute)
+
+    @property
+    def batch(self) -> int:
+        """Samples of an iteration."""
+        return self.micro_batch_size * self.degrees.data * self.num_micro_batches
+
+
+def uniform_plan(model: ModelShape, cluster: Cluster, layout: Layout) -> Plan:
     """Return a plan whose layers are all shared alike.
 
     With several chunks, the layers of a stage are those of as many neighboring chunks: which GPUs have which
@@ -84,22 +105,19 @@ def uniform_plan(
     Args:
         model: Its layers.
         cluster: At least as many GPUs.
-        degrees: How many GPUs share what.
-        micro_batch_size: Samples of a micro-batch of one data-parallel group.
-        num_micro_batches: Micro-batches of an iteration.
-        zero: Stage of ZeRO.
-        recompute: What backwards compute again.
+        layout: How they share it.
 
     Raises:
         PlanError: There are fewer layers than chunks, or fewer GPUs than the degrees ask for.
     """
+    degrees = layout.degrees
     if degrees.num_gpus > cluster.num_gpus:
         raise PlanError(
             f"gpus: tensor, pipeline, data and context parallelism of {degrees.tensor} x {degrees.pipeline} "
             f"x {degrees.data} x {degrees.context} need {degrees.num_gpus} GPUs, not {cluster.num_gpus}; "
             "give as many, or smaller degrees"
         )
-    strategy, sizes = degrees.strategy(zero, recompute), chunk_sizes(model, degrees.pipeline * degrees.chunks)
+    strategy, sizes = layout.strategy, chunk_sizes(model, degrees.pipeline * degrees.chunks)
     each, layers = degrees.num_gpus // degrees.pipeline, model.layers
     ends = list(accumulate(sizes, initial=0))[:: degrees.chunks]
     stages = tuple(
@@ -110,8 +128,7 @@ def uniform_plan(
         )
         for stage, (first, end) in enumerate(pairwise(ends))
     )
-    batch = micro_batch_size * degrees.data * num_micro_batches
-    return Plan(model, cluster, stages, batch, num_micro_batches)
+    return Plan(model, cluster, stages, layout.batch, layout.num_micro_batches)
 
 
 def chunk_sizes(model: ModelShape, num_chunks: int) -> list[int]:
