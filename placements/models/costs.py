@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import fmean
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from placements.models.end_layers import OutputLayer
 from placements.models.layers import HALF, Layer, Precision
 from placements.models.measured_rates import CollectiveKind, MeasuredRates
 from placements.models.memory import PLAIN, Framework, MemoryItem, held_once_items, kept_items, state_items
+from placements.models.operators import Product
 from placements.models.parallel import Buffer, Cost, LayerStrategy, Pass, Recompute, SharingLevel
 from placements.models.rates import (
     MEMORY_EFFICIENCY,
@@ -323,7 +325,8 @@ def _with_copies(time_ms: float, copy_ms: float) -> Pass:
     return Pass(time_ms - copy_ms, copy_ms)
 
 
-class _Share(NamedTuple):
+@dataclass(frozen=True)
+class _Share:
     """One GPU's share of a layer and of a micro-batch.
 
     Attributes:
@@ -340,6 +343,19 @@ class _Share(NamedTuple):
     group: DeviceGroup
     options: CostOptions
 
+    @cached_property
+    def products(self) -> tuple[Product, ...]:
+        """Products on each GPU."""
+        return self.layer.products(self.strategy.matrix_parallel, self.strategy.expert_parallel)
+
+    @cached_property
+    def parameter_parts(self) -> tuple[tuple[float, SharingLevel, str], ...]:
+        """Parameters on each GPU and the GPUs that hold the same, of experts apart."""
+        layer, strategy = self.layer, self.strategy
+        part = layer.parameters(strategy.matrix_parallel), strategy.weight_copies, ""
+        experts = layer.expert_parameters(strategy.matrix_parallel) / strategy.expert_parallel
+        return (part, (experts, strategy.expert_copies, " of experts")) if experts else (part,)
+
     def of_tokens(self, of_a_sample: float) -> float:
         """Return a GPU's part of what all tokens of a sample have."""
         return self.samples * of_a_sample / self.strategy.token_parallel
@@ -351,44 +367,44 @@ class _Share(NamedTuple):
         each = self.of_tokens(flops(self.strategy.matrix_parallel))
         return self.options.product_ms(self.group.gpu, self.layer, each)
 
-    @property
+    @cached_property
     def _sharing_tokens(self) -> int:
         """GPUs that share the tokens of norms, dropout and boundaries, besides those of all of the layer."""
         return self.strategy.tensor_parallel if self.strategy.sequence == "megatron" else 1
 
-    @property
+    @cached_property
     def kept(self) -> tuple[MemoryItem, ...]:
         options = self.options
         return tuple(
             kept_items(self.layer, self.strategy, self.samples, options.precision, options.framework)
         )
 
-    @property
+    @cached_property
     def kept_bytes(self) -> float:
         return sum(item.num_bytes for item in self.kept)
 
-    @property
+    @cached_property
     def held_once(self) -> tuple[MemoryItem, ...]:
         options = self.options
         return tuple(
             held_once_items(self.layer, self.strategy, self.samples, options.precision, options.framework)
         )
 
-    @property
+    @cached_property
     def temporary_bytes(self) -> float:
         return sum(item.num_bytes for item in self.held_once if item.kind == "backward")
 
-    @property
+    @cached_property
     def buffers(self) -> frozenset[Buffer]:
         return frozenset(
             Buffer(item.name, item.num_bytes) for item in self.held_once if item.kind == "buffer"
         )
 
-    @property
+    @cached_property
     def input_bytes(self) -> float:
         return self.bytes_of(self.layer.input_elements()) / self._sharing_tokens
 
-    @property
+    @cached_property
     def scores_bytes(self) -> float:
         found = self.layer.scores_bytes(self.options.precision, self.strategy.matrix_parallel)
         return self.of_tokens(found)
@@ -421,10 +437,7 @@ class _Share(NamedTuple):
         layer, strategy, precision = self.layer, self.strategy, self.options.precision
         t = strategy.matrix_parallel
         tokens = self.of_tokens(1)
-        times_ms = [
-            machine.product_ms(product, tokens * product.tokens)
-            for product in layer.products(t, strategy.expert_parallel)
-        ]
+        times_ms = [machine.product_ms(product, tokens * product.tokens) for product in self.products]
         times_ms.append(self.core_ms())
         for kernel in layer.kernels(t):
             share = tokens / self._sharing_tokens if kernel.is_whole else tokens
@@ -551,21 +564,13 @@ class _States(NamedTuple):
     new_weights_ms: float
 
 
-def _parameter_parts(share: _Share) -> list[tuple[float, SharingLevel, str]]:
-    """Return parameters on each GPU and the GPUs that hold the same, of experts apart."""
-    layer, strategy = share.layer, share.strategy
-    parts = [(layer.parameters(strategy.matrix_parallel), strategy.weight_copies, "")]
-    experts = layer.expert_parameters(strategy.matrix_parallel) / strategy.expert_parallel
-    return parts + ([(experts, strategy.expert_copies, " of experts")] if experts else [])
-
-
 def _state_items(share: _Share, num_micro_batches: int) -> list[MemoryItem]:
     if not share.layer.owns_parameters:
         return []
     precision, zero = share.options.precision, share.strategy.zero
     return [
         item
-        for parameters, copies, owner in _parameter_parts(share)
+        for parameters, copies, owner in share.parameter_parts
         for item in state_items(precision, parameters, copies, zero, num_micro_batches == 1, owner)
     ]
 
@@ -573,7 +578,7 @@ def _state_items(share: _Share, num_micro_batches: int) -> list[MemoryItem]:
 def _states(share: _Share, num_micro_batches: int) -> _States:
     """Return what the parameters of a layer take, experts' and others."""
     layer = share.layer
-    products = layer.products(share.strategy.matrix_parallel, share.strategy.expert_parallel)
+    products = share.products
     found = [
         _exchanges(
             share,
@@ -581,7 +586,7 @@ def _states(share: _Share, num_micro_batches: int) -> _States:
             copies,
             sum(each.experts or 1 for each in products if bool(each.experts) == bool(owner)),
         )
-        for parameters, copies, owner in _parameter_parts(share)
+        for parameters, copies, owner in share.parameter_parts
     ]
     static = sum(item.num_bytes for item in _state_items(share, num_micro_batches))
     step_ms = sum(ms for ms, *_ in found) if layer.owns_parameters else 0.0

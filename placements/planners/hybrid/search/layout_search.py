@@ -1,0 +1,321 @@
+"""All layouts of a training framework for a model on a cluster, and what a formula says of each.
+
+A layout shares every layer alike. The formula has the load of the fullest stage, the ends of the pipeline,
+and the exchanges that it cannot hide. Among the best a schedule decides, in `schedsearch.planning`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import accumulate, product
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placements.cluster import Cluster, DeviceGroup
+from placements.models.chain import ModelShape
+from placements.models.costs import CostOptions, layer_cost
+from placements.models.layers import Layer
+from placements.models.parallel import Buffer, ContextSharing, Recompute
+from placements.planners.hybrid.plan import alike, layers_of_stage
+from placements.planners.hybrid.uniform import Degrees, Layout, chunk_sizes
+from placements.planners.parallel_plan import PlanError
+from placements.spec import PlacementError
+
+_GIB = 2**30
+
+
+@dataclass(frozen=True)
+class LayoutOptions:
+    """The layouts that are tried.
+
+    Attributes:
+        micro_batch_sizes: Samples of a micro-batch of one data-parallel group.
+        max_tensor: Largest degree of tensor parallelism; None for the GPUs of a node.
+        max_pipeline: Most stages.
+        max_chunks: Most chunks of a stage.
+        max_context: Largest degree of context parallelism.
+        context_sharing: How context-parallel GPUs attend to each other's tokens.
+        recompute: What backwards may compute again.
+        zero: Stages of ZeRO, those above 1 without a pipeline.
+        reserve_gib: Memory of each GPU that stays free: for the CUDA context and fragments.
+    """
+
+    micro_batch_sizes: tuple[int, ...] = (1, 2, 4)
+    max_tensor: int | None = None
+    max_pipeline: int = 64
+    max_chunks: int = 16
+    max_context: int = 8
+    context_sharing: ContextSharing = "all_to_all"
+    recompute: tuple[Recompute, ...] = ("none", "selective", "full")
+    zero: tuple[int, ...] = (1, 3)
+    reserve_gib: float = 4.0
+
+
+class LayoutEstimate(NamedTuple):
+    """What the formula says of a layout.
+
+    Attributes:
+        layout: The layout.
+        time_ms: Time of an iteration.
+        load_ms: Time that its fullest stage computes: no schedule of the layout is shorter.
+        gib: The most that a GPU holds.
+    """
+
+    layout: Layout
+    time_ms: float
+    load_ms: float
+    gib: float
+
+
+class _LayerSums(NamedTuple):
+    """What the layers of a model cost under a layout.
+
+    Attributes:
+        sums: Sums over the layers before each, in ms and bytes: forward and backward, states, kept of one
+            micro-batch, update, exchanges; shape ``(num_layers + 1, 5)``.
+        buffer_bytes: Held once.
+        temporary_bytes: Most that the backward of a layer holds besides what is kept.
+        transfer_ms: Transfer from a stage to the next.
+    """
+
+    sums: NDArray[np.float64]
+    buffer_bytes: float
+    temporary_bytes: float
+    transfer_ms: float
+
+
+_EXCHANGED = 4
+"""Column of the exchanges in `_LayerSums.sums`."""
+
+
+@dataclass(frozen=True)
+class LayoutSearch:
+    """The layouts of a model on a cluster.
+
+    Attributes:
+        model: Its layers.
+        cluster: Its GPUs, all of which are used.
+        batch: Samples of an iteration.
+        costs: What GPUs reach, and the framework.
+        options: The layouts that are tried.
+    """
+
+    model: ModelShape
+    cluster: Cluster
+    batch: int
+    costs: CostOptions
+    options: LayoutOptions = LayoutOptions()
+    _known_ends: dict[int, NDArray[np.int64]] = field(default_factory=dict, repr=False, compare=False)
+    _links: dict[int, tuple[float, float]] = field(default_factory=dict, repr=False, compare=False)
+    _last: list[object] = field(default_factory=lambda: [None, None], repr=False, compare=False)
+
+    def layouts(self) -> Iterator[Layout]:
+        """Yield every layout whose degrees divide the model, the GPUs and the batch."""
+        options, num_gpus = self.options, self.cluster.num_gpus
+        in_node = min(nodes.gpus_per_node for nodes in self.cluster.nodes)
+        experts = max((layer.num_routes for layer in self.model.layers), default=0)
+        tensors = _divisors(num_gpus, options.max_tensor or in_node)
+        tensors = [t for t in tensors if t <= in_node and self._divides(t)]
+        for tensor, context in product(tensors, _divisors(num_gpus, options.max_context)):
+            if num_gpus % (tensor * context) or self._tokens % context:
+                continue
+            rest = num_gpus // (tensor * context)
+            for pipeline in _divisors(rest, options.max_pipeline):
+                data = rest // pipeline
+                shared = [e for e in _divisors(data * context, experts or 1) if experts % e == 0]
+                shared = [e for e in shared if self._may_fit(tensor, pipeline, e)]
+                for expert, size in product(shared, options.micro_batch_sizes):
+                    number, left = divmod(self.batch, data * size)
+                    if left or number < pipeline:
+                        continue
+                    how = tensor, pipeline, data, context, expert
+                    for recompute, zero in product(self._recompute, options.zero):
+                        for chunks in self._chunks(pipeline) if zero <= 1 or pipeline == 1 else ():
+                            degrees = Degrees(*how, chunks, options.context_sharing)
+                            yield Layout(degrees, size, number, zero, recompute)
+
+    def estimates(self, on_progress: Callable[[int], None] | None = None) -> list[LayoutEstimate]:
+        """Return the estimates of all layouts, those that fit the memory first, by increasing time.
+
+        Args:
+            on_progress: Called with the number of layouts looked at so far, now and then.
+        """
+        found: list[LayoutEstimate] = []
+        for i, layout in enumerate(self.layouts()):
+            try:
+                found.append(self.estimate(layout))
+            except (PlacementError, PlanError):
+                continue  # a degree that does not divide, or more chunks than layers
+            if on_progress is not None and i % 256 == 0:
+                on_progress(i)
+        limit = self.limit_gib
+        return sorted(found, key=lambda each: (each.gib > limit, each.time_ms, -each.layout.degrees.data))
+
+    @property
+    def limit_gib(self) -> float:
+        """Memory of a GPU that a layout may use."""
+        return self.cluster.whole.memory_gib - self.options.reserve_gib
+
+    def estimate(self, layout: Layout) -> LayoutEstimate:
+        """Return what the formula says of a layout.
+
+        With m micro-batches, p stages and v chunks: m times the time of the fullest stage, the ends of
+        (p - 1) / v stages (Narayanan's dissertation, Sec. 4.2.2), updates, and what is not hidden of
+        exchanges: the first chunk's. A stage holds its states, what 2 (p - d - 1) + (v - 1) p + 1 chunks
+        keep of the micro-batches in flight, and what one backward needs besides.
+
+        Raises:
+            PlacementError: A layer cannot be shared so.
+            PlanError: There are fewer layers than chunks.
+        """
+        degrees, m = layout.degrees, layout.num_micro_batches
+        p, v = degrees.pipeline, degrees.chunks
+        ends = self._ends(p * v)
+        costs = self._costs(layout)
+        # Sums over the layers of each chunk; shape (chunks, stages, figures).
+        chunks = np.diff(costs.sums[ends], axis=0).reshape(v, p, -1)
+        stages = chunks.sum(axis=0)
+        load, static, kept, update, exchanged = stages.T
+        in_flight = np.array([_in_flight(p, v, stage, m) for stage in range(p)])
+        held = static + costs.buffer_bytes + in_flight * kept / v + costs.temporary_bytes
+        seen_ms = float(chunks[0, :, _EXCHANGED].max())
+        hidden_ms = max(float(exchanged.max()) - seen_ms, 0.0)
+        tail_ms = float(update.max()) + seen_ms + (self.costs.overlap_slowdown - 1) * hidden_ms
+        ends_ms = float(load.sum() - load.max()) / v + 2 * (p - 1) * costs.transfer_ms
+        load_ms = m * float(load.max())
+        return LayoutEstimate(layout, load_ms + ends_ms + tail_ms, load_ms, float(held.max()) / _GIB)
+
+    def _may_fit(self, tensor: int, pipeline: int, expert: int) -> bool:
+        """Return whether an equal share of weights and gradients fits; with ZeRO-3 it may."""
+        if pipeline == 1 and max(self.options.zero) == 3:
+            return True
+        num_bytes = self.costs.precision.weight_bytes + self.costs.precision.gradient_bytes
+        parameters = self._num_parameters[0] / tensor + self._num_parameters[1] / (tensor * expert)
+        return num_bytes * parameters / pipeline <= self.limit_gib * _GIB
+
+    @cached_property
+    def _num_parameters(self) -> tuple[float, float]:
+        """Parameters of all layers, without experts and of experts."""
+        runs = [(count, layer) for count, layer in self.model.runs if layer.owns_parameters]
+        return (
+            sum(count * layer.parameters(1) for count, layer in runs),
+            sum(count * layer.expert_parameters(1) for count, layer in runs),
+        )
+
+    def _ends(self, num_chunks: int) -> NDArray[np.int64]:
+        """Return the first layer of each chunk, and the number of layers."""
+        if num_chunks not in self._known_ends:
+            sizes = chunk_sizes(self.model, num_chunks)
+            self._known_ends[num_chunks] = np.array(list(accumulate(sizes, initial=0)))
+        return self._known_ends[num_chunks]
+
+    def _costs(self, layout: Layout) -> _LayerSums:
+        """Return the costs of all layers; chunks of a stage do not change them."""
+        degrees = layout.degrees
+        one_micro_batch = layout.num_micro_batches == 1
+        key = (
+            replace(degrees, chunks=1),
+            layout.micro_batch_size,
+            layout.zero,
+            layout.recompute,
+            one_micro_batch,
+        )
+        if self._last[0] != key:
+            self._last[:] = [key, self._computed_costs(layout)]
+        found = self._last[1]
+        assert isinstance(found, _LayerSums), "set together with its key"
+        return found
+
+    def _computed_costs(self, layout: Layout) -> _LayerSums:
+        degrees, strategy = layout.degrees, layout.strategy
+        group = self.cluster.group(0, degrees.num_gpus // degrees.pipeline)
+        samples, m = layout.micro_batch_size * degrees.data, layout.num_micro_batches
+        kinds = [
+            layer_cost(layer, alike(strategy, layer), samples, m, group, self.costs) for layer in self._kinds
+        ]
+        rows = np.array(
+            [
+                (
+                    cost.forward.time_ms + cost.backward.time_ms,
+                    cost.static_bytes,
+                    cost.kept_bytes,
+                    cost.update_ms,
+                    cost.scatter_ms + cost.gather_ms,
+                )
+                for cost in kinds
+            ]
+        )
+        sums = np.zeros((len(self._kind_of) + 1, rows.shape[1]))
+        np.cumsum(rows[self._kind_of], axis=0, out=sums[1:])
+        buffers = frozenset[Buffer]().union(*(cost.buffers for cost in kinds))
+        return _LayerSums(
+            sums,
+            sum(each.num_bytes for each in buffers),
+            max(max(cost.backward_bytes, cost.backward_peak_bytes - cost.kept_bytes) for cost in kinds),
+            self._transfer_ms(layout, group),
+        )
+
+    @cached_property
+    def _kinds(self) -> list[Layer]:
+        """Different layers; a tied output layer has a table of its own, as in a pipeline."""
+        return list(dict.fromkeys(self._layers))
+
+    @cached_property
+    def _layers(self) -> tuple[Layer, ...]:
+        layers = self.model.layers
+        return (*layers_of_stage(layers, 0, 1), *layers_of_stage(layers, 1, len(layers)))
+
+    @cached_property
+    def _kind_of(self) -> list[int]:
+        places = {layer: i for i, layer in enumerate(self._kinds)}
+        return [places[layer] for layer in self._layers]
+
+    def _transfer_ms(self, layout: Layout, group: DeviceGroup) -> float:
+        if layout.degrees.pipeline == 1:
+            return 0.0
+        after = self.cluster.group(group.count, group.count)
+        samples = layout.micro_batch_size * layout.degrees.data
+        middle = self.model.layers[len(self.model.layers) // 2]
+        num_bytes = self.costs.precision.number_bytes * samples * middle.output_elements()
+        if group.count not in self._links:
+            # A transfer takes a time to begin, and one for each byte.
+            begin_ms, whole_ms = (group.next_transfer_ms(after, size) for size in (0.0, 1e9))
+            self._links[group.count] = begin_ms, (whole_ms - begin_ms) / 1e9
+        begin_ms, byte_ms = self._links[group.count]
+        return begin_ms + byte_ms * num_bytes / group.count
+
+    @cached_property
+    def _recompute(self) -> tuple[Recompute, ...]:
+        """What may be computed again: scores only where an attention keeps them."""
+        keeps = any(layer.scores_bytes(self.costs.precision, 1) for layer in self._kinds)
+        return tuple(each for each in self.options.recompute if keeps or each != "selective")
+
+    def _chunks(self, pipeline: int) -> list[int]:
+        """Return numbers of chunks: 1, and with a pipeline those of which each has at least a layer."""
+        most = self.options.max_chunks if pipeline > 1 else 1
+        return [v for v in (1, 2, 3, 4, 5, 6, 8, 10, 12, 16) if v <= most]
+
+    def _divides(self, tensor: int) -> bool:
+        try:
+            for layer in {layer for _, layer in self.model.runs}:
+                layer.check(tensor, 1)
+        except PlacementError:
+            return False
+        return True
+
+    @property
+    def _tokens(self) -> int:
+        return max(getattr(layer, "sequence_length", 1) for layer in self.model.layers)
+
+
+def _in_flight(p: int, v: int, stage: int, m: int) -> float:
+    """Return the chunks' micro-batches that a stage holds at once."""
+    return min(p - stage, m) if v == 1 else min(2 * (p - stage - 1) + (v - 1) * p + 1, m * v)
+
+
+def _divisors(number: int, most: int) -> list[int]:
+    return [each for each in range(1, min(number, most) + 1) if number % each == 0]

@@ -1,0 +1,148 @@
+"""The best layouts of a training framework for a model on a cluster, each timed by its schedule.
+
+All layouts are rated by a formula, and the best of them by a schedule whose rules are checked. The module does
+not know what a layer costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from placements.cluster import Cluster
+from placements.models.chain import ModelShape
+from placements.models.costs import CostOptions
+from placements.planners.hybrid.search.layout_search import LayoutEstimate, LayoutOptions, LayoutSearch
+from placements.planners.hybrid.uniform import Layout
+from schedsearch.planning.uniform_run import UniformRun
+
+
+@dataclass(frozen=True)
+class LayoutPlan:
+    """A layout, as the formula and as a schedule have it.
+
+    Attributes:
+        estimate: What the formula says.
+        run: The layout with its schedule.
+    """
+
+    estimate: LayoutEstimate
+    run: UniformRun
+
+    @property
+    def layout(self) -> Layout:
+        """How the GPUs share the model."""
+        return self.estimate.layout
+
+    @property
+    def samples_per_s(self) -> float:
+        """Throughput."""
+        return 1e3 * self.layout.batch / self.run.iteration_ms
+
+    @property
+    def gib(self) -> float:
+        """The most that a GPU holds."""
+        return max(self.run.gib_by_stage)
+
+
+@dataclass(frozen=True)
+class LayoutPlans:
+    """The layouts of a model on a cluster.
+
+    Attributes:
+        model: Its layers.
+        cluster: Its GPUs.
+        limit_gib: Memory of a GPU that a layout may use.
+        plans: The best, by increasing time of their schedules; empty where nothing fits.
+        estimates: All that were rated, those that fit first, by increasing time.
+        bound_ms: No schedule of a layout that fits is shorter than this: the least load of a fullest stage.
+    """
+
+    model: ModelShape
+    cluster: Cluster
+    limit_gib: float
+    plans: tuple[LayoutPlan, ...]
+    estimates: tuple[LayoutEstimate, ...]
+    bound_ms: float
+
+    @property
+    def num_fitting(self) -> int:
+        """How many layouts fit the memory."""
+        return sum(each.gib <= self.limit_gib for each in self.estimates)
+
+    @property
+    def without_pipeline(self) -> LayoutEstimate | None:
+        """The best layout of one stage that fits; None where none does."""
+        fitting = (each for each in self.estimates if each.gib <= self.limit_gib)
+        return next((each for each in fitting if each.layout.degrees.pipeline == 1), None)
+
+    @property
+    def smallest(self) -> LayoutEstimate | None:
+        """The layout that holds least; None where there is none."""
+        return min(self.estimates, key=lambda each: each.gib, default=None)
+
+
+def plan_layouts(
+    model: ModelShape,
+    cluster: Cluster,
+    batch: int,
+    costs: CostOptions,
+    options: LayoutOptions,
+    num_plans: int = 5,
+    on_progress: Callable[[int], None] | None = None,
+) -> LayoutPlans:
+    """Return the best layouts; see `placements.planners.hybrid.search.layout_search`.
+
+    Args:
+        model: Its layers.
+        cluster: Its GPUs, all of which are used.
+        batch: Samples of an iteration.
+        costs: What GPUs reach, and the framework.
+        options: The layouts that are tried.
+        num_plans: How many are timed by a schedule.
+        on_progress: See `LayoutSearch.estimates`.
+
+    Raises:
+        PlanError: A schedule would have too many blocks.
+    """
+    search = LayoutSearch(model, cluster, batch, costs, options)
+    estimates = tuple(search.estimates(on_progress))
+    fitting = [each for each in estimates if each.gib <= search.limit_gib]
+    timed = sorted(_timed(search, fitting, num_plans), key=lambda plan: plan.run.iteration_ms)
+    bound_ms = min((each.load_ms for each in fitting), default=float("inf"))
+    return LayoutPlans(model, cluster, search.limit_gib, tuple(timed), estimates, bound_ms)
+
+
+def _timed(search: LayoutSearch, estimates: list[LayoutEstimate], count: int) -> Iterator[LayoutPlan]:
+    """Yield the first layouts that fit by their schedule too; the formula's memory is not exact."""
+    for estimate in estimates[: 4 * count]:
+        plan = LayoutPlan(
+            estimate, UniformRun(search.model, search.cluster, estimate.layout, search.costs)
+        )
+        if plan.gib <= search.limit_gib:
+            yield plan
+            count -= 1
+        if not count:
+            return
+
+
+def layout_in_words(layout: Layout) -> str:
+    """Return a layout by the names that frameworks use, without degrees of 1.
+
+    >>> from placements.planners.hybrid.uniform import Degrees
+    >>> layout_in_words(Layout(Degrees(4, 8, 2, chunks=3), 1, 16, recompute="full"))
+    'TP 4, PP 8, VP 3, DP 2, micro-batches 16 x 1, recompute full'
+    """
+    degrees = layout.degrees
+    parts = {
+        "TP": degrees.tensor,
+        "PP": degrees.pipeline,
+        "VP": degrees.chunks,
+        "CP": degrees.context,
+        "EP": degrees.expert,
+        "DP": degrees.data,
+    }
+    words = [f"{name} {degree}" for name, degree in parts.items() if degree > 1]
+    words.append(f"micro-batches {layout.num_micro_batches} x {layout.micro_batch_size}")
+    words += [f"recompute {layout.recompute}"] if layout.recompute != "none" else []
+    return ", ".join(words + ([f"ZeRO-{layout.zero}"] if layout.zero != 1 else []))
