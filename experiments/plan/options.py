@@ -17,7 +17,9 @@ class PlanCommandOptions:
         "hybrid", "hybrid: any model, in several kinds of parallelism | pipedream: a profile as a graph"
     )
     model: str | None = option(
-        None, "such as llama2_13b or bert_huge_32 (model=all lists them), or one of the profile"
+        None,
+        "such as llama2_13b or bert_huge_32 (model=all lists them), a config.json of Hugging Face, or one of "
+        "the profile",
     )
     cluster: str = option(REQUIRED, "GPU and number, such as a100_32; of several kinds as in a100_16+v100_16")
     batch: int | list[Any] = option(

@@ -54,8 +54,8 @@ def plan(
     """Return the best plans of a model on a cluster (Galvatron-BMW, with the schedule as the judge).
 
     Args:
-        model: A model, or the name of one; see `placements.models.zoo`. Branches are side by side in a
-            K-shape, and one after the other in all others.
+        model: A model, the name of one, or the path of its `config.json`; see `placements.models.zoo`.
+            Branches are side by side in a K-shape, and one after the other in all others.
         cluster: GPUs, or their name; see `placements.cluster.read_cluster`.
         batch: Samples of an iteration; of several the one with the most samples per second is first.
         options: How GPUs may share layers, and what numbers are tried.

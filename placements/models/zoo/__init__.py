@@ -3,9 +3,11 @@
 - `sizes`: checks that all kinds share
 - `language`: kinds of language models; `images`: kinds of models of images, alone or with text
 - `convolutional`: convolutional networks, layer by layer
+- `config_json`: models of Hugging Face's `config.json`
 - `published`: the models by name, and how to change their sizes
 """
 
+from placements.models.zoo.config_json import read_config
 from placements.models.zoo.images import (
     image_encoder,
     joined_encoders,
@@ -22,6 +24,7 @@ __all__ = [
     "hybrid",
     "image_encoder",
     "joined_encoders",
+    "read_config",
     "read_model",
     "residual_network",
     "window_encoder",

@@ -5,20 +5,20 @@ The module knows shapes alone. Where a paper leaves out a size, the comment besi
 
 from __future__ import annotations
 
-import difflib
-import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from placements.models.chain import ModelShape
+from placements.models.zoo.config_json import read_config
 from placements.models.zoo.images import (
     image_encoder,
     joined_encoders,
     residual_network,
     window_encoder,
 )
-from placements.models.zoo.language import decoder, encoder_decoder
+from placements.models.zoo.language import decoder, encoder_decoder, hybrid
+from placements.models.zoo.sizes import check_overrides, suggestion
 from placements.spec import PlacementError
 
 _Maker = Callable[..., ModelShape]
@@ -33,6 +33,50 @@ def _llama(num_layers: int, hidden_size: int, num_heads: int, **other: Any) -> _
     modern = {"gated": True, "dropout": False, "biases": False, "learned_positions": False, "tied": False}
     usual = {"vocab_size": 32_000, "sequence_length": 4096}
     return _gpt(num_layers, hidden_size, num_heads, **(usual | modern | other))
+
+
+def _qwen3(num_layers: int, hidden_size: int, num_heads: int, feed_forward_size: int, **other: Any) -> _Maker:
+    usual = {"num_kv_heads": 8, "vocab_size": 151_936, "feed_forward_size": feed_forward_size}
+    width = {} if 128 * num_heads == hidden_size else {"head_width": 128}
+    return _llama(num_layers, hidden_size, num_heads, **(usual | width | other))
+
+
+def _deepseek(num_layers: int, hidden_size: int, num_heads: int, **other: Any) -> _Maker:
+    latent = {"kv_rank": 512, "query_rank": 1536, "head_width": 128, "value_width": 128, "rope_width": 64}
+    return _llama(num_layers, hidden_size, num_heads, **(latent | other))
+
+
+def _gpt_oss(num_layers: int, num_experts: int) -> _Maker:
+    return _llama(
+        num_layers,
+        2880,
+        64,
+        feed_forward_size=2880,
+        num_kv_heads=8,
+        head_width=64,
+        vocab_size=201_088,
+        num_experts=num_experts,
+        experts_per_token=4,
+        window=128,
+        window_every=2,
+    )
+
+
+def _nemotron_h(groups: int, **sizes: Any) -> _Maker:
+    """Return a model of groups of layers with attention in the last but one, and ten layers without."""
+    return partial(
+        hybrid,
+        pattern="M-M-M-M*-" + (groups - 1) * "M-M-M-M-M*-" + "M-M-M-M-M-",
+        num_kv_heads=8,
+        head_width=128,
+        mamba_head_width=64,
+        mamba_groups=8,
+        gated=False,
+        tied=False,
+        vocab_size=131_072,
+        sequence_length=8192,
+        **sizes,
+    )
 
 
 def _bert(num_layers: int, hidden_size: int, num_heads: int, **other: Any) -> _Maker:
@@ -113,6 +157,88 @@ _MODELS: dict[str, _Maker] = {
     "mixtral_8x7b": _llama(
         32, 4096, 32, feed_forward_size=14_336, num_kv_heads=8, num_experts=8, experts_per_token=2
     ),
+    # Mistral AI, 2024, "Cheaper, Better, Faster, Stronger", with the tokens of the model before.
+    "mixtral_8x22b": _llama(
+        56, 6144, 48, feed_forward_size=16_384, num_kv_heads=8, num_experts=8, experts_per_token=2
+    ),
+    # Meta, 2024, "The Llama 3 Herd of Models", Table 3, before its context was extended.
+    "llama31_405b": _llama(
+        126, 16_384, 128, feed_forward_size=53_248, num_kv_heads=8, vocab_size=128_256, sequence_length=8192
+    ),
+    # Qwen, 2025, "Qwen3 Technical Report", Tables 1 and 2, and the config.json of each; 4096 tokens as in the
+    # first two stages of its training. Norms of queries and keys are left out, as for all models here.
+    "qwen3_0.6b": _qwen3(28, 1024, 16, 3072, tied=True),
+    "qwen3_1.7b": _qwen3(28, 2048, 16, 6144, tied=True),
+    "qwen3_4b": _qwen3(36, 2560, 32, 9728, tied=True),
+    "qwen3_8b": _qwen3(36, 4096, 32, 12_288),
+    "qwen3_14b": _qwen3(40, 5120, 40, 17_408),
+    "qwen3_32b": _qwen3(64, 5120, 64, 25_600),
+    "qwen3_30b_a3b": _qwen3(48, 2048, 32, 768, num_kv_heads=4, num_experts=128, experts_per_token=8),
+    "qwen3_235b_a22b": _qwen3(94, 4096, 64, 1536, num_kv_heads=4, num_experts=128, experts_per_token=8),
+    # DeepSeek-AI, 2024, "DeepSeek-V2", Sec. 3.1.2 and App. B, and "DeepSeek-V3", Sec. 4.2, without its module
+    # for multi-token prediction (`num_predict_layers`); Moonshot AI, 2025, "Kimi K2", Table 2. All begin with
+    # 4096 tokens.
+    "deepseek_v2": _deepseek(
+        60,
+        5120,
+        128,
+        vocab_size=102_400,
+        num_experts=160,
+        experts_per_token=6,
+        feed_forward_size=1536,
+        shared_expert_size=2 * 1536,
+        num_dense_layers=1,
+        dense_feed_forward_size=12_288,
+    ),
+    "deepseek_v2_lite": _deepseek(
+        27,
+        2048,
+        16,
+        query_rank=None,
+        vocab_size=102_400,
+        num_experts=64,
+        experts_per_token=6,
+        feed_forward_size=1408,
+        shared_expert_size=2 * 1408,
+        num_dense_layers=1,
+        dense_feed_forward_size=10_944,
+    ),
+    "deepseek_v3": _deepseek(
+        61,
+        7168,
+        128,
+        vocab_size=129_280,
+        num_experts=256,
+        experts_per_token=8,
+        feed_forward_size=2048,
+        shared_expert_size=2048,
+        num_dense_layers=3,
+        dense_feed_forward_size=18_432,
+    ),
+    "kimi_k2": _deepseek(
+        61,
+        7168,
+        64,
+        vocab_size=163_840,
+        num_experts=384,
+        experts_per_token=8,
+        feed_forward_size=2048,
+        shared_expert_size=2048,
+        num_dense_layers=1,
+        dense_feed_forward_size=18_432,
+    ),
+    # OpenAI, 2025, "gpt-oss-120b & gpt-oss-20b Model Card", and the config.json of each; 4096 tokens, as
+    # before its context was extended. Every second layer attends to 128 tokens. Biases and attention sinks
+    # are left out.
+    "gpt_oss_20b": _gpt_oss(24, 32),
+    "gpt_oss_120b": _gpt_oss(36, 128),
+    # NVIDIA, 2025, "Nemotron-H", Table 1 and the config.json of each.
+    "nemotron_h_8b": _nemotron_h(
+        4, hidden_size=4096, num_heads=32, feed_forward_size=21_504, state_size=128, mamba_heads=128
+    ),
+    "nemotron_h_56b": _nemotron_h(
+        10, hidden_size=8192, num_heads=64, feed_forward_size=32_768, state_size=256, mamba_heads=256
+    ),
     # Zhang et al., 2022, "OPT"; EleutherAI, 2021, "GPT-Neo", whose local attention is counted as whole.
     "opt_350m": _gpt(24, 1024, 16, vocab_size=50_272, embedding_size=512),
     "gpt_neo_2.7b": _gpt(32, 2560, 20),
@@ -151,32 +277,27 @@ def read_model(name: str, /, **overrides: Any) -> ModelShape:
     """Return a model by its name, with some of its sizes changed.
 
     Args:
-        name: Name of one of `MODELS`.
+        name: Name of one of `MODELS`, or the path of a `config.json` of Hugging Face; see
+            `placements.models.zoo.config_json`.
         overrides: Overrides by the name of an argument of the model's kind in `placements.models.zoo`, such
             as ``num_layers``, ``sequence_length`` or ``precision``.
 
     Raises:
-        PlacementError: The name or a size is not known, or a size is out of its range.
+        PlacementError: The name, the file's kind of model or a size is not known, or a size is out of its
+            range.
 
     >>> round(read_model("llama2_7b").num_parameters / 1e9, 2)
     6.74
     >>> len(read_model("llama2_7b", num_layers=4).layers)
     6
     """
+    if isinstance(name, str) and name.endswith(".json"):
+        return read_config(name, **overrides)
     if not isinstance(name, str) or name not in _MODELS:
-        raise PlacementError(f"model: {name!r} is not known; {_suggestion(str(name), _MODELS)}")
+        raise PlacementError(f"model: {name!r} is not known; {suggestion(str(name), _MODELS)}")
     make = _MODELS[name]
-    known = [each for each in inspect.signature(make).parameters if each != "name"]
-    for each in overrides:
-        if each not in known:
-            raise PlacementError(f"{each}: is no size of {name}; {_suggestion(each, known)}")
+    check_overrides(make, name, overrides)
     return make(name, **overrides)
-
-
-def _suggestion(wrong: str, known: Iterable[str]) -> str:
-    names = list(known)
-    close = difflib.get_close_matches(wrong, names, n=1)
-    return f"did you mean {close[0]}?" if close else f"use one of {', '.join(names)}"
 
 
 MODELS: Mapping[str, ModelShape] = {name: read_model(name) for name in _MODELS}

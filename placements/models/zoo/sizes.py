@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
 from placements.models.layers import PRECISIONS, Precision
 from placements.spec import PlacementError
 
@@ -26,3 +31,27 @@ def precision_of(name: str) -> Precision:
     if not isinstance(name, str) or name not in PRECISIONS:
         raise PlacementError(f"precision: {name!r} is not known; use one of {', '.join(PRECISIONS)}")
     return PRECISIONS[name]
+
+
+def check_overrides(make: Callable[..., Any], name: str, overrides: Mapping[str, Any]) -> None:
+    """Ensure that all sizes to change are such of a model.
+
+    Args:
+        make: What makes the model of its name and its sizes.
+        name: What the model is known by.
+        overrides: Sizes by their names.
+
+    Raises:
+        PlacementError: One is not.
+    """
+    known = [each for each in inspect.signature(make).parameters if each != "name"]
+    for each in overrides:
+        if each not in known:
+            raise PlacementError(f"{each}: is no size of {name}; {suggestion(each, known)}")
+
+
+def suggestion(wrong: str, known: Iterable[str]) -> str:
+    """Return a remedy for a name that is not known: the nearest that is, or all."""
+    names = list(known)
+    close = difflib.get_close_matches(wrong, names, n=1)
+    return f"did you mean {close[0]}?" if close else f"use one of {', '.join(names)}"

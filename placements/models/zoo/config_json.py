@@ -1,0 +1,263 @@
+"""Models of the `config.json` that Hugging Face keeps beside the weights of each.
+
+A file is read by its ``model_type``. Biases of single matrices, norms of queries and keys, and attention
+sinks are left out: together they are less than a thousandth of the parameters. The module knows no model by
+name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from placements.models.chain import ModelShape
+from placements.models.zoo.language import decoder, hybrid
+from placements.models.zoo.sizes import check_overrides, suggestion
+from placements.plain_data import Field, json_file
+from placements.spec import PlacementError
+
+_Sizes = dict[str, Any]
+
+_MODERN: Mapping[str, Any] = {
+    "gated": True,
+    "dropout": False,
+    "biases": False,
+    "learned_positions": False,
+}
+"""What all but GPT-2 and GPT-NeoX have in common."""
+
+
+def read_config(path: str | Path, /, **overrides: Any) -> ModelShape:
+    """Return the model of a `config.json`, with some of its sizes changed.
+
+    A sample has as many tokens as the model was first trained with: those before its context was extended,
+    where the file has them, else the longest context. `sequence_length` changes that.
+
+    Args:
+        path: The file. The model is called as the folder of a `config.json`, else as the file.
+        overrides: Overrides by the name of an argument of `decoder` or `hybrid`.
+
+    Raises:
+        PlacementError: The file cannot be read, its model is of another kind, or a size is missing or wrong.
+    """
+    with json_file(path, "a config.json of a model", PlacementError) as data:
+        make, sizes_of = _kind_of(data)
+        name, sizes = _name_of(Path(path)), sizes_of(data) | overrides
+        check_overrides(make, name, overrides)
+        if "sequence_length" not in sizes:
+            sizes["sequence_length"] = _trained_length(data)
+        return make(name, **sizes)
+
+
+def _kind_of(data: Field) -> tuple[Callable[..., ModelShape], Callable[[Field], _Sizes]]:
+    kind = data["model_type"].text()
+    if kind not in _KINDS:
+        raise data["model_type"].mistake(f"{kind!r} is not known; {suggestion(kind, _KINDS)}")
+    return (hybrid if kind == "nemotron_h" else decoder), _KINDS[kind]
+
+
+def _name_of(path: Path) -> str:
+    return path.resolve().parent.name if path.name == "config.json" else path.stem
+
+
+def _trained_length(data: Field) -> int:
+    for name in ("rope_scaling", "rope_parameters"):
+        scaling = data.get(name)
+        if isinstance(scaling.value, dict) and "original_max_position_embeddings" in scaling.value:
+            return _size(scaling, "original_max_position_embeddings")
+    return _size(data, "n_positions" if "n_positions" in data.value else "max_position_embeddings")
+
+
+def _size(data: Field, name: str, least: int = 1) -> int:
+    """Return a size that has to be there."""
+    return data[name].whole(f"a whole number of at least {least}", min=least)
+
+
+def _size_or(data: Field, name: str, default: int | None, least: int = 1) -> int | None:
+    """Return a size, or a default where it is missing or null."""
+    return default if data.get(name).value is None else _size(data, name, least)
+
+
+def _flag(data: Field, name: str, default: bool) -> bool:
+    flag: bool = data.get(name, default).typed(bool)
+    return flag
+
+
+def _equals(data: Field, name: str, wanted: object) -> None:
+    """Ensure that a field has the only value that there is a shape for, or is missing or null."""
+    if data.get(name).value not in (wanted, None):
+        raise data[name].wrong(repr(wanted), "there is no shape for other values")
+
+
+def _attention(data: Field) -> _Sizes:
+    """Return the sizes of grouped-query attention, those that are usual left out."""
+    hidden, heads = _size(data, "hidden_size"), _size(data, "num_attention_heads")
+    kv_heads = _size_or(data, "num_key_value_heads", heads)
+    width = _size_or(data, "head_dim", None)
+    sizes: _Sizes = {"hidden_size": hidden, "num_heads": heads}
+    sizes |= {} if kv_heads == heads else {"num_kv_heads": kv_heads}
+    return sizes | ({} if width is None or width * heads == hidden else {"head_width": width})
+
+
+def _common(data: Field) -> _Sizes:
+    """Return the sizes of a decoder besides attention and feed-forward part."""
+    return {
+        **_MODERN,
+        "num_layers": _size(data, "num_hidden_layers"),
+        "vocab_size": _size(data, "vocab_size"),
+        "tied": _flag(data, "tie_word_embeddings", False),
+    }
+
+
+def _window(data: Field) -> _Sizes:
+    """Return the window of all layers."""
+    window = _size_or(data, "sliding_window", None)
+    return {} if window is None else {"window": window}
+
+
+def _llama(data: Field) -> _Sizes:
+    return {**_common(data), **_attention(data), "feed_forward_size": _size(data, "intermediate_size")}
+
+
+def _mistral(data: Field) -> _Sizes:
+    return _llama(data) | _window(data)
+
+
+def _qwen(data: Field) -> _Sizes:
+    _equals(data, "use_sliding_window", False)
+    return _llama(data)
+
+
+def _mixtral(data: Field) -> _Sizes:
+    return _mistral(data) | _experts(data, "num_local_experts")
+
+
+def _experts(data: Field, count: str) -> _Sizes:
+    return {"num_experts": _size(data, count), "experts_per_token": _size(data, "num_experts_per_tok")}
+
+
+def _qwen_moe(data: Field) -> _Sizes:
+    _equals(data, "decoder_sparse_step", 1)
+    sizes = _qwen(data) | _experts(data, "num_experts")
+    dense = list(data.get("mlp_only_layers", []).whole_numbers())
+    if dense != list(range(len(dense))):
+        raise data["mlp_only_layers"].wrong("the first layers", "give [0, 1, ...], or []")
+    if dense:
+        sizes |= {"num_dense_layers": len(dense), "dense_feed_forward_size": sizes["feed_forward_size"]}
+    shared = _size_or(data, "shared_expert_intermediate_size", 0, least=0)
+    sizes |= {"shared_expert_size": shared} if shared else {}
+    return sizes | {"feed_forward_size": _size(data, "moe_intermediate_size")}
+
+
+def _deepseek(data: Field) -> _Sizes:
+    """Return the sizes of multi-head latent attention and, where there are experts, of these."""
+    _equals(data, "moe_layer_freq", 1)
+    sizes = {
+        **_common(data),
+        "hidden_size": _size(data, "hidden_size"),
+        "num_heads": _size(data, "num_attention_heads"),
+        "feed_forward_size": _size(data, "intermediate_size"),
+        "head_width": _size(data, "qk_nope_head_dim"),
+        "rope_width": _size(data, "qk_rope_head_dim"),
+        "value_width": _size(data, "v_head_dim"),
+        "kv_rank": _size(data, "kv_lora_rank"),
+        "query_rank": _size_or(data, "q_lora_rank", None),
+        "num_predict_layers": _size_or(data, "num_nextn_predict_layers", 0, least=0),
+    }
+    if data.get("n_routed_experts").value is None:
+        return sizes
+    size = _size(data, "moe_intermediate_size")
+    num_shared = _size_or(data, "n_shared_experts", 0, least=0)
+    dense = _size_or(data, "first_k_dense_replace", 0, least=0)
+    return {
+        **sizes,
+        **_experts(data, "n_routed_experts"),
+        "shared_expert_size": size * (num_shared or 0),
+        "num_dense_layers": dense,
+        "dense_feed_forward_size": sizes["feed_forward_size"] if dense else None,
+        "feed_forward_size": size,
+    }
+
+
+def _gpt_oss(data: Field) -> _Sizes:
+    sizes = _llama(data) | _experts(data, "num_local_experts")
+    window = _size_or(data, "sliding_window", None)
+    every = _full_every(data.get("layer_types"), sizes["num_layers"])
+    return sizes if window is None or every == 1 else sizes | {"window": window, "window_every": every}
+
+
+def _full_every(kinds: Field, num_layers: int) -> int:
+    """Return which of a model's layers attend to all tokens: each n-th, each, which is 1, or 0 for none."""
+    if kinds.value is None:
+        return 2
+    found = [each.choice(("sliding_attention", "full_attention")) for each in kinds.items()]
+    full = [i for i, kind in enumerate(found) if kind == "full_attention"]
+    every = full[0] + 1 if full else 0
+    if len(found) != num_layers or (every and full != list(range(every - 1, num_layers, every))):
+        raise kinds.wrong(
+            f"a list of {num_layers} in which each n-th is full_attention", "give one kind for each layer"
+        )
+    return every
+
+
+def _nemotron_h(data: Field) -> _Sizes:
+    pattern = data["hybrid_override_pattern"]
+    letters, num_layers = pattern.text(), _size(data, "num_hidden_layers")
+    for i, letter in enumerate(letters):
+        if letter not in "M*-":
+            raise pattern.mistake(f"layer {i} is {letter!r}; the layers are M, * and -")
+    if len(letters) != num_layers:
+        raise pattern.mistake(f"has {len(letters)} layers for num_hidden_layers {num_layers}; give one each")
+    width = "head_dim" if data.get("attention_head_dim").value is None else "attention_head_dim"
+    groups = "n_groups" if "n_groups" in data.value else "mamba_n_groups"
+    return {
+        "pattern": letters,
+        "hidden_size": _size(data, "hidden_size"),
+        "num_heads": _size(data, "num_attention_heads"),
+        "num_kv_heads": _size(data, "num_key_value_heads"),
+        "head_width": _size(data, width),
+        "feed_forward_size": _size(data, "intermediate_size"),
+        "vocab_size": _size(data, "vocab_size"),
+        "state_size": _size(data, "ssm_state_size"),
+        "mamba_heads": _size(data, "mamba_num_heads"),
+        "mamba_head_width": _size(data, "mamba_head_dim"),
+        "mamba_groups": _size(data, groups),
+        "gated": False,
+        "tied": _flag(data, "tie_word_embeddings", False),
+    }
+
+
+def _gpt2(data: Field) -> _Sizes:
+    sizes = {
+        "num_layers": _size(data, "n_layer"),
+        "hidden_size": _size(data, "n_embd"),
+        "num_heads": _size(data, "n_head"),
+        "vocab_size": _size(data, "vocab_size"),
+        "tied": _flag(data, "tie_word_embeddings", True),
+    }
+    inner = _size_or(data, "n_inner", None)
+    return sizes if inner is None else sizes | {"feed_forward_size": inner}
+
+
+def _gpt_neox(data: Field) -> _Sizes:
+    return {**_llama(data), "gated": False, "biases": True}
+
+
+_KINDS: Mapping[str, Callable[[Field], _Sizes]] = {
+    "deepseek_v2": _deepseek,
+    "deepseek_v3": _deepseek,
+    "gpt2": _gpt2,
+    "gpt_neox": _gpt_neox,
+    "gpt_oss": _gpt_oss,
+    "kimi_k2": _deepseek,
+    "llama": _llama,
+    "mistral": _mistral,
+    "mixtral": _mixtral,
+    "nemotron_h": _nemotron_h,
+    "qwen2": _qwen,
+    "qwen2_moe": _qwen_moe,
+    "qwen3": _qwen,
+    "qwen3_moe": _qwen_moe,
+}
+"""The sizes of each kind of model that is known, by its ``model_type``."""

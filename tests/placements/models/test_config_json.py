@@ -1,0 +1,306 @@
+"""Models of Hugging Face's config.json: the published ones, others of each kind, and one-line errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from told import told
+
+from placements import PlacementError
+from placements.files import write_json
+from placements.models.zoo import read_config, read_model
+
+Config = dict[str, Any]
+
+
+def llama(hidden: int, layers: int, heads: int, kv_heads: int, inner: int, vocabulary: int) -> Config:
+    return {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "intermediate_size": inner,
+        "vocab_size": vocabulary,
+        "max_position_embeddings": 4096,
+        "tie_word_embeddings": False,
+        "rope_scaling": None,
+    }
+
+
+def qwen3(hidden: int, layers: int, heads: int, inner: int, **other: Any) -> Config:
+    return {
+        **llama(hidden, layers, heads, 8, inner, 151_936),
+        "model_type": "qwen3",
+        "head_dim": 128,
+        "max_position_embeddings": 40_960,
+        "sliding_window": None,
+        "use_sliding_window": False,
+        **other,
+    }
+
+
+def qwen3_moe(hidden: int, layers: int, heads: int, inner: int, each: int) -> Config:
+    return {
+        **qwen3(hidden, layers, heads, inner, num_key_value_heads=4),
+        "model_type": "qwen3_moe",
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+        "moe_intermediate_size": each,
+        "num_experts": 128,
+        "num_experts_per_tok": 8,
+    }
+
+
+def deepseek(
+    kind: str,
+    hidden: int,
+    layers: int,
+    heads: int,
+    inner: int,
+    vocabulary: int,
+    *,
+    query_rank: int | None = 1536,
+    experts: tuple[int, int, int, int, int],
+    **other: Any,
+) -> Config:
+    """Return a config whose experts are: how many, per token, the width of each, shared, dense layers."""
+    num, per_token, each, shared, dense = experts
+    return {
+        **llama(hidden, layers, heads, heads, inner, vocabulary),
+        "model_type": kind,
+        "max_position_embeddings": 163_840,
+        "rope_scaling": {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096},
+        "kv_lora_rank": 512,
+        "q_lora_rank": query_rank,
+        "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 128,
+        "n_routed_experts": num,
+        "num_experts_per_tok": per_token,
+        "moe_intermediate_size": each,
+        "n_shared_experts": shared,
+        "first_k_dense_replace": dense,
+        "moe_layer_freq": 1,
+        **other,
+    }
+
+
+def gpt_oss(layers: int, experts: int) -> Config:
+    return {
+        **llama(2880, layers, 64, 8, 2880, 201_088),
+        "model_type": "gpt_oss",
+        "head_dim": 64,
+        "num_local_experts": experts,
+        "num_experts_per_tok": 4,
+        "sliding_window": 128,
+        "layer_types": ["sliding_attention", "full_attention"] * (layers // 2),
+        "max_position_embeddings": 131_072,
+        "rope_scaling": {"rope_type": "yarn", "original_max_position_embeddings": 4096},
+    }
+
+
+def nemotron_h(pattern: str, hidden: int, heads: int, inner: int, state: int, mamba_heads: int) -> Config:
+    return {
+        "model_type": "nemotron_h",
+        "hybrid_override_pattern": pattern,
+        "num_hidden_layers": len(pattern),
+        "hidden_size": hidden,
+        "num_attention_heads": heads,
+        "attention_head_dim": 128,
+        "num_key_value_heads": 8,
+        "intermediate_size": inner,
+        "vocab_size": 131_072,
+        "ssm_state_size": state,
+        "mamba_num_heads": mamba_heads,
+        "mamba_head_dim": 64,
+        "n_groups": 8,
+        "max_position_embeddings": 8192,
+        "tie_word_embeddings": False,
+    }
+
+
+MIXTRAL = {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": None}
+CONFIGS = {
+    "llama2_7b": llama(4096, 32, 32, 32, 11_008, 32_000),
+    "llama3_8b": llama(4096, 32, 32, 8, 14_336, 128_256) | {"max_position_embeddings": 8192},
+    "llama31_405b": llama(16_384, 126, 128, 8, 53_248, 128_256)
+    | {
+        "max_position_embeddings": 131_072,
+        "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192},
+    },
+    "mixtral_8x7b": llama(4096, 32, 32, 8, 14_336, 32_000) | MIXTRAL,
+    "mixtral_8x22b": llama(6144, 56, 48, 8, 16_384, 32_000) | MIXTRAL,
+    "qwen3_0.6b": qwen3(1024, 28, 16, 3072, tie_word_embeddings=True),
+    "qwen3_8b": qwen3(4096, 36, 32, 12_288),
+    "qwen3_32b": qwen3(5120, 64, 64, 25_600),
+    "qwen3_30b_a3b": qwen3_moe(2048, 48, 32, 6144, 768),
+    "qwen3_235b_a22b": qwen3_moe(4096, 94, 64, 12_288, 1536),
+    "deepseek_v2": deepseek("deepseek_v2", 5120, 60, 128, 12_288, 102_400, experts=(160, 6, 1536, 2, 1)),
+    "deepseek_v2_lite": deepseek(
+        "deepseek_v2", 2048, 27, 16, 10_944, 102_400, query_rank=None, experts=(64, 6, 1408, 2, 1)
+    ),
+    "deepseek_v3": deepseek("deepseek_v3", 7168, 61, 128, 18_432, 129_280, experts=(256, 8, 2048, 1, 3)),
+    "kimi_k2": deepseek("kimi_k2", 7168, 61, 64, 18_432, 163_840, experts=(384, 8, 2048, 1, 1)),
+    "gpt_oss_20b": gpt_oss(24, 32),
+    "gpt_oss_120b": gpt_oss(36, 128),
+    "nemotron_h_8b": nemotron_h(
+        "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-", 4096, 32, 21_504, 128, 128
+    ),
+    "nemotron_h_56b": nemotron_h(
+        "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-"
+        "M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-",
+        8192,
+        64,
+        32_768,
+        256,
+        256,
+    ),
+}
+"""What the files of published models say of their shapes."""
+
+
+def written(folder: Path, config: Config) -> Path:
+    return write_json(folder / "config.json", config)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_file_of_a_published_model_is_that_model(name: str, tmp_path: Path) -> None:
+    sizes = {"sequence_length": 4096} if name.startswith("qwen3") else {}
+    model = read_config(written(tmp_path / name, CONFIGS[name]), **sizes)
+    assert model.runs == read_model(name).runs
+    assert model.name == name, "as the folder"
+
+
+def test_modules_that_predict_more_tokens_are_the_files(tmp_path: Path) -> None:
+    config = CONFIGS["deepseek_v3"] | {"num_nextn_predict_layers": 1}
+    model = read_config(written(tmp_path, config))
+    assert model.runs == read_model("deepseek_v3", num_predict_layers=1).runs
+    assert model.num_parameters > read_model("deepseek_v3").num_parameters + 11e9
+
+
+GPT2 = {
+    "model_type": "gpt2",
+    "n_embd": 768,
+    "n_layer": 12,
+    "n_head": 12,
+    "n_positions": 1024,
+    "n_inner": None,
+    "vocab_size": 50_257,
+}
+NEOX = llama(6144, 44, 64, 64, 24_576, 50_432) | {"model_type": "gpt_neox", "max_position_embeddings": 2048}
+QWEN2 = llama(3584, 28, 28, 4, 18_944, 152_064) | {"model_type": "qwen2", "use_sliding_window": False}
+QWEN2_MOE = QWEN2 | {
+    "model_type": "qwen2_moe",
+    "moe_intermediate_size": 2560,
+    "shared_expert_intermediate_size": 20_480,
+    "num_experts": 64,
+    "num_experts_per_tok": 8,
+    "decoder_sparse_step": 1,
+    "vocab_size": 151_936,
+}
+MISTRAL = llama(4096, 32, 32, 8, 14_336, 32_000) | {"model_type": "mistral", "sliding_window": 4096}
+
+
+@pytest.mark.parametrize(
+    ("config", "parameters"),
+    [(GPT2, 124.44e6), (NEOX, 20.55e9), (QWEN2, 7.6156e9), (QWEN2_MOE, 57.41e9), (MISTRAL, 7.2417e9)],
+    ids=["GPT-2", "GPT-NeoX 20B", "Qwen2.5 7B", "Qwen2 57B-A14B", "Mistral 7B"],
+)
+def test_parameters_of_others_are_those_published(config: Config, parameters: float, tmp_path: Path) -> None:
+    model = read_config(written(tmp_path, config))
+    assert model.num_parameters == pytest.approx(parameters, rel=0.001)
+    assert model.num_tokens == config.get("n_positions", config.get("max_position_embeddings"))
+
+
+def test_a_path_stands_for_a_name_and_sizes_are_changed(tmp_path: Path) -> None:
+    path = written(tmp_path / "mine", CONFIGS["llama2_7b"])
+    model = read_model(str(path), num_layers=2, sequence_length=128, precision="single")
+    assert (model.name, [count for count, _ in model.runs], model.num_tokens) == ("mine", [1, 2, 1], 128)
+    other = write_json(tmp_path / "tiny.json", CONFIGS["llama2_7b"])
+    assert read_model(str(other)).name == "tiny"
+    without = {name: size for name, size in CONFIGS["llama2_7b"].items() if "position" not in name}
+    assert read_config(written(tmp_path, without), sequence_length=8).num_tokens == 8
+
+
+def test_layers_with_and_without_window(tmp_path: Path) -> None:
+    """Every second by default, every third, none or all with full attention."""
+    base = gpt_oss(6, 4)
+    kinds = ("sliding_attention", "full_attention")
+
+    def runs(full: list[int]) -> Any:
+        types = [kinds[i in full] for i in range(6)]
+        return read_config(written(tmp_path, base | {"layer_types": types})).runs
+
+    assert read_config(written(tmp_path, base | {"layer_types": None})).runs == runs([1, 3, 5])
+    found = [runs(each) for each in ([1, 3, 5], [2, 5], [], [*range(6)])]
+    assert all(one != other for i, one in enumerate(found) for other in found[:i])
+    assert runs([*range(6)]) == read_config(written(tmp_path, base | {"sliding_window": None})).runs
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("llama2_7b", {"model_type": "lama"}, "model_type: 'lama' is not known; did you mean llama?"),
+        (
+            "llama2_7b",
+            {"model_type": "zzz"},
+            "model_type: 'zzz' is not known; use one of deepseek_v2, deepse",
+        ),
+        ("llama2_7b", {"model_type": 3}, "model_type: 3 is not text; give one"),
+        (
+            "llama2_7b",
+            {"hidden_size": "4096"},
+            "hidden_size: '4096' is not a whole number of at least 1; give",
+        ),
+        ("llama2_7b", {"num_hidden_layers": 0}, "num_hidden_layers: 0 is not a whole number of at least 1"),
+        ("llama2_7b", {"num_attention_heads": 7}, "num_heads: 7 does not divide hidden_size 4096"),
+        ("llama2_7b", {"tie_word_embeddings": 1}, "tie_word_embeddings: 1 is not true or false"),
+        ("llama2_7b", {"vocab_size": ...}, "lacks the field 'vocab_size'; add it"),
+        ("llama2_7b", {"max_position_embeddings": ...}, "lacks the field 'max_position_embeddings'; add it"),
+        (
+            "qwen3_8b",
+            {"use_sliding_window": True},
+            "use_sliding_window: True is not False; there is no shape",
+        ),
+        ("qwen3_30b_a3b", {"mlp_only_layers": [5]}, "mlp_only_layers: [5] is not the first layers; give [0,"),
+        ("qwen3_30b_a3b", {"decoder_sparse_step": 2}, "decoder_sparse_step: 2 is not 1; there is no shape"),
+        ("deepseek_v3", {"kv_lora_rank": None}, "kv_lora_rank: None is not a whole number of at least 1"),
+        ("deepseek_v3", {"moe_layer_freq": 2}, "moe_layer_freq: 2 is not 1; there is no shape for other"),
+        ("gpt_oss_20b", {"layer_types": ["x"]}, "layer_types[0]: 'x' is not known; use one of sliding_atten"),
+        (
+            "gpt_oss_20b",
+            {"layer_types": []},
+            "layer_types: [] is not a list of 24 in which each n-th is full_",
+        ),
+        (
+            "nemotron_h_8b",
+            {"hybrid_override_pattern": "ME"},
+            "hybrid_override_pattern: layer 1 is 'E'; the la",
+        ),
+        (
+            "nemotron_h_8b",
+            {"hybrid_override_pattern": "M*"},
+            "hybrid_override_pattern: has 2 layers for num_h",
+        ),
+    ],
+)
+def test_a_wrong_file_is_told_in_one_line(name: str, change: Config, message: str, tmp_path: Path) -> None:
+    config = {key: size for key, size in (CONFIGS[name] | change).items() if size is not ...}
+    path = written(tmp_path, config)
+    with told(PlacementError, f"{path}: {message}"):
+        read_config(path)
+
+
+def test_other_mistakes_are_told_in_one_line(tmp_path: Path) -> None:
+    path = written(tmp_path / "mine", CONFIGS["llama2_7b"])
+    with told(PlacementError, f"{path}: num_layer: is no size of mine; did you mean num_layers?"):
+        read_config(path, num_layer=2)
+    with told(PlacementError, "none.json: cannot be read (No such file or directory); give a config.json"):
+        read_model("none.json")
+    (tmp_path / "list.json").write_text("[1]")
+    with told(PlacementError, f"{tmp_path / 'list.json'}: [1] is not a mapping"):
+        read_config(tmp_path / "list.json")
