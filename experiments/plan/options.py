@@ -7,6 +7,7 @@ from typing import Any
 
 from experiments.config.declaring import Command
 from placements.meaning import REQUIRED, option
+from placements.models.memory import FRAMEWORKS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +15,9 @@ class PlanCommandOptions:
     """The config of `experiments.plan`; see the rooms `hybrid` and `pipedream` of `placements.planners`."""
 
     planner: str = option(
-        "hybrid", "hybrid: any model, in several kinds of parallelism | pipedream: a profile as a graph"
+        "hybrid",
+        "hybrid: each layer in the best of several kinds of parallelism | layouts: all layers alike, as "
+        "frameworks are configured | pipedream: a profile as a graph",
     )
     model: str | None = option(
         None,
@@ -36,6 +39,19 @@ class PlanCommandOptions:
     num_layers: int | None = option(None, "transformer layers; null: the model's own, as for the next two")
     sequence_length: int | None = option(None, "tokens of a sample")
     vocab_size: int | None = option(None, "entries of the vocabulary")
+    precision: str | None = option(
+        None, "half, bf16, single, tf32, fp8, fp8_blockwise, mxfp8 or nvfp4; null: the model's; layouts: bf16"
+    )
+    framework: str = option(
+        "megatron",
+        "for layouts: what holds memory besides states and activations",
+        choices=tuple(FRAMEWORKS),
+    )
+    machine: str | None = option(
+        None, "for layouts: file of measured rates, JSON or CSV; null: shares of peaks"
+    )
+    micro_batch_sizes: list[Any] = option([1, 2, 4], "for layouts: samples of a micro-batch to try")
+    max_chunks: int = option(16, "for layouts: most chunks of a stage", min=1)
     layer_times: str | None = option(None, "CSV of measured layer times, in place of modelled ones")
     gpus_per_node: int | None = option(None, "GPUs of a node; null: 8, or all where there are fewer")
     node_bandwidth_gb_s: float | None = option(

@@ -12,6 +12,7 @@ from omegaconf import DictConfig
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, read_record, require, require_known
 from experiments.config.run_record import output_directory
+from experiments.plan.layout_plan import plan_in_layouts
 from experiments.plan.options import PlanCommandOptions
 from experiments.plan.pipedream_plan import plan_profile
 from experiments.plan.profiled_inputs import PlanInputs, profiled_inputs, refuse_given, required_model
@@ -42,7 +43,7 @@ from schedsearch.schedule_file import schedule_to_dict
 
 log = logging.getLogger(__name__)
 
-_PLANNERS = ("hybrid", "pipedream")
+_PLANNERS = ("hybrid", "layouts", "pipedream")
 
 _WORDS = {
     PlanStatus.OPTIMAL: "plan proved",
@@ -62,6 +63,8 @@ def task(config: DictConfig) -> dict[str, float | str]:
     require_known("planner", options.planner, _PLANNERS)
     if options.planner == "pipedream":
         return plan_profile(options)
+    if options.planner == "layouts":
+        return plan_in_layouts(options)
     refuse_given(options, ("flat",), "it is of planner=pipedream; leave it out")
     model, cluster, costs, costs_in_words, is_sequence_parallel = _inputs(options)
     with PlanProgress() as show:
@@ -193,7 +196,7 @@ def _inputs(options: PlanCommandOptions) -> PlanInputs:
 def _model(options: PlanCommandOptions) -> ModelShape:
     sizes = {
         name: getattr(options, name)
-        for name in ("num_layers", "sequence_length", "vocab_size")
+        for name in ("num_layers", "sequence_length", "vocab_size", "precision")
         if getattr(options, name) is not None
     }
     try:

@@ -138,6 +138,10 @@ class PlanProgress(ExitStack):
         best = "none yet" if best_ms is None else f"{best_ms:,.6g} ms"
         self._planner(f"{best} (bound {bound_ms:,.6g} ms)", done, total)
 
+    def layouts(self, done: int, total: int) -> None:
+        """Show how many layouts are rated."""
+        self._planner("layouts", done, total)
+
     def search(self, name: str, tick_ms: float, progress: SearchProgress) -> None:
         """Show one event of the search of a plan's schedule."""
         if name not in self._searches:

@@ -1,7 +1,7 @@
 """The best layouts of a training framework for a model on a cluster, each timed by its schedule.
 
-All layouts are rated by a formula, and the best of them by a schedule whose rules are checked. The module does
-not know what a layer costs.
+All layouts are rated by a formula, and the best of them by a schedule whose rules are checked. The module
+does not know what a layer costs.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def plan_layouts(
     costs: CostOptions,
     options: LayoutOptions,
     num_plans: int = 5,
-    on_progress: Callable[[int], None] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> LayoutPlans:
     """Return the best layouts; see `placements.planners.hybrid.search.layout_search`.
 
@@ -116,9 +116,7 @@ def plan_layouts(
 def _timed(search: LayoutSearch, estimates: list[LayoutEstimate], count: int) -> Iterator[LayoutPlan]:
     """Yield the first layouts that fit by their schedule too; the formula's memory is not exact."""
     for estimate in estimates[: 4 * count]:
-        plan = LayoutPlan(
-            estimate, UniformRun(search.model, search.cluster, estimate.layout, search.costs)
-        )
+        plan = LayoutPlan(estimate, UniformRun(search.model, search.cluster, estimate.layout, search.costs))
         if plan.gib <= search.limit_gib:
             yield plan
             count -= 1

@@ -90,7 +90,7 @@ class StageTensor(NamedTuple):
         kind: See `placements.models.memory.MemoryKind`.
         name: What they are.
         gib: GiB of all of them together.
-        held: Micro-batches of which they are held; 1 of states.
+        held: Micro-batches of which they are held, of several chunks the most; 1 of states.
         rule: How they are counted.
     """
 
@@ -255,21 +255,22 @@ class UniformRun:
             stage: Its number.
         """
         held, running = self._at_peak(stage)
-        sums: dict[tuple[str, str, int, str], float] = {}
+        sums: dict[tuple[str, str, str], tuple[float, int]] = {}
         for chunk in (i for i, device in enumerate(self.devices) if device == stage):
             items = self._items(stage, chunk)
             last = _last_at_peak(items) if chunk == running else -1
             for i, of_layer in enumerate(items):
                 for item in of_layer:
                     count = held.get(chunk, 0) + (i <= last) if item.kind == "kept" else 1
-                    key, size = (item.kind, item.name, count, item.rule), count * item.num_bytes
+                    key, size = (item.kind, item.name, item.rule), count * item.num_bytes
+                    before, most = sums.get(key, (0.0, 0))
                     if item.kind == "buffer":
-                        sums[key] = size
+                        sums[key] = size, 1
                     elif item.kind != "backward" or i == last:
-                        sums[key] = sums.get(key, 0.0) + size
+                        sums[key] = before + size, max(most, count)
         order = (*STATE_KINDS, "kept", "backward", "buffer")
-        for (kind, name, count, rule), size in sorted(
-            sums.items(), key=lambda each: (order.index(each[0][0]), -each[1])
+        for (kind, name, rule), (size, count) in sorted(
+            sums.items(), key=lambda each: (order.index(each[0][0]), -each[1][0])
         ):
             if size:
                 yield StageTensor(kind, name, size / 2**30, count, rule)

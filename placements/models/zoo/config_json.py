@@ -129,6 +129,10 @@ def _qwen(data: Field) -> _Sizes:
     return _llama(data)
 
 
+_NORMED = {"query_key_norms": True}
+"""Qwen3 norms queries and keys."""
+
+
 def _mixtral(data: Field) -> _Sizes:
     return _mistral(data) | _experts(data, "num_local_experts")
 
@@ -257,7 +261,7 @@ _KINDS: Mapping[str, Callable[[Field], _Sizes]] = {
     "nemotron_h": _nemotron_h,
     "qwen2": _qwen,
     "qwen2_moe": _qwen_moe,
-    "qwen3": _qwen,
-    "qwen3_moe": _qwen_moe,
+    "qwen3": lambda data: _qwen(data) | _NORMED,
+    "qwen3_moe": lambda data: _qwen_moe(data) | _NORMED,
 }
 """The sizes of each kind of model that is known, by its ``model_type``."""

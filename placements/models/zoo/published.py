@@ -36,7 +36,8 @@ def _llama(num_layers: int, hidden_size: int, num_heads: int, **other: Any) -> _
 
 
 def _qwen3(num_layers: int, hidden_size: int, num_heads: int, feed_forward_size: int, **other: Any) -> _Maker:
-    usual = {"num_kv_heads": 8, "vocab_size": 151_936, "feed_forward_size": feed_forward_size}
+    usual: dict[str, Any] = {"num_kv_heads": 8, "vocab_size": 151_936, "query_key_norms": True}
+    usual["feed_forward_size"] = feed_forward_size
     width = {} if 128 * num_heads == hidden_size else {"head_width": 128}
     return _llama(num_layers, hidden_size, num_heads, **(usual | width | other))
 

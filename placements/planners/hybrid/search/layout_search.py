@@ -138,20 +138,21 @@ class LayoutSearch:
                             degrees = Degrees(*how, chunks, options.context_sharing)
                             yield Layout(degrees, size, number, zero, recompute)
 
-    def estimates(self, on_progress: Callable[[int], None] | None = None) -> list[LayoutEstimate]:
+    def estimates(self, on_progress: Callable[[int, int], None] | None = None) -> list[LayoutEstimate]:
         """Return the estimates of all layouts, those that fit the memory first, by increasing time.
 
         Args:
-            on_progress: Called with the number of layouts looked at so far, now and then.
+            on_progress: Called now and then with the number of layouts rated so far, and of all.
         """
         found: list[LayoutEstimate] = []
-        for i, layout in enumerate(self.layouts()):
+        layouts = list(self.layouts())
+        for i, layout in enumerate(layouts):
             try:
                 found.append(self.estimate(layout))
             except (PlacementError, PlanError):
                 continue  # a degree that does not divide, or more chunks than layers
             if on_progress is not None and i % 256 == 0:
-                on_progress(i)
+                on_progress(i, len(layouts))
         limit = self.limit_gib
         return sorted(found, key=lambda each: (each.gib > limit, each.time_ms, -each.layout.degrees.data))
 

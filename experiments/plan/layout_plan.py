@@ -1,0 +1,195 @@
+"""`experiments.plan` with layouts: every layer shared alike, as training frameworks are configured."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from experiments.config.options import OptionError, require_known
+from experiments.config.run_record import output_directory
+from experiments.plan.options import PlanCommandOptions
+from experiments.plan.profiled_inputs import refuse_given
+from placements.cluster import read_cluster
+from placements.files import csv_text, write_json, write_text
+from placements.measured.machine_file import read_machine
+from placements.models.costs import CostOptions
+from placements.models.memory import FRAMEWORKS
+from placements.models.zoo import read_model
+from placements.planners.hybrid.plan_file import plan_to_dict
+from placements.planners.hybrid.search.layout_search import LayoutEstimate, LayoutOptions
+from schedsearch.modulo.progress import PlanProgress
+from schedsearch.planning.explanation import table
+from schedsearch.planning.layout_plans import LayoutPlan, LayoutPlans, layout_in_words, plan_layouts
+from schedsearch.schedule_file import schedule_to_dict
+
+log = logging.getLogger(__name__)
+
+_OTHERS = ("profiles", "flat", "layer_times", "rank", "shapes", "deadline_ms", "method", "stage_method")
+"""Options that these plans do not have."""
+
+COLUMNS = (
+    *("tensor", "pipeline", "chunks", "context", "expert", "data", "zero", "micro_batch_size"),
+    *("num_micro_batches", "recompute", "formula_ms", "load_ms", "gib", "fits"),
+)
+"""Columns of the table of all layouts."""
+
+_MOST_ROWS = 1000
+"""Layouts in that table, the best ones."""
+
+
+def plan_in_layouts(options: PlanCommandOptions) -> dict[str, float | str]:
+    """Plan, write the best layouts and why they are the best, and return the figures of the best.
+
+    Raises:
+        OptionError: An option is wrong or of another planner.
+        ValueError: The model or the cluster is wrong, or nothing fits.
+    """
+    refuse_given(options, _OTHERS, "it is not of planner=layouts; leave it out")
+    require_known("framework", options.framework, tuple(FRAMEWORKS))
+    if not isinstance(options.batch, int):
+        raise OptionError(f"batch: {options.batch} is not one number, which planner=layouts needs; give one")
+    sizes = {
+        name: getattr(options, name)
+        for name in ("num_layers", "sequence_length", "vocab_size", "precision")
+        if getattr(options, name) is not None
+    }
+    if options.model is None:
+        raise OptionError("model: is missing; give one, such as llama31_405b or a config.json")
+    model = read_model(options.model, **({"precision": "bf16"} | sizes))
+    cluster = read_cluster(
+        options.cluster,
+        gpus_per_node=options.gpus_per_node,
+        node_bandwidth_gb_s=options.node_bandwidth_gb_s,
+        link_bandwidth_gb_s=options.link_bandwidth_gb_s,
+    )
+    machine = None if options.machine is None else read_machine(options.machine, cluster.whole.gpu)
+    costs = CostOptions(
+        options.model_flops_utilisation,
+        options.output_layer_utilisation,
+        options.memory_efficiency,
+        options.overlap_slowdown,
+        precision=model.precision,
+        machine=machine,
+        framework=FRAMEWORKS[options.framework],
+        exchanges_apart=True,
+    )
+    layouts = LayoutOptions(
+        tuple(options.micro_batch_sizes),
+        options.max_tensor_parallel,
+        max_chunks=options.max_chunks,
+        recompute=tuple(options.recompute),
+        reserve_gib=options.reserve_gib,
+    )
+    with PlanProgress() as show:
+        found = plan_layouts(model, cluster, options.batch, costs, layouts, options.num_plans, show.layouts)
+    if not found.plans:
+        raise OptionError(_why_none(found))
+    return _save(found, options.machine)
+
+
+def _why_none(found: LayoutPlans) -> str:
+    smallest = found.smallest
+    if smallest is None:
+        return (
+            f"cluster: no layout of {found.model.name} divides {found.cluster.num_gpus} GPUs and the batch; "
+            "give other numbers"
+        )
+    return (
+        f"cluster: no layout fits {found.limit_gib:.1f} GiB of each of the {found.cluster.num_gpus} GPUs; "
+        f"the smallest, {layout_in_words(smallest.layout)}, needs {smallest.gib:.1f} GiB; use more GPUs or "
+        "larger ones"
+    )
+
+
+def _save(found: LayoutPlans, machine: str | None) -> dict[str, float | str]:
+    directory, best = output_directory(), found.plans[0]
+    write_text(directory / "plan.md", explain_layouts(found))
+    write_text(directory / "layouts.csv", csv_text(COLUMNS, map(_row(found), found.estimates[:_MOST_ROWS])))
+    write_json(directory / "plan.json", plan_to_dict(best.run.plan))
+    write_json(directory / "schedule.json", schedule_to_dict(best.run.schedule))
+    for i, plan in enumerate(found.plans):
+        log.info("%d. %s", i + 1, _in_brief(plan))
+    log.info("%s", _bound(found))
+    log.info("%s", _without_pipeline(found))
+    rates = "shares of the data sheet" if machine is None else f"measured, of {machine}"
+    log.info("rates: %s; plan and all layouts: %s", rates, directory)
+    return {
+        "plan": layout_in_words(best.layout),
+        "iteration_ms": best.run.iteration_ms,
+        "samples_per_s": best.samples_per_s,
+        "gib": best.gib,
+        "bound_ms": found.bound_ms,
+        "num_gpus": best.layout.degrees.num_gpus,
+    }
+
+
+def _row(found: LayoutPlans) -> Callable[[LayoutEstimate], list[object]]:
+    def row(each: LayoutEstimate) -> list[object]:
+        layout, degrees = each.layout, each.layout.degrees
+        return [
+            *(degrees.tensor, degrees.pipeline, degrees.chunks, degrees.context, degrees.expert),
+            *(degrees.data, layout.zero, layout.micro_batch_size, layout.num_micro_batches),
+            *(layout.recompute, f"{each.time_ms:.1f}", f"{each.load_ms:.1f}", f"{each.gib:.2f}"),
+            each.gib <= found.limit_gib,
+        ]
+
+    return row
+
+
+def explain_layouts(found: LayoutPlans) -> str:
+    """Return the best layouts, the bound, time and memory of the best by part, as Markdown."""
+    head = ["layout", "iteration (ms)", "formula (ms)", "samples/s", "GiB"]
+    rows = [
+        [
+            layout_in_words(plan.layout),
+            f"{plan.run.iteration_ms:,.0f}",
+            f"{plan.estimate.time_ms:,.0f}",
+            f"{plan.samples_per_s:.4g}",
+            f"{plan.gib:.1f}",
+        ]
+        for plan in found.plans
+    ]
+    best = found.plans[0]
+    stage = best.run.gib_by_stage.index(best.gib)
+    parts = [["kind", "tensor", "GiB", "micro-batches", "rule"]] + [
+        [part.kind, part.name, f"{part.gib:.2f}", str(part.held), part.rule]
+        for part in best.run.memory(stage)
+    ]
+    return "\n".join(
+        [
+            f"# {found.model.name} on {found.cluster.num_gpus} GPUs\n",
+            *table([head, *rows]),
+            "",
+            _bound(found) + ".\n",
+            _without_pipeline(found) + ".\n",
+            f"## Memory of stage {stage} of the best, the fullest\n",
+            *table(parts),
+            "",
+        ]
+    )
+
+
+def _in_brief(plan: LayoutPlan) -> str:
+    return (
+        f"{layout_in_words(plan.layout)}: {plan.run.iteration_ms:,.0f} ms, {plan.samples_per_s:.4g} "
+        f"samples/s, {plan.gib:.1f} GiB"
+    )
+
+
+def _bound(found: LayoutPlans) -> str:
+    best_ms = found.plans[0].run.iteration_ms
+    gap = 100 * (1 - found.bound_ms / best_ms)
+    return (
+        f"{found.num_fitting} of {len(found.estimates)} layouts fit; no schedule of one of them is shorter "
+        f"than {found.bound_ms:,.0f} ms ({gap:.1f} % below the best)"
+    )
+
+
+def _without_pipeline(found: LayoutPlans) -> str:
+    best, alone = found.plans[0].estimate, found.without_pipeline
+    if alone is None:
+        return "without a pipeline nothing fits"
+    if alone.layout == best.layout:
+        return "the best has no pipeline"
+    more = 100 * (alone.time_ms / best.time_ms - 1)
+    return f"without a pipeline, {layout_in_words(alone.layout)}: {more:.1f} % longer by the formula"
