@@ -516,8 +516,9 @@ class _Share:
         found_ms = 0.0
         if strategy.expert_parallel > 1 and (routed := self.bytes_of(layer.routed_elements())):
             found_ms += 2 * self.collective_ms("all_to_all", routed, strategy.expert_level)
-            # The GPUs first tell each other how many tokens each expert gets.
-            found_ms += self.collective_ms("all_gather", 8 * layer.num_routes, strategy.expert_level)
+            if self.options.machine is not None:
+                # The GPUs first tell each other how many tokens each expert gets.
+                found_ms += self.collective_ms("all_gather", 8 * layer.num_routes, strategy.expert_level)
         heads = self.bytes_of(layer.shared_elements())
         if strategy.sequence == "ulysses" and heads:
             found_ms += self.heads_ms(heads, strategy.tensor_level)

@@ -7,5 +7,6 @@
 - `power`: the modelled power of a placement whose GPUs are of several kinds
 - `planner`: the plans in all shapes that are asked for, ranked
 - `uniform_run`: a layout of a training framework, timed by a hand-made schedule
+- `layout_plans`: the best layouts of a model on a cluster
 - `explanation`: what was chosen and why, in words
 """

@@ -115,7 +115,7 @@ def test_ranks_are_of_plans_on_as_many_gpus(tmp_path: Path) -> None:
 
 
 def test_errors_keep_their_sign_in_the_mean() -> None:
-    assert str(Errors.of([0.1, None, -0.2])) == "mean absolute error 15.0%, mean error -5.0%, of 2 plans"
+    assert str(Errors.of([0.1, None, -0.2])) == "mean absolute error 15.0%, mean error -5.0%, worst 20.0%, of 2 plans"
 
 
 @pytest.mark.parametrize(

@@ -6,5 +6,6 @@ In the order in which to read:
 - `plan_bounds`: times that no plan with given stages can beat
 - `pipeline_stages`: the stages of one pipeline
 - `plan_search`: stages, micro-batches and strategies with the shortest iteration
+- `layout_search`: all layouts of a training framework, and what a formula says of each
 - `rules_of_thumb`: Megatron's, to compare with
 """
