@@ -282,7 +282,7 @@ def test_runs_on_b200_are_predicted() -> None:
 @needs_measurements
 @pytest.mark.slow
 def test_runs_of_mlperf_follow_from_one_of_them() -> None:
-    """Five runs of Llama 3.1 405B lie on 0.638 s + 0.1892 s for each micro-batch: the ends cost 3.4 of them."""
+    """Five runs of Llama 3.1 405B lie on 0.638 s + 0.1892 s a micro-batch: the ends cost 3.4 of them."""
     folder, runs = measured()
     names = [f"mlperf_v5.0_eos-dfw_n{number}_ngc25.01_nemo" for number in (64, 256)]
     factors = calibrated(folder, runs.values(), names[0], MEGATRON)
