@@ -183,8 +183,9 @@ def read_run_folder(folder: Path) -> RunFolder:
     known = {path.name for path in tables} | {MODELS_FILE}
     machines: dict[str, MeasuredRates] = {}
     for path in sorted([*folder.glob("*.json"), *folder.glob("*.csv")]):
-        gpu = path.stem.partition("_")[0]
-        if path.name not in known and gpu in GPUS and gpu not in machines:
+        named = [gpu for gpu in GPUS if f"{path.stem}_".startswith(f"{gpu}_")]
+        gpu = max(named, key=len, default="")
+        if path.name not in known and gpu and gpu not in machines:
             machines[gpu] = read_machine(path, GPUS[gpu])
     models = folder / MODELS_FILE
     return RunFolder(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from experiments.config.options import read_record, require_path
+from experiments.config.options import read_record, require_known, require_path
 from experiments.config.run_record import output_directory
 from experiments.predict.errors import Errors, counted, rankings
 from experiments.predict.measured_folder import TABLE, read_measured_folder
@@ -76,6 +76,7 @@ def predict_plans(path: Path, options: PredictOptions) -> dict[str, float]:
 
 def predict_runs(path: Path, options: PredictOptions) -> dict[str, float]:
     """Predict the runs of the tables of a folder; see `task`."""
+    require_known("framework", options.framework, FRAMEWORKS)
     folder, framework = read_run_folder(path), FRAMEWORKS[options.framework]
     factors = Factors()
     if options.calibrate is not None:

@@ -179,6 +179,8 @@ def _json_collective(field: Field, link_gb_s: float) -> CollectiveRate:
     fixed = {0: field.get("fixed_latency_us", 0.0).number("a time in us", min=0)}
     by_number = field.get("fixed_latency_us_by_comm_num", {})
     for number in by_number.mapping():
+        if not (number.isascii() and number.isdigit()):
+            raise by_number.mistake(f"{number!r} is not a number of GPUs; give one")
         fixed[int(number)] = by_number[number].number("a time in us", min=0)
     return CollectiveRate(
         link_gb_s,

@@ -444,7 +444,8 @@ class _Share:
             times_ms.append(machine.kernel_ms(kernel, share, precision.number_bytes))
         streams = layer.streams(precision, t)
         rate = machine.kernels["loss" if isinstance(layer, OutputLayer) else "stream"]
-        times_ms.append((rate.ms(tokens * streams.forward, 1), rate.ms(tokens * streams.backward, 1)))
+        read_ms, read_backward_ms = (rate.ms(tokens * each, 1) if each else 0.0 for each in streams[:2])
+        times_ms.append((read_ms, read_backward_ms))
         forward_ms, backward_ms = (sum(of_pass) for of_pass in zip(*times_ms, strict=True))
         reduces_ms = [sum(of_pass) for of_pass in self.reduces_ms()]
         if streams.gradient:

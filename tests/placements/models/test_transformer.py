@@ -1,0 +1,268 @@
+"""Layers of today's models: latent attention, experts, parts, and state spaces, by hand; published sizes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from told import told
+
+from placements import PlacementError
+from placements.models.layers import HALF, PRECISIONS, KeptTensor
+from placements.models.mamba import MambaLayer
+from placements.models.transformer import TransformerLayer
+from placements.models.zoo import decoder, hybrid
+
+MODERN: dict[str, Any] = {"gated": True, "dropout": False, "biases": False}
+SMALL: dict[str, Any] = {"hidden_size": 64, "num_heads": 8, "sequence_length": 10, "feed_forward_size": 160}
+LATENT: dict[str, Any] = {"kv_rank": 16, "query_rank": 24, "rope_width": 4, "head_width": 8, "value_width": 6}
+EXPERTS: dict[str, Any] = {"num_experts": 8, "experts_per_token": 2, "shared_expert_size": 32}
+LANGUAGE: dict[str, Any] = MODERN | {"learned_positions": False, "tied": False, "sequence_length": 4096}
+
+
+def layer(**sizes: Any) -> TransformerLayer:
+    return TransformerLayer(**(SMALL | MODERN | sizes))
+
+
+def shapes(shape: TransformerLayer, t: int, experts: int = 1) -> dict[str, tuple[float, ...]]:
+    return {
+        each.name: (each.inputs, each.outputs, each.tokens, each.experts)
+        for each in shape.products(t, experts)
+    }
+
+
+def kept(tensors: tuple[KeptTensor, ...]) -> dict[str, float]:
+    return {each.name: each.numbers for each in tensors if each.numbers}
+
+
+def test_latent_attention_by_hand() -> None:
+    """Keys of 8 + 4, values of 6, ranks 24 and 16, of which keys share a rotary part (DeepSeek-V2, 2.1)."""
+    shape = layer(**LATENT)
+    assert shapes(shape, 2) == {
+        "query compression": (64, 24, 10, 0),
+        "queries": (24, 8 * 12 / 2, 10, 0),
+        "key and value compression": (64, 16 + 4, 10, 0),
+        "keys and values": (16, 8 * (8 + 6) / 2, 10, 0),
+        "attention output": (8 * 6 / 2, 64, 10, 0),
+        "feed-forward in": (64, 2 * 160 / 2, 10, 0),
+        "feed-forward out": (160 / 2, 64, 10, 0),
+    }
+    weights = 64 * 24 + 24 * 96 + 64 * 20 + 16 * 112 + 48 * 64 + 3 * 64 * 160
+    assert shape.num_parameters == weights + 2 * 64 + 24 + 16
+    assert shape.forward_flops(1) == 2 * 10 * weights + 2 * 10 * 10 * 8 * (12 + 6)
+    assert kept(shape.kept_tensors(HALF, 2)) == {
+        "input of the attention norm": 640,
+        "input of the attention part": 640,
+        "compressed queries": 240,
+        "normed queries": 240,
+        "compressed keys and values": 10 * (16 + 4),
+        "normed keys and values": 160,
+        "queries and keys": 2 * 10 * 4 * 12,
+        "values and attention output": 2 * 10 * 4 * 6,
+        "input of the feed-forward norm": 640,
+        "input of the feed-forward part": 640,
+        "activation input": 2 * 10 * 80,
+        "activation output": 10 * 80,
+    }
+    assert shape.shared_elements() == 2 * 10 * 8 * (12 + 6)
+    assert shape.ring_elements(2) == 10 * 4 * (12 + 6)
+    # Gradients of queries, keys, values and output, and of the residual stream; of the gate's inputs here.
+    assert shape.backward_numbers(2) == 640 + max(10 * 2 * 4 * (12 + 6), 2 * 10 * 80)
+    # Without compression queries are one product.
+    assert shapes(layer(**LATENT | {"query_rank": None}), 1)["queries"] == (64, 96, 10, 0)
+
+
+def test_experts_beside_shared_ones_by_hand() -> None:
+    """2 of 8 experts of 16 for each token, 4 GPUs with 2 of them each; the busiest has half more."""
+    shape = layer(feed_forward_size=16, imbalance=1.5, **EXPERTS)
+    found = shapes(shape, 2, experts=4)
+    assert list(found)[2:] == [
+        *("router", "experts in", "experts out", "shared experts in", "shared experts out")
+    ]
+    assert found["router"] == (64, 8, 10, 0)
+    assert found["experts in"] == (64, 2 * 16 / 2, 10 * 2 * 1.5, 2)
+    assert found["experts out"] == (16 / 2, 64, 10 * 2 * 1.5, 2)
+    assert found["shared experts in"] == (64, 2 * 32 / 2, 10, 0)
+    assert shape.expert_parameters(1) == 8 * 3 * 64 * 16
+    assert shape.parameters(1) == 4 * 64 * 64 + 64 * 8 + 3 * 64 * 32 + 2 * 64
+    assert shape.routed_elements() == 2 * 640
+    held = kept(shape.kept_tensors(HALF, 2))
+    assert held["routed tokens"] == 3 * 640
+    assert (held["activation input"], held["activation output"]) == (2 * 3 * 10 * 8, 3 * 10 * 8)
+    assert (held["shared activation input"], held["shared activation output"]) == (2 * 10 * 16, 10 * 16)
+    assert shape.backward_numbers(2) == 640 + 3 * 10 * 2 * 8 + 2 * 3 * 640
+
+
+def test_norms_of_queries_and_keys_by_hand() -> None:
+    plain, normed = layer(num_kv_heads=2), layer(num_kv_heads=2, query_key_norms=True)
+    assert normed.num_parameters - plain.num_parameters == 2 * 8, "one scale for all heads of each"
+    more = Counter(kept(normed.kept_tensors(HALF, 2))) - Counter(kept(plain.kept_tensors(HALF, 2)))
+    assert more == {"inputs of query and key norms": 10 * (32 + 8)}
+    (kernel,) = set(normed.kernels(2)) - set(plain.kernels(2))
+    assert (kernel.forward, kernel.backward) == (2 * 10 * (32 + 8), 3 * 10 * (32 + 8))
+
+
+@given(
+    st.sampled_from([{}, LATENT, {"query_key_norms": True, "num_kv_heads": 4}]),
+    st.sampled_from([{}, EXPERTS, EXPERTS | {"imbalance": 1.25}]),
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from(sorted(PRECISIONS)),
+    st.booleans(),
+)
+def test_a_layer_is_its_attention_and_its_feed_forward_part(
+    attention: dict[str, Any], inner: dict[str, Any], t: int, precision: str, plain: bool
+) -> None:
+    sizes = attention | inner | ({"biases": True, "dropout": True} if plain else {})
+    both, *parts = (layer(parts=parts, **sizes) for parts in ("both", "attention", "feed_forward"))
+    for each in ("products", "cores", "kernels"):
+        assert getattr(both, each)(t) == sum((getattr(part, each)(t) for part in parts), ())
+    assert kept(both.kept_tensors(PRECISIONS[precision], t)) == {
+        name: size
+        for part in parts
+        for name, size in kept(part.kept_tensors(PRECISIONS[precision], t)).items()
+    }
+    for each in ("parameters", "expert_parameters", "forward_flops", "core_flops"):
+        assert getattr(both, each)(t) == pytest.approx(sum(getattr(part, each)(t) for part in parts))
+    for each in ("shared_elements", "routed_elements", "num_routes"):
+        values = [getattr(one, each) for one in (both, *parts)]
+        whole, *own = (value() if callable(value) else value for value in values)
+        assert whole == sum(own)
+    assert both.reduced_elements() == tuple(
+        a + b for a, b in zip(*(part.reduced_elements() for part in parts), strict=True)
+    )
+
+
+@given(st.sampled_from([{}, LATENT, EXPERTS]), st.sampled_from([2, 4]))
+def test_gpus_share_every_product_that_is_split(sizes: dict[str, Any], t: int) -> None:
+    for one, shared in zip(layer(**sizes).products(1), layer(**sizes).products(t), strict=True):
+        degree = 1 if one.split == "none" else t
+        assert shared.weights == one.weights / degree
+        assert shared.flops == one.flops / degree
+        assert (shared.outputs if one.split == "inputs" else shared.inputs) in (one.inputs, one.outputs)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "begins"),
+    [
+        ({"query_rank": 24}, "kv_rank: is missing beside"),
+        ({"rope_width": 4}, "kv_rank: is missing beside"),
+        ({"kv_rank": 0}, "kv_rank: 0 is not a whole number of at least 1"),
+        ({"kv_rank": 16, "rope_width": -1}, "rope_width: -1 is not a whole number of at least 0"),
+        ({"shared_expert_size": -1}, "shared_expert_size: -1 is not"),
+        ({"num_experts": 4, "experts_per_token": 5}, "experts_per_token: 5 is more than num_experts 4"),
+        ({"num_experts": 4, "imbalance": 4.5}, "imbalance: 4.5 is not from 1"),
+        ({"num_kv_heads": 3}, "num_kv_heads: 3 does not divide num_heads 8"),
+        ({"parts": "all"}, "parts: 'all' is not known; use one of both, attention, feed_forward"),
+        ({"query_key_norms": 1}, "query_key_norms: 1 is not a truth value"),
+    ],
+)
+def test_wrong_sizes(sizes: dict[str, Any], begins: str) -> None:
+    with told(PlacementError, begins):
+        layer(**sizes)
+
+
+def test_wrong_degrees_of_experts() -> None:
+    with told(PlacementError, "expert_parallel: 3 does not divide num_experts 8"):
+        layer(**EXPERTS).check(1, 3)
+
+
+def billions(model: Any) -> float:
+    return sum(count * each.num_parameters for count, each in model.runs) / 1e9
+
+
+def test_what_is_published_of_deepseek() -> None:
+    """Technical reports of DeepSeek-V3 (671B) and DeepSeek-V2 (236B), to all figures of their files."""
+    sizes = LATENT | {"head_width": 128, "kv_rank": 512, "query_rank": 1536, "rope_width": 64}
+    sizes |= LANGUAGE | {"value_width": 128, "num_heads": 128}
+    v3: dict[str, Any] = sizes | {
+        "num_layers": 61,
+        "hidden_size": 7168,
+        "vocab_size": 129_280,
+        "feed_forward_size": 2048,
+        "num_experts": 256,
+        "experts_per_token": 8,
+        "shared_expert_size": 2048,
+        "num_dense_layers": 3,
+        "dense_feed_forward_size": 18_432,
+    }
+    assert billions(decoder("v3", **v3)) == pytest.approx(671.03, abs=0.005)
+    v2 = sizes | {
+        "num_layers": 60,
+        "hidden_size": 5120,
+        "vocab_size": 102_400,
+        "feed_forward_size": 1536,
+        "num_experts": 160,
+        "experts_per_token": 6,
+        "shared_expert_size": 3072,
+        "num_dense_layers": 1,
+        "dense_feed_forward_size": 12_288,
+    }
+    assert billions(decoder("v2", **v2)) == pytest.approx(235.74, abs=0.005)
+
+
+def test_a_module_of_the_next_token_has_a_layer_and_the_outputs_product_again() -> None:
+    sizes = SMALL | LANGUAGE | EXPERTS | {"num_layers": 4, "vocab_size": 500, "num_dense_layers": 1}
+    plain, more = decoder("a", **sizes), decoder("a", **sizes, num_predict_layers=2)
+    added = more.layers[len(plain.layers) :]
+    assert [each.name for each in added] == [
+        *("two states", "two states", "layer", "layer"),
+        *("output of the next token", "output of the next token"),
+    ]
+    one = plain.layers[4]
+    assert sum(each.num_parameters for each in added) == 2 * (
+        2 * 64 * 64 + 2 * 2 * 64 + one.num_parameters
+    ), "the table is the output layer's"
+    assert added[-1].forward_flops(1) == plain.layers[5].forward_flops(1) > 0
+
+
+def test_a_state_space_by_hand() -> None:
+    """4 heads of 8 with states of 4 in 2 groups: 32 wide, 84 projected, 48 of them convolved; 2 chunks."""
+    shape = MambaLayer(
+        hidden_size=16, sequence_length=512, num_heads=4, head_width=8, state_size=4, num_groups=2
+    )
+    weights = 16 * 84 + 32 * 16
+    assert shape.num_parameters == weights + 5 * 48 + 3 * 4 + 16 + 32
+    inside = 2 * 512 * 256 * (2 * 4 + 32)
+    assert shape.forward_flops(1) == 2 * 512 * weights + inside + 4 * 512 * 4 * 32
+    assert shape.forward_flops(2) == shape.forward_flops(1) / 2
+    numbers = 512 * (84 + 48 + 32 + 32)
+    assert shape.kept(HALF, 1) == (2 * 2 * 512 * 16, 2 * numbers + 4 * 2 * 32 * 4)
+    with told(PlacementError, "tensor_parallel: 4 does not divide num_groups 2"):
+        shape.check(4, 1)
+    with told(PlacementError, "expert_parallel: 2 GPUs cannot share 'layer', which has no experts"):
+        shape.check(1, 2)
+
+
+def test_a_pattern_makes_a_hybrid() -> None:
+    sizes: dict[str, Any] = SMALL | {"num_kv_heads": 2, "head_width": 8, "vocab_size": 100, "mamba_heads": 8}
+    model = hybrid("h", pattern="MM-*", **sizes)
+    names = [each.name for each in model.layers]
+    assert names == ["embedding", "state space", "state space", "feed-forward", "attention", "output"]
+    _, space, _, inner, attention, _ = model.layers
+    assert attention.num_parameters == 64 * (2 * 64 + 2 * 16) + 64
+    assert inner.num_parameters == 2 * 64 * 160 + 64
+    assert billions(model) * 1e9 == pytest.approx(
+        2 * 6400 + 2 * space.num_parameters + attention.num_parameters + inner.num_parameters
+    )
+    for pattern in ("", "MX", "m"):
+        with told(PlacementError, "pattern: ", has="is not of the letters M, * and -; give one for each"):
+            hybrid("h", pattern=pattern, **sizes)
+
+
+def test_bytes_of_a_parameter_by_precision() -> None:
+    """Weights, gradients and Adam's states; in 8 and 4 bits two copies of the weights with scales besides."""
+    assert {name: each.static_bytes for name, each in PRECISIONS.items()} == {
+        "half": 16,
+        "bf16": 18,
+        "single": 16,
+        "tf32": 16,
+        "fp8": 20,
+        "fp8_blockwise": 18 + 2 * (1 + 4 / 128),
+        "mxfp8": 18 + 2 * (1 + 1 / 32),
+        "nvfp4": 18 + 2 * (0.5 + 1 / 16),
+    }
+    assert PRECISIONS["bf16"].update_bytes == 4 + 2 * 12 + 2
+    assert PRECISIONS["single"].update_bytes == 4 + 2 * 8 + 2 * 4
