@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from runtime.execution.run_options import BACKENDS, DEVICES, RunOptions
+from runtime.execution.run_options import RunOptions
+from runtime.options.run import BACKENDS, DEVICES
 from runtime.program.calls import ScriptError
 
 LAUNCH_LINE = "python -m torch.distributed.run --nproc-per-node NUM_DEVICES -m runtime.launch DIRECTORY"

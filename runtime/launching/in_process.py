@@ -11,9 +11,10 @@ import torch
 
 from runtime.codegen.script import Script, read_script
 from runtime.execution.process import Process
-from runtime.execution.run_options import NETWORKS, RunOptions
+from runtime.execution.run_options import RunOptions
 from runtime.launching.processes import POLL_S, report_failure
 from runtime.loops.train import run_device
+from runtime.options.run import NETWORKS
 from runtime.transport.in_memory import MemoryTransport, Network
 from runtime.transport.protocol import Transport
 from runtime.transport.turns import StoppedError, backward_in_own_thread

@@ -30,7 +30,7 @@ from runtime.codegen.script import Script, programs_of, read_script, read_script
 from runtime.execution.measurement import Measurement
 from runtime.execution.process import Process, check_backend, check_device, default_backend
 from runtime.execution.results import Progress, read_summary
-from runtime.execution.run_options import LAUNCHERS, NETWORKS, RunOptions, add_arguments
+from runtime.execution.run_options import RunOptions, add_arguments
 from runtime.launching import lines
 from runtime.launching.following import LaunchError, follow
 from runtime.launching.in_process import InProcess
@@ -45,6 +45,7 @@ from runtime.launching.processes import (
 )
 from runtime.models import ModelError, ModelOptions, read_versions
 from runtime.models.state_dict import StateDictError, check_save_path, check_state_dict_file
+from runtime.options.run import LAUNCHERS, NETWORKS
 from runtime.profiling.profiler import DeviceProfile
 from runtime.profiling.records import Record
 from runtime.program.calls import ScriptError

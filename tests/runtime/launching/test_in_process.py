@@ -18,9 +18,9 @@ from placements.shapes import SHAPES, k_shape, m_shape, nn_shape, v_shape, x_sha
 from runtime.codegen.codegen import generate
 from runtime.codegen.job import read_job, write_job
 from runtime.execution.measurement import Measurement
-from runtime.launching.in_process import NETWORKS
 from runtime.launching.launch import LaunchError
 from runtime.models.core.torch_optimizers import PLAIN
+from runtime.options.run import NETWORKS
 from runtime.profiling.profiler import Sweep
 from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send

@@ -15,7 +15,7 @@ from runtime.program.tensor_flow import UnrunnablePlacementError, computes_loss,
 from runtime.verify.reference import Case, TrainingStep, plain, replay
 from schedsearch.baselines import gpipe
 
-OPTIONS = ModelOptions("synthetic", 4, 3, 12, seed=3)
+OPTIONS = ModelOptions("synthetic", hidden_size=4, sequence_length=3, micro_batch_size=12, seed=3)
 """Of as many samples as groups of up to four devices can share equally."""
 
 

@@ -39,7 +39,9 @@ from runtime.verify.reference import Case, plain, replay
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.validate import validate
 
-OPTIONS = ModelOptions("gpt", 8, 5, 4, num_layers=4, num_heads=4, seed=3)
+OPTIONS = ModelOptions(
+    "gpt", hidden_size=8, sequence_length=5, micro_batch_size=4, num_layers=4, num_heads=4, seed=3
+)
 CNN = (ROOT / "examples/cnn.py").read_text()
 
 
@@ -345,7 +347,7 @@ from runtime.models import ModelOptions
 from runtime.models.core.layers import FeedForward
 
 def blocks():
-    middle = FeedForward("middle", ModelOptions("synthetic", 8))
+    middle = FeedForward("middle", ModelOptions("synthetic", hidden_size=8))
     return {"F0": nn.Linear(3, 8), "F1": middle, "F2": nn.Linear(8, 3)}
 
 def data(iteration, micro_batch):

@@ -20,7 +20,7 @@ from runtime.program.lower import lower
 from runtime.verify.reference import Case, plain
 from schedsearch.baselines import gpipe
 
-OPTIONS = ModelOptions("gpt", 8, 5, 2, num_heads=2, seed=3)
+OPTIONS = ModelOptions("gpt", hidden_size=8, sequence_length=5, micro_batch_size=2, num_heads=2, seed=3)
 TWO_IN_A_STAGE = Placement(
     "two_in_a_stage",
     4,

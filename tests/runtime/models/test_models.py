@@ -25,7 +25,9 @@ from runtime.transport.shards import Shards
 from runtime.verify.reference import Case, ReplayError, plain, replay
 from schedsearch.baselines import gpipe
 
-OPTIONS = ModelOptions("gpt", 8, 4, 2, num_layers=5, num_heads=2, seed=3)
+OPTIONS = ModelOptions(
+    "gpt", hidden_size=8, sequence_length=4, micro_batch_size=2, num_layers=5, num_heads=2, seed=3
+)
 SYNTHETIC = replace(OPTIONS, name="synthetic")
 
 

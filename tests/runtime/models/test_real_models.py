@@ -34,7 +34,9 @@ from runtime.transport.in_memory import Network
 from runtime.verify.reference import Case, plain
 from schedsearch.baselines import chimera, gpipe
 
-OPTIONS = ModelOptions("gpt", 8, 5, 2, num_layers=4, num_heads=4, seed=3)
+OPTIONS = ModelOptions(
+    "gpt", hidden_size=8, sequence_length=5, micro_batch_size=2, num_layers=4, num_heads=4, seed=3
+)
 
 
 def nn_shape_with_output(num_devices: int) -> Placement:

@@ -20,7 +20,17 @@ from runtime.transport.in_memory import MemoryTransport, Network
 from runtime.verify.reference import Case, plain
 from schedsearch.baselines import gpipe, one_f_one_b
 
-OPTIONS = ModelOptions("gpt", 8, 5, 2, num_layers=2, num_heads=4, seed=3, learning_rate=0.01, dtype="float32")
+OPTIONS = ModelOptions(
+    "gpt",
+    hidden_size=8,
+    sequence_length=5,
+    micro_batch_size=2,
+    num_layers=2,
+    num_heads=4,
+    seed=3,
+    learning_rate=0.01,
+    dtype="float32",
+)
 ADAMW = {"optimizer": "adamw", "weight_decay": 0.1}
 GROUPS = [{"match": "norm|bias", "options": {"weight_decay": 0.0, "lr": 0.001}}]
 

@@ -23,11 +23,11 @@ from strategies import any_schedules
 from placements.shapes import k_shape, loop_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Comparison
-from runtime.launching.in_process import NETWORKS
 from runtime.launching.launch import LaunchError
 from runtime.models import ModelOptions, ParameterShard
 from runtime.models.core.options import DTYPES
 from runtime.models.optimizer import BETAS, EPSILON, Optimizer
+from runtime.options.run import NETWORKS
 from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Instruction, Programs, Receive
 from runtime.program.lower import lower
@@ -44,9 +44,18 @@ from schedsearch.baselines import (
 )
 from schedsearch.schedule import Schedule, as_soon_as_possible
 
-MODEL = ModelOptions("gpt", 8, 5, 1, num_layers=4, num_heads=4, seed=3, learning_rate=0.01)
+MODEL = ModelOptions(
+    "gpt",
+    hidden_size=8,
+    sequence_length=5,
+    micro_batch_size=1,
+    num_layers=4,
+    num_heads=4,
+    seed=3,
+    learning_rate=0.01,
+)
 ADAMW = {"optimizer": "adamw", "weight_decay": 0.1}
-SMALL = ModelOptions("synthetic", 4, 3, 1)
+SMALL = ModelOptions("synthetic", hidden_size=4, sequence_length=3, micro_batch_size=1)
 FEW = settings(
     max_examples=25,
     deadline=None,

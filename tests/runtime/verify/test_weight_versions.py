@@ -30,8 +30,12 @@ from schedsearch.semantics.residency import peak_versions
 from schedsearch.semantics.stages import orders_of, versions_of
 
 UPDATES = 20
-SYNTHETIC = ModelOptions("synthetic", 4, 3, 1, learning_rate=0.05)
-GPT = ModelOptions("gpt", 8, 5, 1, num_layers=4, num_heads=2, learning_rate=0.05)
+SYNTHETIC = ModelOptions(
+    "synthetic", hidden_size=4, sequence_length=3, micro_batch_size=1, learning_rate=0.05
+)
+GPT = ModelOptions(
+    "gpt", hidden_size=8, sequence_length=5, micro_batch_size=1, num_layers=4, num_heads=2, learning_rate=0.05
+)
 OPTIMIZERS = [{}, {"momentum": 0.9}, {"optimizer": "adamw", "weight_decay": 0.1}]
 
 Version = Callable[[int, int, int], int]
