@@ -17,7 +17,7 @@ from typing import Any, get_type_hints
 from placements.files import read_json, write_json
 from placements.meaning import option, without_none
 from runtime.clocks.latency_file import read_clock_latency
-from runtime.options.run import NETWORKS, UserRunOptions
+from runtime.options.run import UserRunOptions
 from runtime.profiling.profiler import Sweep
 from runtime.program.calls import ScriptError
 
@@ -35,11 +35,7 @@ class RunOptions(UserRunOptions):
         sweep: Profile the blocks in this way, and end when that is done; None to run all iterations.
     """
 
-    backend: str | None = option(
-        None,
-        "what moves tensors; by default nccl with a GPU for each device",
-        choices=("gloo", "nccl", *NETWORKS),
-    )
+    backend: str | None = option(None, "what moves tensors; by default nccl with a GPU for each device")
     checkpoints: Path | None = option(None, "folder for checkpoints")
     resume: Path | None = option(None, "folder of checkpoints; the run goes on from the newest")
     trace_file: Path | None = option(None, "file for what the devices did in the last iterations")

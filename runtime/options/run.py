@@ -19,7 +19,10 @@ NETWORKS = ("rendezvous", "buffered")
 """Backends of a run in one process: a send ends when its receive is posted, or at once."""
 
 BACKENDS = {"torchrun": ("gloo", "nccl"), "fork": ("gloo",), "in_process": NETWORKS}
-"""By launcher: what can move tensors."""
+"""By launcher: what can move tensors; the first is usual where nothing else is known."""
+
+DEVICE_OF = {"gloo": "cpu", "nccl": "cuda"}
+"""Where a run computes whose processes are joined by a backend."""
 
 LAUNCHERS = tuple(BACKENDS)
 """How devices are started: processes of torchrun, or forked from this process (CPU only, fractions of a
