@@ -28,7 +28,7 @@ AnyRow = TypeVar("AnyRow")
 
 
 @dataclass(frozen=True)
-class Found(Generic[AnyRow]):
+class SweepAnswer(Generic[AnyRow]):
     """What one search of a sweep brings.
 
     Attributes:
@@ -42,7 +42,7 @@ class Found(Generic[AnyRow]):
 
 def collect(
     name: str,
-    searches: Sequence[Callable[[], Found[AnyRow]]],
+    searches: Sequence[Callable[[], SweepAnswer[AnyRow]]],
     num_processes: int | None,
     path: Path,
     to_csv: Callable[[Iterable[AnyRow]], str],

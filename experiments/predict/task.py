@@ -12,7 +12,7 @@ from experiments.config.run_record import output_directory
 from experiments.predict.errors import Errors, counted, rankings
 from experiments.predict.measured_folder import read_measured_folder
 from experiments.predict.options import PredictOptions
-from experiments.predict.prediction import Prediction, predict
+from experiments.predict.prediction import PlanPrediction, predict
 from placements.files import csv_text, write_text
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ def task(config: DictConfig) -> dict[str, float]:
     return {f"mean_absolute_{name}_error": each.mean_absolute for name, each in found.items() if each.errors}
 
 
-def to_csv(predictions: Sequence[Prediction]) -> str:
+def to_csv(predictions: Sequence[PlanPrediction]) -> str:
     """Return the table as CSV; empty where a figure was not measured or cannot be predicted."""
     rows = []
     for each in predictions:

@@ -22,7 +22,7 @@ from experiments.run.run_options import (
 )
 from experiments.search.kinds.files import PROFILE_FILES
 from experiments.search.options import read_options
-from experiments.search.problem import Problem, read_problem
+from experiments.search.problem import SearchProblem, read_problem
 from experiments.search.search_step import search_and_save
 from placements import OperatingPoint, Placement, Profile
 from placements.files import write_json, write_text
@@ -104,7 +104,7 @@ def save_traced(placement: Placement, trace: str, pattern: str | None, directory
     )
 
 
-def _schedule(options: ProfileCommandOptions, problem: Problem, directory: Path) -> Schedule:
+def _schedule(options: ProfileCommandOptions, problem: SearchProblem, directory: Path) -> Schedule:
     """Return what is run while the blocks are measured; the pipeline's schedule is saved."""
     if not options.profiling.in_pipeline:
         return one_after_another(problem.placement.per_micro_batch, options.search.num_micro_batches)

@@ -101,7 +101,8 @@ class Item:
 
     Attributes:
         name: Of the option ``experiment``, as ``tessel_table2``.
-        source: As ``"Tessel, Table II"``.
+        paper: Where it is from, as ``"Tessel"``; those of one stand together on the page of results.
+        part: Where in it, as ``"Table II"``; empty for all of it.
         title: What it shows, in a few words.
         claim: What is claimed of its rows.
         known: The cases, or a function that returns those of some options. It raises ValueError, in one line,
@@ -121,7 +122,8 @@ class Item:
     """
 
     name: str
-    source: str
+    paper: str
+    part: str
     title: str
     claim: Claim
     known: Known | Callable[[Any], Known]
@@ -135,6 +137,11 @@ class Item:
     tolerance: float = 0.0
     margin: float = 0.0
     because: str = ""
+
+    @property
+    def source(self) -> str:
+        """Where it is from, as ``"Tessel, Table II"``."""
+        return f"{self.paper}, {self.part}" if self.part else self.paper
 
     @property
     def options(self) -> type[Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from experiments.config.options import OptionError, did_you_mean
 from experiments.run.options import NO_LAUNCHER, RuntimeOptions
 from experiments.run.planned_model import what_is_run, with_planned_layers
-from experiments.search.kinds.kind import Planned
+from experiments.search.kinds.kind import RunPlan
 from placements import Kind, Placement
 from runtime.execution.process import check_device
 from runtime.launching.lines import check_launcher_of_nodes, devices_of_nodes
@@ -129,7 +129,7 @@ def blocks_ahead(options: RuntimeOptions) -> int:
 
 
 def choose_model(
-    options: RuntimeOptions, placement: Placement, num_micro_batches: int, plan: Planned | None
+    options: RuntimeOptions, placement: Placement, num_micro_batches: int, plan: RunPlan | None
 ) -> ModelOptions:
     """Return the model to run on the GPUs of the placement, optimizer blocks aside.
 

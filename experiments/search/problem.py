@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from experiments.config.options import OptionError
-from experiments.search.kinds.kind import Built, Measured, Planned
-from experiments.search.options import Options, ProfileOptions, read_gpu
+from experiments.search.kinds.kind import Built, Measured, RunPlan
+from experiments.search.options import ProfileOptions, SearchCommandOptions, read_gpu
 from experiments.search.profile_reading import (
     CostSource,
     given_blocking_power,
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Problem:
+class SearchProblem:
     """A placement with its costs.
 
     Attributes:
@@ -46,7 +46,7 @@ class Problem:
     costs: CostSource
     gpu: Gpu
     memory_unit: str
-    planned: Planned | None
+    planned: RunPlan | None
     model: Callable[[Placement], Profile]
     blocking_power_w: BlockingPower | None
     transfer_power_w: float
@@ -71,7 +71,7 @@ class Problem:
         return profile.with_transfers(placement, self.transfer_power_w)
 
 
-def read_problem(options: Options) -> Problem:
+def read_problem(options: SearchCommandOptions) -> SearchProblem:
     """Return what the options name.
 
     Raises:
@@ -99,7 +99,7 @@ def read_problem(options: Options) -> Problem:
     if built.planned:
         log.info("%s", built.planned.describe())
     costs = _cost_source(options, built, gpu, path, measured)
-    return Problem(
+    return SearchProblem(
         placement,
         profile,
         costs,
@@ -156,7 +156,7 @@ def mixed_memory(placement: Placement) -> str:
 
 
 def _cost_source(
-    options: Options, built: Built, gpu: Gpu, path: str, measured: Measured | None
+    options: SearchCommandOptions, built: Built, gpu: Gpu, path: str, measured: Measured | None
 ) -> CostSource:
     """Return where the costs come from.
 

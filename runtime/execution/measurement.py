@@ -20,7 +20,7 @@ INEXACT_DIGITS = 0.5
 over devices are made in any order, or its blocks are compiled."""
 
 
-class Comparison(NamedTuple):
+class ReferenceComparison(NamedTuple):
     """How far a run is from the unpipelined model.
 
     Attributes:
@@ -78,7 +78,7 @@ class Measurement:
     backend: str
     time_ms: tuple[float, ...]
     losses: tuple[tuple[float, ...], ...]
-    comparison: Comparison | None
+    comparison: ReferenceComparison | None
     clock_requests: Mapping[int, tuple[int, ...]]
     clock_backend: str
     device_names: tuple[str, ...]

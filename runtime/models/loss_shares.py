@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from placements import Placement
 from runtime.models.core.options import ModelError
-from runtime.models.user.reading import Data, Sample
+from runtime.models.user.reading import ModelData, Sample
 from runtime.program.tensor_flow import computes_loss, forward_graphs
 from runtime.transport.shards import Shards
 
@@ -32,7 +32,7 @@ class LossShares:
     def __init__(
         self,
         weight: Callable[[Sample], float],
-        data: Data,
+        data: ModelData,
         placement: Placement,
         micro_batches_per_update: int,
     ) -> None:

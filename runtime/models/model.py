@@ -15,7 +15,7 @@ from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.core.parameters import Parameter, Weights
 from runtime.models.core.precision import autocast, compute_type
 from runtime.models.optimizer import Optimizer
-from runtime.models.user.reading import Data, Sample
+from runtime.models.user.reading import ModelData, Sample
 from runtime.program.tensor_flow import computes_loss
 from runtime.transport.protocol import Team
 from runtime.transport.shards import WHOLE, Shards, share_shape
@@ -201,7 +201,7 @@ class Model:
             self._weights[name] = self.parameters[shards[name]] = tensor
             self.optimizer.replace(before, tensor)
 
-    def data(self, num_micro_batches: int) -> Data:
+    def data(self, num_micro_batches: int) -> ModelData:
         """Return what the blocks read.
 
         Raises:

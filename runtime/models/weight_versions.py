@@ -70,7 +70,7 @@ class WeightStore:
     """The weights of a device's forward blocks, in each version that a micro-batch is still to read.
 
     Attributes:
-        most_held: For each forward block the most versions that were held at one time, in all iterations.
+        max_held: For each forward block the most versions that were held at one time, in all iterations.
         on_complete: Called with a forward block when it has all its gradients of an iteration.
 
     Args:
@@ -83,7 +83,7 @@ class WeightStore:
         """Begin with the model's weights alone."""
         self._model, self._versions, self._num_micro_batches = model, versions, num_micro_batches
         self._is_flushed = not versions.of and versions.micro_batches_per_update >= num_micro_batches
-        self.most_held: Counter[str] = Counter()
+        self.max_held: Counter[str] = Counter()
         self.on_complete: Callable[[str], None] = lambda block: None
         self.begin()
 
@@ -109,7 +109,7 @@ class WeightStore:
     def complete(self, block: str, micro_batch: int) -> None:
         """Take note that what a micro-batch read has its gradients; make an update if it is due."""
         if self._is_flushed:
-            self.most_held[block] = 1
+            self.max_held[block] = 1
             self._num_complete[block] += 1
             if self._num_complete[block] == self._num_micro_batches:
                 self.on_complete(block)
@@ -125,7 +125,7 @@ class WeightStore:
         if number < self._num_micro_batches and number % self.micro_batches_per_update == 0:
             self._update(block)
         held = 1 + sum(name == block for name, _ in self._older)
-        self.most_held[block] = max(self.most_held[block], held)
+        self.max_held[block] = max(self.max_held[block], held)
         if number == self._num_micro_batches:
             self.on_complete(block)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from statistics import median_low
 from typing import Any, NamedTuple, Protocol
 
-from runtime.clocks.clock import Clock
+from runtime.clocks.clock import ClockBackend
 
 CLOCK_STEP_MHZ = 15
 """What lies between two clocks of NVIDIA's GPUs; clocks that are nearer are taken for one."""
@@ -160,7 +160,7 @@ class Profiler:
 
     meter: Meter
     sweep: Sweep = Sweep()
-    clock: Clock | None = None
+    clock: ClockBackend | None = None
     clocks_mhz: Sequence[int] = ()
     current_mhz: Callable[[], int | None] = lambda: None
     settle: Callable[[], None] = lambda: None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from placements import Placement
 from placements.files import csv_text, write_text
-from runtime.plans.planned import Planned
+from runtime.plans.planned import PlannedIteration
 from runtime.profiling.records import Record, aligned
 from runtime.profiling.zero_comm import zero_comm_spans
 
@@ -81,7 +81,7 @@ class UtilisationTable:
 
 
 def utilisation_table(
-    placement: Placement, records: Sequence[Record], planned: Planned | None = None
+    placement: Placement, records: Sequence[Record], planned: PlannedIteration | None = None
 ) -> UtilisationTable:
     """Return the table of one iteration.
 
@@ -124,5 +124,5 @@ def _waiting_ms(record: Record) -> float:
     return sum(row.ready_ms - row.reached_ms for row in record.blocks) + sum(before)
 
 
-def _planned_share(planned: Planned, record: Record) -> float:
+def _planned_share(planned: PlannedIteration, record: Record) -> float:
     return sum(planned.points[row.instance].time_ms for row in record.blocks) / planned.time_ms

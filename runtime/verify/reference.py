@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from placements import Kind, Placement
-from runtime.execution.measurement import INEXACT_DIGITS, TOLERANCE, Comparison
+from runtime.execution.measurement import INEXACT_DIGITS, TOLERANCE, ReferenceComparison
 from runtime.execution.results import read_summary, read_tensors
 from runtime.models import (
     WHOLE,
@@ -37,7 +37,7 @@ from runtime.models.blocks import Instance
 from runtime.models.body import Body
 from runtime.models.core.parameters import Weights
 from runtime.models.loss_shares import LossShares
-from runtime.models.user.reading import Data
+from runtime.models.user.reading import ModelData
 from runtime.program.data_parallel import holders
 from runtime.program.tensor_flow import computes_loss, forward_inputs, pair_backward
 from runtime.training.clipping import scale_by_norm, squares, total_norm
@@ -56,7 +56,7 @@ class ReplayError(ValueError):
 
 
 @dataclass(frozen=True)
-class Case:
+class ReferenceCase:
     """What was run.
 
     Attributes:
@@ -110,7 +110,7 @@ class TrainingStep(NamedTuple):
     parameters: Mapping[ParameterShard, Tensor]
 
 
-def plain(case: Case, orders: Sequence[Sequence[Instance]] | None = None) -> Iterator[TrainingStep]:
+def plain(case: ReferenceCase, orders: Sequence[Sequence[Instance]] | None = None) -> Iterator[TrainingStep]:
     """Train the whole model: forward through all blocks, then one backward, micro-batch by micro-batch.
 
     Args:
@@ -151,7 +151,9 @@ def plain(case: Case, orders: Sequence[Sequence[Instance]] | None = None) -> Ite
         yield TrainingStep(_sum_over_sinks(case, losses), gradients, parameters)
 
 
-def _loss_shares(case: Case, body: Body, data: Data, versions: ReadVersions) -> LossShares | None:
+def _loss_shares(
+    case: ReferenceCase, body: Body, data: ModelData, versions: ReadVersions
+) -> LossShares | None:
     """Return what each loss counts; None if all the same."""
     weight = body.weight_of_loss
     if weight is None:
@@ -159,13 +161,13 @@ def _loss_shares(case: Case, body: Body, data: Data, versions: ReadVersions) -> 
     return LossShares(weight, data, case.placement, versions.micro_batches_per_update)
 
 
-def _load(case: Case, model: Model) -> None:
+def _load(case: ReferenceCase, model: Model) -> None:
     """Begin with the weights with which the run began."""
     if case.load_weights is not None:
         load_state_dict_file(model, case.load_weights)
 
 
-def _updates(case: Case, versions: ReadVersions) -> list[range]:
+def _updates(case: ReferenceCase, versions: ReadVersions) -> list[range]:
     """Return the micro-batches of each update."""
     each = versions.micro_batches_per_update
     return [range(first, first + each) for first in range(0, case.num_micro_batches, each)]
@@ -178,7 +180,7 @@ def _of_micro_batches(
 
 
 def _step(
-    case: Case, models: Mapping[str, Model], totals: Mapping[str, Tensor]
+    case: ReferenceCase, models: Mapping[str, Model], totals: Mapping[str, Tensor]
 ) -> dict[ParameterShard, Tensor]:
     """Move the parameters by sums of gradients; return the gradients."""
     weights: list[Tensor] = []
@@ -239,7 +241,7 @@ def _copied(weights: Weights) -> dict[str, Tensor]:
     }
 
 
-def _one_by_one(case: Case) -> list[list[Instance]]:
+def _one_by_one(case: ReferenceCase) -> list[list[Instance]]:
     """Return orders in which each device runs one micro-batch after the other."""
     order = [(block, n) for n in range(case.num_micro_batches) for block in case.placement.topological_order]
     devices = range(case.placement.num_devices)
@@ -247,10 +249,10 @@ def _one_by_one(case: Case) -> list[list[Instance]]:
 
 
 def _differentiated(
-    case: Case,
+    case: ReferenceCase,
     models: Mapping[str, Model],
     weights: Mapping[str, Weights],
-    data: Data,
+    data: ModelData,
     iteration: int,
     micro_batch: int,
     sums: Accumulation,
@@ -293,7 +295,7 @@ def _differentiated(
     return {block: float(loss.detach()) for block, loss in losses.items()}
 
 
-def replay(case: Case, orders: Sequence[Sequence[Instance]]) -> Iterator[TrainingStep]:
+def replay(case: ReferenceCase, orders: Sequence[Sequence[Instance]]) -> Iterator[TrainingStep]:
     """Run the devices' orders in one process, in turns; tensors are handed over without messages.
 
     Args:
@@ -343,7 +345,9 @@ class _Replayed:
         at: The (block, micro-batch) where it is.
     """
 
-    def __init__(self, case: Case, network: Network, made: _Made, versions: ReadVersions, index: int) -> None:
+    def __init__(
+        self, case: ReferenceCase, network: Network, made: _Made, versions: ReadVersions, index: int
+    ) -> None:
         """Build its parameters."""
         self._placement, self._index, self._network, self._made = case.placement, index, network, made
         transport = MemoryTransport.of(network, case.placement, (), index)
@@ -392,7 +396,9 @@ class _Replayed:
         made.done.add((name, micro_batch, self._index))
 
 
-def losses_of_run(case: Case, summaries: Sequence[Mapping[str, Any]], iteration: int) -> tuple[float, ...]:
+def losses_of_run(
+    case: ReferenceCase, summaries: Sequence[Mapping[str, Any]], iteration: int
+) -> tuple[float, ...]:
     """Return the losses of the micro-batches in one iteration of a run.
 
     Args:
@@ -404,7 +410,7 @@ def losses_of_run(case: Case, summaries: Sequence[Mapping[str, Any]], iteration:
     return _sum_over_sinks(case, {(block, n): loss for block, n, loss in rows})
 
 
-def compare(results: Path, case: Case) -> Comparison:
+def compare(results: Path, case: ReferenceCase) -> ReferenceComparison:
     """Compare what the devices of a run left behind with both references.
 
     The references train from the beginning, also where the run went on from a checkpoint, and for as many
@@ -450,12 +456,12 @@ def compare(results: Path, case: Case) -> Comparison:
         for row, reference_row in zip(losses, reference_losses, strict=True)
         for ours, theirs in zip(row, reference_row, strict=True)
     )
-    return Comparison(
+    return ReferenceComparison(
         tuple(reference_losses), loss_error, gradient_error, parameter_error, equal, case.tolerance
     )
 
 
-def _sum_over_sinks(case: Case, losses: Mapping[Instance, float]) -> tuple[float, ...]:
+def _sum_over_sinks(case: ReferenceCase, losses: Mapping[Instance, float]) -> tuple[float, ...]:
     sinks = [block for block in case.forward_blocks if computes_loss(case.placement, block)]
     return tuple(sum(losses[block, n] for block in sinks) for n in range(case.num_micro_batches))
 

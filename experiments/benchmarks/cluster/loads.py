@@ -29,7 +29,7 @@ PASSED_S = 1920.0
 
 
 @dataclass(frozen=True)
-class Load:
+class ClusterLoad:
     """Jobs on a cluster at several moments, the same number at each, with the throughputs of their types."""
 
     throughputs: Throughputs
@@ -86,7 +86,7 @@ def load(
     num_moments: int,
     seed: int,
     scale_factors: Mapping[int, float] = SCALE_FACTORS,
-) -> Load:
+) -> ClusterLoad:
     """Return jobs of random types, scale factors and lengths; some end between two moments, and some come.
 
     There are as many jobs at each moment. Scale factors are GPUs of a job, each with its share of all jobs.
@@ -100,7 +100,7 @@ def load(
         jobs = [_later(active, random) for index, active in enumerate(jobs) if index not in ended]
         jobs += itertools.islice(arrivals, JOBS_THAT_END)
         moments.append(tuple(jobs))
-    return Load(throughputs, cluster, tuple(moments))
+    return ClusterLoad(throughputs, cluster, tuple(moments))
 
 
 def _arrivals(

@@ -49,7 +49,8 @@ def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
 
 TABLE_2_2_ITEM = Item(
     "dissertation_table2_2",
-    f"{SOURCE}, Table 2.2",
+    SOURCE,
+    "Table 2.2",
     "PipeDream's configurations for 16 workers",
     Claim.EXACT,
     tuple(TABLE_2_2),

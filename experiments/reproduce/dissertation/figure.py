@@ -19,4 +19,4 @@ def figure(number: str, title: str, *parts: Any, **others: Any) -> Item:
         others: Likewise, by name.
     """
     name = f"dissertation_figure{number.replace('.', '_')}"
-    return Item(name, f"{SOURCE}, Fig. {number}", title, *parts, **others)
+    return Item(name, SOURCE, f"Fig. {number}", title, *parts, **others)

@@ -37,7 +37,7 @@ PAPER_SPEEDUPS = {"m_shape": 4.8, "nn_shape": 5.5}
 """By how much Tessel's shape is faster than existing schedules at most (Tessel, Sec. VI-D)."""
 
 
-class Case(NamedTuple):
+class LargeVocabularyCase(NamedTuple):
     """A model and where it runs.
 
     Attributes:
@@ -55,12 +55,12 @@ class Case(NamedTuple):
 CASES = {
     case.model: case
     for case in (
-        Case("gpt_11b", 8, "m_shape"),
-        Case("gpt_24b", 16, "m_shape"),
-        Case("gpt_47b", 32, "m_shape"),
-        Case("mt5_1.8b", 4, "nn_shape"),
-        Case("mt5_9.5b", 8, "nn_shape"),
-        Case("mt5_43b", 32, "nn_shape"),
+        LargeVocabularyCase("gpt_11b", 8, "m_shape"),
+        LargeVocabularyCase("gpt_24b", 16, "m_shape"),
+        LargeVocabularyCase("gpt_47b", 32, "m_shape"),
+        LargeVocabularyCase("mt5_1.8b", 4, "nn_shape"),
+        LargeVocabularyCase("mt5_9.5b", 8, "nn_shape"),
+        LargeVocabularyCase("mt5_43b", 32, "nn_shape"),
     )
 }
 """By model."""
@@ -126,13 +126,13 @@ class Proposal(NamedTuple):
         return math.inf if result.schedule is None else self.placement.ms(result.schedule.makespan)
 
 
-def cluster_of(case: Case) -> Cluster:
+def cluster_of(case: LargeVocabularyCase) -> Cluster:
     """Return the GPUs of a case, with the network of Tessel's cluster."""
     bandwidth_gb_s = CLUSTERS["tessel_v100_32"].node_bandwidth_gb_s
     return read_cluster(f"v100_{case.num_gpus}", node_bandwidth_gb_s=bandwidth_gb_s)
 
 
-def model_of(case: Case) -> ModelShape:
+def model_of(case: LargeVocabularyCase) -> ModelShape:
     """Return the model of a case; for an NN-shape the decoder looks its tokens up itself."""
     return read_model(case.model, **({"second_lookup": True} if case.shape == "nn_shape" else {}))
 

@@ -19,7 +19,7 @@ from placements.planners.parallel_plan import ParallelPlan
 from placements.planners.partition import in_proportion
 
 
-class Planned(NamedTuple):
+class RunPlan(NamedTuple):
     """A plan as it is carried out, and the model that it is for.
 
     Attributes:
@@ -126,7 +126,7 @@ class Built:
     model: Callable[[Placement], Profile]
     placeholder: bool = False
     memory_unit_mib: float | None = None
-    planned: Planned | None = None
+    planned: RunPlan | None = None
 
 
 class PlacementKind:

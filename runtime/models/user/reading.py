@@ -53,7 +53,7 @@ class Sample(NamedTuple):
         return self._replace(inputs=inputs, targets=targets)
 
 
-class Data(Protocol):
+class ModelData(Protocol):
     """What the blocks of a process read."""
 
     def read(self, block: str, iteration: int, micro_batch: int) -> Sample:

@@ -17,8 +17,8 @@ import yaml
 from commands import one_line_error
 from places import ROOT
 
-from experiments.figures.cases import Row
-from experiments.figures.pool import Found, collect
+from experiments.figures.cases import SteadyStateRow
+from experiments.figures.pool import SweepAnswer, collect
 from experiments.figures.sweep import COLUMNS, _panels, to_csv, to_table
 from schedsearch.figures.panels import draw_shares
 
@@ -66,7 +66,7 @@ def test_bubble_by_in_flight(command, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("num_processes", [1, 2])
 def test_rows_are_sorted_whichever_process_ends_first(num_processes: int, tmp_path: Path) -> None:
-    searches = [partial(Found, (n, n + 10)) for n in (3, 1, 2)]
+    searches = [partial(SweepAnswer, (n, n + 10)) for n in (3, 1, 2)]
     path = tmp_path / "rows.csv"
     assert collect("rows", searches, num_processes, path, str, int, str) == [1, 2, 3, 11, 12, 13]
     assert path.read_text() == "[1, 2, 3, 11, 12, 13]"
@@ -198,9 +198,9 @@ def test_ctrl_c_keeps_the_rows_that_are_there(
 
 
 ROWS = [
-    Row("v_shape", 4, 3, None, "ours", 2, 12, 1 / 3, 0.25, False, 1.234),
-    Row("v_shape", 4, 4, None, "ours", 1, 4, 0.0, 0.0, True, 0.5),
-    Row("v_shape", 4, 3, 4, "Tessel", None, None, None, 1.0, True, 0.0),
+    SteadyStateRow("v_shape", 4, 3, None, "ours", 2, 12, 1 / 3, 0.25, False, 1.234),
+    SteadyStateRow("v_shape", 4, 4, None, "ours", 1, 4, 0.0, 0.0, True, 0.5),
+    SteadyStateRow("v_shape", 4, 3, 4, "Tessel", None, None, None, 1.0, True, 0.0),
 ]
 
 
@@ -218,7 +218,10 @@ def test_rows_as_text() -> None:
 
 
 def test_a_search_that_finds_nothing_says_so_in_the_figure() -> None:
-    nothing = [Row("v_shape", 4, memory, 4, "Tessel", None, None, None, 0.1, False, 9.0) for memory in (3, 4)]
+    nothing = [
+        SteadyStateRow("v_shape", 4, memory, 4, "Tessel", None, None, None, 0.1, False, 9.0)
+        for memory in (3, 4)
+    ]
     (panel,) = _panels([*ROWS[:2], *nothing], "memory")
     assert list(panel.curves) == ["ours", "Tessel: none found"]
     figure = draw_shares([panel], "memory (MiB)", "share", "Bubble")

@@ -13,7 +13,7 @@ from places import SHARED_DATA
 
 from experiments.predict.errors import Errors, counted, rankings
 from experiments.predict.measured_folder import MeasuredFolderError, read_measured_folder
-from experiments.predict.prediction import Prediction, predict
+from experiments.predict.prediction import PlanPrediction, predict
 from experiments.predict.task import COLUMNS
 from placements.files import write_json, write_text
 
@@ -23,7 +23,7 @@ SAILOR = SHARED_DATA / "sailor"
 CONTEXT_MIB = 4.71 * 1024
 
 
-def predicted(folder: Path) -> list[Prediction]:
+def predicted(folder: Path) -> list[PlanPrediction]:
     found = read_measured_folder(folder)
     return [predict(found, each, CONTEXT_MIB, 1.0) for each in found.plans]
 

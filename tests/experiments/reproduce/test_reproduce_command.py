@@ -16,7 +16,7 @@ from galvatron_oracle import oracle
 from places import SHARED_DATA
 
 from experiments.reproduce.galvatron.columns import ReproducedColumn
-from experiments.reproduce.galvatron.constant_items import MODELS, TABLE_2, Table
+from experiments.reproduce.galvatron.constant_items import MODELS, TABLE_2, ConstantTable
 from experiments.reproduce.galvatron.published_columns import Best
 
 SHIPPED = SHARED_DATA / "galvatron" / "rtx_titan_2022" / "profile_constants.json"
@@ -117,7 +117,7 @@ def test_a_table_that_is_partly_the_papers() -> None:
     column = TABLE_2.columns[0]
     papers = {"Galvatron": Best(8, 10.0), "DP+TP": Best(8, 10.0), "DP+PP": None}
     ours = {"Galvatron": Best(8, 11.0), "DP+TP": Best(16, 7.0), "DP+PP": Best(8, 10.0)}
-    paper = Table("II", "", 8, "")
+    paper = ConstantTable("II", "", 8, "")
     paper.__dict__["columns"] = [replace(column, best=papers)]
     rows = ReproducedColumn(paper.columns[0], ours).rows("{gb} GB, {method}")
     rows = [replace(row, case=column.model) for row in rows]

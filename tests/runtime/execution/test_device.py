@@ -14,7 +14,7 @@ from small_runs import comparison_of, edited, launched
 
 from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, k_shape, loop_shape, v_shape, wave_shape, x_shape
-from runtime.clocks.clock import Clock, RecordingClock
+from runtime.clocks.clock import ClockBackend, RecordingClock
 from runtime.clocks.stream_clock import StreamClock
 from runtime.codegen.codegen import generate
 from runtime.codegen.script import Script
@@ -331,7 +331,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def one_device(
     events: list[str],
     calls: Calls,
-    clock: Clock | None = None,
+    clock: ClockBackend | None = None,
     blocks: OneBlock | None = None,
     links: Mapping[Channel, Any] = MappingProxyType({}),
     timeout_s: float = 300.0,

@@ -17,7 +17,7 @@ from runtime.models.user.packing import forms_of, packed, unpacked
 from runtime.models.user.reading import several
 from runtime.models.user.user_file import UserFile
 from runtime.program.lower import lower
-from runtime.verify.reference import Case, TrainingStep, plain, replay
+from runtime.verify.reference import ReferenceCase, TrainingStep, plain, replay
 from schedsearch.baselines import gpipe
 
 COMMON = """
@@ -185,7 +185,7 @@ def test_gradients_and_buffers_are_there_as_in_torch(
     gradients, buffers = in_torch(options)
     schedule = gpipe(v_shape(split_backward=is_split), NUM_MICRO_BATCHES)
     orders = [schedule.order(device) for device in range(4)]
-    case = Case(options, schedule.placement, NUM_MICRO_BATCHES, 1)
+    case = ReferenceCase(options, schedule.placement, NUM_MICRO_BATCHES, 1)
     for step in (*plain(case, orders), *replay(case, orders)):
         found, of_all = of_step(step)
         assert found.keys() == gradients.keys()

@@ -35,7 +35,7 @@ from runtime.program.tensor_flow import UnrunnablePlacementError, pair_backward
 from runtime.training.copies import CopySums
 from runtime.transport import process_groups
 from runtime.transport.in_memory import MemoryTransport, Network
-from runtime.verify.reference import Case, plain, replay
+from runtime.verify.reference import ReferenceCase, plain, replay
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.validate import validate
 
@@ -139,7 +139,7 @@ def test_devices_equal_the_model_in_one_piece(placement: Placement, name: str, t
 @pytest.mark.parametrize(("placement", "name"), [CASES["v_both"], CASES["nn_data"]], ids=["v", "nn"])
 def test_every_parameter_is_trained_in_every_copy(placement: Placement, name: str) -> None:
     """The largest gradient of each shard is that of its part of the whole, and none is zero."""
-    case = Case(replace(OPTIONS, name=name), placement, 3, 2)
+    case = ReferenceCase(replace(OPTIONS, name=name), placement, 3, 2)
     orders = [gpipe(placement, 3).order(device) for device in range(placement.num_devices)]
     for whole, cut in zip(plain(case), replay(case, orders), strict=True):
         full = {shard.name: gradient for shard, gradient in whole.gradients.items()}

@@ -17,7 +17,7 @@ from runtime.execution.measurement import Measurement
 from runtime.models import ModelError, ModelOptions, body_of, zoo_blocks
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
-from runtime.verify.reference import Case, plain
+from runtime.verify.reference import ReferenceCase, plain
 from schedsearch.baselines import gpipe
 
 OPTIONS = ModelOptions("gpt", hidden_size=8, sequence_length=5, micro_batch_size=2, num_heads=2, seed=3)
@@ -78,9 +78,9 @@ def test_devices_equal_the_model_in_one_piece(
 
 def test_the_whole_model_does_not_depend_on_where_its_layers_are() -> None:
     """Uneven stages train the same parameters to the same bits; with another sum it is another model."""
-    even = plain(Case(replace(OPTIONS, num_layers=4), v_shape(2), 2, 2))
-    uneven = plain(Case(of("gpt", {"F0": 3, "F1": 1}), v_shape(2), 2, 2))
-    other = plain(Case(of("gpt", {"F0": 3, "F1": 2}), v_shape(2), 2, 2))
+    even = plain(ReferenceCase(replace(OPTIONS, num_layers=4), v_shape(2), 2, 2))
+    uneven = plain(ReferenceCase(of("gpt", {"F0": 3, "F1": 1}), v_shape(2), 2, 2))
+    other = plain(ReferenceCase(of("gpt", {"F0": 3, "F1": 2}), v_shape(2), 2, 2))
     for ours, theirs, others in zip(uneven, even, other, strict=True):
         assert ours.losses == theirs.losses != others.losses
         assert ours.gradients.keys() == theirs.gradients.keys() < others.gradients.keys()

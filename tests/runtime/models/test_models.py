@@ -22,7 +22,7 @@ from runtime.models import (
 from runtime.models.core.attention import Attention
 from runtime.models.core.layers import Embedding, Output
 from runtime.transport.shards import Shards
-from runtime.verify.reference import Case, ReplayError, plain, replay
+from runtime.verify.reference import ReferenceCase, ReplayError, plain, replay
 from schedsearch.baselines import gpipe
 
 OPTIONS = ModelOptions(
@@ -76,17 +76,17 @@ CASES = [
 
 @pytest.mark.parametrize(("placement", "name"), CASES, ids=lambda value: getattr(value, "name", value))
 def test_cut_model_equals_whole_model(placement: Placement, name: str) -> None:
-    check_cut(Case(options_for(placement, name), placement, 3, 2))
+    check_cut(ReferenceCase(options_for(placement, name), placement, 3, 2))
 
 
 def test_whole_model_is_trained() -> None:
-    case = Case(replace(OPTIONS, learning_rate=0.5), v_shape(2), 4, 12)
+    case = ReferenceCase(replace(OPTIONS, learning_rate=0.5), v_shape(2), 4, 12)
     losses = [sum(step.losses) / 4 for step in plain(case)]
     assert losses[-1] < losses[0] - 0.5
 
 
 def test_gradient_is_the_slope_of_the_loss() -> None:
-    case = Case(OPTIONS, m_shape_with_output(), 1, 1)
+    case = ReferenceCase(OPTIONS, m_shape_with_output(), 1, 1)
     model = Model(OPTIONS, case.placement, dict.fromkeys(case.forward_blocks, WHOLE))
     data = model.data(1)
 
@@ -229,7 +229,7 @@ def test_wrong_name_heads_and_text_are_named() -> None:
 def test_orders_that_wait_for_each_other_have_no_replay() -> None:
     orders = [[("B0", 0), ("F0", 0)], [("F1", 0), ("B1", 0)]]
     with pytest.raises(ReplayError, match=r"wait for each other at \[\('B0', 0\), \('F1', 0\)\]"):
-        next(replay(Case(OPTIONS, v_shape(2), 1, 1), orders))
+        next(replay(ReferenceCase(OPTIONS, v_shape(2), 1, 1), orders))
 
 
 def test_devices_of_a_block_in_other_orders_have_no_replay() -> None:
@@ -238,4 +238,4 @@ def test_devices_of_a_block_in_other_orders_have_no_replay() -> None:
     orders[1][:2] = reversed(orders[1][:2])
     assert [name for name, _ in orders[1][:2]] == ["E", "E"]
     with pytest.raises(ReplayError, match="wait for each other"):
-        next(replay(Case(OPTIONS, placement, 2, 1), orders))
+        next(replay(ReferenceCase(OPTIONS, placement, 2, 1), orders))

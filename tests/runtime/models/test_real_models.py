@@ -14,7 +14,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from placements import Block, Kind, Placement
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, x_shape
 from runtime.codegen.codegen import generate
-from runtime.execution.measurement import Comparison
+from runtime.execution.measurement import ReferenceComparison
 from runtime.models import (
     WHOLE,
     Model,
@@ -31,7 +31,7 @@ from runtime.program.instructions import Instruction, Programs, Receive
 from runtime.program.lower import lower
 from runtime.training.copies import CopySums
 from runtime.transport.in_memory import Network
-from runtime.verify.reference import Case, plain
+from runtime.verify.reference import ReferenceCase, plain
 from schedsearch.baselines import chimera, gpipe
 
 OPTIONS = ModelOptions(
@@ -86,13 +86,13 @@ def ids(value: object) -> str:
 
 @pytest.mark.parametrize(("placement", "name"), CASES, ids=ids)
 def test_cut_model_equals_the_model_in_one_piece(placement: Placement, name: str) -> None:
-    check_cut(Case(replace(OPTIONS, name=name), placement, 3, 2))
+    check_cut(ReferenceCase(replace(OPTIONS, name=name), placement, 3, 2))
 
 
 @pytest.mark.parametrize(("placement", "name"), [(nn_shape(2), "mt5"), (k_shape(2), "flava")], ids=ids)
 def test_gradient_is_the_slope_of_the_loss(placement: Placement, name: str) -> None:
     options = replace(OPTIONS, name=name, num_layers=1)
-    case = Case(options, placement, 1, 1)
+    case = ReferenceCase(options, placement, 1, 1)
     model = Model(options, placement, dict.fromkeys(case.forward_blocks, WHOLE))
     data = model.data(1)
 
@@ -156,8 +156,8 @@ def test_cross_attention_is_torchs() -> None:
 
 
 def test_two_directions_are_one_model_on_twice_the_micro_batches() -> None:
-    both = plain(Case(OPTIONS, x_shape(2), 3, 2))
-    one = plain(Case(OPTIONS, v_shape(2), 6, 2))
+    both = plain(ReferenceCase(OPTIONS, x_shape(2), 3, 2))
+    one = plain(ReferenceCase(OPTIONS, v_shape(2), 6, 2))
     for two_ways, one_way in zip(both, one, strict=True):
         pairs = zip(one_way.losses[::2], one_way.losses[1::2], strict=True)
         torch.testing.assert_close(two_ways.losses, tuple((a + b) / 2 for a, b in pairs), rtol=1e-13, atol=0)
@@ -167,7 +167,7 @@ def test_two_directions_are_one_model_on_twice_the_micro_batches() -> None:
 
 def test_the_decoder_needs_the_encoder_and_the_text_needs_the_image() -> None:
     for name, placement, branch in (("mt5", nn_shape(2), "encoder"), ("flava", k_shape(2), "image")):
-        (step,) = plain(Case(replace(OPTIONS, name=name), placement, 2, 1))
+        (step,) = plain(ReferenceCase(replace(OPTIONS, name=name), placement, 2, 1))
         largest = [
             float(value.abs().max()) for shard, value in step.gradients.items() if branch in shard.name
         ]
@@ -176,7 +176,7 @@ def test_the_decoder_needs_the_encoder_and_the_text_needs_the_image() -> None:
 
 def run(
     programs: Programs, directory: Path, name: str, launcher: str = "in_process", **model: object
-) -> Comparison:
+) -> ReferenceComparison:
     """Run the scripts of programs, and compare."""
     options = replace(OPTIONS, name=name, **model)  # type: ignore[arg-type]
     generate(programs, {}, options.to_dict(), directory)

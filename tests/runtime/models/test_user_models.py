@@ -12,12 +12,12 @@ from small_runs import TIED, edited, launched
 from placements import Block, Kind, Placement
 from placements.shapes import k_shape, m_shape, v_shape, wave_shape, x_shape
 from runtime.codegen.codegen import generate
-from runtime.execution.measurement import Comparison
+from runtime.execution.measurement import ReferenceComparison
 from runtime.models import WHOLE, Model, ModelError, ModelOptions, ParameterShard, body_of, traced
 from runtime.models.user.user_file import UserFile
 from runtime.program.instructions import Instruction, Programs, Receive
 from runtime.program.lower import lower
-from runtime.verify.reference import Case, plain, replay
+from runtime.verify.reference import ReferenceCase, plain, replay
 from schedsearch.baselines import gpipe, one_f_one_b, zb_v
 
 MLP = """
@@ -130,7 +130,7 @@ def join_on_one_device() -> Placement:
 
 def run(
     programs: Programs, options: ModelOptions, directory: Path, launcher: str = "in_process"
-) -> Comparison:
+) -> ReferenceComparison:
     generate(programs, {}, options.to_dict(), directory)
     found = launched(directory, programs.placement.num_devices, 3, 60, launcher=launcher).comparison
     assert found is not None
@@ -187,7 +187,7 @@ def test_a_zero_bubble_wave(options: Callable[..., ModelOptions], tmp_path: Path
 
 
 def test_tied_parameters_are_those_of_one_table(options: Callable[..., ModelOptions]) -> None:
-    case = Case(options(TIED), v_shape(3), 2, 2)
+    case = ReferenceCase(options(TIED), v_shape(3), 2, 2)
     orders = [gpipe(case.placement, 2).order(device) for device in range(3)]
     for whole, cut in zip(plain(case), replay(case, orders), strict=True):
         assert [shard.name for shard in whole.gradients] == ["F0.table", "F1.weight", "F1.bias"]
@@ -197,7 +197,7 @@ def test_tied_parameters_are_those_of_one_table(options: Callable[..., ModelOpti
 
 
 def test_the_example_is_trained() -> None:
-    case = Case(ModelOptions("module", path=str(CNN), learning_rate=0.5), v_shape(), 4, 25)
+    case = ReferenceCase(ModelOptions("module", path=str(CNN), learning_rate=0.5), v_shape(), 4, 25)
     losses = [sum(step.losses) / 4 for step in plain(case)]
     assert sum(losses[-5:]) < sum(losses[:5]) * 0.8
 
@@ -370,7 +370,7 @@ def test_shapes_that_change_are_refused(options: Callable[..., ModelOptions]) ->
     text = changed("(2, 3)", "(2 + micro_batch, 3)").replace("expand(2, 6)", "expand(2 + micro_batch, 6)")
     text = text.replace("torch.randn(2 + micro_batch, 3)", "0")
     with pytest.raises(ModelError, match=r"F0 returned (\w+) \(3, 6\), and \1 \(2, 6\) for the first"):
-        list(plain(Case(options(text), v_shape(2), 2, 1)))
+        list(plain(ReferenceCase(options(text), v_shape(2), 2, 1)))
 
 
 def test_tokens_and_masks_travel_beside_hidden_values(

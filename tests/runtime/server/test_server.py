@@ -102,9 +102,9 @@ def test_csv_and_points_are_the_same_profile(server: Server, tmp_path: Any) -> N
 def test_the_fields_of_requests_and_answers_are_in_the_docs(server: Server) -> None:
     found = server.ask("GET", "/openapi.json")[1]
     fields = {name: set(each.get("properties", {})) for name, each in found["components"]["schemas"].items()}
-    assert {"Registration", "ProfileUpload", "Point", "JobStatus", "Deployed"} <= fields.keys()
-    assert fields["Message"] == {"id", "degree", "delay_s"}
-    assert fields["DeployedPlan"] == {"version", "time_ms", "energy_mj", "lower_bound_mj", "clock_mhz"}
+    assert {"Registration", "ProfileUpload", "ProfilePoint", "JobStatus", "Deployed"} <= fields.keys()
+    assert fields["StragglerMessage"] == {"id", "degree", "delay_s"}
+    assert fields["DeployedPlanAnswer"] == {"version", "time_ms", "energy_mj", "lower_bound_mj", "clock_mhz"}
     assert "requestBody" in found["paths"]["/jobs/{job}/straggler"]["post"]
 
 

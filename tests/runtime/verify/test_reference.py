@@ -22,7 +22,7 @@ from strategies import any_schedules
 
 from placements.shapes import k_shape, loop_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
 from runtime.codegen.codegen import generate
-from runtime.execution.measurement import Comparison
+from runtime.execution.measurement import ReferenceComparison
 from runtime.launching.launch import LaunchError
 from runtime.models import ModelOptions, ParameterShard
 from runtime.models.core.options import DTYPES
@@ -32,7 +32,7 @@ from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Instruction, Programs, Receive
 from runtime.program.lower import lower
 from runtime.program.tensor_flow import forward_consumers
-from runtime.verify.reference import Case, ReplayError, plain, replay
+from runtime.verify.reference import ReferenceCase, ReplayError, plain, replay
 from schedsearch.baselines import (
     chimera,
     dual_pipe,
@@ -69,7 +69,7 @@ def run(
     iterations: int = 3,
     launcher: str = "in_process",
     backend: str | None = None,
-) -> Comparison:
+) -> ReferenceComparison:
     num_devices = programs.placement.num_devices
     with tempfile.TemporaryDirectory() as folder:
         generate(programs, {}, options.to_dict(), Path(folder))
@@ -83,7 +83,7 @@ def options_of(name: str, **more: object) -> ModelOptions:
     return replace(MODEL, name=name, path=path, **ADAMW, **more)  # type: ignore[arg-type]
 
 
-def errors(found: Comparison) -> tuple[float, float, float]:
+def errors(found: ReferenceComparison) -> tuple[float, float, float]:
     """Return those of losses, gradients and parameters; 0 is equality of every bit."""
     return found.max_loss_error, found.max_gradient_error, found.max_parameter_error
 
@@ -131,7 +131,7 @@ def test_single_device_blocks_equal_the_model_in_one_piece(name: str, schedule: 
 def test_the_order_of_accumulation_is_seen() -> None:
     """Else the zeros above would say nothing of it."""
     schedule = backwards_in_turn(3, 4)
-    case = Case(replace(MODEL, num_layers=3), schedule.placement, 4, 1)
+    case = ReferenceCase(replace(MODEL, num_layers=3), schedule.placement, 4, 1)
     (right,), (other,) = plain(case, [schedule.order(d) for d in range(3)]), plain(case)
     assert right.losses == other.losses
     differ = {
@@ -268,7 +268,7 @@ def test_adamw_moves_a_shard_as_it_would_within_the_whole(dtype: str) -> None:
 def test_adamw_of_tensor_parallel_blocks_stays_within_its_bound(name: str, schedule: Schedule) -> None:
     """The bound is that of `runtime.models.optimizer`, from the gradients alone; element by element."""
     steps, placement = 3, schedule.placement
-    case = Case(options_of(name), placement, schedule.num_micro_batches, steps)
+    case = ReferenceCase(options_of(name), placement, schedule.num_micro_batches, steps)
     orders = [schedule.order(device) for device in range(placement.num_devices)]
     moments = Moments()
     for whole, cut in zip(plain(case, orders), replay(case, orders), strict=True):

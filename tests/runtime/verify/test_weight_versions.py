@@ -23,7 +23,7 @@ from runtime.codegen.codegen import generate
 from runtime.models import WHOLE, Blocks, Model, ModelError, ModelOptions, body_of, read_versions
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
-from runtime.verify.reference import Case, plain
+from runtime.verify.reference import ReferenceCase, plain
 from schedsearch.baselines import chimera, gpipe, interleaved_one_f_one_b, one_f_one_b, zb_h1
 from schedsearch.schedule import Schedule
 from schedsearch.semantics.residency import peak_versions
@@ -176,7 +176,7 @@ def test_a_device_holds_as_many_versions_as_are_foreseen(mode: str) -> None:
         on = blocks[placement.by_name[name].devices[0]]
         arrived = [made.pop((producer, name, n)) for producer in on.inputs[name]]
         made |= {(name, consumer, n): tensor for consumer, tensor in on.run(name, n, arrived).items()}
-    assert {name: held for on in blocks.values() for name, held in on.store.most_held.items()} == expected
+    assert {name: held for on in blocks.values() for name, held in on.store.max_held.items()} == expected
 
 
 def test_what_cannot_be_is_refused_in_one_line() -> None:
@@ -224,7 +224,11 @@ def test_a_flush_is_the_only_mode_in_which_no_update_comes_in_between() -> None:
     orders = [list(order) for order in orders_of(schedule)]
     steps = {
         mode: next(
-            iter(plain(Case(replace(SYNTHETIC, weight_versions=mode), schedule.placement, 6, 1), orders))
+            iter(
+                plain(
+                    ReferenceCase(replace(SYNTHETIC, weight_versions=mode), schedule.placement, 6, 1), orders
+                )
+            )
         )
         for mode in ("flush", "weight_stashing", "vertical_sync")
     }

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from interrupting import interrupted
-from oracles import least_period
+from oracles import min_period
 from ortools.sat.python import cp_model
 from strategies import placements as random_placements
 from strategies import tight
@@ -59,7 +59,7 @@ def test_they_agree(
 def test_equal_optima_where_memory_differs_by_device(placement: Placement, spare: int) -> None:
     """And equal to brute force; what is found is valid on every device, what is proved can be rechecked."""
     placement = tight(placement, spare)
-    least = least_period(placement, longest=sum(block.time for block in placement.blocks) + 4)
+    least = min_period(placement, longest=sum(block.time for block in placement.blocks) + 4)
     for solver in ("z3", "cpsat"):
         result = search(placement, 3, solver=solver, micro_batches_per_repetend=1, objectives=["period"])
         assert (result.repetend.period if result.repetend else None) == least

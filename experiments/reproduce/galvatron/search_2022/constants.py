@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from experiments.reproduce.galvatron.search_2022.strategies import Strategy
+from experiments.reproduce.galvatron.search_2022.strategies import GalvatronStrategy
 
 FAMILIES = ("bert", "vit", "t5", "swin")
 """Models that the original has scripts for; each has micro-batches and batches of its own."""
@@ -53,7 +53,7 @@ class LayerConstants:
     divided_by_layers: bool
 
 
-def all_reduce_groups(strategy: Strategy) -> tuple[str, str]:
+def all_reduce_groups(strategy: GalvatronStrategy) -> tuple[str, str]:
     """Return the names of the data-parallel and of the tensor-parallel group of a strategy."""
     tensor, data = str(strategy.tensor_parallel), str(strategy.data_parallel)
     if strategy.tensor_consecutive is None:
@@ -94,7 +94,7 @@ class Constants:
     name: str
     family: str
     num_gpus: int
-    strategies: tuple[Strategy, ...]
+    strategies: tuple[GalvatronStrategy, ...]
     layer_types: tuple[LayerConstants, ...]
     other: OtherMemory
     first_other: OtherMemory | None

@@ -11,7 +11,7 @@ from experiments.reproduce.galvatron.search_2022.constants import (
     all_reduce_groups,
 )
 from experiments.reproduce.galvatron.search_2022.micro_batches import num_micro_batches
-from experiments.reproduce.galvatron.search_2022.strategies import Strategy
+from experiments.reproduce.galvatron.search_2022.strategies import GalvatronStrategy
 
 CONTEXT_MIB = 1024
 """What a process takes on its GPU before anything else."""
@@ -27,7 +27,7 @@ _USUAL_LAYERS = 24
 
 
 def layer_time_s(
-    constants: Constants, layer: LayerConstants, strategy: Strategy, batch: int, num_layers: int
+    constants: Constants, layer: LayerConstants, strategy: GalvatronStrategy, batch: int, num_layers: int
 ) -> float:
     """Return the time of one layer for a batch, in s, with its share of the pipeline's fill and drain.
 
@@ -69,7 +69,7 @@ def layer_time_s(
     return _SECONDS * time
 
 
-def _overlapped_share(strategy: Strategy, is_decoder: bool, num_gpus: int) -> float:
+def _overlapped_share(strategy: GalvatronStrategy, is_decoder: bool, num_gpus: int) -> float:
     """Return the share of a backward that an exchange of gradients may run beside."""
     if strategy.tensor_parallel == 1:
         return 1.0
@@ -96,7 +96,9 @@ def _overlap(layer: LayerConstants, exchange: float, backward: float, num_stages
     return exchange * slow_exchange + backward - exchange * slow_exchange / slow_backward
 
 
-def layer_memory_mib(constants: Constants, layer: LayerConstants, strategy: Strategy, batch: int) -> float:
+def layer_memory_mib(
+    constants: Constants, layer: LayerConstants, strategy: GalvatronStrategy, batch: int
+) -> float:
     """Return what one layer holds on each GPU with all micro-batches in flight, in MiB."""
     states = 4 * layer.parameter_mib / strategy.tensor_parallel
     if strategy.sharded:
@@ -104,7 +106,7 @@ def layer_memory_mib(constants: Constants, layer: LayerConstants, strategy: Stra
     return states + layer.activation_mib[strategy.tensor_parallel] * (batch / strategy.data_parallel)
 
 
-def other_memory_mib(constants: Constants, strategy: Strategy, batch: int) -> tuple[float, ...]:
+def other_memory_mib(constants: Constants, strategy: GalvatronStrategy, batch: int) -> tuple[float, ...]:
     """Return what each stage holds besides its layers, in MiB.
 
     Args:

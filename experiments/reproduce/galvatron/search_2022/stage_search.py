@@ -36,7 +36,7 @@ def fits(stage: StageCosts) -> bool:
     return int(stage.memory_mib.min(axis=1)[stage.types].sum()) <= stage.capacity_mib
 
 
-def least_time_s(stage: StageCosts) -> float:
+def min_time_s(stage: StageCosts) -> float:
     """Return what no choice of strategies is below, in s.
 
     It is the Lagrangian dual without transitions: a price on memory is best where two strategies of a type
