@@ -138,6 +138,7 @@ def perseus() -> Iterator[Case]:
             f"4 stages, 8 micro-batches, 1 % noise, seed {seed}, unit 1 ms, hull",
             must,
             partial(against_perseus, made_up(v_shape(4), 8, 40, seed, 0.01), unit_ms=1.0, curve="hull"),
+            is_quick=seed == 0,
         )
 
 
