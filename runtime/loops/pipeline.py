@@ -21,12 +21,12 @@ from runtime.codegen.script import check_script, read_script_of
 from runtime.execution.device_context import connected, device_context
 from runtime.execution.results import Position
 from runtime.execution.run_options import RunOptions
-from runtime.loops.batches import PrefetchedLoader
 from runtime.loops.evaluation import Evaluation
 from runtime.loops.intake import Intake
 from runtime.loops.iterations import Iterations
 from runtime.loops.joining import Given, join, own_process
 from runtime.loops.loop_state import LoopState
+from runtime.loops.prefetched_loader import PrefetchedLoader
 from runtime.models.user.given import Loss, LossWeight, Modules
 from runtime.program.calls import ScriptError
 from runtime.training.zero import Zero1

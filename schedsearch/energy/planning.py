@@ -168,7 +168,7 @@ def plan_for(
 
 
 def _to_fix(
-    candidates: PlanPool, bound: LowerBound, deadlines: Floats, asked: Collection[float]
+    candidates: PlanPool, bound: LowerBound, deadlines: Floats, asked: Sequence[float]
 ) -> Iterator[tuple[int, int]]:
     """Yield for which deadlines devices are fixed one by one: its index, and how many devices at most.
 

@@ -12,7 +12,8 @@ from placements import Kind, Placement
 from runtime.models import ModelOptions
 from runtime.program.data_parallel import in_shares
 from runtime.program.tensor_flow import UnrunnablePlacementError, computes_loss, forward_inputs, pair_backward
-from runtime.verify.reference import Case, TrainingStep, plain, replay
+from runtime.verify.reference import Case, TrainingStep, plain
+from runtime.verify.replay import replay
 from schedsearch.baselines import gpipe
 
 OPTIONS = ModelOptions("synthetic", 4, 3, 12, seed=3)

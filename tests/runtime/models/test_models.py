@@ -22,7 +22,8 @@ from runtime.models import (
 from runtime.models.core.attention import Attention
 from runtime.models.core.layers import Embedding, Output
 from runtime.transport.shards import Shards
-from runtime.verify.reference import Case, ReplayError, plain, replay
+from runtime.verify.reference import Case, plain
+from runtime.verify.replay import ReplayError, replay
 from schedsearch.baselines import gpipe
 
 OPTIONS = ModelOptions("gpt", 8, 4, 2, num_layers=5, num_heads=2, seed=3)
