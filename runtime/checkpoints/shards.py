@@ -99,7 +99,7 @@ def items_of(state: TrainingState, device: int, torch_device: torch.device, coll
 
     Args:
         state: State of the process.
-        device: Which one it is.
+        device: Number of the device.
         torch_device: Where it computes.
         collect: Returns every device's value.
 

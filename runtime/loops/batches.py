@@ -61,12 +61,12 @@ class BatchData:
     Args:
         placement: What runs where.
         device_index: The process's device in the placement.
-        seed: Of all random numbers.
-        dtype: Of all floats.
+        seed: Seed of all random numbers.
+        dtype: Type of all floats.
         device: Where tensors are put.
         weighs: Whether losses have weights: then a process with a loss reads the targets of all losses, of
             which its own is a part.
-        names: Of the arguments of all blocks' modules, as far as `cut` knows them.
+        names: Names of the arguments of all blocks' modules, as far as `cut` knows them.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class BatchData:
 
         Args:
             batch: See the module's docstring.
-            num_micro_batches: That it must have; None for as many as there are samples for.
+            num_micro_batches: Number that it must have; None for as many as there are samples for.
 
         Raises:
             BatchError: It cannot be cut so, lacks what a block reads, has what no block reads, or its tensors
@@ -177,7 +177,7 @@ def micro_batches(batch: Any, count: int | None, num_samples: int | None = None)
     Args:
         batch: See the module's docstring.
         count: How many; None for as many as there are samples for.
-        num_samples: Of a micro-batch, where `count` is None.
+        num_samples: Samples of a micro-batch, where `count` is None.
 
     Raises:
         BatchError: It is of another form, or its samples make no equal micro-batches.

@@ -43,7 +43,7 @@ class PrefetchedLoader:
         reads: Whether this process reads.
         collect: Returns the values that all processes give, by process; see
             `runtime.transport.protocol.Transport`.
-        seed: Of the shuffling, where the loader has no generator.
+        seed: Seed of the shuffling, where the loader has no generator.
         device: Where tensors are put ahead.
     """
 

@@ -192,7 +192,7 @@ class _History:
 
     Args:
         models: Models of the blocks.
-        versions: Which are read.
+        versions: Versions of the weights that are read.
     """
 
     def __init__(self, models: Mapping[str, Model], versions: ReadVersions) -> None:

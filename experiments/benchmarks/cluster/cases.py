@@ -11,11 +11,12 @@ from functools import cache, partial
 from pathlib import Path
 
 from experiments.benchmarks.benchmark_command import Benchmark
-from experiments.benchmarks.cluster.loads import SCALE_FACTORS, Load, cluster_of, load, random_throughputs
+from experiments.benchmarks.cluster.loads import SCALE_FACTORS, Load, load, random_throughputs
 from experiments.benchmarks.cluster.measuring import Decision, allocation, decisions, partitioned, simulation
 from experiments.benchmarks.comparison import missing_file
 from experiments.benchmarks.peers.plots import draw_costs
 from experiments.benchmarks.results import Case, CaseResult
+from experiments.reproduce.gavel.options import cluster_of
 from schedsearch.cluster.inputs.job_type_file import read_job_types
 from schedsearch.cluster.inputs.throughput_file import read_throughputs
 from schedsearch.cluster.policies.registry import policy_of

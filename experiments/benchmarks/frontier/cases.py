@@ -191,7 +191,7 @@ def synthetic_profile(placement: Placement, num_clocks: int, seed: int, noise: f
     Args:
         placement: Whose blocks are given costs; those that wait for a block of more ticks take longer.
         num_clocks: Evenly spaced from 600 to 1410 MHz.
-        seed: Of the generator.
+        seed: Seed of the generator.
         noise: Standard deviation of each time and power, as a share of it.
     """
     random = np.random.default_rng(seed)
