@@ -21,7 +21,8 @@ from runtime.program.instructions import Instruction, Programs
 from runtime.program.tensor_spec import TensorSpec
 from runtime.training.copies import CopySums
 from runtime.transport.in_memory import Network
-from runtime.verify.reference import ReferenceCase, plain, replay
+from runtime.verify.reference import ReferenceCase, plain
+from runtime.verify.replay import replay
 from schedsearch.baselines import gpipe
 
 SMALL_GPT = {

@@ -39,7 +39,7 @@ class Setting:
     """What all simulations of a command have in common.
 
     Attributes:
-        options: Of the command.
+        options: Options of the command.
         cluster: The GPUs.
         data: What is known of types of jobs.
         trace: Of the jobs, but for load and seed.
@@ -60,7 +60,7 @@ class SimulationPoint:
     Attributes:
         policy: Its name.
         jobs_per_hour: The load; None for that of the trace.
-        seed: Of the trace; None for its own.
+        seed: Seed of the trace; None for its own.
     """
 
     policy: str

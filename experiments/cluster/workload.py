@@ -191,8 +191,8 @@ def simulation_options(
     """Return how a trace is simulated.
 
     Args:
-        options: Of the command.
-        trace: Whose seed is the simulator's, where it has none of its own.
+        options: Options of the command.
+        trace: Options of the trace; its seed is the simulator's, where that has none of its own.
         span_s: Expected time of the trace.
         policy: Its name; it says how GPUs are given where the options do not.
 

@@ -55,7 +55,7 @@ def collect(
         name: Shown beside the progress.
         searches: The longest first, if possible.
         num_processes: To use; None for one per processor.
-        path: Of the CSV.
+        path: Path of the CSV.
         to_csv: Its text.
         place: What the rows are sorted by.
         in_short: What is shown of a row as progress.

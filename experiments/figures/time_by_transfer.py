@@ -77,8 +77,8 @@ class TransferRow:
 
     Attributes:
         placement: Its name among the options.
-        num_devices: Of it.
-        num_micro_batches: Of the iteration.
+        num_devices: Number of devices of it.
+        num_micro_batches: Number of micro-batches of the iteration.
         proved: Proof of the search for the plan, in words; see `SearchResult.proved`.
         transfer: Time of one transfer as a share of the first stage's forward.
         communication: What a transfer holds up.

@@ -34,7 +34,7 @@ def save_with_plans(
     Args:
         found: The schedule.
         tuned: Its plans.
-        directory: Of the report, and of the files that it names.
+        directory: Directory of the report, and of the files that it names.
         summary: The facts at its top.
         before: Sections before those of the schedule.
         after: Sections after those of the energy.

@@ -19,7 +19,7 @@ class PresetTimes:
     Attributes:
         name: Short, in links.
         title: On the page.
-        options: Of a shape with whole backward blocks or with split ones, in ticks.
+        options: Options of a shape with whole backward blocks or with split ones, in ticks.
         tick_ms: Length of a tick in milliseconds.
         source: Where the times come from.
     """

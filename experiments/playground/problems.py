@@ -29,8 +29,8 @@ class PlaygroundProblem:
 
     Attributes:
         preset: Shape and times.
-        num_devices: Of the pipeline.
-        num_micro_batches: Of the schedule.
+        num_devices: Number of devices of the pipeline.
+        num_micro_batches: Number of micro-batches of the schedule.
     """
 
     preset: Preset

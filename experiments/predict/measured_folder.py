@@ -30,8 +30,8 @@ class MeasuredPlan:
     """A plan that was run.
 
     Attributes:
-        name: Of its file.
-        model: Of which it is.
+        name: Name of its file.
+        model: Model that it belongs to.
         plan: Stages, replicas and batch.
         measured_s: Seconds of an iteration; None where they were not measured.
         measured_gib: The most that a GPU held; likewise.

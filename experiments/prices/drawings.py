@@ -57,7 +57,7 @@ def save_durations(found: Sequence[Reduction], path: Path) -> None:
 
     Args:
         found: Both strategies for each model and length.
-        path: Of the files, without a suffix.
+        path: Path of the files, without a suffix.
     """
     dollars = {(each.model, each.days, each.strategy): each.mean_dollars for each in found}
     curves: dict[str, list[CurvePoint]] = {}

@@ -72,10 +72,10 @@ def save_traced(placement: Placement, trace: str, pattern: str | None, directory
     Blocks that it does not name keep their times.
 
     Args:
-        placement: Whose blocks ran.
+        placement: Placement whose blocks ran.
         trace: A file or a folder; see `placements.measured.run_trace.read_traces`.
-        pattern: Of the labels; None for those of torch's pipelines.
-        directory: Of the output.
+        pattern: Pattern of the labels; None for those of torch's pipelines.
+        directory: Directory of the output.
 
     Raises:
         TraceError: The trace is wrong, or names blocks that the placement does not have.
@@ -182,11 +182,11 @@ class _Measured(NamedTuple):
     """What was measured of blocks.
 
     Attributes:
-        costs: Of each block, by increasing clock.
-        blocking_w: By clock.
+        costs: Costs of each block, by increasing clock.
+        blocking_w: Blocking power by clock.
         device: What ran them, or the file that says so.
         description: One line: how.
-        iterations: In which they ran.
+        iterations: Number of iterations in which they ran.
     """
 
     costs: Mapping[str, tuple[MeasuredCost, ...]]

@@ -36,7 +36,7 @@ class PagePlans:
     """Plans of one schedule among which a page chooses.
 
     Attributes:
-        profile: Of every block at every clock.
+        profile: Profile of every block at every clock.
         frontier: Its plans, by increasing time.
         chosen: Where the page begins.
     """
@@ -66,7 +66,7 @@ class PageData:
     Attributes:
         schedules: By title, in the order in which they stand above each other; at least one.
         memory_unit: Of `Block.memory`, for people.
-        plans: Of the first schedule; None where there are none.
+        plans: Plans of the first schedule; None where there are none.
         progress: Events of the search, in order; empty where none were kept.
     """
 

@@ -41,7 +41,7 @@ def results_page(items: Iterable[Item], folder: Path = FOLDER) -> str:
 
     Args:
         items: In their order; those of a paper follow one another.
-        folder: Of the kept results.
+        folder: Folder of the kept results.
 
     Raises:
         RecordedError: A kept result is wrong.
@@ -58,9 +58,9 @@ def draw_figures(items: Iterable[Item], target: Path, folder: Path = FOLDER) -> 
     """Draw the figures of the page from the kept rows.
 
     Args:
-        items: Whose.
+        items: Items whose figures are drawn.
         target: Gets ``NAME.png`` for each.
-        folder: Of the kept results.
+        folder: Folder of the kept results.
     """
     target.mkdir(exist_ok=True)
     for item in items:

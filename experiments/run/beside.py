@@ -35,7 +35,7 @@ class BesideRow:
     """One schedule of the table.
 
     Attributes:
-        name: Of the schedule.
+        name: Name of the schedule.
         schedule: None where it cannot be run; then `note` says why.
         note: Why there is no schedule.
         until_ms: End of the slowest iteration of the table.

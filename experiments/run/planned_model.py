@@ -20,7 +20,7 @@ def with_planned_layers(options: RuntimeOptions, planned: RunPlan) -> RuntimeOpt
     Where `num_layers` is given and is not the plan's, the blocks have so many in the plan's proportions.
 
     Args:
-        options: Of the run.
+        options: Options of the run.
         planned: What its placement is made of.
 
     Raises:

@@ -50,7 +50,7 @@ def simulate_scripts(
         planned: What the scripts are to do.
         scripts: Their folder.
         latency_ms: What each change of clock takes; the plan reckons without.
-        directory: Of the output.
+        directory: Directory of the output.
         costs: Where those of the plan come from.
         traces: Whether to write ``simulated_trace.json`` too.
     """

@@ -30,7 +30,7 @@ def planned_run(
         schedule: What the scripts do; where a device stands for several GPUs, the plan is told by GPU.
         profile: What the blocks cost.
         clocks: Those planned for the scripts.
-        memory_unit: Of the placement's memory, where it is known.
+        memory_unit: Unit of the placement's memory, where it is known.
     """
     schedule = schedule.per_micro_batch
     schedule = replace(schedule, placement=schedule.placement.by_gpu)
@@ -52,10 +52,10 @@ def save_trace(
     Args:
         records: Of each device, those of the same iterations.
         placement: What the scripts are of.
-        directory: Of the output.
+        directory: Directory of the output.
         planned: What the last iteration is compared with; None if that is not known.
         costs: Where the plan's come from.
-        name: Of the files.
+        name: Name of the files.
     """
     write_trace(directory / f"{name}.json", placement, records, planned, costs.to_dict() if costs else None)
     table = utilisation_table(placement, [of_device[-1] for of_device in records], planned)

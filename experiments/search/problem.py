@@ -30,10 +30,10 @@ class SearchProblem:
 
     Attributes:
         placement: With its memory, and the block times of the profile.
-        profile: That was read from a file; None where there was none.
+        profile: Profile that was read from a file; None where there was none.
         costs: Where costs come from.
-        gpu: That the options name.
-        memory_unit: Of the placement's memory; empty where only the user knows it.
+        gpu: The GPU that the options name.
+        memory_unit: Unit of the placement's memory; empty where only the user knows it.
         planned: The plan that the placement is of, if a planner made it.
         model: Models what a placement of these blocks costs at each clock.
         blocking_power_w: Of a GPU that waits, as the options give it; None where they do not.
@@ -62,7 +62,7 @@ class SearchProblem:
 
         Args:
             placement: Such as another order of stages.
-            profile: That was read; None for the model's.
+            profile: Profile that was read; None for the model's.
         """
         if profile is None:
             profile = self.model(placement)
@@ -118,9 +118,9 @@ def _timed(placement: Placement, profile: Profile, chosen: ProfileOptions, path:
 
     Args:
         placement: With times of its own.
-        profile: Of its blocks.
+        profile: Profile of its blocks.
         chosen: The options of the profile.
-        path: Of its file; empty where the placement's times are placeholders, which say nothing.
+        path: Path of its file; empty where the placement's times are placeholders, which say nothing.
     """
     try:
         timed = profile.times_for(placement)
@@ -161,10 +161,10 @@ def _cost_source(
     """Return where the costs come from.
 
     Args:
-        options: Of the command.
+        options: Options of the command.
         built: The placement.
-        gpu: That the options name.
-        path: Of the profile; empty for none.
+        gpu: The GPU that the options name.
+        path: Path of the profile; empty for none.
         measured: What was measured of the blocks, if that is what the profile is.
     """
     kind, chosen = options.placement, options.profile

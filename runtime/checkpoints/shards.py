@@ -101,7 +101,7 @@ def items_of(
 
     Args:
         state: State of the process.
-        device: Which one it is.
+        device: Number of the device.
         torch_device: Where it computes.
         collect: Returns every device's value.
 

@@ -41,8 +41,8 @@ class DeviceContext:
     """A device, and what it runs with.
 
     Attributes:
-        script: Of the device.
-        process: Which device it is, and the options of the run.
+        script: Script of the device.
+        process: Number of the device, and the options of the run.
         transport: Reaches the other devices.
         device: Carries the script's calls out.
         model: Its parameters.
@@ -84,8 +84,8 @@ def device_context(
     """Make all that a device runs with; what must be given back is, at the end.
 
     Args:
-        script: Of the device.
-        process: Which device it is, and the options of the run.
+        script: Script of the device.
+        process: Number of the device, and the options of the run.
         transport: Reaches the other devices.
         position: Is told where the device stands.
         plans: Where device 0 looks for newer clocks; by default the server and job of the environment.

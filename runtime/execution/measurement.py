@@ -64,7 +64,7 @@ class Measurement:
         device_names: What each device is.
         profiles: What each device measured of its blocks, if the run profiled them.
         blocking: Whether every transfer waited for its other end.
-        num_micro_batches: Of one iteration.
+        num_micro_batches: Number of micro-batches of one iteration.
         first_iteration: The first that was run; above 0 where the run went on from a checkpoint.
         peak_posted_bytes: The most memory of receives that were posted and not yet taken, by device.
         records: For each device what it did in the last iterations, if the run was recorded.

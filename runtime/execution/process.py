@@ -22,7 +22,7 @@ class Process:
     Attributes:
         device: Its device in the placement.
         num_devices: Processes of the run.
-        options: Of the run, the same for all.
+        options: Options of the run, the same for all.
     """
 
     device: int
@@ -62,7 +62,7 @@ def check_device(device: str | None, launcher: str, num_devices: int) -> None:
     Args:
         device: One of `runtime.execution.run_options.DEVICES`, or None to leave it to the launcher.
         launcher: One of `runtime.execution.run_options.LAUNCHERS`.
-        num_devices: Of the placement.
+        num_devices: Number of devices of the placement.
 
     Raises:
         ScriptError: It cannot.

@@ -52,8 +52,9 @@ from runtime.program.calls import ScriptError
 from runtime.program.deadlock import check
 from runtime.program.instructions import Programs, Run
 from runtime.transport.communicators import AUTO
+from runtime.verify.comparison import compare, losses_of_run
 from runtime.verify.extent import Extent, extent_of
-from runtime.verify.reference import ReferenceCase, compare, losses_of_run
+from runtime.verify.reference import ReferenceCase
 from runtime.virtual.play import cheapest_sharing
 from schedsearch.metrics import peak_memory
 from schedsearch.schedule import as_soon_as_possible

@@ -44,7 +44,7 @@ class Body:
         placement: What runs where.
         names: The forward blocks, in topological order.
         source: Where the modules come from.
-        dtype: Of all floats.
+        dtype: Type of all floats.
         modules: By block, as far as they are known here.
         read_names: The names of what the modules of some blocks read, if they have such.
         forms: What each block hands over; to be found out where the source does not know it.

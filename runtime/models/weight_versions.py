@@ -29,7 +29,7 @@ class ReadVersions:
 
     Attributes:
         of: For each (forward block, micro-batch) the version that it reads; those left out read version 0.
-        micro_batches_per_update: Whose gradients, as their mean, make one update.
+        micro_batches_per_update: Micro-batches whose gradients, as their mean, make one update.
     """
 
     of: Mapping[Instance, int]
@@ -45,9 +45,9 @@ def read_versions(
     """Return which versions are read in an iteration.
 
     Args:
-        options: Of the model; they say how weights are updated.
+        options: Options of the model; they say how weights are updated.
         placement: What runs where.
-        num_micro_batches: Of an iteration.
+        num_micro_batches: Number of micro-batches of an iteration.
         orders: For each device the (block, micro-batch) pairs that it runs, in order; not looked at where
             there is a flush.
 
@@ -75,8 +75,8 @@ class WeightStore:
 
     Args:
         model: Holds the newest.
-        versions: Which are read.
-        num_micro_batches: Of an iteration.
+        versions: Versions of the weights that are read.
+        num_micro_batches: Number of micro-batches of an iteration.
     """
 
     def __init__(self, model: Model, versions: ReadVersions, num_micro_batches: int) -> None:

@@ -55,7 +55,7 @@ class MeasuredCost(NamedTuple):
         kind: The block's name.
         clock_mhz: None if it is not known.
         time_ms: Mean of its runs.
-        energy_mj: Likewise; None if nothing measures it.
+        energy_mj: Mean energy of its runs; None if nothing measures it.
     """
 
     kind: str

@@ -19,7 +19,7 @@ class DeviceShares:
 
     Attributes:
         planned: Share of the time in which the device runs blocks by the plan; None without a plan.
-        zero_comm: Likewise with the measured block times and transfers that take no time.
+        zero_comm: The same by the measured block times, with transfers that take no time.
         measured: Share of the time in which it ran blocks.
         waiting: Share of the time in which it waited for what a block takes; the rest is neither.
         peak_held_bytes: Its peak activation memory; None if that was not measured.
@@ -40,7 +40,7 @@ class UtilisationTable:
         planned_ms: Its length by the plan, in the times of the profile; None without a plan.
         zero_comm_ms: Time with the measured block times and transfers that take no time.
         measured_ms: Time as it was, to the end of the last block.
-        devices: By device.
+        devices: Shares by device.
     """
 
     planned_ms: float | None

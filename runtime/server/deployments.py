@@ -94,7 +94,7 @@ class Deployments:
 
         Args:
             job_id: Which job.
-            device: Whose blocks, or None for all.
+            device: Device whose blocks are returned; None for all.
             newer_than: A version; None is returned if it is the one deployed now. Any other is an older one,
                 even if its number is higher: the server may have lost it with the machine it ran on.
 

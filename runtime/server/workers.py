@@ -31,7 +31,7 @@ class FrontierTask:
 
     Attributes:
         schedule: The content of a ``schedule.json``; read in the worker, because that takes its time.
-        profile: Of all its blocks.
+        profile: Profile of all its blocks.
         num_plans: At least 1.
     """
 

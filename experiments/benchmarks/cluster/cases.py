@@ -14,7 +14,6 @@ from experiments.benchmarks.benchmark_command import Benchmark
 from experiments.benchmarks.cluster.loads import (
     SCALE_FACTORS,
     ClusterLoad,
-    cluster_of,
     load,
     random_throughputs,
 )
@@ -28,6 +27,7 @@ from experiments.benchmarks.cluster.measuring import (
 from experiments.benchmarks.comparison import missing_file
 from experiments.benchmarks.peers.plots import draw_costs
 from experiments.benchmarks.results import BenchmarkCase, CaseResult
+from experiments.reproduce.gavel.options import cluster_of
 from schedsearch.cluster.inputs.job_type_file import read_job_types
 from schedsearch.cluster.inputs.throughput_file import read_throughputs
 from schedsearch.cluster.policies.registry import policy_of

@@ -8,24 +8,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from experiments.reproduce.gavel.options import DOLLARS_PER_HOUR
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import ActiveJob, Job
 from schedsearch.cluster.throughputs import JobOperatingPoint, Throughputs
-
-DOLLARS_PER_HOUR = {"v100": 2.48, "p100": 1.46, "k80": 0.45}
-"""Google Cloud's prices of one GPU on demand, us-central1, 2020."""
 
 SCALE_FACTORS = {1: 0.7, 2: 0.1, 4: 0.15, 8: 0.05}
 """GPUs of a job and their part of all jobs, as Gavel's generator draws them."""
 
 NUM_ENTITIES = 3
-"""To which jobs belong in turn; only hierarchical policies look at them."""
+"""Entities that jobs belong to in turn; only hierarchical policies look at them."""
 
 JOBS_THAT_END = 2
-"""Between two moments; as many come."""
+"""Jobs that end between two moments; as many come."""
 
 PASSED_S = 1920.0
-"""Between two moments: the least time between two of Gavel's decisions."""
+"""Time between two moments: the least between two of Gavel's decisions."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +33,6 @@ class ClusterLoad:
     throughputs: Throughputs
     cluster: GpuCluster
     moments: tuple[tuple[ActiveJob, ...], ...]
-
-
-def cluster_of(gpus_per_type: int) -> GpuCluster:
-    """Return a cluster of as many V100s as P100s and K80s, with prices."""
-    return GpuCluster(dict.fromkeys(DOLLARS_PER_HOUR, gpus_per_type), DOLLARS_PER_HOUR)
 
 
 def random_throughputs(num_types: int, seed: int, *, shares_space: bool = False) -> Throughputs:

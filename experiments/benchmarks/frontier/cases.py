@@ -138,6 +138,7 @@ def perseus() -> Iterator[BenchmarkCase]:
             f"4 stages, 8 micro-batches, 1 % noise, seed {seed}, unit 1 ms, hull",
             must,
             partial(against_perseus, made_up(v_shape(4), 8, 40, seed, 0.01), unit_ms=1.0, curve="hull"),
+            is_quick=seed == 0,
         )
 
 
@@ -190,7 +191,7 @@ def synthetic_profile(placement: Placement, num_clocks: int, seed: int, noise: f
     Args:
         placement: Whose blocks are given costs; those that wait for a block of more ticks take longer.
         num_clocks: Evenly spaced from 600 to 1410 MHz.
-        seed: Of the generator.
+        seed: Seed of the generator.
         noise: Standard deviation of each time and power, as a share of it.
     """
     random = np.random.default_rng(seed)

@@ -29,7 +29,7 @@ def random_dag(
     Args:
         num_devices: Devices.
         num_blocks: Forward blocks; at least as many as devices.
-        seed: Of the random choices.
+        seed: Seed of the random choices.
         max_inputs: Of a block, among the four before it; with 1 each is after the one before it: a chain.
         shared_percent: How many of 100 blocks run on two devices together.
         split_backward: Whether a backward is two blocks, of which nothing waits for the second.

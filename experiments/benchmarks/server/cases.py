@@ -36,7 +36,7 @@ ARRIVAL_MS = 20.0
 """Likewise until a plan is where it is waited for, which takes a message and an answer."""
 
 SENDERS = 8
-"""That tell of stragglers at once."""
+"""Senders that tell of stragglers at once."""
 
 
 def quiet_cases() -> Iterator[BenchmarkCase]:

@@ -47,11 +47,11 @@ class DissertationFigure(NamedTuple):
     """A figure: configurations along its axis, and a curve for each batch size.
 
     Attributes:
-        number: Of the figure.
+        number: Number of the figure.
         title: What it shows.
-        batch_sizes: Of its curves.
+        batch_sizes: Batch sizes of its curves.
         points: Model and configuration by the place on the axis.
-        x_label: Of the axis.
+        x_label: Label of the axis.
         conclude: What the text concludes, from the curves by name.
     """
 

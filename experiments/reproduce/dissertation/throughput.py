@@ -118,9 +118,9 @@ class IterationEstimate:
     """What an iteration takes.
 
     Attributes:
-        time_ms: Of all of it.
-        memory_gib: That a GPU of the first stage holds.
-        memory_limit_gib: That it has.
+        time_ms: Time of all of it.
+        memory_gib: What a GPU of the first stage holds.
+        memory_limit_gib: What that GPU has.
     """
 
     time_ms: float
@@ -145,7 +145,7 @@ def iteration(
         model: Its shape.
         how: On A100, eight in a node, a stage in each.
         batch_size: Sequences.
-        way: Of running.
+        way: Way of running.
     """
     cluster = read_cluster(f"a100_{how.num_gpus}")
     nodes = [cluster.group(first, how.tensor_parallel) for first in (0, how.tensor_parallel)]

@@ -53,7 +53,7 @@ class ConstantTable:
     """A table that can be made again from its constants.
 
     Attributes:
-        number: Of the paper.
+        number: Number of the paper.
         title: As the paper calls it.
         num_gpus: RTX TITAN that it is of.
         file: What is written.

@@ -35,7 +35,7 @@ class FigureModel(NamedTuple):
 
     Attributes:
         name: As the paper calls it.
-        key: Of `placements.models.zoo.MODELS`.
+        key: One of `placements.models.zoo.MODELS`.
         batch: Samples of an iteration.
     """
 

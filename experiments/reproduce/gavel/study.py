@@ -62,14 +62,14 @@ class GavelWorkload:
     """Jobs and the cluster that they come to.
 
     Attributes:
-        name: Of its cases.
+        name: Name of its cases.
         title: In words.
         jobs_per_hour: On average; 0 where all are there from the start.
         is_steady: Only the last fifth of the jobs counts, and jobs go on coming until these are done;
             otherwise all count, and no others come.
-        gpus_per_type: Of V100, P100 and K80 each.
+        gpus_per_type: Number of V100, P100 and K80 each.
         generator: What is drawn besides; its seed, load and number of jobs are those of the case.
-        types: Of jobs; all of Gavel's where none are given.
+        types: Types of jobs; all of Gavel's where none are given.
     """
 
     name: str
@@ -86,9 +86,9 @@ class SchedulingWay:
     """How jobs are scheduled.
 
     Attributes:
-        policy: By name.
+        policy: Its name.
         round_s: Length of a round; 0 where every job gets exactly what is computed for it.
-        options: Of the policy.
+        options: Options of the policy.
         estimates_pairs: Pairs' throughputs are known to the policy by estimates only: half of the types are
             measured in all pairs, the others beside three of them; nothing is measured later.
     """
@@ -104,7 +104,7 @@ class Factor:
     """How many times as much one way takes as another.
 
     Attributes:
-        metric: Of `METRICS`.
+        metric: One of `METRICS`.
         more: The way that should take more.
         less: The way that should take less.
         published: What the dissertation has; None where it says only that it is so.
@@ -144,8 +144,8 @@ class GavelStudy:
 
     Attributes:
         workload: The jobs.
-        ways: By name.
-        metrics: Of each way, of `METRICS`.
+        ways: Ways by name.
+        metrics: Metrics of each way, of `METRICS`.
         factors: Between ways.
     """
 
@@ -161,10 +161,10 @@ def study_item(
     """Return the item of studies.
 
     Args:
-        name: Of the item.
-        section: Of the dissertation, as ``"Fig. 5.9"``.
+        name: Name of the item.
+        section: Section of the dissertation, as ``"Fig. 5.9"``.
         title: What it shows.
-        studies: Of which each has a workload of its own name.
+        studies: Studies, each with a workload of its own name.
         small: Options with which it takes seconds; their type is that of the item's options.
         because: What differs from the dissertation.
     """
@@ -204,7 +204,7 @@ def measured(
         way: Policy and rounds.
         metrics: Of `METRICS`; of a way without rounds only `JCT` is there.
         options: Data and number of jobs.
-        seed: Of the jobs and of the rounds.
+        seed: Seed of the jobs and of the rounds.
     """
     folder, jobs = folder_of(options), options.jobs
     throughputs, types = gavel_throughputs(folder), gavel_types(folder)

@@ -33,8 +33,8 @@ class StagePrediction:
 
     Attributes:
         case: The row.
-        measured_ms: Of an iteration.
-        predicted_ms: Likewise.
+        measured_ms: Measured time of an iteration.
+        predicted_ms: Predicted time of an iteration.
         longest_ms: Forward and backward of the slowest stage for one micro-batch.
     """
 
@@ -55,8 +55,8 @@ class SearchedIteration:
 
     Attributes:
         period_ms: For one micro-batch in the steady state.
-        period_bound_ms: That no period beats.
-        makespan_ms: Of an iteration.
+        period_bound_ms: Lower bound of all periods.
+        makespan_ms: Makespan of an iteration.
         load_ms: For one micro-batch on the device with the most work.
     """
 
@@ -88,8 +88,8 @@ def with_layers(row: MeasuredIteration, stage_layers: Sequence[int]) -> Placemen
     """Return a row's model with other layers in its stages, and room for what 1F1B holds.
 
     Args:
-        row: Whose times are taken.
-        stage_layers: Of each stage.
+        row: Row with the times.
+        stage_layers: Layers of each stage.
     """
     stages = _stages(row, stage_layers)
     stages[-1] = stages[-1].plus(1, row.output_layer)
@@ -100,7 +100,7 @@ def with_shared_output(row: MeasuredIteration, num_in_flight: int) -> Placement:
     """Return a row's model with equal stages, and the output layer on all devices.
 
     Args:
-        row: Whose times are taken.
+        row: Row with the times.
         num_in_flight: Micro-batches for which each device has room.
     """
     count = len(row.stages)

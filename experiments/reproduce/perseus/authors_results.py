@@ -36,7 +36,7 @@ class AuthorsIteration(NamedTuple):
 
     Attributes:
         time_s: Its length.
-        energy_j: Of all GPUs.
+        energy_j: Energy of all GPUs.
     """
 
     time_s: float

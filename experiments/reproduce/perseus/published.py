@@ -42,8 +42,8 @@ class PublishedDivision(NamedTuple):
     """A model divided into stages whose forwards are as alike as they can be.
 
     Attributes:
-        gpu: Of `GPU_TITLES`.
-        model: Of `TITLES`.
+        gpu: One of `GPU_TITLES`.
+        model: One of `TITLES`.
         num_stages: 4 or 8.
         ratio: Time of the longest stage's forward over that of the shortest.
         stage_layers: Layers of each stage, the output layer one of them; None where the paper's list has not

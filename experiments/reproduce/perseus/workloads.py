@@ -57,11 +57,11 @@ class PerseusWorkload:
     """A training job of the paper.
 
     Attributes:
-        model: Of `published.TITLES`.
-        gpu: Of `published.GPU_TITLES`.
-        num_stages: Of the pipeline, divided as in Table 7.
+        model: One of `published.TITLES`.
+        gpu: One of `published.GPU_TITLES`.
+        num_stages: Number of stages of the pipeline, divided as in Table 7.
         micro_batch_size: Samples.
-        num_micro_batches: Of a pipeline.
+        num_micro_batches: Number of micro-batches of a pipeline.
         tensor_parallel: GPUs that share each stage.
         profile: File of the measured profile in the folder of data; empty where there is none.
         profile_scale: Factor on its times and energies.
@@ -139,7 +139,7 @@ class Costed:
 
     Attributes:
         schedule: 1F1B.
-        profile: Of its blocks.
+        profile: Profile of its blocks.
         source: `MEASURED` or `MODELLED`.
         note: The source in a few words, for people.
     """

@@ -62,7 +62,7 @@ class FlavaTimes:
     """Forward times of Flava's layers on V100 with 32 GB.
 
     Args:
-        samples: Of a micro-batch.
+        samples: Samples of a micro-batch.
     """
 
     def __init__(self, samples: int) -> None:

@@ -41,10 +41,10 @@ class LargeVocabularyCase(NamedTuple):
     """A model and where it runs.
 
     Attributes:
-        model: Of Tessel's Table III, in `placements.models.zoo.MODELS`.
+        model: Model of Tessel's Table III, in `placements.models.zoo.MODELS`.
         num_gpus: V100 with 32 GB. The table's growing models on 4 to 32 GPUs of the paper do not fit with 16
             bytes for each parameter, so some have twice as many.
-        shape: That has the vocabulary on all GPUs.
+        shape: Shape that has the vocabulary on all GPUs.
     """
 
     model: str
@@ -73,12 +73,12 @@ class VocabularyRow:
     Attributes:
         shape: Name of the placement's shape.
         plan: ``best``, or ``same_stages``: a V-shape with the numbers of the best M- or NN-shape.
-        num_stages: Of the plan.
-        gpus_per_stage: Of each.
-        num_micro_batches: Of an iteration.
+        num_stages: Number of stages of the plan.
+        gpus_per_stage: GPUs of each.
+        num_micro_batches: Number of micro-batches of an iteration.
         least_memory_gib: Of each GPU, with which some plan with these numbers fits.
         peak_mib: The most that a GPU holds; None where nothing fits, like all that follows.
-        iteration_ms: Of the searched schedule.
+        iteration_ms: Time of the searched schedule.
         iteration_bound_ms: No schedule of the placement is shorter.
         hand_made_ms: Of the best hand-made schedule; None also where none is defined for the placement.
         samples_per_s: Throughput.
@@ -196,7 +196,7 @@ class VocabularyPlans:
         costs: Costs of the model's layers.
         cluster: The GPUs, all of which are used.
         batch: Samples of an iteration.
-        shape: That has the vocabulary on all GPUs.
+        shape: Shape that has the vocabulary on all GPUs.
         options: What plans may be.
     """
 

@@ -66,7 +66,7 @@ def best_division(num_layers: int, state_bytes: int) -> VocabularyDivision | Non
     """Return the division whose slowest stage is fastest; None where nothing fits.
 
     Args:
-        num_layers: Of the model.
+        num_layers: Number of layers of the model.
         state_bytes: For each parameter.
     """
     model = read_model("gpt3_6.7b", num_layers=num_layers, vocab_size=_VOCABULARY)

@@ -20,7 +20,7 @@ class ShardedLayer(nn.Module):
     """A module that can be cut over several devices.
 
     Attributes:
-        shards: Of its block, and the one that this device computes; set before it is called.
+        shards: Shards of its block, and the one that this device computes; set before it is called.
     """
 
     shards: Shards = WHOLE

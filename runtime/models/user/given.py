@@ -105,8 +105,8 @@ class GivenSource(ModuleSource):
 
     Args:
         modules: The modules that this process can see.
-        seed: Of dropout.
-        loss: Of the last blocks' outputs and the targets; None if their modules take the targets.
+        seed: Seed of dropout.
+        loss: Function of the last blocks' outputs and the targets; None if their modules take the targets.
         loss_weight: What a loss counts; None if all count the same.
     """
 

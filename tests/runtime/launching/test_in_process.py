@@ -27,7 +27,7 @@ from runtime.program.instructions import Instruction, Programs, Receive, Run, Se
 from runtime.program.lower import lower
 from runtime.transport.in_memory import Network
 from runtime.transport.turns import DeadlockError, StoppedError, backward_in_own_thread
-from runtime.verify.reference import ReplayError
+from runtime.verify.replay import ReplayError
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.schedule import Schedule
 from schedsearch.validate import validate

@@ -12,7 +12,8 @@ from placements import Kind, Placement
 from runtime.models import ModelOptions
 from runtime.program.data_parallel import in_shares
 from runtime.program.tensor_flow import UnrunnablePlacementError, computes_loss, forward_inputs, pair_backward
-from runtime.verify.reference import ReferenceCase, TrainingStep, plain, replay
+from runtime.verify.reference import ReferenceCase, TrainingStep, plain
+from runtime.verify.replay import replay
 from schedsearch.baselines import gpipe
 
 OPTIONS = ModelOptions("synthetic", hidden_size=4, sequence_length=3, micro_batch_size=12, seed=3)

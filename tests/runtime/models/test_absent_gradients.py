@@ -17,7 +17,8 @@ from runtime.models.user.packing import forms_of, packed, unpacked
 from runtime.models.user.reading import several
 from runtime.models.user.user_file import UserFile
 from runtime.program.lower import lower
-from runtime.verify.reference import ReferenceCase, TrainingStep, plain, replay
+from runtime.verify.reference import ReferenceCase, TrainingStep, plain
+from runtime.verify.replay import replay
 from schedsearch.baselines import gpipe
 
 COMMON = """
@@ -212,7 +213,7 @@ def test_what_is_missing_on_one_side_is_noticed(
     """A parameter without a gradient is no parameter with a gradient of zeros."""
     options = options_of("stopped", tmp_path)
     generate(lower(gpipe(v_shape(), NUM_MICRO_BATCHES)), {}, options.to_dict(), tmp_path / "scripts")
-    import runtime.verify.reference as reference
+    import runtime.verify.comparison as comparison
 
     def changed(folder: Path, device: int, name: str) -> dict[ParameterShard, Tensor]:
         tensors = real(folder, device, name)
@@ -222,8 +223,8 @@ def test_what_is_missing_on_one_side_is_noticed(
             tensors[ParameterShard("F3.bias", 0, 1, 0)] += 1
         return tensors
 
-    real = reference.read_tensors
-    monkeypatch.setattr(reference, "read_tensors", changed)
+    real = comparison.read_tensors
+    monkeypatch.setattr(comparison, "read_tensors", changed)
     found = launched(tmp_path / "scripts", 4, 1, 60, launcher="in_process").comparison
     assert found is not None and not found.bitwise_equal and not found.is_equal
 

@@ -35,7 +35,8 @@ from runtime.program.tensor_flow import UnrunnablePlacementError, pair_backward
 from runtime.training.copies import CopySums
 from runtime.transport import process_groups
 from runtime.transport.in_memory import MemoryTransport, Network
-from runtime.verify.reference import ReferenceCase, plain, replay
+from runtime.verify.reference import ReferenceCase, plain
+from runtime.verify.replay import replay
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.validate import validate
 

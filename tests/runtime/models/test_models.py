@@ -22,7 +22,8 @@ from runtime.models import (
 from runtime.models.core.attention import Attention
 from runtime.models.core.layers import Embedding, Output
 from runtime.transport.shards import Shards
-from runtime.verify.reference import ReferenceCase, ReplayError, plain, replay
+from runtime.verify.reference import ReferenceCase, plain
+from runtime.verify.replay import ReplayError, replay
 from schedsearch.baselines import gpipe
 
 OPTIONS = ModelOptions(

@@ -17,7 +17,8 @@ from runtime.models import WHOLE, Model, ModelError, ModelOptions, ParameterShar
 from runtime.models.user.user_file import UserFile
 from runtime.program.instructions import Instruction, Programs, Receive
 from runtime.program.lower import lower
-from runtime.verify.reference import ReferenceCase, plain, replay
+from runtime.verify.reference import ReferenceCase, plain
+from runtime.verify.replay import replay
 from schedsearch.baselines import gpipe, one_f_one_b, zb_v
 
 MLP = """

@@ -32,7 +32,8 @@ from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Instruction, Programs, Receive
 from runtime.program.lower import lower
 from runtime.program.tensor_flow import forward_consumers
-from runtime.verify.reference import ReferenceCase, ReplayError, plain, replay
+from runtime.verify.reference import ReferenceCase, plain
+from runtime.verify.replay import ReplayError, replay
 from schedsearch.baselines import (
     chimera,
     dual_pipe,

@@ -36,7 +36,7 @@ class FoundPlan:
         batch: Samples of an iteration.
         samples_per_s: By the cost model.
         stage_layers: Number of layers of each stage.
-        strategies: Of each layer.
+        strategies: Strategies of each layer.
         num_micro_batches: As the plan says it, which is not always what the cost model counts with.
     """
 
@@ -53,9 +53,9 @@ def best_plan(
     """Return the plan that the original's search ends with; None where it finds none in the memory.
 
     Args:
-        constants: Of the model and its GPUs.
+        constants: Constants of the model and its GPUs.
         layer_counts: Layers of each type of the constants.
-        memory_gib: Of a GPU.
+        memory_gib: Memory of a GPU.
         method: One of `METHODS`.
 
     Raises:

@@ -32,11 +32,11 @@ def layer_time_s(
     """Return the time of one layer for a batch, in s, with its share of the pipeline's fill and drain.
 
     Args:
-        constants: Of the model.
+        constants: Constants of the model.
         layer: One of its types.
-        strategy: Of the layer.
+        strategy: Strategy of the layer.
         batch: Samples of an iteration.
-        num_layers: Of the whole model.
+        num_layers: Number of layers of the whole model.
     """
     stages, tensor, data = strategy.degrees
     on_16_gpus = constants.num_gpus == 16
@@ -87,7 +87,7 @@ def _overlap(layer: LayerConstants, exchange: float, backward: float, num_stages
         layer: Which has the slowdowns.
         exchange: Alone.
         backward: Alone.
-        num_stages: Of which all but one hide what is left of the exchange.
+        num_stages: Stages; all but one hide what is left of the exchange.
     """
     slow_exchange, slow_backward = layer.communication_slowdown, layer.backward_slowdown
     if exchange * slow_exchange > backward * slow_backward:
@@ -110,7 +110,7 @@ def other_memory_mib(constants: Constants, strategy: GalvatronStrategy, batch: i
     """Return what each stage holds besides its layers, in MiB.
 
     Args:
-        constants: Of the model.
+        constants: Constants of the model.
         strategy: The first of those with its number of stages.
         batch: Samples of an iteration.
     """

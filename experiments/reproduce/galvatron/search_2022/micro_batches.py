@@ -11,10 +11,10 @@ def num_micro_batches(family: str, num_gpus: int, strategy: GalvatronStrategy, s
     """Return the number that the cost model counts with, which may have a fraction on 8 GPUs.
 
     Args:
-        family: Of the model.
+        family: Family of the model.
         num_gpus: 8 or 16.
-        strategy: Of a layer.
-        samples: Of a data-parallel group.
+        strategy: Strategy of a layer.
+        samples: Samples of a data-parallel group.
     """
     if num_gpus == 8 and family == "bert" and strategy.degrees in ((2, 4, 1), (4, 2, 1)):
         return samples / 4

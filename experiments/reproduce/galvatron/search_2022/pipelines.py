@@ -75,12 +75,12 @@ def make_pipeline(
     """Return the stages; None where samples, layers or memory are too few for them.
 
     Args:
-        constants: Of the model.
+        constants: Constants of the model.
         layer_counts: Layers of each type.
         strategies: What each layer may have; all with the same number of stages.
         division: The strategies by which layers of several types are divided into stages.
         batch: Samples of an iteration.
-        memory_mib: Of a GPU.
+        memory_mib: Memory of a GPU.
     """
     num_stages = strategies[0].num_stages
     if batch % (constants.num_gpus // num_stages):

@@ -19,7 +19,7 @@ def divide(
     free; such a number of stages is left out.
 
     Args:
-        constants: Of a model on 8 GPUs.
+        constants: Constants of a model on 8 GPUs.
         layer_counts: Layers of each type.
         strategies: Those of the method with this number of stages; each layer counts with its least memory.
         batch: Samples of an iteration.

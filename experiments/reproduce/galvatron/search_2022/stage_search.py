@@ -19,7 +19,7 @@ class StageCosts:
     Attributes:
         types: The type of each layer, from 0; at least one.
         time_s: By type and strategy; shape ``(num_types, num_strategies)``.
-        memory_mib: Likewise, as whole numbers above 0.
+        memory_mib: Memory in the same shape, as whole numbers above 0.
         transitions_s: Between two layers; shape ``(num_strategies, num_strategies)``: from, to.
         capacity_mib: For all layers together.
     """

@@ -38,7 +38,7 @@ def all_strategies(num_gpus: int) -> tuple[GalvatronStrategy, ...]:
     """Return the leaves of the decision trees (Galvatron-BMW, Sec. III-B) in the original's order.
 
     Args:
-        num_gpus: Of all stages together, a power of two.
+        num_gpus: Number of GPUs of all stages together, a power of two.
 
     >>> [len(all_strategies(num_gpus)) for num_gpus in (8, 16)]
     [22, 37]

@@ -21,7 +21,7 @@ def transitions_s(
     """Return the time from a layer with one strategy to a layer with another, in s.
 
     Args:
-        constants: Of the model.
+        constants: Constants of the model.
         strategies: With the same number of stages.
         batch: Samples of an iteration.
 
