@@ -19,13 +19,18 @@ def fork_server() -> Iterator[ForkServer]:
 
 @pytest.fixture
 def command(tmp_path: Path, fork_server: ForkServer) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run ``python -m experiments.NAME`` with overrides; its output goes to ``tmp_path / "out"``."""
+    """Run ``python -m experiments.NAME`` with overrides; its output goes to ``tmp_path / "out"``.
 
-    def run(name: str, *overrides: str, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
+    Its pictures are images only where a test asks for that with ``draws=True``.
+    """
+
+    def run(
+        name: str, *overrides: str, timeout_s: float = 300, draws: bool = False
+    ) -> subprocess.CompletedProcess[str]:
         is_new = not any(each.startswith("runtime.resume=") for each in overrides)
         quick = ["energy.orders=1"] if name in ("frontier", "run") and is_new else []  # else it takes seconds
         arguments = [f"hydra.run.dir={tmp_path / 'out'}", *quick, *overrides]
-        return fork_server.run("experiments", [name, *arguments], ROOT, timeout_s)
+        return fork_server.run("experiments", [name, *arguments], ROOT, timeout_s, draws)
 
     return run
 

@@ -54,7 +54,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 
 def test_a_trace_of_ones_own(command, data: str, trace: str, tmp_path: Path) -> None:
-    done = command("cluster", data, trace, *OWN, "policy=las", "rounds=one_queue")
+    done = command("cluster", data, trace, *OWN, "policy=las", "rounds=one_queue", draws=True)
     assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
     found = json.loads((out / "cluster.json").read_text())
@@ -200,7 +200,7 @@ def test_ctrl_c_keeps_the_state_and_the_same_command_goes_on(command, data: str,
 @needs_chromium
 @pytest.mark.slow
 def test_the_page_opens_in_a_browser(command, data: str, trace: str, tmp_path: Path) -> None:
-    assert command("cluster", data, trace, *OWN).returncode == 0
+    assert command("cluster", data, trace, *OWN, draws=True).returncode == 0
     with chromium() as page:
         page.open(tmp_path / "out/report.html")
         assert not page.complaints

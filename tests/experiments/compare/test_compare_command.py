@@ -29,7 +29,7 @@ def stages(tmp_path: Path) -> Path:
 def test_a_table_a_figure_and_the_schedules(command, stages: Path, tmp_path: Path) -> None:
     names = ["searched", "one_f_one_b", "interleaved_one_f_one_b", "zb_v", "dual_pipe", "gpipe"]
     quick = ["search.num_micro_batches=4", "search.work_limit=2.5"]
-    done = command("compare", f"stages={stages}", f"schedules=[{','.join(names)}]", *quick)
+    done = command("compare", f"stages={stages}", f"schedules=[{','.join(names)}]", *quick, draws=True)
     assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
     text = (out / "compare.csv").read_text()

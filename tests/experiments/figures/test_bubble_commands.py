@@ -40,15 +40,10 @@ def rates(rows: list[dict[str, str]], searched_by: str, column: str) -> dict[int
     }
 
 
-def check_figure(directory: Path, name: str) -> None:
-    assert (directory / f"{name}.png").read_bytes().startswith(PNG_START)
-    assert "<svg" in (directory / f"{name}.svg").read_text()
-
-
 def test_bubble_by_in_flight(command, tmp_path: Path) -> None:
     options = ["shapes=[v_shape]", "num_devices=3", "max_in_flight=3", "num_processes=1"]
     options += [f"cache_dir={tmp_path / 'cache'}"]
-    done = command("bubble_by_in_flight", *options)
+    done = command("bubble_by_in_flight", *options, draws=True)
     assert done.returncode == 0, done.stderr
     directory = tmp_path / "out"
     rows = rows_of(directory / "bubble_by_in_flight.csv")
@@ -57,10 +52,11 @@ def test_bubble_by_in_flight(command, tmp_path: Path) -> None:
         assert rates(rows, searched_by, "in_flight") == {1: TWO_THIRDS, 2: 0.5, 3: 0.0}
     assert rates(rows, "ours, 1 to 3", "in_flight") == {1: TWO_THIRDS, 2: A_THIRD, 3: 0.0}
     assert {row["decided"] for row in rows} == {"yes"}
-    check_figure(directory, "bubble_by_in_flight")
+    assert (directory / "bubble_by_in_flight.png").read_bytes().startswith(PNG_START)
+    assert "<svg" in (directory / "bubble_by_in_flight.svg").read_text()
     assert "v_shape" in done.stdout
     made = {path.name: path.read_bytes() for path in directory.glob("bubble*") if path.suffix != ".log"}
-    assert command("bubble_by_in_flight", *options).returncode == 0
+    assert command("bubble_by_in_flight", *options, draws=True).returncode == 0
     assert made == {name: (directory / name).read_bytes() for name in made}  # from the cache, seconds too
 
 
@@ -92,7 +88,7 @@ def test_bubble_by_memory(command, tmp_path: Path) -> None:
     assert rates(possible, "Tessel", "memory") == {2: 0.5, 3: 0.0}
     assert rates(possible, "ours, 1 micro-batch per", "memory") == {2: 0.5, 3: 0.0}
     assert rates(possible, "ours, 1 to 3", "memory") == {2: A_THIRD, 3: 0.0}
-    check_figure(tmp_path / "out", "bubble_by_memory")
+    assert (tmp_path / "out/bubble_by_memory.pdf").exists()
 
 
 def test_the_bubble_of_ones_own_stages(command, tmp_path: Path) -> None:
@@ -109,7 +105,6 @@ def test_the_bubble_of_ones_own_stages(command, tmp_path: Path) -> None:
     assert {(row["num_devices"], row["memory"]) for row in rows} == {("2", m) for m in ("150", "250", "350")}
     assert rates(rows, "ours", "memory") == {150: 0.5, 250: 0.0, 350: 0.0}
     assert {row["period"] for row in rows if row["memory"] == "150"} == {"63"}
-    check_figure(tmp_path / "out", "bubble_by_memory")
 
 
 @pytest.mark.slow
@@ -190,7 +185,7 @@ def test_ctrl_c_keeps_the_rows_that_are_there(
         subprocess.TimeoutExpired
     ):  # Z3 loses a signal that comes just as it answers one of Tessel's queries
         (os.killpg if whom == "group" else os.kill)(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=300)
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
     assert errors.splitlines()[-1].endswith(f"rows found so far are in {path}")

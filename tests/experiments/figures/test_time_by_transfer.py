@@ -24,7 +24,7 @@ SMALL = ["placements=[m_shape,gpt]", "num_micro_batches=6", "transfers=[0.5,0]",
 
 
 def test_the_figure_and_its_rows(command, tmp_path: Path) -> None:
-    done = command("time_by_transfer", *SMALL)
+    done = command("time_by_transfer", *SMALL, draws=True)
     assert done.returncode == 0, done.stderr
     directory = tmp_path / "out"
     with (directory / "time_by_transfer.csv").open(encoding="utf-8", newline="") as file:
@@ -50,9 +50,9 @@ def test_the_figure_and_its_rows(command, tmp_path: Path) -> None:
     assert (directory / "time_by_transfer.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     assert "<svg" in (directory / "time_by_transfer.svg").read_text()
     assert done.stdout.count("blocking: both devices wait") == 2
-    made = {path.name: path.read_bytes() for path in directory.glob("time*") if path.suffix != ".log"}
+    made = (directory / "time_by_transfer.csv").read_bytes()
     assert command("time_by_transfer", *SMALL).returncode == 0
-    assert made == {name: (directory / name).read_bytes() for name in made}
+    assert (directory / "time_by_transfer.csv").read_bytes() == made
 
 
 OPTIONS = TransferSweepOptions(
@@ -129,7 +129,7 @@ def test_ctrl_c_keeps_the_rows_that_are_there(tmp_path: Path) -> None:
         assert process.poll() is None
         time.sleep(0.1)
     os.kill(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
     assert errors.splitlines()[-1].endswith(f"rows found so far are in {path}")

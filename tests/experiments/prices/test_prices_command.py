@@ -25,7 +25,9 @@ def table(path: Path) -> list[dict[str, str]]:
 
 def test_another_region_gets_all_tables_and_figures(command: Command, tmp_path: Path) -> None:
     """Two start days of a day's job: 24 (1.0 + 0.8) dollars of the baseline, 24 (0.5 + 0.4) of moving."""
-    done = command("prices", f"data={write_prices(tmp_path / 'eu')}", STARTS, "days=[1]", "hindsight=true")
+    done = command(
+        "prices", f"data={write_prices(tmp_path / 'eu')}", STARTS, "days=[1]", "hindsight=true", draws=True
+    )
     assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
     rows = table(out / "reductions.csv")
