@@ -42,7 +42,7 @@ def scripts_of(schedule: Schedule, directory: Path, **model: object) -> Path:
 
 def run(directory: Path, iterations: int, launcher: str = "in_process", **options: object) -> Measurement:
     num_devices = len(list(directory.glob("device_*.py")))
-    return launched(directory, num_devices, iterations, 30, launcher=launcher, **options)  # type: ignore[arg-type]
+    return launched(directory, num_devices, iterations, launcher=launcher, **options)  # type: ignore[arg-type]
 
 
 def assert_equal_bits(first: Path, second: Path) -> None:

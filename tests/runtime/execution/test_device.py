@@ -56,7 +56,7 @@ def run(
     name = {"name": suitable_model(programs.placement)}
     generate(programs, clocks or {}, name | MODEL | model, directory)
     num_devices = programs.placement.num_devices
-    return launched(directory, num_devices, iterations, 30, launcher="fork", blocking=blocking)
+    return launched(directory, num_devices, iterations, launcher="fork", blocking=blocking)
 
 
 def split_backward(num_devices: int) -> Placement:
@@ -204,7 +204,7 @@ def test_a_script_with_other_forms_than_its_model_is_refused(wrong: TensorSpec, 
     with pytest.raises(
         LaunchError, match=r"device .: the script expects float.. \(2, 6, .\) for .*generate the scripts"
     ):
-        launched(tmp_path, 2, 1, 30, launcher="in_process")
+        launched(tmp_path, 2, 1, launcher="in_process")
 
 
 def test_swapped_receives_are_noticed(tmp_path: Path) -> None:

@@ -406,5 +406,5 @@ def test_a_run_names_the_device_whose_module_or_data_fails(fails: bool, reason: 
     options = {"name": "module", "path": str(file)}
     generate(check(lower(one_f_one_b(v_shape(2), 4))), {}, options, tmp_path / "scripts")
     with pytest.raises(LaunchError) as error:
-        launched(tmp_path / "scripts", 2, 3, 60, launcher="fork", verify="none")
+        launched(tmp_path / "scripts", 2, 3, launcher="fork", verify="none")
     assert re.match(reason, str(error.value).splitlines()[0])

@@ -435,7 +435,7 @@ def failing(
             train(pipeline)
 
     with pytest.raises(JoinedError) as error:
-        join(2, be, tmp_path, 20)
+        join(2, be, tmp_path)
     found: dict[int, str] = error.value.args[0]
     return found
 
@@ -640,7 +640,7 @@ def test_a_copy_that_fails_is_named_by_all_and_the_loop_goes_on(
     block = 0 if device < 2 else 1
     forward = f"device {device}: F{block} of micro-batch 0: RuntimeError: lost its way"
     backward = f"device {device}: B{block} of micro-batch 0: RuntimeError: lost its way back"
-    assert join(3, train, tmp_path, 30) == [[forward, forward, backward]] * 3
+    assert join(3, train, tmp_path) == [[forward, forward, backward]] * 3
 
 
 def test_modules_that_do_not_fit_are_refused(tmp_path: Path) -> None:

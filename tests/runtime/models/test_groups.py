@@ -124,7 +124,7 @@ def run(
     programs: Programs, directory: Path, options: ModelOptions, launcher: str = "in_process"
 ) -> Measurement:
     generate(programs, {}, options.to_dict(), directory)
-    return launched(directory, programs.placement.num_devices, 2, 60, launcher=launcher)
+    return launched(directory, programs.placement.num_devices, 2, launcher=launcher)
 
 
 @pytest.mark.parametrize(("placement", "name"), CASES.values(), ids=CASES)
@@ -215,13 +215,13 @@ def test_processes_with_adamw_recompute_and_checkpoints(tmp_path: Path) -> None:
     generate(programs, {}, options.to_dict(), tmp_path / "scripts")
     checkpoints = {"checkpoint_every": 1, "checkpoints": tmp_path / "all"}
     found = [
-        launched(tmp_path / "scripts", 4, 2, 60, launcher=launcher, **checkpoints)  # type: ignore[arg-type]
+        launched(tmp_path / "scripts", 4, 2, launcher=launcher, **checkpoints)  # type: ignore[arg-type]
         for launcher in ("fork", "in_process")
     ]
     assert found[0].losses == found[1].losses
     assert comparison_of(found[0]) == comparison_of(found[1])
     assert comparison_of(found[0]).bitwise_equal
-    again = launched(tmp_path / "scripts", 4, 3, 60, launcher="fork", resume=tmp_path / "all")
+    again = launched(tmp_path / "scripts", 4, 3, launcher="fork", resume=tmp_path / "all")
     assert (again.first_iteration, again.iterations) == (2, 1)
     assert comparison_of(again).bitwise_equal
 

@@ -62,7 +62,7 @@ def layers_of(placement: Placement, options: ModelOptions) -> dict[str, list[str
 
 def in_process(placement: Placement, directory: Path, options: ModelOptions) -> Measurement:
     generate(check(lower(gpipe(placement, 2))), {}, options.to_dict(), directory)
-    return launched(directory, placement.num_devices, 1, 60, launcher="in_process")
+    return launched(directory, placement.num_devices, 1, launcher="in_process")
 
 
 @pytest.mark.parametrize(("placement", "name", "counts"), CASES.values(), ids=CASES)

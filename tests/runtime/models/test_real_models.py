@@ -178,7 +178,7 @@ def run(
     """Run the scripts of programs, and compare."""
     options = replace(OPTIONS, name=name, **model)  # type: ignore[arg-type]
     generate(programs, {}, options.to_dict(), directory)
-    found = launched(directory, programs.placement.num_devices, 2, 60, launcher=launcher).comparison
+    found = launched(directory, programs.placement.num_devices, 2, launcher=launcher).comparison
     assert found is not None
     return found
 

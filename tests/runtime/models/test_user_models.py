@@ -132,7 +132,7 @@ def run(
     programs: Programs, options: ModelOptions, directory: Path, launcher: str = "in_process"
 ) -> Comparison:
     generate(programs, {}, options.to_dict(), directory)
-    found = launched(directory, programs.placement.num_devices, 3, 60, launcher=launcher).comparison
+    found = launched(directory, programs.placement.num_devices, 3, launcher=launcher).comparison
     assert found is not None
     return found
 
@@ -407,7 +407,7 @@ loss = nn.functional.mse_loss
 def test_a_process_builds_its_own_blocks_alone(options: Callable[..., ModelOptions], tmp_path: Path) -> None:
     """Shapes are found when the scripts are generated, and not by a process of the run."""
     generate(lower(one_f_one_b(v_shape(3), 4)), {}, options(COUNTED).to_dict(), tmp_path / "scripts")
-    found = launched(tmp_path / "scripts", 3, 1, 60, launcher="fork", verify="none")
+    found = launched(tmp_path / "scripts", 3, 1, launcher="fork", verify="none")
     assert found.comparison is None
     built = {path.name: path.read_text().split() for path in tmp_path.glob("built_*")}
     assert built.pop(f"built_{os.getpid()}") == ["F0", "F1", "F2"]
@@ -467,7 +467,7 @@ def test_any_cut_gives_the_same_weights_and_losses(
             found |= {shard.name.partition(".")[2]: weight for shard, weight in own.items()}
         weights.append(found)
         generate(lower(one_f_one_b(placement, 4)), {}, model.to_dict(), tmp_path / str(i))
-        losses.append(launched(tmp_path / str(i), len(at), 3, 60, launcher="in_process").losses)
+        losses.append(launched(tmp_path / str(i), len(at), 3, launcher="in_process").losses)
     first, *others = weights
     assert len(first) == 2 + 2 * 4  # with the table, which two blocks share
     for other in others:

@@ -64,9 +64,7 @@ def run(
     num_devices = programs.placement.num_devices
     with tempfile.TemporaryDirectory() as folder:
         generate(programs, {}, options.to_dict(), Path(folder))
-        return comparison_of(
-            launched(folder, num_devices, iterations, 30, launcher=launcher, backend=backend)
-        )
+        return comparison_of(launched(folder, num_devices, iterations, launcher=launcher, backend=backend))
 
 
 def options_of(name: str, **more: object) -> ModelOptions:

@@ -85,7 +85,7 @@ def run(
     with tempfile.TemporaryDirectory() as folder:
         generate(check(lower(schedule)), {}, options.to_dict(), Path(folder))
         kept = {"checkpoint_every": 1, "checkpoints": Path(folder) / "checkpoints"}
-        found = launched(folder, num_devices, iterations, 60, launcher=launcher, **kept)
+        found = launched(folder, num_devices, iterations, launcher=launcher, **kept)
         compared = comparison_of(found)
         largest = compared.max_loss_error + compared.max_gradient_error + compared.max_parameter_error
         parameters = read_parameters(Path(folder) / "checkpoints")
