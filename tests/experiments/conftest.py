@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -8,6 +9,8 @@ from pathlib import Path
 import pytest
 from forking import ForkServer
 from places import ROOT
+
+from experiments.config.command import run as run_command
 
 
 @pytest.fixture(scope="session")
@@ -44,3 +47,25 @@ def fresh_command(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[s
         return subprocess.run(line, cwd=ROOT, text=True, capture_output=True, timeout=timeout_s, check=False)
 
     return run
+
+
+@pytest.fixture
+def refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., str]]:
+    """Run a command in this process, with overrides that it refuses; return the one line that it prints."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+
+    def line(name: str, *overrides: str) -> str:
+        monkeypatch.setattr(sys, "argv", [name, f"hydra.run.dir={tmp_path / 'out'}", *overrides])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as end:
+            run_command(name)
+        printed = capfd.readouterr()
+        assert (end.value.code, printed.out, printed.err.count("\n")) == (2, "", 1), printed
+        return printed.err.strip()
+
+    yield line
+    root.handlers[:] = handlers
+    root.setLevel(level)

@@ -152,8 +152,8 @@ def test_one_decision(command, tmp_path: Path) -> None:
         (["data=."], "data: '.' is not a folder with simulation_throughputs.json"),
     ],
 )
-def test_wrong_options(overrides: list[str], message: str, command, data: str, tmp_path: Path) -> None:
-    assert message in one_line_error(command("cluster", data, *SMALL, *overrides))
+def test_wrong_options(overrides: list[str], message: str, refused, data: str, tmp_path: Path) -> None:
+    assert message in refused("cluster", data, *SMALL, *overrides)
     assert not (tmp_path / "out/cluster.json").exists()
 
 
@@ -164,8 +164,8 @@ def test_a_trace_of_which_nothing_can_run_says_why(command, data: str, trace: st
     assert "1 jobs have no throughput and are skipped: 1 of slow on 2 GPUs; see data" in failed.stderr
 
 
-def test_a_trace_that_is_not_there(command, data: str) -> None:
-    assert "none.csv: cannot be read" in one_line_error(command("cluster", data, *OWN, "trace=none.csv"))
+def test_a_trace_that_is_not_there(refused, data: str) -> None:
+    assert "none.csv: cannot be read" in refused("cluster", data, *OWN, "trace=none.csv")
 
 
 def test_ctrl_c_keeps_the_state_and_the_same_command_goes_on(command, data: str, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from commands import one_line_error
 
 from schedsearch.schedule_file import read_schedule
 
@@ -84,8 +83,8 @@ def test_a_table_a_figure_and_the_schedules(command, stages: Path, tmp_path: Pat
         ("search.solver=cplex", "search.solver: 'cplex' is not a solver"),
     ],
 )
-def test_wrong_input(override: str, message: str, command, stages: Path, tmp_path: Path) -> None:
-    assert message in one_line_error(command("compare", f"stages={stages}", override))
+def test_wrong_input(override: str, message: str, refused, stages: Path, tmp_path: Path) -> None:
+    assert message in refused("compare", f"stages={stages}", override)
     assert not (tmp_path / "out/compare.csv").exists()
 
 
@@ -103,5 +102,5 @@ def test_energies_come_from_the_power_of_a_device(command, stages: Path, tmp_pat
     assert "power_w.blocking is 0.5 W, where GPUs use 1 to 2000 W; give W" in done.stdout
 
 
-def test_stages_are_required(command) -> None:
-    assert "stages: has no value" in one_line_error(command("compare"))
+def test_stages_are_required(refused) -> None:
+    assert "stages: has no value" in refused("compare")

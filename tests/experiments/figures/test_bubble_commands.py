@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from commands import one_line_error
 from places import ROOT
 
 from experiments.figures.cases import Row
@@ -145,8 +144,8 @@ def test_the_m_shape_needs_no_bubble_with_memory_5(command, tmp_path: Path) -> N
         ("bubble_by_in_flight", "cache_dir=/dev/null/x", "cache_dir: /dev/null/x cannot be made"),
     ],
 )
-def test_wrong_input(name: str, override: str, message: str, command, tmp_path: Path) -> None:
-    assert message in one_line_error(command(name, override))
+def test_wrong_input(name: str, override: str, message: str, refused, tmp_path: Path) -> None:
+    assert message in refused(name, override)
     assert not list((tmp_path / "out").glob("*.png"))
 
 

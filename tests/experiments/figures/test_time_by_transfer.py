@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import one_line_error
 from places import ROOT
 
 from experiments.config.options import OptionError
@@ -109,8 +108,8 @@ def test_a_placement_that_cannot_be_is_named(name: str) -> None:
         ("transfer=[1]", "is not an option of schedsearch time_by_transfer; did you mean transfers?"),
     ],
 )
-def test_wrong_input(override: str, message: str, command, tmp_path: Path) -> None:
-    assert message in one_line_error(command("time_by_transfer", override))
+def test_wrong_input(override: str, message: str, refused, tmp_path: Path) -> None:
+    assert message in refused("time_by_transfer", override)
     assert not list((tmp_path / "out").glob("*.png"))
 
 

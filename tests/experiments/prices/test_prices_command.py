@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commands import one_line_error
 from made_up_prices import write_prices
 from places import SHARED_DATA
 
@@ -99,10 +98,10 @@ def test_conditions_change_what_is_paid(command: Command, tmp_path: Path) -> Non
     ],
 )
 def test_a_wrong_option_is_a_line(
-    command: Command, tmp_path: Path, overrides: list[str], message: str
+    refused: Callable[..., str], tmp_path: Path, overrides: list[str], message: str
 ) -> None:
     folder = write_prices(tmp_path / "eu")
-    assert message in one_line_error(command("prices", f"data={folder}", STARTS, *overrides))
+    assert message in refused("prices", f"data={folder}", STARTS, *overrides)
     assert not (tmp_path / "out/reductions.csv").exists()
 
 

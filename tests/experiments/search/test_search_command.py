@@ -248,18 +248,18 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("overrides", "message"), WRONG, ids=[" ".join(overrides) for overrides, _ in WRONG])
-def test_wrong_input(overrides: list[str], message: str, command, tmp_path: Path) -> None:
-    assert message in one_line_error(command("search", *overrides))
+def test_wrong_input(overrides: list[str], message: str, refused, tmp_path: Path) -> None:
+    assert message in refused("search", *overrides)
     assert not list((tmp_path / "out").glob("*.json"))
     assert not list((tmp_path / "out").glob("*.yaml"))
 
 
-def test_a_wrong_file_names_itself(command, tmp_path: Path) -> None:
+def test_a_wrong_file_names_itself(refused, tmp_path: Path) -> None:
     data = placement_to_dict(m_shape())
     data["blocks"][3]["after"] = ["F7"]
     path = tmp_path / "wrong.yaml"
     path.write_text(yaml.safe_dump(data))
-    line = one_line_error(command("search", "placement=file", f"placement.path={path}"))
+    line = refused("search", "placement=file", f"placement.path={path}")
     assert f"{path}: blocks[3] (F2).after: there is no block 'F7'" in line
 
 
@@ -307,6 +307,6 @@ def test_a_wrong_schedule_file(change, message: str, command, tmp_path: Path) ->
     assert str(error.value).startswith(f"{path}: ")
 
 
-def test_an_output_that_cannot_be_written(command) -> None:
-    line = one_line_error(command("search", "placement=v_shape", "hydra.run.dir=/dev/null/x"))
+def test_an_output_that_cannot_be_written(refused) -> None:
+    line = refused("search", "placement=v_shape", "hydra.run.dir=/dev/null/x")
     assert "/dev/null/x: Not a directory; choose another path" in line

