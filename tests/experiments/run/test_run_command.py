@@ -114,7 +114,7 @@ def test_it_says_so_where_a_longer_schedule_is_run(command, tmp_path: Path) -> N
     options += [
         "energy.slowdown=1.15",
         "energy.orders=4",
-        "energy.orders_work_limit=1",
+        "energy.orders_work_limit=3",
         "search.work_limit=2.5",
     ]
     options += ["energy.num_plans=2", "energy.baselines=[]", "runtime.iterations=1", "runtime.verify=none"]

@@ -1,9 +1,7 @@
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -35,7 +33,7 @@ def test_writes_both_files(command, tmp_path: Path) -> None:
     assert len(data["blocks"]) == 6 * len(placement.blocks)
 
 
-@pytest.mark.parametrize("shape", ["v_shape", "x_shape", "nn_shape", "k_shape"])
+@pytest.mark.parametrize("shape", ["nn_shape", "k_shape"])
 def test_every_shape_with_any_number_of_devices(shape: str, command, tmp_path: Path) -> None:
     done = command(
         "search",
@@ -275,10 +273,9 @@ def test_ctrl_c_leaves_the_best_schedule_labelled_feasible(tmp_path: Path) -> No
     line += ["search.memory=4", "search.micro_batches_per_repetend=3", "search.time_limit_s=500"]
     line += [f"hydra.run.dir={tmp_path / 'out'}"]
     process = subprocess.Popen(line, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    while not (tmp_path / "out").exists():
-        time.sleep(0.1)
-    time.sleep(15)  # on a busy machine to load and to find a first schedule takes some seconds
-    os.kill(process.pid, signal.SIGINT)
+    assert process.stderr is not None
+    assert any("period" in line for line in process.stderr), "it finds a schedule"
+    process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 130, errors
     assert "Traceback" not in errors

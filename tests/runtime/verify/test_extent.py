@@ -62,8 +62,9 @@ def in_two_groups() -> Placement:
     return replace(shape, num_gpus=(4, 2), blocks=blocks)
 
 
-@pytest.mark.parametrize("placement", [m_shape(2), in_two_groups()], ids=["m", "v in groups"])
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(
+    ("placement", "dtype"), [(m_shape(2), "float64"), (in_two_groups(), "float32")], ids=["m", "v in groups"]
+)
 def test_sums_of_the_library_are_near_those_in_order(
     placement: Placement, dtype: str, tmp_path: Path
 ) -> None:
