@@ -9,6 +9,7 @@ tests that start one say so.
 from __future__ import annotations
 
 import atexit
+import base64
 import gc
 import importlib
 import json
@@ -51,8 +52,10 @@ IMPORTED = (
 """Heavy modules; those that a test replaces by files of its own are not among them."""
 
 
-NO_IMAGE = b"no image"
-"""Content of a picture's files where the command does not draw."""
+NO_IMAGE = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAsTj2FAAAAABJRU5ErkJggg=="
+)
+"""Content of a picture's files where the command does not draw: a PNG of one white dot."""
 
 
 class ForkServer:
@@ -85,7 +88,7 @@ class ForkServer:
             cwd: Its working directory.
             timeout_s: After so many seconds it is killed, with all its processes.
             draws: Whether its pictures become images, which takes longer than most commands; otherwise
-                each is drawn on its axes, and its files say that no image was made.
+                each is drawn on its axes, and its files have one white dot.
 
         Raises:
             subprocess.TimeoutExpired: It was.

@@ -127,9 +127,11 @@ def test_packages_of_the_users_break_no_run_on_two_nodes(packages: Path) -> None
 
 
 def test_nor_the_processes_of_a_sweep(packages: Path) -> None:
-    line = ["-m", *SMALL[:-1], "search.memory=2,3", "hydra/launcher=joblib", "hydra.sweep.dir=swept"]
-    done = python("-m", "schedsearch", "search", *line, cwd=packages)
-    assert done.returncode == 0, done.stderr
+    """One point of three is refused, which is said at the end."""
+    line = ["-m", *SMALL[:-1], "search.memory=0,2,3", "hydra/launcher=joblib", "hydra.sweep.dir=swept"]
+    done = python("-m", "schedsearch", "search", *line, "hydra.launcher.n_jobs=2", cwd=packages)
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("search: not done: 1 points; the same")
     assert len([*packages.glob("swept/*/schedule.json")]) == 2
 
 

@@ -153,10 +153,8 @@ def test_wrong_input(name: str, override: str, message: str, refused, tmp_path: 
     ("num_processes", "after_s", "whom"),
     [
         pytest.param(1, 1, "command", id="in the second search"),
-        pytest.param(2, 0.1, "command", id="as the processes start"),
         pytest.param(2, 0.1, "group", id="as the processes start, all of them"),
         pytest.param(2, 3, "command", id="in both searches"),
-        pytest.param(2, 3, "group", id="in both searches, all of them"),
     ],
 )
 def test_ctrl_c_keeps_the_rows_that_are_there(
@@ -179,7 +177,7 @@ def test_ctrl_c_keeps_the_rows_that_are_there(
     time.sleep(after_s)
     (os.killpg if whom == "group" else os.kill)(process.pid, signal.SIGINT)
     try:
-        _, errors = process.communicate(timeout=3)
+        _, errors = process.communicate(timeout=30)
     except (
         subprocess.TimeoutExpired
     ):  # Z3 loses a signal that comes just as it answers one of Tessel's queries

@@ -111,13 +111,9 @@ def test_the_main_job(command, tmp_path: Path) -> None:
 def test_it_says_so_where_a_longer_schedule_is_run(command, tmp_path: Path) -> None:
     """Eight micro-batches of the example's stages: in 15 % more time the longer ZB-V needs less energy."""
     options = ["placement=stages", "placement.path=examples/stages.yaml", "search.num_micro_batches=8"]
-    options += [
-        "energy.slowdown=1.15",
-        "energy.orders=4",
-        "energy.orders_work_limit=3",
-        "search.work_limit=2.5",
-    ]
-    options += ["energy.num_plans=2", "energy.baselines=[]", "runtime.iterations=1", "runtime.verify=none"]
+    options += ["search.work_limit=2.5", "energy.slowdown=1.15", "energy.orders=4"]
+    options += ["energy.orders_work_limit=3", "energy.num_plans=2", "energy.baselines=[]"]
+    options += ["runtime.iterations=1", "runtime.verify=none"]
     options += ["runtime.hidden_size=16", "runtime.sequence_length=8"]
     done = command("run", *options, "runtime.launcher=in_process")
     assert done.returncode == 0, done.stderr
