@@ -87,7 +87,7 @@ def test_bubble_by_memory(command, tmp_path: Path) -> None:
     assert rates(possible, "Tessel", "memory") == {2: 0.5, 3: 0.0}
     assert rates(possible, "ours, 1 micro-batch per", "memory") == {2: 0.5, 3: 0.0}
     assert rates(possible, "ours, 1 to 3", "memory") == {2: A_THIRD, 3: 0.0}
-    assert (tmp_path / "out/bubble_by_memory.pdf").exists()
+    assert (tmp_path / "out/bubble_by_memory.svg").exists()
 
 
 def test_the_bubble_of_ones_own_stages(command, tmp_path: Path) -> None:
