@@ -133,4 +133,4 @@ def compared(programs: Programs, options: ModelOptions, launcher: str = "in_proc
     """Return how far three iterations of some programs are from the unpipelined model."""
     with tempfile.TemporaryDirectory() as folder:
         generate(programs, {}, options.to_dict(), Path(folder))
-        return comparison_of(launched(folder, programs.placement.num_devices, 3, 30, launcher=launcher))
+        return comparison_of(launched(folder, programs.placement.num_devices, 3, launcher=launcher))

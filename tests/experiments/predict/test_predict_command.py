@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import one_line_error
 from made_up_runs import FAST, PLANS, SLOW, plan, write_runs
 from places import SHARED_DATA
 
@@ -177,18 +176,18 @@ def test_a_folder_that_is_none_is_a_line(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_option_is_a_line(
-    command: Command, tmp_path: Path, overrides: list[str], message: str
+    refused: Callable[..., str], tmp_path: Path, overrides: list[str], message: str
 ) -> None:
     folder = write_runs(tmp_path / "runs")
-    assert message in one_line_error(command("predict", f"data={folder}", *overrides))
+    assert message in refused("predict", f"data={folder}", *overrides)
     assert not (tmp_path / "out/predictions.csv").exists()
 
 
-def test_a_malformed_plan_is_a_line_before_any_work(command: Command, tmp_path: Path) -> None:
+def test_a_malformed_plan_is_a_line_before_any_work(refused: Callable[..., str], tmp_path: Path) -> None:
     broken: dict[str, Any] = {**PLANS["one_stage"], "mbs": 0}
     folder = write_runs(tmp_path / "runs")
     write_json(folder / "plans/two_types.json", broken)
-    line = one_line_error(command("predict", f"data={folder}"))
+    line = refused("predict", f"data={folder}")
     assert line.endswith("plans/two_types.json: mbs: 0 is not a whole number of 1 or more; give one")
 
 

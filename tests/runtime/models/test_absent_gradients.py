@@ -201,7 +201,7 @@ def test_devices_end_as_the_model_in_one_piece(name: str, tmp_path: Path) -> Non
     options = options_of(name, tmp_path, optimizer="adamw")
     placement = FROZEN_START if name == "frozen" else v_shape(split_backward=True)
     generate(lower(gpipe(placement, NUM_MICRO_BATCHES)), {}, options.to_dict(), tmp_path / "scripts")
-    found = launched(tmp_path / "scripts", 4, 2, 60, launcher="in_process").comparison
+    found = launched(tmp_path / "scripts", 4, 2, launcher="in_process").comparison
     assert found is not None and found.bitwise_equal
     assert found.max_gradient_error == found.max_parameter_error == found.max_loss_error == 0
 
@@ -225,7 +225,7 @@ def test_what_is_missing_on_one_side_is_noticed(
 
     real = comparison.read_tensors
     monkeypatch.setattr(comparison, "read_tensors", changed)
-    found = launched(tmp_path / "scripts", 4, 1, 60, launcher="in_process").comparison
+    found = launched(tmp_path / "scripts", 4, 1, launcher="in_process").comparison
     assert found is not None and not found.bitwise_equal and not found.is_equal
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_runs import comparison_of, launched
 
@@ -62,7 +62,7 @@ def layers_of(placement: Placement, options: ModelOptions) -> dict[str, list[str
 
 def in_process(placement: Placement, directory: Path, options: ModelOptions) -> Measurement:
     generate(check(lower(gpipe(placement, 2))), {}, options.to_dict(), directory)
-    return launched(directory, placement.num_devices, 1, 60, launcher="in_process")
+    return launched(directory, placement.num_devices, 1, launcher="in_process")
 
 
 @pytest.mark.parametrize(("placement", "name", "counts"), CASES.values(), ids=CASES)
@@ -87,6 +87,7 @@ def test_the_whole_model_does_not_depend_on_where_its_layers_are() -> None:
         assert all(torch.equal(ours.gradients[key], theirs.gradients[key]) for key in ours.gradients)
 
 
+@settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=5))
 def test_layers_are_in_the_order_of_the_blocks(counts: list[int]) -> None:
     placement = v_shape(len(counts))

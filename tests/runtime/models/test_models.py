@@ -7,7 +7,7 @@ import torch
 from small_runs import check_cut
 
 from placements import Block, Kind, Placement
-from placements.shapes import SHAPES, k_shape, m_shape, nn_shape, v_shape, x_shape
+from placements.shapes import SHAPES, k_shape, m_shape, nn_shape, v_shape
 from runtime.models import (
     WHOLE,
     Model,
@@ -62,15 +62,11 @@ def options_for(placement: Placement, name: str) -> ModelOptions:
 
 
 CASES = [
-    (v_shape(3), "gpt"),
     (m_shape(3), "gpt"),
     (m_shape_with_output(), "gpt"),
     (split_backward(3), "gpt"),
-    (v_shape(1), "gpt"),
-    (x_shape(2), "synthetic"),
     (nn_shape(3), "synthetic"),
     (k_shape(3), "synthetic"),
-    (m_shape_with_output(3), "synthetic"),
     (split_backward(2), "synthetic"),
 ]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from places import CNN
-from small_runs import TIED, edited, launched
+from small_runs import TIED, launched
 
 from placements import Block, Kind, Placement
 from placements.shapes import k_shape, m_shape, v_shape, wave_shape, x_shape
@@ -15,7 +15,7 @@ from runtime.codegen.codegen import generate
 from runtime.execution.measurement import ReferenceComparison
 from runtime.models import WHOLE, Model, ModelError, ModelOptions, ParameterShard, body_of, traced
 from runtime.models.user.user_file import UserFile
-from runtime.program.instructions import Instruction, Programs, Receive
+from runtime.program.instructions import Programs
 from runtime.program.lower import lower
 from runtime.verify.reference import ReferenceCase, plain
 from runtime.verify.replay import replay
@@ -133,7 +133,7 @@ def run(
     programs: Programs, options: ModelOptions, directory: Path, launcher: str = "in_process"
 ) -> ReferenceComparison:
     generate(programs, {}, options.to_dict(), directory)
-    found = launched(directory, programs.placement.num_devices, 3, 60, launcher=launcher).comparison
+    found = launched(directory, programs.placement.num_devices, 3, launcher=launcher).comparison
     assert found is not None
     return found
 
@@ -212,17 +212,6 @@ def test_random_numbers_depend_on_the_block_and_its_micro_batch(options: Callabl
     assert again.seed in seeds and torch.equal(again.inputs[0], data.read("F0", 1, 1).inputs[0])
     other = body_of(options(MLP, seed=1), v_shape(2)).data(2, "cpu").read("F0", 1, 1)
     assert not torch.equal(again.inputs[0], other.inputs[0])
-
-
-def test_swapped_receives_are_noticed(options: Callable[..., ModelOptions], tmp_path: Path) -> None:
-    def swap(program: list[Instruction]) -> None:
-        at = [i for i, instruction in enumerate(program) if isinstance(instruction, Receive)][:2]
-        program[at[0]], program[at[1]] = program[at[1]], program[at[0]]
-        program.sort(key=lambda instruction: not isinstance(instruction, Receive))
-
-    found = run(edited(lower(gpipe(v_shape(2), 3)), 1, swap), options(MLP), tmp_path / "scripts")
-    assert not found.bitwise_equal
-    assert found.max_gradient_error > 1e-6
 
 
 def test_an_off_by_one_micro_batch_is_noticed(
@@ -408,7 +397,7 @@ loss = nn.functional.mse_loss
 def test_a_process_builds_its_own_blocks_alone(options: Callable[..., ModelOptions], tmp_path: Path) -> None:
     """Shapes are found when the scripts are generated, and not by a process of the run."""
     generate(lower(one_f_one_b(v_shape(3), 4)), {}, options(COUNTED).to_dict(), tmp_path / "scripts")
-    found = launched(tmp_path / "scripts", 3, 1, 60, launcher="fork", verify="none")
+    found = launched(tmp_path / "scripts", 3, 1, launcher="fork", verify="none")
     assert found.comparison is None
     built = {path.name: path.read_text().split() for path in tmp_path.glob("built_*")}
     assert built.pop(f"built_{os.getpid()}") == ["F0", "F1", "F2"]
@@ -468,7 +457,7 @@ def test_any_cut_gives_the_same_weights_and_losses(
             found |= {shard.name.partition(".")[2]: weight for shard, weight in own.items()}
         weights.append(found)
         generate(lower(one_f_one_b(placement, 4)), {}, model.to_dict(), tmp_path / str(i))
-        losses.append(launched(tmp_path / str(i), len(at), 3, 60, launcher="in_process").losses)
+        losses.append(launched(tmp_path / str(i), len(at), 3, launcher="in_process").losses)
     first, *others = weights
     assert len(first) == 2 + 2 * 4  # with the table, which two blocks share
     for other in others:

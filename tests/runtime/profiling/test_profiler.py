@@ -306,7 +306,7 @@ def test_a_run_profiles_its_blocks(tmp_path: Path) -> None:
     placement = m_shape(2)
     model = {"name": "synthetic", "hidden_size": 8, "sequence_length": 6, "micro_batch_size": 2}
     generate(lower(gpipe(placement, 2)), {}, model, tmp_path)
-    measurement = launched(tmp_path, 2, 100, 30, launcher="fork", sweep=Sweep(iterations=2))
+    measurement = launched(tmp_path, 2, 100, launcher="fork", sweep=Sweep(iterations=2))
     assert measurement.iterations == 3, "one that is not counted, then two"
     assert measurement.comparison is None
     costs = merged(measurement.profiles)

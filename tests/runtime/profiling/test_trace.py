@@ -68,7 +68,7 @@ def virtually(plan: PlannedIteration, scripts: Path, latency_ms: float = 0.0) ->
 
 
 def recorded(scripts: Path, num_devices: int, launcher: str, iterations: int = 3) -> Measurement:
-    return launched(scripts, num_devices, iterations, 60, launcher=launcher, trace=True)
+    return launched(scripts, num_devices, iterations, launcher=launcher, trace=True)
 
 
 def instances(slices: list[Event]) -> list[tuple[str, int]]:
@@ -226,7 +226,7 @@ def test_recording_changes_nothing(tmp_path: Path) -> None:
     plan = planned(one_f_one_b(v_shape(2), 4))
     scripts = scripts_of(plan, tmp_path / "scripts", SMALL_GPT)
     with_records = recorded(scripts, 2, "in_process")
-    without = launched(scripts, 2, 3, 60, launcher="in_process")
+    without = launched(scripts, 2, 3, launcher="in_process")
     assert without.records == ()
     assert comparison_of(with_records).bitwise_equal
     assert with_records.losses == without.losses

@@ -25,7 +25,7 @@ def test_a_job_that_cannot_be_loaded_fails_and_the_next_is_computed() -> None:
         workers.submit("torn")
         line = "frontier: it cannot be kept (OSError: the row cannot be read); upload the profile again"
         for _ in range(2):
-            assert kept.get(timeout=60) == ("torn", TaskFailure(line))
+            assert kept.get(timeout=300) == ("torn", TaskFailure(line))
     finally:
         workers.close()
 
@@ -43,6 +43,6 @@ def test_a_frontier_that_cannot_be_kept_fails_its_job() -> None:
     workers = Workers(1, lambda job: FrontierTask(text, profile_of(schedule.placement), 2), keep)
     try:
         workers.submit("a")
-        assert kept.get(timeout=60).line.startswith("frontier: it cannot be kept (OSError: no space left);")
+        assert kept.get(timeout=300).line.startswith("frontier: it cannot be kept (OSError: no space left);")
     finally:
         workers.close()
