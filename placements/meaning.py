@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -70,6 +70,11 @@ class Meaning:
         words = (("at least", self.min), ("above", self.above), ("at most", self.max), ("below", self.below))
         return " and ".join(f"{word} {limit:g}" for word, limit in words if math.isfinite(limit))
 
+    @property
+    def with_unit(self) -> str:
+        """The text with the unit, as help shows it."""
+        return f"{self.text}, in {self.unit}" if self.unit else self.text
+
     def wanted(self, kind: Any) -> str:
         """Return in words which values a field of a type may have."""
         noun = "a whole number" if kind is int else "a number"
@@ -89,7 +94,14 @@ REQUIRED = "???"
 """Default of an option that has to be given, as Hydra writes it."""
 
 
-def option(default: Any, text: str, unit: str = "", choices: tuple[str, ...] = (), **limits: float) -> Any:
+def option(
+    default: Any,
+    text: str,
+    unit: str = "",
+    choices: tuple[str, ...] = (),
+    hash: bool | None = None,
+    **limits: float,
+) -> Any:
     """Declare an option of a command: its default, its meaning, and which values it may have.
 
     Args:
@@ -97,14 +109,32 @@ def option(default: Any, text: str, unit: str = "", choices: tuple[str, ...] = (
         text: What it is, as help and docs say it.
         unit: Unit as in `Meaning`.
         choices: Likewise.
+        hash: False for one that cannot be hashed, such as a mapping, in a record that is.
         limits: Likewise: ``min``, ``max``, ``above``, ``below``.
     """
     metadata = {"meaning": Meaning(text, unit, choices=choices, **limits)}  # type: ignore[arg-type]
     if default == REQUIRED:
-        return field(metadata=metadata)
+        return field(metadata=metadata, hash=hash)
     if isinstance(default, list | dict):
-        return field(default_factory=lambda: deepcopy(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
+        return field(default_factory=lambda: deepcopy(default), metadata=metadata, hash=hash)
+    return field(default=default, metadata=metadata, hash=hash)
+
+
+def inherited(record: Any, name: str, default: Any, **changed: Any) -> Any:
+    """Declare an option of a base record again: the same but for its default, and what else is given.
+
+    Args:
+        record: The base record.
+        name: The option.
+        default: Default in place of the base record's.
+        changed: Attributes of its `Meaning` that are others here.
+    """
+    own = record.__dataclass_fields__[name]
+    return field(
+        default=default,
+        metadata=own.metadata | {"meaning": replace(own.metadata["meaning"], **changed)},
+        hash=own.hash,
+    )
 
 
 def group(

@@ -4,6 +4,7 @@ Rooms in the order in which to read them; each imports only those above it:
 
     program           what each device runs, sends and receives, from a schedule, proved free of deadlock
     transport         how a device reaches the others: processes, or threads of one process
+    options           what a user gives of a run and of its model: no torch
     plans             newer clocks for a run that goes on, from a server
     clocks            the clock of a GPU: asked for, set, measured, given back
     models            the torch modules behind the blocks

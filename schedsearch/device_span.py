@@ -54,7 +54,7 @@ def with_least_device_span(schedule: Schedule) -> Schedule:
     ]
     edges += [Edge(order[-1], order[0], time[order[-1][0]], 1) for order in orders if order]
     instances, system = numbered(edges)
-    found = system.least_period()
+    found = system.min_period()
     assert found is not None, "a valid schedule keeps its own orders"
     starts = dict(zip(instances, found[1], strict=True))
     origin = min(starts.values())

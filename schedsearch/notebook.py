@@ -19,7 +19,7 @@ from schedsearch.figures.bars import BarPanel, draw_bars
 from schedsearch.figures.canvas import display, shows_pictures
 from schedsearch.figures.comparison import draw_timelines, title_of
 from schedsearch.figures.frontier import draw_frontier
-from schedsearch.figures.panels import Panel, Point, draw_panels
+from schedsearch.figures.panels import CurvePoint, Panel, draw_panels
 from schedsearch.figures.plan import draw_plan
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.modulo.result import SearchResult
@@ -208,10 +208,10 @@ def _(result: Degradation) -> Any:
     return draw_bars([BarPanel("Iterations under conditions", longer)], "longer by, as a part", width=width)
 
 
-def _shares(result: SimulatedIterations) -> list[Point]:
+def _shares(result: SimulatedIterations) -> list[CurvePoint]:
     """Return what share of iterations is not longer than some of them."""
     shares = [0.01, *(each / 20 for each in range(1, 20)), 0.99]
-    return [Point(float(np.quantile(result.iteration_ms, each)), each) for each in shares]
+    return [CurvePoint(float(np.quantile(result.iteration_ms, each)), each) for each in shares]
 
 
 _TO_DICT: Mapping[type, Callable[[Any], Mapping[str, Any]]] = {

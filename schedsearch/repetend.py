@@ -157,19 +157,19 @@ class Repetend:
         orders = [steady.order(device) for device in range(self.placement.num_devices)]
         return as_soon_as_possible(self.placement, num_micro_batches, orders)
 
-    def with_least_period(self, shortest: int = 1) -> Repetend:
+    def with_min_period(self, shortest: int = 1) -> Repetend:
         """Return the repetend of the same order on every device that has the shortest period and least span.
 
         Args:
             shortest: A lower bound on the period in ticks.
         """
         cycles = [self.cycle(device) for device in range(self.placement.num_devices)]
-        found = Repetend.of_least_period(self.placement, self.micro_batches, cycles, shortest, self.period)
+        found = Repetend.of_min_period(self.placement, self.micro_batches, cycles, shortest, self.period)
         assert found is not None, "a repetend keeps its own order"
         return found
 
     @classmethod
-    def of_least_period(
+    def of_min_period(
         cls,
         placement: Placement,
         micro_batches: int,
@@ -197,7 +197,7 @@ class Repetend:
             edges += order_edges(placement, cycle)
         instances, system = numbered(edges)
         longest_block = max(block.time for block in placement.blocks)
-        found = system.least_period(min(max(shortest, longest_block), longest), longest)
+        found = system.min_period(min(max(shortest, longest_block), longest), longest)
         if found is None:
             return None
         period, ticks = found

@@ -13,14 +13,14 @@ from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import ActiveJob, Job
 
 
-def random_demand(seed: int, *, cap_share: float = math.inf, most_jobs: int = 5) -> Demand:
+def random_demand(seed: int, *, cap_share: float = math.inf, max_jobs: int = 5) -> Demand:
     """Return a demand; its cap is a share of what all GPUs draw at most, between idle and that."""
     rng = np.random.default_rng(seed)
     types = ["v100", "a100", "h100"][: rng.integers(1, 4)]
     workers = {gpu_type: int(rng.integers(2, 6)) for gpu_type in types}
     idle_w = {gpu_type: float(rng.uniform(0, 60)) for gpu_type in types}
     jobs, configurations = [], []
-    for index in range(int(rng.integers(1, most_jobs + 1))):
+    for index in range(int(rng.integers(1, max_jobs + 1))):
         others = (2,) if rng.random() < 0.4 else ()
         slo_s = float(rng.uniform(30, 400)) if rng.random() < 0.5 else math.inf
         job = Job(str(index), "any", 100.0, 1, float(rng.uniform(0.5, 2)), 0.0, slo_s, "", others)
@@ -42,8 +42,8 @@ def random_demand(seed: int, *, cap_share: float = math.inf, most_jobs: int = 5)
     )
     demand = Demand.of(cluster, jobs, configurations)
     if math.isfinite(cap_share):
-        most_w = 500.0 * cluster.num_gpus
-        cap_w = demand.idle_power_w + cap_share * (most_w - demand.idle_power_w)
+        max_w = 500.0 * cluster.num_gpus
+        cap_w = demand.idle_power_w + cap_share * (max_w - demand.idle_power_w)
         demand = replace(demand, cluster=replace(cluster, power_cap_w=cap_w))
     return demand
 

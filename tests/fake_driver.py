@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from placements import OperatingPoint
-from runtime.clocks.clock import Clock
+from runtime.clocks.clock import ClockBackend
 from runtime.clocks.nvml import NvmlGpu
 
 
@@ -90,7 +90,7 @@ class FakeDriver:
 class FakeGpu:
     """A `VirtualGpu` and a `Meter` of profiles whose clocks and energy go through NVML."""
 
-    def __init__(self, driver: FakeDriver, index: int, clock: Clock) -> None:
+    def __init__(self, driver: FakeDriver, index: int, clock: ClockBackend) -> None:
         self._driver, self._shared_object = driver, driver.shared_object
         self._index, self._clock = index, clock
         self._nvml = NvmlGpu(str(index))

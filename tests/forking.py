@@ -9,6 +9,7 @@ tests that start one say so.
 from __future__ import annotations
 
 import atexit
+import base64
 import gc
 import importlib
 import json
@@ -51,6 +52,12 @@ IMPORTED = (
 """Heavy modules; those that a test replaces by files of its own are not among them."""
 
 
+NO_IMAGE = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAsTj2FAAAAABJRU5ErkJggg=="
+)
+"""Content of a picture's files where the command does not draw: a PNG of one white dot."""
+
+
 class ForkServer:
     """The server, seen from the tests.
 
@@ -71,7 +78,7 @@ class ForkServer:
         )
 
     def run(
-        self, module: str, arguments: list[str], cwd: Path, timeout_s: float
+        self, module: str, arguments: list[str], cwd: Path, timeout_s: float, draws: bool = True
     ) -> subprocess.CompletedProcess[str]:
         """Run a module to its end, and return what it printed.
 
@@ -80,6 +87,8 @@ class ForkServer:
             arguments: Of its command line.
             cwd: Its working directory.
             timeout_s: After so many seconds it is killed, with all its processes.
+            draws: Whether its pictures become images, which takes longer than most commands; otherwise
+                each is drawn on its axes, and its files have one white dot.
 
         Raises:
             subprocess.TimeoutExpired: It was.
@@ -92,6 +101,7 @@ class ForkServer:
             "environment": dict(os.environ),
             "outputs": [str(path) for path in outputs],
             "timeout_s": timeout_s,
+            "draws": draws,
         }
         assert self._process.stdin and self._process.stdout
         self._process.stdin.write(json.dumps(request) + "\n")
@@ -136,6 +146,9 @@ def _become(request: dict[str, Any]) -> NoReturn:
         os.close(file)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
+    if not request["draws"]:
+        canvas = sys.modules["schedsearch.figures.canvas"]
+        canvas._images = lambda figure, *forms: dict.fromkeys(forms, NO_IMAGE)  # type: ignore[attr-defined]
     sys.path[0] = request["cwd"]
     sys.argv = [request["module"], *request["arguments"]]
     try:

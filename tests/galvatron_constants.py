@@ -7,11 +7,11 @@ from typing import Any
 
 from experiments.reproduce.galvatron.search_2022.constants import Constants, ConstantsError
 from experiments.reproduce.galvatron.search_2022.constants_file import constants_from_dict
-from experiments.reproduce.galvatron.search_2022.strategies import Strategy, all_strategies
+from experiments.reproduce.galvatron.search_2022.strategies import GalvatronStrategy, all_strategies
 from placements.plain_data import Field
 
 
-def strategy_data(strategy: Strategy) -> list[Any]:
+def strategy_data(strategy: GalvatronStrategy) -> list[Any]:
     info: dict[str, int] = {}
     if strategy.tensor_consecutive is not None:
         info["tp"] = int(strategy.tensor_consecutive)

@@ -19,7 +19,7 @@ class JoinedError(Exception):
     """Processes failed; the arguments are the last lines of their errors, by rank."""
 
 
-def join(count: int, function: Callable[[int], Any], folder: Path, timeout_s: float = 60.0) -> list[Any]:
+def join(count: int, function: Callable[[int], Any], folder: Path, timeout_s: float = 300.0) -> list[Any]:
     """Return what a function returns in each of some processes, given its rank.
 
     Args:

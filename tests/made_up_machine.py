@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from placements.models.measured_rates import CollectiveRate, KernelRate, MeasuredRates, ShareTable
+from placements.models.machine.measured_rates import CollectiveRate, KernelRate, MeasuredRates, ShareTable
 
 MACHINE = MeasuredRates(
     "made up",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from placements import Block, Kind, Placement
 
 
-def least_period(placement: Placement, longest: int, rounds: int = 4) -> int | None:
+def min_period(placement: Placement, longest: int, rounds: int = 4) -> int | None:
     """The least period of a repetend of one micro-batch, by trying every start of every block.
 
     Args:
@@ -19,11 +19,11 @@ def least_period(placement: Placement, longest: int, rounds: int = 4) -> int | N
     return None
 
 
-def least_span(placement: Placement, period: int, longest: int) -> int | None:
+def min_span(placement: Placement, period: int, longest: int) -> int | None:
     """The least span of a repetend of one micro-batch and a period, by trying every start of every block.
 
     Args:
-        placement: As in `least_period`.
+        placement: As in `min_period`.
         period: Ticks.
         longest: Greatest span to try.
     """
@@ -33,7 +33,7 @@ def least_span(placement: Placement, period: int, longest: int) -> int | None:
     return None
 
 
-def least_latency(placement: Placement, longest: int) -> tuple[int, int]:
+def min_latency(placement: Placement, longest: int) -> tuple[int, int]:
     """The least latency of one micro-batch, and the least period of a repetend that keeps it."""
     ample = sum(block.time for block in placement.blocks) + sum(t for _, _, t in placement.transfer)
     for latency in range(1, ample + 1):
@@ -105,7 +105,7 @@ def _units(block: Block, device: int) -> int:
     return dict(zip(block.devices, block.memory, strict=True))[device]
 
 
-def least_makespan(placement: Placement, num_micro_batches: int) -> int | None:
+def min_makespan(placement: Placement, num_micro_batches: int) -> int | None:
     """The least makespan of a schedule, by trying every order in which blocks can start as soon as they can.
 
     Args:

@@ -55,7 +55,7 @@ def ask(url: str, method: str = "GET", body: object = None) -> tuple[int, Any]:
     data = None if body is None else body.encode() if isinstance(body, str) else json.dumps(body).encode()
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(urllib.request.Request(url, data, method=method), timeout=60) as answer:
+        with opener.open(urllib.request.Request(url, data, method=method), timeout=300) as answer:
             text = answer.read()
             return answer.status, json.loads(text) if text else None
     except urllib.error.HTTPError as error:

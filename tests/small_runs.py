@@ -12,7 +12,7 @@ import torch
 
 from placements import Kind, Placement
 from runtime.codegen.codegen import generate
-from runtime.execution.measurement import Comparison, Measurement
+from runtime.execution.measurement import Measurement, ReferenceComparison
 from runtime.execution.results import Progress
 from runtime.execution.run_options import RunOptions
 from runtime.launching.launch import launch
@@ -21,7 +21,8 @@ from runtime.program.instructions import Instruction, Programs
 from runtime.program.tensor_spec import TensorSpec
 from runtime.training.copies import CopySums
 from runtime.transport.in_memory import Network
-from runtime.verify.reference import Case, plain, replay
+from runtime.verify.reference import ReferenceCase, plain
+from runtime.verify.replay import replay
 from schedsearch.baselines import gpipe
 
 SMALL_GPT = {
@@ -55,7 +56,7 @@ def with_hidden_forms(programs: Programs) -> Programs:
     return programs.with_specs(lambda producer, consumer: HIDDEN)
 
 
-def comparison_of(measurement: Measurement) -> Comparison:
+def comparison_of(measurement: Measurement) -> ReferenceComparison:
     assert measurement.comparison is not None
     return measurement.comparison
 
@@ -86,7 +87,7 @@ def edited(programs: Programs, device: int, edit: Callable[[list[Instruction]], 
     return replace(programs, instructions=tuple(map(tuple, instructions)))
 
 
-def check_cut(case: Case) -> None:
+def check_cut(case: ReferenceCase) -> None:
     """Hold a model that is cut over the devices to the model in one piece, iteration by iteration."""
     schedule = gpipe(case.placement, case.num_micro_batches)
     orders = [schedule.order(device) for device in range(case.placement.num_devices)]
@@ -128,8 +129,8 @@ def data(iteration, micro_batch):
 """A user's model whose embedding and output share their table; the last block computes its own loss."""
 
 
-def compared(programs: Programs, options: ModelOptions, launcher: str = "in_process") -> Comparison:
+def compared(programs: Programs, options: ModelOptions, launcher: str = "in_process") -> ReferenceComparison:
     """Return how far three iterations of some programs are from the unpipelined model."""
     with tempfile.TemporaryDirectory() as folder:
         generate(programs, {}, options.to_dict(), Path(folder))
-        return comparison_of(launched(folder, programs.placement.num_devices, 3, 30, launcher=launcher))
+        return comparison_of(launched(folder, programs.placement.num_devices, 3, launcher=launcher))

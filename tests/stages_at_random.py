@@ -9,18 +9,18 @@ from dataclasses import fields, replace
 
 from placements.planners.stage_search.stage_problem import (
     LayerRun,
-    Options,
     StageProblem,
     StageSolution,
+    StrategyCosts,
     peak_mib,
     weigh,
 )
 
 
-def some_options(rng: random.Random, count: int, num_layouts: int, most: int = 12) -> Options:
+def some_options(rng: random.Random, count: int, num_layouts: int, most: int = 12) -> StrategyCosts:
     """Whole numbers, so that sums in any order are equal."""
     transient = rng.choice([0, 3, most])
-    return Options(
+    return StrategyCosts(
         time_ms=[rng.randint(1, most) for _ in range(count)],
         sync_ms=[rng.randint(0, 4) for _ in range(count)],
         static_mib=[rng.randint(0, most) for _ in range(count)],
@@ -50,5 +50,5 @@ def every_choice(stage: StageProblem) -> Iterator[StageSolution]:
         yield weigh(stage, choice)
 
 
-def only_options(options: Options, which: list[int]) -> Options:
-    return Options(**{each.name: getattr(options, each.name)[which] for each in fields(options)})
+def only_options(options: StrategyCosts, which: list[int]) -> StrategyCosts:
+    return StrategyCosts(**{each.name: getattr(options, each.name)[which] for each in fields(options)})

@@ -90,29 +90,48 @@ COMMANDS = {" ".join(words): words for page in TEXTS for words in commands(page)
 OF_HYDRA = {path.stem for path in (DOCS / "commands").glob("*.md")} - {"index"}
 
 
-def composed(command: str, overrides: list[str]) -> DictConfig:
-    """Return the config of a command, of a sweep that of its first job."""
+def first_job(command: str, overrides: list[str]) -> list[str]:
+    """Return the overrides of a command, of a sweep those of its first job."""
     overrides = name_files(command, overrides)
     parsed = OverridesParser.create().parse_overrides([each for each in overrides if each != "-m"])
     if "-m" in overrides:
-        overrides = BasicSweeper.split_arguments(parsed, max_batch_size=None)[0][0]
+        return list(BasicSweeper.split_arguments(parsed, max_batch_size=None)[0][0])
+    return overrides
+
+
+def composed(command: str, overrides: list[str]) -> DictConfig:
     tell_hydra(command)
     with initialize_config_dir(str(CONFIG), version_base="1.3"):
         return compose(command, overrides, return_hydra_config=True)
 
 
-@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
-def test_commands_exist_and_have_the_options(words: list[str]) -> None:
-    command = words[0].removeprefix("experiments.")
-    is_module = "." in words[0] and find_spec(words[0]) is not None
-    assert is_module or command in (*declared(), "collect"), f"there is no {command}"
-    overrides = words[1:]
-    if command in OF_HYDRA:
-        composed(command, overrides)
+def options_by_choices() -> dict[tuple[str, ...], list[str]]:
+    """Return the options of all pages by the command and what else decides which options there are."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for name, *overrides in COMMANDS.values():
+        command = name.removeprefix("experiments.")
+        if command in OF_HYDRA:
+            given = first_job(command, overrides)
+            choices = sorted(each for each in given if "." not in each.partition("=")[0])
+            found.setdefault((command, *choices), []).extend(each for each in given if each not in choices)
+    return found
 
 
-def test_commands_are_found() -> None:
-    assert {words[0].removeprefix("experiments.") for words in COMMANDS.values()} >= OF_HYDRA
+OPTIONS = options_by_choices()
+
+
+@pytest.mark.parametrize("choices", OPTIONS, ids=" ".join)
+def test_commands_have_the_options(choices: tuple[str, ...]) -> None:
+    command, *chosen = choices
+    composed(command, [*chosen, *OPTIONS[choices]])
+
+
+def test_commands_exist() -> None:
+    names = {words[0]: words[0].removeprefix("experiments.") for words in COMMANDS.values()}
+    assert set(names.values()) >= OF_HYDRA
+    for name, command in names.items():
+        is_module = "." in name and find_spec(name) is not None
+        assert is_module or command in (*declared(), "collect"), f"there is no {command}"
 
 
 @pytest.mark.parametrize("command", sorted(OF_HYDRA))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 from places import ROOT
 
 import schedsearch
+from experiments.__main__ import main
 from experiments.config.commands import commands
 from experiments.config.option_list import options_of
 
@@ -78,11 +80,16 @@ def test_the_list_of_commands_is_whole() -> None:
         ("--placement", "--placement: needs a command before it, as in schedsearch search"),
     ],
 )
-def test_what_is_no_command_is_one_line(given: str, message: str, tmp_path: Path) -> None:
-    done = python("-m", "schedsearch", given, cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"schedsearch: error: {message}")
-    assert done.stderr.count("\n") == 1
+def test_what_is_no_command_is_one_line(
+    given: str, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["schedsearch", given])
+    with pytest.raises(SystemExit) as end:
+        main()
+    error = capsys.readouterr().err
+    assert end.value.code == 2
+    assert error.startswith(f"schedsearch: error: {message}")
+    assert error.count("\n") == 1
 
 
 def test_exit_codes_are_those_of_the_command(tmp_path: Path) -> None:
@@ -103,24 +110,28 @@ def test_the_shell_completes_commands_and_options(tmp_path: Path) -> None:
 SMALL = ("placement=v_shape", "placement.num_devices=2", "search.num_micro_batches=3", "hydra.run.dir=out")
 
 
-@pytest.mark.parametrize("kind", ["folders", "packages"])
-def test_folders_of_the_users_break_no_search(kind: str, request: pytest.FixtureRequest) -> None:
-    crowded = request.getfixturevalue(kind)
-    done = python("-m", "schedsearch", "search", *SMALL, cwd=crowded)
+def test_folders_of_the_users_break_no_search(folders: Path) -> None:
+    done = python("-m", "schedsearch", "search", *SMALL, cwd=folders)
     assert done.returncode == 0, done.stderr
-    assert (crowded / "out/schedule.json").is_file()
+    assert (folders / "out/schedule.json").is_file()
 
 
-def test_nor_the_processes_of_a_run(packages: Path) -> None:
-    small = ("runtime.model=synthetic", "runtime.iterations=1", "energy.num_plans=3")
-    done = python("-m", "schedsearch", "run", *SMALL, *small, "runtime.launcher=torchrun", cwd=packages)
+def test_packages_of_the_users_break_no_run_on_two_nodes(packages: Path) -> None:
+    """Nor its search, nor a torchrun of either node."""
+    small = ("runtime.model=synthetic", "runtime.iterations=2", "energy.num_plans=3", "energy.baselines=[]")
+    torchruns = ("runtime.launcher=torchrun", "runtime.nodes=2", "runtime.device=cpu")
+    done = python("-m", "schedsearch", "run", *SMALL, *small, *torchruns, cwd=packages)
     assert done.returncode == 0, done.stderr
+    data = json.loads((packages / "out/measurement.json").read_text())
+    assert (data["backend"], data["iterations"], data["bitwise_equal"]) == ("gloo", 2, True)
 
 
 def test_nor_the_processes_of_a_sweep(packages: Path) -> None:
-    line = ["-m", *SMALL[:-1], "search.memory=2,3", "hydra/launcher=joblib", "hydra.sweep.dir=swept"]
-    done = python("-m", "schedsearch", "search", *line, cwd=packages)
-    assert done.returncode == 0, done.stderr
+    """One point of three is refused, which is said at the end."""
+    line = ["-m", *SMALL[:-1], "search.memory=0,2,3", "hydra/launcher=joblib", "hydra.sweep.dir=swept"]
+    done = python("-m", "schedsearch", "search", *line, "hydra.launcher.n_jobs=2", cwd=packages)
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("search: not done: 1 points; the same")
     assert len([*packages.glob("swept/*/schedule.json")]) == 2
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from experiments.benchmarks.results import (
     COLUMNS,
     COMPARED,
-    Case,
+    BenchmarkCase,
+    BenchmarkRow,
     CaseResult,
-    Row,
     summary,
     write_results,
 )
@@ -69,9 +69,9 @@ class Benchmark:
 
     name: str
     description: str
-    groups: Mapping[str, Callable[[], Iterable[Case]]]
+    groups: Mapping[str, Callable[[], Iterable[BenchmarkCase]]]
     prepare: Callable[[], None] = lambda: None
-    draw: Callable[[Sequence[Row], Path], None] | None = None
+    draw: Callable[[Sequence[BenchmarkRow], Path], None] | None = None
 
     def main(self, arguments: Sequence[str] | None = None) -> int:
         """Run the command; return its exit code."""
@@ -111,7 +111,9 @@ class Benchmark:
         sys.stdout.write(f"{summary(rows)}; results in {options.output}\n")
         return 0
 
-    def run(self, cases: Mapping[str, Iterable[Case]], output: Path) -> tuple[list[Row], bool]:
+    def run(
+        self, cases: Mapping[str, Iterable[BenchmarkCase]], output: Path
+    ) -> tuple[list[BenchmarkRow], bool]:
         """Measure each case, print its row, and write the rows so far.
 
         Args:
@@ -124,13 +126,13 @@ class Benchmark:
         Raises:
             OSError: The file cannot be written; seen before anything is measured.
         """
-        on, rows = machine(), list[Row]()
+        on, rows = machine(), list[BenchmarkRow]()
         write_results(output, on, rows)
         self.prepare()
         first = 0 if self.draw else len(COMPARED)
 
-        def step(group: str, case: Case) -> str:
-            rows.append(Row(group, case, measured(case)))
+        def step(group: str, case: BenchmarkCase) -> str:
+            rows.append(BenchmarkRow(group, case, measured(case)))
             write_results(output, on, rows)
             heads = " | ".join(COLUMNS[first:]) + "\n" if len(rows) == 1 else ""
             return heads + " | ".join(rows[-1].cells[first:])
@@ -143,7 +145,7 @@ class Benchmark:
         return rows, go_through(f"{self.name} benchmark", steps, f"the rows done are in {output}")
 
 
-def measured(case: Case) -> CaseResult:
+def measured(case: BenchmarkCase) -> CaseResult:
     """Return what a case reached, or why it cannot be measured here."""
     if reason := case.lacks():
         return CaseResult(0.0, skipped=reason)

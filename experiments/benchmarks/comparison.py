@@ -90,7 +90,7 @@ def _text(ratio: float) -> str:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PeerComparison:
     """Ours beside a peer on one task, run in turn.
 
     Attributes:

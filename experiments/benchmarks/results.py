@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from experiments.benchmarks.comparison import Comparison
+from experiments.benchmarks.comparison import PeerComparison
 from placements.files import read_json, write_json, write_text
 from placements.plain_data import Field, in_file
 
@@ -47,7 +47,7 @@ class CaseResult:
     makespan_bound: int | None = None
     note: str = ""
     skipped: str = ""
-    comparison: Comparison | None = None
+    comparison: PeerComparison | None = None
 
     @property
     def is_met(self) -> bool:
@@ -68,7 +68,7 @@ def true_of(wrong: Mapping[str, bool]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Case:
+class BenchmarkCase:
     """One row before it is measured.
 
     Attributes:
@@ -87,11 +87,11 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Row:
+class BenchmarkRow:
     """One measured case of a group."""
 
     group: str
-    case: Case
+    case: BenchmarkCase
     result: CaseResult
 
     @property
@@ -135,7 +135,7 @@ def _with_bound(value: float | None, bound: float | None) -> str:
     return f"{value:g}" if is_proved else f"{value:g} ({bound:.4g})"
 
 
-def summary(rows: Sequence[Row]) -> str:
+def summary(rows: Sequence[BenchmarkRow]) -> str:
     """Return how many rows are met, in words."""
     met = sum(row.result.is_met for row in rows)
     skipped = sum(bool(row.result.skipped) for row in rows)
@@ -154,7 +154,7 @@ def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-def write_results(path: Path, on: dict[str, object], rows: Sequence[Row]) -> None:
+def write_results(path: Path, on: dict[str, object], rows: Sequence[BenchmarkRow]) -> None:
     """Write the rows measured so far as JSON, and as a table without empty columns beside it.
 
     The table has the same name and ends in ``.md``; both begin with what `machine` returned.

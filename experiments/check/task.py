@@ -13,7 +13,7 @@ from experiments.config.command import Failed
 from experiments.config.options import read_record
 from schedsearch.bounds.load_and_path import period_bound
 from schedsearch.certificate.certificate import CertificateError
-from schedsearch.certificate.check import CheckReport, Claim, check
+from schedsearch.certificate.check import CheckedClaim, CheckReport, check
 from schedsearch.certificate.check_other_bounds import (
     check_device_span_bound,
     check_makespan_bound,
@@ -51,7 +51,7 @@ def task(config: DictConfig) -> None:
         raise Failed(f"{missing} claims of the certificate not rechecked; none was found to be false")
 
 
-def _schedule_claims(claims: Claims, deadline: float) -> Iterator[Claim]:
+def _schedule_claims(claims: Claims, deadline: float) -> Iterator[CheckedClaim]:
     """Yield what is claimed of the schedule itself, which is valid, and beside the certificate.
 
     Raises:
@@ -64,7 +64,7 @@ def _schedule_claims(claims: Claims, deadline: float) -> Iterator[Claim]:
         )
     placement = claims.schedule.placement
     facts = f"a makespan of {placement.ms(makespan):.10g} ms; a tick is {placement.tick_ms:g} ms"
-    yield Claim(f"schedule: valid, with {facts}")
+    yield CheckedClaim(f"schedule: valid, with {facts}")
     if claims.makespan_bound is not None:
         half_s = (deadline - time.monotonic()) / 2
         yield check_makespan_bound(claims.schedule, claims.makespan_bound, half_s)

@@ -33,7 +33,7 @@ def chosen_policy(name: str, options: PolicyOptions, from_file: Mapping[str, obj
 
     Args:
         name: As on the command line.
-        options: Of the command line; those that are null are the policy's own.
+        options: Options of the command line; those that are null are the policy's own.
         from_file: What a file says that the command line may say too, and that the policy need not have.
 
     Raises:

@@ -13,12 +13,9 @@ from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.inputs.allocation_file import DecidedAllocation, write_allocation
 from schedsearch.cluster.inputs.decision_file import Decision, read_decision
 from schedsearch.cluster.policies.hierarchical import Entity
-from schedsearch.cluster.policies.registry import ALIASES, POLICIES
+from schedsearch.cluster.policies.registry import policy_entry
 
 FILE = "allocation.json"
-
-_NEED_STEPS = ("makespan", "finish_time_fairness", "sjf", "min_cost_slo", "allox")
-"""How the names of policies begin that look at the steps that jobs have left."""
 
 _MOST_ROWS = 40
 """Jobs of the printed table."""
@@ -33,12 +30,12 @@ def decide(path: str, name: str, options: PolicyOptions, directory: Path) -> Dec
     """
     asked = read_decision(path)
     policy = chosen_policy(name, options, _said(asked))
-    ours = ALIASES.get(name, name)
-    if ours.startswith(_NEED_STEPS) and not asked.has_steps:
+    entry = policy_entry(name)
+    if entry.needs_steps and not asked.has_steps:
         raise ClusterError(f"{path}: no job has steps, which policy {name} looks at; give each its steps")
     allocation = policy.allocate(asked.demand)
     check_allocation(allocation)
-    decided = DecidedAllocation.of(allocation, policy.name, POLICIES[ours])
+    decided = DecidedAllocation.of(allocation, policy.name, entry.description)
     write_allocation(directory / FILE, decided)
     return decided
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from scipy.special import stdtrit
 
-from experiments.cluster.running import Point
+from experiments.cluster.running import SimulationPoint
 
 CONFIDENCE = 0.95
 """Of the intervals: Student's, over the averages of the seeds."""
@@ -37,7 +37,7 @@ class LoadRow:
     @property
     def name(self) -> str:
         """Return the policy and the load."""
-        return str(Point(self.policy, self.jobs_per_hour))
+        return str(SimulationPoint(self.policy, self.jobs_per_hour))
 
     @property
     def average_jct_s(self) -> float | None:
@@ -70,7 +70,7 @@ COLUMNS = ("policy", "jobs_per_hour", "seeds", "average_jct_s", "low_s", "high_s
 """Of the table of a comparison."""
 
 
-def load_rows(jcts_s: Mapping[Point, Sequence[float]]) -> list[LoadRow]:
+def load_rows(jcts_s: Mapping[SimulationPoint, Sequence[float]]) -> list[LoadRow]:
     """Return a row for each policy and load, beside the first policy at the same load.
 
     Args:

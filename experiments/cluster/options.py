@@ -63,7 +63,7 @@ class FileTraceOptions:
 
 
 @dataclass(frozen=True)
-class FailureOptions:
+class FailureGroupOptions:
     """The `failures` group; see `schedsearch.cluster.simulator`."""
 
     mean_h: float | None = option(None, "mean time between failures of one GPU, in h; null: none fails")
@@ -197,7 +197,7 @@ class ClusterCommandOptions:
     trace: dict[str, Any] = group("generated", TRACES)
     policy_options: PolicyOptions = group()
     estimator: EstimatorOptions = group()
-    failures: FailureOptions = group()
+    failures: FailureGroupOptions = group()
 
 
 COMMANDS = (

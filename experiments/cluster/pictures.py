@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from experiments.cluster.loads import LoadRow
-from experiments.cluster.running import Point
+from experiments.cluster.running import SimulationPoint
 from schedsearch.cluster.simulator.outcome import Outcome
 from schedsearch.figures.canvas import COLUMN_INCHES, save_widths
 from schedsearch.figures.cluster import (
@@ -46,7 +46,7 @@ def save_pictures(found: Outcome, directory: Path) -> dict[str, bytes]:
 
 
 def save_load_pictures(
-    rows: Sequence[LoadRow], jcts_s: Mapping[Point, Sequence[float]], directory: Path
+    rows: Sequence[LoadRow], jcts_s: Mapping[SimulationPoint, Sequence[float]], directory: Path
 ) -> dict[str, bytes]:
     """Write the figures of a comparison of policies; return them as PNG.
 
@@ -61,7 +61,7 @@ def save_load_pictures(
     hours: dict[str, list[float]] = {}
     for point, values in jcts_s.items():
         if values and (point.jobs_per_hour is None or point.jobs_per_hour == max(filter(None, loads))):
-            name = str(Point(point.policy, point.jobs_per_hour))
+            name = str(SimulationPoint(point.policy, point.jobs_per_hour))
             hours.setdefault(name, []).extend(value / _HOUR_S for value in values)
     if hours:
         pictures["completion_times"] = _save(draw_completion_times, hours, directory / "completion_times")

@@ -13,7 +13,7 @@ from pathlib import Path
 from experiments.cluster.chosen_policies import chosen_policy, names_of
 from experiments.cluster.options import ClusterCommandOptions, FileTraceOptions
 from experiments.cluster.outcome_files import CLUSTER, JOBS, save_outcome
-from experiments.cluster.workload import Data, Trace, at_load, rounds_of, simulation_options, work_of
+from experiments.cluster.workload import JobTypeData, Trace, at_load, rounds_of, simulation_options, work_of
 from experiments.config.options import OptionError, require, require_once
 from placements.files import read_json
 from schedsearch.cluster.allocation import InfeasibleError
@@ -39,7 +39,7 @@ class Setting:
     """What all simulations of a command have in common.
 
     Attributes:
-        options: Of the command.
+        options: Options of the command.
         cluster: The GPUs.
         data: What is known of types of jobs.
         trace: Of the jobs, but for load and seed.
@@ -48,19 +48,19 @@ class Setting:
 
     options: ClusterCommandOptions
     cluster: GpuCluster
-    data: Data
+    data: JobTypeData
     trace: Trace
     told: dict[str, object]
 
 
 @dataclass(frozen=True)
-class Point:
+class SimulationPoint:
     """One simulation.
 
     Attributes:
         policy: Its name.
         jobs_per_hour: The load; None for that of the trace.
-        seed: Of the trace; None for its own.
+        seed: Seed of the trace; None for its own.
     """
 
     policy: str
@@ -94,7 +94,7 @@ class Ran:
     can_go_on: bool
 
 
-def points_of(options: ClusterCommandOptions) -> list[Point]:
+def points_of(options: ClusterCommandOptions) -> list[SimulationPoint]:
     """Return the simulations that options ask for, those of one load and policy in a row.
 
     Raises:
@@ -109,10 +109,10 @@ def points_of(options: ClusterCommandOptions) -> list[Point]:
         require(values is None or bool(values), name, values, "a list with a number", "give one, or null")
         require_once(name, values or [])
     every = product(names_of(options.policy), options.loads or [None], options.seeds or [None])
-    return [Point(*each) for each in every]
+    return [SimulationPoint(*each) for each in every]
 
 
-def check_points(points: list[Point], setting: Setting) -> None:
+def check_points(points: list[SimulationPoint], setting: Setting) -> None:
     """Check what each simulation is given, before the first one begins.
 
     Raises:
@@ -146,7 +146,7 @@ def _check_decision(name: str, job: Job, setting: Setting) -> None:
         return
 
 
-def run_point(point: Point, setting: Setting, directory: Path) -> Ran:
+def run_point(point: SimulationPoint, setting: Setting, directory: Path) -> Ran:
     """Simulate, and write the files; an interrupted simulation goes on where it was.
 
     Raises:
@@ -188,7 +188,7 @@ def run_point(point: Point, setting: Setting, directory: Path) -> Ran:
     return Ran(found, work.skipped_in_words, state.exists())
 
 
-def _policy(point: Point, setting: Setting) -> Policy:
+def _policy(point: SimulationPoint, setting: Setting) -> Policy:
     """Return the policy of a simulation, with estimates of pairs where options ask for them."""
     policy = chosen_policy(point.policy, setting.options.policy_options)
     asked = setting.options.estimator
@@ -198,7 +198,7 @@ def _policy(point: Point, setting: Setting) -> Policy:
     return EstimatingPolicy(policy, profile, asked.learns, asked.seed)
 
 
-def jcts_before(point: Point, setting: Setting, directory: Path) -> list[float] | None:
+def jcts_before(point: SimulationPoint, setting: Setting, directory: Path) -> list[float] | None:
     """Return the completion times of a simulation that was done before, in s; None where it was not."""
     if (directory / STATE).exists() or not (directory / CLUSTER).exists():
         return None
@@ -217,7 +217,7 @@ def _measured_jcts(path: Path) -> Iterator[float]:
                 yield float(row["jct_s"])
 
 
-def _hash_of(point: Point, setting: Setting) -> str:
+def _hash_of(point: SimulationPoint, setting: Setting) -> str:
     """Return a hash of all that a simulation depends on."""
     options = replace(setting.options, policy=point.policy, loads=None, seeds=None)
     trace = at_load(setting.trace, point.jobs_per_hour, point.seed)

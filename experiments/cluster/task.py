@@ -26,7 +26,14 @@ from experiments.cluster.report import (
     save_cluster_report,
     save_loads_report,
 )
-from experiments.cluster.running import Point, Setting, check_points, jcts_before, points_of, run_point
+from experiments.cluster.running import (
+    Setting,
+    SimulationPoint,
+    check_points,
+    jcts_before,
+    points_of,
+    run_point,
+)
 from experiments.cluster.workload import read_data, trace_options
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, read_record, require
@@ -79,7 +86,7 @@ def _decide(options: ClusterCommandOptions) -> dict[str, float | str]:
     return figures if decided.objective is None else figures | {"objective": decided.objective}
 
 
-def _simulate(point: Point, setting: Setting) -> dict[str, float | str]:
+def _simulate(point: SimulationPoint, setting: Setting) -> dict[str, float | str]:
     directory = output_directory()
     ran = run_point(point, setting, directory)
     found = ran.outcome
@@ -95,9 +102,9 @@ def _simulate(point: Point, setting: Setting) -> dict[str, float | str]:
     return {"policy": found.policy, **figures_of(found)}
 
 
-def _simulate_all(points: list[Point], setting: Setting) -> dict[str, float | str]:
+def _simulate_all(points: list[SimulationPoint], setting: Setting) -> dict[str, float | str]:
     directory = output_directory()
-    jcts: dict[Point, list[float]] = {}
+    jcts: dict[SimulationPoint, list[float]] = {}
     for number, point in enumerate(points, 1):
         folder = directory / point.folder
         before = jcts_before(point, setting, folder)
@@ -116,7 +123,7 @@ def _simulate_all(points: list[Point], setting: Setting) -> dict[str, float | st
 
 
 def _save_comparison(
-    jcts_s: Mapping[Point, Sequence[float]], setting: Setting, directory: Path
+    jcts_s: Mapping[SimulationPoint, Sequence[float]], setting: Setting, directory: Path
 ) -> dict[str, float | str]:
     """Write the table, figures and page of the simulations that are done; return the averages."""
     rows = load_rows(jcts_s)

@@ -10,7 +10,7 @@ from typing import Any
 
 from experiments.cluster.options import (
     ClusterCommandOptions,
-    FailureOptions,
+    FailureGroupOptions,
     FileTraceOptions,
     GeneratedTraceOptions,
 )
@@ -21,6 +21,7 @@ from schedsearch.cluster.inputs.job_type_file import read_job_types
 from schedsearch.cluster.inputs.throughput_file import read_throughputs
 from schedsearch.cluster.inputs.trace_file import read_trace
 from schedsearch.cluster.jobs import Job
+from schedsearch.cluster.policies.registry import policy_entry
 from schedsearch.cluster.simulator import options as simulator
 from schedsearch.cluster.throughputs import Throughputs
 
@@ -33,15 +34,12 @@ GAVEL, ONE_QUEUE = "gavel", "one_queue"
 """How GPUs are given in rounds: as in Gavel's simulator, where one GPU type after another chooses its jobs,
 and those that would idle run jobs without a share there; or as in its text, by priority in one queue."""
 
-_IDLE_ON_PURPOSE = ("min_cost", "makespan_budget", "least_")
-"""How the names of policies begin for which GPUs that run nothing are not lost."""
-
 _SNAPSHOTS = 1000
 """About how many allocations of a simulation are kept for the heat map."""
 
 
 @dataclass(frozen=True)
-class Data:
+class JobTypeData:
     """What is known of types of jobs.
 
     Attributes:
@@ -73,7 +71,7 @@ class Work:
 Trace = GeneratedTraceOptions | FileTraceOptions
 
 
-def read_data(given: str | None) -> Data:
+def read_data(given: str | None) -> JobTypeData:
     """Return the throughputs and types of a folder, or of a file and the job types beside it.
 
     Raises:
@@ -89,10 +87,10 @@ def read_data(given: str | None) -> Data:
     throughputs = read_throughputs(file)
     types = file.parent / JOB_TYPES
     if types.exists():
-        return Data(throughputs, read_job_types(types))
+        return JobTypeData(throughputs, read_job_types(types))
     names = dict.fromkeys(name for name, _ in throughputs.alone)
     several = {name for name, gpus in throughputs.alone if gpus > 1}
-    return Data(throughputs, {name: name in several for name in names})
+    return JobTypeData(throughputs, {name: name in several for name in names})
 
 
 def trace_options(given: dict[str, Any]) -> Trace:
@@ -121,7 +119,7 @@ def window_of(options: ClusterCommandOptions) -> tuple[int, int] | None:
     raise OptionError(f"window: {options.window} is not [FIRST, LAST + 1]; write as in window=[4000,5000]")
 
 
-def work_of(trace: Trace, data: Data, cluster: GpuCluster, options: ClusterCommandOptions) -> Work:
+def work_of(trace: Trace, data: JobTypeData, cluster: GpuCluster, options: ClusterCommandOptions) -> Work:
     """Return the jobs of a trace.
 
     Raises:
@@ -156,7 +154,7 @@ def _check_window(window: tuple[int, int] | None, num_jobs: int) -> None:
     require(is_within, "window", where, f"within the trace, which has {num_jobs} jobs", "end it there")
 
 
-def _types(trace: GeneratedTraceOptions, data: Data) -> dict[str, bool]:
+def _types(trace: GeneratedTraceOptions, data: JobTypeData) -> dict[str, bool]:
     """Return the types that are drawn from."""
     if trace.types is None:
         return dict(data.types)
@@ -193,8 +191,8 @@ def simulation_options(
     """Return how a trace is simulated.
 
     Args:
-        options: Of the command.
-        trace: Whose seed is the simulator's, where it has none of its own.
+        options: Options of the command.
+        trace: Options of the trace; its seed is the simulator's, where that has none of its own.
         span_s: Expected time of the trace.
         policy: Its name; it says how GPUs are given where the options do not.
 
@@ -227,12 +225,12 @@ def rounds_of(options: ClusterCommandOptions, policy: str) -> str:
         OptionError: It is not known.
     """
     if options.rounds is None:
-        return ONE_QUEUE if policy.startswith(_IDLE_ON_PURPOSE) else GAVEL
+        return ONE_QUEUE if policy_entry(policy).idles_on_purpose else GAVEL
     require_known("rounds", options.rounds, (GAVEL, ONE_QUEUE))
     return options.rounds
 
 
-def _failures(options: FailureOptions) -> simulator.FailureOptions | None:
+def _failures(options: FailureGroupOptions) -> simulator.FailureOptions | None:
     if options.mean_h is None:
         return None
     return simulator.FailureOptions(3600 * options.mean_h, 3600 * options.repair_h, options.loses_lease)

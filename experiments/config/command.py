@@ -142,6 +142,7 @@ def _run_in_hydra(name: str) -> None:
     from omegaconf import OmegaConf
 
     from experiments.config.composing import (
+        compose_once,
         flags_last,
         name_files,
         sweep_past_points_that_are_wrong,
@@ -153,6 +154,7 @@ def _run_in_hydra(name: str) -> None:
     tell_hydra(name)
     OmegaConf.register_new_resolver("schedsearch.help", help_text, replace=True)
     sys.argv[1:] = name_files(name, flags_last(name, sys.argv[1:]))
+    compose_once(sys.argv[1:])
     hydra.main(version_base="1.3", config_path=str(CONFIG), config_name=name)(_Recorded(name))()
 
 

@@ -7,8 +7,9 @@ import math
 import re
 import types
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
 from omegaconf import DictConfig, OmegaConf
@@ -80,7 +81,9 @@ def read_fields(data: Any, record: type[Record], where: str) -> Record:
         name, read = field.name, field.metadata.get("read")
         values[name] = read(data[name]) if read else _read_value(data[name], hints[name], _join(where, name))
         if meaning := field.metadata.get("meaning"):
-            _check_limits(values[field.name], meaning, _join(where, field.name))
+            _check_limits(values[name], meaning, _join(where, name))
+            if meaning.choices and values[name] is not None:
+                require_known(_join(where, name), values[name], meaning.choices)
     return record(**values)
 
 
@@ -89,7 +92,7 @@ def _check_limits(value: Any, meaning: Meaning, where: str) -> None:
     for each in value if isinstance(value, list | tuple) else [value]:
         is_number = isinstance(each, int | float) and not isinstance(each, bool)
         if is_number and meaning.limits and not (math.isfinite(each) and meaning.allows(each)):
-            raise OptionError(f"{where}: {each:.15g} is not {meaning.limits}")
+            raise OptionError(f"{where}: {each:.15g} is not {meaning.limits} {meaning.unit}".rstrip())
 
 
 def require(holds: bool, where: str, value: object, wanted: str, remedy: str = "") -> None:
@@ -165,6 +168,8 @@ def _read_value(value: Any, wanted: Any, where: str) -> Any:
     if tuple in plain and isinstance(value, list):
         item = get_args(kinds[plain.index(tuple)])[0]
         return tuple(_read_value(each, item, where) for each in value)
+    if Path in plain and isinstance(value, str):
+        return Path(value)
     for kind in plain:
         if kind is not types.NoneType and isinstance(value, kind):
             return value
@@ -179,7 +184,7 @@ def _unit_mib(where: str) -> float | None:
 
 def _remedy(value: Any, kinds: list[Any]) -> str:
     """Return the remedy for one value of a list, and a number with a percent sign or a unit; else nothing."""
-    if {list, tuple} & set(kinds):
+    if {list, tuple, Sequence} & set(kinds):
         return f"; write [{value}]"
     written = re.fullmatch(r"([+-]?[\d.]+)\s*(%|[A-Za-z]+)", value) if isinstance(value, str) else None
     if written is None or not {int, float} & set(kinds):
@@ -199,6 +204,9 @@ def _in_words(kinds: list[Any]) -> str:
         bool: "true or false",
         dict: "a mapping",
         tuple: "a list",
+        Path: "a path",
+        Mapping: "a mapping",
+        Sequence: "a list",
         types.NoneType: "null",
     }
     return " or ".join(words.get(kind, f"a {kind.__name__}") for kind in kinds)

@@ -9,9 +9,16 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from experiments.config.options import read_record
-from experiments.figures.cases import Case, Row, ours, placement_of, remembered_rows, tessel_row
+from experiments.figures.cases import (
+    FigureCase,
+    SteadyStateRow,
+    ours,
+    placement_of,
+    remembered_rows,
+    tessel_row,
+)
 from experiments.figures.options import SweepOptions
-from experiments.figures.pool import Found
+from experiments.figures.pool import SweepAnswer
 from experiments.figures.sweep import check_sweep_options, draw_sweep
 from experiments.search.schedule_finding import cache_directory
 from schedsearch.modulo.period_by_in_flight import in_flight_as_memory, period_by_in_flight
@@ -41,7 +48,7 @@ def task(config: DictConfig) -> None:
     num_devices = placement_of(options.shapes[0], options).num_devices
     most = options.max_in_flight or num_devices + MORE_THAN_DEVICES
     cache = cache_directory(options.cache_dir)
-    cases = [Case(NAME, shape, most, options) for shape in options.shapes]
+    cases = [FigureCase(NAME, shape, most, options) for shape in options.shapes]
     curves = (tessel_search, own_search, several_search)[options.tessel_time_limit_s is None :]
     draw_sweep(
         NAME,
@@ -54,30 +61,32 @@ def task(config: DictConfig) -> None:
     )
 
 
-def tessel_search(case: Case, cache: Path | None) -> Found[Row]:
+def tessel_search(case: FigureCase, cache: Path | None) -> SweepAnswer[SteadyStateRow]:
     """Return Tessel's curve of a placement."""
     limit_s = case.options.tessel_time_limit_s or 0.0
     return remembered_rows(cache, case, TESSEL, limit_s, partial(_by_tessel, case))
 
 
-def own_search(case: Case, cache: Path | None) -> Found[Row]:
+def own_search(case: FigureCase, cache: Path | None) -> SweepAnswer[SteadyStateRow]:
     """Return our curve of a placement."""
     return remembered_rows(cache, case, ours(1), case.options.work_limit, partial(_by_us, case))
 
 
-def several_search(case: Case, cache: Path | None) -> Found[Row]:
+def several_search(case: FigureCase, cache: Path | None) -> SweepAnswer[SteadyStateRow]:
     """Return our curve of a placement for several micro-batches per repetend."""
     name, limit = ours(MAX_MICRO_BATCHES), case.options.work_limit
     return remembered_rows(cache, case, name, limit, partial(_by_us_with_several, case))
 
 
-def _by_tessel(case: Case) -> Found[Row]:
+def _by_tessel(case: FigureCase) -> SweepAnswer[SteadyStateRow]:
     result = case.by_tessel()
     numbers = range(1, case.max_in_flight + 1)
-    return Found(tuple(tessel_row(case, TESSEL, number, result) for number in numbers), result.interrupted)
+    return SweepAnswer(
+        tuple(tessel_row(case, TESSEL, number, result) for number in numbers), result.interrupted
+    )
 
 
-def _by_us(case: Case) -> Found[Row]:
+def _by_us(case: FigureCase) -> SweepAnswer[SteadyStateRow]:
     """Search with one micro-batch per repetend."""
     options = case.options
     try:
@@ -89,8 +98,8 @@ def _by_us(case: Case) -> Found[Row]:
             seed=options.seed,
         )
     except KeyboardInterrupt:
-        return Found((), interrupted=True)
-    return Found(
+        return SweepAnswer((), interrupted=True)
+    return SweepAnswer(
         tuple(
             case.row(
                 ours(1),
@@ -105,9 +114,9 @@ def _by_us(case: Case) -> Found[Row]:
     )
 
 
-def _by_us_with_several(case: Case) -> Found[Row]:
+def _by_us_with_several(case: FigureCase) -> SweepAnswer[SteadyStateRow]:
     """Search with room for one micro-batch in flight, then for two, until there is no bubble."""
-    rows: list[Row] = []
+    rows: list[SteadyStateRow] = []
     for in_flight in range(1, case.max_in_flight + 1):
         limited = in_flight_as_memory(case.placement, in_flight)
         if limited is None:
@@ -115,5 +124,5 @@ def _by_us_with_several(case: Case) -> Found[Row]:
         result = case.by_us(limited, MAX_MICRO_BATCHES, 1 / case.max_in_flight)
         rows.append(case.row_of(ours(MAX_MICRO_BATCHES), in_flight, result))
         if result.interrupted:
-            return Found(tuple(rows), interrupted=True)
-    return Found(tuple(rows))
+            return SweepAnswer(tuple(rows), interrupted=True)
+    return SweepAnswer(tuple(rows))

@@ -9,9 +9,16 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from experiments.config.options import OptionError, read_record, require, require_least
-from experiments.figures.cases import Case, Row, ours, placement_of, remembered_rows, tessel_row
+from experiments.figures.cases import (
+    FigureCase,
+    SteadyStateRow,
+    ours,
+    placement_of,
+    remembered_rows,
+    tessel_row,
+)
 from experiments.figures.options import MemorySweepOptions
-from experiments.figures.pool import Found
+from experiments.figures.pool import SweepAnswer
 from experiments.figures.sweep import check_sweep_options, draw_sweep
 from experiments.search.schedule_finding import cache_directory
 from schedsearch.bounds.memory_need import CapacityError, minimum_memory
@@ -43,12 +50,14 @@ def task(config: DictConfig) -> None:
     num_devices = placement_of(options.shapes[0], options).num_devices
     most = options.max_in_flight or num_devices + MORE_THAN_DEVICES
     cases = [
-        Case(NAME, shape, most, options, memory)
+        FigureCase(NAME, shape, most, options, memory)
         for shape in options.shapes
         for memory in memories(shape, options)
     ]
     tessel_cases = [] if options.tessel_time_limit_s is None else cases[::-1]
-    searches: list[partial[Found[Row]]] = [partial(tessel_search, case, cache) for case in tessel_cases]
+    searches: list[partial[SweepAnswer[SteadyStateRow]]] = [
+        partial(tessel_search, case, cache) for case in tessel_cases
+    ]
     searches += [
         partial(own_search, case, cache, number) for number in sorted({1, several}) for case in cases
     ]
@@ -90,23 +99,23 @@ def tessel_in_full(most: int) -> str:
     return f"Tessel, N_R up to {most} (Fig. 12)"
 
 
-def tessel_search(case: Case, cache: Path | None) -> Found[Row]:
+def tessel_search(case: FigureCase, cache: Path | None) -> SweepAnswer[SteadyStateRow]:
     """Return Tessel's two rows, which are one search: repetends of fewer micro-batches come first."""
     limit_s = case.options.tessel_time_limit_s or 0.0
     return remembered_rows(cache, case, "tessel", limit_s, partial(_by_tessel, case))
 
 
-def own_search(case: Case, cache: Path | None, max_micro_batches: int) -> Found[Row]:
+def own_search(case: FigureCase, cache: Path | None, max_micro_batches: int) -> SweepAnswer[SteadyStateRow]:
     """Return our row for repetends of up to so many micro-batches."""
     name, limit = ours(max_micro_batches), case.options.work_limit
     return remembered_rows(cache, case, name, limit, partial(_by_us, case, max_micro_batches))
 
 
-def _by_tessel(case: Case) -> Found[Row]:
+def _by_tessel(case: FigureCase) -> SweepAnswer[SteadyStateRow]:
     most = case.max_in_flight
     by_memory = min(most, max_in_flight(case.placement, most))
     curves = [(TESSEL_BY_MEMORY, by_memory), (tessel_in_full(most), most)]
-    impossible = Found(tuple(case.impossible(name, number) for name, number in curves))
+    impossible = SweepAnswer(tuple(case.impossible(name, number) for name, number in curves))
     try:
         result = case.by_tessel()
     except CapacityError:
@@ -114,15 +123,15 @@ def _by_tessel(case: Case) -> Found[Row]:
     if result.status is Status.INFEASIBLE:
         return impossible
     rows = (tessel_row(case, name, number, result) for name, number in curves)
-    return Found(tuple(rows), result.interrupted)
+    return SweepAnswer(tuple(rows), result.interrupted)
 
 
-def _by_us(case: Case, max_micro_batches: int) -> Found[Row]:
+def _by_us(case: FigureCase, max_micro_batches: int) -> SweepAnswer[SteadyStateRow]:
     name = ours(max_micro_batches)
     try:
         result = case.by_us(case.placement, max_micro_batches)
     except CapacityError:
-        return Found((case.impossible(name, None),))
+        return SweepAnswer((case.impossible(name, None),))
     if result.status is Status.INFEASIBLE:
-        return Found((case.impossible(name, None),))
-    return Found((case.row_of(name, None, result),), result.interrupted)
+        return SweepAnswer((case.impossible(name, None),))
+    return SweepAnswer((case.row_of(name, None, result),), result.interrupted)

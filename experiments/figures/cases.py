@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from experiments.figures.options import SweepOptions
-from experiments.figures.pool import Found
+from experiments.figures.pool import SweepAnswer
 from placements import Placement
 from placements.placement_file import placement_to_dict
 from placements.shapes import SHAPES
@@ -23,7 +23,7 @@ from schedsearch.tessel import tessel
 
 
 @dataclass(frozen=True)
-class Row:
+class SteadyStateRow:
     """The best steady state that one search found.
 
     Attributes:
@@ -70,7 +70,7 @@ def _period(repetend: Repetend) -> float:
 
 
 @dataclass(frozen=True)
-class Case:
+class FigureCase:
     """One placement of a sweep.
 
     Attributes:
@@ -122,9 +122,9 @@ class Case:
         bound: float,
         decided: bool,
         seconds: float,
-    ) -> Row:
+    ) -> SteadyStateRow:
         """Return the row of a repetend that was found, or of none."""
-        return Row(
+        return SteadyStateRow(
             shape=self.shape,
             num_devices=self.placement.num_devices,
             memory=self.memory,
@@ -138,18 +138,18 @@ class Case:
             seconds=seconds,
         )
 
-    def row_of(self, searched_by: str, in_flight: int | None, result: SearchResult) -> Row:
+    def row_of(self, searched_by: str, in_flight: int | None, result: SearchResult) -> SteadyStateRow:
         """Return the row of what our search found."""
         decided = result.status is Status.OPTIMAL
         bound, seconds = result.period_bound, result.seconds
         return self.row(searched_by, in_flight, result.repetend, bound, decided, seconds)
 
-    def impossible(self, searched_by: str, in_flight: int | None) -> Row:
+    def impossible(self, searched_by: str, in_flight: int | None) -> SteadyStateRow:
         """Return the row of a memory that does not hold one micro-batch."""
         return self.row(searched_by, in_flight, None, math.inf, decided=True, seconds=0.0)
 
 
-def tessel_row(case: Case, searched_by: str, in_flight: int, result: SearchResult) -> Row:
+def tessel_row(case: FigureCase, searched_by: str, in_flight: int, result: SearchResult) -> SteadyStateRow:
     """Return what Tessel's search knew when it had tried repetends of up to so many micro-batches."""
     until = [found for found in result.by_in_flight if found.in_flight <= in_flight]
     last = until[-1] if until else None
@@ -163,8 +163,12 @@ def tessel_row(case: Case, searched_by: str, in_flight: int, result: SearchResul
 
 
 def remembered_rows(
-    cache: Path | None, case: Case, searched_by: str, limit: float, search: Callable[[], Found[Row]]
-) -> Found[Row]:
+    cache: Path | None,
+    case: FigureCase,
+    searched_by: str,
+    limit: float,
+    search: Callable[[], SweepAnswer[SteadyStateRow]],
+) -> SweepAnswer[SteadyStateRow]:
     """Return what a search of a case brings, from the cache where it is there.
 
     Args:
@@ -193,7 +197,7 @@ def remembered_rows(
         is_worth_keeping=lambda found: (
             not found.interrupted and all(row.decided or row.period is not None for row in found.rows)
         ),
-        is_answer=lambda value: isinstance(value, Found),
+        is_answer=lambda value: isinstance(value, SweepAnswer),
     )[0]
 
 

@@ -28,7 +28,7 @@ AnyRow = TypeVar("AnyRow")
 
 
 @dataclass(frozen=True)
-class Found(Generic[AnyRow]):
+class SweepAnswer(Generic[AnyRow]):
     """What one search of a sweep brings.
 
     Attributes:
@@ -42,7 +42,7 @@ class Found(Generic[AnyRow]):
 
 def collect(
     name: str,
-    searches: Sequence[Callable[[], Found[AnyRow]]],
+    searches: Sequence[Callable[[], SweepAnswer[AnyRow]]],
     num_processes: int | None,
     path: Path,
     to_csv: Callable[[Iterable[AnyRow]], str],
@@ -55,7 +55,7 @@ def collect(
         name: Shown beside the progress.
         searches: The longest first, if possible.
         num_processes: To use; None for one per processor.
-        path: Of the CSV.
+        path: Path of the CSV.
         to_csv: Its text.
         place: What the rows are sorted by.
         in_short: What is shown of a row as progress.

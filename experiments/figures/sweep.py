@@ -16,21 +16,21 @@ from experiments.config.options import (
     require_once,
 )
 from experiments.config.run_record import output_directory
-from experiments.figures.cases import Row, placement_of
+from experiments.figures.cases import SteadyStateRow, placement_of
 from experiments.figures.options import SweepOptions, TransferSweepOptions
-from experiments.figures.pool import Found, collect
+from experiments.figures.pool import SweepAnswer, collect
 from placements import PlacementError
 from placements.files import csv_text
 from placements.pieces import PIPELINES
 from placements.shapes import SHAPES
 from schedsearch.figures.canvas import save
-from schedsearch.figures.panels import Panel, Point, draw_shares
+from schedsearch.figures.panels import CurvePoint, Panel, draw_shares
 from schedsearch.solver.portfolio import SOLVERS
 
 log = logging.getLogger(__name__)
 
 
-COLUMNS = [field.name for field in fields(Row)]
+COLUMNS = [field.name for field in fields(SteadyStateRow)]
 """Of a CSV of rows."""
 
 
@@ -68,7 +68,7 @@ def check_search_options(options: SweepOptions | TransferSweepOptions) -> None:
 
 def draw_sweep(
     figure: str,
-    searches: Sequence[Callable[[], Found[Row]]],
+    searches: Sequence[Callable[[], SweepAnswer[SteadyStateRow]]],
     options: SweepOptions,
     column: str,
     x_label: str,
@@ -88,7 +88,7 @@ def draw_sweep(
     """
     path = output_directory() / f"{figure}.csv"
 
-    def place(row: Row) -> tuple[int, str, float, int]:
+    def place(row: SteadyStateRow) -> tuple[int, str, float, int]:
         return options.shapes.index(row.shape), row.searched_by, row.memory or 0, row.in_flight or 0
 
     rows = collect(figure, searches, options.num_processes, path, to_csv, place, _in_short)
@@ -100,11 +100,11 @@ def draw_sweep(
     log.info("figure in %s, rows in %s", path.with_suffix(".png"), path)
 
 
-def _in_short(row: Row) -> str:
+def _in_short(row: SteadyStateRow) -> str:
     return f"{row.shape}, {row.searched_by}"
 
 
-def to_csv(rows: Iterable[Row]) -> str:
+def to_csv(rows: Iterable[SteadyStateRow]) -> str:
     """Return rows as CSV; what is not there is empty, shares have six digits and seconds two."""
     return csv_text(COLUMNS, ([_in_text(*cell) for cell in asdict(row).items()] for row in rows))
 
@@ -121,7 +121,7 @@ def _in_text(name: str, value: object) -> str:
     return str(value)
 
 
-def to_table(rows: Sequence[Row], column: str) -> str:
+def to_table(rows: Sequence[SteadyStateRow], column: str) -> str:
     """Return bubble rates as text: a line per shape and search, a column for each value of one field."""
     values = sorted({getattr(row, column) for row in rows})
     lines: dict[tuple[str, str], dict[float, str]] = {}
@@ -141,16 +141,16 @@ def to_table(rows: Sequence[Row], column: str) -> str:
     return "\n".join([*table, *([marks] if is_marked else [])])
 
 
-def _panels(rows: Sequence[Row], column: str) -> list[Panel]:
+def _panels(rows: Sequence[SteadyStateRow], column: str) -> list[Panel]:
     """Return a panel per shape, with a curve per search; the name of an empty one says so."""
-    curves: dict[str, dict[str, list[Point]]] = {row.shape: {} for row in rows}
+    curves: dict[str, dict[str, list[CurvePoint]]] = {row.shape: {} for row in rows}
     found = {row.searched_by for row in rows if row.bubble_rate is not None}
     for row in rows:
         name = row.searched_by + ("" if row.searched_by in found else ": none found")
         curve = curves[row.shape].setdefault(name, [])
         if row.bubble_rate is not None:
             least = None if row.decided else row.least_bubble_rate
-            curve.append(Point(getattr(row, column), row.bubble_rate, least))
+            curve.append(CurvePoint(getattr(row, column), row.bubble_rate, least))
     return [Panel(shape_title(shape), of_shape) for shape, of_shape in curves.items()]
 
 

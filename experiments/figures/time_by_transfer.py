@@ -26,7 +26,7 @@ from experiments.config.options import (
 )
 from experiments.config.run_record import output_directory
 from experiments.figures.options import TransferSweepOptions
-from experiments.figures.pool import Found, collect
+from experiments.figures.pool import SweepAnswer, collect
 from experiments.figures.sweep import check_search_options, shape_title
 from placements import Placement, PlacementError
 from placements.files import csv_text
@@ -41,7 +41,7 @@ from runtime.virtual.play import play
 from runtime.virtual.rules import Communication
 from schedsearch.bounds.memory_need import CapacityError, require_capacity
 from schedsearch.figures.canvas import save
-from schedsearch.figures.panels import Panel, Point, draw_panels
+from schedsearch.figures.panels import CurvePoint, Panel, draw_panels
 from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
 
@@ -72,13 +72,13 @@ _INFINIBAND_GB_S = 12.5
 
 
 @dataclass(frozen=True)
-class Row:
+class TransferRow:
     """One iteration in virtual time.
 
     Attributes:
         placement: Its name among the options.
-        num_devices: Of it.
-        num_micro_batches: Of the iteration.
+        num_devices: Number of devices of it.
+        num_micro_batches: Number of micro-batches of the iteration.
         proved: Proof of the search for the plan, in words; see `SearchResult.proved`.
         transfer: Time of one transfer as a share of the first stage's forward.
         communication: What a transfer holds up.
@@ -100,7 +100,7 @@ class Row:
     speed_up: float
 
 
-COLUMNS = [field.name for field in fields(Row)]
+COLUMNS = [field.name for field in fields(TransferRow)]
 """Of the CSV."""
 
 
@@ -172,7 +172,7 @@ def placement_of(name: str, options: TransferSweepOptions) -> Placement:
         raise OptionError(f"{name}: {error.reason}; raise memory") from None
 
 
-def played(name: str, placement: Placement, options: TransferSweepOptions) -> Found[Row]:
+def played(name: str, placement: Placement, options: TransferSweepOptions) -> SweepAnswer[TransferRow]:
     """Search a schedule, and play its programs with every transfer time.
 
     Raises:
@@ -187,16 +187,16 @@ def played(name: str, placement: Placement, options: TransferSweepOptions) -> Fo
         seed=options.seed,
     )
     if result.interrupted:
-        return Found((), True)
+        return SweepAnswer((), True)
     if result.schedule is None:
         raise OptionError(
             f"memory: {name} has no schedule that fits, or none was found in the work; raise it or work_limit"
         )
     rows = _rows(name, result.schedule, result.proved, options)
-    return Found(tuple(rows))
+    return SweepAnswer(tuple(rows))
 
 
-def _rows(name: str, schedule: Schedule, proved: str, options: TransferSweepOptions) -> Iterator[Row]:
+def _rows(name: str, schedule: Schedule, proved: str, options: TransferSweepOptions) -> Iterator[TransferRow]:
     """Yield a row for each transfer time and line."""
     late = check(lower(schedule))
     programs = {False: late, True: check(prefetch_receives(late, options.receive_ahead))}
@@ -205,7 +205,7 @@ def _rows(name: str, schedule: Schedule, proved: str, options: TransferSweepOpti
         ticks = _always(transfer * forward)
         times = {line: play(programs[line[1]], line[0], transfer_time=ticks).time for line in LINES}
         for (communication, is_early), time in times.items():
-            yield Row(
+            yield TransferRow(
                 placement=name,
                 num_devices=options.num_devices,
                 num_micro_batches=options.num_micro_batches,
@@ -223,7 +223,7 @@ def _always(ticks: float) -> Callable[[str, str], float]:
     return lambda producer, consumer: ticks
 
 
-def to_csv(rows: Iterable[Row]) -> str:
+def to_csv(rows: Iterable[TransferRow]) -> str:
     """Return rows as CSV; numbers have six digits."""
     cells = (
         [f"{value:.6g}" if isinstance(value, float) else value for value in astuple(row)] for row in rows
@@ -231,7 +231,7 @@ def to_csv(rows: Iterable[Row]) -> str:
     return csv_text(COLUMNS, cells)
 
 
-def to_table(rows: Sequence[Row]) -> str:
+def to_table(rows: Sequence[TransferRow]) -> str:
     """Return slowdowns as text: a line per placement and communication, a column per transfer time."""
     transfers = sorted({row.transfer for row in rows})
     width = max(len(name) for name in LINES.values())
@@ -243,14 +243,14 @@ def to_table(rows: Sequence[Row]) -> str:
     return "\n".join([head, *(f"{name:<11} {line:<{width}} {text}" for (name, line), text in lines.items())])
 
 
-def _line_of(row: Row) -> str:
+def _line_of(row: TransferRow) -> str:
     return LINES[row.communication, row.receives == "early"]
 
 
-def _panel(name: str, rows: Sequence[Row], options: TransferSweepOptions) -> Panel:
-    lines: dict[str, list[Point]] = {}
+def _panel(name: str, rows: Sequence[TransferRow], options: TransferSweepOptions) -> Panel:
+    lines: dict[str, list[CurvePoint]] = {}
     for row in rows:
-        lines.setdefault(_line_of(row), []).append(Point(row.transfer, row.slowdown))
+        lines.setdefault(_line_of(row), []).append(CurvePoint(row.transfer, row.slowdown))
     gains = [row.speed_up for row in rows if (row.communication, row.receives) == (_DIRECTED, "early")]
     low, high = min(gains), max(gains)
     note = f"blocking / ours early: {low:.2f} to {high:.2f}"

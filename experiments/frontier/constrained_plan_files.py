@@ -239,7 +239,7 @@ def _loss(
     """Return by which share a plan needs more than another one until the deadline; below 0 if less.
 
     Args:
-        frontier: Of the free plans.
+        frontier: Frontier of the free plans.
         plan: Any.
         deadline_ms: Until which both are paid for; the other plan's time where that is longer.
         other: None for the free plan.

@@ -10,7 +10,7 @@ from experiments.frontier.clock_latency import check_switching, say_switching, s
 from experiments.frontier.options import EnergyOptions, FrontierCommandOptions
 from experiments.frontier.results import EnergyResult
 from experiments.frontier.schedule_selection import asked_deadline_ms
-from experiments.search.problem import Problem
+from experiments.search.problem import SearchProblem
 from experiments.search.results import SearchStepResult
 from placements import Placement, Profile
 from schedsearch.baselines import HAND_MADE
@@ -142,7 +142,7 @@ def _check_job(energy: EnergyOptions) -> None:
     _signal(energy)
 
 
-def check_constrained_plans_on(options: FrontierCommandOptions, problem: Problem) -> None:
+def check_constrained_plans_on(options: FrontierCommandOptions, problem: SearchProblem) -> None:
     """Reject before the search what cannot be on this placement.
 
     Raises:
@@ -155,13 +155,13 @@ def check_constrained_plans_on(options: FrontierCommandOptions, problem: Problem
         profile.require_one_config("energy.periodic")
     if not switching_limits(options).are_none:
         profile.require_one_config("energy.dwell_ms and energy.switch_ms")
-    for name, least_w in (
+    for name, min_w in (
         ("power_cap_w", waiting_w(problem.placement, profile)),
         ("device_power_cap_w", profile.min_blocking_power_w),
     ):
         value = getattr(energy, name)
-        above = f"above {least_w:g} W, all waiting"
-        require(value is None or value > least_w, f"energy.{name}", value, above, "give more")
+        above = f"above {min_w:g} W, all waiting"
+        require(value is None or value > min_w, f"energy.{name}", value, above, "give more")
 
 
 def _signal(energy: EnergyOptions) -> tuple[Interval, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.config.declaring import Command
-from experiments.search.options import PRESETS, Options
+from experiments.search.options import PRESETS, SearchCommandOptions
 from placements.meaning import group, option
 
 
@@ -86,7 +86,7 @@ class EnergyOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrontierCommandOptions(Options):
+class FrontierCommandOptions(SearchCommandOptions):
     """The config of `experiments.frontier`."""
 
     energy: EnergyOptions = group()

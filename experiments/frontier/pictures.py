@@ -55,15 +55,15 @@ def _power(
 ) -> Drawing:
     """Draw the timeline coloured by power, from waiting to the most of any block at any clock."""
     points = operating_points(found.schedule, tuned.profile, plan.clock_mhz)
-    most_w = max(each.energy_mj / each.time_ms for some in tuned.profile.points.values() for each in some)
-    lowest_w = min(tuned.frontier.blocking_power_w, most_w)  # waiting is drawn as at its least
+    max_w = max(each.energy_mj / each.time_ms for some in tuned.profile.points.values() for each in some)
+    lowest_w = min(tuned.frontier.blocking_power_w, max_w)  # waiting is drawn as at its least
     return lambda axes: timeline.timeline(
         found.placement,
         simulation.start_ms,
         {instance: point.time_ms for instance, point in points.items()},
         axes,
         power_w={instance: point.energy_mj / point.time_ms for instance, point in points.items()},
-        power_range_w=(lowest_w, most_w),
+        power_range_w=(lowest_w, max_w),
         title=f"{title}, {plan.time_ms:.6g} ms, {plan.energy_mj / 1e3:.6g} J",
     )
 

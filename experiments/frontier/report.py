@@ -9,7 +9,7 @@ from experiments.frontier.energy_baselines import TITLES, baseline_facts
 from experiments.frontier.results import EnergyResult
 from experiments.frontier.schedule_selection import describe_selection
 from experiments.report.html_report import Fact, Section, write_report
-from experiments.report.page_data import PageData, Plans
+from experiments.report.page_data import PageData, PagePlans
 from experiments.search.report import file_facts, found_facts, introduction, report_title, schedule_sections
 from experiments.search.results import SearchStepResult
 from placements import Profile
@@ -34,7 +34,7 @@ def save_with_plans(
     Args:
         found: The schedule.
         tuned: Its plans.
-        directory: Of the report, and of the files that it names.
+        directory: Directory of the report, and of the files that it names.
         summary: The facts at its top.
         before: Sections before those of the schedule.
         after: Sections after those of the energy.
@@ -42,7 +42,7 @@ def save_with_plans(
     """
     from experiments.report.drawings import page_program  # takes half a second to load
 
-    plans = Plans(tuned.profile, tuned.frontier, tuned.plan)
+    plans = PagePlans(tuned.profile, tuned.frontier, tuned.plan)
     data = PageData({found.placement.name: found.schedule}, found.memory_unit, plans, found.progress)
     others = {TITLES[name]: some for name, some in tuned.baselines.items() if name != "all_maximum"}
     energy = Section("Energy", _energy_facts(found, tuned))
@@ -104,5 +104,5 @@ def _blocking_power(profile: Profile) -> str:
     if not profile.waits_by_clock:
         return f"{profile.min_blocking_power_w:g} W"
     clocks = {point.clock_mhz for points in profile.points.values() for point in points}
-    most_w = max(profile.blocking_w(clock) for clock in clocks)
-    return f"{profile.min_blocking_power_w:g} to {most_w:g} W by clock"
+    max_w = max(profile.blocking_w(clock) for clock in clocks)
+    return f"{profile.min_blocking_power_w:g} to {max_w:g} W by clock"

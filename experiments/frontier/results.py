@@ -19,10 +19,10 @@ class EnergyResult:
     """What the energy step returns.
 
     Attributes:
-        profile: Of every block of the placement.
+        profile: Profile of every block of the placement.
         costs: Where it comes from.
-        frontier: Of the schedule.
-        deadline_ms: That was asked for.
+        frontier: Frontier of the schedule.
+        deadline_ms: Deadline that was asked for.
         plan: The point of the frontier for the deadline.
         simulation: When each block of the plan starts.
         baselines: Plans of each baseline by name, by increasing time.

@@ -70,5 +70,5 @@ def _saving(
     in_time = [plan for plan in plans if plan.time_ms <= deadline_ms * (1 + TIME_TOLERANCE)]
     if not in_time:
         return None
-    least_mj = min(tuned.frontier.energy_next_to(plan, deadline_ms) for plan in in_time)
-    return 1 - least_mj / all_maximum_mj
+    min_mj = min(tuned.frontier.energy_next_to(plan, deadline_ms) for plan in in_time)
+    return 1 - min_mj / all_maximum_mj

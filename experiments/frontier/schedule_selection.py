@@ -12,7 +12,7 @@ from pathlib import Path
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError
 from experiments.frontier.options import EnergyOptions, FrontierCommandOptions
-from experiments.search.problem import Problem
+from experiments.search.problem import SearchProblem
 from experiments.search.results import SearchStepResult, SelectionResult
 from experiments.search.search_step import describe, save_schedule
 from placements import Profile
@@ -41,7 +41,7 @@ _SHARE_OF_CANDIDATES = 0.4
 
 
 def select_schedule(
-    options: FrontierCommandOptions, problem: Problem, found: SearchStepResult, directory: Path
+    options: FrontierCommandOptions, problem: SearchProblem, found: SearchStepResult, directory: Path
 ) -> SearchStepResult:
     """Return the result with the schedule of least energy at the deadline; write it as ``schedule.json``.
 

@@ -35,7 +35,7 @@ from experiments.frontier.results import EnergyResult
 from experiments.frontier.savings import describe_savings
 from experiments.frontier.schedule_selection import asked_deadline_ms, select_schedule
 from experiments.search.options import read_options
-from experiments.search.problem import Problem, read_problem
+from experiments.search.problem import SearchProblem, read_problem
 from experiments.search.results import SearchStepResult
 from experiments.search.search_step import search_and_save
 from schedsearch.energy import EnergyError, simulate_at_clocks
@@ -76,7 +76,7 @@ def _check_frontier_options(energy: EnergyOptions) -> None:
     check_methods(energy)
 
 
-def check_energy_on(options: FrontierCommandOptions, problem: Problem) -> None:
+def check_energy_on(options: FrontierCommandOptions, problem: SearchProblem) -> None:
     """Reject before the search what cannot be on this placement.
 
     Raises:
@@ -92,7 +92,7 @@ def check_energy_on(options: FrontierCommandOptions, problem: Problem) -> None:
 
 def search_and_tune(
     options: FrontierCommandOptions,
-    problem: Problem,
+    problem: SearchProblem,
     directory: Path,
     *,
     for_run: bool = False,
@@ -132,7 +132,7 @@ def search_and_tune(
     return found, tuned
 
 
-def _tuned(energy: EnergyOptions, problem: Problem, found: SearchStepResult) -> EnergyResult:
+def _tuned(energy: EnergyOptions, problem: SearchProblem, found: SearchStepResult) -> EnergyResult:
     """Return the frontier of a schedule, with the plan for the deadline and the baselines."""
     schedule, profile = found.schedule, problem.whole_profile
     deadline_ms = asked_deadline_ms(energy, schedule, profile)

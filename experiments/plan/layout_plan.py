@@ -11,8 +11,8 @@ from experiments.plan.options import PlanCommandOptions
 from experiments.plan.profiled_inputs import refuse_given
 from placements.cluster import read_cluster
 from placements.files import csv_text, write_json, write_text
-from placements.measured.machine_file import read_machine
 from placements.models.costs import CostOptions
+from placements.models.machine.machine_file import read_machine
 from placements.models.memory import FRAMEWORKS
 from placements.models.zoo import read_model
 from placements.planners.hybrid.plan_file import plan_to_dict

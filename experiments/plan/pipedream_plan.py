@@ -78,7 +78,7 @@ def levels_of(cluster: Cluster, *, is_flat: bool = False) -> list[Level]:
     """Return GPUs of a node and nodes as levels of workers, at the bandwidths of the cluster as they are.
 
     Args:
-        cluster: Of equal nodes.
+        cluster: Cluster of equal nodes.
         is_flat: All GPUs are one level, with the links between nodes where there are several.
 
     Raises:

@@ -42,7 +42,7 @@ class PlanInputs(NamedTuple):
     Attributes:
         model: The layers.
         cluster: The GPUs.
-        costs: Of the layers on them.
+        costs: Costs of the layers on them.
         in_words: Where the costs are from.
         is_sequence_parallel: Layers that GPUs share were measured with sequence parallelism alone.
     """

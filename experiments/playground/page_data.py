@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.playground.presets import Preset
-from experiments.playground.problems import TIME_LIMIT_S, Problem
+from experiments.playground.problems import TIME_LIMIT_S, PlaygroundProblem
 from placements import Placement
 from placements.files import write_text
 
@@ -31,7 +31,7 @@ def preset_to_dict(preset: Preset) -> dict[str, Any]:
     }
 
 
-def problem_to_dict(problem: Problem) -> dict[str, Any]:
+def problem_to_dict(problem: PlaygroundProblem) -> dict[str, Any]:
     """Search a problem at each memory, and return what is kept of it as plain data."""
     found = [problem.search(memory) for memory in problem.preset.capacities(problem.num_devices)]
     return {
@@ -56,7 +56,7 @@ def blocks_to_rows(placement: Placement) -> list[list[Any]]:
     ]
 
 
-def page_data(solved: Iterable[tuple[Problem, dict[str, Any]]]) -> dict[str, Any]:
+def page_data(solved: Iterable[tuple[PlaygroundProblem, dict[str, Any]]]) -> dict[str, Any]:
     """Return all that the page loads as plain data.
 
     Args:

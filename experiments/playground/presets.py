@@ -13,13 +13,13 @@ Option = int | bool
 
 
 @dataclass(frozen=True)
-class Times:
+class PresetTimes:
     """What the blocks of a stage take.
 
     Attributes:
         name: Short, in links.
         title: On the page.
-        options: Of a shape with whole backward blocks or with split ones, in ticks.
+        options: Options of a shape with whole backward blocks or with split ones, in ticks.
         tick_ms: Length of a tick in milliseconds.
         source: Where the times come from.
     """
@@ -31,28 +31,28 @@ class Times:
     source: str
 
 
-RECOMPUTED = Times(
+RECOMPUTED = PresetTimes(
     "recomputed",
     "forward 1, backward 3",
     {"forward_time": 1, "backward_time": 3},
     10.0,
     "Tessel's evaluation: activations are computed again in the backward",
 )
-KEPT = Times(
+KEPT = PresetTimes(
     "kept",
     "forward 1, backward 2",
     {"forward_time": 1, "backward_time": 2},
     10.0,
     "the usual ratio where activations are kept",
 )
-SPLIT = Times(
+SPLIT = PresetTimes(
     "split",
     "backward in two, 1 each",
     {"split_backward": True, "forward_time": 1, "input_time": 1, "weight_time": 1},
     10.0,
     "zero bubble's ideal: forward, input gradient and weight gradient take equally long",
 )
-MEASURED = Times(
+MEASURED = PresetTimes(
     "measured",
     "GPT 6B, measured, backward in two",
     {"split_backward": True, "forward_time": 297, "input_time": 294, "weight_time": 199},
@@ -60,7 +60,7 @@ MEASURED = Times(
     "a stage of a GPT of 6B parameters on 8 devices, measured by the authors of zero bubble and published in "
     "zero-bubble-pipeline-parallelism, efficiency.py; rounded to 0.1 ms, without its transfers of 0.5 ms",
 )
-MEASURED_WHOLE = Times(
+MEASURED_WHOLE = PresetTimes(
     "measured_whole",
     "GPT 6B, measured",
     {"forward_time": 297, "backward_time": 493},
@@ -80,7 +80,7 @@ class Preset:
     """
 
     shape: str
-    times: Times
+    times: PresetTimes
     memories: tuple[tuple[float, int], ...]
 
     @property
@@ -97,7 +97,7 @@ class Preset:
         return tuple(sorted({int(share * num_devices) + more for share, more in self.memories}))
 
 
-_SHAPES: Mapping[str, tuple[tuple[Times, ...], tuple[tuple[float, int], ...]]] = {
+_SHAPES: Mapping[str, tuple[tuple[PresetTimes, ...], tuple[tuple[float, int], ...]]] = {
     "v_shape": ((KEPT, RECOMPUTED, SPLIT, MEASURED), ((0.5, 1), (1, 0), (2, 0))),
     "wave_shape": ((KEPT, SPLIT, MEASURED), ((1, 1), (1.5, 0), (2, 0))),
     "x_shape": ((KEPT, SPLIT, MEASURED), ((0.5, 1), (1, 0), (1, 2))),

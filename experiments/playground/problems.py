@@ -24,13 +24,13 @@ TIME_LIMIT_S = 4.0
 
 
 @dataclass(frozen=True)
-class Problem:
+class PlaygroundProblem:
     """A preset on a number of devices, for a number of micro-batches.
 
     Attributes:
         preset: Shape and times.
-        num_devices: Of the pipeline.
-        num_micro_batches: Of the schedule.
+        num_devices: Number of devices of the pipeline.
+        num_micro_batches: Number of micro-batches of the schedule.
     """
 
     preset: Preset
@@ -75,12 +75,12 @@ class Problem:
         }
 
 
-def problems() -> Iterator[Problem]:
+def problems() -> Iterator[PlaygroundProblem]:
     """Yield every problem, in the order of the page."""
     for preset in presets():
         for num_devices, numbers in NUM_MICRO_BATCHES.items():
             for number in numbers:
-                yield Problem(preset, num_devices, number)
+                yield PlaygroundProblem(preset, num_devices, number)
 
 
 def _kept(schedule: Schedule) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from experiments.predict.prediction import Prediction
+from experiments.predict.prediction import PlanPrediction
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,12 @@ class Errors:
         return f"{shown}, worst {self.worst:.1%}, of {count}"
 
 
-def counted(predictions: Iterable[Prediction]) -> list[Prediction]:
+def counted(predictions: Iterable[PlanPrediction]) -> list[PlanPrediction]:
     """Return the predictions of plans that have no note in their table."""
     return [each for each in predictions if not each.measured.note]
 
 
-def rankings(predictions: Iterable[Prediction]) -> Iterator[str]:
+def rankings(predictions: Iterable[PlanPrediction]) -> Iterator[str]:
     """Yield a line for each number of GPUs: whether plans come in the order of their measured times."""
     by_gpus: dict[int, list[tuple[float, float, str]]] = {}
     for each in predictions:

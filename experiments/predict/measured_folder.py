@@ -30,8 +30,8 @@ class MeasuredPlan:
     """A plan that was run.
 
     Attributes:
-        name: Of its file.
-        model: Of which it is.
+        name: Name of its file.
+        model: Model that it belongs to.
         plan: Stages, replicas and batch.
         measured_s: Seconds of an iteration; None where they were not measured.
         measured_gib: The most that a GPU held; likewise.
@@ -62,7 +62,7 @@ class MeasuredFolder:
 
 
 @dataclass(frozen=True)
-class PlanRow:
+class MeasuredPlanRow:
     """A row of the table of plans; other columns are not read."""
 
     plan: Annotated[str, Meaning("name of the plan's file")]
@@ -122,7 +122,7 @@ def _read_plans(folder: Path) -> tuple[MeasuredPlan, ...]:
     path = folder / TABLE
     with in_file(path, MeasuredFolderError):
         text = read_csv(path, MeasuredFolderError)
-        rows = csv_records(text, "plan", MeasuredFolderError, PlanRow, others=True)
+        rows = csv_records(text, "plan", MeasuredFolderError, MeasuredPlanRow, others=True)
         plans = tuple(row.plan_in(folder, number) for number, row in rows)
     names = [plan.name for plan in plans]
     if twice := sorted({name for name in names if names.count(name) > 1}):

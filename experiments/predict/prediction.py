@@ -20,7 +20,7 @@ _MAX_BLOCKS = 2_000_000
 
 
 @dataclass(frozen=True)
-class Prediction:
+class PlanPrediction:
     """What is said of one plan.
 
     Attributes:
@@ -48,7 +48,7 @@ class Prediction:
 
 def predict(
     folder: MeasuredFolder, measured: MeasuredPlan, context_mib: float, compute_slowdown: float
-) -> Prediction:
+) -> PlanPrediction:
     """Predict one plan; where it cannot be, the note says why.
 
     Args:
@@ -60,17 +60,17 @@ def predict(
     profiles = folder.profiles[measured.model]
     if not profiles:
         why = f"not predicted: {measured.model} lacks a file in memory/ or in profiles/"
-        return Prediction(measured, None, None, _joined(measured.note, why))
+        return PlanPrediction(measured, None, None, _joined(measured.note, why))
     known = Measurements(profiles, folder.links, context_mib, compute_slowdown)
     try:
         placement = place_measured(measured.plan, known)
         schedule = scheduled(placement, measured.plan.num_micro_batches)
     except NotProfiledError as why:
-        return Prediction(measured, None, None, _joined(measured.note, f"not predicted: {why}"))
+        return PlanPrediction(measured, None, None, _joined(measured.note, f"not predicted: {why}"))
     seconds = placement.ms(schedule.makespan) / 1000
     gib = placement.mib(int(peak_memory(schedule).max())) / 1024
     notes = (measured.note, *_remarks(measured.plan, known))
-    return Prediction(measured, seconds, gib, _joined(*notes))
+    return PlanPrediction(measured, seconds, gib, _joined(*notes))
 
 
 def scheduled(placement: Placement, num_micro_batches: int) -> Schedule:

@@ -15,9 +15,9 @@ from experiments.predict.measured_folder import MeasuredFolderError
 from placements.cluster import Cluster, GpusError, read_cluster
 from placements.gpus import GPUS
 from placements.meaning import Meaning
-from placements.measured.machine_file import read_machine
 from placements.models.chain import ModelShape
-from placements.models.measured_rates import MeasuredRates
+from placements.models.machine.machine_file import read_machine
+from placements.models.machine.measured_rates import MeasuredRates
 from placements.models.parallel import Recompute
 from placements.models.zoo import decoder, read_model
 from placements.plain_data import Field, csv_records, in_file, json_file, read_csv

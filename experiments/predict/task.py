@@ -13,7 +13,7 @@ from experiments.config.run_record import output_directory
 from experiments.predict.errors import Errors, counted, rankings
 from experiments.predict.measured_folder import TABLE, read_measured_folder
 from experiments.predict.options import PredictOptions
-from experiments.predict.prediction import Prediction, predict
+from experiments.predict.prediction import PlanPrediction, predict
 from experiments.predict.run_prediction import RunPrediction, calibrated, error_of, predict_run
 from experiments.predict.run_table import read_run_folder, run_tables
 from placements.files import csv_text, write_text
@@ -134,7 +134,7 @@ def memory_to_csv(predictions: Sequence[RunPrediction]) -> str:
     return csv_text(MEMORY_COLUMNS, rows)
 
 
-def to_csv(predictions: Sequence[Prediction]) -> str:
+def to_csv(predictions: Sequence[PlanPrediction]) -> str:
     """Return the table as CSV; empty where a figure was not measured or cannot be predicted."""
     rows = []
     for each in predictions:

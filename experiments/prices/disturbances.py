@@ -29,7 +29,7 @@ class Disturbed(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Sweep:
+class DisturbanceStudies:
     """Studies of the same prices under several conditions.
 
     Attributes:
@@ -59,7 +59,7 @@ def sweep_of(
     conditions: PriceConditions,
     restarts_s: Sequence[float],
     preemptions_per_day: Sequence[float],
-) -> Sweep:
+) -> DisturbanceStudies:
     """Return the studies of a sweep.
 
     Args:
@@ -76,4 +76,4 @@ def sweep_of(
         for restart_s in restarts_s
         for rate in preemptions_per_day
     )
-    return Sweep(study_of(undisturbed), disturbed)
+    return DisturbanceStudies(study_of(undisturbed), disturbed)

@@ -12,7 +12,7 @@ from schedsearch.cluster.prices.reductions import Reduction
 from schedsearch.cluster.prices.strategies import BASELINE, DYNAMIC, MULTI_CLOUD
 from schedsearch.figures.bars import BarPanel, draw_bars
 from schedsearch.figures.canvas import COLUMN_INCHES, save_widths
-from schedsearch.figures.panels import Panel, Point, draw_panels, draw_steps
+from schedsearch.figures.panels import CurvePoint, Panel, draw_panels, draw_steps
 
 _WIDE_INCHES = 9.0
 
@@ -57,13 +57,13 @@ def save_durations(found: Sequence[Reduction], path: Path) -> None:
 
     Args:
         found: Both strategies for each model and length.
-        path: Of the files, without a suffix.
+        path: Path of the files, without a suffix.
     """
     dollars = {(each.model, each.days, each.strategy): each.mean_dollars for each in found}
-    curves: dict[str, list[Point]] = {}
+    curves: dict[str, list[CurvePoint]] = {}
     for model, days in sorted({(each.model, each.days) for each in found}):
         ratio = dollars[model, days, MULTI_CLOUD.name] / dollars[model, days, DYNAMIC.name]
-        curves.setdefault(model, []).append(Point(days, ratio))
+        curves.setdefault(model, []).append(CurvePoint(days, ratio))
     wide, column = (
         draw_panels(
             [Panel(model.replace("batch size ", ""), {"dynamic": curve}) for model, curve in curves.items()],
@@ -82,12 +82,12 @@ def save_disturbed(found: Sequence[Disturbed], path: Path) -> None:
     panels = []
     for restart_s in dict.fromkeys(each.restart_s for each in found):
         here = [each for each in found if each.restart_s == restart_s]
-        curves: dict[str, list[Point]] = {}
+        curves: dict[str, list[CurvePoint]] = {}
         for rate in sorted({each.preemptions_per_day for each in here}):
             at = [each for each in here if each.preemptions_per_day == rate]
             for name in dict.fromkeys(each.found.strategy for each in at):
                 shown = SHOWN.get(name, "the baseline itself" if name == BASELINE.name else name)
-                curves.setdefault(shown, []).append(Point(rate, mean_of_undisturbed(at, name)))
+                curves.setdefault(shown, []).append(CurvePoint(rate, mean_of_undisturbed(at, name)))
         panels.append(Panel(f"restart of {restart_s:g} s", curves))
     wide, column = (
         draw_panels(

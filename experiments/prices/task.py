@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 from experiments.config.options import read_record, require, require_known, require_once, require_path
 from experiments.config.run_record import output_directory
 from experiments.prices import tables
-from experiments.prices.disturbances import Sweep, sweep_of
+from experiments.prices.disturbances import DisturbanceStudies, sweep_of
 from experiments.prices.drawings import save_disturbed, save_durations, save_prices, save_reductions
 from experiments.prices.options import PricesOptions
 from placements.files import write_text
@@ -114,7 +114,7 @@ def _write_durations(found: Study, durations: Sequence[float], directory: Path) 
     save_durations(both, directory / "durations")
 
 
-def _write_sweep(sweep: Sweep, days: float, directory: Path) -> None:
+def _write_sweep(sweep: DisturbanceStudies, days: float, directory: Path) -> None:
     """Write what is left of the reductions under restarts and preemptions."""
     found = list(sweep.run(days))
     write_text(directory / "disturbances.csv", tables.disturbances_csv(found))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from experiments.config.declaring import Command
 from experiments.run.options import RuntimeOptions
-from experiments.search.options import PRESETS, Options
+from experiments.search.options import PRESETS, SearchCommandOptions
 from placements.meaning import group, option
 
 
@@ -34,7 +34,7 @@ class ProfilingOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProfileCommandOptions(Options):
+class ProfileCommandOptions(SearchCommandOptions):
     """The config of `experiments.profile`."""
 
     profiling: ProfilingOptions = group()

@@ -22,7 +22,7 @@ from experiments.run.run_options import (
 )
 from experiments.search.kinds.files import PROFILE_FILES
 from experiments.search.options import read_options
-from experiments.search.problem import Problem, read_problem
+from experiments.search.problem import SearchProblem, read_problem
 from experiments.search.search_step import search_and_save
 from placements import OperatingPoint, Placement, Profile
 from placements.files import write_json, write_text
@@ -72,10 +72,10 @@ def save_traced(placement: Placement, trace: str, pattern: str | None, directory
     Blocks that it does not name keep their times.
 
     Args:
-        placement: Whose blocks ran.
+        placement: Placement whose blocks ran.
         trace: A file or a folder; see `placements.measured.run_trace.read_traces`.
-        pattern: Of the labels; None for those of torch's pipelines.
-        directory: Of the output.
+        pattern: Pattern of the labels; None for those of torch's pipelines.
+        directory: Directory of the output.
 
     Raises:
         TraceError: The trace is wrong, or names blocks that the placement does not have.
@@ -104,7 +104,7 @@ def save_traced(placement: Placement, trace: str, pattern: str | None, directory
     )
 
 
-def _schedule(options: ProfileCommandOptions, problem: Problem, directory: Path) -> Schedule:
+def _schedule(options: ProfileCommandOptions, problem: SearchProblem, directory: Path) -> Schedule:
     """Return what is run while the blocks are measured; the pipeline's schedule is saved."""
     if not options.profiling.in_pipeline:
         return one_after_another(problem.placement.per_micro_batch, options.search.num_micro_batches)
@@ -182,11 +182,11 @@ class _Measured(NamedTuple):
     """What was measured of blocks.
 
     Attributes:
-        costs: Of each block, by increasing clock.
-        blocking_w: By clock.
+        costs: Costs of each block, by increasing clock.
+        blocking_w: Blocking power by clock.
         device: What ran them, or the file that says so.
         description: One line: how.
-        iterations: In which they ran.
+        iterations: Number of iterations in which they ran.
     """
 
     costs: Mapping[str, tuple[MeasuredCost, ...]]

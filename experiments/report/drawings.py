@@ -20,8 +20,8 @@ from bokeh.models import ColumnDataSource, FixedTicker, NumeralTickFormatter, Ra
 from bokeh.palettes import Cividis256, Plasma256, Viridis256
 from bokeh.plotting import figure
 
-from experiments.report.page_data import PageData, Plans, Tree, packed
-from experiments.report.program import Program
+from experiments.report.page_data import PageData, PagePlans, Tree, packed
+from experiments.report.program import PageProgram
 from schedsearch.energy import FrequencyPlan
 from schedsearch.figures.timeline import KIND_COLOR, KIND_NAME, SHARED_COLOR
 from schedsearch.schedule import Schedule
@@ -49,14 +49,14 @@ HALF_ROW = 0.43
 """Half of a block's height; rows are 1 apart."""
 
 
-def page_program(data: PageData, others: Mapping[str, Sequence[FrequencyPlan]] | None = None) -> Program:
+def page_program(data: PageData, others: Mapping[str, Sequence[FrequencyPlan]] | None = None) -> PageProgram:
     """Return what makes a page move: Bokeh, our scripts, the figures, and what they show.
 
     Args:
         data: What the page shows.
         others: Plans to compare with, by what is written in the legend of the frontier.
     """
-    return Program.of(library(), packed(data.tree() | drawings(data, others)))
+    return PageProgram.of(library(), packed(data.tree() | drawings(data, others)))
 
 
 def drawings(data: PageData, others: Mapping[str, Sequence[FrequencyPlan]] | None = None) -> Tree:
@@ -242,7 +242,7 @@ _MOST_MARKS = 30
 """Marks on the curve of one of them, of which some have a thousand points."""
 
 
-def _frontier(plans: Plans, others: Mapping[str, Sequence[FrequencyPlan]]) -> Any:
+def _frontier(plans: PagePlans, others: Mapping[str, Sequence[FrequencyPlan]]) -> Any:
     """Return energy against time, with a point that the page moves."""
     frontier = plans.frontier
     alone = list(frontier.without_straggler)

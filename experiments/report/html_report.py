@@ -14,7 +14,7 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
-from experiments.report.program import Program, style
+from experiments.report.program import PageProgram, style
 from placements.files import write_text
 
 
@@ -79,7 +79,7 @@ def html_report(
     *,
     summary: Sequence[Fact] = (),
     introduction: str = "",
-    program: Program | None = None,
+    program: PageProgram | None = None,
 ) -> str:
     """Return the page.
 
@@ -116,7 +116,7 @@ def write_report(
     *,
     summary: Sequence[Fact] = (),
     introduction: str = "",
-    program: Program | None = None,
+    program: PageProgram | None = None,
 ) -> Path:
     """Write the page of `html_report`, whole or not at all; return its path."""
     page = html_report(title, sections, summary=summary, introduction=introduction, program=program)

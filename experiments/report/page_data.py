@@ -32,11 +32,11 @@ _ALIGNED = 8
 
 
 @dataclass(frozen=True)
-class Plans:
+class PagePlans:
     """Plans of one schedule among which a page chooses.
 
     Attributes:
-        profile: Of every block at every clock.
+        profile: Profile of every block at every clock.
         frontier: Its plans, by increasing time.
         chosen: Where the page begins.
     """
@@ -66,13 +66,13 @@ class PageData:
     Attributes:
         schedules: By title, in the order in which they stand above each other; at least one.
         memory_unit: Of `Block.memory`, for people.
-        plans: Of the first schedule; None where there are none.
+        plans: Plans of the first schedule; None where there are none.
         progress: Events of the search, in order; empty where none were kept.
     """
 
     schedules: Mapping[str, Schedule]
     memory_unit: str = ""
-    plans: Plans | None = None
+    plans: PagePlans | None = None
     progress: Sequence[SearchProgress] = field(default=())
 
     def tree(self) -> Tree:
@@ -148,7 +148,7 @@ def _firsts(counts: Sequence[int] | Array) -> Array:
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32)
 
 
-def plans_tree(schedule: Schedule, plans: Plans) -> Tree:
+def plans_tree(schedule: Schedule, plans: PagePlans) -> Tree:
     """Return plans: their figures, what each block costs at each clock, and which clock each block has.
 
     The costs of block b are those from ``point_first[b]`` on, by increasing clock, and ``choice`` says which

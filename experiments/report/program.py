@@ -29,7 +29,7 @@ _LEVEL = 6
 
 
 @dataclass(frozen=True)
-class Program:
+class PageProgram:
     """What makes a page move.
 
     Attributes:
@@ -41,7 +41,7 @@ class Program:
     data: bytes
 
     @classmethod
-    def of(cls, library: str, data: bytes) -> Program:
+    def of(cls, library: str, data: bytes) -> PageProgram:
         """Return our scripts behind a library."""
         ours = "\n".join(_script(name) for name in FILES)
         return cls(f'{library}\n(() => {{\n"use strict";\n{ours}}})();\n', data)

@@ -100,8 +100,9 @@ class Item:
     """A table or figure.
 
     Attributes:
-        name: Of the option ``experiment``, as ``tessel_table2``.
-        source: As ``"Tessel, Table II"``.
+        name: Value of the option ``experiment``, as ``tessel_table2``.
+        paper: Where it is from, as ``"Tessel"``; those of one stand together on the page of results.
+        part: Where in it, as ``"Table II"``; empty for all of it.
         title: What it shows, in a few words.
         claim: What is claimed of its rows.
         known: The cases, or a function that returns those of some options. It raises ValueError, in one line,
@@ -114,14 +115,15 @@ class Item:
         files: Other files of all rows, by name: their text. ``NAME_rows.csv`` with the rows comes besides.
         inputs: The options that are paths of data which the project does not contain; where each is in the
             folder that ``experiment=all`` is given.
-        optional_inputs: Likewise, of data without which the item is made in another way.
+        optional_inputs: The same for data without which the item is made in another way.
         tolerance: Of `Claim.WITHIN`: the largest difference, as a part of the published value.
-        margin: Likewise, in the row's unit; a row is within the larger of the two.
+        margin: The same in the row's unit; a row is within the larger of the two.
         because: Why no more is claimed, and what differs from the paper; empty where all is as in the paper.
     """
 
     name: str
-    source: str
+    paper: str
+    part: str
     title: str
     claim: Claim
     known: Known | Callable[[Any], Known]
@@ -135,6 +137,11 @@ class Item:
     tolerance: float = 0.0
     margin: float = 0.0
     because: str = ""
+
+    @property
+    def source(self) -> str:
+        """Where it is from, as ``"Tessel, Table II"``."""
+        return f"{self.paper}, {self.part}" if self.part else self.paper
 
     @property
     def options(self) -> type[Any]:

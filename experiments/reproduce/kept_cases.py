@@ -32,7 +32,7 @@ class MadeCase:
     """A case and what it gave.
 
     Attributes:
-        name: Of `Item.cases`.
+        name: One of `Item.cases`.
         cpu_s: CPU seconds that it took.
         rows: In their order.
     """
@@ -47,9 +47,9 @@ class KeptCases:
     """The cases of one run of an item, as they are in a file.
 
     Attributes:
-        path: Of the file.
+        path: Path of the file.
         of: What the rows depend on; see `dependences`.
-        cases: By name.
+        cases: Cases by name.
     """
 
     path: Path

@@ -45,7 +45,7 @@ class Recorded:
     """A kept result.
 
     Attributes:
-        manifest: Of the run; see `experiments.reproduce.item_files.manifest`.
+        manifest: Manifest of the run; see `experiments.reproduce.item_files.manifest`.
         rows: In their order.
     """
 
@@ -103,7 +103,7 @@ def changes(item: Item, rows: Sequence[Row], before: Sequence[Row]) -> list[str]
     Of an exact item the values that the paper has are compared: others may be of any of several optima.
 
     Args:
-        item: Of which both are.
+        item: Item that the rows belong to.
         rows: Made now.
         before: Kept.
     """

@@ -41,14 +41,14 @@ def results_page(items: Iterable[Item], folder: Path = FOLDER) -> str:
 
     Args:
         items: In their order; those of a paper follow one another.
-        folder: Of the kept results.
+        folder: Folder of the kept results.
 
     Raises:
         RecordedError: A kept result is wrong.
     """
     kept = [(item, read_recorded(item.name, "full", folder)) for item in items]
     parts = [_INTRODUCTION, "\n".join(_summary(kept)), "## All items", "\n".join(_overview(kept))]
-    for paper, group in itertools.groupby(kept, key=lambda each: _paper(each[0])):
+    for paper, group in itertools.groupby(kept, key=lambda each: each[0].paper):
         parts.append(f"## {paper}")
         parts += ["\n\n".join(_section(item, found)) for item, found in group]
     return "\n\n".join(part.strip() for part in parts) + "\n"
@@ -58,9 +58,9 @@ def draw_figures(items: Iterable[Item], target: Path, folder: Path = FOLDER) -> 
     """Draw the figures of the page from the kept rows.
 
     Args:
-        items: Whose.
+        items: Items whose figures are drawn.
         target: Gets ``NAME.png`` for each.
-        folder: Of the kept results.
+        folder: Folder of the kept results.
     """
     target.mkdir(exist_ok=True)
     for item in items:
@@ -69,15 +69,11 @@ def draw_figures(items: Iterable[Item], target: Path, folder: Path = FOLDER) -> 
             write_bytes(picture, image(item.draw(found.rows), "png"))
 
 
-def _paper(item: Item) -> str:
-    return item.source.partition(",")[0]
-
-
 def _summary(kept: Iterable[tuple[Item, Recorded | None]]) -> Iterator[str]:
     """Yield a row for each paper: how much of it is as claimed, and which items are not."""
     yield "| paper | items | rows as claimed | trends that hold | where it differs |"
     yield "|---|---|---|---|---|"
-    for paper, group in itertools.groupby(kept, key=lambda each: _paper(each[0])):
+    for paper, group in itertools.groupby(kept, key=lambda each: each[0].paper):
         items = [(item, found.manifest if found else {}) for item, found in group]
         rows = [(each.get("rows_as_claimed", 0), each.get("rows_compared", 0)) for _, each in items]
         trends = [[trend["holds"] for trend in each.get("trends", [])] for _, each in items]

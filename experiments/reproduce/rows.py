@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 from experiments.reproduce.item import Row, Trend
-from schedsearch.figures.panels import Point
+from schedsearch.figures.panels import CurvePoint
 
 Key = Callable[[Row], str]
 """What of a row names its group, curve or bar."""
@@ -54,12 +54,12 @@ def grouped(rows: Iterable[Row], key: Key = by_case) -> dict[str, list[Row]]:
     return groups
 
 
-def curves(rows: Iterable[Row], key: Key = by_series) -> dict[str, list[Point]]:
+def curves(rows: Iterable[Row], key: Key = by_series) -> dict[str, list[CurvePoint]]:
     """Return the points of each curve by increasing place, for `schedsearch.figures.panels.Panel`."""
     return {
         name: sorted(
             (
-                Point(row.at, row.ours, row.bound)
+                CurvePoint(row.at, row.ours, row.bound)
                 for row in group
                 if row.at is not None and row.ours is not None
             ),

@@ -29,11 +29,11 @@ class MadeItem:
     """An item and its cases, all of them or those before an interruption.
 
     Attributes:
-        item: That was made.
+        item: The item.
         options: With which it was made.
         of: What its rows depend on; see `experiments.reproduce.kept_cases.dependences`.
-        num_cases: Of the whole run.
-        cases: That are made, in their order.
+        num_cases: Number of cases of the whole run.
+        cases: The cases that are made, in their order.
         kept: How many of them an earlier run made.
         is_anew: Whether there were cases of other options, inputs or code, which are gone.
     """
@@ -53,7 +53,7 @@ class MadeItem:
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """Of all cases."""
+        """The rows of all cases."""
         return tuple(row for case in self.cases for row in case.rows)
 
     @property
@@ -91,11 +91,11 @@ def run_item(
 
     Args:
         item: To make.
-        options: Of its type.
+        options: Options of its type.
         folder: Where the cases are kept, in ``NAME_cases.json``.
         report: Told of each case.
         after_case: Given what is made so far, each time that a case was made.
-        num_processes: That make cases at the same time, once one took long; None for one per processor.
+        num_processes: Processes that make cases once one took long; None for one per processor.
 
     Raises:
         ValueError: An option or an input is wrong.

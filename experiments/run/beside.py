@@ -16,7 +16,7 @@ from experiments.frontier.results import EnergyResult
 from experiments.search.kinds.gpt import GptPlacement
 from experiments.search.kinds.kind import PlacementKind
 from experiments.search.kinds.stages import StagesPlacement
-from experiments.search.problem import Problem
+from experiments.search.problem import SearchProblem
 from experiments.search.results import SearchStepResult
 from placements import Placement
 from schedsearch.baselines import NEEDS, UnsuitablePlacementError, applicable, one_f_one_b
@@ -35,7 +35,7 @@ class BesideRow:
     """One schedule of the table.
 
     Attributes:
-        name: Of the schedule.
+        name: Name of the schedule.
         schedule: None where it cannot be run; then `note` says why.
         note: Why there is no schedule.
         until_ms: End of the slowest iteration of the table.
@@ -68,7 +68,7 @@ class BesideRow:
 
 
 def rows_beside(
-    kind: PlacementKind, problem: Problem, found: SearchStepResult, tuned: EnergyResult
+    kind: PlacementKind, problem: SearchProblem, found: SearchStepResult, tuned: EnergyResult
 ) -> tuple[BesideRow, ...]:
     """Return rows for 1F1B, the best schedule by hand and the searched one; empty where none is made by hand.
 
@@ -92,7 +92,7 @@ def rows_beside(
 
 
 def _made_by_hand(
-    kind: PlacementKind, problem: Problem, found: SearchStepResult
+    kind: PlacementKind, problem: SearchProblem, found: SearchStepResult
 ) -> tuple[dict[str, Schedule], str]:
     """Return the schedules by hand that fit, on any shape of the same model, and what 1F1B lacks."""
     number = found.schedule.num_micro_batches
@@ -112,7 +112,7 @@ def _made_by_hand(
     return by_hand, ""
 
 
-def _chain_of(kind: PlacementKind, problem: Problem, num_micro_batches: int) -> Placement:
+def _chain_of(kind: PlacementKind, problem: SearchProblem, num_micro_batches: int) -> Placement:
     """Return the same model with one stage on each device: a GPT's V-shape, else the placement itself."""
     if not isinstance(kind, GptPlacement):
         return problem.placement
@@ -121,7 +121,7 @@ def _chain_of(kind: PlacementKind, problem: Problem, num_micro_batches: int) -> 
 
 
 def _with_energies(
-    problem: Problem, rows: Sequence[BesideRow], found: SearchStepResult, tuned: EnergyResult
+    problem: SearchProblem, rows: Sequence[BesideRow], found: SearchStepResult, tuned: EnergyResult
 ) -> Iterator[BesideRow]:
     until_ms = max(row.time_ms for row in rows if row.schedule is not None)
     for row in rows:

@@ -7,20 +7,20 @@ from dataclasses import replace
 
 from experiments.config.options import OptionError
 from experiments.run.options import RuntimeOptions
-from experiments.search.kinds.kind import Planned
+from experiments.search.kinds.kind import RunPlan
 from placements.planners.galvatron import layers_per_block
 from placements.planners.parallel_plan import ParallelPlan, PlanError
 from placements.planners.partition import in_proportion
 from runtime.models import ModelOptions
 
 
-def with_planned_layers(options: RuntimeOptions, planned: Planned) -> RuntimeOptions:
+def with_planned_layers(options: RuntimeOptions, planned: RunPlan) -> RuntimeOptions:
     """Return the options with the number of layers of each block, the plan's unless others are given.
 
     Where `num_layers` is given and is not the plan's, the blocks have so many in the plan's proportions.
 
     Args:
-        options: Of the run.
+        options: Options of the run.
         planned: What its placement is made of.
 
     Raises:

@@ -12,7 +12,7 @@ from experiments.run.beside import BesideRow, beside_table, in_words
 from experiments.search.report import file_facts
 from experiments.search.results import SearchStepResult
 from placements import Placement
-from runtime.execution.measurement import Comparison, Measurement
+from runtime.execution.measurement import Measurement, ReferenceComparison
 from runtime.profiling.utilisation import UtilisationTable
 
 DESCRIPTIONS = {
@@ -109,7 +109,7 @@ def _process_memory(measurement: Measurement) -> tuple[Fact, ...]:
     return (Fact("Memory", f"{own} MiB", "peak of each process, without what it had after its imports"),)
 
 
-def _comparison_facts(comparison: Comparison | None) -> tuple[Fact, ...]:
+def _comparison_facts(comparison: ReferenceComparison | None) -> tuple[Fact, ...]:
     if comparison is None:
         return ()
     return (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from experiments.config.options import OptionError, read_fields
@@ -38,7 +38,7 @@ class KeptOptions:
     """
 
     runtime: RuntimeOptions
-    clock_latency: str | None = None
+    clock_latency: Path | None = None
 
     @classmethod
     def of(cls, options: RunCommandOptions) -> KeptOptions:
@@ -54,7 +54,14 @@ class KeptOptions:
 
 def save_options(kept: KeptOptions, directory: Path) -> Path:
     """Write ``runtime.json``, from which `options_of` reads them again; return its path."""
-    return write_json(directory / "runtime.json", {"schema_version": SCHEMA_VERSION} | asdict(kept))
+    runtime = {
+        name: str(each) if isinstance(each, Path) else each for name, each in vars(kept.runtime).items()
+    }
+    clock_latency = None if kept.clock_latency is None else str(kept.clock_latency)
+    return write_json(
+        directory / "runtime.json",
+        {"schema_version": SCHEMA_VERSION, "runtime": runtime, "clock_latency": clock_latency},
+    )
 
 
 def resumed_directory(options: RuntimeOptions) -> Path | None:
@@ -96,11 +103,11 @@ def _read(path: Path) -> KeptOptions:
         if table.value is not None:
             table.text("a path", f"give {CLOCK_LATENCY}=FILE")
         runtime = kept["runtime"].mapping("the options of the group runtime")
-        return KeptOptions(read_fields(runtime, RuntimeOptions, "runtime"), table.value)
+        return KeptOptions(read_fields(runtime, RuntimeOptions, "runtime"), _absolute(table.value))
 
 
-def _absolute(path: str | None) -> str | None:
-    return None if path is None else str(Path(path).resolve())
+def _absolute(path: str | Path | None) -> Path | None:
+    return None if path is None else Path(path).resolve()
 
 
 def resume_command(directory: Path) -> str:

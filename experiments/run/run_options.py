@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from experiments.config.options import OptionError, did_you_mean
-from experiments.run.options import RuntimeOptions
+from experiments.run.options import NO_LAUNCHER, RuntimeOptions
 from experiments.run.planned_model import what_is_run, with_planned_layers
-from experiments.search.kinds.kind import Planned
+from experiments.search.kinds.kind import RunPlan
 from placements import Kind, Placement
 from runtime.execution.process import check_device
-from runtime.execution.run_options import LAUNCHERS, VERIFY, RunOptions
 from runtime.launching.lines import check_launcher_of_nodes, devices_of_nodes
 from runtime.models import (
     GIVEN_MODEL,
@@ -28,18 +27,10 @@ from runtime.models import (
 from runtime.models.core.options import SGD_RATE
 from runtime.models.optimizer import usual_learning_rate
 from runtime.models.state_dict import StateDictError, check_save_path, check_state_dict_file
+from runtime.options.run import UserRunOptions
 from runtime.program.calls import ScriptError
 from runtime.program.tensor_flow import pair_backward
 from schedsearch.semantics.versions import WeightMode
-
-_OF_RUN = (RunOptions.__dataclass_fields__.keys() & RuntimeOptions.__dataclass_fields__) - {"resume"}
-"""Options of the group that are fields of `RunOptions`; the task finds the folder of a run to go on with."""
-
-_TOLD_HERE = ("launcher", "device", "verify")
-"""Options of these that have more choices here, or a better remedy for a wrong one."""
-
-NO_LAUNCHER = "none"
-"""A value of ``runtime.launcher``: the job is written, and nothing is started."""
 
 NUM_LAYERS = 8
 """Layers of the model of a run, where neither the options nor a plan say it."""
@@ -58,28 +49,13 @@ def check_runtime_options(options: RuntimeOptions) -> None:
         raise OptionError(
             f"runtime.model: {options.model!r} is not known; {did_you_mean(options.model, names)}"
         )
-    try:
-        run = {name: value for name, value in launch_options(options).items() if name not in _TOLD_HERE}
-        RunOptions.of(run).check_ranges()
-    except ScriptError as error:
-        raise OptionError(f"runtime.{error}") from None
-    if options.launcher not in (*LAUNCHERS, NO_LAUNCHER):
-        remedy = did_you_mean(options.launcher, (*LAUNCHERS, NO_LAUNCHER))
-        raise OptionError(f"runtime.launcher: {options.launcher!r} is not known; {remedy}")
     if options.model == GIVEN_MODEL:
         _check_given(options)
-    if options.verify not in (None, *VERIFY):
-        remedy = did_you_mean(str(options.verify), VERIFY)
-        raise OptionError(f"runtime.verify: {options.verify!r} is not known; {remedy}")
     if options.save_weights is not None:
         try:
-            check_save_path(Path(options.save_weights))
+            check_save_path(options.save_weights)
         except StateDictError as error:
             raise OptionError(f"runtime.{error}") from None
-    for name in ("receive_ahead", "receive_memory"):
-        value = getattr(options, name)
-        if value is not None and value < 0:
-            raise OptionError(f"runtime.{name}: {value} is not at least 0")
     if options.simulated_gpus and not options.clocks:
         raise OptionError("runtime.simulated_gpus: needs scripts with clocks; use runtime.clocks=true")
     if options.resume is not None and not Path(options.resume).is_dir():
@@ -109,8 +85,8 @@ def _check_given(options: RuntimeOptions) -> None:
 
 
 def launch_options(options: RuntimeOptions) -> dict[str, Any]:
-    """Return those of the group that `RunOptions` has too."""
-    return {name: getattr(options, name) for name in _OF_RUN}
+    """Return those of the group that are the run's, for a `RunOptions`."""
+    return {each.name: getattr(options, each.name) for each in dataclasses.fields(UserRunOptions)}
 
 
 def check_device_of(options: RuntimeOptions, placement: Placement) -> None:
@@ -153,7 +129,7 @@ def blocks_ahead(options: RuntimeOptions) -> int:
 
 
 def choose_model(
-    options: RuntimeOptions, placement: Placement, num_micro_batches: int, plan: Planned | None
+    options: RuntimeOptions, placement: Placement, num_micro_batches: int, plan: RunPlan | None
 ) -> ModelOptions:
     """Return the model to run on the GPUs of the placement, optimizer blocks aside.
 

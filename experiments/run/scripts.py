@@ -22,7 +22,7 @@ from runtime.clocks.periodic_clocks import ScriptClocks, clocks_of_rounds
 from runtime.codegen.codegen import generate
 from runtime.codegen.header import PICTURE_WIDTH
 from runtime.models import GIVEN_MODEL, Blocks, Model, ModelOptions
-from runtime.plans.planned import Planned
+from runtime.plans.planned import PlannedIteration
 from runtime.program.deadlock import check
 from runtime.program.instructions import Programs
 from runtime.program.lower import lower
@@ -113,7 +113,7 @@ def _programs(schedule: Schedule, model: ModelOptions, options: RuntimeOptions) 
 
 def planned_scripts(
     found: SearchStepResult, tuned: EnergyResult, num_micro_batches: int | None = None
-) -> Planned:
+) -> PlannedIteration:
     """Return what is planned for the scripts, by default for their own number of micro-batches."""
     schedule, clocks = _schedule_and_clocks(found, tuned, num_micro_batches)
     return planned_run(schedule, tuned.profile, clocks, found.memory_unit)

@@ -10,7 +10,7 @@ from experiments.run.options import RunCommandOptions
 from experiments.run.traces import save_trace
 from experiments.search.profile_reading import CostSource
 from placements.files import write_json
-from runtime.plans.planned import Planned
+from runtime.plans.planned import PlannedIteration
 from runtime.virtual.virtual_gpu import SimulatedGpu
 from runtime.virtual.virtual_run import VirtualScripts, run_virtually
 
@@ -36,7 +36,7 @@ def check_simulated_on(options: RunCommandOptions) -> None:
 
 
 def simulate_scripts(
-    planned: Planned,
+    planned: PlannedIteration,
     scripts: Path,
     latency_ms: float,
     directory: Path,
@@ -50,7 +50,7 @@ def simulate_scripts(
         planned: What the scripts are to do.
         scripts: Their folder.
         latency_ms: What each change of clock takes; the plan reckons without.
-        directory: Of the output.
+        directory: Directory of the output.
         costs: Where those of the plan come from.
         traces: Whether to write ``simulated_trace.json`` too.
     """

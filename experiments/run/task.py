@@ -14,10 +14,10 @@ from experiments.frontier.clock_latency import switching_limits
 from experiments.frontier.task import check_energy_on, check_energy_options, search_and_tune
 from experiments.run.beside import describe_beside, rows_beside
 from experiments.run.measured_run import run_and_save
-from experiments.run.options import RunCommandOptions
+from experiments.run.options import NO_LAUNCHER, RunCommandOptions
 from experiments.run.report import save_report, save_report_of_run
 from experiments.run.resumed import KeptOptions, options_of, resumed_directory
-from experiments.run.run_options import NO_LAUNCHER, check_device_of, check_runtime_options, choose_model
+from experiments.run.run_options import check_device_of, check_runtime_options, choose_model
 from experiments.run.scripts import generate_scripts, planned_scripts
 from experiments.run.simulated_run import check_simulated_on, simulate_scripts
 from experiments.run.traces import save_trace

@@ -10,7 +10,7 @@ from pathlib import Path
 from experiments.search.profile_reading import CostSource
 from placements import Placement, Profile
 from runtime.clocks.periodic_clocks import ScriptClocks, unrolled_clocks
-from runtime.plans.planned import Planned
+from runtime.plans.planned import PlannedIteration
 from runtime.profiling.records import Record
 from runtime.profiling.trace import write_trace
 from runtime.profiling.utilisation import UtilisationTable, utilisation_table
@@ -19,7 +19,9 @@ from schedsearch.schedule import Schedule
 log = logging.getLogger(__name__)
 
 
-def planned_run(schedule: Schedule, profile: Profile, clocks: ScriptClocks, memory_unit: str = "") -> Planned:
+def planned_run(
+    schedule: Schedule, profile: Profile, clocks: ScriptClocks, memory_unit: str = ""
+) -> PlannedIteration:
     """Return what the scripts of a schedule are to do.
 
     Optimizer blocks are not in it, for the scripts have none.
@@ -28,18 +30,20 @@ def planned_run(schedule: Schedule, profile: Profile, clocks: ScriptClocks, memo
         schedule: What the scripts do; where a device stands for several GPUs, the plan is told by GPU.
         profile: What the blocks cost.
         clocks: Those planned for the scripts.
-        memory_unit: Of the placement's memory, where it is known.
+        memory_unit: Unit of the placement's memory, where it is known.
     """
     schedule = schedule.per_micro_batch
     schedule = replace(schedule, placement=schedule.placement.by_gpu)
-    return Planned.of(schedule, profile, unrolled_clocks(clocks, schedule.num_micro_batches), memory_unit)
+    return PlannedIteration.of(
+        schedule, profile, unrolled_clocks(clocks, schedule.num_micro_batches), memory_unit
+    )
 
 
 def save_trace(
     records: Sequence[Sequence[Record]],
     placement: Placement,
     directory: Path,
-    planned: Planned | None = None,
+    planned: PlannedIteration | None = None,
     costs: CostSource | None = None,
     name: str = "trace",
 ) -> UtilisationTable:
@@ -48,10 +52,10 @@ def save_trace(
     Args:
         records: Of each device, those of the same iterations.
         placement: What the scripts are of.
-        directory: Of the output.
+        directory: Directory of the output.
         planned: What the last iteration is compared with; None if that is not known.
         costs: Where the plan's come from.
-        name: Of the files.
+        name: Name of the files.
     """
     write_trace(directory / f"{name}.json", placement, records, planned, costs.to_dict() if costs else None)
     table = utilisation_table(placement, [of_device[-1] for of_device in records], planned)

@@ -98,7 +98,7 @@ class ProfileOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class SearchCommandOptions:
     """The config of `experiments.search`, which those of the three commands below have in common."""
 
     schedule: str = option(
@@ -200,7 +200,7 @@ COMMANDS = (
     Command(
         "search",
         "Search a schedule for a placement, with proofs.",
-        Options,
+        SearchCommandOptions,
         task="experiments.search.task",
         presets=PRESETS,
         objective="makespan_ms",

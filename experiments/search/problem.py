@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from experiments.config.options import OptionError
-from experiments.search.kinds.kind import Built, Measured, Planned
-from experiments.search.options import Options, ProfileOptions, read_gpu
+from experiments.search.kinds.kind import Built, Measured, RunPlan
+from experiments.search.options import ProfileOptions, SearchCommandOptions, read_gpu
 from experiments.search.profile_reading import (
     CostSource,
     given_blocking_power,
@@ -25,15 +25,15 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Problem:
+class SearchProblem:
     """A placement with its costs.
 
     Attributes:
         placement: With its memory, and the block times of the profile.
-        profile: That was read from a file; None where there was none.
+        profile: Profile that was read from a file; None where there was none.
         costs: Where costs come from.
-        gpu: That the options name.
-        memory_unit: Of the placement's memory; empty where only the user knows it.
+        gpu: The GPU that the options name.
+        memory_unit: Unit of the placement's memory; empty where only the user knows it.
         planned: The plan that the placement is of, if a planner made it.
         model: Models what a placement of these blocks costs at each clock.
         blocking_power_w: Of a GPU that waits, as the options give it; None where they do not.
@@ -46,7 +46,7 @@ class Problem:
     costs: CostSource
     gpu: Gpu
     memory_unit: str
-    planned: Planned | None
+    planned: RunPlan | None
     model: Callable[[Placement], Profile]
     blocking_power_w: BlockingPower | None
     transfer_power_w: float
@@ -62,7 +62,7 @@ class Problem:
 
         Args:
             placement: Such as another order of stages.
-            profile: That was read; None for the model's.
+            profile: Profile that was read; None for the model's.
         """
         if profile is None:
             profile = self.model(placement)
@@ -71,7 +71,7 @@ class Problem:
         return profile.with_transfers(placement, self.transfer_power_w)
 
 
-def read_problem(options: Options) -> Problem:
+def read_problem(options: SearchCommandOptions) -> SearchProblem:
     """Return what the options name.
 
     Raises:
@@ -99,7 +99,7 @@ def read_problem(options: Options) -> Problem:
     if built.planned:
         log.info("%s", built.planned.describe())
     costs = _cost_source(options, built, gpu, path, measured)
-    return Problem(
+    return SearchProblem(
         placement,
         profile,
         costs,
@@ -118,9 +118,9 @@ def _timed(placement: Placement, profile: Profile, chosen: ProfileOptions, path:
 
     Args:
         placement: With times of its own.
-        profile: Of its blocks.
+        profile: Profile of its blocks.
         chosen: The options of the profile.
-        path: Of its file; empty where the placement's times are placeholders, which say nothing.
+        path: Path of its file; empty where the placement's times are placeholders, which say nothing.
     """
     try:
         timed = profile.times_for(placement)
@@ -156,15 +156,15 @@ def mixed_memory(placement: Placement) -> str:
 
 
 def _cost_source(
-    options: Options, built: Built, gpu: Gpu, path: str, measured: Measured | None
+    options: SearchCommandOptions, built: Built, gpu: Gpu, path: str, measured: Measured | None
 ) -> CostSource:
     """Return where the costs come from.
 
     Args:
-        options: Of the command.
+        options: Options of the command.
         built: The placement.
-        gpu: That the options name.
-        path: Of the profile; empty for none.
+        gpu: The GPU that the options name.
+        path: Path of the profile; empty for none.
         measured: What was measured of the blocks, if that is what the profile is.
     """
     kind, chosen = options.placement, options.profile

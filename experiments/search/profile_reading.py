@@ -57,7 +57,7 @@ def read_profile(chosen: ProfileOptions, gpu: Gpu, measured: Measured | None) ->
 
     Args:
         chosen: The options.
-        gpu: That they name.
+        gpu: The GPU that they name.
         measured: What was measured of the placement's blocks, if anything was.
 
     Returns:

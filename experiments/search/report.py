@@ -8,8 +8,7 @@ from pathlib import Path
 from experiments.report.html_report import Fact, Section, write_report
 from experiments.report.page_data import PageData
 from experiments.search.results import SearchStepResult
-from experiments.search.search_step import micro_batch_word, micro_batches_in_words
-from placements import Placement
+from experiments.search.search_step import in_ms, micro_batch_word, micro_batches_in_words
 from schedsearch.figures.comparison import title_of
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.modulo.result import SearchResult, Status
@@ -103,9 +102,9 @@ def found_facts(found: SearchStepResult) -> tuple[Fact, ...]:
     ]
     if found.result is not None and found.result.repetend is not None:
         result, repetend = found.result, found.result.repetend
-        value = _ticks(found.placement, repetend.period_per_micro_batch)
+        value = in_ms(found.placement, repetend.period_per_micro_batch)
         is_least = result.status is Status.OPTIMAL
-        bound = _ticks(found.placement, result.period_bound)
+        bound = in_ms(found.placement, result.period_bound)
         note = f"{'proved' if is_least else 'not proved'}: bound {bound}"
         facts.insert(1, Fact(f"Period per {micro_batch_word(found.placement)}", value, note, good=is_least))
     return tuple(facts)
@@ -120,7 +119,7 @@ def _schedule_facts(found: SearchStepResult) -> tuple[Fact, ...]:
     if result is None:
         return (Fact("Made by", "hand"), *facts)
     least = Fact(
-        "Makespan bound", _ticks(placement, result.makespan_bound), "of any schedule, periodic or not"
+        "Makespan bound", in_ms(placement, result.makespan_bound), "of any schedule, periodic or not"
     )
     proved = Fact("Proved", result.proved, f"{result.queries} queries in {result.seconds:.2f} s")
     if result.is_cut:
@@ -134,23 +133,23 @@ def _schedule_facts(found: SearchStepResult) -> tuple[Fact, ...]:
         proved,
         Fact(
             f"Period per {micro_batch_word(placement)}",
-            _ticks(placement, repetend.period_per_micro_batch),
-            f"no repetend of {_sizes(result)} has less than {_ticks(placement, result.period_bound)}",
+            in_ms(placement, repetend.period_per_micro_batch),
+            f"no repetend of {_sizes(result)} has less than {in_ms(placement, result.period_bound)}",
         ),
         Fact("Steady bubble rate", f"{repetend.bubble_rate:.2%}", "of the repetend alone"),
         Fact("Micro-batches in flight", str(repetend.in_flight)),
-        Fact("Span", _ticks(placement, repetend.span), f"bound {_ticks(placement, result.span_bound)}"),
+        Fact("Span", in_ms(placement, repetend.span), f"bound {in_ms(placement, result.span_bound)}"),
         *facts,
         least,
     )
 
 
 def _makespan(found: SearchStepResult) -> Fact:
-    value = _ticks(found.placement, found.schedule.makespan)
+    value = in_ms(found.placement, found.schedule.makespan)
     if found.result is None:
         return Fact("Makespan", value)
     is_least = found.schedule.makespan <= found.result.makespan_bound
-    bound = _ticks(found.placement, found.result.makespan_bound)
+    bound = in_ms(found.placement, found.result.makespan_bound)
     return Fact(
         "Makespan", value, f"{'proved' if is_least else 'not proved'}: bound {bound}", good=is_least or None
     )
@@ -172,10 +171,6 @@ def _memory_facts(found: SearchStepResult) -> tuple[Fact, ...]:
 
 def _text_picture(found: SearchStepResult) -> str:
     return "\n".join(shortened(picture(found.schedule, max_columns=120).splitlines()))
-
-
-def _ticks(placement: Placement, ticks: float) -> str:
-    return f"{ticks * placement.tick_ms:.6g} ms"
 
 
 def _sizes(result: SearchResult) -> str:

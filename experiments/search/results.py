@@ -40,11 +40,11 @@ class SearchStepResult:
 
     Attributes:
         placement: With its memory, and the block times of the profile.
-        profile: That was read from a file; None where there was none.
+        profile: Profile that was read from a file; None where there was none.
         schedule: Valid.
         result: Of the search; None for a hand-made schedule.
         costs: Where costs come from.
-        memory_unit: Of the placement's memory, where it is known.
+        memory_unit: Unit of the placement's memory, where it is known.
         selection: What the schedule was chosen from by its energy; None where that was not asked for.
         progress: What the search told on its way; empty where the result was at hand.
     """

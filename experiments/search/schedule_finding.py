@@ -9,7 +9,7 @@ from typing import Any
 
 from experiments.config.command import Failed, Interrupted
 from experiments.config.options import OptionError, require_known, require_least, require_path
-from experiments.search.options import Options, SearchOptions
+from experiments.search.options import SearchCommandOptions, SearchOptions
 from placements import Placement
 from schedsearch.baselines import HAND_MADE
 from schedsearch.modulo.progress import SearchBar
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 def find_schedule(
-    options: Options, placement: Placement
+    options: SearchCommandOptions, placement: Placement
 ) -> tuple[Schedule, SearchResult | None, tuple[SearchProgress, ...]]:
     """Search a schedule, or make the hand-made one that the options name; both validated.
 
@@ -60,7 +60,7 @@ def find_schedule(
         ) from None
 
 
-def search_request(options: Options, placement: Placement) -> SearchRequest:
+def search_request(options: SearchCommandOptions, placement: Placement) -> SearchRequest:
     """Return what the options ask of a search.
 
     Raises:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require
-from experiments.search.options import Options
-from experiments.search.problem import Problem
+from experiments.search.options import SearchCommandOptions
+from experiments.search.problem import SearchProblem
 from experiments.search.profile_reading import CostSource
 from experiments.search.results import SearchStepResult
 from experiments.search.schedule_finding import find_schedule
@@ -29,7 +29,9 @@ from schedsearch.schedule_file import schedule_to_dict
 log = logging.getLogger(__name__)
 
 
-def search_and_save(options: Options, problem: Problem, directory: Path) -> SearchStepResult:
+def search_and_save(
+    options: SearchCommandOptions, problem: SearchProblem, directory: Path
+) -> SearchStepResult:
     """Find the placement's schedule; write ``placement.yaml`` and ``schedule.json``, and what is exported.
 
     Of a plan, the plan as it is carried out is written too.
@@ -53,7 +55,7 @@ def search_and_save(options: Options, problem: Problem, directory: Path) -> Sear
     return SearchStepResult(placement, problem.profile, schedule, result, costs, unit, progress=progress)
 
 
-def check_search_export(options: Options, placement: Placement) -> None:
+def check_search_export(options: SearchCommandOptions, placement: Placement) -> None:
     """Reject before the search a form that is not known, or that the placement does not have.
 
     Raises:

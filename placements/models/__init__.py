@@ -4,7 +4,7 @@
 - `transformer`, `mamba`: layers by shape; `end_layers`: vocabularies, projections, layers of the user's
 - `profiled_layer`: layers that are known by what was measured of them
 - `chain`: a model as runs of them; `zoo`: models by name
-- `rates`: how fast a GPU is taken to do such work; `measured_rates`: how fast one was measured to do it
+- `rates`: how fast a GPU is taken to do such work; `machine`: how fast one was measured to do it
 - `memory`: memory tensor by tensor, by training framework
 - `parallel`: how GPUs share a layer; `calibration`: measured times; `costs`: what a layer costs each GPU
 - `piece_placement`: pieces that cost so much as blocks

@@ -17,7 +17,7 @@ from placements.hardware import Gpu
 from placements.models.calibration import Calibration
 from placements.models.end_layers import OutputLayer
 from placements.models.layers import HALF, Layer, Precision
-from placements.models.measured_rates import CollectiveKind, MeasuredRates
+from placements.models.machine.measured_rates import CollectiveKind, MeasuredRates
 from placements.models.memory import PLAIN, Framework, MemoryItem, held_once_items, kept_items, state_items
 from placements.models.operators import Product
 from placements.models.parallel import Buffer, Cost, LayerStrategy, Pass, Recompute, SharingLevel

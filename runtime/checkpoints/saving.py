@@ -25,7 +25,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from runtime.checkpoints.manifest import prune, write_manifest
-from runtime.checkpoints.shards import Item, ShardSaver, ShardWriter, items_of, state_dict_of
+from runtime.checkpoints.shards import ShardItem, ShardSaver, ShardWriter, items_of, state_dict_of
 from runtime.checkpoints.training_state import CheckpointError, TrainingState, check_plain
 from runtime.transport.protocol import Transport
 
@@ -133,7 +133,7 @@ class Checkpoints:
         write_manifest(folder, facts, num_done, num_devices, files)
         prune(self._folder, num_done, self._num_kept)
 
-    def _save_now(self, items: list[Item], num_done: int, facts: Mapping[str, Any]) -> None:
+    def _save_now(self, items: list[ShardItem], num_done: int, facts: Mapping[str, Any]) -> None:
         try:
             save(
                 state_dict_of(items),
@@ -144,7 +144,7 @@ class Checkpoints:
         except (CheckpointException, RuntimeError, OSError) as error:
             raise self._failed(num_done, error) from None
 
-    def _save_for_all(self, items: list[Item], num_done: int, facts: Mapping[str, Any]) -> None:
+    def _save_for_all(self, items: list[ShardItem], num_done: int, facts: Mapping[str, Any]) -> None:
         """Let the first device write what all hold; the others wait for it."""
         of_all = self._transport.collect(items)
         failure: CheckpointError | None = None

@@ -65,7 +65,7 @@ _ITEMS = "items"
 
 
 @dataclass(frozen=True)
-class Item:
+class ShardItem:
     """Something that is written.
 
     Attributes:
@@ -94,12 +94,14 @@ class Wanted:
     into: Tensor
 
 
-def items_of(state: TrainingState, device: int, torch_device: torch.device, collect: Collect) -> list[Item]:
+def items_of(
+    state: TrainingState, device: int, torch_device: torch.device, collect: Collect
+) -> list[ShardItem]:
     """Return what a process writes; every process must call it together.
 
     Args:
         state: State of the process.
-        device: Which one it is.
+        device: Number of the device.
         torch_device: Where it computes.
         collect: Returns every device's value.
 
@@ -108,22 +110,24 @@ def items_of(state: TrainingState, device: int, torch_device: torch.device, coll
     """
     places, states = places_of(state.parameters, collect), state.states
     found = [
-        Item(device_key(RANDOM, device), random_states(torch_device)),
-        Item(device_key(EXTRA, device), dict(state.extra)),
+        ShardItem(device_key(RANDOM, device), random_states(torch_device)),
+        ShardItem(device_key(EXTRA, device), dict(state.extra)),
     ]
     for shard, weight in state.parameters.items():
         place = places[shard.name]
-        found.append(Item(parameter_key(shard.name), weight.detach(), place))
+        found.append(ShardItem(parameter_key(shard.name), weight.detach(), place))
         plain = {}
         for name, value in states.state_of(weight).items():
             if isinstance(value, Tensor):
                 own = place_of_state(shard.name, weight, place, value)
-                found.append(Item(state_key(shard.name, name), value.detach(), own))
+                found.append(ShardItem(state_key(shard.name, name), value.detach(), own))
             else:
                 plain[name] = value
         hyper_parameters = dict(states.hyper_parameters_of(weight))
         if plain or hyper_parameters:
-            found.append(Item(state_key(shard.name), {"state": plain, "hyper_parameters": hyper_parameters}))
+            found.append(
+                ShardItem(state_key(shard.name), {"state": plain, "hyper_parameters": hyper_parameters})
+            )
     return [item for item in found if item.place is None or item.value.numel()]
 
 
@@ -134,7 +138,7 @@ class ShardSaver(DefaultSavePlanner):
         items: Items of this process; where some are copies of one another, the first is written.
     """
 
-    def __init__(self, items: Sequence[Item]) -> None:
+    def __init__(self, items: Sequence[ShardItem]) -> None:
         """Keep what is known of the items, but no value."""
         super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
         self._plan: dict[MetadataIndex, WriteItem] = {}
@@ -157,12 +161,12 @@ class ShardSaver(DefaultSavePlanner):
         self.state_dict = {}
 
 
-def state_dict_of(items: Sequence[Item]) -> dict[str, Any]:
+def state_dict_of(items: Sequence[ShardItem]) -> dict[str, Any]:
     """Return the values of items as a `ShardSaver` of them finds them."""
     return {_ITEMS: {str(number): item.value for number, item in enumerate(items)}}
 
 
-def _write_item(item: Item) -> WriteItem:
+def _write_item(item: ShardItem) -> WriteItem:
     if item.place is None:
         return WriteItem(
             MetadataIndex(item.key), WriteItemType.BYTE_IO, bytes_io_data=BytesIOWriteData(nbytes=0)

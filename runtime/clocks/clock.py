@@ -32,7 +32,7 @@ class ClockError(RuntimeError):
     """The GPU's clock cannot be controlled; the message says why."""
 
 
-class Clock(Protocol):
+class ClockBackend(Protocol):
     """What a script asks for clocks."""
 
     @property
@@ -159,7 +159,7 @@ class NvmlClock:
         )
 
 
-def open_clock(gpu: str | None, dwell_ms: float = 0.0) -> Clock:
+def open_clock(gpu: str | None, dwell_ms: float = 0.0) -> ClockBackend:
     """Return a clock that locks the GPU's where there is a GPU and the right to, else one that records.
 
     Args:

@@ -8,7 +8,7 @@ import torch
 
 from placements.gpus import clock_latency_of
 from placements.hardware import ClockLatency
-from runtime.clocks.clock import Clock, RecordingClock, open_clock
+from runtime.clocks.clock import ClockBackend, RecordingClock, open_clock
 from runtime.clocks.stream_clock import StreamClock
 from runtime.clocks.torch_gpu import gpu_uuid
 from runtime.program.calls import BlockCall
@@ -19,7 +19,7 @@ def open_gpu_clock(
     device: torch.device,
     latency: ClockLatency | None = None,
     is_shared: bool = False,
-) -> Clock:
+) -> ClockBackend:
     """Return the clock of a GPU, or one that records where there is none.
 
     Args:

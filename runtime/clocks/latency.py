@@ -18,7 +18,7 @@ from itertools import combinations
 from pathlib import Path
 from statistics import median
 
-from runtime.clocks.clock import Clock, ClockError, NvmlClock
+from runtime.clocks.clock import ClockBackend, ClockError, NvmlClock
 from runtime.clocks.latency_file import Change, MeasuredLatency
 from runtime.clocks.nvml import NvmlError, NvmlGpu
 from runtime.clocks.probe import Probe, ProbeAnswer, clock_probe
@@ -52,7 +52,7 @@ class Pairs:
     window_ms: float = 200.0
 
 
-def measure(clock: Clock, probe: Probe, pairs: Pairs, progress: Callable[[str], None]) -> list[Change]:
+def measure(clock: ClockBackend, probe: Probe, pairs: Pairs, progress: Callable[[str], None]) -> list[Change]:
     """Return how long each change takes.
 
     Args:
@@ -123,7 +123,7 @@ def spread(clocks_mhz: Sequence[int], number: int) -> list[int]:
 
 
 def _answers(
-    clock: Clock, probe: Probe, clock_mhz: int, slower_mhz: int, window_ms: float
+    clock: ClockBackend, probe: Probe, clock_mhz: int, slower_mhz: int, window_ms: float
 ) -> list[ProbeAnswer]:
     """Ask for a clock, and return what the probe says in the window after it."""
     begin_ms = probe.now_ms()

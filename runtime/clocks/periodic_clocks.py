@@ -33,7 +33,7 @@ class PeriodicClocks:
         """Return the clock of a micro-batch in MHz.
 
         Args:
-            micro_batch: Which one.
+            micro_batch: Number of the micro-batch.
             num_micro_batches: Micro-batches of the iteration.
         """
         before, after = micro_batch, num_micro_batches - 1 - micro_batch

@@ -18,7 +18,7 @@ import torch
 from placements import Kind
 from placements.files import read_json
 from placements.hardware import ClockLatency
-from runtime.clocks.clock import Clock
+from runtime.clocks.clock import ClockBackend
 from runtime.clocks.gpu_clock import open_gpu_clock
 from runtime.clocks.stream_clock import GpuEvent, StreamClock
 from runtime.clocks.torch_gpu import record_event
@@ -70,7 +70,7 @@ class SpeedController:
         *,
         latency: ClockLatency | None = None,
         plans: PlanSource | None = None,
-        clock: Clock | None = None,
+        clock: ClockBackend | None = None,
         record: Callable[[], GpuEvent] = _record_event,
     ) -> None:
         """Check the plan and open the clock."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from runtime.clocks.clock import Clock
+from runtime.clocks.clock import ClockBackend
 from runtime.program.calls import BlockCall
 
 JOIN_S = 1.0
@@ -55,7 +55,7 @@ class _Block:
 
 
 class StreamClock:
-    """A `Clock` that passes clocks on as the stream reaches their blocks, of several due only the latest.
+    """A backend that passes clocks on as the stream reaches their blocks, of several due only the latest.
 
     Attributes:
         description: The other clock's.
@@ -70,7 +70,7 @@ class StreamClock:
 
     def __init__(
         self,
-        clock: Clock,
+        clock: ClockBackend,
         runs: Sequence[BlockCall],
         lead_s: Callable[[int], float] = lambda clock_mhz: 0.0,
         now_s: Callable[[], float] = time.monotonic,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from torch import Tensor
 
-from runtime.clocks.clock import Clock
+from runtime.clocks.clock import ClockBackend
 from runtime.clocks.stream_clock import StreamClock
 from runtime.clocks.torch_gpu import record_event
 from runtime.profiling.observer import DeviceObserver
@@ -21,7 +21,7 @@ class ClockRequests(DeviceObserver):
         requested: Called with each clock in MHz as it is asked for, in whichever thread that happens.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: ClockBackend) -> None:
         """Begin with the clocks of the script."""
         self.clock = clock
         self.requested: Callable[[int], None] = lambda clock_mhz: None
@@ -77,6 +77,6 @@ class StreamClockRequests(ClockRequests):
             self.clock.after(record_event(sleeps=True))
 
 
-def clock_requests(clock: Clock, runs: Sequence[BlockCall]) -> ClockRequests:
+def clock_requests(clock: ClockBackend, runs: Sequence[BlockCall]) -> ClockRequests:
     """Return what asks a clock for those of an iteration's blocks, which are given in their order."""
     return StreamClockRequests(clock, runs) if isinstance(clock, StreamClock) else ClockRequests(clock)

@@ -46,8 +46,8 @@ class _Form(NamedTuple):
     Attributes:
         channel: It goes over.
         spec: What it carries, as the script says, or else the model.
-        shape: That of the spec.
-        dtype: Likewise.
+        shape: Shape of the spec.
+        dtype: Type of the spec.
     """
 
     channel: Channel
@@ -128,7 +128,7 @@ class Device:
         Args:
             producer: The block that made it.
             consumer: The block that takes it.
-            micro_batch: Of both.
+            micro_batch: Micro-batch of both.
             source: The device that sends it.
         """
         message = self._announced(producer, consumer, micro_batch, source, self._index)
@@ -172,7 +172,7 @@ class Device:
 
         Args:
             block: Any block of this device.
-            micro_batch: Which micro-batch.
+            micro_batch: Number of the micro-batch.
             clock_mhz: The clock asked for before it; None to leave it to a plan that is followed, or to the
                 GPU.
 
@@ -205,7 +205,7 @@ class Device:
         Args:
             producer: The block that made it.
             consumer: The block that takes it.
-            micro_batch: Of both.
+            micro_batch: Micro-batch of both.
             target: The device that receives it.
         """
         message = self._announced(producer, consumer, micro_batch, self._index, target)

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from placements.hardware import ClockLatency
-from runtime.clocks.clock import Clock, RecordingClock
+from runtime.clocks.clock import ClockBackend, RecordingClock
 from runtime.clocks.gpu_clock import open_gpu_clock
 from runtime.clocks.latency_file import read_clock_latency
 from runtime.codegen.script import Script, check_specs
@@ -41,8 +41,8 @@ class DeviceContext:
     """A device, and what it runs with.
 
     Attributes:
-        script: Of the device.
-        process: Which device it is, and the options of the run.
+        script: Script of the device.
+        process: Number of the device, and the options of the run.
         transport: Reaches the other devices.
         device: Carries the script's calls out.
         model: Its parameters.
@@ -84,8 +84,8 @@ def device_context(
     """Make all that a device runs with; what must be given back is, at the end.
 
     Args:
-        script: Of the device.
-        process: Which device it is, and the options of the run.
+        script: Script of the device.
+        process: Number of the device, and the options of the run.
         transport: Reaches the other devices.
         position: Is told where the device stands.
         plans: Where device 0 looks for newer clocks; by default the server and job of the environment.
@@ -225,7 +225,7 @@ def _check_clocks(script: Script, plans: SharedPlans, options: RunOptions) -> No
         raise ScriptError(f"{script.path}: {run} has clock_mhz={run.clock_mhz}, but {others}")
 
 
-def _clock(script: Script, plans: SharedPlans, transport: Transport, options: RunOptions) -> Clock:
+def _clock(script: Script, plans: SharedPlans, transport: Transport, options: RunOptions) -> ClockBackend:
     if options.sweep is not None:
         return RecordingClock("the profiler goes through the clocks")
     if not script.calls.asks_for_clocks and not plans.is_used:

@@ -20,7 +20,7 @@ INEXACT_DIGITS = 0.5
 over devices are made in any order, or its blocks are compiled."""
 
 
-class Comparison(NamedTuple):
+class ReferenceComparison(NamedTuple):
     """How far a run is from the unpipelined model.
 
     Attributes:
@@ -64,7 +64,7 @@ class Measurement:
         device_names: What each device is.
         profiles: What each device measured of its blocks, if the run profiled them.
         blocking: Whether every transfer waited for its other end.
-        num_micro_batches: Of one iteration.
+        num_micro_batches: Number of micro-batches of one iteration.
         first_iteration: The first that was run; above 0 where the run went on from a checkpoint.
         peak_posted_bytes: The most memory of receives that were posted and not yet taken, by device.
         records: For each device what it did in the last iterations, if the run was recorded.
@@ -78,7 +78,7 @@ class Measurement:
     backend: str
     time_ms: tuple[float, ...]
     losses: tuple[tuple[float, ...], ...]
-    comparison: Comparison | None
+    comparison: ReferenceComparison | None
     clock_requests: Mapping[int, tuple[int, ...]]
     clock_backend: str
     device_names: tuple[str, ...]

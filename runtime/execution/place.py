@@ -36,7 +36,7 @@ class ScriptPlace(DeviceObserver):
     Args:
         position: Is told.
         device: The script's.
-        num_calls: Of an iteration.
+        num_calls: Number of calls of an iteration.
     """
 
     def __init__(self, position: Position, device: int, num_calls: int) -> None:
@@ -166,7 +166,7 @@ def place_observers(
     Args:
         position: Is told.
         device: The script's.
-        num_calls: Of an iteration.
+        num_calls: Number of calls of an iteration.
         where: Its tensors live there.
         timeout_s: How long a GPU may stand at a transfer; elsewhere the transport knows.
     """

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from runtime.execution.run_options import BACKENDS, DEVICES, RunOptions
+from runtime.execution.run_options import RunOptions
+from runtime.options.run import BACKENDS, DEVICES
 from runtime.program.calls import ScriptError
 
 LAUNCH_LINE = "python -m torch.distributed.run --nproc-per-node NUM_DEVICES -m runtime.launch DIRECTORY"
@@ -21,7 +22,7 @@ class Process:
     Attributes:
         device: Its device in the placement.
         num_devices: Processes of the run.
-        options: Of the run, the same for all.
+        options: Options of the run, the same for all.
     """
 
     device: int
@@ -61,7 +62,7 @@ def check_device(device: str | None, launcher: str, num_devices: int) -> None:
     Args:
         device: One of `runtime.execution.run_options.DEVICES`, or None to leave it to the launcher.
         launcher: One of `runtime.execution.run_options.LAUNCHERS`.
-        num_devices: Of the placement.
+        num_devices: Number of devices of the placement.
 
     Raises:
         ScriptError: It cannot.

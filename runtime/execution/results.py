@@ -65,7 +65,7 @@ class Standing(NamedTuple):
     Attributes:
         text: In words.
         waits_for: The device that it waits for there; None where it waits for none.
-        pid: Of its process; None before it has started.
+        pid: Id of its process; None before it has started.
     """
 
     text: str
@@ -82,7 +82,7 @@ class Position:
 
     Args:
         folder: The folder of the run's results, or None.
-        device: Whose position it is.
+        device: Device whose position it is.
     """
 
     def __init__(self, folder: Path | None, device: int) -> None:
@@ -143,7 +143,7 @@ def write_failure(
     """Write why a device fails.
 
     Args:
-        folder: Of the run's results.
+        folder: Folder of the run's results.
         device: The one that fails.
         reason: The error.
         traceback: Its lines.
@@ -174,8 +174,8 @@ def write_tensors(folder: Path, device: int, name: str, tensors: Mapping[Paramet
     """Write a device's gradients or parameters.
 
     Args:
-        folder: Of the run's results.
-        device: Whose tensors they are.
+        folder: Folder of the run's results.
+        device: Device whose tensors they are.
         name: What they are, such as ``gradients_0``.
         tensors: Each with which part of which parameter it is.
     """

@@ -1,7 +1,8 @@
-"""Options of a run, each declared once; they reach the processes of the devices as one file.
+"""Options of a run as the code reads them; they reach the processes of the devices as one file.
 
 Whoever starts a run makes a `RunOptions`. It is written as ``run.json``, and `RUN_FILE` in the environment of
-a process is its path. A new option is one more field, and its use.
+a process is its path. What a user gives is declared in `runtime.options.run`: a new option is one more field
+there, and its use.
 """
 
 from __future__ import annotations
@@ -9,45 +10,23 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from placements.files import read_json, write_json
-from placements.meaning import Meaning, option, without_none
+from placements.meaning import option, without_none
 from runtime.clocks.latency_file import read_clock_latency
+from runtime.options.run import UserRunOptions
 from runtime.profiling.profiler import Sweep
 from runtime.program.calls import ScriptError
-from runtime.transport.communicators import AUTO, SHARINGS
 
 RUN_FILE = "SCHEDSEARCH_RUN"
 """Environment variable of a device's process: path of the file with the options of the run."""
 
-DEVICES = ("cpu", "cuda")
-"""Where a run can compute."""
-
-VERIFY = ("none", "first", "all")
-"""Which iterations of a run can be compared with the unpipelined model."""
-
-NETWORKS = ("rendezvous", "buffered")
-"""Backends of a run in one process: a send ends when its receive is posted, or at once."""
-
-BACKENDS = {"torchrun": ("gloo", "nccl"), "fork": ("gloo",), "in_process": NETWORKS}
-"""By launcher: what can move tensors."""
-
-LAUNCHERS = tuple(BACKENDS)
-"""How devices are started: processes of torchrun, or forked from this process (CPU only, fractions of a
-second), or threads of this process that take turns (always in the same order, on the CPU or on one GPU)."""
-
-
-def _of_launch(default: Any, text: str, choices: tuple[str, ...] = (), **limits: float) -> Any:
-    """Declare an option of `runtime.launching.launch.launch`, which a run by hand does not have."""
-    meaning = Meaning(text, choices=choices, **limits)  # type: ignore[arg-type]
-    return field(default=default, metadata={"meaning": meaning, "is_of_launch": True})
-
 
 @dataclass(frozen=True)
-class RunOptions:
+class RunOptions(UserRunOptions):
     """The options of a run, the same for all its devices.
 
     Attributes:
@@ -56,48 +35,9 @@ class RunOptions:
         sweep: Profile the blocks in this way, and end when that is done; None to run all iterations.
     """
 
-    iterations: int = option(1, "training iterations, those before a checkpoint included", min=1)
-    timeout_s: float = option(300.0, "longest time of the start or of one iteration", "s", above=0)
-    launcher: str = _of_launch(
-        "torchrun", "torchrun, fork (CPU only), or in_process: threads that take turns", LAUNCHERS
-    )
-    device: str | None = _of_launch(
-        None, "where to compute; by default on GPUs under torchrun if each device has one", DEVICES
-    )
-    backend: str | None = option(
-        None,
-        "what moves tensors; by default nccl with a GPU for each device",
-        choices=("gloo", "nccl", *NETWORKS),
-    )
-    nodes: int = _of_launch(1, "torchruns on this machine, each with the devices of a node", min=1)
-    blocking: bool = option(False, "every transfer waits for its other end")
-    num_micro_batches: int | None = option(
-        None, "micro-batches of an iteration, if not those of the scripts", min=1
-    )
-    communicators: str = option(
-        AUTO,
-        "directed: one for each direction; pair: one for both directions of two devices; auto: pair where "
-        "nothing is lost",
-        choices=SHARINGS,
-    )
-    checkpoint_every: int = option(0, "iterations from one checkpoint to the next; 0: none", min=0)
+    backend: str | None = option(None, "what moves tensors; by default nccl with a GPU for each device")
     checkpoints: Path | None = option(None, "folder for checkpoints")
-    keep_checkpoints: int = option(3, "number of newest checkpoints to keep; 0: all", min=0)
-    checkpoint_async: bool = option(
-        True, "training goes on while a checkpoint is written, except where all devices are in one process"
-    )
     resume: Path | None = option(None, "folder of checkpoints; the run goes on from the newest")
-    load_weights: Path | None = option(
-        None, "state dict to start from, unless from a checkpoint: .safetensors, or a file of torch"
-    )
-    save_weights: Path | None = option(None, "file for the state dict at the end, .safetensors")
-    verify: str | None = _of_launch(
-        None, "iterations that are compared with the unpipelined model; by default by size", VERIFY
-    )
-    exact: bool | None = option(
-        None, "sums over devices are in the order of the devices; by default if something is verified"
-    )
-    trace: bool = _of_launch(False, "the measurement has what each device did in the last iterations")
     trace_file: Path | None = option(None, "file for what the devices did in the last iterations")
     clock_latency: Path | None = option(
         None, "file of python -m runtime.clock latency; by default a table by the name of the GPU"
@@ -190,7 +130,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             f"--{each.name.replace('_', '-')}",
             default=argparse.SUPPRESS,
-            help=meaning.text + (f", in {meaning.unit}" if meaning.unit else "") + default,
+            help=meaning.with_unit + default,
             **{"action": argparse.BooleanOptionalAction} if kind is bool else {"type": kind},
         )
 

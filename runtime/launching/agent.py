@@ -23,7 +23,7 @@ def killed(failures: Mapping[int, ProcessFailure]) -> dict[int, str]:
     """Return the devices that a signal ended, which was not torchrun's own, and its name.
 
     Args:
-        failures: By device.
+        failures: Failures by device.
     """
     first_s = min(failure.timestamp for failure in failures.values())
     return {

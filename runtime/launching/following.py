@@ -34,7 +34,7 @@ def follow(
     Args:
         processes: Those that run; they are ended in any case.
         num_devices: Devices of the run.
-        options: Of the run; its `timeout_s` is how long it may make no progress.
+        options: Options of the run; its `timeout_s` is how long it may make no progress.
         progress: Called with each iteration as it ends.
 
     Raises:

@@ -11,10 +11,10 @@ import torch
 
 from runtime.codegen.script import Script, read_script
 from runtime.execution.process import Process
-from runtime.execution.run_options import NETWORKS, RunOptions
+from runtime.execution.run_options import RunOptions
 from runtime.launching.processes import POLL_S, report_failure
 from runtime.loops.train import run_device
-from runtime.transport.in_memory import MemoryTransport, Network
+from runtime.transport.in_memory import NETWORK_OF, MemoryTransport
 from runtime.transport.protocol import Transport
 from runtime.transport.turns import StoppedError, backward_in_own_thread
 
@@ -26,8 +26,8 @@ class InProcess:
         """Start the threads."""
         self._num_threads = torch.get_num_threads()
         assert options.device is not None
-        is_buffered = options.backend == NETWORKS[1]
-        self._network = Network(num_devices, buffered=is_buffered, device=options.device)
+        assert options.backend is not None
+        self._network = NETWORK_OF[options.backend](num_devices, device=options.device)
         self._failed: list[int] = []
         scripts = [read_script(directory / f"device_{device}.py") for device in range(num_devices)]
         self._threads = [

@@ -30,7 +30,7 @@ from runtime.codegen.script import Script, programs_of, read_script, read_script
 from runtime.execution.measurement import Measurement
 from runtime.execution.process import Process, check_backend, check_device, default_backend
 from runtime.execution.results import Progress, read_summary
-from runtime.execution.run_options import LAUNCHERS, NETWORKS, RunOptions, add_arguments
+from runtime.execution.run_options import RunOptions, add_arguments
 from runtime.launching import lines
 from runtime.launching.following import LaunchError, follow
 from runtime.launching.in_process import InProcess
@@ -45,14 +45,16 @@ from runtime.launching.processes import (
 )
 from runtime.models import ModelError, ModelOptions, read_versions
 from runtime.models.state_dict import StateDictError, check_save_path, check_state_dict_file
+from runtime.options.run import BACKENDS, DEVICE_OF, LAUNCHERS
 from runtime.profiling.profiler import DeviceProfile
 from runtime.profiling.records import Record
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import check
 from runtime.program.instructions import Programs, Run
 from runtime.transport.communicators import AUTO
+from runtime.verify.comparison import compare, losses_of_run
 from runtime.verify.extent import Extent, extent_of
-from runtime.verify.reference import Case, compare, losses_of_run
+from runtime.verify.reference import ReferenceCase
 from runtime.virtual.play import cheapest_sharing
 from schedsearch.metrics import peak_memory
 from schedsearch.schedule import as_soon_as_possible
@@ -160,7 +162,7 @@ def _placed(options: RunOptions, num_devices: int) -> RunOptions:
     check_backend(backend, launcher)
     check_launcher_of_nodes(launcher, options.nodes)
     check_device(device, launcher, num_devices)
-    of_backend = {"nccl": "cuda", "gloo": "cpu"}.get(backend)
+    of_backend = DEVICE_OF.get(backend)
     if device is not None and of_backend not in (None, device):
         raise ScriptError(f"device: {device!r} is not what backend {backend!r} is for; use {of_backend}")
     check_device(of_backend, launcher, num_devices)
@@ -215,7 +217,7 @@ def _orders(programs: Programs) -> list[list[tuple[str, int]]]:
 def _backend(launcher: str, device: str | None, num_devices: int) -> str:
     """Return what moves the tensors, if nobody said."""
     if launcher == "in_process":
-        return NETWORKS[0]
+        return BACKENDS[launcher][0]
     if launcher != "torchrun" or device == "cpu":
         return "gloo"
     return "nccl" if device == "cuda" else default_backend(num_devices)
@@ -228,7 +230,7 @@ def _measurement(num_devices: int, options: RunOptions, extent: Extent) -> Measu
     summaries = [read_summary(options.results, device) for device in range(num_devices)]
     first = summaries[0]
     model = ModelOptions(**first["model"])
-    case = Case(
+    case = ReferenceCase(
         replace(model, compile=None),
         placement_from_dict(first["placement"]),
         first["num_micro_batches"],

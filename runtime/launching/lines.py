@@ -99,7 +99,7 @@ def launch_lines(directory: str | Path, devices: Sequence[int], options: Sequenc
     """Return a line for each node, to be started there.
 
     Args:
-        directory: Of the scripts, in a file system that all nodes see.
+        directory: Directory of the scripts, in a file system that all nodes see.
         devices: How many each node has.
         options: Of ``-m runtime.launch``.
         head: Node 0, as the others reach it.
@@ -129,7 +129,7 @@ def main(arguments: Sequence[str]) -> int:
     """Print the lines that run a folder of scripts, once their programs are proved; return the exit code.
 
     Args:
-        arguments: Of the command line, after ``print``.
+        arguments: Arguments of the command line, after ``print``.
     """
     parser = argparse.ArgumentParser(prog=f"python -m runtime.launch {PRINT}")
     parser.add_argument("directory", type=Path, help="folder of device_0.py and so on")

@@ -105,7 +105,7 @@ class _Agent:
     """A torchrun, which starts and ends the devices of one node.
 
     Args:
-        arguments: Of torchrun.
+        arguments: Arguments of torchrun.
         environment: Of its process.
         ended: File that it writes if one of its devices fails: which ones a signal ended.
     """
@@ -161,9 +161,9 @@ class Torchrun:
     """The scripts under torchrun: one for all of them, or one for each node, all on this machine.
 
     Args:
-        directory: Of the scripts.
-        num_devices: Of the run.
-        options: Of the run.
+        directory: Directory of the scripts.
+        num_devices: Number of devices of the run.
+        options: Options of the run.
         devices_of_nodes: How many devices each node has, in their order; by default there is one node.
     """
 

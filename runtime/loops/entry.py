@@ -37,7 +37,7 @@ def run(
         iteration: The script's calls, given a `Device` and the number of micro-batches.
         job: The hash of the ``job.json`` that it was made with.
         script: Its file, beside that.
-        process: Which device it is, and the options of the run; by default as the environment says.
+        process: Number of the device, and the options of the run; by default as the environment says.
         plans: Where device 0 looks for newer clocks between iterations, if the script has none; by default
             the server and job of the environment, if it names them.
 

@@ -78,11 +78,11 @@ class Evaluation:
         blocks: They.
 
     Args:
-        script: Of the training.
+        script: Script of the training.
         process: Which device it is.
         transport: Reaches the other devices.
-        model: Of the training.
-        num_micro_batches: Of one evaluation.
+        model: Model of the training.
+        num_micro_batches: Number of micro-batches of one evaluation.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Evaluation:
         """Run it; the losses are then those of `blocks`.
 
         Args:
-            iteration: Of which a model with data of its own reads the micro-batches.
+            iteration: Iteration whose micro-batches a model with data of its own reads.
         """
         self._device.begin(iteration)
         self._carry_out(self._device, self._number)

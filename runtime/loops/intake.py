@@ -62,7 +62,7 @@ class Intake:
         """Let the blocks of all processes read a batch; return its number of micro-batches.
 
         Raises:
-            PipelineError: That of some process is wrong, or they have several numbers.
+            PipelineError: The batch of some process is wrong, or their numbers of micro-batches differ.
         """
         expected = None if self.has_shapes else self._script.num_micro_batches
         told = agreed(*self._all, lambda: self.take(batch, expected), lambda number: number)[1]

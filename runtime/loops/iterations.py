@@ -72,8 +72,8 @@ class Iterations:
         """Return the mean of what all devices computed, each loss taken from the block's first device.
 
         Args:
-            blocks: That have computed it.
-            num_micro_batches: Of what they computed.
+            blocks: Blocks that have computed it.
+            num_micro_batches: Number of micro-batches of what they computed.
             finite_in: The step whose losses must be finite, in words; empty if they need not be.
 
         Raises:

@@ -21,12 +21,12 @@ from runtime.codegen.script import check_script, read_script_of
 from runtime.execution.device_context import connected, device_context
 from runtime.execution.results import Position
 from runtime.execution.run_options import RunOptions
-from runtime.loops.batches import PrefetchedLoader
 from runtime.loops.evaluation import Evaluation
 from runtime.loops.intake import Intake
 from runtime.loops.iterations import Iterations
 from runtime.loops.joining import Given, join, own_process
 from runtime.loops.loop_state import LoopState
+from runtime.loops.prefetched_loader import PrefetchedLoader
 from runtime.models.user.given import Loss, LossWeight, Modules
 from runtime.program.calls import ScriptError
 from runtime.training.zero import Zero1
@@ -214,7 +214,7 @@ class Pipeline:
 
         Args:
             optimizer: A class of `torch.optim` that moves parameters one by one, as AdamW.
-            options: Of the class.
+            options: Options of the class.
         """
         return Zero1(optimizer, self.parameters(), self.update.owners, **options)
 
@@ -271,7 +271,7 @@ class Pipeline:
 
         Args:
             folder: Gets a folder for each checkpoint; the same on all processes.
-            optimizer: Of the own parameters, of any class of `torch.optim`; or `zero1`'s.
+            optimizer: Optimizer of the own parameters, of any class of `torch.optim`; or `zero1`'s.
             extra: Plain data and tensors to get back from `load`, as `state_dict()` of a learning-rate
                 schedule and of the `loader`. Each process has its own.
             num_kept: How many whole checkpoints stay, the newest; 0 for all.
@@ -293,7 +293,7 @@ class Pipeline:
         rate, which then stays; so make the optimizer and its schedule before.
 
         Args:
-            folder: That was given to `save`.
+            folder: The folder that was given to `save`.
             optimizer: Is given the state of each parameter, and the learning rate and momentum that a
                 schedule had come to.
 

@@ -79,7 +79,7 @@ class RunCheckpoints:
     """The checkpoints of a run; every device calls each method at the same place.
 
     Args:
-        script: Of this device.
+        script: Script of this device.
         process: Its options say where checkpoints are, how many, and whether the run goes on from one.
         transport: Reaches the other devices.
     """
@@ -113,7 +113,7 @@ class RunCheckpoints:
 
         Args:
             num_done: Iterations that are done.
-            state: Of this process.
+            state: State of this process.
             ends: Whether a device was told to end, the same on all devices.
 
         Raises:

@@ -38,8 +38,8 @@ def run_device(script: Script, process: Process, connect: Connect, plans: PlanSo
     """Be one device of a run.
 
     Args:
-        script: Of this device.
-        process: Which device it is, and the options of the run.
+        script: Script of this device.
+        process: Number of the device, and the options of the run.
         connect: Reaches the other devices.
         plans: Where device 0 looks for newer clocks between iterations; by default the server and job of the
             environment, if it names them.

@@ -67,7 +67,7 @@ class ZooSource(ModuleSource):
     Its modules draw no random numbers, and their blocks can be cut over several devices.
 
     Args:
-        options: Of the model.
+        options: Options of the model.
         placement: What runs where.
 
     Raises:

@@ -74,7 +74,7 @@ class Blocks:
     Attributes:
         inputs: For every block of the placement those whose tensors it takes, in order.
         consumers: For every block those that take its tensors.
-        dtype: Of every tensor that is handed over.
+        dtype: Type of every tensor that is handed over.
         store: The weights that they read.
         losses: Loss of each (loss-computing block, micro-batch) that ran in this iteration; scalars. Their
             mean over the micro-batches is the update's, also where they are weighted.
@@ -88,7 +88,7 @@ class Blocks:
     Args:
         placement: What runs where.
         model: The forward blocks of this device.
-        num_micro_batches: Of one iteration.
+        num_micro_batches: Number of micro-batches of one iteration.
         versions: Which weights they read; by default the model's, with one update for all. Gradients are
             means over the micro-batches of an update.
     """
@@ -169,7 +169,7 @@ class Blocks:
 
         Args:
             block: Any kind.
-            micro_batch: Of the iteration begun last.
+            micro_batch: Micro-batch of the iteration begun last.
             arrived: What its `inputs` handed over, in that order: for the samples of this device's group if
                 each group hands over its share, else for all.
 

@@ -17,14 +17,14 @@ from torch import Tensor, nn
 
 from placements import Kind, Placement
 from runtime.models.core.compiling import compiled
-from runtime.models.core.layers import Layer
+from runtime.models.core.layers import ShardedLayer
 from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.core.parameters import Parameter, Weights, description_of
 from runtime.models.core.precision import compute_type
 from runtime.models.user.calling import Call, CalledModule, call
 from runtime.models.user.cut import INPUT_NAMES, TARGET_NAMES, names_in_model
 from runtime.models.user.packing import Forms, forms_of, packed, packed_shape, unpacked
-from runtime.models.user.reading import INPUTS, TARGETS, Data, Reading, Sample, SourceData, several
+from runtime.models.user.reading import INPUTS, TARGETS, ModelData, Reading, Sample, SourceData, several
 from runtime.models.user.seeds import digest, seeded
 from runtime.models.user.sources import ModuleSource
 from runtime.program.tensor_flow import computes_loss, forward_graphs, forward_inputs, pair_backward
@@ -44,7 +44,7 @@ class Body:
         placement: What runs where.
         names: The forward blocks, in topological order.
         source: Where the modules come from.
-        dtype: Of all floats.
+        dtype: Type of all floats.
         modules: By block, as far as they are known here.
         read_names: The names of what the modules of some blocks read, if they have such.
         forms: What each block hands over; to be found out where the source does not know it.
@@ -159,10 +159,10 @@ class Body:
         """Let blocks compute these of their shards, and reach the others."""
         for block, own in shards.items():
             for layer in self.modules[block].modules():
-                if isinstance(layer, Layer):
+                if isinstance(layer, ShardedLayer):
                     layer.shards = own
 
-    def data(self, num_micro_batches: int, device: torch.device | str) -> Data:
+    def data(self, num_micro_batches: int, device: torch.device | str) -> ModelData:
         """Return what the blocks read.
 
         Raises:
@@ -340,7 +340,7 @@ class Body:
         """
         for name, module in self.modules.items():
             block = self.placement.by_name[name]
-            is_cut = any(isinstance(layer, Layer) for layer in module.modules())
+            is_cut = any(isinstance(layer, ShardedLayer) for layer in module.modules())
             if (count := len(block.devices)) > block.data_parallel and not is_cut:
                 raise ModelError(
                     f"module: {name} stands on devices {', '.join(map(str, block.devices))}, but a user's "

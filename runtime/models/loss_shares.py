@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from placements import Placement
 from runtime.models.core.options import ModelError
-from runtime.models.user.reading import Data, Sample
+from runtime.models.user.reading import ModelData, Sample
 from runtime.program.tensor_flow import computes_loss, forward_graphs
 from runtime.transport.shards import Shards
 
@@ -26,13 +26,13 @@ class LossShares:
         weight: What a loss counts whose block has read a sample, such as its number of tokens.
         data: What is read.
         placement: What runs where.
-        micro_batches_per_update: Whose gradients make one update.
+        micro_batches_per_update: Micro-batches whose gradients make one update.
     """
 
     def __init__(
         self,
         weight: Callable[[Sample], float],
-        data: Data,
+        data: ModelData,
         placement: Placement,
         micro_batches_per_update: int,
     ) -> None:
@@ -54,8 +54,8 @@ class LossShares:
         """Return the part of an update that a block's loss of a micro-batch is, on one of its groups.
 
         Args:
-            block: That computes the loss.
-            micro_batch: Of the iteration begun last.
+            block: Block that computes the loss.
+            micro_batch: Micro-batch of the iteration begun last.
             groups: The block's data-parallel groups, and which one it is.
 
         Raises:

@@ -15,7 +15,7 @@ from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.core.parameters import Parameter, Weights
 from runtime.models.core.precision import autocast, compute_type
 from runtime.models.optimizer import Optimizer
-from runtime.models.user.reading import Data, Sample
+from runtime.models.user.reading import ModelData, Sample
 from runtime.program.tensor_flow import computes_loss
 from runtime.transport.protocol import Team
 from runtime.transport.shards import WHOLE, Shards, share_shape
@@ -30,7 +30,7 @@ class ParameterShard(NamedTuple):
     Attributes:
         name: The parameter's.
         shard: Index of the shard; 0 for a parameter that is not cut.
-        num_shards: Of the parameter; 1 if it is not cut.
+        num_shards: Number of shards of the parameter; 1 if it is not cut.
         dim: The dimension that is cut.
     """
 
@@ -79,7 +79,7 @@ class ReplicaBucket(NamedTuple):
 
     Attributes:
         groups: The teams that hold replicas of them.
-        names: Of the parameters.
+        names: Names of the parameters.
         blocks: The forward blocks that have them, on whatever device.
     """
 
@@ -130,7 +130,7 @@ class Model:
 
     Attributes:
         options: What was asked for.
-        dtype: Of outputs and their gradients; with mixed precision that in which blocks compute. Losses,
+        dtype: Type of outputs and their gradients; with mixed precision that in which blocks compute. Losses,
             parameters and what is added up of their gradients are of the options' type.
         device: Where they are.
         parameters: What this device holds.
@@ -139,7 +139,7 @@ class Model:
         groups: For each of its forward blocks the data-parallel groups, and which one it computes.
         replicas: The names of the parameters with replicas, by the teams that hold them; of all devices.
         buckets: The same, by the blocks that have them.
-        optimizer: Of the parameters.
+        optimizer: Optimizer of the parameters.
 
     Args:
         options: Shape and seed.
@@ -201,7 +201,7 @@ class Model:
             self._weights[name] = self.parameters[shards[name]] = tensor
             self.optimizer.replace(before, tensor)
 
-    def data(self, num_micro_batches: int) -> Data:
+    def data(self, num_micro_batches: int) -> ModelData:
         """Return what the blocks read.
 
         Raises:
@@ -218,7 +218,7 @@ class Model:
             block: One of the blocks that this device computes.
             inputs: The outputs of the blocks that it is after, in that order, for the group's samples.
             sample: What the block's group reads.
-            weights: Of the block; by default the newest.
+            weights: Weights of the block; by default the newest.
         """
         weights = self._weights if weights is None else weights
         with autocast(self.options.precision, self.device):

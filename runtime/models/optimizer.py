@@ -47,7 +47,7 @@ def usual_learning_rate(optimizer: str, num_parameters: int) -> float:
 
     Args:
         optimizer: As in `ModelOptions`.
-        num_parameters: Of the whole model.
+        num_parameters: Number of parameters of the whole model.
 
     >>> [usual_learning_rate("adamw", round(size * 1e6)) for size in (1, 125, 1300, 13000)]
     [0.001, 0.0006, 0.00024, 9.4e-05]
@@ -74,7 +74,7 @@ class Optimizer:
     Args:
         options: Say which optimizer, its learning rate and weight decay.
         parameters: In an order that is always the same.
-        names: Of the parameters; only groups of parameters need them.
+        names: Names of the parameters; only groups of parameters need them.
 
     Raises:
         ModelError: PyTorch's class refuses the parameters.

@@ -81,7 +81,7 @@ class _Plan(NamedTuple):
 
     Attributes:
         begins: The (step, which of its gradients) at which the second half begins.
-        parts: Of the second half, in the order of their first steps.
+        parts: Parts of the second half, in the order of their first steps.
         used_up: What steps saved that the second half does not run again: (step, name of the attribute).
         has_functions: Whether the second half begins at a custom function, which does not keep itself alive.
     """
@@ -135,7 +135,7 @@ class SplitBackward:
 
         Args:
             output: With its graph.
-            gradient: Of the output.
+            gradient: Gradient of the output.
             inputs: Leaves of the graph; one that has no part in it has no gradient.
         """
         if not inputs:

@@ -58,7 +58,7 @@ def load_state_dict_file(model: Model, path: str | Path) -> None:
     """Give a process's parameters and buffers the values that a file has for them.
 
     Args:
-        model: Of the process.
+        model: Model of the process.
         path: A state dict: of safetensors, or of torch.
 
     Raises:
@@ -99,8 +99,8 @@ def save_state_dict_file(
     Every process must call it at the same place, with a file that all of them see.
 
     Args:
-        model: Of this process.
-        path: Of the file, which appears when it is whole.
+        model: Model of this process.
+        path: Path of the file, which appears when it is whole.
         collect: Returns what every process gives to it, after all have (see
             `runtime.transport.protocol.Transport.collect`); by default this is the only process.
         is_first: Whether this process is the first, which makes the file.

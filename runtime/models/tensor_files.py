@@ -116,7 +116,7 @@ class _TorchFile:
     """A state dict that `torch.save` wrote; what is not read of it stays on disk.
 
     Args:
-        path: Of the file.
+        path: Path of the file.
 
     Raises:
         TensorFileError: It holds something else.
@@ -171,7 +171,7 @@ class SafetensorsLayout:
     """Where each tensor of a file of safetensors is, so that any process can write its own into the file.
 
     Args:
-        forms: Of all tensors, by name.
+        forms: Forms of all tensors, by name.
     """
 
     def __init__(self, forms: Mapping[str, Form]) -> None:
@@ -204,7 +204,7 @@ class SafetensorsLayout:
 
         Args:
             file: Descriptor of the file.
-            name: Of the tensor.
+            name: Name of the tensor.
             value: The tensor, or the part.
             part: Which part; None for the whole.
         """

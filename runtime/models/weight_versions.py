@@ -29,7 +29,7 @@ class ReadVersions:
 
     Attributes:
         of: For each (forward block, micro-batch) the version that it reads; those left out read version 0.
-        micro_batches_per_update: Whose gradients, as their mean, make one update.
+        micro_batches_per_update: Micro-batches whose gradients, as their mean, make one update.
     """
 
     of: Mapping[Instance, int]
@@ -45,9 +45,9 @@ def read_versions(
     """Return which versions are read in an iteration.
 
     Args:
-        options: Of the model; they say how weights are updated.
+        options: Options of the model; they say how weights are updated.
         placement: What runs where.
-        num_micro_batches: Of an iteration.
+        num_micro_batches: Number of micro-batches of an iteration.
         orders: For each device the (block, micro-batch) pairs that it runs, in order; not looked at where
             there is a flush.
 
@@ -70,20 +70,20 @@ class WeightStore:
     """The weights of a device's forward blocks, in each version that a micro-batch is still to read.
 
     Attributes:
-        most_held: For each forward block the most versions that were held at one time, in all iterations.
+        max_held: For each forward block the most versions that were held at one time, in all iterations.
         on_complete: Called with a forward block when it has all its gradients of an iteration.
 
     Args:
         model: Holds the newest.
-        versions: Which are read.
-        num_micro_batches: Of an iteration.
+        versions: Versions of the weights that are read.
+        num_micro_batches: Number of micro-batches of an iteration.
     """
 
     def __init__(self, model: Model, versions: ReadVersions, num_micro_batches: int) -> None:
         """Begin with the model's weights alone."""
         self._model, self._versions, self._num_micro_batches = model, versions, num_micro_batches
         self._is_flushed = not versions.of and versions.micro_batches_per_update >= num_micro_batches
-        self.most_held: Counter[str] = Counter()
+        self.max_held: Counter[str] = Counter()
         self.on_complete: Callable[[str], None] = lambda block: None
         self.begin()
 
@@ -109,7 +109,7 @@ class WeightStore:
     def complete(self, block: str, micro_batch: int) -> None:
         """Take note that what a micro-batch read has its gradients; make an update if it is due."""
         if self._is_flushed:
-            self.most_held[block] = 1
+            self.max_held[block] = 1
             self._num_complete[block] += 1
             if self._num_complete[block] == self._num_micro_batches:
                 self.on_complete(block)
@@ -125,7 +125,7 @@ class WeightStore:
         if number < self._num_micro_batches and number % self.micro_batches_per_update == 0:
             self._update(block)
         held = 1 + sum(name == block for name, _ in self._older)
-        self.most_held[block] = max(self.most_held[block], held)
+        self.max_held[block] = max(self.max_held[block], held)
         if number == self._num_micro_batches:
             self.on_complete(block)
 

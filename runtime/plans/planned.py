@@ -12,7 +12,7 @@ from schedsearch.schedule import Instance, Schedule
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedIteration:
     """An iteration as it was planned, in the times of the profile.
 
     Attributes:
@@ -40,7 +40,7 @@ class Planned:
         profile: Profile,
         clock_mhz: Mapping[str, Sequence[int]],
         memory_unit: str = "",
-    ) -> Planned:
+    ) -> PlannedIteration:
         """Return a schedule at given clocks; see `schedsearch.energy.simulate_at_clocks`.
 
         Raises:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from statistics import median_low
 from typing import Any, NamedTuple, Protocol
 
-from runtime.clocks.clock import Clock
+from runtime.clocks.clock import ClockBackend
 
 CLOCK_STEP_MHZ = 15
 """What lies between two clocks of NVIDIA's GPUs; clocks that are nearer are taken for one."""
@@ -55,7 +55,7 @@ class MeasuredCost(NamedTuple):
         kind: The block's name.
         clock_mhz: None if it is not known.
         time_ms: Mean of its runs.
-        energy_mj: Likewise; None if nothing measures it.
+        energy_mj: Mean energy of its runs; None if nothing measures it.
     """
 
     kind: str
@@ -160,7 +160,7 @@ class Profiler:
 
     meter: Meter
     sweep: Sweep = Sweep()
-    clock: Clock | None = None
+    clock: ClockBackend | None = None
     clocks_mhz: Sequence[int] = ()
     current_mhz: Callable[[], int | None] = lambda: None
     settle: Callable[[], None] = lambda: None

@@ -89,7 +89,7 @@ class Recorder(DeviceObserver):
         message_tensors: Returns the tensors of the device's messages.
 
     Args:
-        device: Which one.
+        device: Number of the device.
         placement: What runs where.
         blocks: Blocks of the device.
         model: Model of the device.

@@ -20,7 +20,7 @@ class BlockRecord(NamedTuple):
 
     Attributes:
         block: Its name.
-        micro_batch: Which micro-batch.
+        micro_batch: Number of the micro-batch.
         reached_ms: When the block was next and began to wait for what it takes.
         ready_ms: When all of that was there.
         begin_ms: When it began; later only by what recording takes.
@@ -87,14 +87,14 @@ class Record:
     """One iteration of one device.
 
     Attributes:
-        device: Which one.
+        device: Number of the device.
         iteration: Number of the iteration, from 0.
         machine: Machine whose clock `begin_s` is of.
         begin_s: When the device began, on the machine's monotonic clock.
         end_ms: When all that it computed and sent was done.
         blocks: Blocks in the order in which they ran.
         receives: Receives in the order in which they were posted.
-        sends: Likewise.
+        sends: Sends in the order in which they were posted.
         clock_mhz: Clocks, when they were asked for.
         held_bytes: Activation memory; see `runtime.profiling.activation_memory`.
         allocated_bytes: What torch's allocator has given out on a GPU, at the same times; empty on a CPU.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from placements import Kind, Placement
-from runtime.plans.planned import Planned
+from runtime.plans.planned import PlannedIteration
 from runtime.profiling.perfetto import Slice, TraceFile
 from runtime.profiling.records import BlockRecord, Record, aligned
 from runtime.profiling.zero_comm import zero_comm_spans
@@ -45,7 +45,7 @@ def write_trace(
     path: str | Path,
     placement: Placement,
     records: Sequence[Sequence[Record]],
-    planned: Planned | None = None,
+    planned: PlannedIteration | None = None,
     costs: Mapping[str, object] | None = None,
 ) -> Path:
     """Draw what the devices did, and what was planned if that is known; return the file.
@@ -83,7 +83,7 @@ class _Drawing:
     placement: Placement
     records: Sequence[Record]
     offset_ms: Mapping[int, float]
-    planned: Planned | None
+    planned: PlannedIteration | None
 
     @property
     def begin_ms(self) -> float:
@@ -101,7 +101,7 @@ class _Drawing:
             self._draw_counters(record)
         self._draw_arrows(slices)
 
-    def draw_planned(self, planned: Planned) -> None:
+    def draw_planned(self, planned: PlannedIteration) -> None:
         """Draw the plan from the begin of the iteration on."""
         self.draw_row(PLANNED, {instance: planned.span_ms(instance) for instance in planned.points})
         for device in range(self.placement.num_devices):
@@ -184,7 +184,7 @@ def _name(instance: Instance) -> str:
     return f"{instance[0]}.{instance[1]}"
 
 
-def _planned_counters(planned: Planned, device: int) -> Iterator[tuple[str, float, float]]:
+def _planned_counters(planned: PlannedIteration, device: int) -> Iterator[tuple[str, float, float]]:
     """Yield name, time and value of what is planned: clock, power of a GPU, memory."""
     order = planned.schedule.order(device)
     in_memory = memory_over_time(planned.schedule, device)[1].tolist()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from placements import Placement
 from placements.files import csv_text, write_text
-from runtime.plans.planned import Planned
+from runtime.plans.planned import PlannedIteration
 from runtime.profiling.records import Record, aligned
 from runtime.profiling.zero_comm import zero_comm_spans
 
@@ -19,7 +19,7 @@ class DeviceShares:
 
     Attributes:
         planned: Share of the time in which the device runs blocks by the plan; None without a plan.
-        zero_comm: Likewise with the measured block times and transfers that take no time.
+        zero_comm: The same by the measured block times, with transfers that take no time.
         measured: Share of the time in which it ran blocks.
         waiting: Share of the time in which it waited for what a block takes; the rest is neither.
         peak_held_bytes: Its peak activation memory; None if that was not measured.
@@ -40,7 +40,7 @@ class UtilisationTable:
         planned_ms: Its length by the plan, in the times of the profile; None without a plan.
         zero_comm_ms: Time with the measured block times and transfers that take no time.
         measured_ms: Time as it was, to the end of the last block.
-        devices: By device.
+        devices: Shares by device.
     """
 
     planned_ms: float | None
@@ -81,7 +81,7 @@ class UtilisationTable:
 
 
 def utilisation_table(
-    placement: Placement, records: Sequence[Record], planned: Planned | None = None
+    placement: Placement, records: Sequence[Record], planned: PlannedIteration | None = None
 ) -> UtilisationTable:
     """Return the table of one iteration.
 
@@ -124,5 +124,5 @@ def _waiting_ms(record: Record) -> float:
     return sum(row.ready_ms - row.reached_ms for row in record.blocks) + sum(before)
 
 
-def _planned_share(planned: Planned, record: Record) -> float:
+def _planned_share(planned: PlannedIteration, record: Record) -> float:
     return sum(planned.points[row.instance].time_ms for row in record.blocks) / planned.time_ms

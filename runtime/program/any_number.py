@@ -18,7 +18,7 @@ class ParametricPrograms:
 
     Attributes:
         programs: Programs as they were, for their own number of micro-batches.
-        looped: By device.
+        looped: Looped programs by device.
         shift: Micro-batches per round.
         least: The fewest micro-batches that they can have.
     """

@@ -66,7 +66,7 @@ class BlockCall(NamedTuple):
 
     Attributes:
         block: Name of the block.
-        micro_batch: Which micro-batch.
+        micro_batch: Number of the micro-batch.
         clock_mhz: The clock asked for before it, or None.
     """
 

@@ -48,7 +48,7 @@ class Run:
 
     Attributes:
         block: Name of the block.
-        micro_batch: Which micro-batch it computes.
+        micro_batch: Number of the micro-batch.
     """
 
     block: str

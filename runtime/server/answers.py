@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel
 
 from runtime.server.tables import State
-from runtime.server.workers import Progress
+from runtime.server.workers import TaskProgress
 
 
 class JobStatus(BaseModel):
@@ -16,7 +16,7 @@ class JobStatus(BaseModel):
     state: State
     num_plans: int
     missing: list[str]
-    progress: Progress | None
+    progress: TaskProgress | None
     error: str | None
     version: int
 
@@ -28,7 +28,7 @@ class JobPage(BaseModel):
     next: str | None
 
 
-class Plan(BaseModel):
+class PlanAnswer(BaseModel):
     """A plan: its time and energy, and by block one clock in MHz per micro-batch."""
 
     time_ms: float
@@ -37,7 +37,7 @@ class Plan(BaseModel):
     clock_mhz: dict[str, list[int]]
 
 
-class DeployedPlan(Plan):
+class DeployedPlanAnswer(PlanAnswer):
     """A plan that is deployed, and the number of the deployment."""
 
     version: int

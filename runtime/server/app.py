@@ -22,9 +22,9 @@ from starlette.exceptions import HTTPException
 
 from runtime.server import DEFAULT_MAX_BODY_MB
 from runtime.server.access import BodyLimit, TokenNeeded
-from runtime.server.answers import Deployed, DeployedPlan, JobPage, JobStatus, Plan
+from runtime.server.answers import Deployed, DeployedPlanAnswer, JobPage, JobStatus, PlanAnswer
 from runtime.server.errors import RequestError, refusal
-from runtime.server.requests import Message, ProfileUpload, Registration
+from runtime.server.requests import ProfileUpload, Registration, StragglerMessage
 from runtime.server.service import Service
 from runtime.server.waiting import MOST_WAIT_S, News, at_once, deployed
 
@@ -107,23 +107,23 @@ def _add_plan_routes(app: FastAPI, service: Service) -> None:
     @app.get("/jobs/{job}/plan")
     def plan(
         job: str, deadline_ms: Annotated[float | None, Query(allow_inf_nan=False)] = None
-    ) -> DeployedPlan | Plan | None:
+    ) -> DeployedPlanAnswer | PlanAnswer | None:
         """Return the best plan for a deadline, by default the deployed one."""
         plans = service.deployments
         return plans.deployed(job) if deadline_ms is None else plans.plan(job, deadline_ms)
 
     @app.post("/jobs/{job}/straggler")
-    async def straggler(job: str, body: Message) -> Deployed:
+    async def straggler(job: str, body: StragglerMessage) -> Deployed:
         """Tell of a straggler."""
         return await at_once(service.alone, lambda: service.deployments.set_straggler(job, body))
 
-    @app.get("/jobs/{job}/deployed", response_model=DeployedPlan, responses={204: {"model": None}})
+    @app.get("/jobs/{job}/deployed", response_model=DeployedPlanAnswer, responses={204: {"model": None}})
     async def newest(
         job: str,
         device: int | None = None,
         newer_than: Annotated[int, Query(ge=0)] = 0,
         wait_s: Annotated[float, Query(ge=0, le=MOST_WAIT_S)] = 0.0,
-    ) -> Response | DeployedPlan:
+    ) -> Response | DeployedPlanAnswer:
         """Return the deployed plan, or a device's part of it; 204 if there is none newer than a version.
 
         With `wait_s` the answer comes as soon as there is one, or after so many seconds.

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from runtime.server.errors import RequestError
-from runtime.server.requests import NORMAL, Message
+from runtime.server.requests import NORMAL, StragglerMessage
 from schedsearch.energy.frontier import TIME_TOLERANCE
 
 
@@ -97,7 +97,7 @@ class Deployment:
         announced = (known.announced for known in self.stragglers.values())
         return min((each.due_s for each in announced if each is not None), default=math.inf)
 
-    def told(self, message: Message, now_s: float) -> Deployment:
+    def told(self, message: StragglerMessage, now_s: float) -> Deployment:
         """Return it after a message that arrives now."""
         stragglers = self._settled_stragglers(now_s)
         known = stragglers.pop(message.id, Straggler())

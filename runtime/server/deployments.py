@@ -17,10 +17,10 @@ from sqlalchemy import bindparam, delete, insert, select, update
 from sqlalchemy.engine import Connection
 from sqlalchemy.orm import Session
 
-from runtime.server.answers import Deployed, DeployedPlan, Plan
+from runtime.server.answers import Deployed, DeployedPlanAnswer, PlanAnswer
 from runtime.server.deployment import Announced, Deployment, Straggler
 from runtime.server.errors import NotYetError, RequestError
-from runtime.server.requests import Message
+from runtime.server.requests import StragglerMessage
 from runtime.server.storage import Database
 from runtime.server.tables import BlockRow, JobRow, PlanRow, State, StragglerRow, Table
 
@@ -69,7 +69,7 @@ class Deployments:
         self._plan = lru_cache(_KEPT_PLANS)(self._read_plan)
         self._devices = lru_cache(_KEPT_PLANS)(self._read_devices)
 
-    def set_straggler(self, job_id: str, message: Message) -> Deployed:
+    def set_straggler(self, job_id: str, message: StragglerMessage) -> Deployed:
         """Note what is said about an accelerator, and deploy what follows from it (Perseus, Table 2).
 
         Returns:
@@ -87,12 +87,14 @@ class Deployments:
             time_ms = after.times_ms[after.plan]
             return Deployed(version=after.version, time_ms=time_ms, deadline_ms=after.deadline_ms)
 
-    def deployed(self, job_id: str, device: int | None = None, newer_than: int = 0) -> DeployedPlan | None:
+    def deployed(
+        self, job_id: str, device: int | None = None, newer_than: int = 0
+    ) -> DeployedPlanAnswer | None:
         """Return what is deployed now: the plan, whole or a device's part, and its version.
 
         Args:
             job_id: Which job.
-            device: Whose blocks, or None for all.
+            device: Device whose blocks are returned; None for all.
             newer_than: A version; None is returned if it is the one deployed now. Any other is an older one,
                 even if its number is higher: the server may have lost it with the machine it ran on.
 
@@ -116,9 +118,11 @@ class Deployments:
             if device is not None:
                 devices = self._devices(live.row.number)
                 own = {name: each for name, each in own.items() if device in devices[name]}
-            return DeployedPlan.model_construct(**{**dict(plan), "clock_mhz": own, "version": now.version})
+            return DeployedPlanAnswer.model_construct(
+                **{**dict(plan), "clock_mhz": own, "version": now.version}
+            )
 
-    def plan(self, job_id: str, deadline_ms: float) -> Plan:
+    def plan(self, job_id: str, deadline_ms: float) -> PlanAnswer:
         """Return the best plan for a deadline, which deploys nothing.
 
         Raises:
@@ -163,14 +167,14 @@ class Deployments:
         if after.version != before.version or after.next_due_s != before.next_due_s:
             self._tell(job_id)
 
-    def _read_plan(self, number: int, position: int) -> Plan:
+    def _read_plan(self, number: int, position: int) -> PlanAnswer:
         columns = select(PlanRow.time_ms, PlanRow.energy_mj, PlanRow.lower_bound_mj, PlanRow.clock_mhz)
         with self._database.reading() as session:
             key = PlanRow.job == number, PlanRow.position == position
             row = session.execute(columns.where(*key)).one_or_none()
         if row is None:
             raise RequestError("job: was deleted meanwhile; GET /jobs lists all", 404)
-        return Plan(
+        return PlanAnswer(
             time_ms=row.time_ms,
             energy_mj=row.energy_mj,
             lower_bound_mj=row.lower_bound_mj,

@@ -22,13 +22,13 @@ _LARGEST = 1e12
 """Milliseconds, millijoules, watts, seconds or degrees beyond which a figure is a mistake."""
 
 
-class Body(BaseModel):
+class RequestBody(BaseModel):
     """What a request carries: no other fields than these, and each of its own type."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
-class Registration(Body):
+class Registration(RequestBody):
     """A job to register."""
 
     schedule: dict[str, Any] = Field(description="content of a schedule.json")
@@ -56,7 +56,7 @@ class Registration(Body):
             ) from None
 
 
-class Point(Body):
+class ProfilePoint(RequestBody):
     """What a block costs at a clock."""
 
     clock_mhz: int = Field(ge=1, le=10**9)
@@ -64,14 +64,14 @@ class Point(Body):
     energy_mj: float = Field(ge=0, le=_LARGEST)
 
 
-class ProfileUpload(Body):
+class ProfileUpload(RequestBody):
     """The profile of some or all blocks; the frontier is computed once all are there."""
 
     blocking_power_w: float = Field(ge=0, le=_LARGEST, description="power of a GPU that waits, in W")
     csv: str | None = Field(
         None, description="block,frequency,time,energy in MHz, s and J, or blocks", examples=["block,..."]
     )
-    blocks: dict[str, Annotated[list[Point], Field(min_length=1)]] | None = None
+    blocks: dict[str, Annotated[list[ProfilePoint], Field(min_length=1)]] | None = None
 
     @model_validator(mode="after")
     def _has_one_form(self) -> ProfileUpload:
@@ -101,7 +101,7 @@ def _name_of(value: object) -> object:
     return str(value) if type(value) is int else value
 
 
-class Message(Body):
+class StragglerMessage(RequestBody):
     """What is said about an accelerator (Perseus, Table 2)."""
 
     id: Annotated[str, Field(min_length=1, max_length=200), BeforeValidator(_name_of)] = Field(

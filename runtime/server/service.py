@@ -21,7 +21,7 @@ from runtime.server.errors import RequestError
 from runtime.server.requests import Registration
 from runtime.server.storage import Database
 from runtime.server.tables import BlockRow, JobRow, PlanRow, State
-from runtime.server.workers import Failure, Task, Workers
+from runtime.server.workers import FrontierTask, TaskFailure, Workers
 from schedsearch.energy.frontier import FrequencyPlan, Frontier
 
 
@@ -192,7 +192,7 @@ class Service:
             version=job.version,
         )
 
-    def _task(self, job_id: str) -> Task | None:
+    def _task(self, job_id: str) -> FrontierTask | None:
         """Return what to compute for a job; None if it was deleted."""
         with self._database.reading() as session:
             job = session.scalars(
@@ -204,16 +204,18 @@ class Service:
                 row.name: tuple(OperatingPoint(*point) for point in json.loads(row.points or "[]"))
                 for row in session.scalars(_blocks(job))
             }
-            return Task(job.schedule, Profile("uploaded", points, job.blocking_power_w), job.num_plans)
+            return FrontierTask(
+                job.schedule, Profile("uploaded", points, job.blocking_power_w), job.num_plans
+            )
 
-    def _keep(self, job_id: str, outcome: Frontier | Failure) -> None:
+    def _keep(self, job_id: str, outcome: Frontier | TaskFailure) -> None:
         """Keep what a worker found, and deploy the first plan."""
-        plans = [] if isinstance(outcome, Failure) else [_plan_values(plan) for plan in outcome.plans]
+        plans = [] if isinstance(outcome, TaskFailure) else [_plan_values(plan) for plan in outcome.plans]
         with self._changing(job_id) as session:
             job = session.scalars(select(JobRow).where(JobRow.id == job_id)).one_or_none()
             if job is None or job.state != State.COMPUTING:
                 return
-            if isinstance(outcome, Failure):
+            if isinstance(outcome, TaskFailure):
                 job.state, job.error = State.FAILED, outcome.line
                 return
             rows = [{"job": job.number, "position": i} | plan for i, plan in enumerate(plans)]

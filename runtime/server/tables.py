@@ -27,11 +27,11 @@ class JobRow(Table):
     Attributes:
         number: In the order of registration; never used twice.
         id: What clients call it.
-        name: Of its placement.
+        name: Name of its placement.
         schedule: As JSON text.
         num_plans: Deadlines of its frontier.
-        num_devices: Of its placement.
-        num_gpus: Of all devices; None for one each.
+        num_devices: Number of devices of its placement.
+        num_gpus: Number of GPUs of all devices; None for one each.
         state: See `State`.
         error: Why it failed, in one line.
         blocking_power_w: Power of a waiting device, from the profile.

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from fastapi.concurrency import run_in_threadpool
 
-from runtime.server.answers import DeployedPlan
+from runtime.server.answers import DeployedPlanAnswer
 from runtime.server.errors import NotYetError
 from runtime.server.service import Service
 
@@ -76,7 +76,7 @@ async def at_once(alone: threading.RLock, answer: Callable[[], Answer]) -> Answe
 
 async def deployed(
     service: Service, news: News, job: str, device: int | None, newer_than: int, wait_s: float
-) -> DeployedPlan | None:
+) -> DeployedPlanAnswer | None:
     """Return what `Deployments.deployed` does, as soon as there is a plan, or None after a time without.
 
     Raises:

@@ -26,12 +26,12 @@ from schedsearch.schedule_file import schedule_from_dict
 
 
 @dataclass(frozen=True)
-class Task:
+class FrontierTask:
     """What a worker computes: see `schedsearch.energy.compute_frontier`.
 
     Attributes:
         schedule: The content of a ``schedule.json``; read in the worker, because that takes its time.
-        profile: Of all its blocks.
+        profile: Profile of all its blocks.
         num_plans: At least 1.
     """
 
@@ -41,7 +41,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Progress:
+class TaskProgress:
     """How far a worker is.
 
     Attributes:
@@ -56,7 +56,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Failure:
+class TaskFailure:
     """Why there is no frontier.
 
     Attributes:
@@ -76,14 +76,17 @@ class Workers:
     """
 
     def __init__(
-        self, number: int, load: Callable[[str], Task | None], keep: Callable[[str, Frontier | Failure], None]
+        self,
+        number: int,
+        load: Callable[[str], FrontierTask | None],
+        keep: Callable[[str, Frontier | TaskFailure], None],
     ) -> None:
         """Start the threads; processes start with their first job."""
         self._load, self._keep = load, keep
         self._waiting: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._closing = False
-        self._running: dict[str, tuple[SpawnProcess, Progress | None]] = {}
+        self._running: dict[str, tuple[SpawnProcess, TaskProgress | None]] = {}
         self._cancelled: set[str] = set()
         self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(number)]
         for thread in self._threads:
@@ -93,7 +96,7 @@ class Workers:
         """Have a job's frontier computed."""
         self._waiting.put(job)
 
-    def progress(self, job: str) -> Progress | None:
+    def progress(self, job: str) -> TaskProgress | None:
         """Return how far a job is; None while it waits for its turn or has just begun."""
         with self._lock:
             return self._running[job][1] if job in self._running else None
@@ -138,9 +141,9 @@ class Workers:
         """Say so, if even that can be kept; else the job is computed again after the next start."""
         reason = f"{type(error).__name__}: {_first_line(error)}"
         with contextlib.suppress(Exception):
-            self._keep(job, Failure(f"frontier: it cannot be kept ({reason}); upload the profile again"))
+            self._keep(job, TaskFailure(f"frontier: it cannot be kept ({reason}); upload the profile again"))
 
-    def _compute(self, job: str, task: Task, worker: _Process) -> Frontier | Failure | None:
+    def _compute(self, job: str, task: FrontierTask, worker: _Process) -> Frontier | TaskFailure | None:
         """Return what became of a job; None if it was cancelled, or the server closes."""
         with self._lock:
             if self._closing:
@@ -153,7 +156,7 @@ class Workers:
             with self._lock:
                 if self._closing or job in self._cancelled:
                     return None
-            return Failure(
+            return TaskFailure(
                 f"frontier: the process that computed it ended with {code}; upload the profile again"
             )
         finally:
@@ -161,7 +164,7 @@ class Workers:
                 del self._running[job]
                 self._cancelled.discard(job)
 
-    def _tell(self, job: str, progress: Progress) -> None:
+    def _tell(self, job: str, progress: TaskProgress) -> None:
         with self._lock:
             self._running[job] = self._running[job][0], progress
 
@@ -182,16 +185,18 @@ class _Process:
         """Whether it can be given a task."""
         return not self._pipe.closed and self.process.is_alive()
 
-    def compute(self, task: Task, on_progress: Callable[[Progress], None]) -> Frontier | Failure:
+    def compute(
+        self, task: FrontierTask, on_progress: Callable[[TaskProgress], None]
+    ) -> Frontier | TaskFailure:
         """Return the outcome of a task.
 
         Raises:
             EOFError, OSError: The process ended.
         """
         self._pipe.send(task)
-        while isinstance(message := self._pipe.recv(), Progress):
+        while isinstance(message := self._pipe.recv(), TaskProgress):
             on_progress(message)
-        assert isinstance(message, (Frontier, Failure))
+        assert isinstance(message, (Frontier, TaskFailure))
         return message
 
     def end(self) -> int | None:
@@ -210,9 +215,9 @@ def _serve(pipe: Connection[Any, Any]) -> None:
             pipe.send(_outcome(pipe.recv(), pipe))
 
 
-def _outcome(task: Task, pipe: Connection[Any, Any]) -> Frontier | Failure:
+def _outcome(task: FrontierTask, pipe: Connection[Any, Any]) -> Frontier | TaskFailure:
     def tell(what: str, done: int, total: int) -> None:
-        pipe.send(Progress(what, done, total))
+        pipe.send(TaskProgress(what, done, total))
 
     try:
         schedule = schedule_from_dict(json.loads(task.schedule))
@@ -220,9 +225,11 @@ def _outcome(task: Task, pipe: Connection[Any, Any]) -> Frontier | Failure:
     except OSError:
         raise
     except ValueError as error:
-        return Failure(_first_line(error))
+        return TaskFailure(_first_line(error))
     except Exception as error:
-        return Failure(f"frontier: {type(error).__name__}: {_first_line(error)}; register another schedule")
+        return TaskFailure(
+            f"frontier: {type(error).__name__}: {_first_line(error)}; register another schedule"
+        )
 
 
 def _first_line(error: Exception) -> str:

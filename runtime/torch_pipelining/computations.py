@@ -18,7 +18,7 @@ def check_computations(order: TorchOrder) -> int:
     """Return the number of micro-batches if each stage is on one rank and computes each of them once.
 
     Raises:
-        UnsafeOrderError: That does not hold; as of `check_order`.
+        UnsafeOrderError: A stage is on several ranks, or computes a micro-batch twice or not at all.
     """
     seen: dict[Action, ProgramPosition] = {}
     rank_of = order.rank_of

@@ -254,3 +254,10 @@ class MemoryTransport:
     def connect_copies(self, teams: Iterable[Team]) -> Mapping[Team, Copies]:
         """Return this device's place in each team."""
         return self.network.copies(teams, self.index)
+
+
+NETWORK_OF: dict[str, Callable[..., Network]] = {
+    "rendezvous": Network,
+    "buffered": partial(Network, buffered=True),
+}
+"""What the network of a run in one process is made by, for each backend of the launcher ``in_process``."""

@@ -118,7 +118,7 @@ def shards_and_groups(
 
     Args:
         placement: What runs where.
-        device: Which device.
+        device: Number of the device.
         teams: Those of `runtime.transport.communicators.teams_of_blocks` that the device is in.
     """
     found = {block.name: coordinate(block, device) for block in placement.on(device) if block.kind is Kind.F}

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 
 from placements import Kind, Placement
-from runtime.execution.run_options import VERIFY
 from runtime.models import ModelOptions, body_of
+from runtime.options.run import VERIFY
 from runtime.program.calls import ScriptError
 
 VERIFIED_MIB = 64

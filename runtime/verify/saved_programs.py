@@ -49,7 +49,7 @@ def check_file(path: str | Path, timeout_s: float = READ_S) -> str:
 
     Raises:
         UnsafeProgramsError: Programs are not safe; the message has the place of the fault.
-        UnsafeOrderError: Likewise of a table of torch.
+        UnsafeOrderError: A table of torch is not safe; the message has the place of the fault.
         ProgramFileError: Programs cannot be read.
         ScriptError: Scripts cannot be read.
         TorchCsvError: A table cannot be read.

@@ -14,7 +14,7 @@ from placements import OperatingPoint
 
 
 class VirtualGpu(Protocol):
-    """A GPU whose time moves only when it is told to; its `set` is that of a `runtime.clocks.clock.Clock`."""
+    """A GPU whose time moves only when it is told to; `set` as of a `runtime.clocks.clock.ClockBackend`."""
 
     def set(self, clock_mhz: int) -> None:
         """Ask for a clock; it is in force after the GPU's latency."""

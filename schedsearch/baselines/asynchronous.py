@@ -53,7 +53,7 @@ def pipedream_repetend(placement: Placement) -> Repetend:
         cycles[device] = cycle
     shortest = max(placement.load(device) for device in range(placement.num_devices))
     longest = sum(block.time for block in placement.blocks) + sum(ticks for _, _, ticks in placement.transfer)
-    found = Repetend.of_least_period(placement, 1, cycles, shortest, longest)
+    found = Repetend.of_min_period(placement, 1, cycles, shortest, longest)
     assert found is not None, "the order runs one input after the other"
     return found
 

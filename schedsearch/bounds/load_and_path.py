@@ -29,7 +29,7 @@ def period_bound(placement: Placement) -> Fraction:
     return max(Fraction(load_bound(placement)), shared, memory_occupancy_bound(placement))
 
 
-def least_period(placement: Placement, micro_batches: int) -> int:
+def min_period(placement: Placement, micro_batches: int) -> int:
     """Return a lower bound on the whole ticks of the period of a repetend of so many micro-batches.
 
     Proof: a period is a whole number of ticks, and a block that took longer would run into itself in the next

@@ -131,7 +131,7 @@ class Certificate:
         sizes: The numbers of micro-batches per repetend that the bound is for, ascending.
         repetend: Repetend of the placement without its optimizer blocks.
         period_bound: Ticks per micro-batch that no repetend of these sizes within the limits beats.
-        reasons: Why; what they prove together, see `least_period`.
+        reasons: Why; what they prove together, see `min_period`.
         limits: What is demanded of the repetends.
     """
 
@@ -180,7 +180,7 @@ class Certificate:
             elif isinstance(reason, MinCycleRatio):
                 yield reason, reason.period
 
-    def least_period(self, micro_batches: int) -> int:
+    def min_period(self, micro_batches: int) -> int:
         """Return the least whole period that the reasons leave open for a number of micro-batches."""
         period = max(1, math.ceil(self.universal_bound * micro_batches))
         refuted = {
@@ -241,7 +241,7 @@ def certificate_of(placement: Placement, result: SearchResult) -> Certificate:
     refutations = (
         Refutation(size, period, result.solver)
         for size in result.sizes
-        for period in _needed(bare.least_period(size), math.ceil(bound * size), limits)
+        for period in _needed(bare.min_period(size), math.ceil(bound * size), limits)
     )
     return Certificate(placement, result.sizes, repetend, bound, (*reasons, *refutations), limits)
 
@@ -257,8 +257,8 @@ def _universal_reasons(placement: Placement, result: SearchResult) -> Iterator[U
     if proof is not None and proof.bound(placement.per_micro_batch) > bound:
         bound = proof.bound(placement.per_micro_batch)
         yield proof
-    if result.least_period is not None and result.least_period.ticks > bound:
-        found = result.least_period
+    if result.min_period is not None and result.min_period.ticks > bound:
+        found = result.min_period
         yield MinCycleRatio(found.ticks, found.devices, found.cut_out)
 
 

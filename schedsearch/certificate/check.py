@@ -30,7 +30,7 @@ _MAX_INSTANCES = 1_000
 
 
 @dataclass(frozen=True)
-class Claim:
+class CheckedClaim:
     """One thing that is claimed, and whether it was shown again.
 
     Attributes:
@@ -54,7 +54,7 @@ class CheckReport:
         meets_bound: Whether the repetend is of the sizes and limits that the bound is for, and meets it.
     """
 
-    claims: tuple[Claim, ...]
+    claims: tuple[CheckedClaim, ...]
     meets_bound: bool
 
     @property
@@ -90,9 +90,9 @@ def check(certificate: Certificate, *, time_limit_s: float = 60.0) -> CheckRepor
             claims.append(_check_conflicts(universal, f"conflicts: {least}", left_s))
         elif isinstance(universal, MemoryOccupancy):
             holds = _check_held(certificate, universal, left_s)
-            claims.append(Claim(f"memory occupancy: {least}", holds))
+            claims.append(CheckedClaim(f"memory occupancy: {least}", holds))
         else:
-            claims.append(Claim(f"load of device {universal.device}: {least}"))
+            claims.append(CheckedClaim(f"load of device {universal.device}: {least}"))
     _check_that_bound_follows(certificate)
     refutations = [reason for reason in certificate.reasons if isinstance(reason, Refutation)]
     for i, refutation in enumerate(refutations):
@@ -129,7 +129,7 @@ def _check_form(certificate: Certificate) -> None:
                 raise CertificateError(f"repetend: '{what}' of {name} is out of its range: {list(each)}")
 
 
-def _check_repetend(certificate: Certificate) -> Claim:
+def _check_repetend(certificate: Certificate) -> CheckedClaim:
     """Check by the rules of a schedule that enough rounds of the repetend keep them, and so all do.
 
     Proof. Let F be the rounds in flight; 3 * F are looked at. Starts of one round lie within F periods, and
@@ -143,7 +143,7 @@ def _check_repetend(certificate: Certificate) -> Claim:
     rounds = 3 * (1 + max(max(modulo_stage) for modulo_stage in repetend.modulo_stage.values()))
     facts = f"{_counted(repetend.micro_batches)} in {certificate.in_ms(repetend.period)}"
     if rounds * repetend.micro_batches * len(repetend.start) > _MAX_BLOCKS:
-        return Claim(f"repetend: {facts}; it spans too many rounds to unroll", holds=False)
+        return CheckedClaim(f"repetend: {facts}; it spans too many rounds to unroll", holds=False)
     first = {
         (name, micro_batch): repetend.start[name][micro_batch]
         - repetend.modulo_stage[name][micro_batch] * repetend.period
@@ -155,7 +155,9 @@ def _check_repetend(certificate: Certificate) -> Claim:
         validate(_unrolled(placement, repetend.micro_batches, repetend.period, first, rounds))
     except InvalidScheduleError as error:
         raise CertificateError(f"repetend: is not valid; {error.reason}") from None
-    return Claim(f"repetend: {facts}, {certificate.in_ms(certificate.period)} each; every round is valid")
+    return CheckedClaim(
+        f"repetend: {facts}, {certificate.in_ms(certificate.period)} each; every round is valid"
+    )
 
 
 def _unrolled(
@@ -173,7 +175,7 @@ def _unrolled(
 
 def _check_that_bound_follows(certificate: Certificate) -> None:
     for size in certificate.sizes:
-        period = certificate.least_period(size)
+        period = certificate.min_period(size)
         if period < certificate.period_bound * size:
             bound, left = certificate.in_ms(certificate.period_bound), certificate.in_ms(period)
             raise CertificateError(
@@ -196,14 +198,16 @@ def _check_held(certificate: Certificate, occupancy: MemoryOccupancy, time_limit
     return all(shown)
 
 
-def _check_conflicts(conflicts: Conflicts, text: str, time_limit_s: float) -> Claim:
+def _check_conflicts(conflicts: Conflicts, text: str, time_limit_s: float) -> CheckedClaim:
     shown = weighs_at_most(conflicts.weight, conflicts.at_once, time_limit_s)
     if shown is False:
         raise CertificateError("conflicts: more can run at once than is claimed")
-    return Claim(text, holds=shown is True)
+    return CheckedClaim(text, holds=shown is True)
 
 
-def _check_cycles(certificate: Certificate, cycles: MinCycleRatio, text: str, time_limit_s: float) -> Claim:
+def _check_cycles(
+    certificate: Certificate, cycles: MinCycleRatio, text: str, time_limit_s: float
+) -> CheckedClaim:
     try:
         shown = no_shorter_period(
             certificate.placement, cycles.devices, cycles.cut_out, cycles.period, time_limit_s
@@ -212,10 +216,10 @@ def _check_cycles(certificate: Certificate, cycles: MinCycleRatio, text: str, ti
         raise CertificateError(f"cycles: {error}") from None
     if shown is False:
         raise CertificateError(f"{text}, but there is one")
-    return Claim(text, holds=shown is True)
+    return CheckedClaim(text, holds=shown is True)
 
 
-def _check_refutation(certificate: Certificate, refutation: Refutation, time_limit_s: float) -> Claim:
+def _check_refutation(certificate: Certificate, refutation: Refutation, time_limit_s: float) -> CheckedClaim:
     """Ask once more whether there is none."""
     limits, placement = certificate.limits, certificate.limits.on(certificate.placement)
     which = f"{_counted(refutation.micro_batches)}{limits.in_words(placement)}"
@@ -229,7 +233,7 @@ def _check_refutation(certificate: Certificate, refutation: Refutation, time_lim
     answer = ask_again(query, time_limit_s)
     if answer is Answer.YES:
         raise CertificateError(f"{text}, but there is one")
-    return Claim(text, holds=answer is Answer.NO)
+    return CheckedClaim(text, holds=answer is Answer.NO)
 
 
 def ask_again(query: Query, time_limit_s: float) -> Answer:
@@ -243,14 +247,14 @@ def ask_again(query: Query, time_limit_s: float) -> Answer:
     return answer
 
 
-def _bound_claim(certificate: Certificate, holds: bool) -> Claim:
+def _bound_claim(certificate: Certificate, holds: bool) -> CheckedClaim:
     bound, limits = certificate.period_bound, certificate.limits.in_words(certificate.placement)
     if certificate.universal_bound >= bound:
         which = "any number of micro-batches"
     else:
         which = " or ".join([*map(str, certificate.sizes[:-1]), f"{_counted(certificate.sizes[-1])}{limits}"])
     least = certificate.in_ms(bound)
-    return Claim(f"bound: no repetend of {which} has a period below {least} per micro-batch", holds)
+    return CheckedClaim(f"bound: no repetend of {which} has a period below {least} per micro-batch", holds)
 
 
 def _meets_bound(certificate: Certificate) -> bool:

@@ -10,7 +10,7 @@ from schedsearch.bounds.ends import device_span_bound
 from schedsearch.bounds.load_and_path import critical_path
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.certificate.certificate import Certificate, CertificateError, RepetendLimits
-from schedsearch.certificate.check import Claim, ask_again
+from schedsearch.certificate.check import CheckedClaim, ask_again
 from schedsearch.certificate.recheck_conflicts import weighs_at_most
 from schedsearch.certificate.recheck_makespan import no_shorter_schedule
 from schedsearch.device_span import device_spans
@@ -18,7 +18,7 @@ from schedsearch.schedule import Schedule
 from schedsearch.solver.query import Answer, Query
 
 
-def check_makespan_bound(schedule: Schedule, bound: int, time_limit_s: float) -> Claim:
+def check_makespan_bound(schedule: Schedule, bound: int, time_limit_s: float) -> CheckedClaim:
     """Check that no schedule of as many micro-batches, periodic or not, has a lesser makespan than a bound.
 
     Args:
@@ -40,18 +40,18 @@ def check_makespan_bound(schedule: Schedule, bound: int, time_limit_s: float) ->
     added_up = makespan_bound(placement, number)
     shared = conflicts(placement)
     if shared is not None and not weighs_at_most(shared.weight, shared.at_once, time_limit_s):
-        return Claim(text, holds=False)
+        return CheckedClaim(text, holds=False)
     if bound <= added_up:
-        return Claim(f"{text}; by adding up")
+        return CheckedClaim(f"{text}; by adding up")
     shown = no_shorter_schedule(placement, number, bound, time_limit_s) if time_limit_s > 0 else None
     if shown is False:
         raise CertificateError(f"{text}, but there is one that does")
     if shown is None:
-        return Claim(f"{text}; {placement.ms(added_up):.10g} ms follow by adding up", holds=False)
-    return Claim(f"{text}; by all orders of their starts")
+        return CheckedClaim(f"{text}; {placement.ms(added_up):.10g} ms follow by adding up", holds=False)
+    return CheckedClaim(f"{text}; by all orders of their starts")
 
 
-def check_device_span_bound(schedule: Schedule, bound: int) -> Claim:
+def check_device_span_bound(schedule: Schedule, bound: int) -> CheckedClaim:
     """Check that no schedule of as many micro-batches has a lesser device span than a bound, by adding up.
 
     Args:
@@ -69,10 +69,10 @@ def check_device_span_bound(schedule: Schedule, bound: int) -> Claim:
     least = f"{placement.ms(bound):.10g} ms"
     text = f"device_span_bound: in no schedule does each device take less than {least} by its own clock"
     added_up = device_span_bound(placement, schedule.num_micro_batches)
-    return Claim(f"{text}; by adding up") if bound <= added_up else Claim(text, holds=False)
+    return CheckedClaim(f"{text}; by adding up") if bound <= added_up else CheckedClaim(text, holds=False)
 
 
-def check_span_bound(certificate: Certificate, bound: int, time_limit_s: float) -> Claim:
+def check_span_bound(certificate: Certificate, bound: int, time_limit_s: float) -> CheckedClaim:
     """Check that no repetend of the same micro-batches and period has a lesser span than a bound.
 
     Objectives before the span may have limited memory and latency to this repetend's; the file does not say
@@ -89,12 +89,12 @@ def check_span_bound(certificate: Certificate, bound: int, time_limit_s: float) 
     repetend = certificate.repetend
     text = f"span_bound: no repetend of this period has a span below {certificate.in_ms(bound)}"
     if bound <= critical_path(certificate.placement):
-        return Claim(f"{text}; by adding up")
+        return CheckedClaim(f"{text}; by adding up")
     own = RepetendLimits(latency=repetend.latency, memory=max(repetend.peak_memory))
     for limits, condition in ((certificate.limits, ""), (own, ", with as little memory and latency")):
         placement = limits.on(certificate.placement)
         query = Query(placement, repetend.micro_batches, repetend.period, bound - 1, limits.latency)
         answer = ask_again(query, time_limit_s / 2)
         if answer is not Answer.YES:
-            return Claim(f"{text}{condition}", holds=answer is Answer.NO)
+            return CheckedClaim(f"{text}{condition}", holds=answer is Answer.NO)
     raise CertificateError(f"{text}, but there is one")

@@ -18,7 +18,7 @@ from schedsearch.cluster.allocation import Allocation, InfeasibleError
 from schedsearch.cluster.demand import NOBODY, Demand, IntArray
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster, require
 from schedsearch.cluster.policies.policy import Policy
-from schedsearch.cluster.policies.registry import policy_of
+from schedsearch.cluster.policies.registry import policy_entry, policy_of
 
 
 @dataclass
@@ -183,13 +183,7 @@ def partitioned(name: str, parts: int, seed: int = 0, **options: object) -> Part
     Raises:
         ClusterError: There is no such policy or option, or it cannot be in parts.
     """
-    policy = policy_of(name, **options)
-    if policy.name == "makespan_budget" and parts > 1:
+    policy_of(name, **options)
+    if name == "makespan_budget" and parts > 1:
         raise ClusterError("policy makespan_budget has one budget for all jobs; leave parts out")
-    return PartitionedPolicy(partial(policy_of, name, **options), parts, _joined(policy.name), seed)
-
-
-def _joined(name: str) -> Callable[[Sequence[float]], float]:
-    if name.startswith(("las", "water_filling", "hierarchical", "isolated")):
-        return min
-    return max if name.startswith(("makespan", "finish_time_fairness")) else sum
+    return PartitionedPolicy(partial(policy_of, name, **options), parts, policy_entry(name).joined, seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,6 +29,9 @@ from schedsearch.schedule import Schedule
 
 GENERATORS = ("fastest", "floor", "forward", "backward", "fixed", "spliced", "neighbourhoods", "exact")
 """What makes plans, by name; see `FrequencyPlan.made_by`."""
+
+_FIXED_DEVICES = 64
+"""Devices whose clocks are fixed for all deadlines that are asked for together; each is a linear program."""
 
 _DEADLINES_AT_ONCE = 512
 """Deadlines rounded in one go; bounds the memory and the time between two calls of `OnProgress`."""
@@ -105,10 +108,9 @@ def compute_frontier(
         _tell(on_progress, i + 1, 2 * len(parts))
     at = np.unique(np.searchsorted(deadlines, [deadlines[0], *asked]).clip(max=len(deadlines) - 1))
     wanted_ms = deadlines[at]
-    for i in at.tolist():
+    for i, max_devices in _to_fix(candidates, bound, deadlines, asked):
         planned_ms, price_w = relaxed.planned_ms[:, i], relaxed.price_w[:, i]
-        devices = problem.graph.num_devices if deadlines[i] in asked else 1
-        candidates.add_all(fixed(problem, planned_ms, price_w, float(deadlines[i]), devices))
+        candidates.add_all(fixed(problem, planned_ms, price_w, float(deadlines[i]), max_devices))
     envelope = candidates.envelope()
     for i, part in enumerate(parts):
         candidates.add_all(spliced(problem, envelope, deadlines[part]))
@@ -163,6 +165,28 @@ def plan_for(
     improvement = DeadlineImprovement(candidates, bound, at)
     improvement.run(work_limit)
     return improvement.plans(candidates.best(at, bound))[-1]
+
+
+def _to_fix(
+    candidates: PlanPool, bound: LowerBound, deadlines: Floats, asked: Sequence[float]
+) -> Iterator[tuple[int, int]]:
+    """Yield for which deadlines devices are fixed one by one: its index, and how many devices at most.
+
+    For the shortest time it is one device. For those that are asked for it is all, as long as
+    `_FIXED_DEVICES` are not exceeded: of more deadlines, those whose plans are furthest above their bounds.
+    """
+    num_devices = candidates.problem.graph.num_devices
+    if deadlines[0] not in asked:
+        yield 0, 1
+    most = max(_FIXED_DEVICES // num_devices, 1)
+    at = np.flatnonzero(np.isin(deadlines, asked))
+    if len(at) > most:
+        above_mj = [
+            candidates.best_for(ms)[1] + bound.waiting_w * ms - bound.at(ms) for ms in deadlines[at].tolist()
+        ]
+        at = np.sort(at[np.argsort(above_mj, kind="stable")[-most:]])
+    for i in at.tolist():
+        yield i, num_devices
 
 
 def _tell(on_progress: OnProgress | None, done: int, of: int) -> None:

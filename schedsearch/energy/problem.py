@@ -196,11 +196,11 @@ class ClockProblem:
         Where the blocking power depends on the clock, they are those that no other beats at every deadline.
         """
         plans = [self.plan(clock_mhz) for clock_mhz in choices]
-        least_w = self.waiting_w
+        min_w = self.waiting_w
         kept = undominated(
             np.array([plan.time_ms for plan in plans]),
-            np.array([plan.energy_mj - least_w * plan.time_ms for plan in plans]),
-            np.array([0.0 if plan.waiting_w is None else plan.waiting_w - least_w for plan in plans]),
+            np.array([plan.energy_mj - min_w * plan.time_ms for plan in plans]),
+            np.array([0.0 if plan.waiting_w is None else plan.waiting_w - min_w for plan in plans]),
         )
         return tuple(plans[i] for i in kept.tolist())
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from schedsearch.figures.bars import BarPanel, draw_bars
 from schedsearch.figures.canvas import Figure
-from schedsearch.figures.panels import Panel, Point, draw_panels
+from schedsearch.figures.panels import CurvePoint, Panel, draw_panels
 
 _SHOWN = {"kwh": "energy", "kg_co2": "CO2", "average_jct_h": "completion"}
 """Figures of a run that are drawn, by their names in the picture."""
@@ -25,7 +25,7 @@ def draw_savings(rows: Sequence[Mapping[str, Any]]) -> Figure:
 def draw_power_by_hour(kw_by_run: Mapping[str, Sequence[float]]) -> Figure:
     """Draw the mean power of all GPUs in each hour of the day, by the name of the run."""
     curves = {
-        name: [Point(hour + 0.5, kw) for hour, kw in enumerate(by_hour)]
+        name: [CurvePoint(hour + 0.5, kw) for hour, kw in enumerate(by_hour)]
         for name, by_hour in kw_by_run.items()
     }
     return draw_panels(

@@ -29,7 +29,7 @@ from schedsearch.figures.canvas import (
 )
 
 
-class Point(NamedTuple):
+class CurvePoint(NamedTuple):
     """A point of a curve.
 
     Attributes:
@@ -55,7 +55,7 @@ class Panel:
     """
 
     title: str
-    curves: Mapping[str, Sequence[Point]]
+    curves: Mapping[str, Sequence[CurvePoint]]
     note: str = ""
     marks: Mapping[str, float] = field(default_factory=dict)
 
@@ -227,7 +227,9 @@ def _draw_axes(axes: Axes, panel: Panel) -> None:
     draw_grid(axes)
 
 
-def _draw_curve(axes: Axes, name: str, curve: Sequence[Point], look: dict[str, Any], shift: float) -> None:
+def _draw_curve(
+    axes: Axes, name: str, curve: Sequence[CurvePoint], look: dict[str, Any], shift: float
+) -> None:
     axes.plot(
         [point.place + shift for point in curve],
         [point.value for point in curve],

@@ -41,7 +41,7 @@ class DifferenceSystem:
         self.columns: Any = [np.ascontiguousarray(column, dtype=np.int64) for column in columns]
         self.is_compiled = f"{__package__}.compiled" in sys.modules or len(self.columns[0]) >= _MANY_EDGES
 
-    def least_period(self, shortest: int = 0, longest: int = FOREVER - 1) -> tuple[int, list[int]] | None:
+    def min_period(self, shortest: int = 0, longest: int = FOREVER - 1) -> tuple[int, list[int]] | None:
         """Return the least period that has starts, and the earliest from 0 on; None for none in the range."""
         period, starts, _ = self._critical_cycle(shortest, longest)
         if shortest < period < FOREVER:

@@ -25,7 +25,7 @@ from schedsearch.schedule import Instance, Schedule
 from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.effort import Effort, OutOfTimeError
 from schedsearch.solver.interrupts import INTERRUPTS
-from schedsearch.state_space import least_makespan
+from schedsearch.state_space import min_makespan
 from schedsearch.validate import validate
 
 if TYPE_CHECKING:  # as it loads OR-Tools, which is slow
@@ -262,7 +262,7 @@ class Improvement:
             return
         self.move = "states"
         first = self.first_round
-        found = least_makespan(
+        found = min_makespan(
             self.best.placement,
             self.best.num_micro_batches,
             at_most=self.best.makespan - 1,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from placements import Placement
-from schedsearch.bounds.load_and_path import critical_path, least_period
+from schedsearch.bounds.load_and_path import critical_path, min_period
 from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.modulo.result import VALUE, Objective
 from schedsearch.repetend import Repetend
@@ -64,7 +64,7 @@ class Knowledge:
             minimum_memory(placement, device) + static for device, static in enumerate(placement.static)
         ]
         bound = {
-            Objective.PERIOD: least_period(placement, micro_batches),
+            Objective.PERIOD: min_period(placement, micro_batches),
             Objective.SPAN: path,
             Objective.LATENCY: path,
             Objective.MEMORY: max(needed),
@@ -127,7 +127,7 @@ class Knowledge:
 
     def with_repetend(self, objective: Objective, candidate: int, repetend: Repetend) -> Knowledge:
         """Take a solver's repetend, with the least period of its order where that still reaches the value."""
-        least = repetend.with_least_period(least_period(self.placement, self.micro_batches))
+        least = repetend.with_min_period(min_period(self.placement, self.micro_batches))
         is_as_good = self.keeps_limits(least) and VALUE[objective](least) <= candidate
         return replace(self, repetend=least if is_as_good else repetend).with_tightened_limits()
 

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 from placements import Placement
-from schedsearch.bounds.load_and_path import least_period
+from schedsearch.bounds.load_and_path import min_period
 from schedsearch.bounds.memory_need import require_capacity
 from schedsearch.modulo.result import InFlightPeriod
 from schedsearch.repetend import Repetend
@@ -90,7 +90,7 @@ def _least(
     """Bisect for the least period; one that gets no answer is passed over, and leaves the bound below it."""
     solver, work_limit, seed = how
     decide, effort, began = SOLVERS[solver](), Effort(limit=work_limit), time.monotonic()
-    low = bound = least_period(placement, 1)
+    low = bound = min_period(placement, 1)
     high = best.period if best is not None else serial_period(placement) + 1
     while low < high:
         INTERRUPTS.raise_if_seen()

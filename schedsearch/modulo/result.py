@@ -12,7 +12,7 @@ from schedsearch.improve.objective import DEVICE_SPAN, MAKESPAN, FiniteObjective
 from schedsearch.repetend import Repetend
 from schedsearch.results import FileResult
 from schedsearch.schedule import Schedule
-from schedsearch.state_space import LeastPeriod
+from schedsearch.state_space import MinPeriod
 
 
 class SearchError(ValueError):
@@ -191,7 +191,7 @@ class SearchResult(FileResult):
         sizes: Numbers of micro-batches per repetend that were asked for, whether or not they were tried.
         limits: What objectives before the period reached, which is what every repetend was held to.
         solver: Who refuted the periods below each bound; a key of `SOLVERS`.
-        least_period: What the cycles of states prove of any number of micro-batches per repetend; None where
+        min_period: What the cycles of states prove of any number of micro-batches per repetend; None where
             other bounds were enough, or there were too many states.
         universal_bound: Ticks per micro-batch that no repetend of any number of micro-batches beats.
         by_in_flight: What Tessel's search knew after the repetends of one micro-batch, of up to two, and so
@@ -214,7 +214,7 @@ class SearchResult(FileResult):
     sizes: tuple[int, ...] = (1,)
     limits: Mapping[Objective, int] = field(default_factory=dict)
     solver: str = ""
-    least_period: LeastPeriod | None = None
+    min_period: MinPeriod | None = None
     universal_bound: float = 0.0
     by_in_flight: tuple[InFlightPeriod, ...] = ()
     device_span_bound: int = 0

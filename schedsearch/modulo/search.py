@@ -329,7 +329,7 @@ def _result(
         reason=reason,
         sizes=state.counted_sizes,
         limits=state.limits,
-        least_period=state.least_period,
+        min_period=state.min_period,
         universal_bound=float(state.period_bound),
         strategies=tuple(each for each in period.oracle.work.values() if each.name in uses),
     )
@@ -341,4 +341,4 @@ def _without_period(result: SearchResult, finite: FiniteSchedule, interrupted: b
     if result.schedule is not None:
         is_least = FINITE[finite.objective].value(result.schedule) <= finite.bound and not interrupted
         status = Status.OPTIMAL if is_least else Status.FEASIBLE
-    return replace(result, status=status, repetend=None, tried=(), least_period=None)
+    return replace(result, status=status, repetend=None, tried=(), min_period=None)

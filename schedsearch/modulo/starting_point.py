@@ -136,5 +136,5 @@ def _on(placement: Placement, repetend: Repetend) -> Repetend | None:
     """Return a repetend's orders on a placement of the same blocks; None where they do not run or fit."""
     size = repetend.micro_batches
     cycles = [repetend.cycle(device) for device in range(placement.num_devices)]
-    found = Repetend.of_least_period(placement, size, cycles, 1, size * serial_period(placement))
+    found = Repetend.of_min_period(placement, size, cycles, 1, size * serial_period(placement))
     return found if found is not None and fits(found) else None

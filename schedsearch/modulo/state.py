@@ -15,7 +15,7 @@ from schedsearch.modulo.result import Attempt, Objective, Status
 from schedsearch.repetend import Repetend
 from schedsearch.starts.first_repetends import Start
 from schedsearch.starts.serial import serial_period
-from schedsearch.state_space import LeastPeriod
+from schedsearch.state_space import MinPeriod
 
 MANY_BLOCKS = 48
 """Blocks of a micro-batch from which on a solver is asked about all of them last, not first."""
@@ -30,7 +30,7 @@ class NoRepetend(NamedTuple):
 
 NOT_FOUND = NoRepetend(Status.UNKNOWN, "no schedule was found in the time given; raise search.time_limit_s")
 
-Finding = Start | Knowledge | LeastPeriod | NoRepetend
+Finding = Start | Knowledge | MinPeriod | NoRepetend
 """What a strategy may find: a repetend, an answer of a solver, a bound, or that there is no schedule."""
 
 
@@ -45,7 +45,7 @@ class SearchState:
         period_bound: Ticks per micro-batch that no repetend beats.
         before: Objectives before the period.
         of_size: What is known of each number of micro-batches for which there is something.
-        least_period: What the state-space search proved; None where it was not needed, or gave up.
+        min_period: What the state-space search proved; None where it was not needed, or gave up.
         failure: The status and the reason while there is no repetend.
         seed: Seed of this round's random choices.
         round: Number of the round, from 1.
@@ -56,7 +56,7 @@ class SearchState:
     period_bound: Fraction
     before: tuple[Objective, ...] = ()
     of_size: Mapping[int, Knowledge] = field(default_factory=dict)
-    least_period: LeastPeriod | None = None
+    min_period: MinPeriod | None = None
     failure: NoRepetend = NOT_FOUND
     seed: int = 0
     round: int = 1
@@ -180,10 +180,10 @@ class SearchState:
                 return self._with(replace(before, limit=finding.limit).with_proofs_of(finding))
             case Knowledge():
                 return self._with(finding)
-            case LeastPeriod():
+            case MinPeriod():
                 bound = max(self.period_bound, finding.ticks)
                 of_size = {size: known.with_period_bound(bound) for size, known in self.of_size.items()}
-                return replace(self, period_bound=bound, of_size=of_size, least_period=finding)
+                return replace(self, period_bound=bound, of_size=of_size, min_period=finding)
         return replace(self, failure=finding)
 
     def _with(self, known: Knowledge) -> SearchState:

@@ -18,7 +18,7 @@ from schedsearch.modulo.result import (
 )
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
-from schedsearch.state_space import LeastPeriod
+from schedsearch.state_space import MinPeriod
 
 
 def repetend_to_dict(repetend: Repetend) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def search_to_dict(result: SearchResult) -> dict[str, Any]:
         "span_bound": result.span_bound,
         "universal_bound": result.universal_bound,
         "tried": plain(result.tried),
-        "least_period": plain(result.least_period),
+        "least_period": plain(result.min_period),
         "strategies": plain(result.strategies),
         "by_in_flight": [_in_flight_to_dict(each) for each in result.by_in_flight],
     }
@@ -83,7 +83,7 @@ def search_from_dict(
         sizes=search["sizes"].whole_numbers(),
         limits={each: limits[each].whole() for each in Objective if each in limits.mapping()},
         solver=str(search["solver"].value),
-        least_period=search["least_period"].typed(LeastPeriod | None, {}),
+        min_period=search["least_period"].typed(MinPeriod | None, {}),
         strategies=search["strategies"].typed(
             tuple[StrategyWork, ...], {Objective: {each.value: each for each in Objective}}
         ),

@@ -38,7 +38,7 @@ def greedy_repetends(placement: Placement, bound: Fraction) -> Iterator[Repetend
         for backwards in (False, True):
             repetend = greedy_repetend(placement, period, backwards)
             if repetend is not None and fits(repetend):
-                yield repetend.with_least_period(least)
+                yield repetend.with_min_period(least)
                 return
             yield None
         period += max(1, int(period * _STEP))

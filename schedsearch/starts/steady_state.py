@@ -38,7 +38,7 @@ def steady_state(schedule: Schedule, max_micro_batches: int) -> Repetend | None:
             if not all(_has_room(placement, device, order, first) for device, order in enumerate(orders)):
                 return None
             longest = several * serial_period(placement)
-            repetend = Repetend.of_least_period(placement, several, found, 1, longest)
+            repetend = Repetend.of_min_period(placement, several, found, 1, longest)
             if repetend is not None and fits(repetend):
                 return repetend
     return None

@@ -10,7 +10,7 @@ not prove in a minute takes seconds. Knows no solver. In the order in which to r
 - `min_cycle_ratio`: the least period per micro-batch of any repetend.
 """
 
-from schedsearch.state_space.makespan import LeastMakespan, least_makespan
-from schedsearch.state_space.min_cycle_ratio import LeastPeriod, least_period
+from schedsearch.state_space.makespan import MinMakespan, min_makespan
+from schedsearch.state_space.min_cycle_ratio import MinPeriod, min_period
 
-__all__ = ["LeastMakespan", "LeastPeriod", "least_makespan", "least_period"]
+__all__ = ["MinMakespan", "MinPeriod", "min_makespan", "min_period"]

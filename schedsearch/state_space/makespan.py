@@ -32,7 +32,7 @@ _MAX_AT_ONCE = 200_000
 
 
 @dataclass(frozen=True)
-class LeastMakespan:
+class MinMakespan:
     """The result of a search over states.
 
     Attributes:
@@ -46,7 +46,7 @@ class LeastMakespan:
     states: int = 0
 
 
-def least_makespan(
+def min_makespan(
     placement: Placement,
     num_micro_batches: int,
     *,
@@ -55,7 +55,7 @@ def least_makespan(
     time_limit_s: float = 60.0,
     max_states: int = MAX_STATES,
     on_progress: Callable[[int], None] | None = None,
-) -> LeastMakespan | None:
+) -> MinMakespan | None:
     """Search a schedule of least makespan, or prove that none is at most so long.
 
     It asks for schedules within ever later limits, from the bound on; each limit that cannot be kept raises
@@ -91,11 +91,11 @@ def least_makespan(
             break
         if found is not None:
             schedule = _schedule(model, num_micro_batches, found)
-            return LeastMakespan(schedule.makespan, schedule, budget.used)
+            return MinMakespan(schedule.makespan, schedule, budget.used)
         low, step = limit + 1, max(1, 2 * step)
         if on_progress is not None:
             on_progress(low + apart)
-    return LeastMakespan(low + apart, None, budget.used)
+    return MinMakespan(low + apart, None, budget.used)
 
 
 class _OutOfBudgetError(Exception):

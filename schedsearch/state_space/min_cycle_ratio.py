@@ -33,7 +33,7 @@ _MAX_AHEAD = 60_000
 
 
 @dataclass(frozen=True)
-class LeastPeriod:
+class MinPeriod:
     """A minimum cycle ratio of the states.
 
     Attributes:
@@ -52,13 +52,13 @@ class LeastPeriod:
     devices: tuple[int, ...]
 
 
-def least_period(
+def min_period(
     placement: Placement,
     *,
     known: Fraction,
     time_limit_s: float = 10.0,
     max_states: int = MAX_STATES,
-) -> LeastPeriod | None:
+) -> MinPeriod | None:
     """Return the least period per micro-batch, or None where there are too many states to find it.
 
     Blocks that wait for each other, directly or not, make a component. With several (the two directions
@@ -76,10 +76,10 @@ def least_period(
     """
     deadline = time.monotonic() + time_limit_s
     everywhere = tuple(range(placement.num_devices))
-    whole = _least_period(placement, everywhere, known, deadline, max_states)
+    whole = _min_period(placement, everywhere, known, deadline, max_states)
     if whole is not None:
         return whole
-    parts = (_least_period(placement, part, known, deadline, max_states) for part in _branches(placement))
+    parts = (_min_period(placement, part, known, deadline, max_states) for part in _branches(placement))
     return max((part for part in parts if part is not None), key=lambda part: part.ticks, default=None)
 
 
@@ -101,9 +101,9 @@ def _branches(placement: Placement) -> list[tuple[int, ...]]:
     return [devices for devices in found if placement.on(devices[0])] if len(found) > 1 else []
 
 
-def _least_period(
+def _min_period(
     placement: Placement, devices: tuple[int, ...], known: Fraction, deadline: float, max_states: int
-) -> LeastPeriod | None:
+) -> MinPeriod | None:
     model = model_of(placement.per_micro_batch.restricted_to(devices))
     if model is None or model.capacity is None:
         return None
@@ -115,7 +115,7 @@ def _least_period(
     except OverflowError:
         return None
     cut_out = tuple(block.name for block in (*model.first, *model.last))
-    return LeastPeriod(ratio + model.apart, cycle, cut_out, graph.num_states, devices)
+    return MinPeriod(ratio + model.apart, cycle, cut_out, graph.num_states, devices)
 
 
 @dataclass(frozen=True, eq=False)

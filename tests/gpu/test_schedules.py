@@ -13,8 +13,8 @@ from placements import Placement
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Measurement
-from runtime.launching.in_process import NETWORKS
 from runtime.launching.launch import LaunchError
+from runtime.options.run import NETWORKS
 from runtime.profiling.profiler import Sweep
 from runtime.program.deadlock import check
 from runtime.program.instructions import Instruction, Programs, Receive

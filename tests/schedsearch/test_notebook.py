@@ -139,7 +139,7 @@ def test_results_of_every_search_read_back(method: str, tmp_path: Path) -> None:
 
 def test_a_result_without_a_schedule_and_one_of_many_sizes_read_back(tmp_path: Path) -> None:
     result = schedsearch.search(schedsearch.m_shape(3).with_memory(3), 6, objectives=["period"])
-    assert result.least_period is not None and len(result.tried) > 1
+    assert result.min_period is not None and len(result.tried) > 1
     none = replace(result, status=schedsearch.Status.UNKNOWN, schedule=None, repetend=None, reason="no time")
     for each in (result, none):
         assert schedsearch.SearchResult.load(each.save(tmp_path / "found.json")) == each

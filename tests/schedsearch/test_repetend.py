@@ -36,12 +36,12 @@ def test_compacting_finds_the_shortest_period_of_the_order() -> None:
     loose = Repetend.from_first_starts(
         v_shape(2), 1, 40, {("F0", 0): 3, ("F1", 0): 11, ("B1", 0): 19, ("B0", 0): 45}
     )
-    assert loose.with_least_period().period == 4
+    assert loose.with_min_period().period == 4
     one_by_one = Repetend.from_first_starts(
         v_shape(2), 1, 40, {("F0", 0): 0, ("F1", 0): 9, ("B1", 0): 19, ("B0", 0): 30}
     )
-    assert one_by_one.with_least_period().period == 8
-    assert one_by_one.with_least_period(shortest=11).period == 11
+    assert one_by_one.with_min_period().period == 8
+    assert one_by_one.with_min_period(shortest=11).period == 11
 
 
 def test_unrolling_fewer_micro_batches_than_the_repetend_holds() -> None:

@@ -11,11 +11,23 @@ from functools import cache, partial
 from pathlib import Path
 
 from experiments.benchmarks.benchmark_command import Benchmark
-from experiments.benchmarks.cluster.loads import SCALE_FACTORS, Load, cluster_of, load, random_throughputs
-from experiments.benchmarks.cluster.measuring import Decision, allocation, decisions, partitioned, simulation
+from experiments.benchmarks.cluster.loads import (
+    SCALE_FACTORS,
+    ClusterLoad,
+    load,
+    random_throughputs,
+)
+from experiments.benchmarks.cluster.measuring import (
+    CheckedDecision,
+    allocation,
+    decisions,
+    partitioned,
+    simulation,
+)
 from experiments.benchmarks.comparison import missing_file
 from experiments.benchmarks.peers.plots import draw_costs
-from experiments.benchmarks.results import Case, CaseResult
+from experiments.benchmarks.results import BenchmarkCase, CaseResult
+from experiments.reproduce.gavel.options import cluster_of
 from schedsearch.cluster.inputs.job_type_file import read_job_types
 from schedsearch.cluster.inputs.throughput_file import read_throughputs
 from schedsearch.cluster.policies.registry import policy_of
@@ -59,12 +71,12 @@ JOBS_PER_HOUR, SIMULATION_S = 5.6, 180.0
 """Of the simulations, and CPU seconds that one of 5000 jobs may take."""
 
 
-def allocations() -> Iterator[Case]:
+def allocations() -> Iterator[BenchmarkCase]:
     """Yield decisions about jobs alone, beside cvxpy."""
     for data, make in (("random", random_throughputs), ("Gavel's", _gavel)):
         for name in POLICIES:
             for num_jobs, cpu_s in CPU_S.items():
-                yield Case(
+                yield BenchmarkCase(
                     f"{name}, {num_jobs} jobs, {data} throughputs",
                     f"{cpu_s:g} CPU s, warm and cold; an objective no worse than cvxpy's",
                     partial(_allocation, name, num_jobs, make, cpu_s),
@@ -73,11 +85,11 @@ def allocations() -> Iterator[Case]:
                 )
 
 
-def reported() -> Iterator[Case]:
+def reported() -> Iterator[BenchmarkCase]:
     """Yield decisions with pairs, by assignment and by filling, whose time is told."""
     for name, sizes in REPORTED.items():
         for num_jobs in sizes:
-            yield Case(
+            yield BenchmarkCase(
                 f"{name}, {num_jobs} jobs, random throughputs",
                 "rules kept; the time is told",
                 partial(_allocation, name, num_jobs, _with_pairs, None),
@@ -85,20 +97,22 @@ def reported() -> Iterator[Case]:
             )
 
 
-def partitions() -> Iterator[Case]:
+def partitions() -> Iterator[BenchmarkCase]:
     """Yield a cluster of a thousand GPUs and jobs, whole and in parts."""
     for name in ("las", "las_packed"):
         for parts in PARTS:
             case = f"{name}, 1000 jobs, 1002 GPUs, {parts} parts"
             measure = partial(_partitioned, name, parts)
-            yield Case(case, "rules kept; time and loss are told", measure, (name, parts) == ("las", 8))
+            yield BenchmarkCase(
+                case, "rules kept; time and loss are told", measure, (name, parts) == ("las", 8)
+            )
 
 
-def simulations() -> Iterator[Case]:
+def simulations() -> Iterator[BenchmarkCase]:
     """Yield 5000 jobs on Gavel's cluster of 36 GPUs of each type."""
     for name in ("las", "finish_time_fairness", "makespan", "min_cost", "fifo"):
         case = f"{name}, 5000 jobs, {JOBS_PER_HOUR:g} per hour, Gavel's throughputs"
-        yield Case(case, f"{SIMULATION_S:g} CPU s", partial(_simulation, name), lacks=_no_gavel)
+        yield BenchmarkCase(case, f"{SIMULATION_S:g} CPU s", partial(_simulation, name), lacks=_no_gavel)
 
 
 def _no_gavel() -> str:
@@ -123,7 +137,7 @@ def _allocation(
 
 
 @cache
-def _whole(name: str) -> tuple[Load, Decision]:
+def _whole(name: str) -> tuple[ClusterLoad, CheckedDecision]:
     """Return a thousand jobs on a thousand GPUs, and the decision about them all."""
     jobs = load(_with_pairs(0, 0), cluster_of(334), 1000, 1, seed=1)
     (whole,) = decisions(jobs, [policy_of(name)])

@@ -8,38 +8,31 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from experiments.reproduce.gavel.options import DOLLARS_PER_HOUR
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import ActiveJob, Job
 from schedsearch.cluster.throughputs import JobOperatingPoint, Throughputs
-
-DOLLARS_PER_HOUR = {"v100": 2.48, "p100": 1.46, "k80": 0.45}
-"""Google Cloud's prices of one GPU on demand, us-central1, 2020."""
 
 SCALE_FACTORS = {1: 0.7, 2: 0.1, 4: 0.15, 8: 0.05}
 """GPUs of a job and their part of all jobs, as Gavel's generator draws them."""
 
 NUM_ENTITIES = 3
-"""To which jobs belong in turn; only hierarchical policies look at them."""
+"""Entities that jobs belong to in turn; only hierarchical policies look at them."""
 
 JOBS_THAT_END = 2
-"""Between two moments; as many come."""
+"""Jobs that end between two moments; as many come."""
 
 PASSED_S = 1920.0
-"""Between two moments: the least time between two of Gavel's decisions."""
+"""Time between two moments: the least between two of Gavel's decisions."""
 
 
 @dataclass(frozen=True)
-class Load:
+class ClusterLoad:
     """Jobs on a cluster at several moments, the same number at each, with the throughputs of their types."""
 
     throughputs: Throughputs
     cluster: GpuCluster
     moments: tuple[tuple[ActiveJob, ...], ...]
-
-
-def cluster_of(gpus_per_type: int) -> GpuCluster:
-    """Return a cluster of as many V100s as P100s and K80s, with prices."""
-    return GpuCluster(dict.fromkeys(DOLLARS_PER_HOUR, gpus_per_type), DOLLARS_PER_HOUR)
 
 
 def random_throughputs(num_types: int, seed: int, *, shares_space: bool = False) -> Throughputs:
@@ -86,7 +79,7 @@ def load(
     num_moments: int,
     seed: int,
     scale_factors: Mapping[int, float] = SCALE_FACTORS,
-) -> Load:
+) -> ClusterLoad:
     """Return jobs of random types, scale factors and lengths; some end between two moments, and some come.
 
     There are as many jobs at each moment. Scale factors are GPUs of a job, each with its share of all jobs.
@@ -100,7 +93,7 @@ def load(
         jobs = [_later(active, random) for index, active in enumerate(jobs) if index not in ended]
         jobs += itertools.islice(arrivals, JOBS_THAT_END)
         moments.append(tuple(jobs))
-    return Load(throughputs, cluster, tuple(moments))
+    return ClusterLoad(throughputs, cluster, tuple(moments))
 
 
 def _arrivals(

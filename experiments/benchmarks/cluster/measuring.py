@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from experiments.benchmarks.cluster.beside_cvxpy import SOLVERS, answers, reason_to_skip
-from experiments.benchmarks.cluster.loads import Load
+from experiments.benchmarks.cluster.loads import ClusterLoad
 from experiments.benchmarks.cluster.terms import WORTH, Terms, shares_of
-from experiments.benchmarks.comparison import Comparison
+from experiments.benchmarks.comparison import PeerComparison
 from experiments.benchmarks.results import CaseResult, true_of
 from experiments.benchmarks.timing import CpuClock
 from schedsearch.cluster import partition
@@ -30,7 +30,7 @@ _ALMOST = 1e-6
 
 
 @dataclass(frozen=True)
-class Decision:
+class CheckedDecision:
     """One checked decision, with the CPU seconds of the demand and of the policy."""
 
     allocation: Allocation
@@ -38,7 +38,7 @@ class Decision:
     decision_s: float
 
 
-def decisions(load: Load, policies: Sequence[Policy]) -> list[Decision]:
+def decisions(load: ClusterLoad, policies: Sequence[Policy]) -> list[CheckedDecision]:
     """Return the decision at each moment, by the policy of that moment.
 
     A policy object that decides at several moments may use what it knew before (a warm decision).
@@ -49,12 +49,12 @@ def decisions(load: Load, policies: Sequence[Policy]) -> list[Decision]:
         demand = load.throughputs.demand(load.cluster, jobs, shares_space=policy.shares_space)
         demand_s = clock.seconds
         allocation = policy.allocate(demand)
-        found.append(Decision(allocation, demand_s, clock.seconds - demand_s))
+        found.append(CheckedDecision(allocation, demand_s, clock.seconds - demand_s))
         check_allocation(allocation)
     return found
 
 
-def allocation(load: Load, name: str, *, limit_s: float | None) -> CaseResult:
+def allocation(load: ClusterLoad, name: str, *, limit_s: float | None) -> CaseResult:
     """Decide at each moment, warm and cold; and with cvxpy, where it knows the policy.
 
     The first moment is not counted. With a limit, the median decision with its demand may take that many CPU
@@ -77,7 +77,9 @@ def allocation(load: Load, name: str, *, limit_s: float | None) -> CaseResult:
     return _beside_cvxpy(result, load, name, warm) if name in WORTH else result
 
 
-def _beside_cvxpy(result: CaseResult, load: Load, name: str, warm: Sequence[Decision]) -> CaseResult:
+def _beside_cvxpy(
+    result: CaseResult, load: ClusterLoad, name: str, warm: Sequence[CheckedDecision]
+) -> CaseResult:
     if reason := reason_to_skip():
         return replace(result, note=f"{result.note}; {reason}")
     moments = [Terms.of(load.throughputs.demand(load.cluster, jobs)) for jobs in load.moments]
@@ -88,7 +90,7 @@ def _beside_cvxpy(result: CaseResult, load: Load, name: str, warm: Sequence[Deci
     ours = [worth(terms, shares_of(one.allocation)) for (_, terms), one in zip(counted, warm, strict=True)]
     best = [min(worth(terms, each.shares[number]) for each in theirs) for number, terms in counted]
     ratios = [one / other for one, other in zip(ours, best, strict=True)]
-    compared = Comparison(
+    compared = PeerComparison(
         f"cvxpy, {name}",
         "jobs",
         len(load.moments[0]),
@@ -108,7 +110,7 @@ def _beside_cvxpy(result: CaseResult, load: Load, name: str, warm: Sequence[Deci
     )
 
 
-def partitioned(load: Load, name: str, num_parts: int, whole: Decision) -> CaseResult:
+def partitioned(load: ClusterLoad, name: str, num_parts: int, whole: CheckedDecision) -> CaseResult:
     """Decide about the jobs of one moment in parts, and tell what the objective loses beside the whole.
 
     The objective of the policy must be a minimum that is to be as high as possible.

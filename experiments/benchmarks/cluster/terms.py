@@ -21,7 +21,7 @@ class Terms:
     Attributes:
         steps_per_s: Of each job on each type, shape (jobs, types).
         scale_factors: GPUs of each job.
-        weights: Of each job.
+        weights: Weights of each job.
         steps_left: Of each job.
         waited_s: Of each job.
         isolated_s: Of each job: its time so far and until its end on its own part of the cluster.

@@ -20,7 +20,7 @@ from experiments.benchmarks.frontier.cases import (
     measured_profile,
     measured_task,
 )
-from experiments.benchmarks.frontier.measuring import NUM_PLANS, Task
+from experiments.benchmarks.frontier.measuring import NUM_PLANS, ClockTask
 from experiments.benchmarks.results import markdown_table
 from placements.shapes import nn_shape, v_shape
 from schedsearch.energy import Frontier, compute_frontier
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def cases(*, quick: bool) -> Iterator[tuple[str, Task]]:
+def cases(*, quick: bool) -> Iterator[tuple[str, ClockTask]]:
     """Yield the cases by name: made-up profiles, and measured ones where they are there."""
     for seed, noise in ((1, 0.01), (2, 0.05)):
         yield f"4 stages, 12 micro-batches, {noise:.0%} noise", made_up(v_shape(4), 12, 12, seed, noise)
@@ -60,7 +60,7 @@ def cases(*, quick: bool) -> Iterator[tuple[str, Task]]:
             yield f"GPT-3 175B, {gpu}, {number} micro-batches", measured_task(gpu, number)
 
 
-def rows(task: Task, work_limit: float) -> Iterator[tuple[str, str, str, str]]:
+def rows(task: ClockTask, work_limit: float) -> Iterator[tuple[str, str, str, str]]:
     """Yield what is left out, how many plans it had, and the gaps without it; first with nothing left out."""
     whole = _frontier(task, (), work_limit)
     made = Counter(plan.made_by for plan in whole.plans)
@@ -70,7 +70,7 @@ def rows(task: Task, work_limit: float) -> Iterator[tuple[str, str, str, str]]:
             yield (name, str(made[name]), *_gaps(_frontier(task, (name,), work_limit)))
 
 
-def _frontier(task: Task, without: Sequence[str], work_limit: float) -> Frontier:
+def _frontier(task: ClockTask, without: Sequence[str], work_limit: float) -> Frontier:
     return compute_frontier(task.schedule, task.profile, NUM_PLANS, work_limit=work_limit, without=without)
 
 

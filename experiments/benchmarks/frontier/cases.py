@@ -19,7 +19,7 @@ from experiments.benchmarks.benchmark_command import Benchmark
 from experiments.benchmarks.comparison import missing_file
 from experiments.benchmarks.frontier.lowtime_plans import reason_to_skip
 from experiments.benchmarks.frontier.measuring import (
-    Task,
+    ClockTask,
     against_lowtime,
     against_perseus,
     exact,
@@ -31,7 +31,7 @@ from experiments.benchmarks.frontier.measuring import (
     stragglers,
     under_limits,
 )
-from experiments.benchmarks.results import Case, CaseResult
+from experiments.benchmarks.results import BenchmarkCase, CaseResult
 from placements import Kind, OperatingPoint, Placement, Profile
 from placements.gpus import GPUS
 from placements.shapes import SHAPES, nn_shape, v_shape
@@ -64,7 +64,7 @@ STRAGGLERS = (1.05, 1.1, 1.15, 1.2, 1.25, 1.3, 1.35, 1.4, 1.45, 1.5)
 """T' over T, as in Perseus, Fig. 8."""
 
 
-def speeds() -> Iterator[Case]:
+def speeds() -> Iterator[BenchmarkCase]:
     """Yield the whole frontier with 400 plans within seconds."""
     for number in MICRO_BATCHES:
         cpu_s = CPU_S[number]
@@ -73,7 +73,7 @@ def speeds() -> Iterator[Case]:
         )
 
 
-def savings() -> Iterator[Case]:
+def savings() -> Iterator[BenchmarkCase]:
     """Yield the savings at the shortest time against all clocks at maximum."""
     for gpu, wanted in SAVINGS.items():
         for number, (at_least, published) in wanted.items():
@@ -82,20 +82,20 @@ def savings() -> Iterator[Case]:
             yield _on_measured(gpu, number, f"at T_min at least {at_least:g} % less", measure, is_quick)
 
 
-def all_gaps() -> Iterator[Case]:
+def all_gaps() -> Iterator[BenchmarkCase]:
     """Yield the distance of every plan from the bound."""
     must = "gap 0.3 % on average, 1 % at most; no plan late when simulated"
     yield from _on_all_measured(must, partial(gaps, mean=0.3, most=1.0))
 
 
-def lowtime() -> Iterator[Case]:
+def lowtime() -> Iterator[BenchmarkCase]:
     """Yield comparisons with lowtime, with real clocks on the same graph."""
     must = "no plan of lowtime below ours at its deadline"
     for number, ratio in LOWTIME_RATIO.items():
         measure = partial(against_lowtime, unit_ms=1.0, ratio=ratio)
         case = _on_measured("A100", number, f"{ratio:g} times as fast; {must}", measure, what=", unit 1 ms")
         yield replace(case, lacks=partial(no_lowtime_on, measured_profile("A100")))
-    yield Case(
+    yield BenchmarkCase(
         "BERT of lowtime's example, 4 stages, 8 micro-batches, unit 1 ms",
         must,
         lambda: against_lowtime(_bert_example(), unit_ms=1.0, ratio=1.0),
@@ -108,17 +108,17 @@ def no_lowtime_on(path: Path) -> str:
     return reason_to_skip() or missing_file(path)
 
 
-def _bert_example() -> Task:
+def _bert_example() -> ClockTask:
     """Return the points of lowtime's own example, which have noise and clocks of their own."""
     profile = Profile.from_csv(BERT_EXAMPLE, blocking_power_w=GPUS["a40"].blocking_power_w)
-    return Task(one_f_one_b(profile.times_for(v_shape(4)), 8), profile)
+    return ClockTask(one_f_one_b(profile.times_for(v_shape(4)), 8), profile)
 
 
-def noisy() -> Iterator[Case]:
+def noisy() -> Iterator[BenchmarkCase]:
     """Yield measured-like profiles: noise on each time and power, so that higher clocks may be slower."""
     for noise in (0.01, 0.03, 0.05):
         for seed in range(3):
-            yield Case(
+            yield BenchmarkCase(
                 f"8 stages, 24 micro-batches, {noise:.0%} noise, seed {seed}",
                 "no bound above a plan, no plan late when simulated",
                 partial(gaps, made_up(v_shape(8), 24, 55, seed, noise), mean=math.inf, most=math.inf),
@@ -126,7 +126,7 @@ def noisy() -> Iterator[Case]:
             )
 
 
-def perseus() -> Iterator[Case]:
+def perseus() -> Iterator[BenchmarkCase]:
     """Yield comparisons with our own implementation of Perseus, at its own times."""
     must = "no plan of Perseus below ours at its deadline"
     for gpu, number, unit_ms in (("A100", 12, 1.0), ("A100", 12, 10.0), ("A40", 12, 2.0), ("A100", 24, 2.0)):
@@ -134,14 +134,15 @@ def perseus() -> Iterator[Case]:
             measure = partial(against_perseus, unit_ms=unit_ms, curve=curve)
             yield _on_measured(gpu, number, must, measure, what=f", unit {unit_ms:g} ms, {curve}")
     for seed in range(3):
-        yield Case(
+        yield BenchmarkCase(
             f"4 stages, 8 micro-batches, 1 % noise, seed {seed}, unit 1 ms, hull",
             must,
             partial(against_perseus, made_up(v_shape(4), 8, 40, seed, 0.01), unit_ms=1.0, curve="hull"),
+            is_quick=seed == 0,
         )
 
 
-def small() -> Iterator[Case]:
+def small() -> Iterator[BenchmarkCase]:
     """Yield cases whose best choice of clocks can be proved."""
     must = "within its gap of the proved best; relaxed optimum within 1e-6 of HiGHS"
     for stages, number in ((2, 3), (2, 4), (3, 3), (3, 4)):
@@ -149,36 +150,36 @@ def small() -> Iterator[Case]:
             task = made_up(v_shape(stages), number, clocks, 10 * stages + clocks, 0.01)
             name = f"{stages} stages, {number} micro-batches, {clocks} clocks"
             measure = partial(exact, task, num_deadlines=13, work_limit=60.0)
-            yield Case(name, must, measure, is_quick=(stages, number, clocks) == (2, 3, 3))
+            yield BenchmarkCase(name, must, measure, is_quick=(stages, number, clocks) == (2, 3, 3))
 
 
-def large() -> Iterator[Case]:
+def large() -> Iterator[BenchmarkCase]:
     """Yield thousands of block instances."""
     for name, placement in (("16 stages", v_shape(16)), ("NN-shape, 8 devices", nn_shape(8))):
         task = made_up(placement, 128, 30, 16, 0.01)
         measure = partial(speed, task, cpu_s=20.0)
-        yield Case(f"{name}, 128 micro-batches, 1 % noise", "400 plans in 20 s", measure)
+        yield BenchmarkCase(f"{name}, 128 micro-batches, 1 % noise", "400 plans in 20 s", measure)
 
 
-def few_changes() -> Iterator[Case]:
+def few_changes() -> Iterator[BenchmarkCase]:
     """Yield plans whose clocks change seldom, as a change takes time."""
     must = "gap at most 2 % in 15 s, at 1.05 times the time of the highest clocks"
     measure = partial(under_limits, dwell_ms=20.0, latency_ms=10.0, slowdown=1.05, most=2.0, cpu_s=15.0)
     yield from _on_all_measured(must, measure, what=", latency 10 ms, dwell 20 ms")
 
 
-def chosen_orders() -> Iterator[Case]:
+def chosen_orders() -> Iterator[BenchmarkCase]:
     """Yield the choice of an order by its energy, on five shapes."""
     must = "never more energy than the search's own order, in 30 CPU s"
     for shape in ("v_shape", "m_shape", "x_shape", "nn_shape", "k_shape"):
         for slowdown in (1.0, 1.05):
             name = f"{shape}, 4 devices, 16 micro-batches, {slowdown:g} times the highest clocks' time"
-            yield Case(
+            yield BenchmarkCase(
                 name, must, partial(orders, SHAPES[shape](4), slowdown=slowdown, seeds=10, each_s=30.0)
             )
 
 
-def next_to_stragglers() -> Iterator[Case]:
+def next_to_stragglers() -> Iterator[BenchmarkCase]:
     """Yield the savings next to stragglers."""
     must = "look-up in 1 ms; saving rises up to T* and wanes then"
     yield from _on_all_measured(must, partial(stragglers, factors=STRAGGLERS, look_up_s=1e-3))
@@ -190,7 +191,7 @@ def synthetic_profile(placement: Placement, num_clocks: int, seed: int, noise: f
     Args:
         placement: Whose blocks are given costs; those that wait for a block of more ticks take longer.
         num_clocks: Evenly spaced from 600 to 1410 MHz.
-        seed: Of the generator.
+        seed: Seed of the generator.
         noise: Standard deviation of each time and power, as a share of it.
     """
     random = np.random.default_rng(seed)
@@ -206,11 +207,11 @@ def synthetic_profile(placement: Placement, num_clocks: int, seed: int, noise: f
     return Profile(f"synthetic {seed}", points, 60.0)
 
 
-def made_up(placement: Placement, number: int, num_clocks: int, seed: int, noise: float) -> Task:
+def made_up(placement: Placement, number: int, num_clocks: int, seed: int, noise: float) -> ClockTask:
     """Return 1F1B, or 1F1B+ where devices share blocks, on a made-up profile."""
     is_shared = any(len(block.devices) > 1 for block in placement.blocks)
     schedule = (one_f_one_b_plus if is_shared else one_f_one_b)(placement, number)
-    return Task(schedule, synthetic_profile(placement, num_clocks, seed, noise))
+    return ClockTask(schedule, synthetic_profile(placement, num_clocks, seed, noise))
 
 
 def measured_profile(gpu: str) -> Path:
@@ -218,23 +219,23 @@ def measured_profile(gpu: str) -> Path:
     return STAGE_PROFILES / f"{PROFILES[gpu]}.csv"
 
 
-def measured_task(gpu: str, number: int) -> Task:
+def measured_task(gpu: str, number: int) -> ClockTask:
     """Return 1F1B on a measured profile, which must be there."""
     waiting_w = GPUS[gpu.lower()].blocking_power_w
     profile = Profile.from_csv(measured_profile(gpu), device=gpu, blocking_power_w=waiting_w)
-    return Task(one_f_one_b(profile.times_for(v_shape(8)), number), profile)
+    return ClockTask(one_f_one_b(profile.times_for(v_shape(8)), number), profile)
 
 
 def _on_measured(
     gpu: str,
     number: int,
     must: str,
-    measure: Callable[[Task], CaseResult],
+    measure: Callable[[ClockTask], CaseResult],
     is_quick: bool = False,
     what: str = "",
-) -> Case:
+) -> BenchmarkCase:
     """Return a case on a measured profile of GPT-3; its name ends with what else there is to say."""
-    return Case(
+    return BenchmarkCase(
         f"GPT-3 175B, {gpu}, {number} micro-batches{what}",
         must,
         lambda: measure(measured_task(gpu, number)),
@@ -243,7 +244,9 @@ def _on_measured(
     )
 
 
-def _on_all_measured(must: str, measure: Callable[[Task], CaseResult], what: str = "") -> Iterator[Case]:
+def _on_all_measured(
+    must: str, measure: Callable[[ClockTask], CaseResult], what: str = ""
+) -> Iterator[BenchmarkCase]:
     """Yield a case on each measured profile, for each number of micro-batches."""
     for gpu in PROFILES:
         for number in MICRO_BATCHES:

@@ -56,7 +56,7 @@ _ORDERED_MICRO_BATCHES, _SEARCH_WORK, _ORDER_WORK = 16, 5.0, 5.0
 
 
 @dataclass(frozen=True)
-class Task:
+class ClockTask:
     """A valid schedule whose clocks are to be chosen, and the profile of its blocks."""
 
     schedule: Schedule
@@ -82,13 +82,13 @@ def load_solvers() -> None:
     relaxed(schedule, profile, 3.0)
 
 
-def speed(task: Task, *, cpu_s: float) -> CaseResult:
+def speed(task: ClockTask, *, cpu_s: float) -> CaseResult:
     """Compute the whole frontier and its plans within a limit of CPU seconds."""
     frontier, took_s = _frontier_timed(task)
     return CaseResult(took_s, true_of({f"more than {cpu_s:g} CPU s": took_s > cpu_s}), note=_gaps(frontier))
 
 
-def saving(task: Task, *, at_least: float, published: float) -> CaseResult:
+def saving(task: ClockTask, *, at_least: float, published: float) -> CaseResult:
     """Hold the saving of the shortest plan against all-maximum clocks against what is wanted; in percent."""
     frontier, took_s = timed(task.frontier)
     plan = frontier.shortest
@@ -102,7 +102,7 @@ def saving(task: Task, *, at_least: float, published: float) -> CaseResult:
     return CaseResult(took_s, true_of(wrong), note=note)
 
 
-def gaps(task: Task, *, mean: float, most: float) -> CaseResult:
+def gaps(task: ClockTask, *, mean: float, most: float) -> CaseResult:
     """Simulate every plan again, and hold its distance from the bound against what is wanted; in percent."""
     frontier, took_s = timed(task.frontier)
     gap = 100 * np.array([plan.gap for plan in frontier.plans])
@@ -125,7 +125,7 @@ def gaps(task: Task, *, mean: float, most: float) -> CaseResult:
     return CaseResult(took_s, true_of(wrong), note=_gaps(frontier))
 
 
-def against_lowtime(task: Task, *, unit_ms: float, ratio: float) -> CaseResult:
+def against_lowtime(task: ClockTask, *, unit_ms: float, ratio: float) -> CaseResult:
     """Compare with lowtime: its CPU seconds over ours, and no plan of its below ours at its own time."""
     _, took_s = _frontier_timed(task)
     clocks, theirs_s = lowtime_timed(task, unit_ms)
@@ -135,13 +135,13 @@ def against_lowtime(task: Task, *, unit_ms: float, ratio: float) -> CaseResult:
     return CaseResult(took_s, true_of({f"ratio {found:.0f}": found < ratio, **below}), note=note)
 
 
-def lowtime_timed(task: Task, unit_ms: float) -> tuple[Ints, float]:
+def lowtime_timed(task: ClockTask, unit_ms: float) -> tuple[Ints, float]:
     """Return the clocks of lowtime's plans, MHz of shape ``(instances, plans)``, and its CPU seconds."""
     problem = ClockProblem(task.schedule, task.profile)
     return timed(lambda: lowtime_clocks(problem.graph, problem.curves, unit_ms))
 
 
-def simulated_plans(task: Task, clocks: Ints) -> Floats:
+def simulated_plans(task: ClockTask, clocks: Ints) -> Floats:
     """Return time in ms and energy in mJ of the plans on the frontier; shape ``(plans, 2)``.
 
     Clocks are in MHz; shape ``(instances, plans)``.
@@ -153,7 +153,7 @@ def simulated_plans(task: Task, clocks: Ints) -> Floats:
     return np.array([[plan.time_ms, plan.energy_mj] for plan in found.best(None, problem.bound)])
 
 
-def against_perseus(task: Task, *, unit_ms: float, curve: str = "exponential") -> CaseResult:
+def against_perseus(task: ClockTask, *, unit_ms: float, curve: str = "exponential") -> CaseResult:
     """Compare with our own implementation of Perseus: no plan of its below ours at its own time."""
     theirs, theirs_s = timed(lambda: perseus_frontier(task.schedule, task.profile, unit_ms, curve).plans)
     plans = np.array([[plan.time_ms, plan.energy_mj] for plan in theirs])
@@ -163,7 +163,7 @@ def against_perseus(task: Task, *, unit_ms: float, curve: str = "exponential") -
     return CaseResult(took_s, true_of(below), note=note)
 
 
-def shares_above(task: Task, theirs: Floats) -> Floats:
+def shares_above(task: ClockTask, theirs: Floats) -> Floats:
     """Return how much more energy another's plans use than ours at their times, as percent of theirs.
 
     Their plans are rows of time and energy; shape ``(plans, 2)``. Our frontier has a plan for each of the
@@ -187,7 +187,7 @@ def _compared(share: Floats) -> tuple[dict[str, bool], str]:
     return wrong, note
 
 
-def exact(task: Task, *, num_deadlines: int, work_limit: float) -> CaseResult:
+def exact(task: ClockTask, *, num_deadlines: int, work_limit: float) -> CaseResult:
     """Compare with the proved best choice of clocks, and the relaxed optimum with a linear program's."""
     spread = task.frontier(num_plans=2)
     deadlines = np.linspace(spread.shortest.time_ms, spread.plans[-1].time_ms, num_deadlines)
@@ -197,11 +197,11 @@ def exact(task: Task, *, num_deadlines: int, work_limit: float) -> CaseResult:
     for deadline in deadlines.tolist():
         best = exact_plan(task.schedule, task.profile, deadline, work_limit)
         energy_mj = ours.energy_next_to(ours.at(deadline), deadline)
-        least_mj = ours.energy_next_to(best.plan, deadline)
-        above.append(100 * (energy_mj / least_mj - 1))
+        min_mj = ours.energy_next_to(best.plan, deadline)
+        above.append(100 * (energy_mj / min_mj - 1))
         wrong["not proved"] |= best.status is not ExactStatus.OPTIMAL
-        wrong["below the best"] |= energy_mj < least_mj * (1 - 1e-7)
-        wrong["beyond its gap"] |= energy_mj / least_mj > energy_mj / bound.at(deadline) + ALMOST
+        wrong["below the best"] |= energy_mj < min_mj * (1 - 1e-7)
+        wrong["beyond its gap"] |= energy_mj / min_mj > energy_mj / bound.at(deadline) + ALMOST
         optimum = relaxed(task.schedule, task.profile, deadline)
         assert optimum is not None, "the exact plan keeps the deadline"
         effective_mj = optimum.energy_mj - task.waiting_w * deadline
@@ -215,7 +215,7 @@ def exact(task: Task, *, num_deadlines: int, work_limit: float) -> CaseResult:
 
 
 def under_limits(
-    task: Task, *, dwell_ms: float, latency_ms: float, slowdown: float, most: float, cpu_s: float
+    task: ClockTask, *, dwell_ms: float, latency_ms: float, slowdown: float, most: float, cpu_s: float
 ) -> CaseResult:
     """Plan under limits on changes of clock, and hold the gap to the bound and the time against the wanted.
 
@@ -282,7 +282,7 @@ def orders(placement: Placement, *, slowdown: float, seeds: int, each_s: float) 
     return CaseResult(float(np.mean(seconds)), true_of(wrong), note=note)
 
 
-def stragglers(task: Task, *, factors: Sequence[float], look_up_s: float) -> CaseResult:
+def stragglers(task: ClockTask, *, factors: Sequence[float], look_up_s: float) -> CaseResult:
     """Record the saving next to stragglers, which rises with T' and wanes, and time the look-up.
 
     Savings are taken over the straggler's time, against all-maximum clocks (Perseus, Table 4 and Fig. 8).
@@ -315,7 +315,7 @@ def stragglers(task: Task, *, factors: Sequence[float], look_up_s: float) -> Cas
     )
 
 
-def _frontier_timed(task: Task) -> tuple[Frontier, float]:
+def _frontier_timed(task: ClockTask) -> tuple[Frontier, float]:
     """Return our frontier and the median of its CPU seconds."""
     runs = [timed(task.frontier) for _ in range(_REPEATS)]
     return runs[-1][0], statistics.median(took_s for _, took_s in runs)

@@ -89,7 +89,7 @@ COLUMNS = [field.name for field in fields(BestKnown)]
 
 
 @dataclass(frozen=True)
-class Found:
+class InstanceAnswer:
     """What a search or a rule found for an instance.
 
     Attributes:
@@ -263,7 +263,7 @@ class Library:
         )
         return self.best.get(instance.name, nothing)
 
-    def offer(self, instance: Instance, found: Found) -> list[str]:
+    def offer(self, instance: Instance, found: InstanceAnswer) -> list[str]:
         """Keep what is better than what is known, and write it; return the figures that are.
 
         Raises:

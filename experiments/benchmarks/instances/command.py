@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.benchmarks.benchmark_command import add_options, go_through, goes_on
-from experiments.benchmarks.instances.answers import AnswerError, Found, Library
+from experiments.benchmarks.instances.answers import AnswerError, InstanceAnswer, Library
 from experiments.benchmarks.instances.instance_file import FOLDER, Instance, InstanceError, read_instances
 from experiments.benchmarks.instances.measuring import BY_HAND, InstanceRow, made_by_hand, searched
 from experiments.benchmarks.instances.tables import gaps, history, markdown
@@ -173,7 +173,9 @@ def _add(options: argparse.Namespace) -> int:
     ]
     given = read_schedule(options.schedule)
     schedule = Schedule(instance.placement, instance.num_micro_batches, given.blocks)
-    better = Library(options.folder).offer(instance, Found(options.found_by, commit(), schedules=(schedule,)))
+    better = Library(options.folder).offer(
+        instance, InstanceAnswer(options.found_by, commit(), schedules=(schedule,))
+    )
     sys.stdout.write(f"{instance.name}: {'better: ' + ', '.join(better) if better else 'no better'}\n")
     return 0
 

@@ -40,7 +40,7 @@ class Instance:
         name: Unique: shape, devices x micro-batches, what the times are of, memory.
         group: The file that it is in, without its ending.
         placement: What runs where, with its memory.
-        num_micro_batches: Of a whole schedule.
+        num_micro_batches: Number of micro-batches of a whole schedule.
         source: Where its times come from.
         is_quick: Whether it is one of the few for every day.
     """

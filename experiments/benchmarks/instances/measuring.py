@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 
-from experiments.benchmarks.instances.answers import Found
+from experiments.benchmarks.instances.answers import InstanceAnswer
 from experiments.benchmarks.instances.instance_file import Instance
 from experiments.benchmarks.timing import CpuClock
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
@@ -57,7 +57,7 @@ class InstanceRow:
 
 def searched(
     instance: Instance, seed: int, time_limit_s: float, version: str
-) -> tuple[InstanceRow, list[Found]]:
+) -> tuple[InstanceRow, list[InstanceAnswer]]:
     """Search an instance with the default options.
 
     Raises:
@@ -73,7 +73,7 @@ def searched(
         schedules.append(result.schedule)
     if repetend is not None:
         schedules.append(validate(repetend.unroll(instance.num_micro_batches)))
-    found = Found(
+    found = InstanceAnswer(
         "search",
         version,
         seconds,
@@ -95,14 +95,14 @@ def searched(
         period_bound=str(found.period_bound),
         makespan=result.schedule.makespan if result.schedule else None,
         makespan_bound=result.makespan_bound,
-        device_span=min(map(_least_span, found.schedules), default=None),
+        device_span=min(map(_min_span, found.schedules), default=None),
         seconds=seconds,
         cpu_s=cpu_s,
     )
     return row, [found]
 
 
-def made_by_hand(instance: Instance, version: str) -> tuple[InstanceRow, list[Found]]:
+def made_by_hand(instance: Instance, version: str) -> tuple[InstanceRow, list[InstanceAnswer]]:
     """Make every hand-made schedule that fits an instance; the row has the best value of each figure."""
     clock, began = CpuClock(), time.monotonic()
     found = list(_by_hand(instance, version))
@@ -112,7 +112,7 @@ def made_by_hand(instance: Instance, version: str) -> tuple[InstanceRow, list[Fo
         if each.repetend is not None:
             values["period"] = Fraction(each.repetend.period, each.repetend.micro_batches)
         for schedule in each.schedules:
-            values |= {"makespan": schedule.makespan, "device_span": _least_span(schedule)}
+            values |= {"makespan": schedule.makespan, "device_span": _min_span(schedule)}
         for figure, value in values.items():
             if figure not in best or value < best[figure][0]:
                 best[figure] = value, each.found_by
@@ -132,7 +132,7 @@ def made_by_hand(instance: Instance, version: str) -> tuple[InstanceRow, list[Fo
     return row, found
 
 
-def _by_hand(instance: Instance, version: str) -> Iterator[Found]:
+def _by_hand(instance: Instance, version: str) -> Iterator[InstanceAnswer]:
     """Yield what each hand-made schedule reaches, as a whole and in the midst of many micro-batches."""
     placement = instance.placement
     depth, number = placement.num_devices, instance.num_micro_batches
@@ -145,10 +145,10 @@ def _by_hand(instance: Instance, version: str) -> Iterator[Found]:
             longer = (validate(make(placement, each)) for each in many)
             repetend = next(filter(None, (steady_state(each, depth) for each in longer)), None)
         if schedules or repetend is not None:
-            yield Found(name, version, repetend=repetend, schedules=tuple(schedules))
+            yield InstanceAnswer(name, version, repetend=repetend, schedules=tuple(schedules))
 
 
-def _least_span(schedule: Schedule) -> int:
+def _min_span(schedule: Schedule) -> int:
     """Return the longest device span with the devices' first starts chosen for it."""
     return int(device_spans(with_least_device_span(schedule)).max())
 

@@ -17,7 +17,7 @@ def random_dag(
     num_devices: int = 4,
     num_blocks: int = 8,
     seed: int = 0,
-    most_inputs: int = 2,
+    max_inputs: int = 2,
     shared_percent: int = 0,
     split_backward: bool = False,
 ) -> Placement:
@@ -29,8 +29,8 @@ def random_dag(
     Args:
         num_devices: Devices.
         num_blocks: Forward blocks; at least as many as devices.
-        seed: Of the random choices.
-        most_inputs: Of a block, among the four before it; with 1 each is after the one before it: a chain.
+        seed: Seed of the random choices.
+        max_inputs: Of a block, among the four before it; with 1 each is after the one before it: a chain.
         shared_percent: How many of 100 blocks run on two devices together.
         split_backward: Whether a backward is two blocks, of which nothing waits for the second.
     """
@@ -50,7 +50,7 @@ def random_dag(
         if below(100) < shared_percent:
             here.add(below(num_devices))
         near = range(max(0, i - 4), i)
-        inputs = {i - 1} if most_inputs == 1 else {near[below(len(near))] for _ in range(most_inputs) if near}
+        inputs = {i - 1} if max_inputs == 1 else {near[below(len(near))] for _ in range(max_inputs) if near}
         after = tuple(f"F{j}" for j in sorted(inputs) if j >= 0)
         blocks.append(
             Block(f"F{i}", Kind.F, tuple(here), 500 + below(1001), memory=1 + below(4), after=after)

@@ -24,7 +24,7 @@ from experiments.benchmarks.peers.measuring import (
     against_torch_schedule,
 )
 from experiments.benchmarks.peers.plots import draw_costs
-from experiments.benchmarks.results import Case
+from experiments.benchmarks.results import BenchmarkCase
 from experiments.benchmarks.timing import load_solvers
 from placements import Placement
 from placements.shapes import m_shape, nn_shape, v_shape
@@ -46,11 +46,11 @@ TORCH_SCHEDULES = (
 )
 
 
-def tessel() -> Iterator[Case]:
+def tessel() -> Iterator[BenchmarkCase]:
     """Yield Tessel's search for whole schedules, by devices."""
     for name, (shape, more, devices) in TESSEL.items():
         for size in devices:
-            yield Case(
+            yield BenchmarkCase(
                 f"{name}, {size} devices, memory {size + more}, {3 * size} micro-batches",
                 "no longer makespan",
                 partial(
@@ -64,13 +64,13 @@ def tessel() -> Iterator[Case]:
             )
 
 
-def lowtime() -> Iterator[Case]:
+def lowtime() -> Iterator[BenchmarkCase]:
     """Yield lowtime's frontier, by micro-batches."""
     must = "no plan of lowtime below ours at its deadline"
     options: dict[str, Any] = {"unit_ms": 4.0, "title": "lowtime, 4 stages"}
     for number in (4, 8, 16, 32):
         make = partial(made_up, v_shape(4), number, num_clocks=30, seed=1, noise=0.005)
-        yield Case(
+        yield BenchmarkCase(
             f"4 stages, 30 clocks, {number} micro-batches, unit 4 ms",
             must,
             partial(against_lowtime, make, size=number, **options),
@@ -78,7 +78,7 @@ def lowtime() -> Iterator[Case]:
             lacks=reason_to_skip,
         )
     make = partial(measured_task, "A100", 12)
-    yield Case(
+    yield BenchmarkCase(
         "GPT-3 175B, A100, 12 micro-batches, unit 1 ms",
         must,
         partial(against_lowtime, make, size=12, unit_ms=1.0, title="lowtime, GPT-3 175B"),
@@ -86,36 +86,38 @@ def lowtime() -> Iterator[Case]:
     )
 
 
-def torch_runtime() -> Iterator[Case]:
+def torch_runtime() -> Iterator[BenchmarkCase]:
     """Yield torch's runtime, by blocks of an iteration."""
     for number in (4, 8, 16, 32):
         name = f"1F1B, 4 stages of 2 layers of 256 x 256, {number} micro-batches of 64"
         measure = partial(against_torch_runtime, number, width=256, rows=64, rounds=21)
-        yield Case(name, "the same gradients", measure, number == 4, partial(missing, "torch"))
+        yield BenchmarkCase(name, "the same gradients", measure, number == 4, partial(missing, "torch"))
 
 
-def torch_schedules() -> Iterator[Case]:
+def torch_schedules() -> Iterator[BenchmarkCase]:
     """Yield schedules that torch ships, at their own memory."""
     must = "no longer makespan in as much memory"
     for name in TORCH_SCHEDULES:
         measure = partial(against_torch_schedule, name, 4, 8)
-        yield Case(
+        yield BenchmarkCase(
             f"{name}, 4 devices, 8 micro-batches", must, measure, name == "GPipe", partial(missing, "torch")
         )
 
 
-def galvatron() -> Iterator[Case]:
+def galvatron() -> Iterator[BenchmarkCase]:
     """Yield Galvatron-BMW's search, by layers."""
     for layers in (8, 16, 32, 64):
         name = f"bert_huge of {layers} layers, galvatron_titan_8, batch 64, 12 GiB"
-        yield Case(name, "no longer iteration", partial(against_galvatron, layers), is_quick=layers == 8)
+        yield BenchmarkCase(
+            name, "no longer iteration", partial(against_galvatron, layers), is_quick=layers == 8
+        )
 
 
-def pipedream() -> Iterator[Case]:
+def pipedream() -> Iterator[BenchmarkCase]:
     """Yield PipeDream's recurrence, by layers."""
     for layers in (8, 16, 32, 64, 128):
         measure = partial(against_pipedream, layers, workers=16)
-        yield Case(f"chain of {layers}, 16 workers", "the same time", measure, is_quick=layers == 8)
+        yield BenchmarkCase(f"chain of {layers}, 16 workers", "the same time", measure, is_quick=layers == 8)
 
 
 def _prepare() -> None:

@@ -13,9 +13,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from experiments.benchmarks.comparison import ALMOST, Comparison, Ratio
-from experiments.benchmarks.frontier.measuring import Task, lowtime_timed, shares_above, simulated_plans
-from experiments.benchmarks.peers.recurrence import least_time_ms
+from experiments.benchmarks.comparison import ALMOST, PeerComparison, Ratio
+from experiments.benchmarks.frontier.measuring import ClockTask, lowtime_timed, shares_above, simulated_plans
+from experiments.benchmarks.peers.recurrence import min_time_ms
 from experiments.benchmarks.planners.measuring import random_chain
 from experiments.benchmarks.planners.plan_searches import plan_options
 from experiments.benchmarks.results import CaseResult, true_of
@@ -74,7 +74,7 @@ def against_tessel(
 
 
 def against_lowtime(
-    make: Callable[[], Task], *, size: int, unit_ms: float, title: str, rounds: int = ROUNDS
+    make: Callable[[], ClockTask], *, size: int, unit_ms: float, title: str, rounds: int = ROUNDS
 ) -> CaseResult:
     """Compute the whole frontier as we do and with lowtime, on the same graph and costs.
 
@@ -157,7 +157,7 @@ def against_pipedream(num_layers: int, *, workers: int, rounds: int = ROUNDS) ->
     plan, theirs_ms, seconds = _in_turn(
         rounds,
         lambda: timed(lambda: best_plan(graph, [level])),
-        lambda: timed(lambda: least_time_ms(graph, level)),
+        lambda: timed(lambda: min_time_ms(graph, level)),
     )
     times = ("time for an input", plan.time_ms, theirs_ms)
     return _row("PipeDream", ("layers", num_layers), seconds, times, plan.configuration)
@@ -184,7 +184,7 @@ def _row(
     """Return what is measured; it is missed where our answer is the worse one, or for other reasons."""
     name, ours, theirs = answers
     ours_s, theirs_s = map(tuple, seconds)
-    compared = Comparison(title, *size, ours_s, theirs_s, name, float(ours), float(theirs))
+    compared = PeerComparison(title, *size, ours_s, theirs_s, name, float(ours), float(theirs))
     worse = {f"{name} {ours:g} is above {theirs:g}": ours > theirs * (1 + ALMOST)}
     took_s, their_s = (statistics.median(each) for each in seconds)
     shown = f"{took_s:.3g} and {their_s:.3g} CPU s; {note}"

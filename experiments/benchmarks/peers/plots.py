@@ -6,15 +6,15 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.benchmarks.comparison import Comparison
-from experiments.benchmarks.results import Row
+from experiments.benchmarks.comparison import PeerComparison
+from experiments.benchmarks.results import BenchmarkRow
 from schedsearch.figures.canvas import COLUMN_INCHES, save
-from schedsearch.figures.panels import Panel, Point, draw_panels
+from schedsearch.figures.panels import CurvePoint, Panel, draw_panels
 
 OURS, THEIRS = "ours", "the peer"
 
 
-def draw_costs(rows: Sequence[Row], output: Path) -> None:
+def draw_costs(rows: Sequence[BenchmarkRow], output: Path) -> None:
     """Write a figure for each thing that sizes count, as PNG and SVG at the width of a column.
 
     Args:
@@ -31,13 +31,13 @@ def draw_costs(rows: Sequence[Row], output: Path) -> None:
             save(figure, output.with_name(f"{output.stem}_{size_name.replace('-', '_')}"))
 
 
-def _panels(compared: Sequence[Comparison]) -> list[Panel]:
+def _panels(compared: Sequence[PeerComparison]) -> list[Panel]:
     """Return a panel for each task that was measured at several sizes."""
     panels = []
     for task in dict.fromkeys(each.task for each in compared):
         points = sorted((each for each in compared if each.task == task), key=lambda each: each.size)
         if len(points) > 1:
-            ours = [Point(each.size, statistics.median(each.ours_s)) for each in points]
-            theirs = [Point(each.size, statistics.median(each.peer_s)) for each in points]
+            ours = [CurvePoint(each.size, statistics.median(each.ours_s)) for each in points]
+            theirs = [CurvePoint(each.size, statistics.median(each.peer_s)) for each in points]
             panels.append(Panel(task, {OURS: ours, THEIRS: theirs}))
     return panels

@@ -12,7 +12,7 @@ from placements.planners.pipedream.profile_graph import ProfileGraph
 from placements.planners.pipedream.topology import Level
 
 
-def least_time_ms(graph: ProfileGraph, level: Level) -> float:
+def min_time_ms(graph: ProfileGraph, level: Level) -> float:
     """Return the least time of the slowest stage for an input; ``A(1, N, m)`` of the dissertation.
 
     Args:
@@ -22,7 +22,7 @@ def least_time_ms(graph: ProfileGraph, level: Level) -> float:
     >>> from placements.planners.pipedream.profile_graph import ProfiledNode, chain_graph
     >>> layers = [(6, 8e6, 0), (6, 1e6, 1e5), (4, 0, 8e7)]
     >>> graph = chain_graph(ProfiledNode(f"{i}", "", 1, t - 1, a, w) for i, (t, a, w) in enumerate(layers))
-    >>> least_time_ms(graph, Level(4, gb_per_s=1.0))
+    >>> min_time_ms(graph, Level(4, gb_per_s=1.0))
     4.0
     """
     nodes = graph.nodes

@@ -23,7 +23,7 @@ from experiments.benchmarks.planners.measuring import (
     shared_output,
 )
 from experiments.benchmarks.planners.plan_searches import beside_others, whole_search
-from experiments.benchmarks.results import Case, CaseResult
+from experiments.benchmarks.results import BenchmarkCase, CaseResult
 from experiments.benchmarks.timing import load_solvers
 from experiments.reproduce.measured.measured_iterations import read_measured_iterations
 from placements.models.gpt.gpt_config import GptConfig
@@ -68,11 +68,11 @@ GPT_3 = {
 """Layers, hidden size, and the least ratio of the longest to the shortest stage (Perseus, Table 7, A100)."""
 
 
-def pipedream() -> Iterator[Case]:
+def pipedream() -> Iterator[BenchmarkCase]:
     """Yield configurations from shapes and from measured profiles."""
     for model in BATCH_SIZES:
         for sync, wanted in (("per_worker", TABLE_2_2[model]), ("printed", PRINTED[model])):
-            yield Case(
+            yield BenchmarkCase(
                 f"{model} from shapes, {FLAT}, {sync}",
                 wanted + (" as in Table 2.2" if sync == "per_worker" else ""),
                 partial(_on_shapes, model, sync, wanted),
@@ -82,7 +82,7 @@ def pipedream() -> Iterator[Case]:
         path = SHARED_DATA / "pipedream" / f"{model}.csv"
         for cluster, levels in CLUSTERS.items():
             published = TABLE_2_2.get(model) if cluster == FLAT else None
-            yield Case(
+            yield BenchmarkCase(
                 f"{model} measured, {cluster}",
                 (f"{published} as in Table 2.2, " if published else "") + f"{CPU_S:g} CPU s",
                 partial(_on_measured, path, levels, published),
@@ -91,7 +91,7 @@ def pipedream() -> Iterator[Case]:
             )
 
 
-def pipedream_speed() -> Iterator[Case]:
+def pipedream_speed() -> Iterator[BenchmarkCase]:
     """Yield larger models and more workers, and small ones beside all plans."""
     flat, two_levels = (Level(16, 1.25),), (Level(4, 12.0), Level(4, 1.25))
     sizes = [(nodes, flat) for nodes in (50, 200, 800)] + [(nodes, two_levels) for nodes in (50, 200, 400)]
@@ -99,18 +99,18 @@ def pipedream_speed() -> Iterator[Case]:
         workers = "x".join(str(level.count) for level in reversed(levels))
         measure = partial(configuration, random_chain(nodes, seed=nodes), levels, cpu_s=CPU_S)
         is_quick = (nodes, levels) == (50, flat)
-        yield Case(f"chain of {nodes}, {workers} workers", f"{CPU_S:g} CPU s", measure, is_quick)
+        yield BenchmarkCase(f"chain of {nodes}, {workers} workers", f"{CPU_S:g} CPU s", measure, is_quick)
     for nodes, count in ((8, 4), (10, 6), (12, 8)):
         name = f"chain of {nodes}, {count} workers, beside all plans"
         measure = partial(against_every_plan, random_chain(nodes, seed=nodes), Level(count, 1.25))
-        yield Case(name, "the least time of all", measure, is_quick=nodes == 8)
+        yield BenchmarkCase(name, "the least time of all", measure, is_quick=nodes == 8)
 
 
-def unbalanced() -> Iterator[Case]:
+def unbalanced() -> Iterator[BenchmarkCase]:
     """Yield predictions of measured runs, and what other placements of their output layer bring."""
     path = SHARED_DATA / "vocabulary_parallelism" / "measured_iterations.csv"
     rows = read_measured_iterations(path) if path.exists() else []
-    yield Case(
+    yield BenchmarkCase(
         "all runs",
         "predictions within 2 %",
         partial(errors_together, rows, most=2.0),
@@ -118,14 +118,14 @@ def unbalanced() -> Iterator[Case]:
         lacks=partial(missing_file, path),
     )
     for row in rows:
-        yield Case(f"{row.case}: prediction", "within 2 %", partial(prediction, row, most=2.0))
+        yield BenchmarkCase(f"{row.case}: prediction", "within 2 %", partial(prediction, row, most=2.0))
     for row in (row for row in rows if row.case.startswith("base_")):
         model = row.case.partition("_")[2]
         others = [each for each in rows if each.case.partition("_")[2] == model and each is not row]
         must = "period proved; no longer than with none moved"
-        yield Case(f"{row.case}: layers moved", must, partial(moved, row, others, work_limit=10.0))
+        yield BenchmarkCase(f"{row.case}: layers moved", must, partial(moved, row, others, work_limit=10.0))
         for number, at_load in ((8, False), (12, True)):
-            yield Case(
+            yield BenchmarkCase(
                 f"{row.case}: output layer on all devices, {number} in flight",
                 "period is the load" if at_load else "period at most that of 1F1B+",
                 partial(shared_output, row, num_in_flight=number, work_limit=20.0, at_load=at_load),
@@ -141,13 +141,13 @@ def _on_measured(path: Path, levels: Sequence[Level], wanted: str | None) -> Cas
     return configuration(read_profile_graph(path), levels, cpu_s=CPU_S, wanted=wanted)
 
 
-def imbalances() -> Iterator[Case]:
+def imbalances() -> Iterator[BenchmarkCase]:
     """Yield divisions of GPT-3's layers by operations, beside those by measured times."""
     for name, (num_layers, hidden_size, published) in GPT_3.items():
         config = GptConfig(num_layers, hidden_size, hidden_size // 128, 50_257, 2048, 1)
         measure = partial(imbalance, config, published, most=0.02)
         must = "within 0.02 of Perseus, Table 7, A100"
-        yield Case(f"GPT-3 {name}, 4 and 8 stages", must, measure, is_quick=name == "1B")
+        yield BenchmarkCase(f"GPT-3 {name}, 4 and 8 stages", must, measure, is_quick=name == "1B")
 
 
 PLAN_SEARCHES = (
@@ -179,24 +179,24 @@ PLAN_METHODS = (
 """Model, cluster, samples of an iteration, GiB of each GPU."""
 
 
-def plan_search() -> Iterator[Case]:
+def plan_search() -> Iterator[BenchmarkCase]:
     """Yield searches for the best plan: more layers, GPUs, memory, and layers that differ."""
     for model, cluster, batch, memory_gib, cpu_s in PLAN_SEARCHES:
         measure = partial(whole_search, model, cluster, batch, memory_gib, cpu_s=cpu_s)
         name = f"{model}, {cluster}, batch {batch}, {memory_gib:g} GiB"
-        yield Case(name, f"{cpu_s:g} CPU s", measure, (model, memory_gib) == ("llama2_7b", 80.0))
+        yield BenchmarkCase(name, f"{cpu_s:g} CPU s", measure, (model, memory_gib) == ("llama2_7b", 80.0))
     for layers in (64, 128):
         model, cluster = "t5_large_48", "galvatron_titan_16"
         measure = partial(whole_search, model, cluster, 256, 16.0, cpu_s=10.0, num_layers=layers)
-        yield Case(f"{model} of {layers} layers, {cluster}, batch 256, 16 GiB", "10 CPU s", measure)
+        yield BenchmarkCase(f"{model} of {layers} layers, {cluster}, batch 256, 16 GiB", "10 CPU s", measure)
 
 
-def plan_methods() -> Iterator[Case]:
+def plan_methods() -> Iterator[BenchmarkCase]:
     """Yield the exact search beside Galvatron-BMW's algorithms."""
     for model, cluster, batch, memory_gib in PLAN_METHODS:
         measure = partial(beside_others, model, cluster, batch, memory_gib)
         name = f"{model}, {cluster}, batch {batch}, {memory_gib:g} GiB"
-        yield Case(name, "exact never worse", measure, is_quick=model == "bert_huge_32")
+        yield BenchmarkCase(name, "exact never worse", measure, is_quick=model == "bert_huge_32")
 
 
 BENCHMARK = Benchmark(

@@ -59,7 +59,7 @@ _Cost = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Iterations:
+class IterationCosts:
     """What the iterations of a runtime cost.
 
     Attributes:
@@ -71,7 +71,7 @@ class Iterations:
     cpu_ms: tuple[float, ...]
 
     @classmethod
-    def of(cls, per_device: Iterable[Sequence[_Cost]]) -> Iterations:
+    def of(cls, per_device: Iterable[Sequence[_Cost]]) -> IterationCosts:
         """Return those of all devices together."""
         by_iteration = list(zip(*per_device, strict=True))
         times_ms = tuple(max(time_ms for time_ms, _ in costs) for costs in by_iteration)
@@ -85,8 +85,8 @@ class Beside:
     The error is the largest difference between gradients of the two, over the largest absolute value of each.
     """
 
-    ours: Iterations
-    torch: Iterations
+    ours: IterationCosts
+    torch: IterationCosts
     error: float
 
 
@@ -118,7 +118,7 @@ def run_beside_torch(schedule: Schedule, width: int, rows: int, rounds: int) -> 
 
         per_device = on_devices(num_devices, work, _TIMEOUT_S)
     our_costs, torch_costs, errors = zip(*per_device, strict=True)
-    return Beside(Iterations.of(our_costs), Iterations.of(torch_costs), max(errors))
+    return Beside(IterationCosts.of(our_costs), IterationCosts.of(torch_costs), max(errors))
 
 
 def _cost(runtime: _Ours | _Torch) -> _Cost:

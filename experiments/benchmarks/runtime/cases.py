@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from experiments.benchmarks.benchmark_command import Benchmark
-from experiments.benchmarks.results import Case
+from experiments.benchmarks.results import BenchmarkCase
 from experiments.benchmarks.runtime.clock_costs import clocks_of_stream
 from experiments.benchmarks.runtime.communicators import connecting
 from experiments.benchmarks.runtime.measuring import (
@@ -69,56 +69,58 @@ _REAL_BF16 = _REAL_GPT | {"dtype": "bfloat16", "precision": None}
 _GPT_ON_GPU = _gpt(2048, 2048, 8, 16, micro_batch_size=2, dtype="bfloat16")
 
 
-def blocking() -> Iterator[Case]:
+def blocking() -> Iterator[BenchmarkCase]:
     """Yield Tessel's comparison (Fig. 17) with real transfers, its two shapes first."""
     must = f"blocking over non-blocking and early within {_TOLERANCE:.0%} of that in virtual time"
     sleep = partial(asleep, tolerance=_TOLERANCE)
     for shape in ("m_shape", "nn_shape", "v_shape", "x_shape", "k_shape"):
         placement = SHAPES[shape](num_devices=4).with_memory(6)
         name = f"{shape}, 4 devices, 12 micro-batches, a forward of 30 ms, 4 MiB"
-        yield Case(name, must, partial(sleep, placement, 12, tick_ms=30.0, message_bytes=4 * MIB, rounds=5))
+        yield BenchmarkCase(
+            name, must, partial(sleep, placement, 12, tick_ms=30.0, message_bytes=4 * MIB, rounds=5)
+        )
     small = partial(sleep, m_shape(2).with_memory(4), 4, tick_ms=5.0, message_bytes=MIB // 16, rounds=3)
     name = "m_shape, 2 devices, 4 micro-batches, a forward of 5 ms, 64 KiB"
-    yield Case(name, must, small, is_quick=True)
-    yield Case(
+    yield BenchmarkCase(name, must, small, is_quick=True)
+    yield BenchmarkCase(
         "GPT of 8 layers, M-shape, 4 devices, 8 micro-batches, computed",
         "the same losses, bit for bit",
         partial(computed, m_shape(4).with_memory(6), 8, _SMALL_GPT, rounds=7),
     )
 
 
-def overhead() -> Iterator[Case]:
+def overhead() -> Iterator[BenchmarkCase]:
     """Yield what the generated script's machinery costs."""
     for name, model in (
         ("synthetic, hidden size 8", _TINY),
         ("GPT of 8 layers, hidden size 64", _SMALL_GPT),
     ):
-        yield Case(
+        yield BenchmarkCase(
             f"calls of a script, {name}, 8 stages on one device",
             f"{_MOST_PER_CALL_US:g} us per call at most; losses and gradients of the bare loop, bit for bit",
-            partial(calls, model, num_stages=8, rounds=41, most_us=_MOST_PER_CALL_US),
+            partial(calls, model, num_stages=8, rounds=41, max_us=_MOST_PER_CALL_US),
             is_quick=model is _TINY,
         )
     schedule = one_f_one_b(v_shape(4), 8)
     for width, rows in ((16, 4), (256, 64), (512, 128)):
-        yield Case(
+        yield BenchmarkCase(
             f"1F1B, 4 stages of 2 layers of {width} x {width}, 8 micro-batches of {rows}, beside torch's",
             f"{_MOST_BESIDE_TORCH:g} times the processor time at most, at the median; the same gradients",
             partial(beside_torch, schedule, width=width, rows=rows, rounds=100, most=_MOST_BESIDE_TORCH),
         )
     sleep = partial(beside_virtual, schedule, tick_ms=10.0, message_bytes=MIB // 4, rounds=20)
-    yield Case(
+    yield BenchmarkCase(
         "1F1B, 4 stages, 8 micro-batches, blocks that sleep: a forward of 10 ms, 256 KiB",
         f"{_MOST_BESIDE_VIRTUAL:g} times virtual time at most, with blocks as they slept, at the median",
         partial(sleep, most=_MOST_BESIDE_VIRTUAL),
     )
 
 
-def split() -> Iterator[Case]:
+def split() -> Iterator[BenchmarkCase]:
     """Yield what the two halves of a backward cost beside the whole, on one thread of the processor."""
     for hidden_size, num_tokens, most in ((768, 512, 1.05), (256, 128, 1.15)):
         model = _gpt(hidden_size, num_tokens, 6, 4)
-        yield Case(
+        yield BenchmarkCase(
             f"split backward, 2 layers, hidden size {hidden_size}, {num_tokens} tokens, float32, one thread",
             f"the same bits, in {most} times as long at most",
             partial(split_of_gpt, model, "cpu", rounds=30, most=most),
@@ -126,28 +128,28 @@ def split() -> Iterator[Case]:
         )
 
 
-def gpu() -> Iterator[Case]:
+def gpu() -> Iterator[BenchmarkCase]:
     """Yield what the blocks of a GPT cost at the default clock."""
     must = "time, and energy where it is measured, of every block"
-    yield Case(
+    yield BenchmarkCase(
         "GPT of 8 layers, hidden size 2048, bfloat16, 4 stages on one GPU",
         must,
         partial(blocks_of_gpt, _GPT_ON_GPU, num_stages=4, where="cuda:0", min_ms=40.0),
         is_quick=True,
         lacks=no_gpu,
     )
-    yield Case(
+    yield BenchmarkCase(
         "GPT of 8 layers, hidden size 64, float32, 4 stages on this machine's processor",
         must,
         partial(blocks_of_gpt, _SMALL_GPT, num_stages=4, where="cpu", min_ms=100.0),
     )
-    yield Case(
+    yield BenchmarkCase(
         "clocks of 200 blocks of 50 small kernels",
         "the time of a request, and what is added to a kernel's launch",
         partial(clocks_of_stream, "cuda:0", num_blocks=200, launches=50),
         lacks=no_gpu,
     )
-    yield Case(
+    yield BenchmarkCase(
         "blocks of GPT-3 6.7B: 4 layers, hidden size 4096, 2048 tokens, bfloat16, 4 stages on one GPU",
         must,
         partial(blocks_of_gpt, _REAL_BF16, num_stages=4, where="cuda:0", min_ms=500.0),
@@ -155,20 +157,20 @@ def gpu() -> Iterator[Case]:
     )
     for hidden_size, most in ((2048, 1.10), (4096, 1.05)):
         sizes = {"hidden_size": hidden_size, "num_heads": hidden_size // 128, "num_layers": 6}
-        yield Case(
+        yield BenchmarkCase(
             f"split backward of 2 layers, hidden size {hidden_size}, 2048 tokens, bfloat16",
             f"the same bits, in {most} times as long at most",
             partial(split_of_gpt, _REAL_BF16 | sizes, "cuda:0", rounds=30, most=most),
             lacks=no_gpu,
         )
     pipeline = partial(pipeline_of_gpt, num_stages=4, num_micro_batches=8)
-    yield Case(
+    yield BenchmarkCase(
         "1F1B of 4 layers of GPT-3 6.7B on 4 stages, 8 micro-batches, bf16 beside float32, in one process",
         "the unpipelined model's losses and gradients within bf16's last digit; finite losses",
         partial(pipeline, _REAL_GPT, "cuda", iterations=4, within=2.0**-7),
         lacks=no_gpu,
     )
-    yield Case(
+    yield BenchmarkCase(
         "1F1B of 8 small layers on 4 stages, 8 micro-batches, float32, in one process, on the processor",
         "the unpipelined model's losses and gradients; finite losses",
         partial(pipeline, _SMALL_GPT, "cpu", iterations=3, within=0.0),
@@ -176,15 +178,15 @@ def gpu() -> Iterator[Case]:
     )
 
 
-def memory() -> Iterator[Case]:
+def memory() -> Iterator[BenchmarkCase]:
     """Yield what the processes of a run hold, beside what they must."""
     for optimizer in ("sgd", "adamw"):
-        yield Case(
+        yield BenchmarkCase(
             f"GPT of 303 million parameters, float32, {optimizer}, 4 stages, 4 micro-batches of 64 tokens",
             "weights, gradients, optimizer and activations within 15% in every process",
             partial(resident, v_shape(4), 4, _LARGE_GPT | {"optimizer": optimizer}, tolerance=0.15),
         )
-    yield Case(
+    yield BenchmarkCase(
         "asynchronous checkpoint of a GPT of 4 layers, hidden size 1024, float32, adamw, 2 stages",
         "1.2 times the shard in extra host memory at most",
         partial(checkpointed, v_shape(2), _LARGE_GPT | {"num_layers": 4, "optimizer": "adamw"}, most=1.2),
@@ -192,12 +194,14 @@ def memory() -> Iterator[Case]:
     )
 
 
-def communicators() -> Iterator[Case]:
+def communicators() -> Iterator[BenchmarkCase]:
     """Yield how long processes take to reach each other, of a placement with a team and many channels."""
-    for num_devices, most_s in ((16, 10.0), (64, 5.0)):
+    for num_devices, max_s in ((16, 10.0), (64, 5.0)):
         name = f"m_shape, {num_devices} forked processes, gloo"
-        measure = partial(connecting, m_shape(num_devices), most_s=most_s)
-        yield Case(name, f"all communicators within {most_s:g} s", measure, is_quick=num_devices == 16)
+        measure = partial(connecting, m_shape(num_devices), max_s=max_s)
+        yield BenchmarkCase(
+            name, f"all communicators within {max_s:g} s", measure, is_quick=num_devices == 16
+        )
 
 
 BENCHMARK = Benchmark(

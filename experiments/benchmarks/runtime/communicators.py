@@ -15,10 +15,10 @@ from runtime.transport.process_groups import connect
 _TIMEOUT_S = 300.0
 
 
-def connecting(placement: Placement, *, most_s: float) -> CaseResult:
+def connecting(placement: Placement, *, max_s: float) -> CaseResult:
     """Connect as many forked processes as a placement has devices, by directions and by pairs.
 
-    Every message of the placement has a channel. The slowest process may take ``most_s`` seconds.
+    Every message of the placement has a channel. The slowest process may take ``max_s`` seconds.
     """
     channels = sorted({(message.source, message.target) for message in messages(placement)})
     texts, missed = [], []
@@ -28,8 +28,8 @@ def connecting(placement: Placement, *, most_s: float) -> CaseResult:
         slowest_s = max(wall_s for wall_s, _ in times_s)
         processors_s = sum(processor_s for _, processor_s in times_s)
         texts.append(f"{sharing}: {count} in {slowest_s:.2f} s, {processors_s:.2f} s of the processors")
-        if slowest_s > most_s:
-            missed.append(f"{sharing}: {slowest_s:.2f} s is more than {most_s:g}")
+        if slowest_s > max_s:
+            missed.append(f"{sharing}: {slowest_s:.2f} s is more than {max_s:g}")
     return CaseResult(missed=tuple(missed), note="; ".join(texts))
 
 

@@ -15,7 +15,7 @@ from experiments.benchmarks.comparison import MedianRatio, Ratio
 from experiments.benchmarks.results import CaseResult, true_of
 from experiments.benchmarks.runtime.beside_torch import USUAL_AHEAD, run_beside_torch
 from experiments.benchmarks.runtime.one_device import profile_blocks, script_of, time_calls
-from experiments.benchmarks.runtime.sleeping import Way, run_asleep
+from experiments.benchmarks.runtime.sleeping import TransferWay, run_asleep
 from placements import Placement
 from runtime.codegen.codegen import generate
 from runtime.codegen.script import Script, read_script
@@ -57,7 +57,9 @@ def asleep(
         "non-blocking": (late, Communication.DIRECTED),
         "early": (early, Communication.DIRECTED),
     }
-    scripts = {name: Way(_scripts(programs), name == "blocking") for name, (programs, _) in ways.items()}
+    scripts = {
+        name: TransferWay(_scripts(programs), name == "blocking") for name, (programs, _) in ways.items()
+    }
     times = run_asleep(scripts, tick_ms, message_bytes, rounds)
     transfer = times.transfer_ms / tick_ms
     virtual = {name: _ticks(*way, transfer) for name, way in ways.items()}
@@ -87,7 +89,7 @@ def beside_virtual(
     take ``most`` times as long.
     """
     programs = check(prefetch_receives(lower(schedule), USUAL_AHEAD))
-    times = run_asleep({"early": Way(_scripts(programs))}, tick_ms, message_bytes, rounds)
+    times = run_asleep({"early": TransferWay(_scripts(programs))}, tick_ms, message_bytes, rounds)
     planned_ms = _ticks(programs, Communication.DIRECTED, times.transfer_ms / tick_ms) * tick_ms
     virtual_ms = [
         play(
@@ -134,7 +136,7 @@ def computed(
     return CaseResult(missed=true_of({f"{len(losses)} different losses": len(losses) > 1}), note=note)
 
 
-def calls(model: Mapping[str, object], *, num_stages: int, rounds: int, most_us: float) -> CaseResult:
+def calls(model: Mapping[str, object], *, num_stages: int, rounds: int, max_us: float) -> CaseResult:
     """Measure what a block's call in a generated script costs above the block itself, in CPU time."""
     found = time_calls(script_of(model, num_stages, 8), rounds)
     above_us = [
@@ -144,7 +146,7 @@ def calls(model: Mapping[str, object], *, num_stages: int, rounds: int, most_us:
     cost_us = statistics.median(above_us)
     wrong = {
         "losses or gradients differ": not found.equal,
-        f"{cost_us:.0f} us per call is more than {most_us:g}": cost_us > most_us,
+        f"{cost_us:.0f} us per call is more than {max_us:g}": cost_us > max_us,
     }
     ratio = Ratio.of(found.script_ms, found.bare_ms)
     block_us = statistics.median(found.bare_ms) / found.num_calls * 1000

@@ -37,7 +37,7 @@ _TRANSFERS = 9
 
 
 @dataclass(frozen=True)
-class Way:
+class TransferWay:
     """One way to run the same schedule: the scripts of all devices, and whether transfers are blocking."""
 
     scripts: tuple[Script, ...]
@@ -45,7 +45,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Times:
+class SleepTimes:
     """What was measured.
 
     Attributes:
@@ -102,7 +102,9 @@ class SleepingBlocks:
         return {consumer: self._tensor for consumer in consumers if block in self.inputs[consumer]}
 
 
-def run_asleep(ways: Mapping[str, Way], tick_ms: float, message_bytes: int, rounds: int) -> Times:
+def run_asleep(
+    ways: Mapping[str, TransferWay], tick_ms: float, message_bytes: int, rounds: int
+) -> SleepTimes:
     """Run the ways of one placement in turn, after one round that is not counted.
 
     A block sleeps ``tick_ms`` for each of its ticks; the bytes of a message are a multiple of 4.
@@ -125,7 +127,7 @@ def run_asleep(ways: Mapping[str, Way], tick_ms: float, message_bytes: int, roun
 
     per_device = on_devices(placement.num_devices, work, _TIMEOUT_S)
     counted = {name: list(zip(*(found[name][1:] for found, _ in per_device), strict=True)) for name in ways}
-    return Times(
+    return SleepTimes(
         {name: tuple(max(time_ms for time_ms, _ in each) for each in of) for name, of in counted.items()},
         {name: tuple(_longest([slept for _, slept in each]) for each in of) for name, of in counted.items()},
         per_device[channels[0][1]][1],

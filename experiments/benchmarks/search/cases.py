@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any
 
 from experiments.benchmarks.benchmark_command import Benchmark
-from experiments.benchmarks.results import Case
-from experiments.benchmarks.search.measuring import BestKnown, against_tessel, finite, steady, sweep
+from experiments.benchmarks.results import BenchmarkCase
+from experiments.benchmarks.search.measuring import KnownMakespan, against_tessel, finite, steady, sweep
 from experiments.benchmarks.search.random_placements import random_placements
 from experiments.benchmarks.search.real_ratios import GIVEN, WORKLOADS
 from experiments.benchmarks.search.real_times import real_times
@@ -31,7 +31,7 @@ Shape = Callable[..., Placement]
 TESSEL_SHAPES: dict[str, Shape] = {"V": v_shape, "X": x_shape, "M": m_shape, "NN": nn_shape, "K": k_shape}
 
 
-def shapes4() -> Iterator[Case]:
+def shapes4() -> Iterator[BenchmarkCase]:
     """Yield Tessel's shapes on four devices: zero bubble within a second; M and NN beside Tessel's search."""
     memory = {"V": 4, "X": 4, "M": 6, "NN": 6, "K": 6}
     for name, shape in TESSEL_SHAPES.items():
@@ -48,10 +48,10 @@ def shapes4() -> Iterator[Case]:
         placement = TESSEL_SHAPES[name](4).with_memory(memory[name])
         measure = partial(against_tessel, placement, 12, ratio=100, time_limit_s=120)
         must = "proof of the period in 1/100 of Tessel's CPU time"
-        yield Case(f"{name}4 memory {memory[name]} and Tessel's search", must, measure)
+        yield BenchmarkCase(f"{name}4 memory {memory[name]} and Tessel's search", must, measure)
 
 
-def shapes8_16() -> Iterator[Case]:
+def shapes8_16() -> Iterator[BenchmarkCase]:
     """Yield the shapes on 8 and 16 devices with ample memory: zero bubble."""
     for num_devices in (8, 16):
         for name, shape in TESSEL_SHAPES.items():
@@ -63,7 +63,7 @@ def shapes8_16() -> Iterator[Case]:
                     yield _zero_bubble(case, placement, solver, cpu_s, is_quick)
 
 
-def tight8_16() -> Iterator[Case]:
+def tight8_16() -> Iterator[BenchmarkCase]:
     """Yield shapes with as much memory as devices, where the least period is above the load."""
     for shape, num_devices, period in (
         (m_shape, 8, 8),
@@ -75,10 +75,10 @@ def tight8_16() -> Iterator[Case]:
         for solver, cpu_s in (("cpsat", 30.0), ("z3", 60.0)):
             name = f"{shape.__name__} {num_devices} memory {num_devices} {solver}"
             measure = partial(steady, placement, period=period, cpu_s=cpu_s, solver=solver)
-            yield Case(name, f"OPTIMAL, period {period}, {cpu_s:g} s", measure)
+            yield BenchmarkCase(name, f"OPTIMAL, period {period}, {cpu_s:g} s", measure)
 
 
-def large() -> Iterator[Case]:
+def large() -> Iterator[BenchmarkCase]:
     """Yield placements on 32 and 64 devices."""
     sizes = (("V", 32, 32), ("V", 32, 96), ("M", 32, 96), ("K", 32, 96), ("V", 64, 64), ("V", 64, 192))
     for name, num_devices, memory in sizes:
@@ -86,7 +86,7 @@ def large() -> Iterator[Case]:
         yield _zero_bubble(f"{name}{num_devices} memory {memory}", placement, "cpsat", 60.0)
 
 
-def random_times() -> Iterator[Case]:
+def random_times() -> Iterator[BenchmarkCase]:
     """Yield shapes whose every block has 60 to 140 ticks for each tick, with least, some and ample memory."""
     numbers = random.Random(20)
     options: dict[str, Any] = {"optimal": False, "gap_below": 0.05, "max_micro_batches": 3}
@@ -102,7 +102,7 @@ def random_times() -> Iterator[Case]:
             for memory in (least, numbers.randint(least + 1, 2 * num_devices), 3 * num_devices):
                 measure = partial(steady, placement.with_memory(memory), cpu_s=30.0, **options)
                 is_quick = (name, num_devices, memory) == ("V", 4, 12)
-                yield Case(
+                yield BenchmarkCase(
                     f"{name}{num_devices} memory {memory}", "OPTIMAL or gap < 5 %, 30 s", measure, is_quick
                 )
 
@@ -134,7 +134,7 @@ memory 7 the search that first found the period could not prove it.
 """
 
 
-def every_memory() -> Iterator[Case]:
+def every_memory() -> Iterator[BenchmarkCase]:
     """Yield for each placement the proved least period of every memory that is of interest."""
     for name, (placement, cpu_s, periods) in EVERY_MEMORY.items():
         rows = {
@@ -143,17 +143,19 @@ def every_memory() -> Iterator[Case]:
         }
         texts = ", ".join(f"{memory}: {period:g}" for memory, period in periods.items())
         must = f"OPTIMAL, periods {texts}, {cpu_s:g} s"
-        yield Case(name, must, partial(sweep, rows, cpu_s=cpu_s, each_s=cpu_s), name == "K4")
+        yield BenchmarkCase(name, must, partial(sweep, rows, cpu_s=cpu_s, each_s=cpu_s), name == "K4")
 
 
-def several() -> Iterator[Case]:
+def several() -> Iterator[BenchmarkCase]:
     """Yield placements where several micro-batches per repetend beat one: V 8, M 10, NN 12 and 9 with one."""
     many: dict[str, Any] = {"max_micro_batches": 3, "cpu_s": 60.0}
     measure = partial(steady, v_shape(4).with_memory(3), period=16 / 3, **many)
-    yield Case("V4 memory 3", "OPTIMAL, period 16/3, 60 s", measure, is_quick=True)
+    yield BenchmarkCase("V4 memory 3", "OPTIMAL, period 16/3, 60 s", measure, is_quick=True)
     for shape, memory, at_most in ((m_shape, 3, 8.0), (nn_shape, 3, 10.5), (nn_shape, 5, 8.5)):
         measure = partial(steady, shape(4).with_memory(memory), at_most=at_most, optimal=False, **many)
-        yield Case(f"{shape.__name__} 4 memory {memory}", f"period at most {at_most:g}, 60 s", measure)
+        yield BenchmarkCase(
+            f"{shape.__name__} 4 memory {memory}", f"period at most {at_most:g}, 60 s", measure
+        )
 
 
 FINITE: dict[str, tuple[Placement, tuple[str, str, str]]] = {
@@ -191,13 +193,13 @@ FINITE_TIME_LIMIT_S = 90.0
 """Wall-clock seconds of each search of a whole schedule."""
 
 
-def finite_schedules() -> Iterator[Case]:
+def finite_schedules() -> Iterator[BenchmarkCase]:
     """Yield whole schedules; a micro-batch of an X-shape is one of each direction, so it has half as many."""
     for count, number in enumerate((6, 16, 128)):
         for name, (placement, known) in FINITE.items():
-            best = BestKnown(int(known[count].rstrip("*")), known[count].endswith("*"))
+            best = KnownMakespan(int(known[count].rstrip("*")), known[count].endswith("*"))
             wanted = "at most" if best.is_optimal else "below, or proved,"
-            yield Case(
+            yield BenchmarkCase(
                 f"{name}, {number} micro-batches",
                 f"makespan {wanted} {best.makespan}; not above any by hand",
                 partial(
@@ -211,7 +213,7 @@ def finite_schedules() -> Iterator[Case]:
             )
 
 
-def real_ratios() -> Iterator[Case]:
+def real_ratios() -> Iterator[BenchmarkCase]:
     """Yield M-shapes with the times of real models: the bubble by memory, and zero bubble at 5 or 6."""
     for workload, percents in GIVEN:
         rows: dict[str, tuple[Placement, float | None]] = {}
@@ -220,7 +222,7 @@ def real_ratios() -> Iterator[Case]:
             rows[f"memory {memory}"] = placement, round(load_bound(placement) / (1 - percent / 100))
         bubbles = ", ".join(f"{memory}: {percent:g} %" for memory, percent in percents.items())
         measure = partial(sweep, rows, cpu_s=10.0, each_s=10.0)
-        yield Case(workload.name, f"OPTIMAL, bubble {bubbles}", measure, workload is GIVEN[0][0])
+        yield BenchmarkCase(workload.name, f"OPTIMAL, bubble {bubbles}", measure, workload is GIVEN[0][0])
     together: dict[str, tuple[Placement, float | None]] = {}
     for workload in WORKLOADS:
         placement = workload.placement()
@@ -228,16 +230,18 @@ def real_ratios() -> Iterator[Case]:
             is_zero = memory >= (6 if workload.has_head else 5)
             period = load_bound(placement) if is_zero else None
             together[f"{workload.name}, memory {memory}"] = placement.with_memory(memory), period
-    yield Case(
+    yield BenchmarkCase(
         f"all {len(WORKLOADS)} workloads, memory 4, 5 and 6",
         "OPTIMAL, zero bubble from memory 5 on, with a head 6; 60 s",
         partial(sweep, together, cpu_s=60.0, each_s=20.0),
     )
 
 
-def _zero_bubble(name: str, placement: Placement, solver: str, cpu_s: float, is_quick: bool = False) -> Case:
+def _zero_bubble(
+    name: str, placement: Placement, solver: str, cpu_s: float, is_quick: bool = False
+) -> BenchmarkCase:
     measure = partial(steady, placement, period=load_bound(placement), cpu_s=cpu_s, solver=solver)
-    return Case(name, f"OPTIMAL, zero bubble, {cpu_s:g} s", measure, is_quick)
+    return BenchmarkCase(name, f"OPTIMAL, zero bubble, {cpu_s:g} s", measure, is_quick)
 
 
 BENCHMARK = Benchmark(

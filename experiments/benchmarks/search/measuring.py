@@ -134,7 +134,7 @@ def sweep(rows: Mapping[str, tuple[Placement, float | None]], *, cpu_s: float, e
 
 
 @dataclass(frozen=True)
-class BestKnown:
+class KnownMakespan:
     """The makespan in ticks of the shortest schedule known before, and whether none is shorter."""
 
     makespan: int
@@ -142,7 +142,7 @@ class BestKnown:
 
 
 def finite(
-    placement: Placement, num_micro_batches: int, best: BestKnown, *, time_limit_s: float
+    placement: Placement, num_micro_batches: int, best: KnownMakespan, *, time_limit_s: float
 ) -> CaseResult:
     """Search a whole schedule, and hold it against the best known and all made by hand for the same memory.
 
@@ -150,7 +150,7 @@ def finite(
     """
     result, took_s = search_timed(placement, num_micro_batches, time_limit_s=time_limit_s)
     hand_made = {name: each.makespan for name, each in applicable(placement, num_micro_batches).items()}
-    makespan, least_by_hand = _makespan(result), min(hand_made.values(), default=None)
+    makespan, min_by_hand = _makespan(result), min(hand_made.values(), default=None)
     ticks = math.inf if makespan is None else makespan
     proved = ticks <= result.makespan_bound
     wrong = {
@@ -158,10 +158,9 @@ def finite(
         f"longer than the best known, {best.makespan}": best.makespan < ticks < math.inf,
         f"neither below {best.makespan} nor proved": ticks == best.makespan
         and not (best.is_optimal or proved),
-        f"longer than by hand, {least_by_hand}": least_by_hand is not None
-        and least_by_hand < ticks < math.inf,
+        f"longer than by hand, {min_by_hand}": min_by_hand is not None and min_by_hand < ticks < math.inf,
     }
-    by_hand = ", ".join(f"{name} {value}" for name, value in hand_made.items() if value == least_by_hand)
+    by_hand = ", ".join(f"{name} {value}" for name, value in hand_made.items() if value == min_by_hand)
     known = f"best known {best.makespan}" + ("*" if best.is_optimal else "")
     note = f"{known}; by hand {by_hand or '-'}; {'proved' if proved else 'open'}"
     return case_result(result, took_s, wrong, note)

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import fmean
 
 from experiments.benchmarks.instances.random_dag import random_dag
-from experiments.benchmarks.results import Case, CaseResult, true_of
+from experiments.benchmarks.results import BenchmarkCase, CaseResult, true_of
 from experiments.benchmarks.search.measuring import search_timed
 from placements import Placement
 from placements.shapes import k_shape, loop_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
@@ -28,7 +28,7 @@ _TIME_LIMIT_S = 5.0
 """Wall-clock seconds of each search; the frozen version had one core."""
 
 FAMILIES: dict[str, Callable[[int, int], Placement]] = {
-    "chains": lambda devices, seed: random_dag(devices, devices * (1 + seed % 4), seed, most_inputs=1),
+    "chains": lambda devices, seed: random_dag(devices, devices * (1 + seed % 4), seed, max_inputs=1),
     "graphs": lambda devices, seed: random_dag(devices, devices * (1 + seed % 2), seed, shared_percent=10),
     "V": lambda devices, seed: v_shape(devices, split_backward=seed % 2 == 1),
     "X": lambda devices, seed: x_shape(devices - devices % 2, split_backward=seed % 2 == 1),
@@ -80,14 +80,14 @@ class _Compared:
     cpu_s: float
 
 
-def random_placements() -> Iterator[Case]:
+def random_placements() -> Iterator[BenchmarkCase]:
     """Yield a case for each family, and one for the mean of those that ran before it."""
     done: list[_Compared] = []
     for family in FAMILIES:
         must = "no period above that of version 2449524"
-        yield Case(family, must, partial(_beside_frozen, family, done))
+        yield BenchmarkCase(family, must, partial(_beside_frozen, family, done))
     must = "mean gap at most half of that of version 2449524"
-    yield Case("all of these", must, partial(_mean, done))
+    yield BenchmarkCase("all of these", must, partial(_mean, done))
 
 
 def _beside_frozen(family: str, done: list[_Compared]) -> CaseResult:

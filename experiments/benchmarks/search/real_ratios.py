@@ -22,7 +22,7 @@ Pair = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Workload:
+class RealModel:
     """A model on a GPU: the milliseconds of its blocks.
 
     The name has the model, the GPU and whether activations are recomputed. There is no head in fine-tuning.
@@ -70,7 +70,7 @@ kept, and head; 4, 8, 16 and 32 GPUs of V100, in four groups, 4 of the others.
 """
 
 WORKLOADS = tuple(
-    Workload(
+    RealModel(
         f"{name} {how}{' head' if with_head else ''}",
         embedding,
         (forward, backward),
@@ -84,7 +84,7 @@ WORKLOADS = tuple(
 
 _BY_NAME = {workload.name: workload for workload in WORKLOADS}
 
-GIVEN: tuple[tuple[Workload, dict[int, float]], ...] = (
+GIVEN: tuple[tuple[RealModel, dict[int, float]], ...] = (
     (_BY_NAME["GPT-11B V100 recomputed"], {4: 19.6, 5: 0}),
     (_BY_NAME["GPT-77B V100 recomputed"], {4: 20.2, 5: 0}),
     (_BY_NAME["GPT-11B A100 kept"], {4: 24.2, 5: 0}),

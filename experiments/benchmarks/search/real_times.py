@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import partial
 
 from experiments.benchmarks.instances.instance_file import Instance, read_instances
-from experiments.benchmarks.results import Case, CaseResult
+from experiments.benchmarks.results import BenchmarkCase, CaseResult
 from experiments.benchmarks.search.measuring import case_result, search_timed
 from schedsearch.baselines import applicable, zb_h1
 from schedsearch.device_span import device_spans, with_least_device_span
@@ -45,11 +45,11 @@ _NEAR = 0.03
 """A period this little above its bound counts as proved."""
 
 
-def real_times() -> Iterator[Case]:
+def real_times() -> Iterator[BenchmarkCase]:
     """Yield the cases in the order of the table that they come from."""
     for instance in read_instances():
         for name, must, measure in _cases(instance):
-            yield Case(f"{instance.name} {name}", must, measure)
+            yield BenchmarkCase(f"{instance.name} {name}", must, measure)
 
 
 def _cases(instance: Instance) -> Iterator[tuple[str, str, Callable[[], CaseResult]]]:

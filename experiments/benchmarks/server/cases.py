@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from experiments.benchmarks.benchmark_command import Benchmark
-from experiments.benchmarks.results import Case, CaseResult, true_of
+from experiments.benchmarks.results import BenchmarkCase, CaseResult, true_of
 from experiments.benchmarks.server.measuring import (
     Sent,
     ServerProcess,
@@ -36,36 +36,36 @@ ARRIVAL_MS = 20.0
 """Likewise until a plan is where it is waited for, which takes a message and an answer."""
 
 SENDERS = 8
-"""That tell of stragglers at once."""
+"""Senders that tell of stragglers at once."""
 
 
-def quiet_cases() -> Iterator[Case]:
+def quiet_cases() -> Iterator[BenchmarkCase]:
     """Yield one request at a time."""
     must = f"p50 at most {QUIET_MS:g} ms, CPU at most {CPU_MS:g} ms each"
-    yield Case("look-ups of the deployed plan", must, _look_ups, is_quick=True)
-    yield Case("messages about stragglers", must, _messages)
+    yield BenchmarkCase("look-ups of the deployed plan", must, _look_ups, is_quick=True)
+    yield BenchmarkCase("messages about stragglers", must, _messages)
     for number in (10, 200):
         name = f"until a plan is at one of {number} waiting clients"
-        yield Case(name, f"p50 at most {ARRIVAL_MS:g} ms", partial(_arrivals, number), number == 10)
+        yield BenchmarkCase(name, f"p50 at most {ARRIVAL_MS:g} ms", partial(_arrivals, number), number == 10)
 
 
-def storm_cases() -> Iterator[Case]:
+def storm_cases() -> Iterator[BenchmarkCase]:
     """Yield messages of many senders about many jobs, and a kill after them."""
     yield _storm_case(10, 1000)
     yield _storm_case(200, 20_000)
     yield _storm_case(200, 5_000, is_busy=True)
 
 
-def long_cases() -> Iterator[Case]:
+def long_cases() -> Iterator[BenchmarkCase]:
     """Yield a storm of some minutes."""
     yield _storm_case(200, 400_000)
 
 
-def _storm_case(num_jobs: int, number: int, is_busy: bool = False) -> Case:
+def _storm_case(num_jobs: int, number: int, is_busy: bool = False) -> BenchmarkCase:
     beside, must = (", beside new jobs", "") if is_busy else ("", f"CPU at most {CPU_MS:g} ms each, ")
     name = f"{num_jobs} jobs, {number} messages of {SENDERS} senders{beside}"
     must += "lost: 0, also after a kill"
-    return Case(name, must, partial(_storm, num_jobs, number, is_busy), is_quick=number <= 1000)
+    return BenchmarkCase(name, must, partial(_storm, num_jobs, number, is_busy), is_quick=number <= 1000)
 
 
 def _look_ups() -> CaseResult:

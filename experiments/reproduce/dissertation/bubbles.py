@@ -188,7 +188,8 @@ def _drawn(number: str, title: str) -> Item:
 BUBBLE_ITEMS = (
     Item(
         "dissertation_table7_1",
-        f"{SOURCE}, Tables 1.1 and 7.1",
+        SOURCE,
+        "Tables 1.1 and 7.1",
         "Bubbles and activations of pipelining schemes",
         Claim.EXACT,
         {name: scheme for name, scheme in SCHEMES.items() if name != "one_f_one_b"},
@@ -218,7 +219,8 @@ DATA_AND_TENSOR_ITEMS = (
     ),
     Item(
         "dissertation_section4_3_2",
-        f"{SOURCE}, Sec. 4.3.2",
+        SOURCE,
+        "Sec. 4.3.2",
         "Bubble by tensor-parallel size",
         Claim.EXACT,
         {f"t{t}": t for t in _powers_of_two(TENSOR_GPUS)},

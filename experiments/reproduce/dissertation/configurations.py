@@ -18,7 +18,7 @@ WORKERS = (Level(16, 1.25),)
 """At 10 Gb/s: two levels cannot express a stage on 15 of 4x4 workers (Sec. 2.4.1)."""
 
 TFLOPS = 10.0
-"""That a worker reaches: assumed; 8 to 20 give the same configurations."""
+"""What a worker reaches is assumed; 8 to 20 give the same configurations."""
 
 SPEED_UP = "speed_up"
 
@@ -49,7 +49,8 @@ def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
 
 TABLE_2_2_ITEM = Item(
     "dissertation_table2_2",
-    f"{SOURCE}, Table 2.2",
+    SOURCE,
+    "Table 2.2",
     "PipeDream's configurations for 16 workers",
     Claim.EXACT,
     tuple(TABLE_2_2),

@@ -16,7 +16,7 @@ def figure(number: str, title: str, *parts: Any, **others: Any) -> Item:
         number: As ``4.6``.
         title: What it shows.
         parts: Of `Item`, from its claim on.
-        others: Likewise, by name.
+        others: Further fields of `Item`, by name.
     """
     name = f"dissertation_figure{number.replace('.', '_')}"
-    return Item(name, f"{SOURCE}, Fig. {number}", title, *parts, **others)
+    return Item(name, SOURCE, f"Fig. {number}", title, *parts, **others)

@@ -28,7 +28,7 @@ def traffic_mb(plan: PipelinePlan, samples: int) -> float:
 
     Args:
         plan: On workers of one level.
-        samples: Of an input.
+        samples: Samples of an input.
     """
     (level,) = plan.levels
     sent = sum(stage.transfer_ms * level.gb_per_s * 1e6 for stage in plan.stages)

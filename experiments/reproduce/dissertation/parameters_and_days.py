@@ -100,7 +100,8 @@ def _table_4_2_rows(_: CaseOptions, case: Example | Sequence[TrainingTime]) -> I
 TABLES = (
     Item(
         "dissertation_table4_1",
-        f"{SOURCE}, Table 4.1",
+        SOURCE,
+        "Table 4.1",
         "Parameters, share of the peak and throughput of ten GPTs",
         Claim.EXACT,
         TABLE_4_1,
@@ -114,7 +115,8 @@ TABLES = (
     ),
     Item(
         "dissertation_table4_2",
-        f"{SOURCE}, Table 4.2",
+        SOURCE,
+        "Table 4.2",
         "Days of training with PTD-P and ZeRO-3",
         Claim.WITHIN,
         {

@@ -27,9 +27,9 @@ class WeakScaling(NamedTuple):
         num_stages: p; 1 where the scanned table has a dash.
         num_gpus: n.
         batch_size: Sequences, B.
-        tflops: That each GPU reaches.
-        percent_of_peak: Of `PEAK_TFLOPS`.
-        pflops: That all GPUs reach.
+        tflops: What each GPU reaches.
+        percent_of_peak: Share of `PEAK_TFLOPS`.
+        pflops: What all GPUs reach together.
     """
 
     parameters_b: float
@@ -60,7 +60,7 @@ TABLE_4_1 = {
         (1008.0, 160, 25600, 128, 8, 64, 3072, 3072, 163, 52, 502.0),
     )
 }
-"""By the billions of parameters, as ``145.6b``."""
+"""The table's rows, by billions of parameters, such as ``145.6b``."""
 
 
 class TrainingTime(NamedTuple):
@@ -68,11 +68,11 @@ class TrainingTime(NamedTuple):
 
     Attributes:
         scheme: ZeRO-3 or PTD-P.
-        parameters_b: Of GPT-3, or of a model of Table 4.1.
+        parameters_b: Parameters of GPT-3, or of a model of Table 4.1.
         batch_size: Sequences.
         num_gpus: n.
         micro_batch_size: b.
-        tflops: That each GPU reaches.
+        tflops: What each GPU reaches.
         days: For 300e9 tokens.
     """
 

@@ -14,16 +14,16 @@ from experiments.reproduce.dissertation.figure import figure
 from experiments.reproduce.dissertation.published import SHAPES, TABLE_4_2
 from experiments.reproduce.dissertation.throughput import (
     GPT_3,
-    Configuration,
     Gpt,
-    Way,
+    IterationWay,
+    ParallelConfiguration,
     iteration,
     tflops_per_gpu,
     zero_3_tflops,
 )
 from experiments.reproduce.item import CaseOptions, Claim, Item, Row, Trend
 from experiments.reproduce.rows import curves, falls, grouped, numbers, rows_with, value_of
-from schedsearch.figures.panels import Panel, Point, draw_panels
+from schedsearch.figures.panels import CurvePoint, Panel, draw_panels
 
 TFLOPS, SEQUENCES = "tflops_per_gpu", "sequences_per_s"
 NORMALISED, BEST = "normalised_throughput", "best_micro_batch_size"
@@ -43,24 +43,24 @@ def _draw(metric: str, x_label: str, y_label: str, title: str, panel: str, rows:
     )
 
 
-class Sweep(NamedTuple):
+class DissertationFigure(NamedTuple):
     """A figure: configurations along its axis, and a curve for each batch size.
 
     Attributes:
-        number: Of the figure.
+        number: Number of the figure.
         title: What it shows.
-        batch_sizes: Of its curves.
+        batch_sizes: Batch sizes of its curves.
         points: Model and configuration by the place on the axis.
-        x_label: Of the axis.
+        x_label: Label of the axis.
         conclude: What the text concludes, from the curves by name.
     """
 
     number: str
     title: str
     batch_sizes: tuple[int, ...]
-    points: Mapping[int, tuple[Gpt, Configuration]]
+    points: Mapping[int, tuple[Gpt, ParallelConfiguration]]
     x_label: str
-    conclude: Callable[[Mapping[str, Sequence[Point]]], Trend]
+    conclude: Callable[[Mapping[str, Sequence[CurvePoint]]], Trend]
 
     def rows(self, _: CaseOptions, batch_size: int) -> Iterator[Row]:
         """Yield the throughput of each configuration."""
@@ -84,20 +84,20 @@ class Sweep(NamedTuple):
         )
 
 
-def _falls(name: str, found: Mapping[str, Sequence[Point]]) -> Trend:
+def _falls(name: str, found: Mapping[str, Sequence[CurvePoint]]) -> Trend:
     falling = [all(b.value < a.value for a, b in itertools.pairwise(curve)) for curve in found.values()]
     ends = (f"{size}: {curve[0].value:.0f} to {curve[-1].value:.0f}" for size, curve in found.items())
     return Trend(f"throughput falls with {name}, for each batch size", all(falling), "; ".join(ends))
 
 
-def _weak_scaling(found: Mapping[str, Sequence[Point]]) -> Trend:
+def _weak_scaling(found: Mapping[str, Sequence[CurvePoint]]) -> Trend:
     kept = {size: curve[-1].value / curve[0].value for size, curve in found.items()}
     smallest, *_, largest = *kept.values(), *kept.values()
     shown = ", ".join(f"{size} keeps {100 * share:.0f} %" for size, share in kept.items())
     return Trend("the larger batch scales better", largest > smallest, shown)
 
 
-def _within_a_node(found: Mapping[str, Sequence[Point]]) -> Trend:
+def _within_a_node(found: Mapping[str, Sequence[CurvePoint]]) -> Trend:
     best = {size: max(curve, key=lambda point: point.value).place for size, curve in found.items()}
     shown = ", ".join(f"{size}: t={t:g}" for size, t in best.items())
     says = "tensor parallelism over the GPUs of a node is best (t = 8)"
@@ -108,35 +108,35 @@ _SIZES = (2, 4, 8, 16, 32)
 _LARGE, _SMALL = Gpt(32, 20_480, 128), Gpt(32, 3840, 32)
 
 SWEEPS = (
-    Sweep(
+    DissertationFigure(
         "4.11",
         "Pipelines in weak scaling: 3 layers of 15 billion in each stage",
         (8, 128),
-        {p: (Gpt(3 * p, 20_480, 128), Configuration(8, p, 1)) for p in (1, 2, 4, 8)},
+        {p: (Gpt(3 * p, 20_480, 128), ParallelConfiguration(8, p, 1)) for p in (1, 2, 4, 8)},
         "stages p",
         _weak_scaling,
     ),
-    Sweep(
+    DissertationFigure(
         "4.13",
         "Tensor and pipeline parallelism of 162 billion on 64 GPUs",
         (32, 128),
-        {t: (_LARGE, Configuration(t, 64 // t, 1)) for t in _SIZES},
+        {t: (_LARGE, ParallelConfiguration(t, 64 // t, 1)) for t in _SIZES},
         "tensor-parallel size t",
         _within_a_node,
     ),
-    Sweep(
+    DissertationFigure(
         "4.14",
         "Data and pipeline parallelism of 5.9 billion on 64 GPUs",
         (32, 128, 512),
-        {p: (_SMALL, Configuration(1, p, 64 // p)) for p in _SIZES},
+        {p: (_SMALL, ParallelConfiguration(1, p, 64 // p)) for p in _SIZES},
         "stages p",
         partial(_falls, "more stages"),
     ),
-    Sweep(
+    DissertationFigure(
         "4.15",
         "Data and tensor parallelism of 5.9 billion on 64 GPUs",
         (32, 128, 512),
-        {t: (_SMALL, Configuration(t, 1, 64 // t)) for t in _SIZES},
+        {t: (_SMALL, ParallelConfiguration(t, 1, 64 // t)) for t in _SIZES},
         "tensor-parallel size t",
         partial(_falls, "a larger tensor-parallel size"),
     ),
@@ -172,7 +172,7 @@ def _shown(best: Mapping[str, float]) -> str:
 
 NUM_STAGES_4_8 = 8
 _SIZES_4_8, _SIZES_4_16 = (1, 2, 4, 8, 16), (1, 2, 4, 8)
-_ON_64 = Configuration(8, 8, 1)
+_ON_64 = ParallelConfiguration(8, 8, 1)
 _GPT_91B = Gpt(48, 12_288, 96)
 
 
@@ -211,7 +211,7 @@ def _zero_rows(_: CaseOptions, size: float) -> Iterator[Row]:
             if each.scheme == "ZeRO-3":
                 ours = zero_3_tflops(model, each.num_gpus, each.micro_batch_size, each.batch_size)
             else:
-                how = Configuration(t, p, each.num_gpus // (t * p))
+                how = ParallelConfiguration(t, p, each.num_gpus // (t * p))
                 ours = tflops_per_gpu(model, how, each.batch_size, each.micro_batch_size)
             label = f"{each.scheme}, {each.num_gpus} GPUs"
             yield Row(label, TFLOPS, ours, each.tflops, 0, series=each.scheme, at=each.num_gpus)
@@ -245,17 +245,17 @@ def _draw_zero(rows: Sequence[Row]) -> Any:
     return draw_panels(panels, "GPUs", _OF_EACH, "ZeRO-3 and pipelines")
 
 
-_INTERLEAVED = Way(num_chunks=2)
-_WAYS_4_12 = {"interleaved": _INTERLEAVED, "default": Way()}
-_WAYS_4_17 = {"recomputed": Way(), "kept": Way(recomputes=False)}
-_WAYS_4_18 = {"scattered": _INTERLEAVED, "not scattered": Way(num_chunks=2, is_scattered=False)}
+_INTERLEAVED = IterationWay(num_chunks=2)
+_WAYS_4_12 = {"interleaved": _INTERLEAVED, "default": IterationWay()}
+_WAYS_4_17 = {"recomputed": IterationWay(), "kept": IterationWay(recomputes=False)}
+_WAYS_4_18 = {"scattered": _INTERLEAVED, "not scattered": IterationWay(num_chunks=2, is_scattered=False)}
 _BATCHES_96 = (12, 24, 36, 48, 60)
 _BATCHES_4_17 = tuple(2**i for i in range(9))
-_ON_96, _ON_128 = Configuration(8, 12, 1), Configuration(8, 16, 1)
+_ON_96, _ON_128 = ParallelConfiguration(8, 12, 1), ParallelConfiguration(8, 16, 1)
 _GPT_145B = Gpt(80, 12_288, 96)
 
 
-def _way_rows(_: CaseOptions, way: Way) -> Iterator[Row]:
+def _way_rows(_: CaseOptions, way: IterationWay) -> Iterator[Row]:
     for batch_size in _BATCHES_96:
         time_ms = iteration(GPT_3, _ON_96, batch_size, way).time_ms
         ours = GPT_3.tflops(batch_size, time_ms, _ON_96.num_gpus)
@@ -281,7 +281,7 @@ def _scattered_trends(rows: Sequence[Row]) -> Iterator[Trend]:
     yield Trend("scattering helps, by up to 11 %", all(1 < ratio <= 1.11 for ratio in ratios), shown)
 
 
-def _again_rows(_: CaseOptions, way: Way) -> Iterator[Row]:
+def _again_rows(_: CaseOptions, way: IterationWay) -> Iterator[Row]:
     for batch_size in _BATCHES_4_17:
         found = iteration(_GPT_145B, _ON_128, batch_size, way)
         ours = batch_size / (found.time_ms * 1e-3) if found.fits else None

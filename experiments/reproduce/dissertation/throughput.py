@@ -47,7 +47,7 @@ GPT_3 = Gpt(96, 12_288, 96)
 
 
 @dataclass(frozen=True)
-class Configuration:
+class ParallelConfiguration:
     """How GPUs share a model.
 
     Attributes:
@@ -70,7 +70,9 @@ class Configuration:
         return f"(t, p, d) = ({self.tensor_parallel}, {self.num_stages}, {self.data_parallel})"
 
 
-def tflops_per_gpu(model: Gpt, how: Configuration, batch_size: int, micro_batch_size: int = 1) -> float:
+def tflops_per_gpu(
+    model: Gpt, how: ParallelConfiguration, batch_size: int, micro_batch_size: int = 1
+) -> float:
     """Return the throughput of each GPU, in eq. 4.2's operations, with all activations computed again.
 
     Args:
@@ -97,7 +99,7 @@ def tflops_per_gpu(model: Gpt, how: Configuration, batch_size: int, micro_batch_
 
 
 @dataclass(frozen=True)
-class Way:
+class IterationWay:
     """How an iteration of a pipeline runs.
 
     Attributes:
@@ -112,13 +114,13 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Iteration:
+class IterationEstimate:
     """What an iteration takes.
 
     Attributes:
-        time_ms: Of all of it.
-        memory_gib: That a GPU of the first stage holds.
-        memory_limit_gib: That it has.
+        time_ms: Time of all of it.
+        memory_gib: What a GPU of the first stage holds.
+        memory_limit_gib: What that GPU has.
     """
 
     time_ms: float
@@ -131,7 +133,9 @@ class Iteration:
         return self.memory_gib <= self.memory_limit_gib
 
 
-def iteration(model: Gpt, how: Configuration, batch_size: int, way: Way) -> Iteration:
+def iteration(
+    model: Gpt, how: ParallelConfiguration, batch_size: int, way: IterationWay
+) -> IterationEstimate:
     """Return what an iteration of micro-batches of one sequence takes.
 
     Devices wait for what they send to the next node and receive from it. Each device holds what it keeps of
@@ -141,7 +145,7 @@ def iteration(model: Gpt, how: Configuration, batch_size: int, way: Way) -> Iter
         model: Its shape.
         how: On A100, eight in a node, a stage in each.
         batch_size: Sequences.
-        way: Of running.
+        way: Way of running.
     """
     cluster = read_cluster(f"a100_{how.num_gpus}")
     nodes = [cluster.group(first, how.tensor_parallel) for first in (0, how.tensor_parallel)]
@@ -157,10 +161,12 @@ def iteration(model: Gpt, how: Configuration, batch_size: int, way: Way) -> Iter
     rounds = num_micro_batches + (how.num_stages - 1) / way.num_chunks
     kept = min(num_micro_batches, how.num_stages) * cost.kept_bytes
     held = cost.static_bytes + max(cost.forward_bytes, cost.backward_bytes) + kept
-    return Iteration(rounds * (stage_ms + hops_ms) + cost.update_ms, held / 2**30, nodes[0].memory_gib)
+    return IterationEstimate(
+        rounds * (stage_ms + hops_ms) + cost.update_ms, held / 2**30, nodes[0].memory_gib
+    )
 
 
-def _stage_cost(model: Gpt, how: Configuration, num_micro_batches: int, way: Way) -> Cost:
+def _stage_cost(model: Gpt, how: ParallelConfiguration, num_micro_batches: int, way: IterationWay) -> Cost:
     """Return the cost of a stage's layers; all stages have as many."""
     group = read_cluster(f"a100_{how.num_gpus}").group(0, how.tensor_parallel * how.data_parallel)
     again: Recompute = "full" if way.recomputes else "none"

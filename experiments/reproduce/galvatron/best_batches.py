@@ -104,7 +104,7 @@ def best_batches(
     Args:
         costs: Costs of the model's layers.
         cluster: On which they run.
-        memory_gib: Of each GPU.
+        memory_gib: Memory of each GPU.
         methods: Keys of `METHODS`.
         most: Largest batch.
 

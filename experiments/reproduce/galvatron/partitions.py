@@ -30,12 +30,12 @@ PLANS = ("memory-balanced", "time-balanced", "optimal")
 """The divisions of the figure."""
 
 
-class Model(NamedTuple):
+class FigureModel(NamedTuple):
     """A model of the figure.
 
     Attributes:
         name: As the paper calls it.
-        key: Of `placements.models.zoo.MODELS`.
+        key: One of `placements.models.zoo.MODELS`.
         batch: Samples of an iteration.
     """
 
@@ -46,7 +46,10 @@ class Model(NamedTuple):
 
 FIGURE_4 = {
     model.name: model
-    for model in (Model("BERT-Huge-48", "bert_huge_48", 32), Model("T5-512/4-48", "t5_512_4_48", 64))
+    for model in (
+        FigureModel("BERT-Huge-48", "bert_huge_48", 32),
+        FigureModel("T5-512/4-48", "t5_512_4_48", 64),
+    )
 }
 """By name."""
 
@@ -112,7 +115,7 @@ def balance(values: Sequence[float]) -> float:
     return 1 - max(values) / sum(values)
 
 
-def layers_of(model: Model) -> Layers:
+def layers_of(model: FigureModel) -> Layers:
     """Return what a model's layers cost A100s, each on one GPU."""
     shape, cluster = MODELS[model.key], CLUSTERS["galvatron_a100_16"]
     group, samples = cluster.group(0, 1), model.batch // MICRO_BATCHES
@@ -190,7 +193,8 @@ def _listed(values: Sequence[float]) -> str:
 
 PARTITIONS = Item(
     name="galvatron_figure4",
-    source="Galvatron-BMW, Fig. 4",
+    paper="Galvatron-BMW",
+    part="Fig. 4",
     title="four stages divided for memory, for time, and for both",
     claim=Claim.TREND,
     known=_cases,

@@ -37,10 +37,10 @@ class PublishedColumn:
     """A model on a cluster under a memory limit: one column of a table, with all its methods.
 
     Attributes:
-        table: Of `TABLES`.
+        table: One of `TABLES`.
         model: As in the paper (Table I).
-        cluster: Of `placements.cluster.CLUSTERS`.
-        memory_gb: Of each GPU.
+        cluster: One of `placements.cluster.CLUSTERS`.
+        memory_gb: Memory of each GPU.
         best: By method; None where nothing fits.
     """
 

@@ -97,7 +97,8 @@ def _draw(rows: Sequence[Row]) -> object:
 
 SEARCH_TIMES = Item(
     name="galvatron_figure5",
-    source="Galvatron-BMW, Fig. 5",
+    paper="Galvatron-BMW",
+    part="Fig. 5",
     title="how long a search takes, by layers, memory and strategies",
     claim=Claim.TREND,
     known=_cases,

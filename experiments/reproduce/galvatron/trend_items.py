@@ -103,7 +103,8 @@ def _costs(model_name: str, cluster: str) -> RememberedCosts:
 
 TRENDS = Item(
     name="galvatron_trends",
-    source="Galvatron-BMW, Tables II to VI",
+    paper="Galvatron-BMW",
+    part="Tables II to VI",
     title="the best batch of each method, by our planner",
     claim=Claim.TREND,
     known=_cases,

@@ -17,7 +17,7 @@ from experiments.reproduce.gavel.options import (
     gavel_types,
     seeded,
 )
-from experiments.reproduce.gavel.spread import Spread
+from experiments.reproduce.gavel.spread import FactorSpread
 from experiments.reproduce.item import Claim, Item, Row, Trend
 from experiments.reproduce.rows import curves, grouped, in_all, numbers, rows_with
 from schedsearch.cluster.demand import Demand, FloatArray
@@ -98,7 +98,7 @@ def _static_rates(demand: Demand) -> FloatArray:
 
 
 def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    lower = Spread.of(numbers(rows_with(rows, metric=RATIO)))
+    lower = FactorSpread.of(numbers(rows_with(rows, metric=RATIO)))
     yield Trend(
         "the total throughput of a static partition is below that of the policy, 0.83 times in the "
         "dissertation",
@@ -125,7 +125,8 @@ def _draw(rows: Sequence[Row]) -> Any:
 
 HIERARCHICAL_ITEM = Item(
     name="gavel_hierarchical",
-    source="Narayanan's dissertation, Fig. 5.12 and 5.13",
+    paper="Narayanan's dissertation",
+    part="Fig. 5.12 and 5.13",
     title="Fairness between entities, as jobs are added",
     claim=Claim.TREND,
     known=lambda options: seeded(options, ("entities",)),

@@ -28,7 +28,7 @@ def ideal_average_jct_s(
     Args:
         trace: Jobs in the order of their arrival, at least those of the window.
         cluster: Where they run.
-        throughputs: Of their types.
+        throughputs: Throughputs of their types.
         policy: One that does not look at times, as they are not kept here.
         window: First job that counts, and the one after the last.
     """

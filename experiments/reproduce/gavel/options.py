@@ -20,7 +20,7 @@ THROUGHPUTS = "simulation_throughputs.json"
 """In the folder of Gavel's data."""
 
 JOB_TYPES = "job_types.csv"
-"""Likewise: the types from which jobs are drawn."""
+"""The types from which jobs are drawn, in the same folder."""
 
 DOLLARS_PER_HOUR = {"v100": 2.48, "p100": 1.46, "k80": 0.45}
 """Google Cloud's prices of one GPU on demand, us-central1, 2020; the dissertation prints none."""
@@ -51,7 +51,7 @@ class TraceOptions(SeedOptions):
 
 @dataclass(frozen=True)
 class ShorterTraceOptions(TraceOptions):
-    """Likewise, of an item with fewer jobs by default."""
+    """Options of an item with fewer jobs by default."""
 
     jobs: int = option(500, "number of jobs that are simulated with each seed")
 

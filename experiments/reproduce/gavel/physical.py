@@ -7,7 +7,7 @@ from pathlib import Path
 
 from experiments.config.options import OptionError
 from experiments.reproduce.gavel.options import INPUTS, SeedOptions, folder_of, seeded
-from experiments.reproduce.gavel.spread import Spread
+from experiments.reproduce.gavel.spread import FactorSpread
 from experiments.reproduce.gavel.study import JCT, METRICS
 from experiments.reproduce.item import Claim, Item, Row, Trend
 from experiments.reproduce.rows import numbers, rows_with
@@ -75,13 +75,14 @@ def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
     for workload, (_, metric) in TRACES.items():
         factors = numbers(rows_with(rows, series=workload, metric=f"{metric}_factor"))
         if factors:
-            spread, (aware, other) = Spread.of(factors), PUBLISHED[workload]
+            spread, (aware, other) = FactorSpread.of(factors), PUBLISHED[workload]
             yield Trend(f"{metric} of {other} is above that of {aware}", min(factors) > 1, f"{spread} times")
 
 
 PHYSICAL_ITEM = Item(
     name="gavel_physical",
-    source="Narayanan's dissertation, Table 5.3",
+    paper="Narayanan's dissertation",
+    part="Table 5.3",
     title="The physical cluster's traces, simulated",
     claim=Claim.WITHIN,
     known=_cases,

@@ -8,11 +8,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from experiments.reproduce.gavel.options import ShorterTraceOptions, TraceOptions
-from experiments.reproduce.gavel.study import JCT, Factor, Study, Way, Workload, study_item
+from experiments.reproduce.gavel.study import (
+    JCT,
+    Factor,
+    GavelStudy,
+    GavelWorkload,
+    SchedulingWay,
+    study_item,
+)
 from schedsearch.cluster.generator import COST_STUDY_DURATIONS_S, GeneratorOptions
 
-SINGLE = Workload("single", "one GPU, 5.6 jobs per hour", 5.6)
-MULTIPLE = Workload(
+SINGLE = GavelWorkload("single", "one GPU, 5.6 jobs per hour", 5.6)
+MULTIPLE = GavelWorkload(
     "multiple", "1 to 8 GPUs, 2.6 jobs per hour", 2.6, generator=GeneratorOptions(multi_gpu=True)
 )
 """Where the dissertation gives its figures (Fig. 5.9 and 5.10)."""
@@ -25,11 +32,11 @@ _FEWER = (
 )
 
 
-def _beside_agnostic(workload: Workload, policy: str, **published: float) -> Study:
+def _beside_agnostic(workload: GavelWorkload, policy: str, **published: float) -> GavelStudy:
     """Return a policy beside the same one that takes all types for equal, and the factors by metric."""
-    return Study(
+    return GavelStudy(
         workload,
-        {"aware": Way(policy), "agnostic": Way(f"{policy}_agnostic")},
+        {"aware": SchedulingWay(policy), "agnostic": SchedulingWay(f"{policy}_agnostic")},
         tuple(published),
         tuple(Factor(metric, "agnostic", "aware", value) for metric, value in published.items()),
     )
@@ -96,12 +103,12 @@ MAKESPAN_ITEM = study_item(
     "Sec. 5.7.3",
     "Makespan of jobs that are all there from the start",
     (
-        Study(
-            Workload("static", "one GPU, all at the start", 0.0, is_steady=False),
+        GavelStudy(
+            GavelWorkload("static", "one GPU, all at the start", 0.0, is_steady=False),
             {
-                "aware": Way("makespan"),
-                "FIFO": Way("fifo_agnostic"),
-                "Gandiva": Way("gandiva"),
+                "aware": SchedulingWay("makespan"),
+                "FIFO": SchedulingWay("fifo_agnostic"),
+                "Gandiva": SchedulingWay("gandiva"),
             },
             ("makespan_h",),
             (Factor("makespan_h", "FIFO", "aware", 2.5), Factor("makespan_h", "Gandiva", "aware", 1.4)),
@@ -114,7 +121,7 @@ MAKESPAN_ITEM = study_item(
     ),
 )
 
-_DEADLINES = Workload(
+_DEADLINES = GavelWorkload(
     "deadlines",
     "ResNet-50 and A3C with deadlines",
     0.4,
@@ -128,12 +135,14 @@ COST_ITEM = study_item(
     "Sec. 5.7.3",
     "Cost and missed deadlines of cost policies",
     (
-        Study(
+        GavelStudy(
             _DEADLINES,
             {
-                "throughput": Way("max_total_throughput"),
-                "cost": Way("min_cost"),
-                "cost with SLOs": Way("min_cost_slo", options={"on_infeasible": "drop", "margin_s": 1920.0}),
+                "throughput": SchedulingWay("max_total_throughput"),
+                "cost": SchedulingWay("min_cost"),
+                "cost with SLOs": SchedulingWay(
+                    "min_cost_slo", options={"on_infeasible": "drop", "margin_s": 1920.0}
+                ),
             },
             ("dollars", "slo_violation_share"),
             (
@@ -155,16 +164,16 @@ COST_ITEM = study_item(
 MINUTES = (6, 12, 24, 48)
 """Lengths of rounds."""
 
-_ROUNDS = {f"{minutes} minutes": Way("las", 60.0 * minutes) for minutes in MINUTES}
+_ROUNDS = {f"{minutes} minutes": SchedulingWay("las", 60.0 * minutes) for minutes in MINUTES}
 
 ROUNDS_ITEM = study_item(
     "gavel_rounds",
     "Fig. 5.15",
     "Average completion time by the length of rounds, and with shares as they are computed",
     (
-        Study(
+        GavelStudy(
             replace(SINGLE, title="one GPU, 5 jobs per hour", jobs_per_hour=5.0),
-            _ROUNDS | {"ideal": Way("las", 0.0)},
+            _ROUNDS | {"ideal": SchedulingWay("las", 0.0)},
             (JCT,),
             (
                 Factor(JCT, "48 minutes", "6 minutes"),
@@ -185,13 +194,13 @@ SHARING_ITEM = study_item(
     "Fig. 5.16",
     "Average completion time of max-min fairness (LAS) with space sharing, real and estimated",
     (
-        Study(
+        GavelStudy(
             replace(SINGLE, title="12 GPUs, 0.6 jobs per hour", jobs_per_hour=0.6, gpus_per_type=4),
             {
-                "one job": Way("las"),
-                "shared": Way("las_packed"),
-                "estimated": Way("las_packed", estimates_pairs=True),
-                "Gandiva": Way("gandiva"),
+                "one job": SchedulingWay("las"),
+                "shared": SchedulingWay("las_packed"),
+                "estimated": SchedulingWay("las_packed", estimates_pairs=True),
+                "Gandiva": SchedulingWay("gandiva"),
             },
             (JCT,),
             (

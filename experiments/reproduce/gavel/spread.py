@@ -14,7 +14,7 @@ _MANY = 1.96
 
 
 @dataclass(frozen=True)
-class Spread:
+class FactorSpread:
     """A factor that was found several times.
 
     Attributes:
@@ -35,7 +35,7 @@ class Spread:
     count: int
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
+    def of(cls, values: Sequence[float]) -> FactorSpread:
         """Return the spread of values above 0."""
         logarithms = [math.log(value) for value in values]
         mean, count = statistics.fmean(logarithms), len(values)

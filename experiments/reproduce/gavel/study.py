@@ -23,7 +23,7 @@ from experiments.reproduce.gavel.options import (
     gavel_types,
     seeded,
 )
-from experiments.reproduce.gavel.spread import Spread
+from experiments.reproduce.gavel.spread import FactorSpread
 from experiments.reproduce.item import Claim, Item, Row, Trend
 from experiments.reproduce.rows import numbers, rows_with
 from schedsearch.cluster.estimator.estimating_policy import EstimatingPolicy, profiled
@@ -58,18 +58,18 @@ METRICS: Mapping[str, Callable[[Outcome], float]] = {
 
 
 @dataclass(frozen=True)
-class Workload:
+class GavelWorkload:
     """Jobs and the cluster that they come to.
 
     Attributes:
-        name: Of its cases.
+        name: Name of its cases.
         title: In words.
         jobs_per_hour: On average; 0 where all are there from the start.
         is_steady: Only the last fifth of the jobs counts, and jobs go on coming until these are done;
             otherwise all count, and no others come.
-        gpus_per_type: Of V100, P100 and K80 each.
+        gpus_per_type: Number of V100, P100 and K80 each.
         generator: What is drawn besides; its seed, load and number of jobs are those of the case.
-        types: Of jobs; all of Gavel's where none are given.
+        types: Types of jobs; all of Gavel's where none are given.
     """
 
     name: str
@@ -82,13 +82,13 @@ class Workload:
 
 
 @dataclass(frozen=True)
-class Way:
+class SchedulingWay:
     """How jobs are scheduled.
 
     Attributes:
-        policy: By name.
+        policy: Its name.
         round_s: Length of a round; 0 where every job gets exactly what is computed for it.
-        options: Of the policy.
+        options: Options of the policy.
         estimates_pairs: Pairs' throughputs are known to the policy by estimates only: half of the types are
             measured in all pairs, the others beside three of them; nothing is measured later.
     """
@@ -104,7 +104,7 @@ class Factor:
     """How many times as much one way takes as another.
 
     Attributes:
-        metric: Of `METRICS`.
+        metric: One of `METRICS`.
         more: The way that should take more.
         less: The way that should take less.
         published: What the dissertation has; None where it says only that it is so.
@@ -131,7 +131,7 @@ class Factor:
         beside = f", {self.published:g} times in the dissertation" if self.published else ""
         return f"{which} is above that of {self.less}{beside}"
 
-    def holds(self, spread: Spread) -> bool:
+    def holds(self, spread: FactorSpread) -> bool:
         """Return whether it is so: of several seeds, by the whole interval of the mean."""
         if self.at_most is not None:
             return spread.mean <= self.at_most
@@ -139,45 +139,46 @@ class Factor:
 
 
 @dataclass(frozen=True)
-class Study:
+class GavelStudy:
     """One workload, ways to schedule it, and what is compared.
 
     Attributes:
         workload: The jobs.
-        ways: By name.
-        metrics: Of each way, of `METRICS`.
+        ways: Ways by name.
+        metrics: Metrics of each way, of `METRICS`.
         factors: Between ways.
     """
 
-    workload: Workload
-    ways: Mapping[str, Way]
+    workload: GavelWorkload
+    ways: Mapping[str, SchedulingWay]
     metrics: tuple[str, ...]
     factors: tuple[Factor, ...]
 
 
 def study_item(
-    name: str, section: str, title: str, studies: Sequence[Study], *, small: TraceOptions, because: str
+    name: str, section: str, title: str, studies: Sequence[GavelStudy], *, small: TraceOptions, because: str
 ) -> Item:
     """Return the item of studies.
 
     Args:
-        name: Of the item.
-        section: Of the dissertation, as ``"Fig. 5.9"``.
+        name: Name of the item.
+        section: Section of the dissertation, as ``"Fig. 5.9"``.
         title: What it shows.
-        studies: Of which each has a workload of its own name.
+        studies: Studies, each with a workload of its own name.
         small: Options with which it takes seconds; their type is that of the item's options.
         because: What differs from the dissertation.
     """
     by_name = {study.workload.name: study for study in studies}
 
-    def cases(options: TraceOptions) -> dict[str, tuple[Study, int]]:
+    def cases(options: TraceOptions) -> dict[str, tuple[GavelStudy, int]]:
         check_jobs(options)
         seeds = seeded(options, tuple(by_name))
         return {case: (by_name[workload], seed) for case, (workload, seed) in seeds.items()}
 
     return Item(
         name,
-        f"Narayanan's dissertation, {section}",
+        "Narayanan's dissertation",
+        section,
         title,
         Claim.TREND,
         cases,
@@ -191,7 +192,7 @@ def study_item(
 
 
 def measured(
-    workload: Workload, way: Way, metrics: Sequence[str], options: TraceOptions, seed: int
+    workload: GavelWorkload, way: SchedulingWay, metrics: Sequence[str], options: TraceOptions, seed: int
 ) -> dict[str, float]:
     """Return what a way does with the jobs of a workload.
 
@@ -203,7 +204,7 @@ def measured(
         way: Policy and rounds.
         metrics: Of `METRICS`; of a way without rounds only `JCT` is there.
         options: Data and number of jobs.
-        seed: Of the jobs and of the rounds.
+        seed: Seed of the jobs and of the rounds.
     """
     folder, jobs = folder_of(options), options.jobs
     throughputs, types = gavel_throughputs(folder), gavel_types(folder)
@@ -226,7 +227,7 @@ def measured(
     return {metric: METRICS[metric](outcome) for metric in metrics}
 
 
-def _rows(options: TraceOptions, case: tuple[Study, int]) -> Iterator[Row]:
+def _rows(options: TraceOptions, case: tuple[GavelStudy, int]) -> Iterator[Row]:
     study, seed = case
     values = {
         (name, metric): value
@@ -246,22 +247,24 @@ def _rows(options: TraceOptions, case: tuple[Study, int]) -> Iterator[Row]:
         yield row(factor.label, f"{factor.metric}_factor", ratio, factor.published)
 
 
-def _spreads(studies: Sequence[Study], rows: Sequence[Row]) -> Iterator[tuple[Study, Factor, Spread]]:
+def _spreads(
+    studies: Sequence[GavelStudy], rows: Sequence[Row]
+) -> Iterator[tuple[GavelStudy, Factor, FactorSpread]]:
     """Yield each factor over all seeds that were made."""
     for study in studies:
         own = rows_with(rows, series=study.workload.name)
         for factor in study.factors:
             found = numbers(rows_with(own, label=factor.label, metric=f"{factor.metric}_factor"))
             if found:
-                yield study, factor, Spread.of(found)
+                yield study, factor, FactorSpread.of(found)
 
 
-def _trends(studies: Sequence[Study], rows: Sequence[Row]) -> Iterator[Trend]:
+def _trends(studies: Sequence[GavelStudy], rows: Sequence[Row]) -> Iterator[Trend]:
     for study, factor, spread in _spreads(studies, rows):
         yield Trend(f"{study.workload.title}: {factor.says}", factor.holds(spread), f"{spread} times")
 
 
-def _draw(studies: Sequence[Study], rows: Sequence[Row]) -> Any:
+def _draw(studies: Sequence[GavelStudy], rows: Sequence[Row]) -> Any:
     groups: dict[str, dict[str, float | None]] = {
         f"{study.workload.title},\n{factor.label}": {"ours": spread.mean, "dissertation": factor.published}
         for study, factor, spread in _spreads(studies, rows)

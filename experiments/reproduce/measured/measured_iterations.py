@@ -25,7 +25,7 @@ _MOST = 1_000_000_000
 
 
 @dataclass(frozen=True)
-class Times:
+class PieceTimes:
     """What one piece takes for one micro-batch, in ms."""
 
     forward_ms: float
@@ -36,9 +36,9 @@ class Times:
         """Forward and backward."""
         return self.forward_ms + self.backward_ms
 
-    def plus(self, factor: float, other: Times) -> Times:
+    def plus(self, factor: float, other: PieceTimes) -> PieceTimes:
         """Return these and so many times others, at least 0."""
-        return Times(
+        return PieceTimes(
             max(0.0, self.forward_ms + factor * other.forward_ms),
             max(0.0, self.backward_ms + factor * other.backward_ms),
         )
@@ -57,7 +57,7 @@ class MeasuredIteration:
 
     case: str
     stage_layers: tuple[int, ...]
-    stages: tuple[Times, ...]
+    stages: tuple[PieceTimes, ...]
     iteration_ms: float
 
     @property
@@ -66,21 +66,21 @@ class MeasuredIteration:
         return sum(self.stage_layers[1:-1]) > 0
 
     @cached_property
-    def layer(self) -> Times:
+    def layer(self) -> PieceTimes:
         """The mean of a layer, in the stages that have nothing else."""
         inner, count = self.stages[1:-1], sum(self.stage_layers[1:-1])
-        return Times(
+        return PieceTimes(
             sum(stage.forward_ms for stage in inner) / count,
             sum(stage.backward_ms for stage in inner) / count,
         )
 
     @property
-    def embedding(self) -> Times:
+    def embedding(self) -> PieceTimes:
         """What the first stage takes beyond its layers."""
         return self.stages[0].plus(-self.stage_layers[0], self.layer)
 
     @property
-    def output_layer(self) -> Times:
+    def output_layer(self) -> PieceTimes:
         """What the last stage takes beyond its layers."""
         return self.stages[-1].plus(-self.stage_layers[-1], self.layer)
 
@@ -123,7 +123,7 @@ def _row(row: Row, with_inner_layers: bool) -> MeasuredIteration:
             "which have more than layers; give another run"
         )
     (iteration_ms,) = _numbers(row["iteration_ms"], most=1)
-    stages = tuple(Times(f / 1e3, b / 1e3) for f, b in zip(forward, backward, strict=True))
+    stages = tuple(PieceTimes(f / 1e3, b / 1e3) for f, b in zip(forward, backward, strict=True))
     return MeasuredIteration(row["case"].value, tuple(layers), stages, iteration_ms)
 
 

@@ -20,7 +20,7 @@ FILE = "measured_times.csv"
 """Of the folder that is given."""
 
 COLUMNS = ("p", "m", "F_us", "B_us", "W_us", "comm_us", "hidden", "heads")
-"""That the file must have; times in us."""
+"""Columns that the file must have; times in us."""
 
 SCHEDULES = ("1F1B", "ZB_H1", "ZB_H2", "ZB_1p", "ZB_2p")
 """The published columns, each behind ``bubble_``; cells may be empty."""
@@ -39,13 +39,13 @@ class StageTimes:
     Attributes:
         line: In the file.
         num_stages: On as many devices.
-        num_micro_batches: Of an iteration.
-        forward_us: Of one stage for one micro-batch.
-        input_us: Of the gradient of its input.
-        weight_us: Of the gradient of its weights.
+        num_micro_batches: Number of micro-batches of an iteration.
+        forward_us: Forward time of one stage for one micro-batch.
+        input_us: Time of the gradient of its input.
+        weight_us: Time of the gradient of its weights.
         transfer_us: Between two stages.
-        hidden_size: Of the model.
-        num_heads: Of its attention.
+        hidden_size: Width of the model.
+        num_heads: Number of heads of its attention.
         published: Bubble rate by the name of the schedule; those that the file gives.
     """
 

@@ -10,27 +10,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments.reproduce.measured.measured_iterations import NUM_MICRO_BATCHES, MeasuredIteration, Times
+from experiments.reproduce.measured.measured_iterations import (
+    NUM_MICRO_BATCHES,
+    MeasuredIteration,
+    PieceTimes,
+)
 from placements import Placement
 from placements.pieces import Piece, blocks_of
 from placements.planners.partition import in_proportion, min_largest
 from schedsearch.baselines import one_f_one_b
 from schedsearch.modulo.search import search
 
-_NOTHING = Times(0.0, 0.0)
+_NOTHING = PieceTimes(0.0, 0.0)
 
 TICK_MS = 0.1
 """Of searched placements; blocks take from some tens of ticks on. Predictions have ticks of a microsecond."""
 
 
 @dataclass(frozen=True)
-class Prediction:
+class StagePrediction:
     """A measured iteration beside that of its times in 1F1B.
 
     Attributes:
         case: The row.
-        measured_ms: Of an iteration.
-        predicted_ms: Likewise.
+        measured_ms: Measured time of an iteration.
+        predicted_ms: Predicted time of an iteration.
         longest_ms: Forward and backward of the slowest stage for one micro-batch.
     """
 
@@ -51,8 +55,8 @@ class SearchedIteration:
 
     Attributes:
         period_ms: For one micro-batch in the steady state.
-        period_bound_ms: That no period beats.
-        makespan_ms: Of an iteration.
+        period_bound_ms: Lower bound of all periods.
+        makespan_ms: Makespan of an iteration.
         load_ms: For one micro-batch on the device with the most work.
     """
 
@@ -62,11 +66,13 @@ class SearchedIteration:
     load_ms: float
 
 
-def predicted(row: MeasuredIteration) -> Prediction:
+def predicted(row: MeasuredIteration) -> StagePrediction:
     """Return the iteration of a row's own stages in 1F1B, without transfers."""
     placement = stage_placement(row.stages, tick_ms=1e-3)
     makespan_ms = placement.ms(one_f_one_b(placement, NUM_MICRO_BATCHES).makespan)
-    return Prediction(row.case, row.iteration_ms, makespan_ms, max(stage.both_ms for stage in row.stages))
+    return StagePrediction(
+        row.case, row.iteration_ms, makespan_ms, max(stage.both_ms for stage in row.stages)
+    )
 
 
 def moved_layers(row: MeasuredIteration) -> tuple[int, ...]:
@@ -82,8 +88,8 @@ def with_layers(row: MeasuredIteration, stage_layers: Sequence[int]) -> Placemen
     """Return a row's model with other layers in its stages, and room for what 1F1B holds.
 
     Args:
-        row: Whose times are taken.
-        stage_layers: Of each stage.
+        row: Row with the times.
+        stage_layers: Layers of each stage.
     """
     stages = _stages(row, stage_layers)
     stages[-1] = stages[-1].plus(1, row.output_layer)
@@ -94,7 +100,7 @@ def with_shared_output(row: MeasuredIteration, num_in_flight: int) -> Placement:
     """Return a row's model with equal stages, and the output layer on all devices.
 
     Args:
-        row: Whose times are taken.
+        row: Row with the times.
         num_in_flight: Micro-batches for which each device has room.
     """
     count = len(row.stages)
@@ -103,7 +109,7 @@ def with_shared_output(row: MeasuredIteration, num_in_flight: int) -> Placement:
     return stage_placement(stages, TICK_MS, output).with_memory(num_in_flight)
 
 
-def _stages(row: MeasuredIteration, stage_layers: Sequence[int]) -> list[Times]:
+def _stages(row: MeasuredIteration, stage_layers: Sequence[int]) -> list[PieceTimes]:
     """Return stages without the output layer."""
     stages = [_NOTHING.plus(count, row.layer) for count in stage_layers]
     stages[0] = stages[0].plus(1, row.embedding)
@@ -129,10 +135,12 @@ def searched(placement: Placement, work_limit: float) -> SearchedIteration:
     )
 
 
-def stage_placement(stages: Sequence[Times], tick_ms: float, output: Times | None = None) -> Placement:
+def stage_placement(
+    stages: Sequence[PieceTimes], tick_ms: float, output: PieceTimes | None = None
+) -> Placement:
     """Return a V-shape of stages, with an output layer on all devices after the last if there is one."""
 
-    def ticks(times: Times) -> tuple[int, int]:
+    def ticks(times: PieceTimes) -> tuple[int, int]:
         """Return those of the forward and of the backward."""
         return max(1, round(times.forward_ms / tick_ms)), max(1, round(times.backward_ms / tick_ms))
 

@@ -46,7 +46,7 @@ _DIGITS = 1
 
 
 @dataclass(frozen=True)
-class VocabularyOptions(MeasuredOptions):
+class MeasuredVocabularyOptions(MeasuredOptions):
     """Options of the item: measured iterations, and the search."""
 
     work_limit: float = option(
@@ -55,12 +55,12 @@ class VocabularyOptions(MeasuredOptions):
     )
 
 
-def _cases(options: VocabularyOptions) -> dict[str, MeasuredIteration]:
+def _cases(options: MeasuredVocabularyOptions) -> dict[str, MeasuredIteration]:
     runs = read_measured_iterations(options.path_of(FILE), with_inner_layers=False)
     return {run.case: run for run in runs[: options.max_rows]}
 
 
-def _make(options: VocabularyOptions, run: MeasuredIteration) -> Iterator[Row]:
+def _make(options: MeasuredVocabularyOptions, run: MeasuredIteration) -> Iterator[Row]:
     """Yield the predicted iteration of a run beside the measured one, and those of other placements."""
     found = predicted(run)
     yield Row(PREDICTED, _METRIC, found.predicted_ms, found.measured_ms, _DIGITS)
@@ -108,13 +108,14 @@ def _files(rows: Sequence[Row]) -> dict[str, str]:
 
 VOCABULARY_PARALLELISM = Item(
     name="vocabulary_parallelism",
-    source="Vocabulary Parallelism, measured iterations of its artifact",
+    paper="Vocabulary Parallelism",
+    part="measured iterations of its artifact",
     title="Iterations of pipelines whose last stage has the output layer, in 1F1B",
     claim=Claim.WITHIN,
     known=_cases,
     make=_make,
     conclude=_trends,
-    small=VocabularyOptions(work_limit=2.5, max_rows=1),
+    small=MeasuredVocabularyOptions(work_limit=2.5, max_rows=1),
     files=_files,
     inputs={"data": "vocabulary_parallelism"},
     tolerance=TOLERANCE,

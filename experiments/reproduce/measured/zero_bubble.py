@@ -139,7 +139,8 @@ def _files(rows: Sequence[Row]) -> dict[str, str]:
 
 ZERO_BUBBLE = Item(
     name="zero_bubble",
-    source="Zero Bubble Pipeline Parallelism, published bubble rates of measured times",
+    paper="Zero Bubble Pipeline Parallelism",
+    part="published bubble rates of measured times",
     title="Bubble rates of 1F1B, ZB-H1, ZB-H2, and of searched schedules in ZB-1p's and ZB-2p's memory",
     claim=Claim.TREND,
     known=_cases,

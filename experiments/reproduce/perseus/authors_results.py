@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.reproduce.perseus.workloads import DataError, Workload
+from experiments.reproduce.perseus.workloads import DataError, PerseusWorkload
 
 ENVPIPE_FILE = Path("published", "envpipe_result.csv")
 
@@ -31,19 +31,21 @@ _ZEUS_MODEL = {
 _ZEUS_FILES = {"ZeusGlobal": "zeus_global.csv", "ZeusPerStage": "zeus_local.csv"}
 
 
-class Iteration(NamedTuple):
+class AuthorsIteration(NamedTuple):
     """An iteration, measured or planned.
 
     Attributes:
         time_s: Its length.
-        energy_j: Of all GPUs.
+        energy_j: Energy of all GPUs.
     """
 
     time_s: float
     energy_j: float
 
 
-def envpipe_iteration(folder: Path, workload: Workload, num_micro_batches: int) -> Iteration | None:
+def envpipe_iteration(
+    folder: Path, workload: PerseusWorkload, num_micro_batches: int
+) -> AuthorsIteration | None:
     """Return EnvPipe's iteration of the emulation, at full scale; None where it is not in the folder.
 
     Raises:
@@ -58,7 +60,9 @@ def envpipe_iteration(folder: Path, workload: Workload, num_micro_batches: int) 
     return next(found, None)
 
 
-def planned_frontier(folder: Path, workload: Workload, num_micro_batches: int) -> list[Iteration]:
+def planned_frontier(
+    folder: Path, workload: PerseusWorkload, num_micro_batches: int
+) -> list[AuthorsIteration]:
     """Return the frontier that the authors planned for the emulation; empty where it is not in the folder.
 
     Returns:
@@ -71,7 +75,7 @@ def planned_frontier(folder: Path, workload: Workload, num_micro_batches: int) -
     return sorted(_iterations(folder / "published" / _ENVPIPE_GPU[workload.gpu] / name, {}, "time"))
 
 
-def measured_frontier(folder: Path, workload: Workload) -> list[Iteration]:
+def measured_frontier(folder: Path, workload: PerseusWorkload) -> list[AuthorsIteration]:
     """Return what Perseus's plans took on GPUs; by increasing time, empty where it is not in the folder.
 
     The first two runs of a file are those at the highest clocks, and are left out.
@@ -83,7 +87,7 @@ def measured_frontier(folder: Path, workload: Workload) -> list[Iteration]:
     return sorted(list(_iterations(path, {}, "time"))[2:]) if workload.profile else []
 
 
-def measured_zeus(folder: Path, workload: Workload) -> dict[str, list[Iteration]]:
+def measured_zeus(folder: Path, workload: PerseusWorkload) -> dict[str, list[AuthorsIteration]]:
     """Return what ZeusGlobal and ZeusPerStage took on GPUs, from the highest power limit downwards.
 
     Of a model that was divided in several ways, those of the file's first division, the most even one.
@@ -103,7 +107,7 @@ def measured_zeus(folder: Path, workload: Workload) -> dict[str, list[Iteration]
 
 def _iterations(
     path: Path, wanted: Mapping[str, str], time_column: str, same: str = ""
-) -> Iterator[Iteration]:
+) -> Iterator[AuthorsIteration]:
     """Yield the rows of a file with some values, and with the first one's in one more column."""
     if not path.is_file():
         return
@@ -121,7 +125,7 @@ def _iterations(
             if same and (first := row[same] if first is None else first) != row[same]:
                 continue
             where = f"{path}: line {reader.line_num}"
-            yield Iteration(
+            yield AuthorsIteration(
                 _positive(where, time_column, row[time_column]), _positive(where, "energy", row["energy"])
             )
 

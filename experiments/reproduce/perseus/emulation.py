@@ -17,7 +17,7 @@ from experiments.reproduce.perseus.workloads import (
     EMULATED,
     INPUTS,
     PerseusOptions,
-    Workload,
+    PerseusWorkload,
     cases_of,
     costed,
     data_folder,
@@ -76,7 +76,7 @@ _MODELLED = (
 )
 
 
-def _table_6_rows(options: PerseusOptions, case: tuple[Workload, int]) -> Iterator[Row]:
+def _table_6_rows(options: PerseusOptions, case: tuple[PerseusWorkload, int]) -> Iterator[Row]:
     (workload, count), folder = case, data_folder(options.data)
     costs = costed(workload, folder, count)
     found = tuned(costs)
@@ -137,7 +137,7 @@ def _table_6_trends(rows: Sequence[Row]) -> Iterator[Trend]:
     yield in_all("EnvPipe saves less", better, "cases")
 
 
-def _figure_7_rows(options: PerseusOptions, workload: Workload) -> Iterator[Row]:
+def _figure_7_rows(options: PerseusOptions, workload: PerseusWorkload) -> Iterator[Row]:
     costs = costed(workload, data_folder(options.data), FIG_7_COUNT)
     found = tuned(costs, [FIG_7_SLOWDOWN])
     values = (
@@ -166,7 +166,7 @@ def _draw_figure_7(rows: Sequence[Row]) -> Any:
     return draw_bars([BarPanel(title, groups)], "energy saved (%)", width=7.5)
 
 
-def _figure_8_rows(options: PerseusOptions, workload: Workload) -> Iterator[Row]:
+def _figure_8_rows(options: PerseusOptions, workload: PerseusWorkload) -> Iterator[Row]:
     for count in COUNTS:
         costs = costed(workload, data_folder(options.data), count)
         found, name = tuned(costs, FIG_8_SLOWDOWNS), _pipelines(count)
@@ -218,7 +218,8 @@ def _draw_figure_8(rows: Sequence[Row]) -> Any:
 
 TABLE_6_ITEM = Item(
     name="perseus_table6",
-    source="Perseus, Table 6",
+    paper="Perseus",
+    part="Table 6",
     title="Energy saved without stragglers, in emulation, by micro-batches",
     claim=Claim.WITHIN,
     known=cases_of(_TABLE_6_CASES),
@@ -238,7 +239,8 @@ TABLE_6_ITEM = Item(
 
 FIGURE_7_ITEM = Item(
     name="perseus_figure7",
-    source="Perseus, Fig. 7",
+    paper="Perseus",
+    part="Fig. 7",
     title="Energy saved next to a straggler of slowdown 1.2 with 1024 GPUs, by its parts",
     claim=Claim.TREND,
     known=cases_of(_BY_CASE),
@@ -252,7 +254,8 @@ FIGURE_7_ITEM = Item(
 
 FIGURE_8_ITEM = Item(
     name="perseus_figure8",
-    source="Perseus, Fig. 8",
+    paper="Perseus",
+    part="Fig. 8",
     title="Energy saved next to stragglers, by the number of pipelines",
     claim=Claim.TREND,
     known=cases_of(_BY_CASE),

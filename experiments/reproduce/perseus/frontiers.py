@@ -10,15 +10,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from experiments.reproduce.item import Claim, Item, Row, Trend
-from experiments.reproduce.perseus.authors_results import Iteration, measured_frontier, measured_zeus
+from experiments.reproduce.perseus.authors_results import AuthorsIteration, measured_frontier, measured_zeus
 from experiments.reproduce.perseus.emulation import ZEUS
+from experiments.reproduce.perseus.published import GPT_3
 from experiments.reproduce.perseus.savings import OURS
 from experiments.reproduce.perseus.workloads import (
     EXPERIMENTS,
     INPUTS,
     THREE_D,
     PerseusOptions,
-    Workload,
+    PerseusWorkload,
     costed,
     data_folder,
     workloads_of,
@@ -26,7 +27,7 @@ from experiments.reproduce.perseus.workloads import (
 from experiments.reproduce.rows import grouped, in_all, rows_with, span
 from schedsearch.energy import compute_frontier
 from schedsearch.energy.baselines import compute_baselines
-from schedsearch.figures.panels import Panel, Point, draw_panels
+from schedsearch.figures.panels import CurvePoint, Panel, draw_panels
 
 NUM_PLANS = 30
 ALL_MAXIMUM = "all at the highest clocks"
@@ -40,7 +41,7 @@ LATEST = 1.6
 _BY_CASE = {workload.case: workload for workload in (*EXPERIMENTS, THREE_D)}
 
 
-def _rows(options: PerseusOptions, workload: Workload) -> Iterator[Row]:
+def _rows(options: PerseusOptions, workload: PerseusWorkload) -> Iterator[Row]:
     folder = data_folder(options.data)
     costs = costed(workload, folder)
     zeus = compute_baselines(list(ZEUS), costs.schedule, costs.profile)
@@ -60,7 +61,9 @@ def _rows(options: PerseusOptions, workload: Workload) -> Iterator[Row]:
         yield from _measured_rows(measured_frontier(folder, workload), measured_zeus(folder, workload))
 
 
-def _measured_rows(perseus: Sequence[Iteration], zeus: dict[str, list[Iteration]]) -> Iterator[Row]:
+def _measured_rows(
+    perseus: Sequence[AuthorsIteration], zeus: dict[str, list[AuthorsIteration]]
+) -> Iterator[Row]:
     """Yield what was measured; ZeusGlobal's highest power limit leaves all clocks at the highest."""
     note = "measured on GPUs by the authors, from their files"
     for name, points in {PERSEUS: perseus, **zeus, ALL_MAXIMUM: zeus["ZeusGlobal"][:1]}.items():
@@ -108,12 +111,12 @@ def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
 def _draw(rows: Sequence[Row]) -> Any:
     panels = []
     for case, own in grouped(rows).items():
-        drawn: dict[str, list[Point]] = {}
+        drawn: dict[str, list[CurvePoint]] = {}
         for start, first in (("", OURS), (MEASURED, PERSEUS)):
             for time_s, energy_j in curve_of(own, case, f"{start}{ALL_MAXIMUM}"):
                 for series in (f"{start}{name}" for name in (first, *ZEUS.values())):
                     points = [
-                        Point(time / time_s, energy / energy_j)
+                        CurvePoint(time / time_s, energy / energy_j)
                         for time, energy in curve_of(own, case, series)
                         if time <= LATEST * time_s
                     ]
@@ -129,10 +132,11 @@ _BECAUSE = (
 )
 
 
-def _item(number: int, title: str, workloads: Sequence[Workload], small: str) -> Item:
+def _item(number: int, title: str, workloads: Sequence[PerseusWorkload], small: str) -> Item:
     return Item(
         f"perseus_figure{number}",
-        f"Perseus, Fig. {number}",
+        "Perseus",
+        f"Fig. {number}",
         title,
         Claim.TREND,
         workloads_of(workloads),
@@ -145,13 +149,13 @@ def _item(number: int, title: str, workloads: Sequence[Workload], small: str) ->
     )
 
 
-_GPT_3 = [each for each in EXPERIMENTS if each.model.startswith("gpt3")]
+_OF_GPT_3 = [each for each in EXPERIMENTS if each.model in GPT_3]
 _ON_A40, _ON_A100 = (
-    [each for each in EXPERIMENTS if each.gpu == gpu and each not in _GPT_3] for gpu in ("a40", "a100")
+    [each for each in EXPERIMENTS if each.gpu == gpu and each not in _OF_GPT_3] for gpu in ("a40", "a100")
 )
 
 FRONTIER_ITEMS = (
-    _item(9, "Frontiers of GPT-3, ours and Zeus's", [*_GPT_3, THREE_D], "a100_gpt3_1.3b"),
+    _item(9, "Frontiers of GPT-3, ours and Zeus's", [*_OF_GPT_3, THREE_D], "a100_gpt3_1.3b"),
     _item(11, "Frontiers of eight stages on A40", _ON_A40, "a40_bert_huge"),
     _item(12, "Frontiers of four stages on A100", _ON_A100, "a100_bert_huge"),
 )

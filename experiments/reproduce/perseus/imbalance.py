@@ -12,10 +12,11 @@ from dataclasses import replace
 from experiments.reproduce.item import CaseOptions, Claim, Item, Row, Trend
 from experiments.reproduce.perseus.published import (
     DIVISIONS,
+    GPT_3,
     GPU_TITLES,
     NOT_IN_TABLE_1,
     TITLES,
-    Division,
+    PublishedDivision,
 )
 from experiments.reproduce.rows import numbers, rows_with
 from placements.models.end_layers import EmbeddingLayer
@@ -53,12 +54,12 @@ def least_ratio(model: str, num_stages: int) -> tuple[float, tuple[int, ...]]:
     return max(stages) / min(stages), stage_layers
 
 
-def _rows(_: CaseOptions, divisions: Sequence[Division]) -> Iterator[Row]:
+def _rows(_: CaseOptions, divisions: Sequence[PublishedDivision]) -> Iterator[Row]:
     """Yield a row for each division of a model."""
     for each in divisions:
         ratio, stage_layers = least_ratio(each.model, each.num_stages)
         published = "not given" if each.stage_layers is None else _shown(each.stage_layers)
-        is_large_product = each.gpu == "a100" and each.model.startswith("gpt3")
+        is_large_product = each.gpu == "a100" and each.model in GPT_3
         yield Row(
             f"{TITLES[each.model]}, {GPU_TITLES[each.gpu]}, {each.num_stages} stages",
             METRIC,
@@ -96,13 +97,14 @@ def _shown(stage_layers: Sequence[int]) -> str:
     return "|".join(map(str, stage_layers))
 
 
-def _of(gpu: str, model: str) -> list[Division]:
+def _of(gpu: str, model: str) -> list[PublishedDivision]:
     return [DIVISIONS[gpu, model, count] for count in STAGES]
 
 
 TABLE_1 = Item(
     "perseus_table1",
-    "Perseus, Table 1",
+    "Perseus",
+    "Table 1",
     "Least ratio of the longest stage to the shortest, on A100",
     Claim.TREND,
     {model: _of("a100", model) for model in TITLES if model not in NOT_IN_TABLE_1},
@@ -116,7 +118,7 @@ TABLE_1 = Item(
 TABLE_7 = replace(
     TABLE_1,
     name="perseus_table7",
-    source="Perseus, Table 7",
+    part="Table 7",
     title="Least ratio of the longest stage to the shortest, and the divisions",
     known={f"{gpu}_{model}": _of(gpu, model) for gpu in GPU_TITLES for model in TITLES},
     small=CaseOptions(("a100_gpt3_1.3b", "a40_gpt3_175b")),

@@ -11,12 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-TITLES = {
+GPT_3 = {
     "gpt3_1.3b": "GPT-3 1.3B",
     "gpt3_2.7b": "GPT-3 2.7B",
     "gpt3_6.7b": "GPT-3 6.7B",
     "gpt3_13b": "GPT-3 13B",
     "gpt3_175b": "GPT-3 175B",
+}
+"""What people call each size of GPT-3."""
+
+TITLES = GPT_3 | {
     "bloom_3b": "Bloom 3B",
     "bloom_7b": "Bloom 7B",
     "bloom_176b": "Bloom 176B",
@@ -34,12 +38,12 @@ TITLES = {
 GPU_TITLES = {"a100": "A100", "a40": "A40"}
 
 
-class Division(NamedTuple):
+class PublishedDivision(NamedTuple):
     """A model divided into stages whose forwards are as alike as they can be.
 
     Attributes:
-        gpu: Of `GPU_TITLES`.
-        model: Of `TITLES`.
+        gpu: One of `GPU_TITLES`.
+        model: One of `TITLES`.
         num_stages: 4 or 8.
         ratio: Time of the longest stage's forward over that of the shortest.
         stage_layers: Layers of each stage, the output layer one of them; None where the paper's list has not
@@ -57,14 +61,14 @@ NOT_IN_TABLE_1 = ("gpt3_1.3b", "bert_huge")
 """Models of Table 7 that Table 1 leaves out; its ratios are otherwise those of the A100."""
 
 
-def _divisions() -> Iterator[Division]:
+def _divisions() -> Iterator[PublishedDivision]:
     with Path(__file__).with_name("table7.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             ends, num_stages = [int(end) for end in row["first_layers"].split("|")], int(row["num_stages"])
             layers = tuple(end - first for first, end in itertools.pairwise(ends))
             is_whole = len(layers) == num_stages
             ratio = float(row["ratio"])
-            yield Division(row["gpu"], row["model"], num_stages, ratio, layers if is_whole else None)
+            yield PublishedDivision(row["gpu"], row["model"], num_stages, ratio, layers if is_whole else None)
 
 
 DIVISIONS = {(each.gpu, each.model, each.num_stages): each for each in _divisions()}

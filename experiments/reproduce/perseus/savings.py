@@ -23,7 +23,7 @@ from experiments.reproduce.perseus.workloads import (
     INPUTS,
     Costed,
     PerseusOptions,
-    Workload,
+    PerseusWorkload,
     costed,
     data_folder,
     workloads_of,
@@ -110,7 +110,7 @@ def tuned(costs: Costed, slowdowns: Sequence[float] = ()) -> Tuned:
     return Tuned(costs, frontier, envpipe[0])
 
 
-def _table_3_rows(options: PerseusOptions, workload: Workload) -> Iterator[Row]:
+def _table_3_rows(options: PerseusOptions, workload: PerseusWorkload) -> Iterator[Row]:
     costs = costed(workload, data_folder(options.data))
     found = tuned(costs)
     plans = {OURS: found.frontier.shortest, ENVPIPE: found.envpipe}
@@ -132,11 +132,11 @@ def _table_3_trends(rows: Sequence[Row]) -> Iterator[Trend]:
     value = value_of(rows, "series", "metric", "case")
     cases = cases_in(rows)
     saved = [value[OURS, SAVING, case] for case in cases]
-    most_slower = max(value[OURS, SLOWER, case] for case in cases)
+    max_slower = max(value[OURS, SLOWER, case] for case in cases)
     yield Trend(
         "the shortest plans save energy with next to no slowdown",
-        min(saved) > 0 and most_slower < 0.1,
-        f"{span(saved, '.1f', ' %')} saved, {most_slower:.2f} % slower",
+        min(saved) > 0 and max_slower < 0.1,
+        f"{span(saved, '.1f', ' %')} saved, {max_slower:.2f} % slower",
     )
     better = [value[OURS, SAVING, case] >= value[ENVPIPE, SAVING, case] for case in cases]
     yield in_all("EnvPipe saves less in the same time", better, "workloads")
@@ -151,7 +151,7 @@ def _table_3_trends(rows: Sequence[Row]) -> Iterator[Trend]:
             )
 
 
-def _table_4_rows(options: PerseusOptions, workload: Workload) -> Iterator[Row]:
+def _table_4_rows(options: PerseusOptions, workload: PerseusWorkload) -> Iterator[Row]:
     costs = costed(workload, data_folder(options.data))
     found = tuned(costs, SLOWDOWNS)
     for slowdown, *published in zip(SLOWDOWNS, *TABLE_4[workload.gpu, workload.model], strict=True):
@@ -193,7 +193,8 @@ def _rises_then_falls(curve: Sequence[float]) -> bool:
 
 ITEM_3 = Item(
     name="perseus_table3",
-    source="Perseus, Table 3",
+    paper="Perseus",
+    part="Table 3",
     title="Energy saved without stragglers, by Perseus and EnvPipe",
     claim=Claim.WITHIN,
     known=workloads_of(EXPERIMENTS),
@@ -212,7 +213,8 @@ ITEM_3 = Item(
 
 ITEM_4 = Item(
     name="perseus_table4",
-    source="Perseus, Table 4",
+    paper="Perseus",
+    part="Table 4",
     title="Energy saved next to stragglers, by Perseus and EnvPipe",
     claim=Claim.WITHIN,
     known=workloads_of(EXPERIMENTS),

@@ -15,7 +15,7 @@ from experiments.reproduce.perseus.workloads import (
     EXPERIMENTS,
     INPUTS,
     PerseusOptions,
-    Workload,
+    PerseusWorkload,
     costed,
     data_folder,
     workloads_of,
@@ -37,7 +37,7 @@ _BY_CASE = {each.case: each for each in EXPERIMENTS if each.gpu == "a100"}
 _FIGURE_1 = "a100_gpt3_1.3b"
 
 
-def _rows(options: PerseusOptions, workload: Workload) -> Iterator[Row]:
+def _rows(options: PerseusOptions, workload: PerseusWorkload) -> Iterator[Row]:
     costs = costed(workload, data_folder(options.data), NUM_MICRO_BATCHES)
     frontier = compute_frontier(costs.schedule, costs.profile, 1)
     for when, plan in {BEFORE: frontier.all_maximum, AFTER: frontier.shortest}.items():
@@ -91,7 +91,8 @@ def _draw(rows: Sequence[Row]) -> Any:
 
 FIGURE_1_ITEM = Item(
     "perseus_figure1",
-    "Perseus, Fig. 1",
+    "Perseus",
+    "Fig. 1",
     "An iteration of GPT-3 1.3B at the highest clocks and with the shortest plan",
     Claim.TREND,
     workloads_of([_BY_CASE[_FIGURE_1]]),
@@ -107,7 +108,7 @@ FIGURE_1_ITEM = Item(
 FIGURE_10_ITEM = replace(
     FIGURE_1_ITEM,
     name="perseus_figure10",
-    source="Perseus, Fig. 10",
+    part="Fig. 10",
     title="Iterations of four models at the highest clocks and with the shortest plan",
     known=workloads_of(each for case, each in _BY_CASE.items() if case != _FIGURE_1),
     small=PerseusOptions(("a100_bert_huge",)),

@@ -54,18 +54,19 @@ class PerseusOptions(CaseOptions):
 
 
 @dataclass(frozen=True)
-class Workload:
+class PerseusWorkload:
     """A training job of the paper.
 
     Attributes:
-        model: Of `published.TITLES`.
-        gpu: Of `published.GPU_TITLES`.
-        num_stages: Of the pipeline, divided as in Table 7.
+        model: One of `published.TITLES`.
+        gpu: One of `published.GPU_TITLES`.
+        num_stages: Number of stages of the pipeline, divided as in Table 7.
         micro_batch_size: Samples.
-        num_micro_batches: Of a pipeline.
+        num_micro_batches: Number of micro-batches of a pipeline.
         tensor_parallel: GPUs that share each stage.
         profile: File of the measured profile in the folder of data; empty where there is none.
         profile_scale: Factor on its times and energies.
+        is_regressed: They were not measured themselves, but regressed from measured iterations.
     """
 
     model: str
@@ -76,6 +77,7 @@ class Workload:
     tensor_parallel: int = 1
     profile: str = ""
     profile_scale: float = 1.0
+    is_regressed: bool = False
 
     @property
     def case(self) -> str:
@@ -89,24 +91,38 @@ class Workload:
 
 
 EXPERIMENTS = (
-    Workload("gpt3_1.3b", "a100", 4, 8, 128, profile="rebuilt/gpt3-xl+A100+pp4+mbs8+nmb128.csv"),
-    Workload("bert_huge", "a100", 4, 8, 32, profile="rebuilt/bert-huge-uncased+A100+pp4+mbs8+nmb32.csv"),
-    Workload("t5_3b", "a100", 4, 4, 32, profile="rebuilt/t5-3b+A100+pp4+mbs4+nmb32.csv"),
-    Workload("bloom_3b", "a100", 4, 4, 128),
-    Workload("wide_resnet101_8", "a100", 4, 64, 24),
-    Workload("gpt3_2.7b", "a40", 8, 4, 256, profile="rebuilt/gpt3-2.7b+A40+pp8+mbs4+nmb256.csv"),
-    Workload("bert_huge", "a40", 8, 8, 32),
-    Workload("t5_3b", "a40", 8, 4, 32),
-    Workload("bloom_3b", "a40", 8, 4, 128),
-    Workload("wide_resnet101_8", "a40", 8, 32, 48),
+    PerseusWorkload(
+        "gpt3_1.3b", "a100", 4, 8, 128, profile="rebuilt/gpt3-xl+A100+pp4+mbs8+nmb128.csv", is_regressed=True
+    ),
+    PerseusWorkload(
+        "bert_huge",
+        "a100",
+        4,
+        8,
+        32,
+        profile="rebuilt/bert-huge-uncased+A100+pp4+mbs8+nmb32.csv",
+        is_regressed=True,
+    ),
+    PerseusWorkload(
+        "t5_3b", "a100", 4, 4, 32, profile="rebuilt/t5-3b+A100+pp4+mbs4+nmb32.csv", is_regressed=True
+    ),
+    PerseusWorkload("bloom_3b", "a100", 4, 4, 128),
+    PerseusWorkload("wide_resnet101_8", "a100", 4, 64, 24),
+    PerseusWorkload(
+        "gpt3_2.7b", "a40", 8, 4, 256, profile="rebuilt/gpt3-2.7b+A40+pp8+mbs4+nmb256.csv", is_regressed=True
+    ),
+    PerseusWorkload("bert_huge", "a40", 8, 8, 32),
+    PerseusWorkload("t5_3b", "a40", 8, 4, 32),
+    PerseusWorkload("bloom_3b", "a40", 8, 4, 128),
+    PerseusWorkload("wide_resnet101_8", "a40", 8, 32, 48),
 )
 """Those that ran on GPUs (Tables 9 and 10). The artifact has GPT-3 1.3B with 8 samples, the paper with 4."""
 
-THREE_D = Workload("gpt3_6.7b", "a40", 4, 4, 128, tensor_parallel=2)
+THREE_D = PerseusWorkload("gpt3_6.7b", "a40", 4, 4, 128, tensor_parallel=2)
 """One of the two pipelines of Fig. 9c (Table 8)."""
 
 EMULATED = tuple(
-    Workload(model, gpu, 8, 1, 96, tensor_parallel=8, profile=profile, profile_scale=10.0)
+    PerseusWorkload(model, gpu, 8, 1, 96, tensor_parallel=8, profile=profile, profile_scale=10.0)
     for gpu, model, profile in (
         ("a100", "gpt3_175b", "stage_profile/gpt3-175b+a100_sxm_bf16.csv"),
         ("a40", "gpt3_175b", "stage_profile/gpt3-175b+a40_bf16.csv"),
@@ -124,7 +140,7 @@ class Costed:
 
     Attributes:
         schedule: 1F1B.
-        profile: Of its blocks.
+        profile: Profile of its blocks.
         source: `MEASURED` or `MODELLED`.
         note: The source in a few words, for people.
     """
@@ -155,7 +171,9 @@ def cases_of(cases: Mapping[str, Any]) -> Callable[[PerseusOptions], Mapping[str
     return known
 
 
-def workloads_of(workloads: Iterable[Workload]) -> Callable[[PerseusOptions], Mapping[str, Workload]]:
+def workloads_of(
+    workloads: Iterable[PerseusWorkload],
+) -> Callable[[PerseusOptions], Mapping[str, PerseusWorkload]]:
     """Return what returns the workloads of an item, a case each."""
     return cases_of({workload.case: workload for workload in workloads})
 
@@ -177,7 +195,7 @@ def data_folder(data: str | None) -> Path | None:
     return folder
 
 
-def costed(workload: Workload, folder: Path | None, num_micro_batches: int | None = None) -> Costed:
+def costed(workload: PerseusWorkload, folder: Path | None, num_micro_batches: int | None = None) -> Costed:
     """Return a workload with the measured costs of a folder, or with modelled ones where it has none.
 
     Args:
@@ -200,7 +218,7 @@ def costed(workload: Workload, folder: Path | None, num_micro_batches: int | Non
             energy_scale=workload.profile_scale,
         )
         source, note = MEASURED, "measured profile of the authors' artifact"
-        if workload.profile.startswith("rebuilt"):
+        if workload.is_regressed:
             note = "measured times and energies that were regressed from measured iterations"
     else:
         profile = _modelled(workload)
@@ -212,7 +230,7 @@ def costed(workload: Workload, folder: Path | None, num_micro_batches: int | Non
     return Costed(one_f_one_b(placement, count), profile, source, note)
 
 
-def _modelled(workload: Workload) -> Profile:
+def _modelled(workload: PerseusWorkload) -> Profile:
     """Return the profile of a workload by the cost of its layers; each block's share of products counts."""
     gpu, strategy = GPUS[workload.gpu], LayerStrategy(workload.tensor_parallel)
     group = Cluster((Nodes(gpu, 1, workload.tensor_parallel),), _LINK_GB_S).whole
@@ -230,7 +248,7 @@ def _modelled(workload: Workload) -> Profile:
     return Profile(gpu.name, points, gpu.blocking_power_w)
 
 
-def _stage_layers(workload: Workload) -> tuple[int, ...]:
+def _stage_layers(workload: PerseusWorkload) -> tuple[int, ...]:
     layers = DIVISIONS[workload.gpu, workload.model, workload.num_stages].stage_layers
     assert layers is not None, "no workload has a division that the paper leaves out"
     return layers

@@ -138,7 +138,8 @@ def _memories(name: str, num_devices: int) -> list[int]:
 
 BY_HAND = Item(
     name="schedules_by_hand",
-    source="the schedules' own papers",
+    paper="the schedules' own papers",
+    part="",
     title="Bubble rates of all schedules by hand, and of searched ones in the same memory",
     claim=Claim.TREND,
     known=_cases,

@@ -101,7 +101,8 @@ def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
 
 TABLE_2 = Item(
     name="tessel_table2",
-    source="Tessel, Table II",
+    paper="Tessel",
+    part="Table II",
     title="Bubble rate of each schedule for very many micro-batches",
     claim=Claim.EXACT,
     known=_cases,

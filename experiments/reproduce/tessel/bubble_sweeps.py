@@ -13,8 +13,8 @@ from typing import Any
 
 from experiments.config.options import require_limits
 from experiments.figures import bubble_by_in_flight, bubble_by_memory
-from experiments.figures.cases import Case, ours
-from experiments.figures.cases import Row as Searched
+from experiments.figures.cases import FigureCase, ours
+from experiments.figures.cases import SteadyStateRow as Searched
 from experiments.figures.options import MemorySweepOptions, SweepOptions
 from experiments.figures.sweep import shape_title
 from experiments.reproduce.item import Claim, Item, Row, Trend
@@ -79,7 +79,7 @@ def _row(searched: Searched, place: float) -> Row:
 
 def _in_flight_rows(options: BubbleSweepOptions, case: str) -> Iterator[Row]:
     most = NUM_DEVICES + bubble_by_in_flight.MORE_THAN_DEVICES
-    searched = Case(bubble_by_in_flight.NAME, case, most, _sweep(options))
+    searched = FigureCase(bubble_by_in_flight.NAME, case, most, _sweep(options))
     found = [
         *bubble_by_in_flight.tessel_search(searched, None).rows,
         *bubble_by_in_flight.several_search(searched, None).rows,
@@ -132,7 +132,8 @@ def _draw(rows: Sequence[Row], x_label: str) -> Any:
 
 FIGURE_11 = Item(
     name="tessel_figure11",
-    source="Tessel, Fig. 11",
+    paper="Tessel",
+    part="Fig. 11",
     title="Bubble rate by micro-batches in a repetend",
     claim=Claim.EXACT,
     known=_cases,
@@ -150,7 +151,7 @@ def _memory_rows(options: BubbleSweepOptions, case: str) -> Iterator[Row]:
         **vars(_sweep(options)), memories=None, max_micro_batches_per_repetend=_SEVERAL
     )
     for memory in bubble_by_memory.memories(case, sweep):
-        searched = Case(bubble_by_memory.NAME, case, MAX_MICRO_BATCHES, sweep, memory)
+        searched = FigureCase(bubble_by_memory.NAME, case, MAX_MICRO_BATCHES, sweep, memory)
         for each in (
             *bubble_by_memory.tessel_search(searched, None).rows,
             *bubble_by_memory.own_search(searched, None, 1).rows,
@@ -175,7 +176,8 @@ def _memory_trends(rows: Sequence[Row]) -> Iterator[Trend]:
 
 FIGURE_12 = Item(
     name="tessel_figure12",
-    source="Tessel, Fig. 12",
+    paper="Tessel",
+    part="Fig. 12",
     title="Bubble rate by memory",
     claim=Claim.TREND,
     known=_cases,

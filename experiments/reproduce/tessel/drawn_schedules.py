@@ -100,7 +100,8 @@ def _draw(rows: Sequence[Row]) -> Any:
 
 FIGURE_8 = Item(
     name="tessel_figure8",
-    source="Tessel, Fig. 8",
+    paper="Tessel",
+    part="Fig. 8",
     title="Schedules that Tessel's search finds for training and inference",
     claim=Claim.EXACT,
     known=_cases,

@@ -35,7 +35,7 @@ from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.partition import min_largest, stage_times
 from schedsearch.baselines import HAND_MADE
 from schedsearch.figures.canvas import COLUMN_INCHES
-from schedsearch.figures.panels import Panel, Point, draw_panels
+from schedsearch.figures.panels import CurvePoint, Panel, draw_panels
 from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
 
@@ -62,7 +62,7 @@ class FlavaTimes:
     """Forward times of Flava's layers on V100 with 32 GB.
 
     Args:
-        samples: Of a micro-batch.
+        samples: Samples of a micro-batch.
     """
 
     def __init__(self, samples: int) -> None:
@@ -228,7 +228,7 @@ def _draw(rows: Sequence[Row]) -> Any:
     for number in (_FEW, _MANY):
         drawn = {
             label: [
-                Point(*(value[case, label, each] for each in (_LATENCY, _throughput(number))))
+                CurvePoint(*(value[case, label, each] for each in (_LATENCY, _throughput(number))))
                 for case in cases
             ]
             for label in (_TENSOR, _ONE_F_ONE_B, _TESSEL)
@@ -239,7 +239,8 @@ def _draw(rows: Sequence[Row]) -> Any:
 
 FIGURE_15 = Item(
     name="tessel_figure15",
-    source="Tessel, Fig. 15",
+    paper="Tessel",
+    part="Fig. 15",
     title="Latency and throughput of Flava's inference on four GPUs",
     claim=Claim.TREND,
     known=_cases,

@@ -37,14 +37,14 @@ PAPER_SPEEDUPS = {"m_shape": 4.8, "nn_shape": 5.5}
 """By how much Tessel's shape is faster than existing schedules at most (Tessel, Sec. VI-D)."""
 
 
-class Case(NamedTuple):
+class LargeVocabularyCase(NamedTuple):
     """A model and where it runs.
 
     Attributes:
-        model: Of Tessel's Table III, in `placements.models.zoo.MODELS`.
+        model: Model of Tessel's Table III, in `placements.models.zoo.MODELS`.
         num_gpus: V100 with 32 GB. The table's growing models on 4 to 32 GPUs of the paper do not fit with 16
             bytes for each parameter, so some have twice as many.
-        shape: That has the vocabulary on all GPUs.
+        shape: Shape that has the vocabulary on all GPUs.
     """
 
     model: str
@@ -55,12 +55,12 @@ class Case(NamedTuple):
 CASES = {
     case.model: case
     for case in (
-        Case("gpt_11b", 8, "m_shape"),
-        Case("gpt_24b", 16, "m_shape"),
-        Case("gpt_47b", 32, "m_shape"),
-        Case("mt5_1.8b", 4, "nn_shape"),
-        Case("mt5_9.5b", 8, "nn_shape"),
-        Case("mt5_43b", 32, "nn_shape"),
+        LargeVocabularyCase("gpt_11b", 8, "m_shape"),
+        LargeVocabularyCase("gpt_24b", 16, "m_shape"),
+        LargeVocabularyCase("gpt_47b", 32, "m_shape"),
+        LargeVocabularyCase("mt5_1.8b", 4, "nn_shape"),
+        LargeVocabularyCase("mt5_9.5b", 8, "nn_shape"),
+        LargeVocabularyCase("mt5_43b", 32, "nn_shape"),
     )
 }
 """By model."""
@@ -73,12 +73,12 @@ class VocabularyRow:
     Attributes:
         shape: Name of the placement's shape.
         plan: ``best``, or ``same_stages``: a V-shape with the numbers of the best M- or NN-shape.
-        num_stages: Of the plan.
-        gpus_per_stage: Of each.
-        num_micro_batches: Of an iteration.
+        num_stages: Number of stages of the plan.
+        gpus_per_stage: GPUs of each.
+        num_micro_batches: Number of micro-batches of an iteration.
         least_memory_gib: Of each GPU, with which some plan with these numbers fits.
         peak_mib: The most that a GPU holds; None where nothing fits, like all that follows.
-        iteration_ms: Of the searched schedule.
+        iteration_ms: Time of the searched schedule.
         iteration_bound_ms: No schedule of the placement is shorter.
         hand_made_ms: Of the best hand-made schedule; None also where none is defined for the placement.
         samples_per_s: Throughput.
@@ -126,13 +126,13 @@ class Proposal(NamedTuple):
         return math.inf if result.schedule is None else self.placement.ms(result.schedule.makespan)
 
 
-def cluster_of(case: Case) -> Cluster:
+def cluster_of(case: LargeVocabularyCase) -> Cluster:
     """Return the GPUs of a case, with the network of Tessel's cluster."""
     bandwidth_gb_s = CLUSTERS["tessel_v100_32"].node_bandwidth_gb_s
     return read_cluster(f"v100_{case.num_gpus}", node_bandwidth_gb_s=bandwidth_gb_s)
 
 
-def model_of(case: Case) -> ModelShape:
+def model_of(case: LargeVocabularyCase) -> ModelShape:
     """Return the model of a case; for an NN-shape the decoder looks its tokens up itself."""
     return read_model(case.model, **({"second_lookup": True} if case.shape == "nn_shape" else {}))
 
@@ -196,7 +196,7 @@ class VocabularyPlans:
         costs: Costs of the model's layers.
         cluster: The GPUs, all of which are used.
         batch: Samples of an iteration.
-        shape: That has the vocabulary on all GPUs.
+        shape: Shape that has the vocabulary on all GPUs.
         options: What plans may be.
     """
 

@@ -40,7 +40,8 @@ def _rows(_: ModelSizeOptions, case: str) -> Iterator[Row]:
 
 TABLE_3 = Item(
     name="tessel_table3",
-    source="Tessel, Table III",
+    paper="Tessel",
+    part="Table III",
     title="Parameters of the models",
     claim=Claim.WITHIN,
     known=_cases,

@@ -15,11 +15,11 @@ class PublishedModel:
 
     Attributes:
         name: As the tables write it.
-        shape: Of Tessel's placement and of 1F1B+ (Fig. 8).
+        shape: Shape of Tessel's placement and of 1F1B+ (Fig. 8).
         chimera: Bubble rate of Chimera-direct in its X-shape (Table II), as of those that follow.
-        one_f_one_b: Of 1F1B in its V-shape.
-        one_f_one_b_plus: Of 1F1B+ in Tessel's placement; None where the paper has a cross.
-        tessel: Of Tessel's own schedule.
+        one_f_one_b: Rate of 1F1B in its V-shape.
+        one_f_one_b_plus: Rate of 1F1B+ in Tessel's placement; None where the paper has a cross.
+        tessel: Rate of Tessel's own schedule.
     """
 
     name: str

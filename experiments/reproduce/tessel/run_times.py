@@ -17,7 +17,7 @@ from experiments.reproduce.rows import bars, cases_in, grouped, numbers, rows_wi
 from experiments.reproduce.tessel.large_vocabulary import (
     CASES,
     SAMPLES,
-    Case,
+    LargeVocabularyCase,
     Proposal,
     VocabularyPlans,
     cluster_of,
@@ -58,7 +58,7 @@ _NO_SCHEDULE = "not defined, as a device has stages on both sides of an embeddin
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlanPlacement:
     """A plan as a placement.
 
     Attributes:
@@ -79,23 +79,23 @@ class Planned:
         return ticks * self.placement.tick_ms / 1e3
 
 
-def v_shape_of(case: Case) -> Planned | None:
+def v_shape_of(case: LargeVocabularyCase) -> PlanPlacement | None:
     """Return the best plan in stages of consecutive layers; None where none fits."""
     return _best(_plans_of(case).ordinary())
 
 
-def shared_shape_of(case: Case) -> Planned | None:
+def shared_shape_of(case: LargeVocabularyCase) -> PlanPlacement | None:
     """Return the best plan with the vocabulary on all GPUs; None where none fits."""
     return _best(_plans_of(case).shared())
 
 
-def _plans_of(case: Case) -> VocabularyPlans:
+def _plans_of(case: LargeVocabularyCase) -> VocabularyPlans:
     return VocabularyPlans(ShapeCosts(model_of(case)), cluster_of(case), SAMPLES, case.shape, _OPTIONS)
 
 
-def _best(proposals: Iterator[Proposal]) -> Planned | None:
+def _best(proposals: Iterator[Proposal]) -> PlanPlacement | None:
     found = next(proposals, None)
-    return None if found is None else Planned(found.plan, whole_stages(found.placement))
+    return None if found is None else PlanPlacement(found.plan, whole_stages(found.placement))
 
 
 def whole_stages(placement: Placement) -> Placement:
@@ -138,14 +138,14 @@ def _joined(group: Sequence[Block], name_of: Mapping[str, str]) -> Block:
     )
 
 
-def searched_schedule(planned: Planned, work_limit: float) -> Schedule | None:
+def searched_schedule(planned: PlanPlacement, work_limit: float) -> Schedule | None:
     """Return the schedule of the repetend with the shortest period that our search finds."""
     placement, number = planned.without_transfers, planned.plan.num_micro_batches
     found = search(placement, number, objectives=("period",), work_limit=work_limit)
     return found.schedule
 
 
-def hand_made_schedule(planned: Planned, name: str) -> Schedule | None:
+def hand_made_schedule(planned: PlanPlacement, name: str) -> Schedule | None:
     """Return a schedule of `schedsearch.baselines.HAND_MADE`; None where it is undefined or does not fit."""
     try:
         return validate(HAND_MADE[name](planned.without_transfers, planned.plan.num_micro_batches))
@@ -153,7 +153,7 @@ def hand_made_schedule(planned: Planned, name: str) -> Schedule | None:
         return None
 
 
-def played_s(planned: Planned, schedule: Schedule, communication: Communication) -> float:
+def played_s(planned: PlanPlacement, schedule: Schedule, communication: Communication) -> float:
     """Return the seconds of an iteration with transfers; receives that do not block are posted early."""
     programs = check(lower(schedule))
     if communication is not Communication.BLOCKING:
@@ -183,7 +183,7 @@ def _breakdown_rows(options: VocabularyOptions, case: str) -> Iterator[Row]:
             yield from _system_rows(label, planned, schedule)
 
 
-def _system_rows(label: str, planned: Planned, schedule: Schedule) -> Iterator[Row]:
+def _system_rows(label: str, planned: PlanPlacement, schedule: Schedule) -> Iterator[Row]:
     """Yield what the busiest device's blocks take, and its share of waiting with and without transfers."""
     placement = planned.without_transfers
     busy = max(
@@ -240,7 +240,8 @@ def _draw_breakdown(rows: Sequence[Row]) -> Any:
 
 FIGURE_16 = Item(
     name="tessel_figure16",
-    source="Tessel, Fig. 16",
+    paper="Tessel",
+    part="Fig. 16",
     title="Time of blocks and share of waiting",
     claim=Claim.TREND,
     known=cases,
@@ -286,7 +287,8 @@ def _draw_transfers(rows: Sequence[Row]) -> Any:
 
 FIGURE_17 = Item(
     name="tessel_figure17",
-    source="Tessel, Fig. 17",
+    paper="Tessel",
+    part="Fig. 17",
     title="Iterations with blocking and non-blocking communication",
     claim=Claim.TREND,
     known=cases,

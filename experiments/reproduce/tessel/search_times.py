@@ -157,7 +157,8 @@ def _draw_time_optimal(rows: Sequence[Row]) -> Any:
 
 FIGURE_3 = Item(
     name="tessel_figure3",
-    source="Tessel, Fig. 3",
+    paper="Tessel",
+    part="Fig. 3",
     title="Time-optimal search of a V-shape by micro-batches",
     claim=Claim.TREND,
     known=_time_optimal_cases,
@@ -249,7 +250,8 @@ def _shape(row: Row) -> str:
 
 FIGURE_9 = Item(
     name="tessel_figure9",
-    source="Tessel, Fig. 9",
+    paper="Tessel",
+    part="Fig. 9",
     title="Time of the time-optimal search over that of Tessel's",
     claim=Claim.TREND,
     known=_cost_cases,
@@ -338,7 +340,8 @@ def _draw_breakdown(rows: Sequence[Row]) -> Any:
 
 FIGURE_10 = Item(
     name="tessel_figure10",
-    source="Tessel, Fig. 10",
+    paper="Tessel",
+    part="Fig. 10",
     title="What the phases of Tessel's search take, and what its lazy search saves",
     claim=Claim.TREND,
     known=_shape_cases,

@@ -43,7 +43,7 @@ class ImbalanceOptions:
 
 
 @dataclass(frozen=True)
-class Division:
+class VocabularyDivision:
     """Layers of the first stage, which two GPUs share, and of the other two.
 
     Attributes:
@@ -62,11 +62,11 @@ class Division:
         return max(self.times_ms) / min(self.times_ms)
 
 
-def best_division(num_layers: int, state_bytes: int) -> Division | None:
+def best_division(num_layers: int, state_bytes: int) -> VocabularyDivision | None:
     """Return the division whose slowest stage is fastest; None where nothing fits.
 
     Args:
-        num_layers: Of the model.
+        num_layers: Number of layers of the model.
         state_bytes: For each parameter.
     """
     model = read_model("gpt3_6.7b", num_layers=num_layers, vocab_size=_VOCABULARY)
@@ -89,7 +89,7 @@ def best_division(num_layers: int, state_bytes: int) -> Division | None:
         if min(others) >= 1 and max(others) <= most_other:
             own_ms = table.forward.time_ms + table.backward.time_ms + time_ms(first, _SHARING)
             times_ms = (own_ms, *(time_ms(count, 1) for count in others))
-            found.append(Division(first, others, times_ms))
+            found.append(VocabularyDivision(first, others, times_ms))
     return min(found, key=lambda division: max(division.times_ms), default=None)
 
 
@@ -127,7 +127,8 @@ def _draw(rows: Sequence[Row]) -> Any:
 
 FIGURE_2 = Item(
     name="tessel_figure2",
-    source="Tessel, Fig. 2",
+    paper="Tessel",
+    part="Fig. 2",
     title="How uneven stages become with a large embedding",
     claim=Claim.TREND,
     known=_cases,

@@ -105,7 +105,8 @@ def files(rows: Sequence[Row]) -> Mapping[str, str]:
 
 LARGE_VOCABULARY = Item(
     name="large_vocabulary",
-    source="Tessel, Fig. 13 and 14",
+    paper="Tessel",
+    part="Fig. 13 and 14",
     title="models of large vocabularies in a V-shape, and with the vocabulary on all GPUs",
     claim=Claim.TREND,
     known=cases,

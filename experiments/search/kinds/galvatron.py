@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from experiments.config.options import require_known, require_least
-from experiments.search.kinds.kind import Built, ModelledKind, Planned, PlannedRun
+from experiments.search.kinds.kind import Built, ModelledKind, PlannedRun, RunPlan
 from placements import Profile
 from placements.hardware import Gpu, modelled_profile
 from placements.meaning import REQUIRED, option
@@ -54,7 +54,7 @@ class GalvatronPlacement(ModelledKind):
         plan = self.planned(gpu).plan
         return PlannedRun(plan.num_micro_batches, plan.micro_batch_size, tuple(recomputed_blocks(plan)), ())
 
-    def planned(self, gpu: Gpu, num_micro_batches: int | None = None) -> Planned:
+    def planned(self, gpu: Gpu, num_micro_batches: int | None = None) -> RunPlan:
         """Return the plan, with its layers divided anew if the options ask for it.
 
         Args:
@@ -76,7 +76,7 @@ class GalvatronPlacement(ModelledKind):
         if self.balance is not None:
             divided = BALANCES[self.balance](layer_times_ms(plan, work), plan.num_stages)
             plan = replace(plan, stage_layers=divided)
-        return Planned(plan, work, given, self.path)
+        return RunPlan(plan, work, given, self.path)
 
     def _workload(self, plan: ParallelPlan, gpu: Gpu) -> Workload:
         config = GptConfig(

@@ -19,7 +19,7 @@ from placements.planners.parallel_plan import ParallelPlan
 from placements.planners.partition import in_proportion
 
 
-class Planned(NamedTuple):
+class RunPlan(NamedTuple):
     """A plan as it is carried out, and the model that it is for.
 
     Attributes:
@@ -58,7 +58,7 @@ class PlannedRun(NamedTuple):
     """What a plan says of a run.
 
     Attributes:
-        num_micro_batches: Of an iteration.
+        num_micro_batches: Number of micro-batches of an iteration.
         micro_batch_size: Samples of one, of all data-parallel groups together.
         recompute: Forward blocks that are computed again for the backward.
         layers: Transformer layers of each forward block that has some: of the chain; or of each branch, and
@@ -126,7 +126,7 @@ class Built:
     model: Callable[[Placement], Profile]
     placeholder: bool = False
     memory_unit_mib: float | None = None
-    planned: Planned | None = None
+    planned: RunPlan | None = None
 
 
 class PlacementKind:
@@ -163,7 +163,7 @@ class PlacementKind:
         Args:
             gpu: What every device is, unless `device_gpus` says otherwise.
             num_micro_batches: Of an iteration; a plan is carried out with that number.
-            profile: Of the blocks, if one was read.
+            profile: Profile of the blocks, if one was read.
 
         Raises:
             OptionError: An option is wrong.

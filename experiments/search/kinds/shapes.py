@@ -64,7 +64,7 @@ class Shape(PlacementKind):
 
     Attributes:
         kind: Its name in `SHAPES`.
-        arguments: Of its function.
+        arguments: Arguments of its function.
         tick_ms: Length of a tick, in ms.
         num_gpus: GPUs that each device stands for.
         data_parallel: As `with_data_parallel` takes it.

@@ -24,7 +24,7 @@ from placements.models.transformer import TransformerLayer
 from placements.planners.hybrid.decision_trees import TreeOptions, layer_strategies
 from placements.planners.hybrid.plan import alike, layout_of
 from placements.planners.parallel_plan import PlanError
-from placements.planners.stage_search.stage_problem import LayerRun, Options, StageProblem
+from placements.planners.stage_search.stage_problem import LayerRun, StageProblem, StrategyCosts
 from placements.spec import PlacementError
 
 _MIB = 2**20
@@ -76,10 +76,10 @@ class LayerTable:
     costs: tuple[Cost, ...]
     refused: tuple[str, ...]
 
-    def options(self, layouts: dict[object, int]) -> Options:
+    def options(self, layouts: dict[object, int]) -> StrategyCosts:
         """Return the table for the search inside a stage; layouts are numbered as they are met."""
         costs = self.costs
-        return Options(
+        return StrategyCosts(
             time_ms=np.array([cost.forward.time_ms + cost.backward.time_ms for cost in costs]),
             sync_ms=np.array([cost.update_ms for cost in costs]),
             static_mib=np.array([cost.static_bytes for cost in costs]) / _MIB,
@@ -103,7 +103,7 @@ class StageTable:
     """
 
     kinds: tuple[LayerTable, ...]
-    options: tuple[Options, ...]
+    options: tuple[StrategyCosts, ...]
     transition_ms: dict[tuple[int, int], float]
     num_micro_batches: int
 

@@ -143,7 +143,9 @@ def chunk_sizes(model: ModelShape, num_chunks: int) -> list[int]:
         PlanError: There are fewer layers than chunks.
     """
     layers = model.layers
-    inner = [i for i, layer in enumerate(layers) if not _is_end(layer)]
+    # Modules that predict further tokens come after the output layer, and stay with it.
+    last = next((i for i, layer in enumerate(layers) if isinstance(layer, OutputLayer)), len(layers))
+    inner = [i for i, layer in enumerate(layers[:last]) if not _is_end(layer)]
     before = inner[0] if inner else 1
     after = len(layers) - inner[-1] - 1 if inner else 0
     count = len(layers) - before - after

@@ -12,10 +12,10 @@ import numpy as np
 
 from placements.planners.stage_search.deadline import Check, no_limit
 from placements.planners.stage_search.stage_problem import (
-    Options,
     StageError,
     StageProblem,
     StageSolution,
+    StrategyCosts,
     weigh,
 )
 from placements.planners.stage_search.tables import Floats, Ints
@@ -58,7 +58,7 @@ def solve_as_paper(
     return best
 
 
-def _units(problem: StageProblem, options: Options, grid_mib: float) -> Ints:
+def _units(problem: StageProblem, options: StrategyCosts, grid_mib: float) -> Ints:
     weight = options.static_mib + problem.in_flight * options.kept_mib
     return np.ceil(np.round(weight / grid_mib, 9)).astype(np.int64)
 
@@ -67,7 +67,7 @@ def _table(problem: StageProblem, most: int, grid_mib: float, check: Check) -> t
     """Return the least costs of all layers by memory and last option, and each layer's best option before."""
     costs = np.zeros((most + 1, 1))
     steps: list[Ints] = []
-    before: Options | None = None
+    before: StrategyCosts | None = None
     for options in problem.layer_options:
         check()
         through, came_from = _changed(problem, costs, before, options)
@@ -82,7 +82,7 @@ def _table(problem: StageProblem, most: int, grid_mib: float, check: Check) -> t
 
 
 def _changed(
-    problem: StageProblem, costs: Floats, before: Options | None, options: Options
+    problem: StageProblem, costs: Floats, before: StrategyCosts | None, options: StrategyCosts
 ) -> tuple[Floats, Ints]:
     """Return the least cost until a layer, by memory and its option, with the transition, and from where."""
     if before is None:

@@ -24,7 +24,7 @@ class StageError(ValueError):
 
 
 @dataclass(frozen=True, eq=False)
-class Options:
+class StrategyCosts:
     """Costs of each strategy open to a layer; arrays of shape ``(num_options,)``, given in any form.
 
     Attributes:
@@ -102,7 +102,7 @@ class LayerRun(NamedTuple):
     """
 
     num_layers: int
-    options: Options
+    options: StrategyCosts
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,8 +116,9 @@ class StageProblem:
         in_flight: Micro-batches whose activations the stage holds at its peak.
         capacity_mib: What it may hold.
         num_micro_batches: Micro-batches of an iteration.
-        weights: Weights in the cost: of a millisecond of `Options.time_ms` (and of a transition), and of one
-            of `Options.sync_ms`. None for 1 and ``1 / num_micro_batches``: an iteration's share of each.
+        weights: Weights in the cost: of a millisecond of `StrategyCosts.time_ms` (and of a transition), and
+            of one of `StrategyCosts.sync_ms`. None for 1 and ``1 / num_micro_batches``: an iteration's share
+            of each.
 
     Raises:
         StageError: A number is out of its range, or a transition is missing.
@@ -167,7 +168,7 @@ class StageProblem:
         return self.weights[1] if self.weights else 1.0 / self.num_micro_batches
 
     @cached_property
-    def layer_options(self) -> tuple[Options, ...]:
+    def layer_options(self) -> tuple[StrategyCosts, ...]:
         """The options of each layer, in order."""
         return tuple(run.options for run in self.runs for _ in range(run.num_layers))
 
@@ -284,5 +285,5 @@ def peak_mib(problem: StageProblem, choice: Sequence[int]) -> float:
     return held
 
 
-def _piece(options: Options, option: int) -> tuple[int, bool]:
+def _piece(options: StrategyCosts, option: int) -> tuple[int, bool]:
     return int(options.layout[option]), bool(options.recomputed[option])

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from placements.planners.stage_search.stage_problem import Options, StageProblem
+from placements.planners.stage_search.stage_problem import StageProblem, StrategyCosts
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -96,7 +96,7 @@ def prepare(problem: StageProblem) -> StageOptions:
     return StageOptions(problem, tuple(tables), np.where(np.isnan(costs), np.inf, costs))
 
 
-def _table(problem: StageProblem, options: Options, layouts: Sequence[int]) -> OptionTable:
+def _table(problem: StageProblem, options: StrategyCosts, layouts: Sequence[int]) -> OptionTable:
     cost = problem.time_weight * options.time_ms + problem.sync_weight * options.sync_ms
     weight = options.static_mib + problem.in_flight * options.kept_mib
     without = weight - options.kept_mib

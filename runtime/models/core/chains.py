@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from placements import Block, Placement
 from runtime.models.core.attention import Attention
-from runtime.models.core.layers import FeedForward, Layer
+from runtime.models.core.layers import FeedForward, ShardedLayer
 from runtime.models.core.options import ModelError, ModelOptions
 from runtime.program.tensor_flow import forward_graphs, forward_inputs
 
@@ -50,6 +50,6 @@ def stages(chain: Sequence[Block]) -> list[Block]:
     return [block for place, block in enumerate(chain) if not is_beside(chain, place)]
 
 
-def transformer_layer(name: str, options: ModelOptions, causal: bool) -> tuple[Layer, Layer]:
+def transformer_layer(name: str, options: ModelOptions, causal: bool) -> tuple[ShardedLayer, ShardedLayer]:
     """Return self-attention and a perceptron."""
     return Attention(f"{name}.attention", options, causal), FeedForward(f"{name}.feed_forward", options)

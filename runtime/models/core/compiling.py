@@ -22,7 +22,7 @@ def compiled(function: Function, block: str, backend: str | None) -> Function:
     """Return a function as torch compiles it for a block: at its first call, and for each new shape.
 
     Args:
-        function: Of a module, without defaults; what it returns depends on its arguments alone.
+        function: Function of a module, without defaults; what it returns depends on its arguments alone.
         block: Of this function and process it is compiled once.
         backend: One of `runtime.models.core.options.COMPILERS`; None for the function itself.
     """

@@ -49,7 +49,7 @@ def share(
 
     Args:
         blocks: At least one, in order.
-        num_layers: Of all of them; None for as many as are given.
+        num_layers: Number of layers of all of them; None for as many as are given.
         options: May give each block its number.
         where: What the blocks are, for the error.
 

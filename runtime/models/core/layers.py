@@ -16,17 +16,17 @@ from runtime.models.core.parameters import parameter
 from runtime.transport.shards import WHOLE, Shards, copy_to_shards, sum_over_shards
 
 
-class Layer(nn.Module):
+class ShardedLayer(nn.Module):
     """A module that can be cut over several devices.
 
     Attributes:
-        shards: Of its block, and the one that this device computes; set before it is called.
+        shards: Shards of its block, and the one that this device computes; set before it is called.
     """
 
     shards: Shards = WHOLE
 
 
-class Normed(Layer):
+class Normed(ShardedLayer):
     """A layer that begins by normalizing every position; the normalization is never cut.
 
     Args:
@@ -56,7 +56,7 @@ class Normalization(Normed):
         return functional.layer_norm(hidden, (hidden.shape[-1],), self.norm_weight, self.norm_bias)
 
 
-class Embedding(Layer):
+class Embedding(ShardedLayer):
     """Look up bytes and positions; the vocabulary is cut into shards, the positions are not.
 
     Attributes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import KW_ONLY, MISSING, dataclass, field, fields
 from typing import Any, Literal
 
 from runtime.models.core.precision import COMPUTE_TYPES
@@ -17,6 +17,7 @@ from runtime.models.core.torch_optimizers import (
     group_of,
     optimizer_class,
 )
+from runtime.options.model import UserModelOptions
 from schedsearch.semantics.versions import WeightMode
 
 DTYPES = ("float64", "float32", "bfloat16")
@@ -55,20 +56,12 @@ _OF_LAYERS = (
 )
 
 
-RARE: Mapping[str, Any] = {
-    "momentum": 0.0,
-    "weight_versions": WeightMode.FLUSH,
-    "micro_batches_per_update": 1,
-    "optimizer_options": {},
-    "parameter_groups": (),
-    "lr_schedule": None,
-    "lr_schedule_options": {},
-    "clip_grad_norm": None,
-    "precision": None,
-    "zero": 0,
-    "compile": None,
-}
-"""Options that plain data has only where they are not as usual."""
+_ALWAYS_WRITTEN = (
+    *("name", "hidden_size", "sequence_length", "micro_batch_size", "num_layers", "num_heads", "vocab_size"),
+    *("dtype", "seed", "learning_rate", "text", "path", "optimizer", "weight_decay", "recompute"),
+    *("layers_per_block", "handed_over"),
+)
+"""Options that plain data has even where they are as by default; any newer one only where it is not."""
 
 
 class ModelError(ValueError):
@@ -85,49 +78,15 @@ class ModelError(ValueError):
 
 
 @dataclass(frozen=True)
-class ModelOptions:
-    """The shape, data and training of a model.
+class ModelOptions(UserModelOptions):
+    """The shape, data and training of a model, nothing left open; code has smaller defaults than commands.
+
+    Sizes are without effect on a ``module``; layers and heads also on ``synthetic``.
 
     Attributes:
         name: ``gpt``, ``mt5``, ``flava``, ``synthetic`` (any graph of blocks), ``module`` (the user's
             own) or ``given`` (what a script of the user's gives to `runtime.Pipeline`).
-        hidden_size: Width of the residual stream. This and all other sizes are without effect on ``module``.
-        sequence_length: Tokens of one sample.
-        micro_batch_size: Samples of one micro-batch.
-        num_layers: Transformer layers: of ``gpt`` over all stages, of ``mt5`` in the encoder and as many in
-            the decoder, of ``flava`` in each of the two encoders; without effect on ``synthetic``. None for
-            as many as `layers_per_block` gives, or 1.
-        num_heads: Attention heads, a divisor of `hidden_size`; without effect on ``synthetic``.
-        vocab_size: Rows of the embedding; at least 256, the values of a byte.
-        dtype: Of parameters, activations and gradients; one of `DTYPES`.
-        seed: Of the initial parameters, and of dropout in a ``module``.
-        learning_rate: Of the optimizer.
-        text: Path of the file trained on, read as bytes; None for the text of the package.
-        path: Python file of the user's own model, see `runtime.models.user.user_file`; ``module`` only.
-        optimizer: ``sgd`` (plain gradient descent), ``adamw``, or a class of `torch.optim`, as ``Adam``.
-        weight_decay: Of the optimizer.
-        momentum: Of plain gradient descent.
-        weight_versions: Which version of the weights a micro-batch reads, and so whether the pipeline is
-            flushed before an update; one of `schedsearch.semantics.versions.WeightMode`.
-        micro_batches_per_update: Micro-batches whose gradients make one update; without effect with a flush,
-            after which all do.
-        recompute: The forward blocks whose activations are computed again for the backward rather than
-            kept, or ``all``.
-        layers_per_block: Transformer layers of each forward block that holds some, at least one, by name; of
-            ``gpt``, ``mt5`` and ``flava`` alone. None to share `num_layers` evenly.
-        optimizer_options: More options of the optimizer's class in `torch.optim`.
-        parameter_groups: Groups of parameters with options of their own, each a mapping of ``match``, a
-            regular expression to be found in a parameter's name, and ``options``; the first that matches
-            counts. Other parameters have the optimizer's options.
-        lr_schedule: A class of `torch.optim.lr_scheduler`, of which each update is a step; None for one rate.
-        lr_schedule_options: Of that class.
-        clip_grad_norm: The most that the norm of all gradients of an update may be, or None.
-        precision: ``bf16`` or ``fp16`` to compute in lower precision than `dtype`, which is then float32; see
-            `runtime.models.core.precision`.
-        zero: 1 to let each copy of a parameter hold the optimizer's state of a part of them only (ZeRO,
-            stage 1), else 0.
-        compile: One of `COMPILERS`, with which each forward block is compiled, or None; see
-            `runtime.models.core.compiling`.
+        num_layers: None for as many as `layers_per_block` gives, or 1.
         handed_over: What each forward block of a ``module`` hands over, as `runtime.models.body.traced` found
             it; None where every process finds it anew, and so builds all modules.
 
@@ -136,33 +95,19 @@ class ModelOptions:
     """
 
     name: str
+    _: KW_ONLY
+    handed_over: Mapping[str, Any] | None = field(default=None, hash=False)
     hidden_size: int = 1
     sequence_length: int = 1
     micro_batch_size: int = 1
-    num_layers: int | None = None
     num_heads: int = 1
-    vocab_size: int = NUM_BYTES
-    dtype: str = "float64"
-    seed: int = 0
     learning_rate: float = SGD_RATE
-    text: str | None = None
-    path: str | None = None
     optimizer: str = "sgd"
-    weight_decay: float = 0.0
-    momentum: float = 0.0
-    weight_versions: str = WeightMode.FLUSH.value
-    micro_batches_per_update: int = 1
     recompute: Literal["all"] | tuple[str, ...] = ()
     layers_per_block: Mapping[str, int] | None = field(default=None, hash=False)
     optimizer_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     parameter_groups: Sequence[Mapping[str, Any]] = field(default=(), hash=False)
-    lr_schedule: str | None = None
     lr_schedule_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    clip_grad_norm: float | None = None
-    precision: str | None = None
-    zero: int = 0
-    compile: str | None = None
-    handed_over: Mapping[str, Any] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         """Check the type and range of every field."""
@@ -334,9 +279,18 @@ class ModelOptions:
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that have an effect, as plain data that `from_dict` reads."""
         without = _OF_LAYERS if self.name in _OF_USER else ()
-        given = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in without}
+        names = ("name", *(each.name for each in fields(self) if each.name != "name"))
+        given = {name: getattr(self, name) for name in names if name not in without}
         given = {name: value for name, value in given.items() if name not in RARE or value != RARE[name]}
         return {name: value for name, value in given.items() if value is not None}
+
+
+RARE: Mapping[str, Any] = {
+    each.name: each.default if each.default_factory is MISSING else each.default_factory()
+    for each in fields(ModelOptions)
+    if each.name not in _ALWAYS_WRITTEN
+}
+"""Options that plain data has only where they are not as by default, with their defaults."""
 
 
 def _check_integer(name: str, value: object, least: int) -> None:

@@ -28,9 +28,9 @@ class Parameter:
 
     Attributes:
         name: Unique within the model; blocks that name the same parameter share it.
-        shape: Of the full tensor.
+        shape: Shape of the full tensor.
         split: The dimension cut into shards, or None if every shard has the full tensor.
-        mean: Of the initial values.
+        mean: Mean of the initial values.
         spread: Standard deviation of the initial values.
         trains: Whether it has a gradient; every parameter but those that a user froze.
     """

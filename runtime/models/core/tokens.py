@@ -53,7 +53,7 @@ class Text:
 
     Args:
         options: Say which text, and how long and how many the samples of a micro-batch are.
-        num_micro_batches: Of one iteration.
+        num_micro_batches: Number of micro-batches of one iteration.
         device: Where the slices are put.
 
     Raises:

@@ -61,8 +61,8 @@ def build_optimizer(
     """Return an optimizer of some groups of parameters.
 
     Args:
-        name: Of a class of `torch.optim`, or of `PLAIN`.
-        options: Of the class.
+        name: Name of a class of `torch.optim`, or of `PLAIN`.
+        options: Options of the class.
         groups: As the class takes them: ``params``, and options of the group.
 
     Raises:
@@ -86,9 +86,9 @@ def build_schedule(name: str, optimizer: torch.optim.Optimizer, options: Mapping
     """Return a schedule of an optimizer's learning rates.
 
     Args:
-        name: Of a class of `torch.optim.lr_scheduler`.
-        optimizer: Whose learning rates change.
-        options: Of the class.
+        name: Name of a class of `torch.optim.lr_scheduler`.
+        optimizer: Optimizer whose learning rates change.
+        options: Options of the class.
 
     Raises:
         TorchOptionError: There is no such class, it refuses an option, or it takes more than an optimizer
@@ -115,11 +115,11 @@ def check_optimizer(
     """Move a small tensor in each group one step, and the learning rates.
 
     Args:
-        name: Of the optimizer.
-        options: Of its class.
+        name: Name of the optimizer.
+        options: Options of its class.
         groups: The options of each group of parameters.
         schedule: Name of the schedule of learning rates, or None.
-        schedule_options: Of its class.
+        schedule_options: Options of its class.
 
     Raises:
         TorchOptionError: One of them cannot be used.

@@ -50,7 +50,7 @@ class CalledModule:
         Args:
             given: The tensor of each parameter and buffer by its full name; a buffer in whose place the
                 module puts another one is replaced by that.
-            arguments: Of the module.
+            arguments: Arguments of the module.
             how: Calls it.
         """
         for tensors, name, full in self._parameters:

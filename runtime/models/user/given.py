@@ -20,7 +20,7 @@ from runtime.models.core.compiling import check_compile
 from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.core.parameters import Parameter
 from runtime.models.user.packing import Forms, packed_shape
-from runtime.models.user.reading import Data, ReadNames, Sample
+from runtime.models.user.reading import ModelData, ReadNames, Sample
 from runtime.models.user.seeds import seeded
 from runtime.models.user.sources import Batches, ModuleSource
 from runtime.models.user.tracing import try_block
@@ -105,8 +105,8 @@ class GivenSource(ModuleSource):
 
     Args:
         modules: The modules that this process can see.
-        seed: Of dropout.
-        loss: Of the last blocks' outputs and the targets; None if their modules take the targets.
+        seed: Seed of dropout.
+        loss: Function of the last blocks' outputs and the targets; None if their modules take the targets.
         loss_weight: What a loss counts; None if all count the same.
     """
 
@@ -197,7 +197,7 @@ class GivenModules(Body):
             for local, value in module.named_parameters()
         }
 
-    def read_from(self, data: Data) -> None:
+    def read_from(self, data: ModelData) -> None:
         """Let the blocks read from this."""
         self._data = data
 

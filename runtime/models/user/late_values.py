@@ -53,7 +53,7 @@ class _Done(NamedTuple):
         returned: The tensors that it returned.
         reads: The storages that it took.
         writes: The storages that it made or changed.
-        number: Of its random numbers; None if it draws none.
+        number: What its random numbers depend on; None if it draws none.
     """
 
     function: Callable[..., Any]
@@ -69,7 +69,7 @@ class LateValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes operators on the ``meta`` device, and does them again.
 
     Args:
-        seed: Of all random numbers.
+        seed: Seed of all random numbers.
     """
 
     def __init__(self, seed: int) -> None:
@@ -214,7 +214,7 @@ def build_late(build: Callable[[], Built], seed: int, what: str) -> tuple[Built,
 
     Args:
         build: Builds them.
-        seed: Of all random numbers.
+        seed: Seed of all random numbers.
         what: To call it in the log.
 
     Returns:

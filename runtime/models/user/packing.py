@@ -53,8 +53,8 @@ def unpacked(value: Tensor, forms: Forms) -> list[Tensor]:
     """Return the tensors again that `packed` made one of.
 
     Args:
-        value: Of all samples, or of a share of them.
-        forms: Of the tensors for all samples.
+        value: Value of all samples, or of a share of them.
+        forms: Forms of the tensors for all samples.
 
     >>> forms = forms_of([torch.ones(1, 2), torch.zeros(3)])
     >>> [part.tolist() for part in unpacked(packed([torch.ones(1, 2), torch.zeros(3)], torch.float32), forms)]

@@ -31,7 +31,7 @@ class Sample(NamedTuple):
     Attributes:
         inputs: For a block that reads some; else empty.
         targets: For a block that computes a loss; else empty.
-        seed: Of the block's random numbers; None for one that draws none.
+        seed: Seed of the block's random numbers; None for one that draws none.
         num_shares: How many of these would be all samples.
     """
 
@@ -53,7 +53,7 @@ class Sample(NamedTuple):
         return self._replace(inputs=inputs, targets=targets)
 
 
-class Data(Protocol):
+class ModelData(Protocol):
     """What the blocks of a process read."""
 
     def read(self, block: str, iteration: int, micro_batch: int) -> Sample:
@@ -71,7 +71,7 @@ class Reading:
 
     Args:
         placement: What runs where.
-        names: Of arguments.
+        names: Names of arguments.
         dtype: Type of all floats.
         device: Where tensors are put.
         error: Makes an error of a reason.
@@ -150,7 +150,7 @@ class SourceData:
     Args:
         source: Makes inputs and targets.
         reading: Picks those of a block.
-        num_micro_batches: Of an iteration, for each separate graph of blocks.
+        num_micro_batches: Number of micro-batches of an iteration, for each separate graph of blocks.
         device: Where they are read.
 
     Raises:

@@ -22,7 +22,7 @@ class ModuleSource(ABC):
         name: To call it in errors.
         seed: Of all random numbers; None for modules of ours, which draw none and make no tensor on a device
             other than that of what they are given.
-        loss: Of a block's outputs and the targets; None where the modules return it.
+        loss: Loss function of a block's outputs and the targets; None where the modules return it.
         loss_weight: What a loss counts, from the targets; None if all count the same.
     """
 

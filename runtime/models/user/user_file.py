@@ -73,7 +73,7 @@ class UserFile(ModuleSource):
     """The file, run once.
 
     Attributes:
-        path: Of the file.
+        path: Path of the file.
 
     Args:
         options: Path and seed.

@@ -25,7 +25,7 @@ def check_shares(
 
     Args:
         block: Its name, for the error.
-        count: Of the groups.
+        count: Number of the groups.
         run: The module, and the loss after it.
         inputs: What it takes of the blocks before it, for all samples.
         sample: What it reads, for all samples.

@@ -14,7 +14,7 @@ from schedsearch.cluster.alike import AlikeGroups, alike
 from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.policies.policy import LeastFirst, check_runnable
-from schedsearch.cluster.policies.program import Program
+from schedsearch.cluster.policies.program import AllocationProgram
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class MaxMinFairness(LeastFirst):
     def _groups(self, demand: Demand) -> AlikeGroups | None:
         return None if self.shares_space else alike(demand, demand.scale_factors / demand.weights)
 
-    def _least(self, demand: Demand, program: Program) -> tuple[FloatArray, float, FloatArray]:
+    def _least(self, demand: Demand, program: AllocationProgram) -> tuple[FloatArray, float, FloatArray]:
         factors = fair_factors(demand, self.name, self.is_agnostic)
         shares, least = program.maximize_least(factors)
         return shares, least, least / factors

@@ -13,7 +13,7 @@ import numpy as np
 from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.policies.fairness import isolated_steps_per_s
 from schedsearch.cluster.policies.policy import LeastFirst, check_runnable
-from schedsearch.cluster.policies.program import Program
+from schedsearch.cluster.policies.program import AllocationProgram
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Makespan(LeastFirst):
 
     term: ClassVar[str] = "makespan"
 
-    def _least(self, demand: Demand, program: Program) -> tuple[FloatArray, float, FloatArray]:
+    def _least(self, demand: Demand, program: AllocationProgram) -> tuple[FloatArray, float, FloatArray]:
         check_runnable(demand, self.name)
         shares, least = program.maximize_least(1 / demand.steps_left)
         return shares, 1 / least, least * demand.steps_left
@@ -46,7 +46,7 @@ class FinishTimeFairness(LeastFirst):
 
     term: ClassVar[str] = "finish_time_fairness"
 
-    def _least(self, demand: Demand, program: Program) -> tuple[FloatArray, float, FloatArray]:
+    def _least(self, demand: Demand, program: AllocationProgram) -> tuple[FloatArray, float, FloatArray]:
         check_runnable(demand, self.name)
         finish = _FinishTimes.of(demand)
         bound, best, found = finish.lower_bound(demand), np.inf, np.zeros(0)

@@ -12,7 +12,7 @@ from schedsearch.cluster.alike import AlikeGroups
 from schedsearch.cluster.allocation import Allocation, InfeasibleError, check_allocation
 from schedsearch.cluster.demand import NO_CONFIGURATION, Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.policies.program import Program, ProgramSequence
+from schedsearch.cluster.policies.program import AllocationProgram, ProgramSequence
 
 
 class Policy(Protocol):
@@ -117,11 +117,13 @@ class LeastFirst(SharesPolicy):
         return (_filled(program, needed, shares, counts) if self.work_conserving else shares), objective
 
     @abstractmethod
-    def _least(self, demand: Demand, program: Program) -> tuple[FloatArray, float, FloatArray]:
+    def _least(self, demand: Demand, program: AllocationProgram) -> tuple[FloatArray, float, FloatArray]:
         """Return the shares, the objective, and the throughput that it needs each job to have."""
 
 
-def _filled(program: Program, needed: FloatArray, shares: FloatArray, counts: FloatArray) -> FloatArray:
+def _filled(
+    program: AllocationProgram, needed: FloatArray, shares: FloatArray, counts: FloatArray
+) -> FloatArray:
     """Return shares in which each job has what it needs, and the sum of normalized throughputs is largest.
 
     Where rounding keeps the solver from it, which needs throughputs that differ by some 1e8, they are the

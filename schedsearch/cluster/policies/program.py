@@ -39,7 +39,7 @@ ROUNDING = 1e-9
 """Part by which a floor may be above what is the same but for rounding."""
 
 
-class Program:
+class AllocationProgram:
     """Shares of the time that keep the rules of all allocations (Eq. 5.1 to 5.3, and the power cap).
 
     Floors and limits stay until they are given anew; each solution starts from the basis of the one before.
@@ -47,7 +47,7 @@ class Program:
     as parts of the highest that the job has, so that the solver's tolerances mean the same for all.
     """
 
-    def __init__(self, demand: Demand, last: Program | None = None) -> None:
+    def __init__(self, demand: Demand, last: AllocationProgram | None = None) -> None:
         """Build the rules of a demand.
 
         Args:
@@ -202,7 +202,7 @@ class Program:
             (values, (rows, columns)), (num_types + 2 * len(self.demand.jobs), len(found))
         )
 
-    def _begin_as(self, last: Program) -> None:
+    def _begin_as(self, last: AllocationProgram) -> None:
         """Take up the configurations of a program, and begin with its basis."""
         kept = _same_configurations(last.demand, self.demand, last._taken)
         is_kept = kept != NO_CONFIGURATION
@@ -312,13 +312,13 @@ class ProgramSequence:
 
     def __init__(self) -> None:
         """Begin without a program."""
-        self._last: Program | None = None
+        self._last: AllocationProgram | None = None
 
-    def of(self, demand: Demand) -> Program:
+    def of(self, demand: Demand) -> AllocationProgram:
         """Return the program of a demand, without limits or floors; that of an earlier one is lost."""
         last = self._last
         has_much = last is not None and _has_much_in_common(last.demand, demand)
-        self._last = Program(demand, last if has_much else None)
+        self._last = AllocationProgram(demand, last if has_much else None)
         return self._last
 
 

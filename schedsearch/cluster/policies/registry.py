@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from schedsearch.cluster.gpu_cluster import ClusterError
@@ -23,52 +24,110 @@ from schedsearch.cluster.policies.water_filling import WaterFilling
 _Maker = Callable[..., Policy]
 
 
-def _forms(
-    make: _Maker, term: str, description: str, *, is_single_level: bool = True
-) -> dict[str, tuple[_Maker, str]]:
+@dataclass(frozen=True)
+class PolicyEntry:
+    """What is known of a policy by its name.
+
+    Attributes:
+        make: Makes it of its options.
+        description: Its aim.
+        joined: Its objective on a cluster in parts, from those on the parts.
+        needs_steps: It looks at the steps that jobs have left.
+        idles_on_purpose: A GPU to which it gives no job is not lost: it would be too dear.
+    """
+
+    make: _Maker
+    description: str
+    joined: Callable[[Sequence[float]], float] = sum
+    needs_steps: bool = False
+    idles_on_purpose: bool = False
+
+
+def _forms(term: str, plain: PolicyEntry, *, is_single_level: bool = True) -> dict[str, PolicyEntry]:
     """Return a policy in its forms, by name; only a single-level one can be agnostic of the types."""
-    agnostic = partial(make, is_agnostic=True), f"{description}, taking all types for equal"
+    agnostic = replace(
+        plain,
+        make=partial(plain.make, is_agnostic=True),
+        description=f"{plain.description}, taking all types for equal",
+    )
+    packed = replace(
+        plain,
+        make=partial(plain.make, shares_space=True),
+        description=f"{plain.description}, with space sharing",
+    )
     return {
-        term: (make, description),
+        term: plain,
         **({f"{term}_agnostic": agnostic} if is_single_level else {}),
-        f"{term}_packed": (partial(make, shares_space=True), f"{description}, with space sharing"),
+        f"{term}_packed": packed,
     }
 
 
-_KNOWN: Mapping[str, tuple[_Maker, str]] = {
-    **_forms(MaxMinFairness, "las", "max-min fairness of normalized throughput (least attained service)"),
-    **_forms(FinishTimeFairness, "finish_time_fairness", "the least largest ratio of finish times (Themis)"),
-    **_forms(Makespan, "makespan", "the least time until all jobs are done"),
-    **_forms(FirstInFirstOut, "fifo", "first in, first out, in a soft order"),
-    "sjf": (ShortestJobFirst, "the shortest job first"),
+_ENTRIES: Mapping[str, PolicyEntry] = {
     **_forms(
-        WaterFilling,
+        "las",
+        PolicyEntry(
+            MaxMinFairness, "max-min fairness of normalized throughput (least attained service)", min
+        ),
+    ),
+    **_forms(
+        "finish_time_fairness",
+        PolicyEntry(
+            FinishTimeFairness, "the least largest ratio of finish times (Themis)", max, needs_steps=True
+        ),
+    ),
+    **_forms(
+        "makespan", PolicyEntry(Makespan, "the least time until all jobs are done", max, needs_steps=True)
+    ),
+    **_forms("fifo", PolicyEntry(FirstInFirstOut, "first in, first out, in a soft order")),
+    "sjf": PolicyEntry(ShortestJobFirst, "the shortest job first", needs_steps=True),
+    **_forms(
         "water_filling",
-        "max-min fairness whose other jobs are raised too",
+        PolicyEntry(WaterFilling, "max-min fairness whose other jobs are raised too", min),
         is_single_level=False,
     ),
     **_forms(
-        Hierarchical.of,
         "hierarchical",
-        "fairness between entities, fairness or fifo inside",
+        PolicyEntry(Hierarchical.of, "fairness between entities, fairness or fifo inside", min),
         is_single_level=False,
     ),
-    "min_cost": (MinCost, "the most steps per dollar, or the least dollars"),
-    "min_cost_slo": (MinCostWithSlos, "the most steps per dollar, or the least dollars, within SLOs"),
-    "makespan_budget": (MakespanWithinBudget, "the least time until all jobs are done, within a budget"),
-    "allox": (AlloX, "the least average completion time, by matching"),
-    "gandiva": (Gandiva, "jobs share GPUs by trial (Gandiva)"),
-    "least_energy_slo": (LeastEnergy, "the least power within SLOs, and a share of what is fair for others"),
-    "least_cost_slo": (LeastCost, "the least dollars of GPUs and electricity, with the same floors"),
-    "least_signal_cost": (
+    "min_cost": PolicyEntry(
+        MinCost, "the most steps per dollar, or the least dollars", idles_on_purpose=True
+    ),
+    "min_cost_slo": PolicyEntry(
+        MinCostWithSlos,
+        "the most steps per dollar, or the least dollars, within SLOs",
+        needs_steps=True,
+        idles_on_purpose=True,
+    ),
+    "makespan_budget": PolicyEntry(
+        MakespanWithinBudget,
+        "the least time until all jobs are done, within a budget",
+        max,
+        needs_steps=True,
+        idles_on_purpose=True,
+    ),
+    "allox": PolicyEntry(AlloX, "the least average completion time, by matching", needs_steps=True),
+    "gandiva": PolicyEntry(Gandiva, "jobs share GPUs by trial (Gandiva)"),
+    "least_energy_slo": PolicyEntry(
+        LeastEnergy,
+        "the least power within SLOs, and a share of what is fair for others",
+        idles_on_purpose=True,
+    ),
+    "least_cost_slo": PolicyEntry(
+        LeastCost,
+        "the least dollars of GPUs and electricity, with the same floors",
+        idles_on_purpose=True,
+    ),
+    "least_signal_cost": PolicyEntry(
         LeastSignalCost.of_file,
         "the least cost or carbon of energy over time, with the same floors",
+        idles_on_purpose=True,
     ),
-    "max_total_throughput": (MaxTotalThroughput, "the largest sum of steps per second"),
-    "isolated": (IsolatedSplit, "1/n of the GPUs of each type for each of n jobs"),
+    "max_total_throughput": PolicyEntry(MaxTotalThroughput, "the largest sum of steps per second"),
+    "isolated": PolicyEntry(IsolatedSplit, "1/n of the GPUs of each type for each of n jobs", min),
 }
 
-POLICIES: Mapping[str, str] = {name: description for name, (_, description) in _KNOWN.items()}
+POLICIES: Mapping[str, str] = {name: entry.description for name, entry in _ENTRIES.items()}
 """The aim of each policy, by its name."""
 
 ALIASES: Mapping[str, str] = {
@@ -111,10 +170,10 @@ def policy_of(name: str, **options: object) -> Policy:
             raise ClusterError(
                 f"policy {name} has no option {option!r}; it has {', '.join(known) if known else 'none'}"
             )
-    for option, parameter in inspect.signature(_maker_of(name)).parameters.items():
+    for option, parameter in inspect.signature(policy_entry(name).make).parameters.items():
         if parameter.default is inspect.Parameter.empty and option not in options:
             raise ClusterError(f"policy {name} needs option {option!r}, which is not given; give it")
-    return _maker_of(name)(**options)
+    return policy_entry(name).make(**options)
 
 
 def options_of(name: str) -> tuple[str, ...]:
@@ -123,13 +182,20 @@ def options_of(name: str) -> tuple[str, ...]:
     Raises:
         ClusterError: There is no such policy.
     """
-    return tuple(one for one in inspect.signature(_maker_of(name)).parameters if one not in _SAID_BY_NAME)
+    return tuple(
+        one for one in inspect.signature(policy_entry(name).make).parameters if one not in _SAID_BY_NAME
+    )
 
 
-def _maker_of(name: str) -> _Maker:
+def policy_entry(name: str) -> PolicyEntry:
+    """Return what is known of a policy by its name or Gavel's.
+
+    Raises:
+        ClusterError: There is no such policy.
+    """
     ours = ALIASES.get(name, name)
-    if ours not in _KNOWN:
-        near = difflib.get_close_matches(name, [*_KNOWN, *ALIASES], n=1)
-        listed = ", ".join(dict.fromkeys([*near, *_KNOWN]))
+    if ours not in _ENTRIES:
+        near = difflib.get_close_matches(name, [*_ENTRIES, *ALIASES], n=1)
+        listed = ", ".join(dict.fromkeys([*near, *_ENTRIES]))
         raise ClusterError(f"policy: {name!r} is not known; use one of {listed}")
-    return _KNOWN[ours][0]
+    return _ENTRIES[ours]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.policies.policy import SharesPolicy, check_runnable
-from schedsearch.cluster.policies.program import Program
+from schedsearch.cluster.policies.program import AllocationProgram
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -57,7 +57,7 @@ class WaterLevel:
 
 
 def filled(
-    program: Program, policy: str, weights_of: Callable[[BoolArray], FloatArray]
+    program: AllocationProgram, policy: str, weights_of: Callable[[BoolArray], FloatArray]
 ) -> tuple[FloatArray, float]:
     """Return shares by water filling, and how high the first level is, per weight.
 
@@ -80,7 +80,9 @@ def filled(
     return program.maximize(demand.coefficients(_factors(demand))), float(first.min())
 
 
-def water_levels(program: Program, weights_of: Callable[[BoolArray], FloatArray]) -> Iterator[WaterLevel]:
+def water_levels(
+    program: AllocationProgram, weights_of: Callable[[BoolArray], FloatArray]
+) -> Iterator[WaterLevel]:
     """Yield the levels up to the last one, which stay in the program as its floors.
 
     The dissertation keeps for each job the throughput that it happened to get in the last linear program;
@@ -120,7 +122,7 @@ def _factors(demand: Demand) -> FloatArray:
 
 
 def _bottlenecked(
-    program: Program, factors: FloatArray, levels: FloatArray, in_question: BoolArray
+    program: AllocationProgram, factors: FloatArray, levels: FloatArray, in_question: BoolArray
 ) -> BoolArray:
     """Return which of the jobs in question cannot rise without another's falling below its level.
 

@@ -107,14 +107,14 @@ def device_power_w(
     power = profile.min_blocking_power_w
     devices = range(schedule.placement.num_devices)
     runs = [[chosen[instance] for instance in schedule.order(device)] for device in devices]
-    above_mj = _above_least_mj(schedule, profile, chosen, length_ms)
+    above_mj = _above_min_mj(schedule, profile, chosen, length_ms)
     return tuple(
         power + (math.fsum(point.energy_mj - power * point.time_ms for point in run) + above) / length_ms
         for run, above in zip(runs, above_mj, strict=True)
     )
 
 
-def _above_least_mj(
+def _above_min_mj(
     schedule: Schedule, profile: Profile, chosen: Mapping[Instance, OperatingPoint], length_ms: float
 ) -> list[float]:
     """Return what a GPU of each device uses while it waits above the least blocking power."""
@@ -228,12 +228,12 @@ class _Capped:
         if self.device_w is not None:
             limits += [(mj, watts, self.device_w) for mj, watts in zip(effective, after_w, strict=True)]
         length_ms = plan.time_ms
-        for mj, watts, most_w in limits:
-            if watts < most_w:
-                length_ms = max(length_ms, (mj - watts * plan.time_ms) / (most_w - watts))
+        for mj, watts, max_w in limits:
+            if watts < max_w:
+                length_ms = max(length_ms, (mj - watts * plan.time_ms) / (max_w - watts))
         is_kept = all(
-            watts < most_w or mj + watts * (length_ms - plan.time_ms) <= most_w * length_ms
-            for mj, watts, most_w in limits
+            watts < max_w or mj + watts * (length_ms - plan.time_ms) <= max_w * length_ms
+            for mj, watts, max_w in limits
         )
         return length_ms if is_kept else math.inf
 

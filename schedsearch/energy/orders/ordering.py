@@ -386,9 +386,9 @@ def _relaxed_if_known(schedule: Schedule, profile: Profile, deadline_ms: float) 
 
 def _priced(now: Relaxed, refused: Iterable[tuple[Instance, Instance]]) -> list[tuple[Instance, Instance]]:
     """Return the pairs whose order has a price, dearest first, those that were refused last."""
-    least_w = _NO_PRICE * max(now.price_w.values(), default=0.0)
+    min_w = _NO_PRICE * max(now.price_w.values(), default=0.0)
     late = set(refused)
-    pairs = [pair for pair, price in now.price_w.items() if price > least_w]
+    pairs = [pair for pair, price in now.price_w.items() if price > min_w]
     return sorted(pairs, key=lambda pair: (pair in late, -now.price_w[pair]))
 
 

@@ -274,12 +274,12 @@ class SwitchingProblem(ClockProblem):
 
     def simulation(self, state: SwitchState) -> ClockedIteration:
         """Return a state as a simulation."""
-        least_w = self.waiting_w
+        min_w = self.waiting_w
         return ClockedIteration(
             dict(zip(self.graph.instances, state.start_ms.tolist(), strict=True)),
             state.time_ms,
-            state.effective_mj + least_w * state.time_ms,
-            None if self.waiting is None else least_w + state.after_w,
+            state.effective_mj + min_w * state.time_ms,
+            None if self.waiting is None else min_w + state.after_w,
         )
 
     def keeps(self, state: SwitchState) -> bool:

@@ -134,4 +134,4 @@ def repetend_of(line: LineOfDevices, starts: Sequence[Ints], period: int, longes
             (int(begun[i][n]), b.name, n - place[b.name]) for i, b in enumerate(on) for n in range(size)
         )
         cycles.append([((name, n % size), n // size) for _, name, n in cycle])
-    return Repetend.of_least_period(line.placement, size, cycles, size * line.load, longest)
+    return Repetend.of_min_period(line.placement, size, cycles, size * line.load, longest)

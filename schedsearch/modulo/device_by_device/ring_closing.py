@@ -89,7 +89,7 @@ def price_closing(
     least = np.empty((count + 1, _MAX_LEFT))
     for order in range(orders):
         slack[order] = np.inf
-        least_held = held[order]
+        min_held = held[order]
         for flow in range(count):
             source, target, ticks, weight, role = _ends(
                 flow, starts[order], firsts[begun[order]], flows, devices, blocks
@@ -101,8 +101,8 @@ def price_closing(
                     left = _left(source, target, ticks, period, n, place[flow] + later)
                     each[flow, later] += price_of_late(float(left), weight, prices.usual[role], prices.spread)
                     if later == 0:
-                        least_held += weight * (left + ticks) / period
-        left_over = int(np.floor(capacity - least_held + 1e-6))
+                        min_held += weight * (left + ticks) / period
+        left_over = int(np.floor(capacity - min_held + 1e-6))
         if left_over < 0:
             price[order] = NOT_POSSIBLE * (1 - left_over)
             continue

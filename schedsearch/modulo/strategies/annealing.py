@@ -138,7 +138,7 @@ class Annealing(Strategy):
             ]
             for begin, end in zip(orders.first, orders.first[1:], strict=False)
         ]
-        found = Repetend.of_least_period(
+        found = Repetend.of_min_period(
             repetend.placement, repetend.micro_batches, cycles, least, repetend.period
         )
         assert found is not None and found.period == reached, "an order has one period"

@@ -111,7 +111,7 @@ class Bisection:
         if span is not None:
             query = replace(query, span=span if query.span is None else min(span, query.span))
         _, repetend = self.oracle(query, self._left(until) / 4, seed)
-        found = [] if repetend is None else [repetend, repetend.with_least_period(query.period)]
+        found = [] if repetend is None else [repetend, repetend.with_min_period(query.period)]
         return [each for each in found if known.keeps_limits(each)]
 
     def _left(self, until: float) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from placements import Placement
-from schedsearch.bounds.load_and_path import least_period
+from schedsearch.bounds.load_and_path import min_period
 from schedsearch.modulo.oracle import Oracle
 from schedsearch.modulo.result import Objective, Status
 from schedsearch.modulo.state import Finding, NoRepetend, SearchState
@@ -17,7 +17,7 @@ from schedsearch.solver.effort import OutOfTimeError
 from schedsearch.solver.query import Answer, Query
 from schedsearch.starts.first_repetends import Start
 from schedsearch.starts.serial import serial_period, serial_repetend
-from schedsearch.state_space import least_period as least_period_of_states
+from schedsearch.state_space import min_period as min_period_of_states
 from schedsearch.state_space.min_cycle_ratio import MAX_STATES
 
 _WORK_OF_REASON = 8.0
@@ -43,7 +43,7 @@ def first_repetend(state: SearchState, oracle: Oracle, work: float) -> Iterator[
     if (repetend := serial_repetend(placement)) is None:
         answer, repetend = oracle(Query(placement, 1, serial_period(placement)), work)
     if repetend is not None:
-        yield Start(repetend.with_least_period(least_period(placement, 1)), FIRST_REPETEND)
+        yield Start(repetend.with_min_period(min_period(placement, 1)), FIRST_REPETEND)
     elif answer is Answer.NO:
         yield NoRepetend(Status.INFEASIBLE, "")  # should the reason not be found in time
         yield NoRepetend(Status.INFEASIBLE, why_infeasible(placement, oracle))
@@ -106,13 +106,13 @@ class StatesStrategy:
     def run(self, state: SearchState, oracle: Oracle, until: float) -> Iterator[Finding]:
         """Yield a greater bound, if there is one."""
         assert state.best is not None
-        earlier, effort = state.least_period, oracle.effort
+        earlier, effort = state.min_period, oracle.effort
         if earlier is not None and len(earlier.devices) == state.placement.num_devices:
             return  # that of all devices together
         most = min(MAX_STATES, int((until - effort.spent) * self.share / _WORK_OF_STATE))
         if most <= self._looked_at:
             return
-        found = least_period_of_states(
+        found = min_period_of_states(
             state.placement,
             known=state.best.period_per_micro_batch,
             time_limit_s=effort.require_s(),

@@ -139,7 +139,7 @@ def decide_shifted(
     for (name, _), start in v.start.items():
         ticks = solver.value(start) + pattern.place[name].group * solver.value(v.shift)
         first[name, 0] = ticks + period * solver.value(v.round[name, 0])
-    return Repetend.from_first_starts(pattern.placement, 1, period, first).with_least_period(), True
+    return Repetend.from_first_starts(pattern.placement, 1, period, first).with_min_period(), True
 
 
 def _waits(block: Block, other: Block, role: Mapping[str, int]) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from experiments.benchmarks import comparison
 from experiments.benchmarks.benchmark_command import Benchmark
 from experiments.benchmarks.comparison import missing, missing_file
-from experiments.benchmarks.results import COLUMNS, COMPARED, Case, CaseResult
+from experiments.benchmarks.results import COLUMNS, COMPARED, BenchmarkCase, CaseResult
 
 ROOMS = ("search", "frontier", "planners", "cluster", "peers", "runtime", "server")
 
@@ -20,8 +20,8 @@ def interrupted() -> CaseResult:
     raise KeyboardInterrupt
 
 
-DONE = Case("done", "anything", lambda: CaseResult(0.5, status="OPTIMAL", period=16 / 3))
-INTERRUPTED = Case("interrupted", "anything", interrupted)
+DONE = BenchmarkCase("done", "anything", lambda: CaseResult(0.5, status="OPTIMAL", period=16 / 3))
+INTERRUPTED = BenchmarkCase("interrupted", "anything", interrupted)
 ONE = Benchmark("one", "Measure one thing.", {"one": lambda: [DONE], "all": lambda: [DONE, INTERRUPTED]})
 
 
@@ -76,7 +76,9 @@ def test_names_are_unique_and_every_case_says_what_it_must_reach(room: str) -> N
 
 
 def test_what_is_lacking_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    case = Case("impossible", "anything", interrupted, lacks=lambda: missing_file(tmp_path / "profile.csv"))
+    case = BenchmarkCase(
+        "impossible", "anything", interrupted, lacks=lambda: missing_file(tmp_path / "profile.csv")
+    )
     lacking = Benchmark("one", "Measure one thing.", {"one": lambda: [case]})
     assert lacking.main(["--output", str(tmp_path / "results.json")]) == 0
     assert "0 of 1 met, 1 skipped" in capsys.readouterr().out

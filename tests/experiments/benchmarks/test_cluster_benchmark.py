@@ -16,12 +16,12 @@ from experiments.benchmarks.cluster.cases import BENCHMARK, POLICIES
 from experiments.benchmarks.cluster.loads import (
     JOBS_THAT_END,
     PASSED_S,
-    cluster_of,
     load,
     random_throughputs,
 )
 from experiments.benchmarks.cluster.measuring import allocation, decisions, partitioned, simulation
 from experiments.benchmarks.cluster.terms import WORTH, Terms, shares_of
+from experiments.reproduce.gavel.options import cluster_of
 from schedsearch.cluster.demand import Configuration, Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import ActiveJob, Job

@@ -18,7 +18,7 @@ from experiments.benchmarks.instances import command, measuring
 from experiments.benchmarks.instances.answers import (
     FIGURES,
     AnswerError,
-    Found,
+    InstanceAnswer,
     Library,
     orders_as_text,
     orders_from_text,
@@ -251,16 +251,16 @@ def test_only_what_is_better_is_kept(folder: Path, v_2: Instance) -> None:
     short = one_f_one_b(v_2.placement, 4)
     long = replace(short, blocks=tuple(block._replace(start=2 * block.start) for block in short.blocks))
     slow = gpipe(v_2.placement.with_memory(1), 4)
-    assert library.offer(v_2, Found("first", "1", schedules=(short,))) == ["makespan", "device_span"]
+    assert library.offer(v_2, InstanceAnswer("first", "1", schedules=(short,))) == ["makespan", "device_span"]
     before = (folder / "best_known.csv").read_text(encoding="utf-8")
     assert "-/first/first" in before
-    assert library.offer(v_2, Found("worse", "2", schedules=(long,))) == []
-    assert library.offer(v_2, Found("same", "2", schedules=(short,))) == []
+    assert library.offer(v_2, InstanceAnswer("worse", "2", schedules=(long,))) == []
+    assert library.offer(v_2, InstanceAnswer("same", "2", schedules=(short,))) == []
     assert (folder / "best_known.csv").read_text(encoding="utf-8") == before
     with pytest.raises(AnswerError, match=r"v_2: makespan: the answer is wrong: device 0 holds 3 of memory"):
-        library.offer(v_2, Found("too much memory", "2", schedules=(slow,)))
+        library.offer(v_2, InstanceAnswer("too much memory", "2", schedules=(slow,)))
     with pytest.raises(AnswerError, match="is below the bound, 1000; one of them is wrong"):
-        library.offer(v_2, Found("wrong bound", "2", makespan_bound=1000))
+        library.offer(v_2, InstanceAnswer("wrong bound", "2", makespan_bound=1000))
     assert (folder / "best_known.csv").read_text(encoding="utf-8") == before
     Library(folder).check(v_2)
 
@@ -300,7 +300,7 @@ def test_a_wrong_stored_answer_is_refused(
 
 
 def test_a_row_that_says_more_than_its_answer_is_refused(folder: Path, v_2: Instance) -> None:
-    Library(folder).offer(v_2, Found("first", "1", schedules=(one_f_one_b(v_2.placement, 4),)))
+    Library(folder).offer(v_2, InstanceAnswer("first", "1", schedules=(one_f_one_b(v_2.placement, 4),)))
     path = folder / "best_known.csv"
     makespan = Library(folder).known(v_2).best_makespan
     path.write_text(

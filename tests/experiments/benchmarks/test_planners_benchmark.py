@@ -19,7 +19,7 @@ from experiments.benchmarks.planners.measuring import (
 )
 from experiments.reproduce.measured.measured_iterations import (
     MeasuredIteration,
-    Times,
+    PieceTimes,
     read_measured_iterations,
 )
 from experiments.reproduce.measured.unbalanced_stages import (
@@ -36,7 +36,10 @@ RUNS = SHARED_DATA / "vocabulary_parallelism" / "measured_iterations.csv"
 HEADER = "case,layers_per_stage,F_us_per_stage,B_us_per_stage,iteration_ms"
 
 EVEN = MeasuredIteration(
-    "even", (2, 2, 2, 2), (Times(2.0, 4.5), Times(2.0, 4.0), Times(2.0, 4.0), Times(5.0, 9.0)), 1800.0
+    "even",
+    (2, 2, 2, 2),
+    (PieceTimes(2.0, 4.5), PieceTimes(2.0, 4.0), PieceTimes(2.0, 4.0), PieceTimes(5.0, 9.0)),
+    1800.0,
 )
 """Layers of 1 and 2 ms, an embedding of 0.5, an output layer of 3 and 5."""
 
@@ -62,9 +65,9 @@ def test_a_wrong_expectation_is_reported_as_not_met() -> None:
 
 
 def test_pieces_are_inferred_from_the_stages() -> None:
-    assert EVEN.layer == Times(1.0, 2.0)
-    assert EVEN.embedding == Times(0.0, 0.5)
-    assert EVEN.output_layer == Times(3.0, 5.0)
+    assert EVEN.layer == PieceTimes(1.0, 2.0)
+    assert EVEN.embedding == PieceTimes(0.0, 0.5)
+    assert EVEN.output_layer == PieceTimes(3.0, 5.0)
 
 
 def test_the_iteration_of_1f1b_is_that_of_its_slowest_stage_and_what_fills_it() -> None:

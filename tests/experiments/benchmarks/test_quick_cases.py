@@ -25,7 +25,7 @@ SLOW = re.compile("CPU s|CPU is|p50 is|look-up|is not within|more than")
 
 WITHOUT_QUICK = {
     "search": {"tight8_16", "large", "real_times", "random_placements"},
-    "frontier": {"lowtime", "perseus", "large", "orders"},
+    "frontier": {"lowtime", "large", "orders"},
     "cluster": {"simulations"},
     "server": {"long"},
 }

@@ -9,16 +9,16 @@ from typing import cast
 
 import pytest
 
-from experiments.benchmarks.comparison import Comparison, MedianRatio, Ratio
+from experiments.benchmarks.comparison import MedianRatio, PeerComparison, Ratio
 from experiments.benchmarks.instances.answers import BestKnown
 from experiments.benchmarks.instances.measuring import BY_HAND, InstanceRow
 from experiments.benchmarks.instances.tables import beaten_by_hand, gaps, markdown
-from experiments.benchmarks.results import Case, CaseResult, Row, summary, write_results
-from experiments.reproduce.gavel.spread import Spread
+from experiments.benchmarks.results import BenchmarkCase, BenchmarkRow, CaseResult, summary, write_results
+from experiments.reproduce.gavel.spread import FactorSpread
 
 
-def measured(name: str, result: CaseResult) -> Row:
-    return Row("group", Case(name, "all of it", lambda: result), result)
+def measured(name: str, result: CaseResult) -> BenchmarkRow:
+    return BenchmarkRow("group", BenchmarkCase(name, "all of it", lambda: result), result)
 
 
 ROWS = [
@@ -31,7 +31,7 @@ ROWS = [
             period_bound=6.0,
             makespan=30,
             makespan_bound=28.5,
-            comparison=Comparison(
+            comparison=PeerComparison(
                 "a task", "devices", 4, (1.0, 4.0, 3.0), (2.0, 2.0, 2.0), "energy", 3.0, 4.0
             ),
         ),
@@ -78,10 +78,10 @@ def test_the_interval_of_a_median_is_that_of_the_sign_test() -> None:
 
 
 def test_the_mean_over_seeds_is_geometric() -> None:
-    found = Spread.of([2.0, 18.0])
+    found = FactorSpread.of([2.0, 18.0])
     assert (found.mean, found.count) == (pytest.approx(6.0), 2)
     assert (found.low * found.high) ** 0.5 == pytest.approx(6.0)
-    three = Spread.of([1.0, 2.0, 4.0])
+    three = FactorSpread.of([1.0, 2.0, 4.0])
     assert three.high / three.mean == pytest.approx(2 ** (4.303 / 3**0.5), rel=1e-3)
 
 

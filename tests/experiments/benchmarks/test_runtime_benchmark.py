@@ -36,7 +36,7 @@ def test_a_wrong_expectation_is_reported_as_not_met() -> None:
     schedule, chain = one_f_one_b(v_shape(2), 2), v_shape(2).with_memory(2)
     for measure, limit, wrong in (
         (partial(asleep, chain, 2, tick_ms=1.0, message_bytes=64, rounds=1), "tolerance", -1.0),
-        (partial(calls, TINY, num_stages=2, rounds=3), "most_us", -1e9),
+        (partial(calls, TINY, num_stages=2, rounds=3), "max_us", -1e9),
         (partial(beside_torch, schedule, width=4, rows=2, rounds=1), "most", 0.0),
         (partial(beside_virtual, schedule, tick_ms=1.0, message_bytes=64, rounds=1), "most", 0.0),
         (partial(resident, v_shape(2), 2, SMALL_GPT, launcher="fork"), "tolerance", -1.0),

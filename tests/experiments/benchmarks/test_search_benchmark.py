@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from experiments.benchmarks.search.measuring import BestKnown, finite, steady, sweep
+from experiments.benchmarks.search.measuring import KnownMakespan, finite, steady, sweep
 from placements.shapes import v_shape
 
 V3 = v_shape(3).with_memory(3)
@@ -15,7 +15,7 @@ def test_a_wrong_expectation_is_reported_as_not_met() -> None:
         steady(V3, at_most=3.5, cpu_s=1e6),
         steady(V3, period=4, cpu_s=1e-9),
         sweep({"memory 3": (V3, 3.0)}, cpu_s=1e6, each_s=1e6),
-        whole(BestKnown(23, is_optimal=True)),
+        whole(KnownMakespan(23, is_optimal=True)),
     ]
     assert [result.missed[-1] for result in wrong] == [
         "period is not 3",
@@ -24,6 +24,6 @@ def test_a_wrong_expectation_is_reported_as_not_met() -> None:
         "memory 3: period is not 3.0",
         "longer than the best known, 23",
     ]
-    assert whole(BestKnown(24, is_optimal=True)).is_met
-    assert whole(BestKnown(24, is_optimal=False)).is_met, "proved"
+    assert whole(KnownMakespan(24, is_optimal=True)).is_met
+    assert whole(KnownMakespan(24, is_optimal=False)).is_met, "proved"
     assert steady(V3, period=4, cpu_s=1e6).is_met

@@ -54,7 +54,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 
 def test_a_trace_of_ones_own(command, data: str, trace: str, tmp_path: Path) -> None:
-    done = command("cluster", data, trace, *OWN, "policy=las", "rounds=one_queue")
+    done = command("cluster", data, trace, *OWN, "policy=las", "rounds=one_queue", draws=True)
     assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
     found = json.loads((out / "cluster.json").read_text())
@@ -152,8 +152,8 @@ def test_one_decision(command, tmp_path: Path) -> None:
         (["data=."], "data: '.' is not a folder with simulation_throughputs.json"),
     ],
 )
-def test_wrong_options(overrides: list[str], message: str, command, data: str, tmp_path: Path) -> None:
-    assert message in one_line_error(command("cluster", data, *SMALL, *overrides))
+def test_wrong_options(overrides: list[str], message: str, refused, data: str, tmp_path: Path) -> None:
+    assert message in refused("cluster", data, *SMALL, *overrides)
     assert not (tmp_path / "out/cluster.json").exists()
 
 
@@ -164,8 +164,8 @@ def test_a_trace_of_which_nothing_can_run_says_why(command, data: str, trace: st
     assert "1 jobs have no throughput and are skipped: 1 of slow on 2 GPUs; see data" in failed.stderr
 
 
-def test_a_trace_that_is_not_there(command, data: str) -> None:
-    assert "none.csv: cannot be read" in one_line_error(command("cluster", data, *OWN, "trace=none.csv"))
+def test_a_trace_that_is_not_there(refused, data: str) -> None:
+    assert "none.csv: cannot be read" in refused("cluster", data, *OWN, "trace=none.csv")
 
 
 def test_ctrl_c_keeps_the_state_and_the_same_command_goes_on(command, data: str, tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_ctrl_c_keeps_the_state_and_the_same_command_goes_on(command, data: str,
 @needs_chromium
 @pytest.mark.slow
 def test_the_page_opens_in_a_browser(command, data: str, trace: str, tmp_path: Path) -> None:
-    assert command("cluster", data, trace, *OWN).returncode == 0
+    assert command("cluster", data, trace, *OWN, draws=True).returncode == 0
     with chromium() as page:
         page.open(tmp_path / "out/report.html")
         assert not page.complaints

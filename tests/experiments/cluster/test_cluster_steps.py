@@ -13,7 +13,7 @@ from experiments.cluster.gpu_numbers import gpu_cluster
 from experiments.cluster.loads import load_rows
 from experiments.cluster.options import GpuClusterOptions, PolicyOptions
 from experiments.cluster.pictures import allocated_time, busy_gpus
-from experiments.cluster.running import Point
+from experiments.cluster.running import SimulationPoint
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.policies.hierarchical import Hierarchical
@@ -67,11 +67,11 @@ def test_options_of_policies() -> None:
 def test_rows_are_beside_the_first_policy_at_the_same_load() -> None:
     rows = load_rows(
         {
-            Point("las_agnostic", 2.0, 0): [200.0, 400.0],
-            Point("las_agnostic", 2.0, 1): [500.0],
-            Point("las", 2.0, 0): [100.0],
-            Point("las", 2.0, 1): [300.0],
-            Point("fifo", 2.0, 0): [],
+            SimulationPoint("las_agnostic", 2.0, 0): [200.0, 400.0],
+            SimulationPoint("las_agnostic", 2.0, 1): [500.0],
+            SimulationPoint("las", 2.0, 0): [100.0],
+            SimulationPoint("las", 2.0, 1): [300.0],
+            SimulationPoint("fifo", 2.0, 0): [],
         }
     )
     assert [(row.policy, row.average_jct_s, row.ratio) for row in rows] == [

@@ -16,7 +16,7 @@ from experiments.cluster import pictures
 from experiments.cluster.loads import COLUMNS, cells, load_rows
 from experiments.cluster.outcome_files import figures_of, save_outcome
 from experiments.cluster.report import load_lines, outcome_lines
-from experiments.cluster.running import Point
+from experiments.cluster.running import SimulationPoint
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.simulator.outcome import DecisionSeries, JobOutcome, Outcome, RoundSeries
@@ -122,10 +122,10 @@ def test_files_of_an_outcome_have_each_figure_under_its_name(tmp_path: Path) -> 
 def test_rows_of_loads_have_low_and_high_and_the_speedup_in_their_columns() -> None:
     rows = load_rows(
         {
-            Point("fifo", 1.5, 0): [7200.0],
-            Point("fifo", 1.5, 1): [14400.0],
-            Point("las", 1.5, 0): [3600.0, 5400.0],
-            Point("las", 1.5, 1): [6300.0],
+            SimulationPoint("fifo", 1.5, 0): [7200.0],
+            SimulationPoint("fifo", 1.5, 1): [14400.0],
+            SimulationPoint("las", 1.5, 0): [3600.0, 5400.0],
+            SimulationPoint("las", 1.5, 1): [6300.0],
         }
     )
     first, second = (dict(zip(COLUMNS, cells(row), strict=True)) for row in rows)
@@ -152,9 +152,9 @@ def test_figures_are_in_hours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     pictures.save_pictures(OUTCOME, tmp_path)
     assert drawn["completion_times"]["las"].tolist() == [2.0, 4.0]
     jcts_s = {
-        Point("fifo", 1.5, 0): [7200.0],
-        Point("fifo", 3.0, 0): [9000.0],
-        Point("las", 3.0, 0): [3600.0],
+        SimulationPoint("fifo", 1.5, 0): [7200.0],
+        SimulationPoint("fifo", 3.0, 0): [9000.0],
+        SimulationPoint("las", 3.0, 0): [3600.0],
     }
     pictures.save_load_pictures(load_rows(jcts_s), jcts_s, tmp_path)
     assert list(drawn["completion_times"].values()) == [[2.5], [1.0]], "those of the highest load"

@@ -13,18 +13,18 @@ from experiments.cluster import running
 from experiments.cluster.options import (
     ClusterCommandOptions,
     EstimatorOptions,
-    FailureOptions,
+    FailureGroupOptions,
     FileTraceOptions,
     GpuClusterOptions,
     PolicyOptions,
 )
 from experiments.cluster.outcome_files import CLUSTER, JOBS, save_outcome
-from experiments.cluster.running import Point, Setting, check_points, jcts_before, run_point
+from experiments.cluster.running import Setting, SimulationPoint, check_points, jcts_before, run_point
 from experiments.cluster.workload import read_data
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.simulator.simulation import FROM_KEYBOARD
 
-POINT = Point("las")
+POINT = SimulationPoint("las")
 FREE = GpuClusterOptions({"v100": 1}, None, None, None, None)
 NO_POLICY_OPTIONS = PolicyOptions(**dict.fromkeys(one.name for one in fields(PolicyOptions)))
 
@@ -36,7 +36,7 @@ def setting(tmp_path: Path) -> Setting:
     given = dict.fromkeys(one.name for one in fields(ClusterCommandOptions))
     given |= {"cluster": FREE, "policy_options": NO_POLICY_OPTIONS, "policy": "las", "strict": False}
     given |= {"round_s": 360.0, "recompute_s": 0.0, "checkpoint_s": 0.0, "restart_s": 0.0}
-    given |= {"failures": FailureOptions(None, 1.0, False)}
+    given |= {"failures": FailureGroupOptions(None, 1.0, False)}
     given |= {"estimator": EstimatorOptions(None, 1, True, 0), "data": str(tmp_path / "own.csv")}
     options = ClusterCommandOptions(**given)
     trace = FileTraceOptions(path=str(tmp_path / "trace.csv"))
@@ -90,4 +90,4 @@ def test_what_a_later_policy_cannot_do_is_said_before_the_first_simulation(
     two = replace(setting, cluster=GpuCluster({"v100": 2}), data=read_data(str(tmp_path / "own.csv")))
     check_points([POINT], two)
     with pytest.raises(ClusterError, match=message):
-        check_points([POINT, Point(policy)], two)
+        check_points([POINT, SimulationPoint(policy)], two)

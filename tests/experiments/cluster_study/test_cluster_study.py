@@ -32,7 +32,7 @@ SMALL = (
 
 
 def test_a_small_study_writes_its_files_and_goes_on_from_its_plans(command: Command, tmp_path: Path) -> None:
-    done = command("cluster_study", *SMALL)
+    done = command("cluster_study", *SMALL, draws=True)
     assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
     plans = sorted(out.glob("plans/*.pkl"))

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from commands import one_line_error
 
 from schedsearch.schedule_file import read_schedule
 
@@ -29,7 +28,7 @@ def stages(tmp_path: Path) -> Path:
 def test_a_table_a_figure_and_the_schedules(command, stages: Path, tmp_path: Path) -> None:
     names = ["searched", "one_f_one_b", "interleaved_one_f_one_b", "zb_v", "dual_pipe", "gpipe"]
     quick = ["search.num_micro_batches=4", "search.work_limit=2.5"]
-    done = command("compare", f"stages={stages}", f"schedules=[{','.join(names)}]", *quick)
+    done = command("compare", f"stages={stages}", f"schedules=[{','.join(names)}]", *quick, draws=True)
     assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
     text = (out / "compare.csv").read_text()
@@ -84,8 +83,8 @@ def test_a_table_a_figure_and_the_schedules(command, stages: Path, tmp_path: Pat
         ("search.solver=cplex", "search.solver: 'cplex' is not a solver"),
     ],
 )
-def test_wrong_input(override: str, message: str, command, stages: Path, tmp_path: Path) -> None:
-    assert message in one_line_error(command("compare", f"stages={stages}", override))
+def test_wrong_input(override: str, message: str, refused, stages: Path, tmp_path: Path) -> None:
+    assert message in refused("compare", f"stages={stages}", override)
     assert not (tmp_path / "out/compare.csv").exists()
 
 
@@ -103,5 +102,5 @@ def test_energies_come_from_the_power_of_a_device(command, stages: Path, tmp_pat
     assert "power_w.blocking is 0.5 W, where GPUs use 1 to 2000 W; give W" in done.stdout
 
 
-def test_stages_are_required(command) -> None:
-    assert "stages: has no value" in one_line_error(command("compare"))
+def test_stages_are_required(refused) -> None:
+    assert "stages: has no value" in refused("compare")

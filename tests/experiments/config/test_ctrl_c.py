@@ -28,7 +28,7 @@ def log_as_before() -> Iterator[None]:
     root.setLevel(level)
 
 
-@pytest.mark.parametrize("module", ["hydra.version", "omegaconf", "numpy", "scipy.optimize"])
+@pytest.mark.parametrize("module", ["hydra.version", "scipy.optimize"])
 def test_it_ends_in_a_line_while_that_is_loaded(module: str, tmp_path: Path) -> None:
     line = [sys.executable, "-X", "importtime", "-m", "experiments.search"]
     line.append(f"hydra.run.dir={tmp_path / 'out'}")
@@ -37,7 +37,7 @@ def test_it_ends_in_a_line_while_that_is_loaded(module: str, tmp_path: Path) -> 
         assert process.stderr is not None
         assert any(read.split("|")[-1].strip() == module for read in process.stderr), "it is imported"
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=300)
     finally:
         process.kill()
     assert process.returncode == 130

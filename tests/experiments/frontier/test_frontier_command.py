@@ -70,7 +70,7 @@ def test_a_measured_profile_of_as_many_stages_as_it_has(command, profile_csv: Pa
         "search.num_micro_batches=12",
         "energy.num_plans=20",
     ]
-    done = command("frontier", *options, f"profile.path={profile_csv}", "profile.time_scale=10")
+    done = command("frontier", *options, f"profile.path={profile_csv}", "profile.time_scale=10", draws=True)
     assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
     schedule = read_schedule(out / "schedule.json")
@@ -104,7 +104,7 @@ def test_a_measured_profile_of_as_many_stages_as_it_has(command, profile_csv: Pa
         ]
         assert entry["gap"] > -1e-9
     assert "\nEnvPipe  " in done.stdout
-    for name in ("timeline", "memory", "frontier"):
+    for name in ("timeline", "power", "power_all_maximum", "memory", "frontier"):
         assert (out / f"{name}.png").stat().st_size > 10_000
 
 
@@ -207,12 +207,6 @@ def test_plans_solved_exactly(command, tmp_path: Path) -> None:
     )
 
 
-def test_without_baselines(command, tmp_path: Path) -> None:
-    options = ["placement=v_shape", "search.num_micro_batches=2", "energy.num_plans=2", "energy.baselines=[]"]
-    assert command("frontier", *options).returncode == 0
-    assert not list((tmp_path / "out").glob("baselines.*"))
-
-
 REALISABLE = {
     "periodic": ["energy.periodic=1"],
     "switched": ["energy.dwell_ms=150", "energy.switch_ms=5"],
@@ -221,15 +215,13 @@ REALISABLE = {
 }
 
 
-@pytest.mark.parametrize("schedule", ["searched", "one_f_one_b"])
-def test_plans_for_a_real_job(schedule: str, command, tmp_path: Path) -> None:
+def test_plans_for_a_real_job(command, tmp_path: Path) -> None:
     signal = tmp_path / "signal.csv"
     signal.write_text("duration_s,price_per_kwh\n1800,0.3\n1800,0.1\n3600,0.5\n")
     options = [
         "placement=v_shape",
-        f"schedule={schedule}",
         "search.num_micro_batches=12",
-        "energy.num_plans=12",
+        "energy.num_plans=6",
     ]
     options += [option for each in REALISABLE.values() for option in each]
     done = command("frontier", *options, f"energy.signal={signal}", "energy.slowdown=1.1")
@@ -305,7 +297,8 @@ def test_limits_of_the_table(command, tmp_path: Path) -> None:
 
 def test_only_what_was_asked_for(command, tmp_path: Path) -> None:
     options = ["placement=v_shape", "search.num_micro_batches=2", "energy.num_plans=2", "energy.switch_ms=1"]
-    assert command("frontier", *options).returncode == 0
+    assert command("frontier", *options, "energy.baselines=[]").returncode == 0
+    assert not list((tmp_path / "out").glob("baselines.*"))
     assert {name for name in REALISABLE if (tmp_path / f"out/{name}.json").exists()} == {"switched"}
 
 
@@ -358,19 +351,6 @@ def test_clocks_that_repeat_after_three_rounds(command, tmp_path: Path) -> None:
         assert clocks[9:12] == clocks[12:15] == [clock for (clock,) in data["steady"][name]]
 
 
-def test_a_straggler_saves_more(command, tmp_path: Path) -> None:
-    savings = []
-    for slowdown in (1.0, 1.2):
-        options = ["placement=x_shape", "placement.num_devices=2", "search.num_micro_batches=4"]
-        options += ["energy.num_plans=10", "energy.baselines=[]", f"energy.slowdown={slowdown}"]
-        done = command("frontier", *options)
-        assert done.returncode == 0, done.stderr
-        plan = json.loads((tmp_path / "out/plan.json").read_text())
-        assert plan["time_ms"] <= plan["deadline_ms"] * (1 + 1e-9)
-        savings.append(plan["saving"])
-    assert savings[1] > savings[0] + 0.05
-
-
 def test_a_placement_file_with_a_profile_of_its_blocks(command, tmp_path: Path) -> None:
     placement = v_shape(2)
     (tmp_path / "mine.yaml").write_text(placement_to_yaml(placement))
@@ -410,15 +390,15 @@ def test_the_best_of_several_schedules_is_the_one_that_is_saved(command, tmp_pat
     assert command("check", f"schedule={out / 'schedule.json'}").returncode in (0, 1)
 
 
-def test_orders_are_compared_by_default(fresh_command, tmp_path: Path) -> None:
+def test_orders_are_compared_by_default(command, tmp_path: Path) -> None:
     options = ["placement=v_shape", "placement.num_devices=2", "search.num_micro_batches=3"]
-    done = fresh_command("frontier", *options, "energy.num_plans=3", "energy.baselines=[]")
+    done = command("frontier", *options, "energy.num_plans=3", "energy.baselines=[]", is_quick=False)
     assert done.returncode == 0, done.stderr
     order = json.loads((tmp_path / "out/frontier.json").read_text())["order"]
     least = min(each["energy_mj"] for each in order["judged"] if each["energy_mj"])
     assert order["lower_bound_mj"] <= least * (1 + 1e-9)
     assert "no order needs less; " in done.stdout
-    again = fresh_command("frontier", *options, "energy.num_plans=3", "energy.baselines=[]", "schedule=gpipe")
+    again = command("frontier", *options, "energy.num_plans=3", "energy.baselines=[]", "schedule=gpipe")
     assert again.returncode == 0, again.stderr
     assert "order" not in json.loads((tmp_path / "out/frontier.json").read_text())
 
@@ -460,8 +440,6 @@ def test_a_measured_profile_and_a_schedule_made_by_hand(command, tmp_path: Path)
     assert savings["envpipe"] == pytest.approx(0.1317, abs=5e-4)
     plan = json.loads((out / "plan.json").read_text())
     assert plan["saving"] > savings["envpipe"]
-    for name in ("timeline", "power", "power_all_maximum", "frontier"):
-        assert (out / f"{name}.png").stat().st_size > 10_000
 
 
 WRONG = [

@@ -97,10 +97,10 @@ def test_a_profile_of_galvatron_is_planned(command: Command, tmp_path: Path) -> 
     ],
 )
 def test_what_does_not_fit_a_profile_is_refused_in_a_line(
-    command: Command, tmp_path: Path, given: tuple[str, ...], why: str
+    refused: Callable[..., str], tmp_path: Path, given: tuple[str, ...], why: str
 ) -> None:
     folder = write_profile(tmp_path / "profile")
-    assert why in one_line_error(command("plan", f"profiles={folder}", "batch=8", *given))
+    assert why in refused("plan", f"profiles={folder}", "batch=8", *given)
 
 
 def test_degrees_without_times_are_said(command: Command, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 import pytest
-from commands import one_line_error
 
 from placements.placement_file import read_placement
 from placements.planners.galvatron_file import read_galvatron
@@ -133,8 +132,8 @@ def test_a_wave_is_run_with_layers_of_its_own(command, tmp_path: Path) -> None:
         (["cluster=a40_16"], "node_bandwidth_gb_s: is not known between nodes of a40_16"),
     ],
 )
-def test_wrong_input(command, wrong: list[str], said: str) -> None:
-    line = one_line_error(command("plan", *SMALL, *wrong))
+def test_wrong_input(refused, wrong: list[str], said: str) -> None:
+    line = refused("plan", *SMALL, *wrong)
     assert line.startswith("plan: error: ")
     assert said in line
 
@@ -189,8 +188,8 @@ def test_nothing_fits(command) -> None:
     assert last.startswith(wanted)
 
 
-def test_a_folder_that_is_no_plan(command, tmp_path: Path) -> None:
-    line = one_line_error(command("search", "placement=planned", f"placement.path={tmp_path}"))
+def test_a_folder_that_is_no_plan(refused, tmp_path: Path) -> None:
+    line = refused("search", "placement=planned", f"placement.path={tmp_path}")
     assert "plan.json" in line
 
 

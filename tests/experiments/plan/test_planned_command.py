@@ -9,7 +9,6 @@ from pathlib import Path
 
 import hydra
 import pytest
-from commands import one_line_error
 from places import ROOT
 
 from experiments.config.commands import tell_hydra
@@ -203,8 +202,8 @@ WRONG_LAYERS = [
 
 
 @pytest.mark.parametrize(("overrides", "message"), WRONG_LAYERS, ids=[message for _, message in WRONG_LAYERS])
-def test_wrong_layers(overrides: list[str], message: str, command, tmp_path: Path) -> None:
-    assert message in one_line_error(command("run", *overrides))
+def test_wrong_layers(overrides: list[str], message: str, refused, tmp_path: Path) -> None:
+    assert message in refused("run", *overrides)
     assert not list((tmp_path / "out").glob("*.json"))
 
 
@@ -268,6 +267,6 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("overrides", "message"), WRONG, ids=[message for _, message in WRONG])
-def test_wrong_input(overrides: list[str], message: str, command, tmp_path: Path) -> None:
-    assert message in one_line_error(command("search", *overrides))
+def test_wrong_input(overrides: list[str], message: str, refused, tmp_path: Path) -> None:
+    assert message in refused("search", *overrides)
     assert not list((tmp_path / "out").glob("*.json"))

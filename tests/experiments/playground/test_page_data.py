@@ -12,7 +12,7 @@ from javascript import PLAYGROUND
 from experiments.playground import __main__ as command
 from experiments.playground.orders import in_turn, orders_to_text, schedule_from_text
 from experiments.playground.page_data import page_data, read_page_data, write_page_data
-from experiments.playground.problems import Problem, problems
+from experiments.playground.problems import PlaygroundProblem, problems
 from schedsearch.baselines import zb_h1
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.validate import validate
@@ -22,7 +22,7 @@ MOST_BYTES = 500_000
 AGAIN = ("v-split", 4, 8), ("x-kept", 2, 8), ("nn-recomputed", 2, 8), ("loop-kept", 2, 8), ("k-kept", 2, 8)
 
 
-def kept() -> Iterator[tuple[Problem, dict[str, Any]]]:
+def kept() -> Iterator[tuple[PlaygroundProblem, dict[str, Any]]]:
     found = {preset["name"]: preset for preset in read_page_data(FILE)["presets"]}
     for problem in problems():
         size = found[problem.preset.name]["devices"][str(problem.num_devices)]

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import one_line_error
 from made_up_runs import FAST, PLANS, SLOW, plan, write_runs
 from places import SHARED_DATA
 
 from experiments.predict.errors import Errors, counted, rankings
 from experiments.predict.measured_folder import MeasuredFolderError, read_measured_folder
-from experiments.predict.prediction import Prediction, predict
+from experiments.predict.prediction import PlanPrediction, predict
 from experiments.predict.task import COLUMNS
 from placements.files import write_json, write_text
 
@@ -23,7 +22,7 @@ SAILOR = SHARED_DATA / "sailor"
 CONTEXT_MIB = 4.71 * 1024
 
 
-def predicted(folder: Path) -> list[Prediction]:
+def predicted(folder: Path) -> list[PlanPrediction]:
     found = read_measured_folder(folder)
     return [predict(found, each, CONTEXT_MIB, 1.0) for each in found.plans]
 
@@ -115,7 +114,10 @@ def test_ranks_are_of_plans_on_as_many_gpus(tmp_path: Path) -> None:
 
 
 def test_errors_keep_their_sign_in_the_mean() -> None:
-    assert str(Errors.of([0.1, None, -0.2])) == "mean absolute error 15.0%, mean error -5.0%, worst 20.0%, of 2 plans"
+    assert (
+        str(Errors.of([0.1, None, -0.2]))
+        == "mean absolute error 15.0%, mean error -5.0%, worst 20.0%, of 2 plans"
+    )
 
 
 @pytest.mark.parametrize(
@@ -177,18 +179,18 @@ def test_a_folder_that_is_none_is_a_line(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_option_is_a_line(
-    command: Command, tmp_path: Path, overrides: list[str], message: str
+    refused: Callable[..., str], tmp_path: Path, overrides: list[str], message: str
 ) -> None:
     folder = write_runs(tmp_path / "runs")
-    assert message in one_line_error(command("predict", f"data={folder}", *overrides))
+    assert message in refused("predict", f"data={folder}", *overrides)
     assert not (tmp_path / "out/predictions.csv").exists()
 
 
-def test_a_malformed_plan_is_a_line_before_any_work(command: Command, tmp_path: Path) -> None:
+def test_a_malformed_plan_is_a_line_before_any_work(refused: Callable[..., str], tmp_path: Path) -> None:
     broken: dict[str, Any] = {**PLANS["one_stage"], "mbs": 0}
     folder = write_runs(tmp_path / "runs")
     write_json(folder / "plans/two_types.json", broken)
-    line = one_line_error(command("predict", f"data={folder}"))
+    line = refused("predict", f"data={folder}")
     assert line.endswith("plans/two_types.json: mbs: 0 is not a whole number of 1 or more; give one")
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commands import one_line_error
 from made_up_prices import write_prices
 from places import SHARED_DATA
 
@@ -25,7 +24,9 @@ def table(path: Path) -> list[dict[str, str]]:
 
 def test_another_region_gets_all_tables_and_figures(command: Command, tmp_path: Path) -> None:
     """Two start days of a day's job: 24 (1.0 + 0.8) dollars of the baseline, 24 (0.5 + 0.4) of moving."""
-    done = command("prices", f"data={write_prices(tmp_path / 'eu')}", STARTS, "days=[1]", "hindsight=true")
+    done = command(
+        "prices", f"data={write_prices(tmp_path / 'eu')}", STARTS, "days=[1]", "hindsight=true", draws=True
+    )
     assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
     rows = table(out / "reductions.csv")
@@ -97,10 +98,10 @@ def test_conditions_change_what_is_paid(command: Command, tmp_path: Path) -> Non
     ],
 )
 def test_a_wrong_option_is_a_line(
-    command: Command, tmp_path: Path, overrides: list[str], message: str
+    refused: Callable[..., str], tmp_path: Path, overrides: list[str], message: str
 ) -> None:
     folder = write_prices(tmp_path / "eu")
-    assert message in one_line_error(command("prices", f"data={folder}", STARTS, *overrides))
+    assert message in refused("prices", f"data={folder}", STARTS, *overrides)
     assert not (tmp_path / "out/reductions.csv").exists()
 
 

@@ -12,11 +12,11 @@ import pytest
 from made_up_prices import AZURE, AZURE_TWO, FIRST, SLOW, ZONE_A, market_of
 
 from experiments.prices import drawings, tables
-from experiments.prices.disturbances import Disturbed, Sweep, sweep_of
+from experiments.prices.disturbances import DisturbanceStudies, Disturbed, sweep_of
 from schedsearch.cluster.prices.conditions import PriceConditions
 from schedsearch.cluster.prices.market import Market, Quote
 from schedsearch.cluster.prices.reductions import Reduction, Study, study
-from schedsearch.figures.panels import Point
+from schedsearch.figures.panels import CurvePoint
 
 NAN = float("nan")
 
@@ -114,7 +114,7 @@ def test_disturbed_costs_are_held_against_the_undisturbed_baseline() -> None:
     """Undisturbed the baseline of `net` costs 96 $; disturbed it costs 120, and moving 48: half."""
     costs = [replace(FOUND[0], mean_dollars=120.0), replace(FOUND[4], mean_dollars=48.0)]
     under = PriceConditions(restart_s=600.0, preemptions_per_day=2.0)
-    sweep = Sweep(
+    sweep = DisturbanceStudies(
         cast(Study, Costs(PriceConditions(), FOUND[:6])), (cast(Study, Costs(under, [*costs, FOUND[5]])),)
     )
     found = list(sweep.run(8.0))
@@ -167,8 +167,8 @@ def test_curves_show_what_moving_saves_over_staying(drawn: Drawn, tmp_path: Path
     """Staying costs 60 $ and moving 30: twice as much; of the slow one 48 and 30."""
     drawings.save_durations(FOUND[2:6], tmp_path)
     net, slow = drawn.panels[0]
-    assert (net.title, net.curves["dynamic"]) == ("net", [Point(4.0, 2.0)])
-    assert (slow.title, slow.curves["dynamic"]) == ("slow net", [Point(4.0, 1.6)])
+    assert (net.title, net.curves["dynamic"]) == ("net", [CurvePoint(4.0, 2.0)])
+    assert (slow.title, slow.curves["dynamic"]) == ("slow net", [CurvePoint(4.0, 1.6)])
 
 
 def test_curves_of_disturbances_are_geometric_means_by_rate(drawn: Drawn, tmp_path: Path) -> None:

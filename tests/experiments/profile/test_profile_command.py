@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from commands import one_line_error
 
 from experiments.profile.task import one_after_another, save_profile
 from placements.placement_file import read_placement
@@ -155,5 +154,5 @@ WRONG = [
 @pytest.mark.parametrize(
     ("name", "overrides", "message"), WRONG, ids=[" ".join(overrides) for _, overrides, _ in WRONG]
 )
-def test_wrong_input_is_one_line(name: str, overrides: list[str], message: str, command) -> None:
-    assert message in one_line_error(command(name, *overrides))
+def test_wrong_input_is_one_line(name: str, overrides: list[str], message: str, refused) -> None:
+    assert message in refused(name, *overrides)

@@ -14,7 +14,7 @@ from four_clocks import four_clocks
 
 from experiments.report.drawings import page_program
 from experiments.report.html_report import Section, html_report
-from experiments.report.page_data import PageData, Plans, packed, progress_tree
+from experiments.report.page_data import PageData, PagePlans, packed, progress_tree
 from placements import Placement
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, x_shape
 from schedsearch.baselines import HAND_MADE, gpipe
@@ -93,7 +93,7 @@ def test_every_plan_has_its_clocks_and_runs_as_it_is_simulated() -> None:
     profile = four_clocks(schedule.placement)
     frontier = compute_frontier(schedule, profile, num_plans=6)
     chosen = frontier.plans[len(frontier.plans) // 2]
-    plans = Plans(profile, frontier, chosen)
+    plans = PagePlans(profile, frontier, chosen)
     tree = unpacked(packed(PageData({"a": schedule}, plans=plans).tree()))
     on, data = tree["schedules"][0], tree["plans"]
     shown = [*frontier.plans, frontier.all_maximum]
@@ -119,7 +119,7 @@ def test_too_many_plans_are_thinned_and_the_chosen_one_stays(monkeypatch: pytest
     frontier = compute_frontier(schedule, profile, num_plans=20)
     chosen = frontier.plans[-2]
     monkeypatch.setattr("experiments.report.page_data.MOST_CLOCKS", 3 * 16)
-    shown = Plans(profile, frontier, chosen).shown(16)
+    shown = PagePlans(profile, frontier, chosen).shown(16)
     assert len(shown) <= 5
     assert shown[0] is frontier.plans[0] and shown[-1] is frontier.all_maximum and chosen in shown
     assert [plan.time_ms for plan in shown[:-1]] == sorted(plan.time_ms for plan in shown[:-1])

@@ -14,7 +14,7 @@ from matplotlib.image import imread
 
 from experiments.report.drawings import page_program
 from experiments.report.html_report import Section, write_report
-from experiments.report.page_data import PageData, Plans
+from experiments.report.page_data import PageData, PagePlans
 from placements.shapes import v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import compute_frontier, simulate_at_clocks
@@ -37,7 +37,10 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     folder = tmp_path_factory.mktemp("page")
     events = [SearchProgress("period", None, 3, 0, 0.1), SearchProgress("period", 5, 4, 1, 0.2)]
     data = PageData(
-        {NAME: SCHEDULE, "other": one_f_one_b(v_shape(3), 4)}, "MiB", Plans(PROFILE, FRONTIER, CHOSEN), events
+        {NAME: SCHEDULE, "other": one_f_one_b(v_shape(3), 4)},
+        "MiB",
+        PagePlans(PROFILE, FRONTIER, CHOSEN),
+        events,
     )
     sections = [Section("Timeline", panel="timeline"), Section("Search", panel="progress")]
     path = write_report(folder / "report.html", "A page", sections, program=page_program(data))

@@ -28,11 +28,11 @@ from experiments.compare import report as comparison_report
 from experiments.frontier import report as frontier_report
 from experiments.report import drawings
 from experiments.report.html_report import Fact, Section
-from experiments.report.page_data import PageData, Plans, progress_tree
+from experiments.report.page_data import PageData, PagePlans, progress_tree
 from experiments.run import report as run_report
 from experiments.search import report as search_report
 from placements.stages.stage_chain import StageChain
-from runtime.execution.measurement import Comparison, Measurement
+from runtime.execution.measurement import Measurement, ReferenceComparison
 from runtime.profiling.utilisation import DeviceShares, UtilisationTable
 from schedsearch.comparison import ComparedRow
 from schedsearch.comparison import Comparison as ComparedSchedules
@@ -126,7 +126,7 @@ def test_a_report_of_a_frontier_tells_ms_joules_and_shares(written: Written, tmp
     )
     assert COSTS.in_sentences in written.introduction
     data, others = written.program
-    assert data.plans == Plans(PROFILE, FRONTIER, CHOSEN)
+    assert data.plans == PagePlans(PROFILE, FRONTIER, CHOSEN)
     assert others == {"EnvPipe": (ENVPIPE,), "Perseus": PERSEUS}
 
 
@@ -186,7 +186,7 @@ MEASUREMENT = Measurement(
     "gloo",
     (31.25, 30.5),
     ((4.0, 5.0), (2.0, 3.5)),
-    Comparison(((4.0, 5.0), (2.0, 3.5)), 2e-13, 3e-13, 4e-13, False),
+    ReferenceComparison(((4.0, 5.0), (2.0, 3.5)), 2e-13, 3e-13, 4e-13, False),
     {},
     "asked for, not set",
     ("a CPU", "a GPU", "a CPU"),
@@ -276,7 +276,7 @@ def test_a_report_of_a_comparison_tells_each_column_with_its_unit(written: Writt
 
 def test_the_curves_of_a_page_are_in_joules() -> None:
     """Whatever the order in which plans are given, a curve is by time."""
-    plot = drawings._frontier(Plans(PROFILE, FRONTIER, CHOSEN), {"Perseus": PERSEUS[::-1]})
+    plot = drawings._frontier(PagePlans(PROFILE, FRONTIER, CHOSEN), {"Perseus": PERSEUS[::-1]})
     curves = {
         item.label.value: [
             (each.data_source.data["x"], each.data_source.data["y"]) for each in item.renderers
@@ -293,7 +293,7 @@ def test_the_curves_of_a_page_are_in_joules() -> None:
 
 def test_the_plans_of_a_page_are_compared_until_the_end_of_the_slower() -> None:
     """At 40 ms: 9000 mJ and 15.5 ms of three GPUs at 50 W."""
-    tree = PageData({"one": SCHEDULE}, "MiB", Plans(PROFILE, FRONTIER, CHOSEN)).tree()
+    tree = PageData({"one": SCHEDULE}, "MiB", PagePlans(PROFILE, FRONTIER, CHOSEN)).tree()
     plans = tree["plans"]
     assert plans["time_ms"] == [24.5, 28.0, 40.0, 24.5] and plans["energy_mj"][3] == MAXIMUM.energy_mj
     assert plans["until_ms"] == [24.5, 28.0, 40.0, 24.5]

@@ -16,9 +16,9 @@ from experiments.reproduce.dissertation.parameters_and_days import parameters
 from experiments.reproduce.dissertation.spot_prices import PRICE_ITEMS
 from experiments.reproduce.dissertation.throughput import (
     GPT_3,
-    Configuration,
     Gpt,
-    Way,
+    IterationWay,
+    ParallelConfiguration,
     iteration,
     tflops_per_gpu,
 )
@@ -120,14 +120,16 @@ def test_gpt_3_has_its_parameters() -> None:
 
 def test_no_configuration_is_above_the_peak() -> None:
     model = Gpt(32, 3840, 32)
-    one = tflops_per_gpu(model, Configuration(1, 1, 8), 512)
-    assert tflops_per_gpu(model, Configuration(1, 8, 1), 512) < one < A100_SXM_80GB.peak_tflops
+    one = tflops_per_gpu(model, ParallelConfiguration(1, 1, 8), 512)
+    assert tflops_per_gpu(model, ParallelConfiguration(1, 8, 1), 512) < one < A100_SXM_80GB.peak_tflops
 
 
 def test_a_transfer_that_is_scattered_is_shorter_and_interleaving_sends_twice_as_much() -> None:
-    how = Configuration(8, 12, 1)
+    how = ParallelConfiguration(8, 12, 1)
     times = {
-        (chunks, scattered): iteration(GPT_3, how, 48, Way(num_chunks=chunks, is_scattered=scattered)).time_ms
+        (chunks, scattered): iteration(
+            GPT_3, how, 48, IterationWay(num_chunks=chunks, is_scattered=scattered)
+        ).time_ms
         for chunks in (1, 2)
         for scattered in (True, False)
     }
@@ -137,7 +139,7 @@ def test_a_transfer_that_is_scattered_is_shorter_and_interleaving_sends_twice_as
 
 
 def test_what_is_kept_grows_up_to_the_stages() -> None:
-    how, way = Configuration(8, 12, 1), Way(recomputes=False)
+    how, way = ParallelConfiguration(8, 12, 1), IterationWay(recomputes=False)
     held = [iteration(GPT_3, how, batch, way).memory_gib for batch in (1, 2, 12, 24)]
     assert held[2] - held[0] == pytest.approx(11 * (held[1] - held[0]))
     assert held[3] == held[2] < iteration(GPT_3, how, 12, way).memory_limit_gib

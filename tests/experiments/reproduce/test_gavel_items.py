@@ -16,7 +16,7 @@ from experiments.reproduce.gavel.items import ITEMS
 from experiments.reproduce.gavel.options import JOB_TYPES, THROUGHPUTS, cluster_of
 from experiments.reproduce.gavel.physical import THROUGHPUTS as PHYSICAL_THROUGHPUTS
 from experiments.reproduce.gavel.physical import TRACES
-from experiments.reproduce.gavel.spread import Spread
+from experiments.reproduce.gavel.spread import FactorSpread
 from experiments.reproduce.gavel.study import JCT, Factor
 from experiments.reproduce.item import Item
 from schedsearch.cluster.gpu_cluster import GpuCluster
@@ -94,7 +94,7 @@ def test_too_few_jobs_are_one_line(folder: str) -> None:
 
 def test_a_spread_is_that_of_logarithms() -> None:
     """Half the interval of three values is 4.303 standard deviations over the root of three."""
-    found = Spread.of([1.0, math.e, math.e**2])
+    found = FactorSpread.of([1.0, math.e, math.e**2])
     assert found.mean == pytest.approx(math.e)
     assert math.log(found.high) == pytest.approx(1 + 4.303 / math.sqrt(3))
     assert math.log(found.low) == pytest.approx(1 - 4.303 / math.sqrt(3))
@@ -102,8 +102,8 @@ def test_a_spread_is_that_of_logarithms() -> None:
 
 def test_a_factor_holds_where_all_of_its_interval_does() -> None:
     more, alike = Factor("average_jct_h", "a", "b"), Factor("average_jct_h", "a", "b", at_most=1.1)
-    assert more.holds(Spread(1.5, 1.2, 1.9, 3)) and not more.holds(Spread(1.5, 0.9, 2.5, 3))
-    assert alike.holds(Spread(1.05, 0.9, 1.2, 3)) and not alike.holds(Spread(1.15, 1.1, 1.2, 3))
+    assert more.holds(FactorSpread(1.5, 1.2, 1.9, 3)) and not more.holds(FactorSpread(1.5, 0.9, 2.5, 3))
+    assert alike.holds(FactorSpread(1.05, 0.9, 1.2, 3)) and not alike.holds(FactorSpread(1.15, 1.1, 1.2, 3))
 
 
 def test_ideal_shares_are_those_of_two_jobs_on_one_gpu() -> None:

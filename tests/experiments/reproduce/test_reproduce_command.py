@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import one_line_error
 from galvatron_constants import entry
 from galvatron_oracle import oracle
 from places import SHARED_DATA
 
 from experiments.reproduce.galvatron.columns import ReproducedColumn
-from experiments.reproduce.galvatron.constant_items import MODELS, TABLE_2, Table
+from experiments.reproduce.galvatron.constant_items import MODELS, TABLE_2, ConstantTable
 from experiments.reproduce.galvatron.published_columns import Best
 
 SHIPPED = SHARED_DATA / "galvatron" / "rtx_titan_2022" / "profile_constants.json"
@@ -117,7 +116,7 @@ def test_a_table_that_is_partly_the_papers() -> None:
     column = TABLE_2.columns[0]
     papers = {"Galvatron": Best(8, 10.0), "DP+TP": Best(8, 10.0), "DP+PP": None}
     ours = {"Galvatron": Best(8, 11.0), "DP+TP": Best(16, 7.0), "DP+PP": Best(8, 10.0)}
-    paper = Table("II", "", 8, "")
+    paper = ConstantTable("II", "", 8, "")
     paper.__dict__["columns"] = [replace(column, best=papers)]
     rows = ReproducedColumn(paper.columns[0], ours).rows("{gb} GB, {method}")
     rows = [replace(row, case=column.model) for row in rows]
@@ -155,11 +154,11 @@ def test_a_table_that_is_partly_the_papers() -> None:
         (["experiment=galvatron_table2", "constants={}"], "is not a mapping of entries"),
     ],
 )
-def test_wrong_input(overrides: list[str], message: str, command: Callable[..., Any], tmp_path: Path) -> None:
+def test_wrong_input(overrides: list[str], message: str, refused: Callable[..., str], tmp_path: Path) -> None:
     path = tmp_path / "constants.json"
     path.write_text("[]")
     given = [each.replace("{}", str(path)) for each in overrides]
-    assert message in one_line_error(command("reproduce", *given))
+    assert message in refused("reproduce", *given)
     assert not (tmp_path / "out/table2.csv").exists()
 
 
@@ -174,9 +173,9 @@ def test_wrong_input(overrides: list[str], message: str, command: Callable[..., 
         ({"vit_1280_8gpus": {}}, "vit_1280_8gpus: lacks the field 'strategies'; add it"),
     ],
 )
-def test_wrong_constants(data: Any, message: str, command: Callable[..., Any], tmp_path: Path) -> None:
+def test_wrong_constants(data: Any, message: str, refused: Callable[..., str], tmp_path: Path) -> None:
     path = tmp_path / "constants.json"
     path.write_text(json.dumps(data))
-    line = one_line_error(command("reproduce", "experiment=galvatron_table2", f"constants={path}"))
+    line = refused("reproduce", "experiment=galvatron_table2", f"constants={path}")
     assert f"{path}: {message}" in line
     assert not (tmp_path / "out/table2.csv").exists()

@@ -44,7 +44,8 @@ class Maker:
 def item_of(make: Maker, claim: Claim = Claim.EXACT) -> Item:
     return Item(
         "squares",
-        "Nobody, Table I",
+        "Nobody",
+        "Table I",
         "squares of numbers",
         claim,
         lambda options: [str(number + 1) for number in range(options.most)],

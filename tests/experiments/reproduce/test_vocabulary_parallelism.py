@@ -14,7 +14,7 @@ from experiments.reproduce.measured.vocabulary_parallelism import (
     MOVED,
     SHARED,
     VOCABULARY_PARALLELISM,
-    VocabularyOptions,
+    MeasuredVocabularyOptions,
 )
 from placements.profiles.operating_point import ProfileError
 
@@ -25,7 +25,7 @@ ITEM = VOCABULARY_PARALLELISM
 
 def rows_of(tmp_path: Path, *lines: str) -> list[Row]:
     (tmp_path / "measured_iterations.csv").write_text("\n".join((HEADER, *lines)) + "\n", encoding="utf-8")
-    options = VocabularyOptions(data=str(tmp_path), work_limit=2.5)
+    options = MeasuredVocabularyOptions(data=str(tmp_path), work_limit=2.5)
     return list(ITEM.rows(options))
 
 
@@ -52,7 +52,7 @@ def test_two_runs_by_hand(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not RUNS.is_dir(), reason="the measured runs are not there")
 def test_the_published_runs_are_within_two_percent() -> None:
-    options = VocabularyOptions(data=str(RUNS), work_limit=0.1)
+    options = MeasuredVocabularyOptions(data=str(RUNS), work_limit=0.1)
     cases = ITEM.cases(options)
     assert len(cases) == 8
     rows = [next(iter(ITEM.make(options, run))) for run in cases.values()]
@@ -72,4 +72,4 @@ def test_wrong_runs_are_named(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match=f"^{path}: line 2, column F_us_per_stage: '-1' is not a number"):
         rows_of(tmp_path, "a,1|1,1|-1,2|2,4")
     with pytest.raises(OptionError, match="^data: has no value; give the folder"):
-        ITEM.cases(VocabularyOptions())
+        ITEM.cases(MeasuredVocabularyOptions())

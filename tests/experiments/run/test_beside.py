@@ -8,7 +8,7 @@ from hydra import compose, initialize_config_dir
 from experiments.config.commands import tell_hydra
 from experiments.config.option_list import CONFIG
 from experiments.run.beside import _chain_of
-from experiments.search.options import Options, read_options
+from experiments.search.options import SearchCommandOptions, read_options
 from experiments.search.problem import read_problem
 
 
@@ -16,7 +16,9 @@ from experiments.search.problem import read_problem
 def test_the_chain_of_a_gpt_has_its_own_memory_unless_that_is_given(given: list[str], is_same: bool) -> None:
     tell_hydra("search")
     with initialize_config_dir(str(CONFIG), version_base="1.3"):
-        options = read_options(compose("search", ["placement.vocab_size=50304", *given]), Options)
+        options = read_options(
+            compose("search", ["placement.vocab_size=50304", *given]), SearchCommandOptions
+        )
     problem = read_problem(options)
     chain = _chain_of(options.placement, problem, options.search.num_micro_batches)
     assert chain.num_devices == problem.placement.num_devices

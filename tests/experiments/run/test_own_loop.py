@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from commands import one_line_error
 from joined import join
 from places import ROOT
 from torch import nn
@@ -95,6 +94,6 @@ def test_pages_show_the_example_as_it_is(page: str) -> None:
     ids=str,
 )
 def test_what_needs_the_modules_is_refused(
-    overrides: list[str], reason: str, command: Callable[..., Any]
+    overrides: list[str], reason: str, refused: Callable[..., str]
 ) -> None:
-    assert reason in one_line_error(command("run", *JOB, *overrides))
+    assert reason in refused("run", *JOB, *overrides)

@@ -62,13 +62,13 @@ def test_a_run_keeps_what_changes_of_clock_take(
     options: RunCommandOptions, died: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It goes on from any folder, and with another file if that one is gone."""
-    before = str(Path("before.json").resolve())
+    before = Path("before.json").resolve()
     monkeypatch.chdir(died)
     resume = f"runtime.resume={died}"
     assert options_of(died, options, [resume]).clock_latency == before
     given = with_table(options, "other.json")
     found = options_of(died, given, [resume, "profile.clock_latency=other.json"])
-    assert found.clock_latency == str(died / "other.json")
+    assert found.clock_latency == died / "other.json"
     assert options_of(died, options, [resume, "profile.clock_latency=null"]).clock_latency is None
 
 

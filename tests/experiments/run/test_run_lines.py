@@ -15,10 +15,10 @@ from experiments.run import beside
 from experiments.run.beside import BesideRow, beside_table, in_words
 from experiments.run.measured_run import describe
 from experiments.run.simulated_run import simulate_scripts
-from experiments.search.options import Options
+from experiments.search.options import SearchCommandOptions
 from runtime.codegen.codegen import generate
-from runtime.execution.measurement import Comparison, Measurement
-from runtime.plans.planned import Planned
+from runtime.execution.measurement import Measurement, ReferenceComparison
+from runtime.plans.planned import PlannedIteration
 from runtime.program.lower import lower
 from schedsearch.schedule import Schedule
 
@@ -67,7 +67,7 @@ def test_words_compare_with_the_time_of_the_other_and_the_energy_of_the_first() 
 def test_energies_of_the_table_are_until_the_end_of_the_slowest() -> None:
     """Until 49 ms three GPUs wait at 50 W: 24.5 ms after the highest clocks, 9 ms after the slowest plan."""
     rows = [BesideRow("1F1B", ticking(0.5, 1.0)), BesideRow("searched", SCHEDULE)]
-    other, own = beside._with_energies(cast(Options, None), rows, FOUND, TUNED)
+    other, own = beside._with_energies(cast(SearchCommandOptions, None), rows, FOUND, TUNED)
     assert other.max_clocks_j is None, "nobody told what its blocks cost"
     assert (own.until_ms, own.max_clocks_j, own.best_clocks_j) == (49.0, 12.675, 9.95)
 
@@ -76,7 +76,7 @@ MEASUREMENT = Measurement(
     "gloo",
     (31.25, 30.5, 30.0),
     ((4.0, 5.0), (9.0, 9.0), (2.0, 3.5)),
-    Comparison((), 2e-13, 3e-13, 4e-13, True),
+    ReferenceComparison((), 2e-13, 3e-13, 4e-13, True),
     {},
     "asked for",
     ("a CPU",),
@@ -111,7 +111,7 @@ def test_simulated_gpus_are_told_beside_the_plan(tmp_path: Path, caplog: pytest.
         tmp_path / "scripts",
     )
     with caplog.at_level(logging.INFO):
-        planned = Planned.of(schedule, PROFILE, MIXED)
+        planned = PlannedIteration.of(schedule, PROFILE, MIXED)
         simulate_scripts(planned, tmp_path / "scripts", 1.0, tmp_path, COSTS)
     work_mj = (750 + 680 + 1270 + 1110) + (530 + 792.5 + 1340 + 1340)
     waiting_ms = (27.75 - 2 - 2.5 - 4 - 6) + (27.75 - 4 - 3.25 - 5 - 5)

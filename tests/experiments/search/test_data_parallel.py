@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from commands import one_line_error
 
 from experiments.config.options import OptionError
 from experiments.search.kinds.data_parallel import with_data_parallel
@@ -77,9 +76,9 @@ def test_wrong_numbers_are_refused(value: object, message: str) -> None:
     ],
 )
 def test_groups_that_cannot_run_stop_before_the_search(
-    options: list[str], message: str, command, tmp_path: Path
+    options: list[str], message: str, refused, tmp_path: Path
 ) -> None:
-    assert message in one_line_error(command("run", "placement=v_shape", "placement.num_gpus=2", *options))
+    assert message in refused("run", "placement=v_shape", "placement.num_gpus=2", *options)
     assert not list((tmp_path / "out").glob("*.json"))
 
 
@@ -161,10 +160,10 @@ def test_a_plan_of_galvatron_runs(command, tmp_path: Path) -> None:
     ],
 )
 def test_a_gpt_is_costed_with_the_gpus_of_a_device_or_refused(
-    options: list[str], message: str, command
+    options: list[str], message: str, refused
 ) -> None:
     """They once changed neither its times nor its memory, as if each device were one GPU."""
-    assert message in one_line_error(command("search", "placement=gpt", *options))
+    assert message in refused("search", "placement=gpt", *options)
 
 
 def test_the_clock_changes_less_of_a_layer_that_several_gpus_share(command, tmp_path: Path) -> None:

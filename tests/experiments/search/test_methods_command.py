@@ -100,16 +100,16 @@ def test_a_file_of_another_placement_is_one_line(command, tmp_path: Path) -> Non
         ("search.cache_dir=3", "search.cache_dir: 3 is not text or null"),
     ],
 )
-def test_wrong_input(override: str, message: str, command) -> None:
-    assert message in one_line_error(command("search", *SMALL, override))
+def test_wrong_input(override: str, message: str, refused) -> None:
+    assert message in refused("search", *SMALL, override)
 
 
 @pytest.mark.parametrize("method", ["tessel", "time_optimal"])
-def test_transient_memory_is_not_for_the_baselines(method: str, command, tmp_path: Path) -> None:
+def test_transient_memory_is_not_for_the_baselines(method: str, refused, tmp_path: Path) -> None:
     placement = v_shape(2).with_memory(4)
     blocks = (replace(placement.blocks[0], transient=1), *placement.blocks[1:])
     path = tmp_path / "transient.yaml"
     path.write_text(yaml.safe_dump(placement_to_dict(replace(placement, blocks=blocks))))
     options = ["placement=file", f"placement.path={path}", f"search.method={method}"]
-    line = one_line_error(command("search", *options))
+    line = refused("search", *options)
     assert f"search.method: {method} does not know transient memory, which block F0 has" in line

@@ -14,7 +14,7 @@ from experiments.plan import pipedream_plan
 from experiments.predict import task as predict
 from experiments.predict.errors import Errors
 from experiments.predict.measured_folder import MeasuredPlan
-from experiments.predict.prediction import Prediction
+from experiments.predict.prediction import PlanPrediction
 from placements.measured.plan_file import ReplicatedPlan
 from placements.planners.pipedream.plan import PipelinePlan, PlannedStage
 from schedsearch.cluster.planned_jobs.study import StudyResult
@@ -22,9 +22,9 @@ from schedsearch.cluster.planned_jobs.study import StudyResult
 MIB = 2**20
 
 
-def predicted(measured_s: float | None, predicted_s: float | None, note: str = "") -> Prediction:
+def predicted(measured_s: float | None, predicted_s: float | None, note: str = "") -> PlanPrediction:
     plan = MeasuredPlan("a_plan", "a model", cast(ReplicatedPlan, None), measured_s, 4.0, "")
-    return Prediction(plan, predicted_s, 3.5, note)
+    return PlanPrediction(plan, predicted_s, 3.5, note)
 
 
 def test_predictions_have_measured_and_predicted_in_their_columns() -> None:

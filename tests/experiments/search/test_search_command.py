@@ -1,9 +1,7 @@
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -35,7 +33,7 @@ def test_writes_both_files(command, tmp_path: Path) -> None:
     assert len(data["blocks"]) == 6 * len(placement.blocks)
 
 
-@pytest.mark.parametrize("shape", ["v_shape", "x_shape", "nn_shape", "k_shape"])
+@pytest.mark.parametrize("shape", ["nn_shape", "k_shape"])
 def test_every_shape_with_any_number_of_devices(shape: str, command, tmp_path: Path) -> None:
     done = command(
         "search",
@@ -248,18 +246,18 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("overrides", "message"), WRONG, ids=[" ".join(overrides) for overrides, _ in WRONG])
-def test_wrong_input(overrides: list[str], message: str, command, tmp_path: Path) -> None:
-    assert message in one_line_error(command("search", *overrides))
+def test_wrong_input(overrides: list[str], message: str, refused, tmp_path: Path) -> None:
+    assert message in refused("search", *overrides)
     assert not list((tmp_path / "out").glob("*.json"))
     assert not list((tmp_path / "out").glob("*.yaml"))
 
 
-def test_a_wrong_file_names_itself(command, tmp_path: Path) -> None:
+def test_a_wrong_file_names_itself(refused, tmp_path: Path) -> None:
     data = placement_to_dict(m_shape())
     data["blocks"][3]["after"] = ["F7"]
     path = tmp_path / "wrong.yaml"
     path.write_text(yaml.safe_dump(data))
-    line = one_line_error(command("search", "placement=file", f"placement.path={path}"))
+    line = refused("search", "placement=file", f"placement.path={path}")
     assert f"{path}: blocks[3] (F2).after: there is no block 'F7'" in line
 
 
@@ -275,11 +273,10 @@ def test_ctrl_c_leaves_the_best_schedule_labelled_feasible(tmp_path: Path) -> No
     line += ["search.memory=4", "search.micro_batches_per_repetend=3", "search.time_limit_s=500"]
     line += [f"hydra.run.dir={tmp_path / 'out'}"]
     process = subprocess.Popen(line, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    while not (tmp_path / "out").exists():
-        time.sleep(0.1)
-    time.sleep(15)  # on a busy machine to load and to find a first schedule takes some seconds
-    os.kill(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    assert process.stderr is not None
+    assert any("period" in line for line in process.stderr), "it finds a schedule"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
     data = json.loads((tmp_path / "out/schedule.json").read_text())
@@ -307,6 +304,6 @@ def test_a_wrong_schedule_file(change, message: str, command, tmp_path: Path) ->
     assert str(error.value).startswith(f"{path}: ")
 
 
-def test_an_output_that_cannot_be_written(command) -> None:
-    line = one_line_error(command("search", "placement=v_shape", "hydra.run.dir=/dev/null/x"))
+def test_an_output_that_cannot_be_written(refused) -> None:
+    line = refused("search", "placement=v_shape", "hydra.run.dir=/dev/null/x")
     assert "/dev/null/x: Not a directory; choose another path" in line

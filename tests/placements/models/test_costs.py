@@ -186,8 +186,7 @@ def test_experts_by_hand() -> None:
     alone, shared = (cost(LayerStrategy(1, 8, expert_parallel=e), layer=layer) for e in (1, 4))
     assert alone.static_bytes == 16 * (dense + 4 * expert)
     assert shared.static_bytes == 16 * (dense + expert)
-    counts = 8 * 4 * 0.75
-    routed = 2 * 2 * BOUNDARY * 0.75 + counts
+    routed = 2 * 2 * BOUNDARY * 0.75
     assert shared.forward == Pass(alone.forward.product_ms, routed)
     assert shared.backward.copy_ms == routed
     gradients = 2 * 2 * dense * 7 / 8 + 2 * 2 * expert / 2

@@ -38,7 +38,7 @@ def scripts(tmp_path: Path) -> Path:
 
 def run(scripts: Path, iterations: int, launcher: str = "fork", **options: object) -> Measurement:
     options = {"checkpoints": scripts.parent / "all", "verify": "none"} | options
-    return launched(scripts, 2, iterations, 30, launcher=launcher, **options)  # type: ignore[arg-type]
+    return launched(scripts, 2, iterations, launcher=launcher, **options)  # type: ignore[arg-type]
 
 
 def prepend(script: Path, code: str) -> None:
@@ -211,7 +211,7 @@ def test_torchrun_that_is_told_to_end_lets_its_devices_write(scripts: Path) -> N
         if line.startswith("iteration 3"):
             process.send_signal(signal.SIGTERM)
             break
-    rest, _ = process.communicate(timeout=60)
+    rest, _ = process.communicate(timeout=300)
     assert process.returncode != 0
     assert has_whole(folder), "".join(lines) + rest
     found = re.search(r"^SIGTERM: ended after (\d+) iterations, which are in (.*)$", rest, re.MULTILINE)

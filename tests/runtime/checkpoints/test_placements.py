@@ -46,7 +46,7 @@ def run(folder: Path, schedule: Schedule, iterations: int, launcher: str, **opti
     generate(programs, {}, model, folder / "scripts")
     kept = {"checkpoint_every": 2, "checkpoints": folder / "all"}
     num_devices = len(programs.instructions)
-    return launched(folder / "scripts", num_devices, iterations, 60, launcher=launcher, **kept | launching)  # type: ignore[arg-type]
+    return launched(folder / "scripts", num_devices, iterations, launcher=launcher, **kept | launching)  # type: ignore[arg-type]
 
 
 def test_a_run_goes_on_on_other_devices_and_back(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def scripts_of(schedule: Schedule, directory: Path, **model: object) -> Path:
 
 def run(directory: Path, iterations: int, launcher: str = "in_process", **options: object) -> Measurement:
     num_devices = len(list(directory.glob("device_*.py")))
-    return launched(directory, num_devices, iterations, 30, launcher=launcher, **options)  # type: ignore[arg-type]
+    return launched(directory, num_devices, iterations, launcher=launcher, **options)  # type: ignore[arg-type]
 
 
 def assert_equal_bits(first: Path, second: Path) -> None:
@@ -52,10 +52,9 @@ def assert_equal_bits(first: Path, second: Path) -> None:
     assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
 
 
-@pytest.mark.parametrize("optimizer", [{}, ADAMW], ids=["sgd", "adamw"])
-def test_a_killed_run_goes_on_to_the_same_bits(optimizer: dict[str, object], tmp_path: Path) -> None:
+def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     """One of the forked processes gets SIGKILL in the middle of iteration 3; checkpoints are every second."""
-    scripts = scripts_of(one_f_one_b(v_shape(2), 4), tmp_path / "scripts", **optimizer)
+    scripts = scripts_of(one_f_one_b(v_shape(2), 4), tmp_path / "scripts", **ADAMW)
     run(scripts, 6, checkpoint_every=6, checkpoints=tmp_path / "uninterrupted")
 
     text = (scripts / "device_1.py").read_text()
@@ -332,7 +331,7 @@ def test_a_kill_from_outside_leaves_no_torn_checkpoint_in_use(tmp_path: Path) ->
     run(scripts, 60, checkpoint_every=60, checkpoints=tmp_path / "right", verify="none")
 
     def kill_when_there_are_some() -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 300
         while len(list(checkpoints.glob("*/manifest.json"))) < 3 and time.monotonic() < deadline:
             time.sleep(0.005)
         multiprocessing.active_children()[0].kill()

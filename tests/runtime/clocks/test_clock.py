@@ -6,12 +6,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fake_driver import FakeDriver
 from places import ROOT
 
 from runtime.clocks import clock as clock_module
+from runtime.clocks import controller
 from runtime.clocks.clock import ClockError, NvmlClock, RecordingClock, open_clock
 from runtime.clocks.controller import Follower
 
@@ -241,3 +243,15 @@ def test_controller_keeps_the_dwell(driver: FakeDriver) -> None:
             driver.wait_for(f"0 lock {clock_mhz} {clock_mhz}")
     clock.reset()
     assert driver.lines() == ["0 reset", "0 lock 1200 1200", "0 lock 1410 1410", "0 reset"]
+
+
+def test_controller_takes_its_dwell_in_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    followers: list[Follower] = []
+    monkeypatch.setattr(controller, "NvmlGpu", lambda gpu: SimpleNamespace(uuid=gpu, unlock=lambda: None))
+    monkeypatch.setattr(controller, "_hold", lambda uuid, gpu: os.open(os.devnull, os.O_RDONLY))
+    monkeypatch.setattr(controller, "_signals", lambda: -1)
+    monkeypatch.setattr(
+        controller, "_follow_requests", lambda device, follower, *others: followers.append(follower)
+    )
+    controller.main(["0", str(os.getpid()), "20"])
+    assert [follower.dwell_s for follower in followers] == [0.02]

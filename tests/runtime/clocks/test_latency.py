@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 
 import pytest
 from fake_driver import FakeDriver, FakeGpu
@@ -17,7 +19,7 @@ from runtime.clocks.clock import NvmlClock, RecordingClock
 from runtime.clocks.latency import LatencyError, Pairs, measure
 from runtime.clocks.latency_file import Change, MeasuredLatency, read_clock_latency
 from runtime.clocks.nvml import NvmlGpu
-from runtime.clocks.probe import BLOCK_MS, Probe, ProbeAnswer
+from runtime.clocks.probe import BLOCK_MS, Probe, ProbeAnswer, clock_probe
 
 CLOCKS = range(300, 1800 + 1, 15)
 TRIED = (300, 600, 1200, 1800)
@@ -183,3 +185,13 @@ def test_a_wrong_file_is_named(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "latency.json").write_text(text)
     with pytest.raises(ProfileError, match=message):
         read_clock_latency(tmp_path / "latency.json")
+
+
+def test_a_probe_of_the_shown_clock_pauses_for_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And reads the clock after it, not before."""
+    did: list[object] = []
+    monkeypatch.setattr(time, "sleep", did.append)
+    monkeypatch.setattr(time, "perf_counter", lambda: did.append("looks") or 7.0)
+    found = clock_probe(SimpleNamespace(clock_mhz=lambda: 900)).look(600)  # type: ignore[arg-type]
+    assert did == [0.00025, "looks"]
+    assert found == ProbeAnswer(7000.0, 900)

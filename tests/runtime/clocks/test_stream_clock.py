@@ -115,7 +115,7 @@ class Telling(RecordingClock):
         self.arrived.release()
 
     def wait(self) -> list[int]:
-        assert self.arrived.acquire(timeout=20)
+        assert self.arrived.acquire(timeout=300)
         return self.requests
 
 

@@ -78,13 +78,13 @@ def test_golden_scripts_are_safe_and_train_as_the_plain_model(folder: str) -> No
     assert programs_of(read_scripts(GOLDEN / folder)).placement == case.schedule.placement
     assert "finish even if" in check_file(GOLDEN / folder)
     launcher = "fork" if folder.endswith("/v_shape") else "in_process"
-    run = launched(GOLDEN / folder, case.schedule.placement.num_devices, 2, 60, launcher=launcher)
+    run = launched(GOLDEN / folder, case.schedule.placement.num_devices, 2, launcher=launcher)
     assert comparison_of(run).is_equal
     assert comparison_of(run).bitwise_equal
 
 
 def test_a_launch_of_another_number_and_the_same_clocks() -> None:
-    run = launched(GOLDEN / "scripts/periodic", 2, 1, 60, launcher="in_process", num_micro_batches=5)
+    run = launched(GOLDEN / "scripts/periodic", 2, 1, launcher="in_process", num_micro_batches=5)
     assert comparison_of(run).is_equal
     requests = [[PERIODIC[b].at(n, 5) for b, n in order] for order in one_f_one_b_orders(5)]
     for device, asked in run.clock_requests.items():

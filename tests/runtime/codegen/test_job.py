@@ -158,14 +158,20 @@ JUNK = (
 )
 
 
+@pytest.fixture(scope="module")
+def job_text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("job")
+    generated(one_f_one_b(v_shape(2), 4), EACH, folder)
+    return (folder / "job.json").read_text()
+
+
 @given(st.data())
 @settings(deadline=None, max_examples=200)
 def test_junk_in_place_of_any_value_is_refused_in_one_line(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+    job_text: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    folder = tmp_path_factory.mktemp("job")
-    generated(one_f_one_b(v_shape(2), 4), EACH, folder)
-    changed = place = json.loads((folder / "job.json").read_text())
+    folder = tmp_path_factory.getbasetemp()
+    changed = place = json.loads(job_text)
     for _ in range(data.draw(st.integers(0, 4))):
         inner = [value for value in (place.values() if isinstance(place, dict) else place) if value]
         containers = [value for value in inner if isinstance(value, (dict, list))]

@@ -55,7 +55,7 @@ def clocks_of(script: Path, block: str, num_micro_batches: int | None = None) ->
 def test_a_changed_argument_acts(v_scripts: Path) -> None:
     change(v_scripts / "device_0.py", '"F0", n + 1, clock_mhz=1410', '"F0", n + 1, clock_mhz=1305')
     assert "finish even if" in check_file(v_scripts)
-    run = launched(v_scripts, 2, 1, 60, launcher="in_process")
+    run = launched(v_scripts, 2, 1, launcher="in_process")
     assert run.clock_requests[0] == (1410, 1305, 1410, 1305, 1395, 1305, 1380, 1410)
     assert run.comparison is not None
     assert run.comparison.bitwise_equal
@@ -63,7 +63,7 @@ def test_a_changed_argument_acts(v_scripts: Path) -> None:
 
 def test_a_changed_row_of_the_table_acts(v_scripts: Path) -> None:
     change(v_scripts / "device_0.py", "[1410, 1395, 1380, 1410]", "[1200, 1215, 1230, 1245]")
-    run = launched(v_scripts, 2, 1, 60, launcher="in_process")
+    run = launched(v_scripts, 2, 1, launcher="in_process")
     asked = zip(ROUNDS, run.clock_requests[0], strict=True)
     assert [mhz for block, mhz in asked if block == "B0"] == [1200, 1215, 1230, 1245]
 
@@ -73,7 +73,7 @@ def test_changed_clocks_of_any_number_of_micro_batches_act(periodic: Path) -> No
     change(script, "steady=1200, last=[1410]", "steady=[1110, 1125], last=[1380, 1365]")
     assert clocks_of(script, "F0") == [1410, 1395, 1110, 1125, 1110, 1125, 1380, 1365]
     assert clocks_of(script, "F0", 5) == [1410, 1395, 1110, 1380, 1365]
-    run = launched(periodic, 2, 1, 60, launcher="in_process", num_micro_batches=5)
+    run = launched(periodic, 2, 1, launcher="in_process", num_micro_batches=5)
     assert [*run.clock_requests[0]] == [run.clock_mhz for run in read_script(script).at(5).calls.runs]
 
 
@@ -107,7 +107,7 @@ def test_a_clock_that_is_no_whole_number_is_refused(
         f"{script}: line {line}: F1 of micro-batch 0 has clock_mhz={clock}; give whole MHz above 0\n"
     )
     with pytest.raises((ScriptError, LaunchError), match="give whole MHz above 0"):
-        launched(v_scripts, 2, 1, 60, launcher="in_process")
+        launched(v_scripts, 2, 1, launcher="in_process")
 
 
 @pytest.mark.parametrize("clock", ["0", "1200.5", "'1200'"])
@@ -142,7 +142,7 @@ def test_a_block_without_a_clock_beside_others_that_have_one_is_refused(v_script
 def test_a_script_may_leave_all_its_clocks_alone(v_scripts: Path) -> None:
     script = v_scripts / "device_1.py"
     script.write_text(script.read_text().replace(", clock_mhz=1410", ""))
-    run = launched(v_scripts, 2, 1, 60, launcher="in_process")
+    run = launched(v_scripts, 2, 1, launcher="in_process")
     assert (len(run.clock_requests[0]), run.clock_requests[1]) == (8, ())
 
 
@@ -163,7 +163,7 @@ def test_a_block_of_several_devices_has_one_clock(tmp_path: Path) -> None:
 def test_a_profile_is_not_taken_of_scripts_with_clocks(v_scripts: Path) -> None:
     """It goes through all clocks, so those of the scripts would have no effect."""
     with pytest.raises(LaunchError, match="a profile goes through all clocks; make scripts without clocks"):
-        launched(v_scripts, 2, 1, 60, launcher="in_process", sweep=Sweep(iterations=1))
+        launched(v_scripts, 2, 1, launcher="in_process", sweep=Sweep(iterations=1))
 
 
 def test_long_rows_of_the_table_are_broken_into_lines(tmp_path: Path) -> None:

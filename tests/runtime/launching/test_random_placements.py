@@ -12,10 +12,11 @@ from placements import Kind, Placement
 from runtime.models import ModelOptions
 from runtime.program.data_parallel import in_shares
 from runtime.program.tensor_flow import UnrunnablePlacementError, computes_loss, forward_inputs, pair_backward
-from runtime.verify.reference import Case, TrainingStep, plain, replay
+from runtime.verify.reference import ReferenceCase, TrainingStep, plain
+from runtime.verify.replay import replay
 from schedsearch.baselines import gpipe
 
-OPTIONS = ModelOptions("synthetic", 4, 3, 12, seed=3)
+OPTIONS = ModelOptions("synthetic", hidden_size=4, sequence_length=3, micro_batch_size=12, seed=3)
 """Of as many samples as groups of up to four devices can share equally."""
 
 
@@ -63,7 +64,7 @@ def test_any_order_of_any_placement_is_the_model_in_one_piece(data: st.DataObjec
     placement = in_groups(data.draw, placement)
     schedule = gpipe(placement, 2)
     orders = [schedule.order(device) for device in range(placement.num_devices)]
-    case = Case(OPTIONS, placement, 2, 1)
+    case = ReferenceCase(OPTIONS, placement, 2, 1)
     (whole,), (cut,) = plain(case), replay(case, orders)
     assert cut.losses == pytest.approx(whole.losses, rel=1e-12)
     assert largest_error(whole, cut) <= 1e-12

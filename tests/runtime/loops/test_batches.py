@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from placements.shapes import k_shape, v_shape
-from runtime.loops.batches import BatchData, BatchError, FailedBatch, PrefetchedLoader, micro_batches
+from runtime.loops.batches import BatchData, BatchError, FailedBatch, micro_batches
+from runtime.loops.prefetched_loader import PrefetchedLoader
 
 CPU = torch.device("cpu")
 

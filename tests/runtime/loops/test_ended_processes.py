@@ -41,7 +41,7 @@ def job(placement: Placement, folder: Path, model: dict[str, object]) -> Path:
 def errors(count: int, be: Callable[[int], object], tmp_path: Path) -> dict[int, str]:
     """Return the errors of the processes that failed, by rank."""
     with pytest.raises(JoinedError) as error:
-        join(count, be, tmp_path, 20)
+        join(count, be, tmp_path)
     found: dict[int, str] = error.value.args[0]
     return found
 
@@ -172,7 +172,7 @@ def test_ctrl_c_ends_a_loop_whose_checkpoint_does_not_come_to_its_end(tmp_path: 
     ]
     try:
         for process in processes:
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=300)
             assert process.returncode in (1, -signal.SIGINT, 128 + signal.SIGINT)
             assert errors.endswith("KeyboardInterrupt\n")
     finally:

@@ -103,9 +103,10 @@ def train_whole(model: nn.Module, scheduler: Scheduler) -> list[float]:
     return losses
 
 
-@pytest.mark.parametrize("scheduler", [warmed, one_cycle])
 @pytest.mark.parametrize(
-    "placement", [v_shape(2), wave_shape(2, split_backward=True)], ids=["v", "wave with split backward"]
+    ("placement", "scheduler"),
+    [(v_shape(2), one_cycle), (wave_shape(2, split_backward=True), warmed)],
+    ids=["v", "wave with split backward"],
 )
 def test_a_loop_trains_to_the_bits_of_the_unpipelined_model(
     placement: Placement, scheduler: Scheduler, tmp_path: Path
@@ -435,7 +436,7 @@ def failing(
             train(pipeline)
 
     with pytest.raises(JoinedError) as error:
-        join(2, be, tmp_path, 20)
+        join(2, be, tmp_path)
     found: dict[int, str] = error.value.args[0]
     return found
 
@@ -596,9 +597,10 @@ class Failing(nn.Module):
             raise RuntimeError("lost its way back")
 
 
-@pytest.mark.parametrize("precision", [None, "bf16"])
-@pytest.mark.parametrize("exact", [True, False])
-@pytest.mark.parametrize("device", [0, 1, 2], ids=["copy 0", "copy 1", "loss"])
+@pytest.mark.parametrize(
+    ("device", "exact", "precision"),
+    [(0, True, "bf16"), (0, False, None), (1, True, None), (1, False, "bf16"), (2, False, "bf16")],
+)
 def test_a_copy_that_fails_is_named_by_all_and_the_loop_goes_on(
     device: int, exact: bool, precision: str | None, tmp_path: Path
 ) -> None:
@@ -640,7 +642,7 @@ def test_a_copy_that_fails_is_named_by_all_and_the_loop_goes_on(
     block = 0 if device < 2 else 1
     forward = f"device {device}: F{block} of micro-batch 0: RuntimeError: lost its way"
     backward = f"device {device}: B{block} of micro-batch 0: RuntimeError: lost its way back"
-    assert join(3, train, tmp_path, 30) == [[forward, forward, backward]] * 3
+    assert join(3, train, tmp_path) == [[forward, forward, backward]] * 3
 
 
 def test_modules_that_do_not_fit_are_refused(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from runtime.models.user.packing import forms_of, packed, unpacked
 from runtime.models.user.reading import several
 from runtime.models.user.user_file import UserFile
 from runtime.program.lower import lower
-from runtime.verify.reference import Case, TrainingStep, plain, replay
+from runtime.verify.reference import ReferenceCase, TrainingStep, plain
+from runtime.verify.replay import replay
 from schedsearch.baselines import gpipe
 
 COMMON = """
@@ -185,7 +186,7 @@ def test_gradients_and_buffers_are_there_as_in_torch(
     gradients, buffers = in_torch(options)
     schedule = gpipe(v_shape(split_backward=is_split), NUM_MICRO_BATCHES)
     orders = [schedule.order(device) for device in range(4)]
-    case = Case(options, schedule.placement, NUM_MICRO_BATCHES, 1)
+    case = ReferenceCase(options, schedule.placement, NUM_MICRO_BATCHES, 1)
     for step in (*plain(case, orders), *replay(case, orders)):
         found, of_all = of_step(step)
         assert found.keys() == gradients.keys()
@@ -200,7 +201,7 @@ def test_devices_end_as_the_model_in_one_piece(name: str, tmp_path: Path) -> Non
     options = options_of(name, tmp_path, optimizer="adamw")
     placement = FROZEN_START if name == "frozen" else v_shape(split_backward=True)
     generate(lower(gpipe(placement, NUM_MICRO_BATCHES)), {}, options.to_dict(), tmp_path / "scripts")
-    found = launched(tmp_path / "scripts", 4, 2, 60, launcher="in_process").comparison
+    found = launched(tmp_path / "scripts", 4, 2, launcher="in_process").comparison
     assert found is not None and found.bitwise_equal
     assert found.max_gradient_error == found.max_parameter_error == found.max_loss_error == 0
 
@@ -212,7 +213,7 @@ def test_what_is_missing_on_one_side_is_noticed(
     """A parameter without a gradient is no parameter with a gradient of zeros."""
     options = options_of("stopped", tmp_path)
     generate(lower(gpipe(v_shape(), NUM_MICRO_BATCHES)), {}, options.to_dict(), tmp_path / "scripts")
-    import runtime.verify.reference as reference
+    import runtime.verify.comparison as comparison
 
     def changed(folder: Path, device: int, name: str) -> dict[ParameterShard, Tensor]:
         tensors = real(folder, device, name)
@@ -222,9 +223,9 @@ def test_what_is_missing_on_one_side_is_noticed(
             tensors[ParameterShard("F3.bias", 0, 1, 0)] += 1
         return tensors
 
-    real = reference.read_tensors
-    monkeypatch.setattr(reference, "read_tensors", changed)
-    found = launched(tmp_path / "scripts", 4, 1, 60, launcher="in_process").comparison
+    real = comparison.read_tensors
+    monkeypatch.setattr(comparison, "read_tensors", changed)
+    found = launched(tmp_path / "scripts", 4, 1, launcher="in_process").comparison
     assert found is not None and not found.bitwise_equal and not found.is_equal
 
 

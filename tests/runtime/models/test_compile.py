@@ -64,13 +64,17 @@ def num_compiled() -> int:
 def test_a_compiled_run_is_near_the_unpipelined_model(backend: str, name: str, tmp_path: Path) -> None:
     path = tmp_path / "model.py"
     path.write_text(FILE, encoding="utf-8")
-    models = {"gpt": SMALL_GPT, "synthetic": SYNTHETIC, "module": {"name": "module", "path": str(path)}}
+    models = {
+        "gpt": SMALL_GPT | {"recompute": "all"},
+        "synthetic": SYNTHETIC,
+        "module": {"name": "module", "path": str(path)},
+    }
     placement = x_shape(2) if name == "module" else v_shape(2)
     losses = []
     for compile in (None, backend):
         folder = tmp_path / str(compile)
         generate(lower(gpipe(placement, 3)), {}, models[name] | {"compile": compile}, folder)
-        found = launched(folder, placement.num_devices, 2, 60, launcher="in_process")
+        found = launched(folder, placement.num_devices, 2, launcher="in_process")
         assert found.comparison is not None
         assert found.comparison.is_equal, found.comparison
         assert found.comparison.tolerance == (1e-12 if compile is None else 2.0**-26)
@@ -84,18 +88,10 @@ def test_each_of_many_blocks_is_compiled_once(tmp_path: Path) -> None:
     """Torch would give up on one piece of code after eight blocks."""
     placement = loop_shape(1, num_chunks=12)
     generate(lower(gpipe(placement, 2)), {}, SYNTHETIC | {"compile": "eager"}, tmp_path)
-    found = launched(tmp_path, 1, 2, 60, launcher="in_process")
+    found = launched(tmp_path, 1, 2, launcher="in_process")
     assert found.comparison is not None
     assert found.comparison.is_equal
     assert num_compiled() == 12
-
-
-def test_recomputed_blocks_are_compiled_too(tmp_path: Path) -> None:
-    model = SMALL_GPT | {"compile": "aot_eager", "recompute": "all"}
-    generate(lower(gpipe(v_shape(2), 2)), {}, model, tmp_path)
-    found = launched(tmp_path, 2, 1, 60, launcher="in_process")
-    assert found.comparison is not None
-    assert found.comparison.is_equal
 
 
 REFUSED = {

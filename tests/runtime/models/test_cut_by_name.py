@@ -170,12 +170,9 @@ def test_it_trains_as_in_one_piece(text: str, count: int, dtype: str, tmp_path: 
     torch.save(module.state_dict(), before)
     options = ModelOptions("module", path=str(path), dtype=dtype, learning_rate=0.2)
     generate(lower(one_f_one_b(v_shape(count), 4)), {}, options.to_dict(), tmp_path / "scripts")
-    found = launched(
-        tmp_path / "scripts", count, 3, 60, launcher="in_process", load_weights=before, save_weights=after
-    )
-    assert found.comparison is not None
-    assert found.comparison.bitwise_equal
-    losses = _train(module, options, defined, 3, 4)
+    weights = {"load_weights": before, "save_weights": after}
+    found = launched(tmp_path / "scripts", count, 2, launcher="in_process", verify="none", **weights)
+    losses = _train(module, options, 2, 4)
     close = {"rtol": 1e-12, "atol": 1e-14} if dtype == "float64" else {"rtol": 1e-5, "atol": 1e-6}
     torch.testing.assert_close(found.losses, losses, **close)  # type: ignore[arg-type]
     trained = safetensors.torch.load_file(after)
@@ -186,7 +183,7 @@ def test_it_trains_as_in_one_piece(text: str, count: int, dtype: str, tmp_path: 
 
 
 def _train(
-    module: nn.Module, options: ModelOptions, defined: dict[str, object], iterations: int, number: int
+    module: nn.Module, options: ModelOptions, iterations: int, number: int
 ) -> tuple[tuple[float, ...], ...]:
     """Train the module in one piece; return the losses."""
     from runtime.models.user.user_file import UserFile

@@ -1,6 +1,5 @@
 """GPT in both directions, mT5 and Flava on Tessel's shapes, each against the model in one piece."""
 
-import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from placements import Block, Kind, Placement
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, x_shape
 from runtime.codegen.codegen import generate
-from runtime.execution.measurement import Comparison
+from runtime.execution.measurement import ReferenceComparison
 from runtime.models import (
     WHOLE,
     Model,
@@ -27,14 +26,15 @@ from runtime.models import (
 from runtime.models.core.attention import Attention, CrossAttention
 from runtime.models.core.parameters import Parameter, description_of
 from runtime.models.model import replicated_parameters
-from runtime.program.instructions import Instruction, Programs, Receive
+from runtime.program.instructions import Programs
 from runtime.program.lower import lower
-from runtime.training.copies import CopySums
 from runtime.transport.in_memory import Network
-from runtime.verify.reference import Case, plain
-from schedsearch.baselines import chimera, gpipe
+from runtime.verify.reference import ReferenceCase, plain
+from schedsearch.baselines import chimera
 
-OPTIONS = ModelOptions("gpt", 8, 5, 2, num_layers=4, num_heads=4, seed=3)
+OPTIONS = ModelOptions(
+    "gpt", hidden_size=8, sequence_length=5, micro_batch_size=2, num_layers=4, num_heads=4, seed=3
+)
 
 
 def nn_shape_with_output(num_devices: int) -> Placement:
@@ -66,13 +66,10 @@ def two_joins(num_devices: int) -> Placement:
 
 
 CASES = [
-    (x_shape(2), "gpt"),
     (x_shape(3), "gpt"),
     (x_shape(2, split_backward=True), "gpt"),
-    (nn_shape(4), "mt5"),
     (nn_shape(3), "mt5"),
     (nn_shape_with_output(4), "mt5"),
-    (k_shape(4), "flava"),
     (k_shape(3), "flava"),
     (two_joins(2), "flava"),
 ]
@@ -84,13 +81,13 @@ def ids(value: object) -> str:
 
 @pytest.mark.parametrize(("placement", "name"), CASES, ids=ids)
 def test_cut_model_equals_the_model_in_one_piece(placement: Placement, name: str) -> None:
-    check_cut(Case(replace(OPTIONS, name=name), placement, 3, 2))
+    check_cut(ReferenceCase(replace(OPTIONS, name=name), placement, 3, 2))
 
 
 @pytest.mark.parametrize(("placement", "name"), [(nn_shape(2), "mt5"), (k_shape(2), "flava")], ids=ids)
 def test_gradient_is_the_slope_of_the_loss(placement: Placement, name: str) -> None:
     options = replace(OPTIONS, name=name, num_layers=1)
-    case = Case(options, placement, 1, 1)
+    case = ReferenceCase(options, placement, 1, 1)
     model = Model(options, placement, dict.fromkeys(case.forward_blocks, WHOLE))
     data = model.data(1)
 
@@ -154,8 +151,8 @@ def test_cross_attention_is_torchs() -> None:
 
 
 def test_two_directions_are_one_model_on_twice_the_micro_batches() -> None:
-    both = plain(Case(OPTIONS, x_shape(2), 3, 2))
-    one = plain(Case(OPTIONS, v_shape(2), 6, 2))
+    both = plain(ReferenceCase(OPTIONS, x_shape(2), 3, 2))
+    one = plain(ReferenceCase(OPTIONS, v_shape(2), 6, 2))
     for two_ways, one_way in zip(both, one, strict=True):
         pairs = zip(one_way.losses[::2], one_way.losses[1::2], strict=True)
         torch.testing.assert_close(two_ways.losses, tuple((a + b) / 2 for a, b in pairs), rtol=1e-13, atol=0)
@@ -165,7 +162,7 @@ def test_two_directions_are_one_model_on_twice_the_micro_batches() -> None:
 
 def test_the_decoder_needs_the_encoder_and_the_text_needs_the_image() -> None:
     for name, placement, branch in (("mt5", nn_shape(2), "encoder"), ("flava", k_shape(2), "image")):
-        (step,) = plain(Case(replace(OPTIONS, name=name), placement, 2, 1))
+        (step,) = plain(ReferenceCase(replace(OPTIONS, name=name), placement, 2, 1))
         largest = [
             float(value.abs().max()) for shard, value in step.gradients.items() if branch in shard.name
         ]
@@ -174,72 +171,20 @@ def test_the_decoder_needs_the_encoder_and_the_text_needs_the_image() -> None:
 
 def run(
     programs: Programs, directory: Path, name: str, launcher: str = "in_process", **model: object
-) -> Comparison:
+) -> ReferenceComparison:
     """Run the scripts of programs, and compare."""
     options = replace(OPTIONS, name=name, **model)  # type: ignore[arg-type]
     generate(programs, {}, options.to_dict(), directory)
-    found = launched(directory, programs.placement.num_devices, 2, 60, launcher=launcher).comparison
+    found = launched(directory, programs.placement.num_devices, 2, launcher=launcher).comparison
     assert found is not None
     return found
 
 
-@pytest.mark.parametrize(
-    ("placement", "name"),
-    [(nn_shape(4), "mt5"), (nn_shape_with_output(2), "mt5"), (k_shape(4), "flava"), (x_shape(3), "gpt")],
-    ids=ids,
-)
-def test_devices_equal_the_model_in_one_piece(placement: Placement, name: str, tmp_path: Path) -> None:
-    found = run(lower(gpipe(placement, 3)), tmp_path, name)
-    assert found.bitwise_equal
-    assert found.is_equal, found
-
-
-@pytest.mark.parametrize(
-    ("dtype", "launcher"), [("float64", "in_process"), ("float32", "fork"), ("bfloat16", "in_process")]
-)
-def test_chimera_is_bitwise_equal_in_every_type(dtype: str, launcher: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("dtype", "launcher"), [("float32", "fork"), ("bfloat16", "in_process")])
+def test_chimera_is_bitwise_equal_in_other_types(dtype: str, launcher: str, tmp_path: Path) -> None:
     found = run(lower(chimera(x_shape(4), 4)), tmp_path, "gpt", launcher, dtype=dtype)
     assert found.bitwise_equal
-    assert found.max_gradient_error < {"float64": 1e-12, "float32": 1e-4, "bfloat16": 0.3}[dtype]
-
-
-@pytest.mark.parametrize(("placement", "name"), [(nn_shape(2), "mt5"), (k_shape(2), "flava")], ids=ids)
-def test_inference(placement: Placement, name: str, tmp_path: Path) -> None:
-    forward = tuple(block for block in placement.blocks if block.kind is Kind.F)
-    blocks = tuple(replace(block, memory=0) for block in forward)
-    found = run(lower(gpipe(replace(placement, blocks=blocks), 3)), tmp_path, name)
-    assert found.bitwise_equal and found.max_loss_error <= 1e-12
-
-
-def swap_two_receives(program: list[Instruction]) -> None:
-    at = [i for i, instruction in enumerate(program) if isinstance(instruction, Receive)][:2]
-    program[at[0]], program[at[1]] = program[at[1]], program[at[0]]
-    program.sort(key=lambda instruction: not isinstance(instruction, Receive))
-
-
-@pytest.mark.parametrize(
-    ("placement", "name", "device"), [(nn_shape(2), "mt5", 1), (x_shape(2), "gpt", 1)], ids=ids
-)
-def test_swapped_receives_are_noticed(placement: Placement, name: str, device: int, tmp_path: Path) -> None:
-    programs = lower(gpipe(placement, 3))
-    instructions = [list(program) for program in programs.instructions]
-    swap_two_receives(instructions[device])
-    found = run(replace(programs, instructions=tuple(map(tuple, instructions))), tmp_path, name)
-    assert not found.bitwise_equal
-    assert found.max_gradient_error > 1e-6
-
-
-def test_replicas_that_are_not_summed_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = CopySums.finish
-
-    def only_in_the_reference(self: CopySums) -> None:
-        if "RANK" not in os.environ:
-            right(self)
-
-    monkeypatch.setattr(CopySums, "finish", only_in_the_reference)
-    found = run(lower(gpipe(x_shape(2), 2)), tmp_path, "gpt", "fork")
-    assert not found.bitwise_equal
-    assert found.max_gradient_error > 1e-3
+    assert found.max_gradient_error < {"float32": 1e-4, "bfloat16": 0.3}[dtype]
 
 
 def test_replicas_are_summed_in_the_order_of_the_devices() -> None:

@@ -45,7 +45,7 @@ def test_recomputing_changes_no_bit(placement: Placement, tmp_path: Path) -> Non
         folder = tmp_path / str(len(losses))
         generate(lower(gpipe(placement, 3)), {}, SYNTHETIC | {"recompute": recompute}, folder / "scripts")
         options = {"checkpoint_every": 2, "checkpoints": folder}
-        found = launched(folder / "scripts", placement.num_devices, 2, 30, launcher="in_process", **options)  # type: ignore[arg-type]
+        found = launched(folder / "scripts", placement.num_devices, 2, launcher="in_process", **options)  # type: ignore[arg-type]
         assert found.comparison is not None
         assert found.comparison.bitwise_equal
         assert found.comparison.is_equal

@@ -93,7 +93,7 @@ def test_pretrained_weights_come_back_into_the_unpipelined_module(
     save = safetensors.torch.save_model if suffix == "safetensors" else _save_torch
     save(module, str(before))  # safetensors has the shared table once, torch twice
     generate(lower(one_f_one_b(v_shape(3), 4)), {}, options.to_dict(), tmp_path / "scripts")
-    found = launched(tmp_path / "scripts", 3, 2, 60, launcher="fork", load_weights=before, save_weights=after)
+    found = launched(tmp_path / "scripts", 3, 2, launcher="fork", load_weights=before, save_weights=after)
     assert found.comparison is not None
     assert found.comparison.bitwise_equal
     trained = safetensors.torch.load_file(after)
@@ -106,7 +106,7 @@ def test_pretrained_weights_come_back_into_the_unpipelined_module(
     unmoved = tmp_path / "unmoved.safetensors"
     options = replace(options, learning_rate=0.0)
     generate(lower(one_f_one_b(v_shape(3), 4)), {}, options.to_dict(), tmp_path / "still")
-    launched(tmp_path / "still", 3, 1, 60, launcher="in_process", load_weights=after, save_weights=unmoved)
+    launched(tmp_path / "still", 3, 1, launcher="in_process", load_weights=after, save_weights=unmoved)
     same = safetensors.torch.load_file(unmoved)
     assert all(torch.equal(same[name], value) for name, value in trained.items())
 
@@ -255,7 +255,7 @@ def test_a_file_that_does_not_fit_is_one_line_before_anything_starts(
     _save(state, path)
     generate(lower(one_f_one_b(v_shape(3), 4)), {}, options.to_dict(), tmp_path / "scripts")
     with pytest.raises(ScriptError, match=f"load_weights: {path}:? {message}") as caught:
-        launched(tmp_path / "scripts", 3, 1, 60, launcher="in_process", load_weights=path)
+        launched(tmp_path / "scripts", 3, 1, launcher="in_process", load_weights=path)
     assert "\n" not in str(caught.value)
 
 
@@ -297,7 +297,7 @@ def test_what_torch_saved_but_is_no_state_dict_is_refused(tmp_path: Path) -> Non
 def test_weights_cannot_be_saved_just_anywhere(name: str, tmp_path: Path) -> None:
     generate(lower(one_f_one_b(v_shape(2), 2)), {}, SMALL_GPT, tmp_path / "scripts")
     with pytest.raises(ScriptError, match="save_weights: .* give "):
-        launched(tmp_path / "scripts", 2, 1, 60, launcher="in_process", save_weights=tmp_path / name)
+        launched(tmp_path / "scripts", 2, 1, launcher="in_process", save_weights=tmp_path / name)
 
 
 def test_weights_for_which_there_is_no_room_leave_nothing(tmp_path: Path) -> None:

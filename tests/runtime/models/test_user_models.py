@@ -7,17 +7,18 @@ from pathlib import Path
 import pytest
 import torch
 from places import CNN
-from small_runs import TIED, edited, launched
+from small_runs import TIED, launched
 
 from placements import Block, Kind, Placement
 from placements.shapes import k_shape, m_shape, v_shape, wave_shape, x_shape
 from runtime.codegen.codegen import generate
-from runtime.execution.measurement import Comparison
+from runtime.execution.measurement import ReferenceComparison
 from runtime.models import WHOLE, Model, ModelError, ModelOptions, ParameterShard, body_of, traced
 from runtime.models.user.user_file import UserFile
-from runtime.program.instructions import Instruction, Programs, Receive
+from runtime.program.instructions import Programs
 from runtime.program.lower import lower
-from runtime.verify.reference import Case, plain, replay
+from runtime.verify.reference import ReferenceCase, plain
+from runtime.verify.replay import replay
 from schedsearch.baselines import gpipe, one_f_one_b, zb_v
 
 MLP = """
@@ -130,9 +131,9 @@ def join_on_one_device() -> Placement:
 
 def run(
     programs: Programs, options: ModelOptions, directory: Path, launcher: str = "in_process"
-) -> Comparison:
+) -> ReferenceComparison:
     generate(programs, {}, options.to_dict(), directory)
-    found = launched(directory, programs.placement.num_devices, 3, 60, launcher=launcher).comparison
+    found = launched(directory, programs.placement.num_devices, 3, launcher=launcher).comparison
     assert found is not None
     return found
 
@@ -187,7 +188,7 @@ def test_a_zero_bubble_wave(options: Callable[..., ModelOptions], tmp_path: Path
 
 
 def test_tied_parameters_are_those_of_one_table(options: Callable[..., ModelOptions]) -> None:
-    case = Case(options(TIED), v_shape(3), 2, 2)
+    case = ReferenceCase(options(TIED), v_shape(3), 2, 2)
     orders = [gpipe(case.placement, 2).order(device) for device in range(3)]
     for whole, cut in zip(plain(case), replay(case, orders), strict=True):
         assert [shard.name for shard in whole.gradients] == ["F0.table", "F1.weight", "F1.bias"]
@@ -197,7 +198,7 @@ def test_tied_parameters_are_those_of_one_table(options: Callable[..., ModelOpti
 
 
 def test_the_example_is_trained() -> None:
-    case = Case(ModelOptions("module", path=str(CNN), learning_rate=0.5), v_shape(), 4, 25)
+    case = ReferenceCase(ModelOptions("module", path=str(CNN), learning_rate=0.5), v_shape(), 4, 25)
     losses = [sum(step.losses) / 4 for step in plain(case)]
     assert sum(losses[-5:]) < sum(losses[:5]) * 0.8
 
@@ -211,17 +212,6 @@ def test_random_numbers_depend_on_the_block_and_its_micro_batch(options: Callabl
     assert again.seed in seeds and torch.equal(again.inputs[0], data.read("F0", 1, 1).inputs[0])
     other = body_of(options(MLP, seed=1), v_shape(2)).data(2, "cpu").read("F0", 1, 1)
     assert not torch.equal(again.inputs[0], other.inputs[0])
-
-
-def test_swapped_receives_are_noticed(options: Callable[..., ModelOptions], tmp_path: Path) -> None:
-    def swap(program: list[Instruction]) -> None:
-        at = [i for i, instruction in enumerate(program) if isinstance(instruction, Receive)][:2]
-        program[at[0]], program[at[1]] = program[at[1]], program[at[0]]
-        program.sort(key=lambda instruction: not isinstance(instruction, Receive))
-
-    found = run(edited(lower(gpipe(v_shape(2), 3)), 1, swap), options(MLP), tmp_path / "scripts")
-    assert not found.bitwise_equal
-    assert found.max_gradient_error > 1e-6
 
 
 def test_an_off_by_one_micro_batch_is_noticed(
@@ -370,7 +360,7 @@ def test_shapes_that_change_are_refused(options: Callable[..., ModelOptions]) ->
     text = changed("(2, 3)", "(2 + micro_batch, 3)").replace("expand(2, 6)", "expand(2 + micro_batch, 6)")
     text = text.replace("torch.randn(2 + micro_batch, 3)", "0")
     with pytest.raises(ModelError, match=r"F0 returned (\w+) \(3, 6\), and \1 \(2, 6\) for the first"):
-        list(plain(Case(options(text), v_shape(2), 2, 1)))
+        list(plain(ReferenceCase(options(text), v_shape(2), 2, 1)))
 
 
 def test_tokens_and_masks_travel_beside_hidden_values(
@@ -407,7 +397,7 @@ loss = nn.functional.mse_loss
 def test_a_process_builds_its_own_blocks_alone(options: Callable[..., ModelOptions], tmp_path: Path) -> None:
     """Shapes are found when the scripts are generated, and not by a process of the run."""
     generate(lower(one_f_one_b(v_shape(3), 4)), {}, options(COUNTED).to_dict(), tmp_path / "scripts")
-    found = launched(tmp_path / "scripts", 3, 1, 60, launcher="fork", verify="none")
+    found = launched(tmp_path / "scripts", 3, 1, launcher="fork", verify="none")
     assert found.comparison is None
     built = {path.name: path.read_text().split() for path in tmp_path.glob("built_*")}
     assert built.pop(f"built_{os.getpid()}") == ["F0", "F1", "F2"]
@@ -467,7 +457,7 @@ def test_any_cut_gives_the_same_weights_and_losses(
             found |= {shard.name.partition(".")[2]: weight for shard, weight in own.items()}
         weights.append(found)
         generate(lower(one_f_one_b(placement, 4)), {}, model.to_dict(), tmp_path / str(i))
-        losses.append(launched(tmp_path / str(i), len(at), 3, 60, launcher="in_process").losses)
+        losses.append(launched(tmp_path / str(i), len(at), 3, launcher="in_process").losses)
     first, *others = weights
     assert len(first) == 2 + 2 * 4  # with the table, which two blocks share
     for other in others:

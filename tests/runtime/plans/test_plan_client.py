@@ -88,7 +88,7 @@ def test_all_devices_go_over_to_a_plan_at_the_same_iteration(
     monkeypatch.setenv("SCHEDSEARCH_JOB", job)
     generate(lower(SCHEDULE), {}, SMALL_GPT, tmp_path)
     lines: list[Progress] = []
-    measurement = launched(tmp_path, 2, 4, 30, launcher=launcher, verify="all", progress=lines.append)
+    measurement = launched(tmp_path, 2, 4, launcher=launcher, verify="all", progress=lines.append)
     second = deployed(server, job)
     assert (first.version, second.version) == (1, 2)
     for device in (0, 1):
@@ -103,7 +103,7 @@ def test_a_run_goes_on_while_no_server_is_there(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("SCHEDSEARCH_SERVER", "http://127.0.0.1:9")
     monkeypatch.setenv("SCHEDSEARCH_JOB", "any")
     generate(lower(SCHEDULE), {}, SMALL_GPT, tmp_path)
-    measurement = launched(tmp_path, 2, 2, 30, launcher="fork", verify="none")
+    measurement = launched(tmp_path, 2, 2, launcher="fork", verify="none")
     assert measurement.clock_requests == {0: (), 1: ()}
 
 
@@ -121,7 +121,7 @@ def test_a_script_with_clocks_follows_no_server(
         r"server; unset SCHEDSEARCH_SERVER, or make scripts without clocks \(runtime.clocks=false\)$"
     )
     with pytest.raises(LaunchError, match=message):
-        launched(tmp_path, 2, 2, 30, launcher=launcher, verify="none")
+        launched(tmp_path, 2, 2, launcher=launcher, verify="none")
 
 
 def test_a_plan_of_another_schedule_is_not_run(
@@ -141,7 +141,7 @@ def test_a_plan_of_another_schedule_is_not_run(
     monkeypatch.setenv("SCHEDSEARCH_SERVER", process.url)
     monkeypatch.setenv("SCHEDSEARCH_JOB", job)
     generate(lower(SCHEDULE), {}, SMALL_GPT, tmp_path)
-    measurement = launched(tmp_path, 2, 2, 30, launcher="fork", verify="none")
+    measurement = launched(tmp_path, 2, 2, launcher="fork", verify="none")
     assert measurement.clock_requests == {0: (), 1: ()}
 
 

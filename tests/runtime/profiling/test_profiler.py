@@ -15,7 +15,7 @@ from small_runs import launched
 from placements import Profile, ProfileError
 from placements.profiles.profile_csv import write_profile_rows
 from placements.shapes import m_shape
-from runtime.clocks.clock import Clock, NvmlClock, RecordingClock
+from runtime.clocks.clock import ClockBackend, NvmlClock, RecordingClock
 from runtime.clocks.nvml import NvmlGpu
 from runtime.codegen.codegen import generate
 from runtime.profiling.device_profiler import open_profiler
@@ -50,7 +50,7 @@ def iterate(profiler: Profiler, gpu: FakeGpu, micro_batches: int = 2, wait_ms: f
     profiler.end_iteration()
 
 
-def swept(gpu: FakeGpu, sweep: Sweep, clock: Clock | None = None, most: int = 10_000) -> Profiler:
+def swept(gpu: FakeGpu, sweep: Sweep, clock: ClockBackend | None = None, most: int = 10_000) -> Profiler:
     clocks = gpu._nvml.clocks_mhz()
     profiler = Profiler(gpu, sweep, clock or gpu, clocks, settle=gpu.settle)  # type: ignore[arg-type]
     for _ in range(most):
@@ -306,7 +306,7 @@ def test_a_run_profiles_its_blocks(tmp_path: Path) -> None:
     placement = m_shape(2)
     model = {"name": "synthetic", "hidden_size": 8, "sequence_length": 6, "micro_batch_size": 2}
     generate(lower(gpipe(placement, 2)), {}, model, tmp_path)
-    measurement = launched(tmp_path, 2, 100, 30, launcher="fork", sweep=Sweep(iterations=2))
+    measurement = launched(tmp_path, 2, 100, launcher="fork", sweep=Sweep(iterations=2))
     assert measurement.iterations == 3, "one that is not counted, then two"
     assert measurement.comparison is None
     costs = merged(measurement.profiles)

@@ -123,7 +123,7 @@ class Pipeline:
 def profiled(schedule: Schedule, sweep: Sweep, directory: Path) -> Measurement:
     generate(lower(schedule), {}, MODEL, directory)
     devices = schedule.placement.num_devices
-    return launched(directory, devices, 1000, 60, launcher="in_process", sweep=sweep)
+    return launched(directory, devices, 1000, launcher="in_process", sweep=sweep)
 
 
 @pytest.mark.parametrize("counter_period_ms", [0.0, 10.0])

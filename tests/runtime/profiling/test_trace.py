@@ -18,7 +18,7 @@ from placements.hardware import modelled_profile
 from placements.shapes import k_shape, m_shape, v_shape, wave_shape
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Measurement
-from runtime.plans.planned import Planned
+from runtime.plans.planned import PlannedIteration
 from runtime.profiling.records import BlockRecord, MessageRecord, Record, aligned
 from runtime.profiling.trace import write_trace
 from runtime.profiling.utilisation import utilisation_table
@@ -33,7 +33,7 @@ from schedsearch.schedule import Schedule, as_soon_as_possible
 SYNTHETIC = {"name": "synthetic", "hidden_size": 8, "sequence_length": 6, "micro_batch_size": 2}
 
 
-def planned(schedule: Schedule, latency: int = 0) -> Planned:
+def planned(schedule: Schedule, latency: int = 0) -> PlannedIteration:
     """Return a plan in the order of a schedule, with several clocks, of blocks none of which are alike."""
     placement = schedule.placement
     blocks = tuple(replace(block, time=30 * block.time + 7 * i) for i, block in enumerate(placement.blocks))
@@ -43,10 +43,12 @@ def planned(schedule: Schedule, latency: int = 0) -> Planned:
     orders = [schedule.order(device) for device in range(placement.num_devices)]
     schedule = as_soon_as_possible(placement, schedule.num_micro_batches, orders)
     frontier = compute_frontier(schedule, profile, 20)
-    return Planned.of(schedule, profile, frontier.at(frontier.shortest.time_ms * 1.1).clock_mhz, "GiB")
+    return PlannedIteration.of(
+        schedule, profile, frontier.at(frontier.shortest.time_ms * 1.1).clock_mhz, "GiB"
+    )
 
 
-def scripts_of(plan: Planned, directory: Path, model: dict[str, object] | None = None) -> Path:
+def scripts_of(plan: PlannedIteration, directory: Path, model: dict[str, object] | None = None) -> Path:
     number = plan.schedule.num_micro_batches
     clocks = {
         block.name: [plan.points[block.name, n].clock_mhz for n in range(number)]
@@ -56,7 +58,7 @@ def scripts_of(plan: Planned, directory: Path, model: dict[str, object] | None =
     return directory
 
 
-def virtually(plan: Planned, scripts: Path, latency_ms: float = 0.0) -> VirtualRun:
+def virtually(plan: PlannedIteration, scripts: Path, latency_ms: float = 0.0) -> VirtualRun:
     profile = plan.profile
     highest = max(points[-1].clock_mhz for points in profile.points.values())
     gpus = [
@@ -67,7 +69,7 @@ def virtually(plan: Planned, scripts: Path, latency_ms: float = 0.0) -> VirtualR
 
 
 def recorded(scripts: Path, num_devices: int, launcher: str, iterations: int = 3) -> Measurement:
-    return launched(scripts, num_devices, iterations, 60, launcher=launcher, trace=True)
+    return launched(scripts, num_devices, iterations, launcher=launcher, trace=True)
 
 
 def instances(slices: list[Event]) -> list[tuple[str, int]]:
@@ -225,7 +227,7 @@ def test_recording_changes_nothing(tmp_path: Path) -> None:
     plan = planned(one_f_one_b(v_shape(2), 4))
     scripts = scripts_of(plan, tmp_path / "scripts", SMALL_GPT)
     with_records = recorded(scripts, 2, "in_process")
-    without = launched(scripts, 2, 3, 60, launcher="in_process")
+    without = launched(scripts, 2, 3, launcher="in_process")
     assert without.records == ()
     assert comparison_of(with_records).bitwise_equal
     assert with_records.losses == without.losses

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from quarter_ms import PLACEMENT, PROFILE
 
-from runtime.plans.planned import Planned
+from runtime.plans.planned import PlannedIteration
 from runtime.profiling.records import BlockRecord, CounterSample, Record
 from runtime.profiling.utilisation import DeviceShares, UtilisationTable, utilisation_table
 from schedsearch.schedule import as_soon_as_possible
@@ -29,7 +29,7 @@ RECORDS = (
 def test_shares_are_of_the_lengths_that_they_belong_to() -> None:
     """Planned at the highest clocks: 2 ms, 1 of transfer, 3, 5, 1.5 of transfer, 4."""
     one = as_soon_as_possible(PLACEMENT, 1, [[("F0", 0), ("B0", 0)], [("F1", 0), ("B1", 0)]])
-    planned = Planned.of(one, PROFILE, dict.fromkeys(PROFILE.points, (1100,)))
+    planned = PlannedIteration.of(one, PROFILE, dict.fromkeys(PROFILE.points, (1100,)))
     table = utilisation_table(PLACEMENT, RECORDS, planned)
     assert (table.planned_ms, table.zero_comm_ms, table.measured_ms) == (16.5, 11.0, 14.0)
     assert table.ratio == pytest.approx(14 / 11)

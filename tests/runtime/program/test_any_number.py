@@ -90,8 +90,8 @@ def test_scripts_of_8_run_12_as_those_of_12_do(
 def test_a_run_of_another_number_equals_scripts_made_for_it(tmp_path: Path) -> None:
     scripts_of(lower(one_f_one_b(v_shape(2), 4)), tmp_path / "4")
     scripts_of(lower(one_f_one_b(v_shape(2), 7)), tmp_path / "7")
-    changed = launched(tmp_path / "4", 2, 2, 30, launcher="fork", num_micro_batches=7)
-    made = launched(tmp_path / "7", 2, 2, 30, launcher="in_process")
+    changed = launched(tmp_path / "4", 2, 2, launcher="fork", num_micro_batches=7)
+    made = launched(tmp_path / "7", 2, 2, launcher="in_process")
     assert changed.losses == made.losses
     assert (changed.num_micro_batches, len(changed.losses[0])) == (7, 7)
     assert changed.comparison == made.comparison
@@ -139,9 +139,9 @@ def test_a_new_number_is_checked_before_anything_starts(tmp_path: Path) -> None:
     text = script.read_text()
     assert right in text
     script.write_text(text.replace(right, right.replace("n,", "min(n, 2),")))
-    assert launched(tmp_path, 2, 1, 30, launcher="in_process").comparison is not None
+    assert launched(tmp_path, 2, 1, launcher="in_process").comparison is not None
     with pytest.raises(UnsafeProgramsError):
-        launched(tmp_path, 2, 1, 30, launcher="in_process", num_micro_batches=6)
+        launched(tmp_path, 2, 1, launcher="in_process", num_micro_batches=6)
 
 
 def test_what_does_not_repeat_is_not_stretched() -> None:
@@ -158,11 +158,11 @@ def test_what_does_not_repeat_is_not_stretched() -> None:
 def test_a_number_that_needs_too_much_memory_is_refused(tmp_path: Path) -> None:
     """GPipe holds all micro-batches at once, so its loops can run more than there is room for."""
     scripts_of(lower(gpipe(v_shape(2).with_memory(6), 4)), tmp_path)
-    assert launched(tmp_path, 2, 1, 30, launcher="in_process", num_micro_batches=6).comparison is not None
+    assert launched(tmp_path, 2, 1, launcher="in_process", num_micro_batches=6).comparison is not None
     with pytest.raises(
         ScriptError, match="num_micro_batches: 7 hold 7 of the memory of device 0, which has 6"
     ):
-        launched(tmp_path, 2, 1, 30, launcher="in_process", num_micro_batches=7)
+        launched(tmp_path, 2, 1, launcher="in_process", num_micro_batches=7)
 
 
 @cache

@@ -102,9 +102,9 @@ def test_csv_and_points_are_the_same_profile(server: Server, tmp_path: Any) -> N
 def test_the_fields_of_requests_and_answers_are_in_the_docs(server: Server) -> None:
     found = server.ask("GET", "/openapi.json")[1]
     fields = {name: set(each.get("properties", {})) for name, each in found["components"]["schemas"].items()}
-    assert {"Registration", "ProfileUpload", "Point", "JobStatus", "Deployed"} <= fields.keys()
-    assert fields["Message"] == {"id", "degree", "delay_s"}
-    assert fields["DeployedPlan"] == {"version", "time_ms", "energy_mj", "lower_bound_mj", "clock_mhz"}
+    assert {"Registration", "ProfileUpload", "ProfilePoint", "JobStatus", "Deployed"} <= fields.keys()
+    assert fields["StragglerMessage"] == {"id", "degree", "delay_s"}
+    assert fields["DeployedPlanAnswer"] == {"version", "time_ms", "energy_mj", "lower_bound_mj", "clock_mhz"}
     assert "requestBody" in found["paths"]["/jobs/{job}/straggler"]["post"]
 
 
@@ -138,6 +138,7 @@ def test_a_straggler_is_heeded_when_it_is_due_and_forgotten_at_degree_1(server: 
     assert answer["time_ms"] == FRONTIER.at(1.2 * SHORTEST_MS).time_ms > SHORTEST_MS
     worse = server.tell(job, "rack 4", 1e6)
     assert (worse["version"], worse["time_ms"]) == (3, FRONTIER.plans[-1].time_ms)
+    assert worse["deadline_ms"] == pytest.approx(1e6 * SHORTEST_MS), "the straggler's end, not the plan's"
     assert server.tell(job, 3, 1)["version"] == 3, "the worst one is still there"
     assert server.tell(job, "rack 4", 1) == {
         "version": 4,

@@ -28,7 +28,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def answer(url: str, *headers: tuple[str, str], path: str = "/jobs", method: str = "GET") -> tuple[int, Any]:
     """Ask with these headers, more than one of a name too."""
-    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=300)
     connection.putrequest(method, path)
     for header in headers:
         connection.putheader(*header)
@@ -97,7 +97,7 @@ TOO_LARGE = "body: has more than 0.04 MB; send less, or start the server with a 
 @pytest.mark.parametrize(("size", "status"), [(LIMIT, 201), (LIMIT + 1, 413), (2 * LIMIT, 413)])
 def test_a_body_may_be_as_large_as_the_limit(url: str, size: int, status: int, is_chunked: bool) -> None:
     body = json.dumps(registration()).encode().ljust(size)
-    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=300)
     parts = (body[i : i + 7000] for i in range(0, size, 7000))
     connection.request(
         "POST", "/jobs", parts if is_chunked else body, dict([RIGHT]), encode_chunked=is_chunked
@@ -112,7 +112,7 @@ def test_a_body_may_be_as_large_as_the_limit(url: str, size: int, status: int, i
 def head_of(url: str, head: str) -> bytes:
     """Send the beginning of a request, and return all of the answer, after which the server hangs up."""
     host, port = url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=60) as connection:
+    with socket.create_connection((host, int(port)), timeout=300) as connection:
         connection.sendall(f"POST /jobs HTTP/1.1\r\nHost: a\r\n{head}".encode())
         return b"".join(iter(lambda: connection.recv(65536), b""))
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from served import profile_of, registration, small_schedule
 
 from placements.shapes import v_shape
-from runtime.server.answers import Deployed, DeployedPlan
+from runtime.server.answers import Deployed, DeployedPlanAnswer
 from runtime.server.deployment import Straggler
 from runtime.server.errors import NotYetError
-from runtime.server.requests import Message, Registration
+from runtime.server.requests import Registration, StragglerMessage
 from runtime.server.service import Service
 from schedsearch.energy import compute_frontier
 
@@ -80,7 +80,7 @@ def job(service: Service) -> str:
 
 
 messages = st.builds(
-    Message,
+    StragglerMessage,
     id=st.sampled_from(NAMES),
     delay_s=st.sampled_from([0, 0, 1, 2]),
     degree=st.sampled_from([1, 1, 1.1, 1.3, 1.5, 9]),
@@ -94,15 +94,15 @@ def test_the_worst_straggler_in_force_decides(
     service: Service, job: str, now: Now, sequence: list[object]
 ) -> None:
     for name in NAMES:
-        service.deployments.set_straggler(job, Message(id=name, degree=1))
+        service.deployments.set_straggler(job, StragglerMessage(id=name, degree=1))
     before = service.deployments.deployed(job)
     assert before is not None
     model, version, running_ms = SlowModel(), before.version, before.time_ms
     assert running_ms == FRONTIER.plans[0].time_ms
     for step in sequence:
-        if isinstance(step, Message):
+        if isinstance(step, StragglerMessage):
             model.said[step.id].append(Said(now.s, now.s + step.delay_s, step.degree))
-            answer: Deployed | DeployedPlan | None = service.deployments.set_straggler(job, step)
+            answer: Deployed | DeployedPlanAnswer | None = service.deployments.set_straggler(job, step)
         else:
             assert isinstance(step, (int, float))
             now.s += step
@@ -129,7 +129,7 @@ def test_what_is_in_force_stays_until_the_next_is_due() -> None:
 def test_what_is_due_before_the_frontier_is_there_is_not_due_again(service: Service, now: Now) -> None:
     """Else whoever waits for the first plan would be woken for it all the time."""
     job = service.register(Registration.model_validate(registration())).id
-    service.deployments.set_straggler(job, Message(id="a", delay_s=5, degree=1.3))
+    service.deployments.set_straggler(job, StragglerMessage(id="a", delay_s=5, degree=1.3))
     assert service.deployments.due_in_s(job) == 5
     now.s += 5
     with pytest.raises(NotYetError):
@@ -140,7 +140,7 @@ def test_what_is_due_before_the_frontier_is_there_is_not_due_again(service: Serv
 def test_memory_follows_the_database(service: Service, job: str) -> None:
     """What a restart would read is what is answered from memory."""
     for name, degree in (("a", 1.5), ("b", 1.1), ("a", 1.0)):
-        service.deployments.set_straggler(job, Message(id=name, degree=degree))
+        service.deployments.set_straggler(job, StragglerMessage(id=name, degree=degree))
         answered = service.deployments.deployed(job)
         service.deployments.forget(job)
         assert service.deployments.deployed(job) == answered

@@ -16,7 +16,7 @@ from runtime.training.copies import CopySums
 from runtime.transport.copies import MemoryCopies
 from runtime.transport.in_memory import MemoryTransport, Network
 
-OPTIONS = ModelOptions("synthetic", 4, 3, 2, dtype="float32")
+OPTIONS = ModelOptions("synthetic", hidden_size=4, sequence_length=3, micro_batch_size=2, dtype="float32")
 
 
 def two_stages() -> Placement:
@@ -73,7 +73,9 @@ def test_a_sum_begins_when_its_blocks_are_complete(monkeypatch: pytest.MonkeyPat
 def test_members_that_complete_in_other_orders_begin_in_one(exact: bool) -> None:
     """F0 and G0 share a parameter's copies with G1 and F1 on the other device, and each order is possible."""
     placement, network = x_shape(2), Network(2)
-    options = ModelOptions("gpt", 4, 3, 1, num_layers=2, dtype="float32")
+    options = ModelOptions(
+        "gpt", hidden_size=4, sequence_length=3, micro_batch_size=1, num_layers=2, dtype="float32"
+    )
     blocks_of = [[block.name for block in placement.on(device) if block.kind is Kind.F] for device in (0, 1)]
 
     def summed(device: int) -> list[Tensor]:

@@ -13,7 +13,7 @@ from placements import Placement
 from placements.shapes import v_shape, x_shape
 from runtime.models import ModelError, ModelOptions, body_of
 from runtime.program.lower import lower
-from runtime.verify.reference import Case, plain
+from runtime.verify.reference import ReferenceCase, plain
 from schedsearch.baselines import gpipe, one_f_one_b
 
 PADDED = """
@@ -55,7 +55,7 @@ def in_two_groups(placement: Placement) -> Placement:
 
 def mean_over_tokens(options: ModelOptions, num_micro_batches: int) -> tuple[float, torch.Tensor]:
     """Return loss and embedding's gradient of all tokens of the first iteration at once."""
-    case = Case(replace(options, learning_rate=0.0), v_shape(2), num_micro_batches, 1)
+    case = ReferenceCase(replace(options, learning_rate=0.0), v_shape(2), num_micro_batches, 1)
     weights = {shard.name: value for shard, value in next(plain(case)).parameters.items()}
     body = body_of(options, v_shape(2))
     data = body.data(num_micro_batches, "cpu")
@@ -70,7 +70,7 @@ def mean_over_tokens(options: ModelOptions, num_micro_batches: int) -> tuple[flo
 
 
 def test_the_model_in_one_piece_has_the_mean_over_all_tokens(padded: ModelOptions) -> None:
-    step = next(plain(Case(padded, v_shape(2), 3, 1)))
+    step = next(plain(ReferenceCase(padded, v_shape(2), 3, 1)))
     loss, gradient = mean_over_tokens(padded, 3)
     assert sum(step.losses) / 3 == pytest.approx(loss, rel=1e-13)
     found = next(value for shard, value in step.gradients.items() if shard.name == "F0.weight")
@@ -84,7 +84,7 @@ def test_two_graphs_share_the_tokens_of_both(padded: ModelOptions) -> None:
     loss, gradient = mean_over_tokens(padded, 4)
     shared = '(lambda a, b: {"F0": a, "F1": b, "G1": a, "G0": b})(nn.Embedding(5, 4), nn.Linear(4, 5))'
     path.write_text(PADDED.replace(blocks, shared))
-    step = next(plain(Case(padded, x_shape(2), 2, 1)))
+    step = next(plain(ReferenceCase(padded, x_shape(2), 2, 1)))
     assert sum(step.losses) / 2 == pytest.approx(loss, rel=1e-13)
     found = next(value for shard, value in step.gradients.items() if shard.name == "F0.weight")
     torch.testing.assert_close(found, gradient, rtol=1e-12, atol=1e-15)
@@ -113,4 +113,4 @@ def test_weights_that_cannot_be_are_refused(padded: ModelOptions, returned: str,
     path = Path(padded.path)
     path.write_text(PADDED + f"\ndef loss_weight(targets):\n    return {returned}\n")
     with pytest.raises(ModelError, match=message):
-        next(plain(Case(padded, v_shape(2), 2, 1)))
+        next(plain(ReferenceCase(padded, v_shape(2), 2, 1)))

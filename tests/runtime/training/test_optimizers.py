@@ -20,7 +20,7 @@ from runtime.training.loss_scale import unscale
 from runtime.training.zero import Owners, Zero1
 from runtime.transport.in_memory import MemoryTransport, Network
 
-PLAIN = ModelOptions("synthetic", 4, 4, 2, learning_rate=0.01)
+PLAIN = ModelOptions("synthetic", hidden_size=4, sequence_length=4, micro_batch_size=2, learning_rate=0.01)
 NAMES = ["layer.weight", "layer.bias", "norm.weight"]
 
 KINDS: dict[str, dict[str, Any]] = {

@@ -12,15 +12,25 @@ from small_runs import compared
 
 from placements import Placement
 from placements.shapes import m_shape, v_shape, x_shape
-from runtime.execution.measurement import Comparison
+from runtime.execution.measurement import ReferenceComparison
 from runtime.models import Blocks, Model, ModelOptions
 from runtime.program.lower import lower
 from runtime.training.update import Update
 from runtime.transport.in_memory import MemoryTransport, Network
-from runtime.verify.reference import Case, plain
+from runtime.verify.reference import ReferenceCase, plain
 from schedsearch.baselines import gpipe, one_f_one_b
 
-OPTIONS = ModelOptions("gpt", 8, 5, 2, num_layers=2, num_heads=4, seed=3, learning_rate=0.01, dtype="float32")
+OPTIONS = ModelOptions(
+    "gpt",
+    hidden_size=8,
+    sequence_length=5,
+    micro_batch_size=2,
+    num_layers=2,
+    num_heads=4,
+    seed=3,
+    learning_rate=0.01,
+    dtype="float32",
+)
 ADAMW = {"optimizer": "adamw", "weight_decay": 0.1}
 GROUPS = [{"match": "norm|bias", "options": {"weight_decay": 0.0, "lr": 0.001}}]
 
@@ -32,7 +42,7 @@ def on_gpus(placement: Placement, num_gpus: int, groups: int = 1) -> Placement:
     return replace(whole, blocks=tuple(blocks)).by_gpu
 
 
-def errors(found: Comparison) -> tuple[float, float, float]:
+def errors(found: ReferenceComparison) -> tuple[float, float, float]:
     return found.max_loss_error, found.max_gradient_error, found.max_parameter_error
 
 
@@ -91,7 +101,7 @@ def test_lower_precision_over_several_devices_stays_near() -> None:
 
 
 def test_the_norm_is_that_of_torch() -> None:
-    case = Case(options(dtype="float64"), v_shape(2), 2, 1)
+    case = ReferenceCase(options(dtype="float64"), v_shape(2), 2, 1)
     whole = next(plain(case)).gradients.values()
     clipped = next(plain(replace(case, options=options(dtype="float64", clip_grad_norm=0.5)))).gradients
     norm = float(torch.nn.utils.get_total_norm(list(whole)))

@@ -144,7 +144,7 @@ def test_on_gloo_one_group_carries_all_channels(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(dist, "new_group", new_group)
     for name in ("send", "recv", "all_gather"):
         monkeypatch.setattr(dist, name, lambda *arguments, **options: None)
-    groups = connect(m_shape(3), ((0, 1), (1, 0), (1, 2)), 1, 30)
+    groups = connect(m_shape(3), ((0, 1), (1, 0), (1, 2)), 1, 300)
     assert created == ["schedsearch control", "schedsearch team 0 1 2"]
     assert set(groups.links.values()) == {"schedsearch control"}
 
@@ -193,7 +193,7 @@ def test_a_default_group_of_other_processes_is_refused(
     as_process(monkeypatch, rank, size)
     message = f"default group: has {size} processes, this one of rank {rank}, for device 0 of 2; start"
     with pytest.raises(ScriptError, match=message):
-        connect(v_shape(2), (), 0, 30)
+        connect(v_shape(2), (), 0, 300)
 
 
 def test_a_default_group_bound_to_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,4 +201,4 @@ def test_a_default_group_bound_to_a_gpu_is_refused(monkeypatch: pytest.MonkeyPat
     bound = SimpleNamespace(bound_device_id=torch.device("cuda", 0))
     monkeypatch.setattr(dist, "group", SimpleNamespace(WORLD=bound))
     with pytest.raises(ScriptError, match="is bound to a GPU, .*; leave device_id out of init_process_group"):
-        connect(v_shape(2), (), 0, 30)
+        connect(v_shape(2), (), 0, 300)

@@ -45,9 +45,9 @@ def test_an_earlier_receive_is_safe_and_trains_the_same(folder: Path) -> None:
     change(script, f"{WARMUP}{second}", "")
     change(script, f"{WARMUP}{receive}", f"{WARMUP}{receive}{WARMUP}{second}")
     change(folder / "device_0.py", f"{WARMUP}# Warmup.\n", f"{WARMUP}# Warmup, as it was.\n")
-    before = launched(GOLDEN / "scripts/v_shape", 2, 2, 60, launcher="in_process")
+    before = launched(GOLDEN / "scripts/v_shape", 2, 2, launcher="in_process")
     assert "finish even if" in check_file(folder)
-    after = launched(folder, 2, 2, 60, launcher="in_process")
+    after = launched(folder, 2, 2, launcher="in_process")
     assert comparison_of(after).bitwise_equal
     assert after.losses == before.losses
 
@@ -77,7 +77,7 @@ def test_another_order_of_blocks_can_be_safe(folder: Path) -> None:
         device.send("B1", "B0", n, target=0)"""
     script.write_text(text[:start] + body + text[end:])
     assert "finish even if" in check_file(folder)
-    assert comparison_of(launched(folder, 2, 1, 60, launcher="in_process")).is_equal
+    assert comparison_of(launched(folder, 2, 1, launcher="in_process")).is_equal
 
 
 UNSAFE = {

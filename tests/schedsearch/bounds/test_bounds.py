@@ -15,7 +15,7 @@ from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import CapacityError, minimum_memory, require_capacity
 from schedsearch.bounds.memory_occupancy import memory_occupancy_bound
 from schedsearch.metrics import peak_memory
-from schedsearch.state_space import least_period
+from schedsearch.state_space import min_period
 
 
 def test_residence_by_hand() -> None:
@@ -56,7 +56,7 @@ def held_twice(units: tuple[int, int], capacity: int) -> Placement:
 def test_memory_that_cannot_be_used(units: tuple[int, int], capacity: int, bound: int) -> None:
     placement = held_twice(units, capacity)
     assert period_bound(placement) == bound
-    exact = least_period(placement, known=Fraction(1000))
+    exact = min_period(placement, known=Fraction(1000))
     assert exact is not None
     assert exact.ticks == bound
 
@@ -68,7 +68,7 @@ def test_no_cycle_of_states_beats_the_bound(placement: Placement, data: st.DataO
     spare = [data.draw(st.integers(0, 2)) for _ in range(placement.num_devices)]
     needed = [minimum_memory(placement, device) for device in range(placement.num_devices)]
     placement = placement.with_memory(a + b for a, b in zip(needed, spare, strict=True))
-    exact = least_period(placement, known=Fraction(1000), max_states=3000)
+    exact = min_period(placement, known=Fraction(1000), max_states=3000)
     if exact is None:
         return
     if len(exact.devices) == placement.num_devices and is_connected(placement, exact.cut_out):

@@ -86,9 +86,9 @@ def test_the_ends_of_a_zero_bubble_pipeline() -> None:
     p, m, f, b, w, c = 8, 24, 18522, 18086, 9337, 601
     bare = v_shape(p, f, split_backward=True, input_time=b, weight_time=w, stage_memory=11, input_release=7)
     placement = with_transfer(bare, c).with_memory(11 * p)
-    least_ticks = m * (f + b + w) + (p - 1) * (f + b - w + 4 * c)
-    assert makespan_bound(placement, m) == device_span_bound(placement, m) == least_ticks
-    assert zb_h1(placement, m).makespan == least_ticks
+    min_ticks = m * (f + b + w) + (p - 1) * (f + b - w + 4 * c)
+    assert makespan_bound(placement, m) == device_span_bound(placement, m) == min_ticks
+    assert zb_h1(placement, m).makespan == min_ticks
 
 
 def test_ample_memory_leaves_nothing_idle_on_a_device_itself() -> None:

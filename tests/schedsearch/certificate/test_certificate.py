@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import least_period
+from oracles import min_period
 from places import ROOT
 from strategies import placements as random_placements
 from strategies import tight, with_transient
@@ -403,7 +403,7 @@ def test_the_check_does_not_load_the_search() -> None:
 @given(with_transient(max_devices=2, max_forward=2, max_time=2, max_transfer=1))
 def test_the_question_asked_anew_equals_brute_force(placement: Placement) -> None:
     longest = sum(block.time for block in placement.blocks) + 4
-    expected = least_period(placement, longest)
+    expected = min_period(placement, longest)
     periods = range(1, longest + 1)
     answers = [find_starts(Query(placement, 1, period), 20)[0] for period in periods]
     yes = [period for period, answer in zip(periods, answers, strict=True) if answer is Answer.YES]

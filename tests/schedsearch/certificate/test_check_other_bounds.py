@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from oracles import least_makespan
+from oracles import min_makespan
 from strategies import placements as random_placements
 from strategies import tight
 
@@ -37,7 +37,7 @@ def test_all_orders_show_just_the_least_makespan(
     placement = replace(placement, blocks=(replace(first, transient=transient), *rest))
     if limited:
         placement = tight(placement, spare)
-    least = least_makespan(placement, n)
+    least = min_makespan(placement, n)
     if least is not None:
         shown = [no_shorter_schedule(placement, n, ticks, 60) for ticks in (least, least + 1)]
         assert shown == [True, False] or (placement.transfer and shown in ([True, None], [None, None]))

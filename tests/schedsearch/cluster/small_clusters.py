@@ -85,11 +85,11 @@ def drawn_throughputs(random: Random, types: tuple[str, ...], *, pairs: bool) ->
     return Throughputs(alone, together)
 
 
-def drawn_jobs(random: Random, count: int, most_gpus: int) -> list[Job]:
+def drawn_jobs(random: Random, count: int, max_gpus: int) -> list[Job]:
     """Return jobs that arrive over some hours and take from seconds to hours."""
     arrival_s, jobs = 0.0, []
     for number in range(count):
-        gpus = random.choice([one for one in (1, 2, 4) if one <= most_gpus])
+        gpus = random.choice([one for one in (1, 2, 4) if one <= max_gpus])
         slo_s = random.choice((float("inf"), random.uniform(100, 20000)))
         steps = 10 ** random.uniform(0, 4)
         jobs.append(Job(f"job {number}", random.choice("abcd"), steps, gpus, 1.0, arrival_s, slo_s))

@@ -194,9 +194,9 @@ def test_equally_many_gpus_multiply_every_energy(power: float | tuple[tuple[int,
 @given(st.data())
 def test_caps_are_kept_by_the_slow_accounting(data: st.DataObject) -> None:
     schedule, profile = data.draw(cases())
-    gpus_of, least_w = schedule.placement.gpus, profile.min_blocking_power_w
+    gpus_of, min_w = schedule.placement.gpus, profile.min_blocking_power_w
     above = data.draw(st.sampled_from([0.5, 3.0, 9.0, 20.0]))
-    job_w, device_w = (least_w + above) * sum(gpus_of), least_w + above
+    job_w, device_w = (min_w + above) * sum(gpus_of), min_w + above
     cap = PowerCap(
         *data.draw(st.sampled_from([(job_w, None), (None, device_w), (0.9 * job_w + 1, device_w)]))
     )
@@ -341,13 +341,13 @@ def test_exact_plans_count_gpus() -> None:
     profile, schedule = noisy_profile(placement, 3, 8), one_f_one_b(placement, 2)
     deadline = compute_frontier(schedule, profile, 5).all_maximum.time_ms * 1.08
     found = exact_plan(schedule, profile, deadline)
-    least_w = bottom_w(placement, profile)
+    min_w = bottom_w(placement, profile)
     best = min(
-        energy - least_w * time
+        energy - min_w * time
         for time, energy in (accounted(schedule, profile, c) for c in every_choice(schedule, profile))
         if time <= deadline
     )
-    assert found.plan.energy_mj - least_w * found.plan.time_ms == pytest.approx(best)
+    assert found.plan.energy_mj - min_w * found.plan.time_ms == pytest.approx(best)
 
 
 @pytest.mark.parametrize(("power", "number"), [(60.0, (1, 2, 3)), (CURVE, ())])

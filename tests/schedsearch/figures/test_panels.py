@@ -10,18 +10,28 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from schedsearch.figures.canvas import COLUMN_INCHES, image
-from schedsearch.figures.panels import Panel, Point, draw_panels, draw_shares, draw_steps
+from schedsearch.figures.panels import CurvePoint, Panel, draw_panels, draw_shares, draw_steps
 
 CURVES = {
-    "first": [Point(1, 0.5), Point(2, 0.25, 0.0)],
-    "second": [Point(1, 0.5), Point(2, 0.0)],
+    "first": [CurvePoint(1, 0.5), CurvePoint(2, 0.25, 0.0)],
+    "second": [CurvePoint(1, 0.5), CurvePoint(2, 0.0)],
 }
-SHARES = [Panel("A", CURVES), Panel("B", {"second": [Point(3, 0.9)]}), Panel("C", {}), Panel("D", CURVES)]
-LINES = [
-    Panel("A", {"first": [Point(0, 1), Point(0.5, 2)], "second": [Point(0, 1)]}, "a note", {"here": 0.25}),
-    Panel("B", {"second": [Point(0.1, 3.0)]}),
+SHARES = [
+    Panel("A", CURVES),
+    Panel("B", {"second": [CurvePoint(3, 0.9)]}),
     Panel("C", {}),
-    Panel("D", {"first": [Point(0, 0.5)]}),
+    Panel("D", CURVES),
+]
+LINES = [
+    Panel(
+        "A",
+        {"first": [CurvePoint(0, 1), CurvePoint(0.5, 2)], "second": [CurvePoint(0, 1)]},
+        "a note",
+        {"here": 0.25},
+    ),
+    Panel("B", {"second": [CurvePoint(0.1, 3.0)]}),
+    Panel("C", {}),
+    Panel("D", {"first": [CurvePoint(0, 0.5)]}),
 ]
 
 

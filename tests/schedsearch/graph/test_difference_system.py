@@ -53,7 +53,7 @@ def test_the_least_period_and_its_starts(is_compiled: bool, edges: Edges, shorte
     longest = max(shortest, sum(edge.ticks for edge in edges))
     tried = ((period, earliest(edges, period)) for period in range(shortest, longest + 1))
     expected = next((each for each in tried if each[1] is not None), None)
-    assert system_of(edges, is_compiled).least_period(shortest, longest) == expected
+    assert system_of(edges, is_compiled).min_period(shortest, longest) == expected
 
 
 @both_ways
@@ -78,11 +78,11 @@ def test_both_ways_find_the_same_cycle(edges: Edges, period: int) -> None:
 def test_names_become_numbers() -> None:
     nodes, system = numbered([Edge("a", "b", 3, 0), Edge("b", "a", 4, 2)])
     assert nodes == ["a", "b"]
-    assert system.least_period() == (math.ceil(7 / 2), [0, 3])
-    assert system.least_period(9) == (9, [0, 3])
-    assert system.least_period(0, 3) is None
+    assert system.min_period() == (math.ceil(7 / 2), [0, 3])
+    assert system.min_period(9) == (9, [0, 3])
+    assert system.min_period(0, 3) is None
     assert system.forbidding(3) == [1, 0]
-    assert DifferenceSystem(2, [], [], [], []).least_period() == (0, [0, 0])
+    assert DifferenceSystem(2, [], [], [], []).min_period() == (0, [0, 0])
 
 
 @both_ways

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from oracles import least_makespan
+from oracles import min_makespan
 from strategies import placements as random_placements
 from strategies import tight
 
@@ -89,7 +89,7 @@ def test_updates_count_in_value_and_bound(placement: Placement, n: int, times: l
     better = improve(schedule, work(ENOUGH), on_progress=lambda *now: seen.append(now[:2]))
     assert validate(better.schedule).makespan == better.bound == seen[-1][0]
     assert all(bound <= value for value, bound in seen)
-    assert better.bound == least_makespan(placement, n)
+    assert better.bound == min_makespan(placement, n)
 
 
 @settings(max_examples=25, deadline=None)
@@ -103,7 +103,7 @@ def test_tiny_cases_are_exact(placement: Placement, n: int, spare: int) -> None:
     placement = tight(placement, spare)
     schedule = one_by_one(placement, n)
     assume(schedule is not None and len(schedule.blocks) <= 10)
-    least = least_makespan(placement, n)
+    least = min_makespan(placement, n)
     assert makespan_bound(placement, n) <= least
     better = improve(schedule, work(ENOUGH))
     assert better.proved
@@ -121,7 +121,7 @@ def test_a_shared_block_that_holds_memory_on_one_device_alone(capacity: int, lea
     )
     placement = Placement("one", 2, blocks, memory=(0, capacity))
     better = improve(one_by_one(placement, 2), work(ENOUGH))
-    assert validate(better.schedule).makespan == better.bound == least_makespan(placement, 2) == least
+    assert validate(better.schedule).makespan == better.bound == min_makespan(placement, 2) == least
 
 
 @pytest.mark.parametrize(
@@ -237,9 +237,9 @@ def test_interrupted_it_keeps_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def interrupted(*arguments, **options):
         signal.raise_signal(signal.SIGINT)
-        return state_space.least_makespan(*arguments, **options)
+        return state_space.min_makespan(*arguments, **options)
 
-    monkeypatch.setattr("schedsearch.improve.improve.least_makespan", interrupted)
+    monkeypatch.setattr("schedsearch.improve.improve.min_makespan", interrupted)
     better = improve(schedule, work(ENOUGH))
     assert better.interrupted
     assert validate(better.schedule).makespan <= schedule.makespan
@@ -291,7 +291,7 @@ def test_no_step_gets_more_than_the_time_left(number: int, monkeypatch: pytest.M
     monkeypatch.setattr(SlowModel, "seconds", 0.0)
     for module in (improve_module, effort_module):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: SlowModel.seconds))
-    monkeypatch.setattr(improve_module, "least_makespan", no_states)
+    monkeypatch.setattr(improve_module, "min_makespan", no_states)
     monkeypatch.setattr(neighbourhood_model, "NeighbourhoodModel", SlowModel)
     without_bound = replace(MAKESPAN, bound=lambda *_: 0)
     better = improve(schedule, Effort(SlowModel.deadline), objective=without_bound)

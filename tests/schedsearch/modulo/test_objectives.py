@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import least_latency, least_period
+from oracles import min_latency, min_period
 from strategies import crossed, with_transient
 from strategies import placements as random_placements
 
@@ -32,7 +32,7 @@ TINY = with_transient(max_devices=2, max_forward=2, max_time=2, max_transfer=1, 
 @given(TINY)
 def test_static_and_transient_memory_equal_brute_force(placement: Placement) -> None:
     result = search(placement, 4, micro_batches_per_repetend=1, objectives=["period"])
-    expected = least_period(placement, longest=sum(block.time for block in placement.blocks) + 4)
+    expected = min_period(placement, longest=sum(block.time for block in placement.blocks) + 4)
     assert (result.repetend.period if result.repetend else None) == expected
     if result.repetend is not None:
         assert result.status is Status.OPTIMAL
@@ -61,7 +61,7 @@ def test_latency_first_equals_brute_force(placement: Placement) -> None:
     """The least latency is that of a micro-batch on its own; then the least period that keeps it."""
     result = search(placement, 3, micro_batches_per_repetend=1, objectives=["latency", "period"])
     shortest = critical_path(placement) if _runs_alone(placement) else None
-    period, expected = least_latency(placement, longest=sum(block.time for block in placement.blocks) + 4)
+    period, expected = min_latency(placement, longest=sum(block.time for block in placement.blocks) + 4)
     assert result.repetend.latency == expected
     assert shortest is None or expected == shortest
     assert result.status is Status.OPTIMAL

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import least_period, least_span
+from oracles import min_period, min_span
 from strategies import crossed, tight
 from strategies import placements as random_placements
 
@@ -97,7 +97,7 @@ def test_period_equals_brute_force(placement: Placement, spare: int) -> None:
     placement = tight(placement, spare)
     result = search(placement, 3, micro_batches_per_repetend=1, objectives=["period"])
     assert result.status in (Status.OPTIMAL, Status.INFEASIBLE)
-    expected = least_period(placement, longest=sum(block.time for block in placement.blocks) + 4)
+    expected = min_period(placement, longest=sum(block.time for block in placement.blocks) + 4)
     assert (result.repetend.period if result.repetend else None) == expected
 
 
@@ -168,7 +168,7 @@ def test_metamorphic(placement: Placement, factor: int, random) -> None:
 def test_span_equals_brute_force(placement: Placement) -> None:
     result = search(placement, 2, micro_batches_per_repetend=1)
     assert result.status is Status.OPTIMAL
-    assert result.span_bound == least_span(placement, result.repetend.period, longest=40)
+    assert result.span_bound == min_span(placement, result.repetend.period, longest=40)
 
 
 def test_the_span_counts_from_whichever_source_comes_first() -> None:
@@ -180,7 +180,7 @@ def test_the_span_counts_from_whichever_source_comes_first() -> None:
         Block("R", Kind.F, (1,), 2, 0, ("Q", "A")),
     )
     placement = Placement("two sources", 2, blocks)
-    assert least_span(placement, 4, 12) == 8
+    assert min_span(placement, 4, 12) == 8
     result = search(placement, 1)
     assert (result.repetend.period, result.span_bound) == (4, 8)
     assert decide(Query(placement, 1, 4, span=8))[0] is Answer.YES

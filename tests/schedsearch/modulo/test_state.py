@@ -16,7 +16,7 @@ from schedsearch.modulo.strategies.bisection import Bisection
 from schedsearch.repetend import Repetend
 from schedsearch.starts.first_repetends import Start, hand_made_repetends
 from schedsearch.starts.serial import serial_repetend
-from schedsearch.state_space import LeastPeriod
+from schedsearch.state_space import MinPeriod
 
 PLACEMENT = v_shape(4).with_memory(3)
 """Its serial period is 16; one micro-batch per repetend reaches 8, two reach 12, three 16."""
@@ -76,11 +76,11 @@ def test_a_larger_number_is_asked_only_for_what_beats_the_best() -> None:
 
 
 def test_a_bound_raises_that_of_every_size() -> None:
-    state = state_of(PLACEMENT, serial(), (1, 2, 3)).taking(LeastPeriod(Fraction(16, 3), None, (), 9, (0,)))
+    state = state_of(PLACEMENT, serial(), (1, 2, 3)).taking(MinPeriod(Fraction(16, 3), None, (), 9, (0,)))
     assert state.period_bound == Fraction(16, 3)
     assert state.of_size[1].bound[Objective.PERIOD] == 6
     assert state.known_of(2).bound[Objective.PERIOD] == 11
-    lower = state.taking(LeastPeriod(Fraction(1), None, (), 9, (0,)))
+    lower = state.taking(MinPeriod(Fraction(1), None, (), 9, (0,)))
     assert lower.period_bound == Fraction(16, 3)
 
 

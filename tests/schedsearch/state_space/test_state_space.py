@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from oracles import least_makespan as brute_force
+from oracles import min_makespan as brute_force
 from strategies import crossed, tight
 from strategies import placements as random_placements
 
@@ -23,7 +23,7 @@ from schedsearch.modulo.result import Status
 from schedsearch.modulo.search import search
 from schedsearch.schedule import as_soon_as_possible
 from schedsearch.solver.budget import SolverBudget
-from schedsearch.state_space import least_makespan, least_period
+from schedsearch.state_space import min_makespan, min_period
 from schedsearch.state_space.model import model_of
 from schedsearch.validate import validate
 
@@ -43,7 +43,7 @@ def test_a_shared_block_may_wait_for_another_on_one_of_its_devices() -> None:
         Block("B1", Kind.B, (0, 1), 1, 0, ("F1",)),
     )
     placement = Placement("shared", 2, blocks, transfer=(("F0", "B0", 1),))
-    found = least_makespan(placement, 1, at_most=20)
+    found = min_makespan(placement, 1, at_most=20)
     assert found is not None and found.schedule is not None
     assert found.bound == found.schedule.makespan == brute_force(placement, 1) == 4
 
@@ -66,14 +66,14 @@ def test_makespan_equals_brute_force(
     placement = tight(placement, spare) if limited else placement
     assume(model_of(placement) is not None)
     least = brute_force(placement, n)
-    found = least_makespan(placement, n, at_most=upper_bound(placement, n))
+    found = min_makespan(placement, n, at_most=upper_bound(placement, n))
     assert found is not None
     if least is None:
         assert found.schedule is None
     else:
         assert found.schedule is not None
         assert validate(found.schedule).makespan == found.bound == least
-        below = least_makespan(placement, n, at_most=least - 1)
+        below = min_makespan(placement, n, at_most=least - 1)
         assert below is not None
         assert below.schedule is None
         assert below.bound == least
@@ -96,7 +96,7 @@ def test_makespan_equals_that_of_a_solver(placement: Placement, n: int, spare: i
     starts, bound = NeighbourhoodModel(whole).prove(SolverBudget(work=2.0, timeout_s=60.0, seed=0))
     assume(starts is not None)
     solved = neighbourhood.with_starts(neighbourhood.in_order(schedule), starts).makespan
-    found = least_makespan(placement, n, at_most=schedule.makespan)
+    found = min_makespan(placement, n, at_most=schedule.makespan)
     assert found is not None
     assert found.schedule is not None
     assert bound <= validate(found.schedule).makespan == found.bound <= solved
@@ -127,7 +127,7 @@ KNOWN = [
 @pytest.mark.parametrize(("placement", "n", "least"), KNOWN)
 def test_known_makespans(placement: Placement, n: int, least: int) -> None:
     bounds: list[int] = []
-    found = least_makespan(placement, n, at_most=2 * least, on_progress=bounds.append, time_limit_s=600.0)
+    found = min_makespan(placement, n, at_most=2 * least, on_progress=bounds.append, time_limit_s=600.0)
     assert found is not None
     assert found.schedule is not None
     assert validate(found.schedule).makespan == found.bound == least
@@ -148,7 +148,7 @@ def test_known_makespans(placement: Placement, n: int, least: int) -> None:
 )
 def test_known_periods(placement: Placement, period: Fraction) -> None:
     """And all of them are shown again, state by state; a little more is not."""
-    found = least_period(placement, known=AMPLE, time_limit_s=600.0)
+    found = min_period(placement, known=AMPLE, time_limit_s=600.0)
     assert found is not None
     assert found.ticks == period
     assert no_shorter_period(placement, found.devices, found.cut_out, period, 600.0) is True
@@ -157,23 +157,23 @@ def test_known_periods(placement: Placement, period: Fraction) -> None:
 
 def test_portions_of_the_states_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     for placement in (m_shape(4).with_memory(4), wave_shape(3, 2).with_memory(4)):
-        expected = least_period(placement, known=AMPLE, time_limit_s=600.0)
+        expected = min_period(placement, known=AMPLE, time_limit_s=600.0)
         assert expected
         with monkeypatch.context() as patch:
             patch.setattr("schedsearch.state_space.min_cycle_ratio._STATES_AT_ONCE", 7)
-            assert least_period(placement, known=AMPLE, time_limit_s=600.0) == expected
+            assert min_period(placement, known=AMPLE, time_limit_s=600.0) == expected
 
 
 def test_a_branch_bounds_what_has_too_many_states() -> None:
     placement = k_shape(8).with_memory(2)
-    assert least_period(placement, known=AMPLE, max_states=1_000).devices == (0, 1, 2, 3)
-    found = least_period(placement, known=AMPLE)
+    assert min_period(placement, known=AMPLE, max_states=1_000).devices == (0, 1, 2, 3)
+    found = min_period(placement, known=AMPLE)
     assert found.ticks == search(placement, 2, objectives=["period"]).repetend.period_per_micro_batch
     uneven = replace(
         placement,
         blocks=tuple(replace(b, time=b.time + (b.name in ("F6", "B6"))) for b in placement.blocks),
     )
-    found = least_period(uneven, known=AMPLE, max_states=1_000)
+    found = min_period(uneven, known=AMPLE, max_states=1_000)
     assert found.devices == (4, 5, 6, 7)
     assert no_shorter_period(uneven, found.devices, found.cut_out, found.ticks, 60.0) is True
     assert no_shorter_period(uneven, found.devices, found.cut_out, found.ticks + 1, 60.0) is False
@@ -181,7 +181,7 @@ def test_a_branch_bounds_what_has_too_many_states() -> None:
 
 def test_more_micro_batches_per_repetend_than_anyone_tries_are_better() -> None:
     """Of 7 micro-batches each way, the X-shape with memory 3 needs 48 ticks; of 1 or 2 it needs 7 each."""
-    found = least_period(x_shape(4, 1, 2).with_memory(3), known=Fraction(7))
+    found = min_period(x_shape(4, 1, 2).with_memory(3), known=Fraction(7))
     assert found.ticks == Fraction(48, 7)
 
 
@@ -192,7 +192,7 @@ def test_more_micro_batches_per_repetend_than_anyone_tries_are_better() -> None:
 )
 def test_no_repetend_beats_the_cycles(placement: Placement, spare: int) -> None:
     placement = tight(placement, spare)
-    found = least_period(placement, known=AMPLE, max_states=2_000)
+    found = min_period(placement, known=AMPLE, max_states=2_000)
     assume(found is not None and found.micro_batches is not None)
     assert no_shorter_period(placement, found.devices, found.cut_out, found.ticks, 60.0) is not False
     for micro_batches in (1, 2):
@@ -216,9 +216,9 @@ def test_no_repetend_beats_the_cycles(placement: Placement, spare: int) -> None:
 
 def test_what_is_known_is_not_beaten_but_confirmed() -> None:
     placement = v_shape().with_memory(3)
-    found = least_period(placement, known=Fraction(16, 3))
+    found = min_period(placement, known=Fraction(16, 3))
     assert (found.ticks, found.micro_batches) == (Fraction(16, 3), None)
-    assert least_period(placement, known=AMPLE).micro_batches == 3
+    assert min_period(placement, known=AMPLE).micro_batches == 3
 
 
 def test_a_search_proves_for_any_number_of_micro_batches_per_repetend() -> None:
@@ -226,7 +226,7 @@ def test_a_search_proves_for_any_number_of_micro_batches_per_repetend() -> None:
     result = search(nn_shape().with_memory(3), 6, objectives=["period"])
     assert result.status is Status.OPTIMAL
     assert result.repetend.period_per_micro_batch == result.period_bound == 10.5
-    assert result.least_period.ticks == Fraction(21, 2)
+    assert result.min_period.ticks == Fraction(21, 2)
     assert result.universal_bound == 10.5
     assert search(v_shape().with_memory(3), 6, micro_batches_per_repetend=2).universal_bound < 6
 
@@ -237,19 +237,19 @@ def test_scaled_times_scale_the_answer(shape: str) -> None:
     slower = replace(
         placement, blocks=tuple(replace(block, time=1000 * block.time) for block in placement.blocks)
     )
-    one, other = (least_makespan(each, 4, at_most=upper_bound(each, 4)) for each in (placement, slower))
+    one, other = (min_makespan(each, 4, at_most=upper_bound(each, 4)) for each in (placement, slower))
     assert other.bound == 1000 * one.bound
     assert other.schedule.makespan == 1000 * one.schedule.makespan
 
 
 def test_a_transfer_delays_and_a_longer_one_is_not_expressed() -> None:
     placement = v_shape(2, 2, 3).with_memory(2)
-    without = least_makespan(placement, 3, at_most=100).bound
+    without = min_makespan(placement, 3, at_most=100).bound
     delayed = replace(placement, transfer=(("F0", "F1", 2), ("B1", "B0", 1)))
-    found = least_makespan(delayed, 3, at_most=100)
+    found = min_makespan(delayed, 3, at_most=100)
     assert found.bound == validate(found.schedule).makespan == brute_force(delayed, 3) > without
-    assert least_makespan(replace(placement, transfer=(("F0", "F1", 3),)), 3, at_most=100) is None
-    assert least_period(replace(placement, transfer=(("F0", "F1", 3),)), known=AMPLE) is None
+    assert min_makespan(replace(placement, transfer=(("F0", "F1", 3),)), 3, at_most=100) is None
+    assert min_period(replace(placement, transfer=(("F0", "F1", 3),)), known=AMPLE) is None
 
 
 def test_blocks_on_all_devices_run_apart_only_if_nothing_is_lost() -> None:
@@ -262,42 +262,42 @@ def test_blocks_on_all_devices_run_apart_only_if_nothing_is_lost() -> None:
     held = model_of(m_shape(embedding_memory=1).with_memory(4))
     assert [block.name for block in held.first] == []
     shared = Placement("one device", 1, (Block("A", Kind.F, (0,), 2), Block("B", Kind.F, (0,), 3, 0, ("A",))))
-    assert least_makespan(shared, 4, at_most=100).schedule.makespan == 20
+    assert min_makespan(shared, 4, at_most=100).schedule.makespan == 20
 
 
 def test_optimizer_blocks_are_left_out() -> None:
     placement = v_shape(2).with_memory(2)
     with_steps = replace(placement, blocks=(*placement.blocks, Block("O", Kind.O, (0,), 5, 0, ("B0",))))
-    assert least_makespan(with_steps, 3, at_most=99) == least_makespan(placement, 3, at_most=99)
+    assert min_makespan(with_steps, 3, at_most=99) == min_makespan(placement, 3, at_most=99)
     assert search(with_steps, 3).schedule.makespan == search(placement, 3).schedule.makespan + 5
 
 
 def test_out_of_time_or_states_it_keeps_the_bound() -> None:
     placement, least = WAVE.with_memory(4), 107
     for budget in ({"time_limit_s": 0.0}, {"max_states": 10}, {"max_states": 40_000}):
-        found = least_makespan(placement, 16, at_most=200, **budget)
+        found = min_makespan(placement, 16, at_most=200, **budget)
         assert found.schedule is None
         assert 96 < found.bound <= least
-    assert least_period(placement, known=AMPLE, max_states=1000) is None
-    assert least_period(placement, known=AMPLE, time_limit_s=0.0) is None
-    assert least_period(v_shape(), known=AMPLE) is None  # without capacities
+    assert min_period(placement, known=AMPLE, max_states=1000) is None
+    assert min_period(placement, known=AMPLE, time_limit_s=0.0) is None
+    assert min_period(v_shape(), known=AMPLE) is None  # without capacities
 
 
 def test_it_ends_before_it_has_made_more_states_than_it_may() -> None:
     """On eight devices with two directions, a few thousand states can have a hundred thousand that follow."""
-    found = least_makespan(x_shape(8, 1, 2).with_memory(6), 8, at_most=65, bound=63, max_states=20_000)
+    found = min_makespan(x_shape(8, 1, 2).with_memory(6), 8, at_most=65, bound=63, max_states=20_000)
     assert found is not None and found.bound == 63
     assert 1_000 < found.states <= 20_000
 
 
 def test_too_little_memory_has_no_schedule() -> None:
-    found = least_makespan(crossed(), 1, at_most=50)
+    found = min_makespan(crossed(), 1, at_most=50)
     assert found.schedule is None
     assert found.bound > 50
 
 
 def test_the_order_of_a_schedule_found_is_the_order_of_micro_batches() -> None:
-    found = least_makespan(x_shape().with_memory(3), 8, at_most=78)
+    found = min_makespan(x_shape().with_memory(3), 8, at_most=78)
     for block in found.schedule.placement.blocks:
         starts = [found.schedule.start_of[block.name, n] for n in range(8)]
         assert starts == sorted(starts)
@@ -307,9 +307,9 @@ def test_the_order_of_a_schedule_found_is_the_order_of_micro_batches() -> None:
 
 def test_ticks_beyond_16_bits() -> None:
     placement = v_shape(2, 70_000, 140_000).with_memory(1)
-    found = least_makespan(placement, 3, at_most=10**7)
+    found = min_makespan(placement, 3, at_most=10**7)
     assert found.bound == validate(found.schedule).makespan == 3 * 420_000
-    assert least_period(placement, known=AMPLE).ticks == 420_000
+    assert min_period(placement, known=AMPLE).ticks == 420_000
     assert math.isclose(search(placement, 2, objectives=["period"]).period_bound, 420_000)
 
 
@@ -317,8 +317,8 @@ def test_ticks_beyond_16_bits() -> None:
 def test_the_longest_ticks_of_so_many_bits(longest: int) -> None:
     """They were refused with an OverflowError, as a tick more did not fit."""
     placement = v_shape(2, 1, longest).with_memory(1)
-    assert least_makespan(placement, 3, at_most=10**7).bound == 6 * (longest + 1)
-    assert least_period(placement, known=AMPLE).ticks == 2 * (longest + 1)
+    assert min_makespan(placement, 3, at_most=10**7).bound == 6 * (longest + 1)
+    assert min_period(placement, known=AMPLE).ticks == 2 * (longest + 1)
 
 
 def test_ticks_that_do_not_fit_are_refused() -> None:
@@ -328,9 +328,9 @@ def test_ticks_that_do_not_fit_are_refused() -> None:
         blocks = (replace(block, time=times * block.time) for block in m_shape().blocks)
         return replace(m_shape().with_memory(3), blocks=tuple(blocks))
 
-    assert least_period(scaled(2**28), known=Fraction(20 * 2**28)).ticks / 2**28 == Fraction(22, 3)
+    assert min_period(scaled(2**28), known=Fraction(20 * 2**28)).ticks / 2**28 == Fraction(22, 3)
     for times in (2**32, 2**33):
-        assert least_period(scaled(times), known=Fraction(20 * times)) is None
-        assert least_makespan(scaled(times), 1, at_most=0) is None
+        assert min_period(scaled(times), known=Fraction(20 * times)) is None
+        assert min_makespan(scaled(times), 1, at_most=0) is None
     too_fine = (20 + Fraction(1, 10**9 + 7)) * 2**28  # lengths of paths do not fit either
-    assert least_period(scaled(2**28), known=too_fine) is None
+    assert min_period(scaled(2**28), known=too_fine) is None

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from interrupting import interrupted
-from oracles import least_period
+from oracles import min_period
 from strategies import crossed, tight
 from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, k_shape, m_shape, nn_shape, v_shape, x_shape
-from schedsearch.bounds.load_and_path import least_period as least_whole_period
 from schedsearch.bounds.load_and_path import load_bound
+from schedsearch.bounds.load_and_path import min_period as min_whole_period
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import CapacityError
 from schedsearch.metrics import peak_memory
@@ -166,7 +166,7 @@ def test_the_period_equals_brute_force(placement: Placement, spare: int) -> None
     """With as many micro-batches in the repetend as any of these placements can use."""
     placement = tight(placement, spare)
     result = tessel(placement, 4, max_in_flight=4, every_index=False)
-    expected = least_period(placement, longest=sum(block.time for block in placement.blocks) + 4)
+    expected = min_period(placement, longest=sum(block.time for block in placement.blocks) + 4)
     if expected is None:
         assert result.status is Status.INFEASIBLE
     else:
@@ -222,7 +222,7 @@ def test_transfers_and_capacities_of_each_device_are_respected() -> None:
     result = tessel(placement, 6)
     check(result)
     assert max(peak_memory(result.schedule) - [3, 2, 1]) <= 0
-    assert result.repetend.period == 8 == least_whole_period(placement, 1)
+    assert result.repetend.period == 8 == min_whole_period(placement, 1)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -14,8 +14,8 @@ from functools import cached_property
 
 from experiments.reproduce.galvatron.search_2022.constants import Constants, ConstantsError
 from experiments.reproduce.galvatron.search_2022.micro_batches import written_micro_batches
-from experiments.reproduce.galvatron.search_2022.pipelines import Pipeline, make_pipeline
-from experiments.reproduce.galvatron.search_2022.strategies import METHODS, Strategy, of_method
+from experiments.reproduce.galvatron.search_2022.pipelines import StagedModel, make_pipeline
+from experiments.reproduce.galvatron.search_2022.strategies import METHODS, GalvatronStrategy, of_method
 
 _BATCHES_BELOW = 1024
 _DIVIDED_BELOW = {"t5": 64, "swin": 256}
@@ -36,14 +36,14 @@ class FoundPlan:
         batch: Samples of an iteration.
         samples_per_s: By the cost model.
         stage_layers: Number of layers of each stage.
-        strategies: Of each layer.
+        strategies: Strategies of each layer.
         num_micro_batches: As the plan says it, which is not always what the cost model counts with.
     """
 
     batch: int
     samples_per_s: float
     stage_layers: tuple[int, ...]
-    strategies: tuple[Strategy, ...]
+    strategies: tuple[GalvatronStrategy, ...]
     num_micro_batches: int
 
 
@@ -53,9 +53,9 @@ def best_plan(
     """Return the plan that the original's search ends with; None where it finds none in the memory.
 
     Args:
-        constants: Of the model and its GPUs.
+        constants: Constants of the model and its GPUs.
         layer_counts: Layers of each type of the constants.
-        memory_gib: Of a GPU.
+        memory_gib: Memory of a GPU.
         method: One of `METHODS`.
 
     Raises:
@@ -96,7 +96,7 @@ class _Search:
     method: str
 
     @cached_property
-    def groups(self) -> dict[int, tuple[Strategy, ...]]:
+    def groups(self) -> dict[int, tuple[GalvatronStrategy, ...]]:
         """The strategies of the method by their number of stages."""
         strategies = sorted(of_method(self.constants.strategies, self.method), key=_num_stages)
         return {number: tuple(each) for number, each in itertools.groupby(strategies, _num_stages)}
@@ -104,7 +104,7 @@ class _Search:
     def run(self) -> FoundPlan | None:
         """Solve the pipelines of all batches, those first that may be the fastest."""
         bounded = [
-            (batch / pipeline.least_time_s, batch, pipeline)
+            (batch / pipeline.min_time_s, batch, pipeline)
             for batch in self.batches()
             for pipeline in self.pipelines(batch)
         ]
@@ -119,7 +119,11 @@ class _Search:
         return best
 
     def plan(
-        self, batch: int, time_s: float, stage_layers: tuple[int, ...], strategies: tuple[Strategy, ...]
+        self,
+        batch: int,
+        time_s: float,
+        stage_layers: tuple[int, ...],
+        strategies: tuple[GalvatronStrategy, ...],
     ) -> FoundPlan:
         """Return the plan as it is written."""
         constants, number = self.constants, 1
@@ -137,13 +141,13 @@ class _Search:
                 return
             yield batch
 
-    def pipelines(self, batch: int) -> Iterator[Pipeline]:
+    def pipelines(self, batch: int) -> Iterator[StagedModel]:
         """Yield those that fit, by their number of stages."""
         for strategies in self.groups.values():
             if pipeline := self.pipeline(strategies, batch):
                 yield pipeline
 
-    def pipeline(self, strategies: tuple[Strategy, ...], batch: int) -> Pipeline | None:
+    def pipeline(self, strategies: tuple[GalvatronStrategy, ...], batch: int) -> StagedModel | None:
         """Return the stages with these strategies; None where they do not fit."""
         division = self.groups[strategies[0].num_stages]
         made = make_pipeline(self.constants, self.layer_counts, strategies, division, batch, self.memory_mib)
@@ -168,10 +172,10 @@ class _Search:
         """Return the batch between the smallest and the largest that plans with one strategy reach."""
         num_gpus = self.constants.num_gpus
         one_kind = [
-            Strategy(1, 1, num_gpus),
-            Strategy(1, num_gpus, 1),
-            Strategy(num_gpus, 1, 1),
-            Strategy(1, 1, num_gpus, sharded=True),
+            GalvatronStrategy(1, 1, num_gpus),
+            GalvatronStrategy(1, num_gpus, 1),
+            GalvatronStrategy(num_gpus, 1, 1),
+            GalvatronStrategy(1, 1, num_gpus, sharded=True),
         ]
         largest = [
             self.largest_batch(each) for each in one_kind if each in self.groups.get(each.num_stages, ())
@@ -182,7 +186,7 @@ class _Search:
         estimate = min(largest) * (1 - share) + max(largest) * share
         return max(self.step, math.floor(estimate / self.step) * self.step)
 
-    def largest_batch(self, strategy: Strategy) -> int:
+    def largest_batch(self, strategy: GalvatronStrategy) -> int:
         """Return the largest batch that fits with one strategy for all layers.
 
         Defect: it is 0 where all fit.
@@ -196,5 +200,5 @@ class _Search:
         return 0
 
 
-def _num_stages(strategy: Strategy) -> int:
+def _num_stages(strategy: GalvatronStrategy) -> int:
     return strategy.num_stages

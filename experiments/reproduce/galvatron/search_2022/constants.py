@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from experiments.reproduce.galvatron.search_2022.strategies import Strategy
+from experiments.reproduce.galvatron.search_2022.strategies import GalvatronStrategy
 
 FAMILIES = ("bert", "vit", "t5", "swin")
 """Models that the original has scripts for; each has micro-batches and batches of its own."""
@@ -23,17 +23,17 @@ class LayerConstants:
         parameter_mib: Parameters of the layer, not shared.
         activation_mib: Activations of a layer and a sample on one GPU, by the tensor-parallel degree.
         synchronized_mib: Parameters whose gradients are exchanged; as `parameter_mib`.
-        forward_ms: Of a sample on one GPU.
+        forward_ms: Time of the forward of a sample on one GPU.
         backward_over_forward: How much longer a backward takes.
         extra_overhead_ms: Of all layers together, where gradients are exchanged.
-        sequence_length: Of the tensor between layers.
-        hidden_size: Likewise.
+        sequence_length: Length of the tensor between layers.
+        hidden_size: Width of the tensor between layers.
         is_decoder: It has six all-reduces of tensor parallelism, and not four.
         all_reduce_ms_per_mib: By the number of stages, then by the group: its GPUs, with ``_1`` or ``_0``
             where they are consecutive or strided and not the whole stage.
         transfer_ms_per_mib: Between stages, by their number; empty where the original has none.
-        communication_slowdown: Of an all-reduce beside a backward.
-        backward_slowdown: Of a backward beside an all-reduce.
+        communication_slowdown: Slowdown of an all-reduce beside a backward.
+        backward_slowdown: Slowdown of a backward beside an all-reduce.
         divided_by_layers: The overhead is of as many layers as the model has, and not of 24.
     """
 
@@ -53,7 +53,7 @@ class LayerConstants:
     divided_by_layers: bool
 
 
-def all_reduce_groups(strategy: Strategy) -> tuple[str, str]:
+def all_reduce_groups(strategy: GalvatronStrategy) -> tuple[str, str]:
     """Return the names of the data-parallel and of the tensor-parallel group of a strategy."""
     tensor, data = str(strategy.tensor_parallel), str(strategy.data_parallel)
     if strategy.tensor_consecutive is None:
@@ -67,7 +67,7 @@ class OtherMemory:
 
     Attributes:
         states_mib: Parameters, gradients and optimizer states.
-        activation_mib: Of a sample.
+        activation_mib: Activation memory of a sample.
     """
 
     states_mib: float
@@ -88,13 +88,13 @@ class Constants:
         first_other: On the first of several stages; on 8 GPUs None.
         last_other: On the last of several stages; on 8 GPUs None.
         peak_reduction_mib: Of a sample, saved where there are many micro-batches.
-        memory_family: Whose rules for first and last stage hold.
+        memory_family: Family whose rules for first and last stage hold.
     """
 
     name: str
     family: str
     num_gpus: int
-    strategies: tuple[Strategy, ...]
+    strategies: tuple[GalvatronStrategy, ...]
     layer_types: tuple[LayerConstants, ...]
     other: OtherMemory
     first_other: OtherMemory | None

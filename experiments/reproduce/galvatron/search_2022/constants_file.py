@@ -18,7 +18,7 @@ from experiments.reproduce.galvatron.search_2022.constants import (
     OtherMemory,
     all_reduce_groups,
 )
-from experiments.reproduce.galvatron.search_2022.strategies import Strategy, all_strategies
+from experiments.reproduce.galvatron.search_2022.strategies import GalvatronStrategy, all_strategies
 from placements.plain_data import Field, json_file
 
 _NAME = re.compile(rf"({'|'.join(FAMILIES)})_\d{{1,6}}_(8|16)gpus")
@@ -124,7 +124,7 @@ def _types(field: Field) -> list[Field]:
     return _filled(field) if isinstance(field.value, list) else [field]
 
 
-def _strategy(field: Field, num_gpus: int) -> Strategy:
+def _strategy(field: Field, num_gpus: int) -> GalvatronStrategy:
     """Return one of those of a number of GPUs."""
     remedy = f"give P, t and d with a product of {num_gpus}, and tp and fsdp of 0 or 1 where they apply"
     values = [item.value for item in field.items("a strategy", remedy)]
@@ -135,13 +135,15 @@ def _strategy(field: Field, num_gpus: int) -> Strategy:
     if not all(type(each) is int for each in numbers) or not set(info.values()) <= {0, 1}:
         raise field.wrong("a strategy", remedy)
     consecutive = bool(info["tp"]) if "tp" in info else None
-    found = Strategy(values[0], values[1], values[2], info.get("fsdp", 0) == 1, consecutive)
+    found = GalvatronStrategy(values[0], values[1], values[2], info.get("fsdp", 0) == 1, consecutive)
     if found not in all_strategies(num_gpus):
         raise field.wrong("a strategy", remedy)
     return found
 
 
-def _layer(memory: Field, time: Field, strategies: tuple[Strategy, ...], num_gpus: int) -> LayerConstants:
+def _layer(
+    memory: Field, time: Field, strategies: tuple[GalvatronStrategy, ...], num_gpus: int
+) -> LayerConstants:
     """Return the constants of one type of layers, with all that the strategies need."""
     if num_gpus == 8:
         memory.only((*_MEMORY_ALWAYS, *_MEMORY_8), ("microbatch",))
@@ -179,7 +181,9 @@ def _layer(memory: Field, time: Field, strategies: tuple[Strategy, ...], num_gpu
     )
 
 
-def _all_reduces(field: Field, strategies: tuple[Strategy, ...]) -> Mapping[int, Mapping[str, float]]:
+def _all_reduces(
+    field: Field, strategies: tuple[GalvatronStrategy, ...]
+) -> Mapping[int, Mapping[str, float]]:
     """Return the all-reduces that are there, which are at least those of the strategies."""
     found: dict[int, dict[str, float]] = {}
     for each in strategies:
@@ -189,7 +193,7 @@ def _all_reduces(field: Field, strategies: tuple[Strategy, ...]) -> Mapping[int,
     return found
 
 
-def _transfers(time: Field, strategies: tuple[Strategy, ...]) -> dict[int, float]:
+def _transfers(time: Field, strategies: tuple[GalvatronStrategy, ...]) -> dict[int, float]:
     if "p2p_comm_coe_dict" not in time.value:
         return {}
     field = time["p2p_comm_coe_dict"]

@@ -11,7 +11,7 @@ from experiments.reproduce.galvatron.search_2022.constants import (
     all_reduce_groups,
 )
 from experiments.reproduce.galvatron.search_2022.micro_batches import num_micro_batches
-from experiments.reproduce.galvatron.search_2022.strategies import Strategy
+from experiments.reproduce.galvatron.search_2022.strategies import GalvatronStrategy
 
 CONTEXT_MIB = 1024
 """What a process takes on its GPU before anything else."""
@@ -27,16 +27,16 @@ _USUAL_LAYERS = 24
 
 
 def layer_time_s(
-    constants: Constants, layer: LayerConstants, strategy: Strategy, batch: int, num_layers: int
+    constants: Constants, layer: LayerConstants, strategy: GalvatronStrategy, batch: int, num_layers: int
 ) -> float:
     """Return the time of one layer for a batch, in s, with its share of the pipeline's fill and drain.
 
     Args:
-        constants: Of the model.
+        constants: Constants of the model.
         layer: One of its types.
-        strategy: Of the layer.
+        strategy: Strategy of the layer.
         batch: Samples of an iteration.
-        num_layers: Of the whole model.
+        num_layers: Number of layers of the whole model.
     """
     stages, tensor, data = strategy.degrees
     on_16_gpus = constants.num_gpus == 16
@@ -69,7 +69,7 @@ def layer_time_s(
     return _SECONDS * time
 
 
-def _overlapped_share(strategy: Strategy, is_decoder: bool, num_gpus: int) -> float:
+def _overlapped_share(strategy: GalvatronStrategy, is_decoder: bool, num_gpus: int) -> float:
     """Return the share of a backward that an exchange of gradients may run beside."""
     if strategy.tensor_parallel == 1:
         return 1.0
@@ -87,7 +87,7 @@ def _overlap(layer: LayerConstants, exchange: float, backward: float, num_stages
         layer: Which has the slowdowns.
         exchange: Alone.
         backward: Alone.
-        num_stages: Of which all but one hide what is left of the exchange.
+        num_stages: Stages; all but one hide what is left of the exchange.
     """
     slow_exchange, slow_backward = layer.communication_slowdown, layer.backward_slowdown
     if exchange * slow_exchange > backward * slow_backward:
@@ -96,7 +96,9 @@ def _overlap(layer: LayerConstants, exchange: float, backward: float, num_stages
     return exchange * slow_exchange + backward - exchange * slow_exchange / slow_backward
 
 
-def layer_memory_mib(constants: Constants, layer: LayerConstants, strategy: Strategy, batch: int) -> float:
+def layer_memory_mib(
+    constants: Constants, layer: LayerConstants, strategy: GalvatronStrategy, batch: int
+) -> float:
     """Return what one layer holds on each GPU with all micro-batches in flight, in MiB."""
     states = 4 * layer.parameter_mib / strategy.tensor_parallel
     if strategy.sharded:
@@ -104,11 +106,11 @@ def layer_memory_mib(constants: Constants, layer: LayerConstants, strategy: Stra
     return states + layer.activation_mib[strategy.tensor_parallel] * (batch / strategy.data_parallel)
 
 
-def other_memory_mib(constants: Constants, strategy: Strategy, batch: int) -> tuple[float, ...]:
+def other_memory_mib(constants: Constants, strategy: GalvatronStrategy, batch: int) -> tuple[float, ...]:
     """Return what each stage holds besides its layers, in MiB.
 
     Args:
-        constants: Of the model.
+        constants: Constants of the model.
         strategy: The first of those with its number of stages.
         batch: Samples of an iteration.
     """

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import math
 
-from experiments.reproduce.galvatron.search_2022.strategies import Strategy
+from experiments.reproduce.galvatron.search_2022.strategies import GalvatronStrategy
 
 
-def num_micro_batches(family: str, num_gpus: int, strategy: Strategy, samples: float) -> float:
+def num_micro_batches(family: str, num_gpus: int, strategy: GalvatronStrategy, samples: float) -> float:
     """Return the number that the cost model counts with, which may have a fraction on 8 GPUs.
 
     Args:
-        family: Of the model.
+        family: Family of the model.
         num_gpus: 8 or 16.
-        strategy: Of a layer.
-        samples: Of a data-parallel group.
+        strategy: Strategy of a layer.
+        samples: Samples of a data-parallel group.
     """
     if num_gpus == 8 and family == "bert" and strategy.degrees in ((2, 4, 1), (4, 2, 1)):
         return samples / 4
     return _without_exceptions(family, num_gpus, strategy, samples)
 
 
-def written_micro_batches(family: str, num_gpus: int, strategy: Strategy, samples: int) -> int:
+def written_micro_batches(family: str, num_gpus: int, strategy: GalvatronStrategy, samples: int) -> int:
     """Return the number that stands in the plan.
 
     Defect: the exception for BERT compares lists of different lengths here, and never holds.
@@ -29,7 +29,7 @@ def written_micro_batches(family: str, num_gpus: int, strategy: Strategy, sample
     return int(_without_exceptions(family, num_gpus, strategy, samples))
 
 
-def _without_exceptions(family: str, num_gpus: int, strategy: Strategy, samples: float) -> float:
+def _without_exceptions(family: str, num_gpus: int, strategy: GalvatronStrategy, samples: float) -> float:
     if num_gpus == 16:
         largest = 4 if family in ("bert", "t5") else 32 if strategy.num_stages == 16 else 16
         return max(1, math.ceil(samples // strategy.tensor_parallel / largest))

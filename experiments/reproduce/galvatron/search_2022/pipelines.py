@@ -18,14 +18,14 @@ from experiments.reproduce.galvatron.search_2022.stage_search import (
     StageCosts,
     best_strategies,
     fits,
-    least_time_s,
+    min_time_s,
 )
-from experiments.reproduce.galvatron.search_2022.strategies import Strategy
+from experiments.reproduce.galvatron.search_2022.strategies import GalvatronStrategy
 from experiments.reproduce.galvatron.search_2022.transitions import transitions_s
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class StagedModel:
     """The stages of a model with a number of stages, for a batch and a memory.
 
     Attributes:
@@ -34,7 +34,7 @@ class Pipeline:
         stages: What they cost; of equal stages only one.
     """
 
-    strategies: tuple[Strategy, ...]
+    strategies: tuple[GalvatronStrategy, ...]
     stage_layers: tuple[int, ...]
     stages: tuple[StageCosts, ...]
 
@@ -44,11 +44,11 @@ class Pipeline:
         return all(fits(stage) for stage in self.stages)
 
     @property
-    def least_time_s(self) -> float:
+    def min_time_s(self) -> float:
         """What no strategies are below, in s."""
-        return self._repeats * sum(least_time_s(stage) for stage in self.stages)
+        return self._repeats * sum(min_time_s(stage) for stage in self.stages)
 
-    def solve(self) -> tuple[float, tuple[Strategy, ...]]:
+    def solve(self) -> tuple[float, tuple[GalvatronStrategy, ...]]:
         """Return the least time of an iteration in s, and the strategy of each layer.
 
         As in the original the stages' times are added, whichever is the slowest.
@@ -67,20 +67,20 @@ class Pipeline:
 def make_pipeline(
     constants: Constants,
     layer_counts: tuple[int, ...],
-    strategies: tuple[Strategy, ...],
-    division: tuple[Strategy, ...],
+    strategies: tuple[GalvatronStrategy, ...],
+    division: tuple[GalvatronStrategy, ...],
     batch: int,
     memory_mib: int,
-) -> Pipeline | None:
+) -> StagedModel | None:
     """Return the stages; None where samples, layers or memory are too few for them.
 
     Args:
-        constants: Of the model.
+        constants: Constants of the model.
         layer_counts: Layers of each type.
         strategies: What each layer may have; all with the same number of stages.
         division: The strategies by which layers of several types are divided into stages.
         batch: Samples of an iteration.
-        memory_mib: Of a GPU.
+        memory_mib: Memory of a GPU.
     """
     num_stages = strategies[0].num_stages
     if batch % (constants.num_gpus // num_stages):
@@ -103,11 +103,11 @@ def make_pipeline(
         StageCosts(types[end - count : end], *costs, capacity)
         for end, count, capacity in zip(ends, stage_layers, capacities, strict=False)
     )
-    return Pipeline(strategies, stage_layers, stages)
+    return StagedModel(strategies, stage_layers, stages)
 
 
 def _stage_layers(
-    constants: Constants, layer_counts: tuple[int, ...], division: tuple[Strategy, ...], batch: int
+    constants: Constants, layer_counts: tuple[int, ...], division: tuple[GalvatronStrategy, ...], batch: int
 ) -> tuple[int, ...] | None:
     """Return the number of layers of each stage; None where a stage would have none."""
     if not constants.has_equal_layers:

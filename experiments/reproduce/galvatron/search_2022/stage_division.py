@@ -6,11 +6,11 @@ import numpy as np
 
 from experiments.reproduce.galvatron.search_2022.constants import Constants
 from experiments.reproduce.galvatron.search_2022.layer_costs import layer_memory_mib, other_memory_mib
-from experiments.reproduce.galvatron.search_2022.strategies import Strategy
+from experiments.reproduce.galvatron.search_2022.strategies import GalvatronStrategy
 
 
 def divide(
-    constants: Constants, layer_counts: tuple[int, ...], strategies: tuple[Strategy, ...], batch: int
+    constants: Constants, layer_counts: tuple[int, ...], strategies: tuple[GalvatronStrategy, ...], batch: int
 ) -> tuple[int, ...] | None:
     """Return the number of layers of each stage; None where a stage would have none.
 
@@ -19,7 +19,7 @@ def divide(
     free; such a number of stages is left out.
 
     Args:
-        constants: Of a model on 8 GPUs.
+        constants: Constants of a model on 8 GPUs.
         layer_counts: Layers of each type.
         strategies: Those of the method with this number of stages; each layer counts with its least memory.
         batch: Samples of an iteration.
@@ -30,7 +30,7 @@ def divide(
         for layer in constants.layer_types
     ]
     layers = np.repeat(least, layer_counts)
-    (other,) = other_memory_mib(constants, Strategy(1, 1, constants.num_gpus), batch)
+    (other,) = other_memory_mib(constants, GalvatronStrategy(1, 1, constants.num_gpus), batch)
     held = [other] + [0.0] * (num_stages - 1)
     mean = (layers.sum() + other) / num_stages
     counts, left = [0] * num_stages, len(layers)

@@ -19,7 +19,7 @@ class StageCosts:
     Attributes:
         types: The type of each layer, from 0; at least one.
         time_s: By type and strategy; shape ``(num_types, num_strategies)``.
-        memory_mib: Likewise, as whole numbers above 0.
+        memory_mib: Memory in the same shape, as whole numbers above 0.
         transitions_s: Between two layers; shape ``(num_strategies, num_strategies)``: from, to.
         capacity_mib: For all layers together.
     """
@@ -36,7 +36,7 @@ def fits(stage: StageCosts) -> bool:
     return int(stage.memory_mib.min(axis=1)[stage.types].sum()) <= stage.capacity_mib
 
 
-def least_time_s(stage: StageCosts) -> float:
+def min_time_s(stage: StageCosts) -> float:
     """Return what no choice of strategies is below, in s.
 
     It is the Lagrangian dual without transitions: a price on memory is best where two strategies of a type

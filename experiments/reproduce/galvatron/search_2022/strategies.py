@@ -10,7 +10,7 @@ METHODS = ("galvatron", "dp+tp", "dp+pp")
 
 
 @dataclass(frozen=True)
-class Strategy:
+class GalvatronStrategy:
     """How all GPUs share the layers: stages, and within a stage tensor and data parallelism.
 
     Attributes:
@@ -34,11 +34,11 @@ class Strategy:
         return self.num_stages, self.tensor_parallel, self.data_parallel
 
 
-def all_strategies(num_gpus: int) -> tuple[Strategy, ...]:
+def all_strategies(num_gpus: int) -> tuple[GalvatronStrategy, ...]:
     """Return the leaves of the decision trees (Galvatron-BMW, Sec. III-B) in the original's order.
 
     Args:
-        num_gpus: Of all stages together, a power of two.
+        num_gpus: Number of GPUs of all stages together, a power of two.
 
     >>> [len(all_strategies(num_gpus)) for num_gpus in (8, 16)]
     [22, 37]
@@ -51,7 +51,7 @@ def all_strategies(num_gpus: int) -> tuple[Strategy, ...]:
     )
 
 
-def of_method(strategies: tuple[Strategy, ...], method: str) -> tuple[Strategy, ...]:
+def of_method(strategies: tuple[GalvatronStrategy, ...], method: str) -> tuple[GalvatronStrategy, ...]:
     """Return those of a row of the tables, in the same order.
 
     Args:
@@ -72,7 +72,7 @@ def _powers_of_two(most: int) -> Iterator[int]:
         power *= 2
 
 
-def _sharings(num_stages: int, tensor: int, data: int) -> Iterator[Strategy]:
+def _sharings(num_stages: int, tensor: int, data: int) -> Iterator[GalvatronStrategy]:
     for sharded in (False, True) if data > 1 else (False,):
         for consecutive in (False, True) if tensor > 1 and data > 1 else (None,):
-            yield Strategy(num_stages, tensor, data, sharded, consecutive)
+            yield GalvatronStrategy(num_stages, tensor, data, sharded, consecutive)

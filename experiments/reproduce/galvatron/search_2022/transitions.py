@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.reproduce.galvatron.search_2022.constants import Constants, all_reduce_groups
-from experiments.reproduce.galvatron.search_2022.strategies import Strategy
+from experiments.reproduce.galvatron.search_2022.strategies import GalvatronStrategy
 
 _BOUNDARY_MIB = 2
 """Of a sample. Defect: it is the same for every model."""
@@ -15,11 +15,13 @@ _MORE_SHARDED_LATER_S = 1e-4
 """So that of equal plans the one is found whose sharded layers come last."""
 
 
-def transitions_s(constants: Constants, strategies: tuple[Strategy, ...], batch: int) -> NDArray[np.float64]:
+def transitions_s(
+    constants: Constants, strategies: tuple[GalvatronStrategy, ...], batch: int
+) -> NDArray[np.float64]:
     """Return the time from a layer with one strategy to a layer with another, in s.
 
     Args:
-        constants: Of the model.
+        constants: Constants of the model.
         strategies: With the same number of stages.
         batch: Samples of an iteration.
 
@@ -32,7 +34,9 @@ def transitions_s(constants: Constants, strategies: tuple[Strategy, ...], batch:
     return np.array(times, dtype=np.float64)
 
 
-def _transition_s(constants: Constants, before: Strategy, after: Strategy, batch: int) -> float:
+def _transition_s(
+    constants: Constants, before: GalvatronStrategy, after: GalvatronStrategy, batch: int
+) -> float:
     same = before.degrees == after.degrees and before.tensor_consecutive == after.tensor_consecutive
     if same and before.sharded and not after.sharded:
         return _MORE_SHARDED_LATER_S
@@ -44,7 +48,7 @@ def _transition_s(constants: Constants, before: Strategy, after: Strategy, batch
     return (degree - 1) * activation / degree * coefficients[all_reduce_groups(after)[1]] * 0.001
 
 
-def _gathers(before: Strategy, after: Strategy, num_gpus: int) -> bool:
+def _gathers(before: GalvatronStrategy, after: GalvatronStrategy, num_gpus: int) -> bool:
     """Return whether GPUs lack a part of what the layer before made."""
     old, new = before.tensor_parallel, after.tensor_parallel
     if new > old:

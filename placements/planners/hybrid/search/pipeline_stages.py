@@ -81,7 +81,7 @@ class Kinds:
 
 
 @dataclass(frozen=True)
-class Problem:
+class PipelineProblem:
     """Costs, layers and options that all pipelines of a search have in common.
 
     Attributes:
@@ -122,7 +122,7 @@ class PipelineStages:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: PipelineProblem,
         groups: Sequence[DeviceGroup],
         tables: Sequence[StageTable],
         num_micro_batches: int,

@@ -32,7 +32,12 @@ from placements.planners.hybrid.plan_options import (
     StageEstimate,
     Trial,
 )
-from placements.planners.hybrid.search.pipeline_stages import Kinds, PipelineStages, Problem, stages_of
+from placements.planners.hybrid.search.pipeline_stages import (
+    Kinds,
+    PipelineProblem,
+    PipelineStages,
+    stages_of,
+)
 from placements.planners.hybrid.search.plan_numbers import (
     PlanNumbers,
     likely_to_fit,
@@ -96,7 +101,7 @@ class _Search:
     ) -> None:
         self.costs, self.cluster, self.batch, self.options, self.check = costs, cluster, batch, options, check
         self.kinds = Kinds(costs.model.layers)
-        self.problem = Problem(costs, self.kinds, batch, options, check)
+        self.problem = PipelineProblem(costs, self.kinds, batch, options, check)
         self.tables: dict[tuple[object, int, int], StageTable | str] = {}
         self.least: dict[tuple[int, int, int], NDArray[np.float64] | str] = {}
         self.found: dict[tuple[int, ...], RatedPlan] = {}

@@ -15,7 +15,7 @@ from schedsearch.cluster.allocation import Allocation, InfeasibleError
 from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError, require
 from schedsearch.cluster.policies.policy import check_runnable
-from schedsearch.cluster.policies.program import Program, ProgramSequence
+from schedsearch.cluster.policies.program import AllocationProgram, ProgramSequence
 
 SECONDS_PER_HOUR = 3600.0
 
@@ -82,7 +82,7 @@ class MinCost:
         dollars = float(dollars_per_step @ real.steps_left)
         return Allocation(real, program.maximize(per_dollar), dollars, notes)
 
-    def _seconds(self, program: Program) -> tuple[FloatArray, tuple[str, ...]]:
+    def _seconds(self, program: AllocationProgram) -> tuple[FloatArray, tuple[str, ...]]:
         """Return the seconds in which each job must be done, infinite for any, and what is left out."""
         return np.full(len(program.demand.jobs), np.inf), ()
 
@@ -114,7 +114,7 @@ class MinCostWithSlos(MinCost):
         require(choice in ("error", "drop"), f"{where}: on_infeasible", choice, "known; give error or drop")
         require(0 <= margin_s < math.inf, f"{where}: margin_s", margin_s, "0 or more; give seconds")
 
-    def _seconds(self, program: Program) -> tuple[FloatArray, tuple[str, ...]]:
+    def _seconds(self, program: AllocationProgram) -> tuple[FloatArray, tuple[str, ...]]:
         demand = program.demand
         left = np.array([active.slo_left_s for active in demand.jobs])
         alone = demand.steps_left / demand.alone_steps_per_s.max(axis=1)
@@ -132,7 +132,7 @@ class MinCostWithSlos(MinCost):
         together, more = self._met_together(program, np.maximum(seconds, alone))
         return together, (*notes, *more)
 
-    def _met_together(self, program: Program, seconds: FloatArray) -> tuple[FloatArray, list[str]]:
+    def _met_together(self, program: AllocationProgram, seconds: FloatArray) -> tuple[FloatArray, list[str]]:
         demand = program.demand
         jobs = np.flatnonzero(np.isfinite(seconds))
         if not len(jobs) or _can_meet(program, seconds):
@@ -218,7 +218,7 @@ class MakespanWithinBudget:
 
 def _soonest(demand: Demand, budget_dollars: float | None, cheapest: FloatArray) -> Allocation:
     """Return the least makespan within a budget, or, without one, at the least cost."""
-    program = Program(demand)
+    program = AllocationProgram(demand)
     if not len(demand.jobs):
         return Allocation(demand, np.zeros(0), 0.0)
     unit_s = float((demand.steps_left / demand.alone_steps_per_s.max(axis=1)).max())
@@ -230,7 +230,7 @@ def _soonest(demand: Demand, budget_dollars: float | None, cheapest: FloatArray)
     return Allocation(demand, shares, unit_s / pace)
 
 
-def _min_dollars_per_step(program: Program, seconds: FloatArray) -> FloatArray:
+def _min_dollars_per_step(program: AllocationProgram, seconds: FloatArray) -> FloatArray:
     """Return what a step of each job costs where all are done in their seconds for the least dollars."""
     demand = program.demand
     has_slo = np.isfinite(seconds)
@@ -242,7 +242,7 @@ def _min_dollars_per_step(program: Program, seconds: FloatArray) -> FloatArray:
     return np.where(has_slo, dollars / np.where(has_slo, rates, 1.0), cheapest)
 
 
-def _limit_dollars_per_step(program: Program, dollars_per_step: FloatArray) -> None:
+def _limit_dollars_per_step(program: AllocationProgram, dollars_per_step: FloatArray) -> None:
     demand = program.demand
     jobs = demand.configurations.jobs[:, 0]
     allowed = dollars_per_step[jobs] * demand.configurations.steps_per_s[:, 0] * (1 + DEARER)
@@ -250,7 +250,7 @@ def _limit_dollars_per_step(program: Program, dollars_per_step: FloatArray) -> N
     program.limit(above * demand.configurations.steps_per_s[:, 0], 0.0, rules=jobs)
 
 
-def _can_meet(program: Program, seconds: FloatArray) -> bool:
+def _can_meet(program: AllocationProgram, seconds: FloatArray) -> bool:
     program.set_floors(program.demand.steps_left / seconds)
     try:
         program.maximize(np.zeros(len(program.demand.configurations)))

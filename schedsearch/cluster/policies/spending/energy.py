@@ -26,7 +26,7 @@ from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError, require
 from schedsearch.cluster.policies.fairness import fair_factors
 from schedsearch.cluster.policies.policy import check_runnable
-from schedsearch.cluster.policies.program import Program
+from schedsearch.cluster.policies.program import AllocationProgram
 
 KEPT = 1 - 1e-7
 """Share of a floor that a program before found to be possible: its rounding errors are left to it."""
@@ -90,7 +90,7 @@ class FloorRules:
         require(0 <= share <= 1, "min_share", share, "between 0 and 1; give a share")
         require(0 <= spare_s < math.inf, "spare_s", spare_s, "a time; give seconds of 0 or more")
 
-    def set_floors(self, program: Program) -> Floors:
+    def set_floors(self, program: AllocationProgram) -> Floors:
         """Set the floors of a program's demand, and return them.
 
         Raises:
@@ -126,7 +126,7 @@ class FloorRules:
 
     def _cheapest(self, demand: Demand, cost: FloatArray) -> tuple[FloatArray, tuple[str, ...]]:
         """Return the shares of least cost that give each job its floor, and what could not be done."""
-        program = Program(demand)
+        program = AllocationProgram(demand)
         floors = self.set_floors(program)
         return program.maximize(-cost), floors.notes
 
@@ -187,7 +187,7 @@ def check_powers(demand: Demand, policy: str) -> None:
         )
 
 
-def _best_rates(program: Program) -> FloatArray:
+def _best_rates(program: AllocationProgram) -> FloatArray:
     """Return the highest throughput of each job if it were the only one, with the power cap."""
     demand, found = program.demand, program.demand.configurations
     best, power_w = demand.fastest_steps_per_s.copy(), np.zeros(len(demand.jobs) + 1)
@@ -200,7 +200,7 @@ def _best_rates(program: Program) -> FloatArray:
     return best
 
 
-def _share_that_can_be_kept(program: Program, wanted: FloatArray) -> float:
+def _share_that_can_be_kept(program: AllocationProgram, wanted: FloatArray) -> float:
     """Return the largest share, at most 1, of what each job wants that all can have together."""
     jobs = np.flatnonzero(wanted)
     if not jobs.size:
@@ -213,12 +213,16 @@ def _share_that_can_be_kept(program: Program, wanted: FloatArray) -> float:
 def _require(demand: Demand, needed: FloatArray) -> None:
     """Raise an error if SLOs cannot be kept, with the first in their order that is too much."""
     jobs = sorted(np.flatnonzero(needed).tolist(), key=lambda job: demand.jobs[job].slo_left_s)
-    if _can_be_kept(Program(demand), needed, jobs):
+    if _can_be_kept(AllocationProgram(demand), needed, jobs):
         return
     low, high = 0, len(jobs)  # the first `low` can be kept, the first `high` cannot
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if _can_be_kept(Program(demand), needed, jobs[:middle]) else (low, middle)
+        low, high = (
+            (middle, high)
+            if _can_be_kept(AllocationProgram(demand), needed, jobs[:middle])
+            else (low, middle)
+        )
     job = demand.jobs[jobs[low]]
     if job.slo_left_s <= 0:
         raise InfeasibleError(f"job {job.name}: its SLO was {-job.slo_left_s:.6g} s ago; give a later one")
@@ -229,7 +233,7 @@ def _require(demand: Demand, needed: FloatArray) -> None:
 
 def _remedy(demand: Demand, needed: FloatArray, jobs: list[int]) -> str:
     """Return what would do: a power cap, or else later SLOs."""
-    program = Program(replace(demand, cluster=replace(demand.cluster, power_cap_w=math.inf)))
+    program = AllocationProgram(replace(demand, cluster=replace(demand.cluster, power_cap_w=math.inf)))
     if not np.isfinite(needed).all() or not _can_be_kept(program, needed, jobs):
         return "no power cap is in the way; give a later SLO, or more GPUs"
     program.set_floors(needed)
@@ -238,7 +242,7 @@ def _remedy(demand: Demand, needed: FloatArray, jobs: list[int]) -> str:
     return f"all together need {watts:.6g} W of a cap of {cap_w:.6g} W; raise power_cap_w, or give later SLOs"
 
 
-def _can_be_kept(program: Program, needed: FloatArray, jobs: list[int]) -> bool:
+def _can_be_kept(program: AllocationProgram, needed: FloatArray, jobs: list[int]) -> bool:
     if not np.isfinite(needed[jobs]).all():
         return False
     wanted = np.zeros(len(needed))

@@ -20,7 +20,7 @@ from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import NOBODY, Demand, FloatArray, IntArray
 from schedsearch.cluster.gpu_cluster import ClusterError, require
 from schedsearch.cluster.linear_program import LinearProgram
-from schedsearch.cluster.policies.program import Program
+from schedsearch.cluster.policies.program import AllocationProgram
 from schedsearch.cluster.policies.spending.energy import KEPT, FloorRules, Floors, check_powers
 from schedsearch.energy import Interval, read_signal
 
@@ -91,10 +91,10 @@ class LeastSignalCost(FloorRules):
         """
         check_powers(demand, self.name)
         intervals = tuple(coming(self.signal, demand.now_s, self.horizon_s))
-        floors = self.set_floors(Program(demand))
+        floors = self.set_floors(AllocationProgram(demand))
         promised = np.flatnonzero(~np.isfinite(floors.window_s) & (floors.steps_per_s > 0))
         with_promises = self._with_promises(demand, floors, promised)
-        found = least_cost_shares(demand, with_promises, intervals, promised)
+        found = min_cost_shares(demand, with_promises, intervals, promised)
         until_s = demand.now_s + intervals[0].duration_s
         notes = replace(floors, share=found.slo_share).notes
         return Allocation(demand, found.shares[0], found.cost, notes, until_s)
@@ -152,7 +152,7 @@ class IntervalShares:
     promised_share: float = 1.0
 
 
-def least_cost_shares(
+def min_cost_shares(
     demand: Demand, floors: Floors, intervals: tuple[Interval, ...], promised: IntArray | None = None
 ) -> IntervalShares:
     """Return what is run in each interval at the least cost of all energy.

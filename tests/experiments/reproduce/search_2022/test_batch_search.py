@@ -17,7 +17,7 @@ from experiments.reproduce.galvatron.search_2022.micro_batches import (
     num_micro_batches,
     written_micro_batches,
 )
-from experiments.reproduce.galvatron.search_2022.strategies import METHODS, Strategy
+from experiments.reproduce.galvatron.search_2022.strategies import METHODS, GalvatronStrategy
 
 RTX_TITAN = SHARED_DATA / "galvatron" / "rtx_titan_2022"
 
@@ -73,7 +73,7 @@ def test_layers_that_are_left_over_are_dropped() -> None:
 
 
 def test_the_plan_of_bert_has_other_micro_batches_than_the_model_counts_with() -> None:
-    strategy = Strategy(2, 4, 1)
+    strategy = GalvatronStrategy(2, 4, 1)
     assert num_micro_batches("bert", 8, strategy, 16) == 4
     assert num_micro_batches("bert", 8, strategy, 18) == 4.5
     assert written_micro_batches("bert", 8, strategy, 16) == 4

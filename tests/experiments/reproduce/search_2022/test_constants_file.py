@@ -13,7 +13,11 @@ from places import SHARED_DATA
 
 from experiments.reproduce.galvatron.search_2022.constants import ConstantsError, OtherMemory
 from experiments.reproduce.galvatron.search_2022.constants_file import read_constants
-from experiments.reproduce.galvatron.search_2022.strategies import Strategy, all_strategies, of_method
+from experiments.reproduce.galvatron.search_2022.strategies import (
+    GalvatronStrategy,
+    all_strategies,
+    of_method,
+)
 
 BERT, T5, VIT = "bert_64_8gpus", "t5_64_8gpus", "vit_64_16gpus"
 SHIPPED = SHARED_DATA / "galvatron" / "rtx_titan_2022" / "profile_constants.json"
@@ -50,7 +54,7 @@ def test_both_forms_are_read(data: dict[str, Any], tmp_path: Path) -> None:
 def test_the_constants_that_its_authors_ship_have_all_strategies() -> None:
     for constants in read_constants(SHIPPED).values():
         assert constants.strategies == all_strategies(constants.num_gpus)
-        assert Strategy(1, 1, constants.num_gpus, sharded=True) in constants.strategies
+        assert GalvatronStrategy(1, 1, constants.num_gpus, sharded=True) in constants.strategies
 
 
 def put(*keys: str | int, value: Any) -> Callable[[Any], None]:

@@ -16,9 +16,9 @@ from experiments.reproduce.galvatron.search_2022.stage_search import (
     StageCosts,
     best_strategies,
     fits,
-    least_time_s,
+    min_time_s,
 )
-from experiments.reproduce.galvatron.search_2022.strategies import Strategy
+from experiments.reproduce.galvatron.search_2022.strategies import GalvatronStrategy
 
 
 def stage_of(seed: int, capacity_mib: int) -> StageCosts:
@@ -56,12 +56,12 @@ def test_it_is_the_best_of_all_assignments(seed: int, capacity_mib: int) -> None
         assert chosen in fitting
         assert time_s == pytest.approx(min(time_of(stage, each) for each in fitting))
         assert time_s == pytest.approx(time_of(stage, chosen))
-        assert least_time_s(stage) <= time_s + 1e-9
+        assert min_time_s(stage) <= time_s + 1e-9
 
 
 def test_the_bound_is_exact_where_memory_is_ample() -> None:
     stage = stage_of(0, 10_000)
-    assert least_time_s(stage) == pytest.approx(float(stage.time_s.min(axis=1)[stage.types].sum()))
+    assert min_time_s(stage) == pytest.approx(float(stage.time_s.min(axis=1)[stage.types].sum()))
 
 
 def test_of_equal_choices_it_is_the_first() -> None:
@@ -78,14 +78,14 @@ def test_layers_are_divided_by_memory_from_the_end() -> None:
         memory |= {"parameter_size": parameters, "tp_activation_per_bsz_dict": shares}
         memory |= {"other_model_states": 176, "other_activation_per_bsz": 0}
     constants = constants_of("t5_64_8gpus", data)
-    strategies = (Strategy(4, 1, 2),)
+    strategies = (GalvatronStrategy(4, 1, 2),)
     # 100 and 400 MiB for a layer, and 1200 MiB of others: 4 stages of 1300 MiB.
     assert [
         math.ceil(layer_memory_mib(constants, layer, strategies[0], 8)) for layer in constants.layer_types
     ] == [101, 401]
     assert other_memory_mib(constants, strategies[0], 8) == (1200, 0, 0, 0)
     assert divide(constants, (8, 8), strategies, 8) == (3, 7, 3, 3)
-    assert divide(constants, (8, 8), (Strategy(1, 1, 8),), 8) == (16,)
+    assert divide(constants, (8, 8), (GalvatronStrategy(1, 1, 8),), 8) == (16,)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -13,7 +13,7 @@ from experiments.reproduce.tessel.flava_inference import (
 )
 from experiments.reproduce.tessel.large_vocabulary import CASES
 from experiments.reproduce.tessel.run_times import (
-    Planned,
+    PlanPlacement,
     hand_made_schedule,
     played_s,
     searched_schedule,
@@ -103,7 +103,7 @@ def test_every_v_shape_has_a_1f1b_and_blocking_is_never_faster() -> None:
 
 def test_seconds_of_ticks() -> None:
     placement = m_shape(4)
-    planned = Planned(plan=None, placement=placement)  # type: ignore[arg-type]
+    planned = PlanPlacement(plan=None, placement=placement)  # type: ignore[arg-type]
     assert planned.seconds(3000 / placement.tick_ms) == pytest.approx(3.0)
 
 

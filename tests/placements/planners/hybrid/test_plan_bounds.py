@@ -12,7 +12,7 @@ from made_up_costs import MadeUpCosts, small_model
 from placements.cluster import read_cluster
 from placements.planners.hybrid.decision_trees import TreeOptions
 from placements.planners.hybrid.plan_options import PlanOptions
-from placements.planners.hybrid.search.pipeline_stages import Kinds, PipelineStages, Problem
+from placements.planners.hybrid.search.pipeline_stages import Kinds, PipelineProblem, PipelineStages
 from placements.planners.hybrid.search.plan_bounds import contents_of, min_bottleneck_ms, stage_bounds_ms
 from placements.planners.hybrid.stage_tables import make_table
 
@@ -26,7 +26,7 @@ def some_stages(rng: random.Random, seed: int) -> tuple[PipelineStages, Kinds]:
     options = PlanOptions(trees=trees, memory_gib=rng.choice([100.0, 3.0, 1.5, 1.0]), reserve_gib=0.0)
     groups = [cluster.group(2 * stage, 2) for stage in range(num_stages)]
     tables = [make_table(costs, kinds.layers, trees, 4, m, group) for group in groups]
-    return PipelineStages(Problem(costs, kinds, 4 * m, options), groups, tables, m), kinds
+    return PipelineStages(PipelineProblem(costs, kinds, 4 * m, options), groups, tables, m), kinds
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -58,7 +58,7 @@ def test_the_bound_counts_memory() -> None:
     table = make_table(costs, kinds.layers, TreeOptions(), 4, 2, group)
     bounds = []
     for gib in (100.0, 0.4, 0.3):
-        problem = Problem(costs, kinds, 8, PlanOptions(memory_gib=gib, reserve_gib=0.0))
+        problem = PipelineProblem(costs, kinds, 8, PlanOptions(memory_gib=gib, reserve_gib=0.0))
         bounds.append(min_bottleneck_ms(PipelineStages(problem, [group], [table], 2).rooms, kinds.counts))
     min_ms = float(table.min_ms @ kinds.counts)
     assert bounds[0] == pytest.approx(min_ms)

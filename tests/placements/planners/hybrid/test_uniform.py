@@ -12,7 +12,7 @@ from told import told
 from placements.cluster import read_cluster
 from placements.models.chain import ModelShape
 from placements.models.zoo import decoder
-from placements.planners.hybrid.uniform import Degrees, chunk_sizes, uniform_plan
+from placements.planners.hybrid.uniform import Degrees, Layout, chunk_sizes, uniform_plan
 from placements.planners.parallel_plan import PlanError
 
 
@@ -60,7 +60,7 @@ def test_chunks_have_all_layers_and_nearly_equal_numbers(
 
 def test_a_plan_shares_all_layers_alike() -> None:
     degrees = Degrees(tensor=2, pipeline=2, data=2, context=2, chunks=2)
-    plan = uniform_plan(model(8), read_cluster("a100_16"), degrees, 3, 5)
+    plan = uniform_plan(model(8), read_cluster("a100_16"), Layout(degrees, 3, 5))
     assert [list(stage.layers) for stage in plan.stages] == [list(range(5)), list(range(5, 10))]
     assert [list(stage.gpus) for stage in plan.stages] == [list(range(8)), list(range(8, 16))]
     assert (plan.global_batch_size, plan.num_micro_batches, plan.micro_batch_size) == (30, 5, 6)
@@ -80,4 +80,4 @@ def test_wrong_degrees(name: str, value: Any) -> None:
 
 def test_too_few_gpus() -> None:
     with told(PlanError, "gpus: ", has="2 x 4 x 2 x 1 need 16 GPUs, not 8; give as many, or smaller"):
-        uniform_plan(model(8), read_cluster("a100_8"), Degrees(2, 4, 2), 1, 8)
+        uniform_plan(model(8), read_cluster("a100_8"), Layout(Degrees(2, 4, 2), 1, 8))

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from stages_at_random import every_choice, some_stage
 
+from placements.planners.stage_search import exact, labels
 from placements.planners.stage_search.exact import min_memory, solve
 from placements.planners.stage_search.paper import solve_as_paper
 from placements.planners.stage_search.stage_problem import (
     LayerRun,
-    Options,
     StageError,
     StageProblem,
+    StrategyCosts,
     peak_mib,
     weigh,
 )
@@ -60,9 +63,40 @@ def test_never_worse_than_the_paper_nor_with_more_memory(seed: int) -> None:
     assert solve(replace(stage, capacity_mib=needed - 1)) is None
 
 
+def num_labels(stage: StageProblem, monkeypatch: pytest.MonkeyPatch, *, cut_off: bool) -> int:
+    """Partial choices that the search keeps, with the cost of the best choice known as its cutoff or not."""
+    counts: list[int] = []
+    extended, search = labels._extended, exact.search
+
+    def counted(*given: Any) -> Any:
+        found = extended(*given)
+        counts.append(len(found[1]))
+        return found
+
+    def searched(stage: Any, capacity: Any, limits: Any, cutoff: float, *rest: Any, **more: Any) -> Any:
+        return search(stage, capacity, limits, cutoff if cut_off else math.inf, *rest, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(labels, "_extended", counted)
+        patched.setattr(exact, "search", searched)
+        solve(stage)
+    return sum(counts)
+
+
+@pytest.mark.parametrize("seed", [3, 5, 9, 13])
+def test_a_choice_that_is_known_cuts_later_searches_off(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of these stages several parts are searched; with the cutoff it is a third of the work or less."""
+    rng = random.Random(seed)
+    stage = some_stage(rng, rng.choice(LARGER), count=8, num_layouts=3)
+    few, many = (num_labels(stage, monkeypatch, cut_off=each) for each in (True, False))
+    assert 0 < 3 * few <= many
+
+
 def chain(*, recomputed: list[bool], capacity_mib: float = 1e6, in_flight: int = 2) -> StageProblem:
     """Each layer one option, in one layout: static 10, kept 3, transient 5 and then 7."""
-    runs = tuple(LayerRun(1, Options([1], [2], [10], [3], [5], [7], [each], [0])) for each in recomputed)
+    runs = tuple(
+        LayerRun(1, StrategyCosts([1], [2], [10], [3], [5], [7], [each], [0])) for each in recomputed
+    )
     return StageProblem(runs, {}, in_flight, capacity_mib)
 
 
@@ -82,8 +116,8 @@ def test_peak_of_pieces(recomputed: list[bool], peak: float) -> None:
 
 def test_recomputation_uses_what_later_pieces_gave_back() -> None:
     """Static 0; the recomputed layer keeps 1 and needs 20 more, where the plain one after it kept 30."""
-    first = Options([1], [0], [0], [1], [0], [20], [True], [0])
-    last = Options([1], [0], [0], [30], [0], [0], [False], [0])
+    first = StrategyCosts([1], [0], [0], [1], [0], [20], [True], [0])
+    last = StrategyCosts([1], [0], [0], [30], [0], [0], [False], [0])
     stage = StageProblem((LayerRun(1, first), LayerRun(1, last)), {}, 3, 1e6)
     assert peak_mib(stage, [0, 0]) == 3 * 31
     assert peak_mib(replace(stage, runs=tuple(reversed(stage.runs))), [0, 0]) == 3 * 31 + 20
@@ -101,8 +135,8 @@ def test_costs_are_weighed() -> None:
 
 def test_transitions_are_paid_both_ways_as_given() -> None:
     """Two fast layers in layout 1 beside ones that have only layout 0: 2 ms there and 5 ms back."""
-    fixed = Options([1], [0], [0], [0], [0], [0], [False], [0])
-    either = Options([9, 1], [0, 0], [0, 0], [0, 0], [0, 0], [0, 0], [False, False], [0, 1])
+    fixed = StrategyCosts([1], [0], [0], [0], [0], [0], [False], [0])
+    either = StrategyCosts([9, 1], [0, 0], [0, 0], [0, 0], [0, 0], [0, 0], [False, False], [0, 1])
     runs = (LayerRun(1, fixed), LayerRun(2, either), LayerRun(1, fixed))
     found = solve(StageProblem(runs, {(0, 1): 2.0, (1, 0): 5.0}, 1, 0.0))
     assert found is not None
@@ -114,7 +148,7 @@ def test_many_equal_layers_as_each_apart_on_a_grid(seed: int) -> None:
     """The paper's table is exact where memory is whole and nothing is transient."""
     rng = random.Random(seed)
     options = [
-        Options(
+        StrategyCosts(
             [rng.randint(10, 60) for _ in range(12)],
             [rng.randint(0, 20) for _ in range(12)],
             [rng.randint(5, 30) for _ in range(12)],
@@ -159,7 +193,7 @@ def test_wrong_options(changed: dict[str, list[float]], message: str) -> None:
         "layout": [0],
     }
     with pytest.raises(StageError, match=message):
-        Options(**{**given, **changed})
+        StrategyCosts(**{**given, **changed})
 
 
 @pytest.mark.parametrize(
@@ -174,7 +208,7 @@ def test_wrong_options(changed: dict[str, list[float]], message: str) -> None:
     ],
 )
 def test_wrong_stages(changed: dict[str, object], message: str) -> None:
-    two = Options([1, 1], [0, 0], [0, 0], [0, 0], [0, 0], [0, 0], [False, False], [0, 1])
+    two = StrategyCosts([1, 1], [0, 0], [0, 0], [0, 0], [0, 0], [0, 0], [False, False], [0, 1])
     given = {"runs": (LayerRun(2, two),), "transition_ms": {(0, 1): 1.0, (1, 0): 1.0}, "in_flight": 1}
     with pytest.raises(StageError, match=message):
         StageProblem(**{"capacity_mib": 1.0, **given, **changed})  # type: ignore[arg-type]

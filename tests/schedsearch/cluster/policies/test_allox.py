@@ -24,7 +24,7 @@ def drawn(seed: int, num_jobs: int, workers: list[int]) -> Case:
     return replace(case, steps=10 ** draw.uniform(1, 4, num_jobs), waited_s=draw.uniform(0, 100, num_jobs))
 
 
-def least_of_all_orders(case: Case) -> float:
+def min_of_all_orders(case: Case) -> float:
     """Return the least sum of completion times, by trial of each order on each GPU."""
     gpu_types = np.repeat(np.arange(len(case.workers)), case.workers.astype(int))
     best = np.inf
@@ -44,7 +44,7 @@ def test_no_order_of_queues_has_a_smaller_sum_of_completion_times() -> None:
         case = drawn(seed, 4, [1, 1 + seed % 2])
         allocation = AlloX().allocate(case.demand())
         check_allocation(allocation)
-        assert allocation.objective == pytest.approx(least_of_all_orders(case), rel=1e-9), seed
+        assert allocation.objective == pytest.approx(min_of_all_orders(case), rel=1e-9), seed
 
 
 def test_gpus_that_are_alike_may_be_matched_as_one_type() -> None:

@@ -96,7 +96,7 @@ def dollars_of(case: Priced, allocation: Allocation) -> float:
         of_job[job[0]] += share * price / 3600
     runs = allocation.rates > 1e-9 * case.rates.max(axis=1)
     waits = replace(case, rates=case.rates[~runs], gpus=case.gpus[~runs], steps=case.steps[~runs])
-    return float((case.steps * of_job)[runs] @ (1 / allocation.rates[runs])) + least_budget(waits)
+    return float((case.steps * of_job)[runs] @ (1 / allocation.rates[runs])) + min_budget(waits)
 
 
 SINGLE = Priced(
@@ -160,7 +160,7 @@ def test_dollars_are_the_least_that_finish_all_jobs_in_time() -> None:
         )
         assert found.status == 0, found.message
         assert allocation.objective == pytest.approx(found.fun, rel=1e-6), seed
-        assert decided(MinCost("dollars"), case).objective == pytest.approx(least_budget(case))
+        assert decided(MinCost("dollars"), case).objective == pytest.approx(min_budget(case))
 
 
 def fewest_left_out(case: Priced) -> int:
@@ -251,7 +251,7 @@ def shortest_by_bisection(case: Priced, budget: float) -> float:
     return high
 
 
-def least_budget(case: Priced) -> float:
+def min_budget(case: Priced) -> float:
     per_step = case.dollars_per_s.reshape(case.rates.shape) / case.rates.clip(1e-9)
     return float(case.steps @ per_step.min(axis=1))
 
@@ -260,7 +260,7 @@ def test_makespan_within_a_budget_is_that_of_bisection() -> None:
     for seed in range(8):
         case = drawn(seed)
         for times in (1.02, 1.3, 3.0):
-            budget = times * least_budget(case)
+            budget = times * min_budget(case)
             found = decided(MakespanWithinBudget(budget), case)
             assert found.objective == pytest.approx(shortest_by_bisection(case, budget), rel=1e-5), seed
             assert (case.steps / found.rates).max() == pytest.approx(found.objective, rel=1e-6)
@@ -270,7 +270,7 @@ def test_makespan_within_a_budget_is_that_of_bisection() -> None:
 def test_no_budget_is_the_plain_makespan_and_a_larger_budget_is_never_slower() -> None:
     for seed in range(12):
         case = drawn(seed)
-        budgets = [least_budget(case) * times for times in (1, 1.1, 1.5, 2, 100)]
+        budgets = [min_budget(case) * times for times in (1, 1.1, 1.5, 2, 100)]
         times_s = [decided(MakespanWithinBudget(budget), case).objective for budget in [*budgets, np.inf]]
         assert all(later <= earlier * (1 + 1e-6) for earlier, later in pairwise(times_s))
         assert times_s[-1] == pytest.approx(policy_of("makespan").allocate(case.demand()).objective, rel=1e-6)
@@ -288,7 +288,7 @@ def test_a_run_stays_within_its_budget() -> None:
     """Jobs that are a tenth further at each decision, some of them with other types by then."""
     for seed in range(10):
         case = drawn(seed)
-        budget = 1.2 * least_budget(case)
+        budget = 1.2 * min_budget(case)
         policy, spent, left = MakespanWithinBudget(budget), 0.0, case.steps.copy()
         while (left > 1e-3 * case.steps).any():
             here = replace(case, steps=np.maximum(left, 1e-6))

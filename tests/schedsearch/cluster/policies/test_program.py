@@ -12,7 +12,7 @@ from cluster.policies.cases import Case, case_of, largest_sum, random_case, shor
 from schedsearch.cluster import linear_program
 from schedsearch.cluster.allocation import Allocation, InfeasibleError, check_allocation
 from schedsearch.cluster.demand import Configuration, Demand
-from schedsearch.cluster.policies.program import Program, ProgramSequence
+from schedsearch.cluster.policies.program import AllocationProgram, ProgramSequence
 from schedsearch.cluster.policies.registry import policy_of
 
 
@@ -30,11 +30,11 @@ def test_floors_are_kept_and_cost_no_more_than_they_must() -> None:
         case = random_case(seed)
         draw = np.random.default_rng(seed)
         demand, values = with_values(case, draw.random(len(case.rates)))
-        floors = demand.rates(Program(demand).maximize(values)) * draw.choice(
+        floors = demand.rates(AllocationProgram(demand).maximize(values)) * draw.choice(
             [0.0, 0.9, 0.999], len(case.rates)
         )
         others = draw.random(len(case.rates))
-        program = Program(demand)
+        program = AllocationProgram(demand)
         program.set_floors(floors)
         shares = program.maximize(with_values(case, others)[1])
         check_allocation(Allocation(demand, shares, 0.0))
@@ -45,7 +45,7 @@ def test_floors_are_kept_and_cost_no_more_than_they_must() -> None:
 
 def test_floors_above_what_there_is_are_infeasible_until_they_are_lowered() -> None:
     demand, values = with_values(case_of([1], [[10.0], [10.0]]), np.ones(2))
-    program = Program(demand)
+    program = AllocationProgram(demand)
     program.set_floors(np.array([6.0, 6.0]))
     with pytest.raises(InfeasibleError):
         program.maximize(values)
@@ -57,7 +57,7 @@ def test_a_limit_is_kept_with_pairs_taken_up_later() -> None:
     """At most half a GPU in use: the pair is worth more in it than either job."""
     case = replace(case_of([1], [[10.0], [10.0]]), pairs=[(0, 1, 0, 8.0, 8.0)])
     demand, values = with_values(case, np.ones(2))
-    program = Program(demand)
+    program = AllocationProgram(demand)
     program.limit(np.full(3, 1000.0), 500.0)
     assert program.maximize(values) == pytest.approx([0.0, 0.0, 0.5])
     assert program.maximize_least(np.ones(2))[1] == pytest.approx(4.0)
@@ -79,7 +79,7 @@ def test_power_is_capped() -> None:
 
 def test_a_part_of_the_jobs_can_have_the_least() -> None:
     case = case_of([1, 1], [[40.0, 10.0], [12.0, 4.0], [100.0, 50.0]])
-    program = Program(case.demand())
+    program = AllocationProgram(case.demand())
     program.maximize_least(np.ones(3))
     least = program.maximize_least(np.ones(2), [0, 1])[1]
     assert least == pytest.approx(

@@ -16,10 +16,10 @@ from schedsearch.cluster.demand import Configuration, Demand
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.jobs import ActiveJob, Job
 from schedsearch.cluster.planned_jobs.frontier_points import frontier_points
-from schedsearch.cluster.policies.program import Program
+from schedsearch.cluster.policies.program import AllocationProgram
 from schedsearch.cluster.policies.registry import policy_of
 from schedsearch.cluster.policies.spending.energy import FloorRules, Floors, LeastEnergy
-from schedsearch.cluster.policies.spending.shifting import LeastSignalCost, least_cost_shares
+from schedsearch.cluster.policies.spending.shifting import LeastSignalCost, min_cost_shares
 from schedsearch.energy import FrequencyPlan, Frontier, Interval, SignalJob, min_cost_policy
 
 DAY = (Interval(100.0, 3.0), Interval(100.0, 1.0))
@@ -119,8 +119,8 @@ def test_the_least_cost_is_that_of_a_dense_program(seed: int) -> None:
     rng = np.random.default_rng(seed)
     demand = random_demand(seed, cap_share=float(rng.uniform(0.2, 1)) if rng.random() < 0.5 else math.inf)
     intervals = tuple(Interval(float(rng.uniform(10, 60)), float(rng.uniform(-0.2, 3))) for _ in range(4))
-    floors = FloorRules(min_share=0.8).set_floors(Program(demand))
-    found = least_cost_shares(demand, floors, intervals)
+    floors = FloorRules(min_share=0.8).set_floors(AllocationProgram(demand))
+    found = min_cost_shares(demand, floors, intervals)
     for each in found.shares:
         check_allocation(Allocation(demand, each, 0.0))
     assert found.cost == pytest.approx(dense_cost(demand, floors, intervals), rel=1e-4, abs=1e-7)
@@ -140,7 +140,7 @@ def test_at_a_constant_price_it_takes_no_more_than_the_decision_of_least_energy(
 
 
 def test_of_floors_that_do_not_fit_each_job_has_the_same_share() -> None:
-    found = least_cost_shares(waiting_job(steps=2000.0), Floors(np.array([11.0]), np.array([100.0])), DAY)
+    found = min_cost_shares(waiting_job(steps=2000.0), Floors(np.array([11.0]), np.array([100.0])), DAY)
     assert found.slo_share == pytest.approx(10 / 11)
     assert found.shares[0] == pytest.approx([1.0, 0.0], abs=1e-5)
     lost = LeastSignalCost(1.0, signal=DAY, horizon_s=200.0).allocate(waiting_job(slo_s=50.0))
@@ -160,7 +160,7 @@ def test_slos_come_before_promises_and_both_have_the_highest_share(seed: int) ->
     alone = np.array([max(dense_rate(demand, job)) for job in range(len(far))])
     wanted = Floors(alone * rng.uniform(0.5, 1, len(far)), rng.uniform(20, 1.5 * horizon_s, len(far)))
     promised = np.flatnonzero(rng.random(len(far)) < 0.5)
-    found = least_cost_shares(demand, wanted, intervals, promised)
+    found = min_cost_shares(demand, wanted, intervals, promised)
 
     def kept(slo_share: float, promised_share: float) -> bool:
         parts = np.where(np.isin(np.arange(len(far)), promised), promised_share, slo_share)

@@ -15,7 +15,7 @@ from schedsearch.cluster.allocation import Allocation, InfeasibleError, check_al
 from schedsearch.cluster.demand import Demand
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.policies.hierarchical import Entity, Hierarchical
-from schedsearch.cluster.policies.program import Program
+from schedsearch.cluster.policies.program import AllocationProgram
 from schedsearch.cluster.policies.registry import policy_of
 from schedsearch.cluster.policies.water_filling import WaterFilling, water_levels
 
@@ -82,7 +82,7 @@ def with_entities(demand: Demand, entities: list[str]) -> Demand:
 def test_the_dissertations_example() -> None:
     """Four jobs and GPUs, one job of weight 3 (Sec. 5.4.3): 1, 1/3, 1/3, 1/3, then all 1; z = 0, 1, 1, 1."""
     case = replace(case_of([4], [[1.0]] * 4), weights=np.array([3.0, 1, 1, 1]))
-    first, last = water_levels(Program(case.demand()), lambda _: case.weights)
+    first, last = water_levels(AllocationProgram(case.demand()), lambda _: case.weights)
     assert first.normalized == pytest.approx(np.array([1, 1 / 3, 1 / 3, 1 / 3]))
     assert first.can_rise.tolist() == [False, True, True, True]
     assert last.normalized == pytest.approx(np.ones(4))
@@ -129,7 +129,7 @@ def test_bottlenecked_jobs_are_those_of_the_dissertations_mixed_integer_program(
     counts = set()
     for seed in range(25):
         case = random_case(2000 + seed)
-        first = next(iter(water_levels(Program(case.demand()), lambda _, case=case: case.weights)))  # type: ignore[misc]
+        first = next(iter(water_levels(AllocationProgram(case.demand()), lambda _, case=case: case.weights)))  # type: ignore[misc]
         wanted = can_rise_by_mixed_integers(case, first.normalized)
         assert int(first.can_rise.sum()) == wanted, seed
         counts.add(wanted)

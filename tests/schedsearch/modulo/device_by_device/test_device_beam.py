@@ -149,7 +149,7 @@ def test_places_on_the_first_device_are_the_likeliest_within_the_capacity(
     )
     prices = Prices(0.0, np.array([20.0, 30.0, 20.0, 30.0]), 15.0)
     firsts = starts[:1] - 40 * devices
-    least_held, flows_prices = 0.0, []
+    min_held, flows_prices = 0.0, []
     for source, target, ticks, weight, role in (
         (starts[1, 0], firsts[0, 1], 4 + 4 * devices, 1, 0),
         (firsts[0, 3], starts[1, 2], 6 + 6 * devices, 1, 2),
@@ -161,13 +161,13 @@ def test_places_on_the_first_device_are_the_likeliest_within_the_capacity(
             return int(target[which] + later * period - source[n] - ticks)
 
         first = next(p for p in itertools.count(-80) if min(left(p, 0), left(p, 1)) >= 0)
-        least_held += sum(weight * (left(first, n) + ticks) / period for n in range(2))
+        min_held += sum(weight * (left(first, n) + ticks) / period for n in range(2))
         each = []
         for later in range(5):
             shares = [(prices.usual[role] - left(first + later, n)) / prices.spread + 0.5 for n in range(2)]
             each.append((weight * later, sum(weight * max(share, 0.0) ** 2 for share in shares)))
         flows_prices.append(each)
-    capacity = float(np.ceil(least_held) + more - 2)
+    capacity = float(np.ceil(min_held) + more - 2)
     price, slack = np.empty(1), np.empty((1, 4, 2))
     price_closing(
         starts[1:],
@@ -183,12 +183,12 @@ def test_places_on_the_first_device_are_the_likeliest_within_the_capacity(
         price,
         slack,
     )
-    if capacity < least_held - 1e-6:
+    if capacity < min_held - 1e-6:
         assert price[0] >= NOT_POSSIBLE
         assert np.isinf(slack).all()
         return
     choices = itertools.product(*flows_prices)
-    fit = [c for c in choices if sum(units for units, _ in c) <= capacity - least_held + 1e-6]
+    fit = [c for c in choices if sum(units for units, _ in c) <= capacity - min_held + 1e-6]
     assert price[0] == pytest.approx(min(sum(each for _, each in choice) for choice in fit))
     assert (slack >= 0).all()
 

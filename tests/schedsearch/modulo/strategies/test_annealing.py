@@ -28,7 +28,7 @@ def all_annealed(placement: Placement, sizes: tuple[int, ...] = (1,), work: floa
     first = serial_repetend(placement)
     if first is None:
         return []
-    first = first.with_least_period()
+    first = first.with_min_period()
     found = Annealing().run(state_of(placement, first, sizes), oracle(), until=work)
     return [first, *(start.repetend for start in found)]
 

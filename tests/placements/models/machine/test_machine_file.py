@@ -12,8 +12,8 @@ from made_up_machine import MACHINE, MACHINE_CSV, machine_json
 from told import told
 
 from placements.gpus import A100_SXM_80GB, GPUS
-from placements.measured.machine_file import MachineFileError, read_machine
-from placements.models.measured_rates import CollectiveRate, KernelRate, MeasuredRates, ShareTable
+from placements.models.machine.machine_file import MachineFileError, read_machine
+from placements.models.machine.measured_rates import CollectiveRate, KernelRate, MeasuredRates, ShareTable
 
 
 def read(path: Path, content: Any) -> MeasuredRates:

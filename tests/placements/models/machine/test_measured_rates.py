@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_up_machine import MACHINE
 
-from placements.models.measured_rates import CollectiveRate, KernelRate, ShareTable
+from placements.models.machine.measured_rates import CollectiveRate, KernelRate, ShareTable
 from placements.models.operators import Core, Kernel, Product
 
 SIZES = st.integers(1, 10_000)

@@ -25,7 +25,7 @@ from typing import Annotated, get_args
 
 from placements.hardware import Gpu
 from placements.meaning import Meaning
-from placements.models.measured_rates import (
+from placements.models.machine.measured_rates import (
     CollectiveKind,
     CollectiveRate,
     KernelRate,

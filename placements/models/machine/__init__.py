@@ -1,0 +1,5 @@
+"""What a machine was measured to reach.
+
+- `measured_rates`: shares of peaks by shape, bandwidths, and times of collectives
+- `machine_file`: the files that have them
+"""

@@ -1,0 +1,82 @@
+"""Options of a run's model and of its training that a user gives, in code or in the group ``runtime``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from placements.meaning import option
+from schedsearch.semantics.versions import WeightMode
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserModelOptions:
+    """The shape, data and training of a model, as a user gives them.
+
+    None stands for what the plan, the placement or the size of the model decide. `num_layers` is for ``gpt``
+    over all stages, for ``mt5`` in the encoder and as many in the decoder, for ``flava`` in each of the two
+    encoders. Of the parameter groups the first that matches a parameter counts; other parameters have the
+    optimizer's options. Each update is a step of `lr_schedule`. `precision` and `compile` are explained in
+    `runtime.models.core`.
+    """
+
+    num_layers: int | None = option(
+        None,
+        "transformer layers; null: those of layers_per_block or of the plan, else 8, or one a stage if "
+        "there are more stages",
+    )
+    layers_per_block: Mapping[Any, Any] | None = option(
+        None, "of gpt, mt5 and flava, as in {F0: 3, F1: 1}; null: the plan's, or evenly", hash=False
+    )
+    hidden_size: int = option(64, "hidden size of the model")
+    num_heads: int = option(4, "attention heads")
+    sequence_length: int = option(64, "tokens of a sample")
+    micro_batch_size: int | None = option(None, "samples of a micro-batch; null: those of the plan, else 2")
+    vocab_size: int = option(256, "entries of the vocabulary: bytes")
+    dtype: str = option(
+        "float64", "type of parameters, activations and gradients: float64 | float32 | bfloat16"
+    )
+    learning_rate: float | None = option(
+        None, "learning rate of the optimizer; null: by the size of the model; of sgd 0.1"
+    )
+    seed: int = option(0, "seed of the model's parameters and data")
+    text: str | None = option(None, "text file to train on; null: the one that comes with the project")
+    path: str | None = option(None, "the Python file of your own model; see runtime/models/user/user_file.py")
+    optimizer: str = option("adamw", "adamw | sgd | a class of torch.optim, as Adam")
+    weight_decay: float = option(0.0, "weight decay of the optimizer")
+    momentum: float = option(0.0, "momentum of sgd")
+    weight_versions: str = option(
+        WeightMode.FLUSH.value,
+        "flush | weight_stashing | vertical_sync | double_buffering: updates without a flush",
+    )
+    micro_batches_per_update: int = option(
+        1, "micro-batches whose gradients make one update; with a flush, all"
+    )
+    recompute: str | Sequence[Any] | None = option(
+        None, "forward blocks that are computed again, as in [F0,F1]; or all; null: the plan's"
+    )
+    precision: str | None = option(
+        None, "bf16 | fp16: compute in it, with parameters in float32; null: in dtype"
+    )
+    clip_grad_norm: float | None = option(None, "largest norm of all gradients together; null: no limit")
+    optimizer_options: Mapping[Any, Any] | None = option(
+        None, "further options of that class, as in {betas: [0.9, 0.95]}", hash=False
+    )
+    parameter_groups: Sequence[Any] = option(
+        [],
+        "as in [{match: 'norm|bias', options: {weight_decay: 0}}]; match: part of a name",
+        hash=False,
+    )
+    lr_schedule: str | None = option(
+        None, "a class of torch.optim.lr_scheduler, as CosineAnnealingLR; null: one rate"
+    )
+    lr_schedule_options: Mapping[Any, Any] | None = option(
+        None, "options of that class, as in {T_max: 100}", hash=False
+    )
+    zero: int = option(
+        0, "1: ZeRO-1, each copy holds the optimizer's state of a part of the parameters; 0: off"
+    )
+    compile: str | None = option(
+        None, "torch's compiler for each forward block: inductor | aot_eager | eager; null: not compiled"
+    )
