@@ -22,7 +22,7 @@ class PredictOptions:
         choices=tuple(FRAMEWORKS),
     )
     calibrate: str | None = option(
-        None, "of tables of runs: name of a run, whose time then fixes a factor on all times; null: none"
+        None, "of tables of runs: a run whose time fixes a factor on all times of its GPU; null: none"
     )
     context_gib: float = option(
         4.71,

@@ -92,8 +92,10 @@ def predict_run(
     return RunPrediction(run, model, _joined([run.note, *_remarks(folder, model, run)]))
 
 
-def calibrated(folder: RunFolder, runs: Iterable[Run], name: str, framework: Framework) -> Factors:
-    """Return the factors with which a run takes as long as it was measured.
+def calibrated(
+    folder: RunFolder, runs: Iterable[Run], name: str, framework: Framework
+) -> tuple[str, Factors]:
+    """Return the GPU of a run, and the factors with which the run takes as long as it was measured.
 
     What GPUs exchange is multiplied alike: one time does not tell it from computing.
 
@@ -115,7 +117,7 @@ def calibrated(folder: RunFolder, runs: Iterable[Run], name: str, framework: Fra
         # Times are rounded to ticks, and exchanges are hidden or not, so that one step is not exact.
         model = as_modelled(folder, found, framework, Factors(factor, factor))
         factor *= found.measured_ms / model.iteration_ms
-    return Factors(factor, factor)
+    return found.gpu, Factors(factor, factor)
 
 
 def _remarks(folder: RunFolder, model: UniformRun, run: Run) -> list[str]:

@@ -150,6 +150,8 @@ class RunFolder:
             made["num_dense_layers"] = min(made.get("num_dense_layers", 0), layers - 1)
             padded = _padded(made["vocab_size"], run.tp)
             return decoder(run.model, **made | sizes | {"num_layers": layers, "vocab_size": padded})
+        # Kernels of language models leave out the scores of later tokens.
+        sizes["causal"] = True
         if run.layers is not None:
             sizes["num_layers"] = run.layers
         vocab_size = read_model(run.model, **sizes).layers[0].vocab_size  # type: ignore[attr-defined]

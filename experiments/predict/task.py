@@ -18,7 +18,7 @@ from experiments.predict.run_prediction import RunPrediction, calibrated, error_
 from experiments.predict.run_table import read_run_folder, run_tables
 from placements.files import csv_text, write_text
 from placements.models.memory import FRAMEWORKS
-from schedsearch.planning.uniform_run import Factors
+from schedsearch.planning.uniform_run import NO_FACTORS, Factors
 
 log = logging.getLogger(__name__)
 
@@ -78,14 +78,18 @@ def predict_runs(path: Path, options: PredictOptions) -> dict[str, float]:
     """Predict the runs of the tables of a folder; see `task`."""
     require_known("framework", options.framework, FRAMEWORKS)
     folder, framework = read_run_folder(path), FRAMEWORKS[options.framework]
-    factors = Factors()
+    factors: dict[str, Factors] = {}
     if options.calibrate is not None:
         runs = [run for table in folder.tables for run in table.runs]
-        factors = calibrated(folder, runs, options.calibrate, framework)
-        log.info("times are multiplied with %.3f, so that %s is right", factors.compute, options.calibrate)
+        gpu, found_factors = calibrated(folder, runs, options.calibrate, framework)
+        factors[gpu] = found_factors
+        log.info(
+            "times on %s are multiplied with %.3f, so that %s is right",
+            *(gpu, found_factors.compute, options.calibrate),
+        )
     shown: list[RunPrediction] = []
     for table in folder.tables:
-        own = [predict_run(folder, run, framework, factors) for run in table.runs]
+        own = [predict_run(folder, run, framework, factors.get(run.gpu, NO_FACTORS)) for run in table.runs]
         shown += own
         time, memory = _run_errors(own)
         peer_time = Errors.of((error_of(each.run.peer_ms, each.run.measured_ms) for each in own), "run")

@@ -181,7 +181,7 @@ class UniformRun:
     @cached_property
     def pieces(self) -> list[PieceCost]:
         """What its stages or chunks cost."""
-        pieces = chunk_pieces(self.plan, self.costs, self.chunks, self.devices)
+        pieces = chunk_pieces(self.plan, self.costs, self.chunks, self.devices, are_whole=True)
         if not self._needs[1]:
             return pieces
         return [

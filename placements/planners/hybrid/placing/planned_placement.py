@@ -70,7 +70,12 @@ def plan_pieces(plan: Plan, costs: LayerCosts) -> list[PieceCost]:
 
 
 def chunk_pieces(
-    plan: Plan, costs: LayerCosts, chunks: Sequence[range], devices: Sequence[int]
+    plan: Plan,
+    costs: LayerCosts,
+    chunks: Sequence[range],
+    devices: Sequence[int],
+    *,
+    are_whole: bool = False,
 ) -> list[PieceCost]:
     """Return what the pieces of chunks cost, each chunk on a device of the plan.
 
@@ -79,11 +84,12 @@ def chunk_pieces(
         costs: Costs of the plan's layers.
         chunks: All layers in order.
         devices: The device of each chunk.
+        are_whole: Each chunk is one piece, as frameworks run it, also where it is recomputed in part.
 
     Raises:
         PlacementError: A layer cannot be shared as planned.
     """
-    return list(_pieces(plan, costs, chunks, devices))
+    return list(_pieces(plan, costs, chunks, devices, are_whole=are_whole))
 
 
 def chunked_placement(
@@ -270,13 +276,15 @@ def _pieces(
     chunks: Sequence[range],
     devices: Sequence[int],
     before: tuple[int, int] | None = None,
+    *,
+    are_whole: bool = False,
 ) -> Iterator[PieceCost]:
     """Yield what each piece costs, with what is exchanged after the layer before, which is on some device."""
     samples, m, strategies = plan.micro_batch_size, plan.num_micro_batches, plan.strategies
     for chunk, device in zip(chunks, devices, strict=True):
         group = plan.group(device)
         layers = dict(zip(chunk, layers_of_stage(plan.model.layers, chunk.start, chunk.stop), strict=True))
-        for piece in pieces_of(plan.model.layers, strategies, chunk):
+        for piece in [chunk] if are_whole else pieces_of(plan.model.layers, strategies, chunk):
             cost, transfer_ms = Cost(), 0.0
             for i in piece:
                 cost += costs.cost(layers[i], strategies[i], samples, m, group)

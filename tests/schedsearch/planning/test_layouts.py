@@ -1,0 +1,143 @@
+"""Layouts of a training framework: what the formula says, what schedules say, and what fits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from told import told
+
+from placements.cluster import Cluster, read_cluster
+from placements.models.chain import ModelShape
+from placements.models.costs import CostOptions
+from placements.models.layers import BF16
+from placements.models.memory import FRAMEWORKS
+from placements.models.zoo import decoder
+from placements.planners.hybrid.search.layout_search import LayoutOptions, LayoutSearch
+from placements.planners.hybrid.uniform import Degrees, Layout
+from placements.planners.parallel_plan import PlanError
+from schedsearch.planning.layout_plans import LayoutPlans, layout_in_words, plan_layouts
+from schedsearch.planning.uniform_run import UniformRun
+
+COSTS = CostOptions(precision=BF16, framework=FRAMEWORKS["megatron"], exchanges_apart=True)
+BATCH = 32
+
+
+@cache
+def routed() -> ModelShape:
+    return decoder(
+        "routed",
+        num_layers=8,
+        hidden_size=2048,
+        num_heads=16,
+        vocab_size=32_000,
+        sequence_length=4096,
+        num_experts=8,
+        experts_per_token=2,
+        num_dense_layers=2,
+        gated=True,
+        dropout=False,
+        tied=False,
+        precision="bf16",
+    )
+
+
+@cache
+def sixteen() -> Cluster:
+    return read_cluster("h100_16")
+
+
+@cache
+def found() -> LayoutPlans:
+    return plan_layouts(routed(), sixteen(), BATCH, COSTS, LayoutOptions(max_context=2), 4)
+
+
+def test_every_layout_is_tried_once() -> None:
+    layouts = [each.layout for each in found().estimates]
+    assert len(layouts) == len(set(layouts))
+    for layout in layouts:
+        degrees = layout.degrees
+        assert degrees.num_gpus == 16
+        assert layout.batch == BATCH
+        assert 8 % degrees.expert == 0
+        assert (degrees.data * degrees.context) % degrees.expert == 0
+        assert layout.zero == 1 or degrees.pipeline == 1
+    tried = {(each.degrees.tensor, each.degrees.pipeline, each.degrees.expert) for each in layouts}
+    assert {(1, 1, 8), (8, 2, 1), (2, 4, 2), (4, 2, 2)} <= tried
+    assert {each.degrees.chunks for each in layouts if each.degrees.pipeline == 2} >= {1, 2, 4}
+
+
+def test_the_formula_is_near_the_schedule_and_its_load_is_a_bound() -> None:
+    """The formula leaves out only how exchanges of chunks fall beside the last backwards."""
+    fitting = [each for each in found().estimates if each.gib <= found().limit_gib]
+    for estimate in fitting[:: max(len(fitting) // 12, 1)]:
+        run = UniformRun(routed(), sixteen(), estimate.layout, COSTS)
+        assert run.iteration_ms >= estimate.load_ms
+        assert estimate.time_ms == pytest.approx(run.iteration_ms, rel=0.15)
+        # Buffers and the largest backward are those of any stage, so that memory is rather too high.
+        assert 0.95 <= estimate.gib / max(run.gib_by_stage) <= 1.3
+
+
+def test_the_best_plans() -> None:
+    plans = found().plans
+    times = [plan.run.iteration_ms for plan in plans]
+    assert times == sorted(times)
+    assert found().bound_ms <= times[0]
+    assert all(plan.gib <= found().limit_gib for plan in plans)
+    alone = found().without_pipeline
+    assert alone is not None and alone.layout.degrees.pipeline == 1
+    least = found().smallest
+    assert least is not None and least.gib == min(each.gib for each in found().estimates)
+    for plan in plans:
+        stage = plan.run.gib_by_stage.index(plan.gib)
+        assert sum(part.gib for part in plan.run.memory(stage)) == pytest.approx(plan.gib, rel=0.001)
+
+
+def test_little_memory_asks_for_more_sharing() -> None:
+    """Less memory never makes an iteration shorter; with too little nothing fits."""
+    options = LayoutOptions(max_context=1, micro_batch_sizes=(1,))
+    before = 0.0
+    for reserve in (4.0, 50.0, 70.0):
+        plans = plan_layouts(routed(), sixteen(), BATCH, COSTS, replace(options, reserve_gib=reserve), 2)
+        assert plans.plans[0].run.iteration_ms >= before * (1 - 1e-9)
+        before = plans.plans[0].run.iteration_ms
+    none = plan_layouts(routed(), sixteen(), BATCH, COSTS, replace(options, reserve_gib=79.0), 2)
+    assert (none.plans, none.num_fitting, none.bound_ms) == ((), 0, float("inf"))
+    assert none.smallest is not None
+
+
+def run(degrees: Degrees, m: int, schedule: str | None = None, overlap: bool | None = None) -> UniformRun:
+    layout = Layout(degrees, 1, m)
+    return UniformRun(routed(), sixteen(), layout, COSTS, overlap, schedule_name=schedule)
+
+
+def test_schedules_by_name_and_what_they_need() -> None:
+    """Of one model on four stages: a split backward fills what 1F1B leaves idle; a wave has two chunks."""
+    plain = run(Degrees(1, 4, 4), 8).iteration_ms
+    assert run(Degrees(1, 4, 4), 8, "zb_h1").iteration_ms < plain
+    wave = run(Degrees(1, 4, 4, chunks=2), 8, "zb_v")
+    assert wave.devices == (0, 1, 2, 3, 3, 2, 1, 0)
+    assert run(Degrees(1, 4, 4, chunks=2), 8).devices == (0, 1, 2, 3) * 2
+    assert wave.iteration_ms < plain
+    with told(PlanError, "schedule: 'mine' is not known; use one of "):
+        run(Degrees(1, 4, 4), 8, "mine").schedule  # noqa: B018
+
+
+def test_exchanges_beside_the_pipeline_are_shorter_than_after_it() -> None:
+    after, beside = (run(Degrees(1, 2, 8, chunks=2), 8, overlap=each) for each in (False, True))
+    whole = [piece.cost.scatter_ms + piece.cost.gather_ms for piece in beside.pieces]
+    assert beside.iteration_ms < after.iteration_ms < beside.iteration_ms + sum(whole)
+    assert run(Degrees(1, 2, 8), 8).overlaps_exchanges is False, "eight GPUs are in one node"
+    assert run(Degrees(1, 1, 16), 8).overlaps_exchanges
+
+
+def test_a_layout_in_words() -> None:
+    assert layout_in_words(Layout(Degrees(8, 2, 4, 2, 8), 2, 16, 3, "full")) == (
+        "TP 8, PP 2, CP 2, EP 8, DP 4, micro-batches 16 x 2, recompute full, ZeRO-3"
+    )
+
+
+def test_a_search_without_layouts() -> None:
+    search = LayoutSearch(routed(), sixteen(), 7, COSTS, LayoutOptions(max_pipeline=1, max_context=1))
+    assert [each.layout.degrees.data for each in search.estimates()] == []
