@@ -44,11 +44,7 @@ def test_the_best_layouts_are_written(command: Any, tmp_path: Path) -> None:
         (["model=null"], "model: is missing; give one, such as llama31_405b or a config.json"),
         (["precision=bf8"], "precision: 'bf8' is not known; use one of half, bf16"),
         (["rank=energy"], "rank: energy does not apply here: it is not of planner=layouts; leave it out"),
-        (["model=llama31_405b"], "cluster: no layout fits 76.0 GiB of each of the 8 GPUs; the smallest, "),
-        (
-            ["batch=1", "cluster=h100_7"],
-            "cluster: no layout of llama3_8b divides 7 GPUs and the batch; give ",
-        ),
+        (["batch=1", "cluster=h100_7"], "cluster: no layout of llama3_8b divides 7 GPUs and the batch; "),
         (["machine=nowhere.csv"], "nowhere.csv: "),
         (["framework=mine"], "framework: 'mine' is not "),
     ],
