@@ -51,7 +51,7 @@ class PlanCommandOptions:
         None, "for layouts: file of measured rates, JSON or CSV; null: shares of peaks"
     )
     micro_batch_sizes: list[Any] = option([1, 2, 4], "for layouts: samples of a micro-batch to try")
-    max_chunks: int = option(16, "for layouts: most chunks of a stage", min=1)
+    max_chunks: int = option(24, "for layouts: most chunks of a stage", min=1)
     layer_times: str | None = option(None, "CSV of measured layer times, in place of modelled ones")
     gpus_per_node: int | None = option(None, "GPUs of a node; null: 8, or all where there are fewer")
     node_bandwidth_gb_s: float | None = option(

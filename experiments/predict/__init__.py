@@ -3,6 +3,7 @@
 - `options`; `measured_folder`: a folder of profiles, links and plans with what was measured of them
 - `blocking_order`: 1F1B where transfers occupy both of their ends
 - `run_table`: tables of runs by model, GPUs and degrees; `run_prediction`: time and memory of each
+- `recipe_table`: layouts that others publish, priced beside the best of ours
 - `prediction`: time and memory of each plan
 - `errors`: how far off they are, and whether they rank plans as the measurements do
 - `task`: all of it

@@ -165,10 +165,11 @@ def _padded(rows: int, tensor_parallel: int) -> int:
 
 def run_tables(folder: Path) -> list[Path]:
     """Return the CSV files of a folder that have the columns of `Run` without a default."""
-    return [path for path in sorted(folder.glob("*.csv")) if set(_header(path)) >= _REQUIRED]
+    return [path for path in sorted(folder.glob("*.csv")) if set(header_of(path)) >= _REQUIRED]
 
 
-def _header(path: Path) -> list[str]:
+def header_of(path: Path) -> list[str]:
+    """Return the columns of a CSV file."""
     text = read_csv(path, MeasuredFolderError)
     return [name.strip() for name in text.removeprefix("\ufeff").partition("\n")[0].split(",")]
 

@@ -14,10 +14,12 @@ from experiments.predict.errors import Errors, counted, rankings
 from experiments.predict.measured_folder import TABLE, read_measured_folder
 from experiments.predict.options import PredictOptions
 from experiments.predict.prediction import PlanPrediction, predict
+from experiments.predict.recipe_table import RecipePrices, read_recipes, recipe_tables, recipes_to_csv
 from experiments.predict.run_prediction import RunPrediction, calibrated, error_of, predict_run
 from experiments.predict.run_table import read_run_folder, run_tables
 from placements.files import csv_text, write_text
 from placements.models.memory import FRAMEWORKS
+from schedsearch.modulo.progress import StepBar
 from schedsearch.planning.uniform_run import NO_FACTORS, Factors
 
 log = logging.getLogger(__name__)
@@ -44,8 +46,10 @@ def task(config: DictConfig) -> dict[str, float]:
     """
     options = read_record(config, PredictOptions)
     path = Path(require_path("data", options.data))
-    if path.is_dir() and not (path / TABLE).is_file() and run_tables(path):
-        return predict_runs(path, options)
+    if path.is_dir() and not (path / TABLE).is_file() and (run_tables(path) or recipe_tables(path)):
+        require_known("framework", options.framework, FRAMEWORKS)
+        figures = predict_runs(path, options) if run_tables(path) else {}
+        return figures | price_recipes(path, options)
     return predict_plans(path, options)
 
 
@@ -76,7 +80,6 @@ def predict_plans(path: Path, options: PredictOptions) -> dict[str, float]:
 
 def predict_runs(path: Path, options: PredictOptions) -> dict[str, float]:
     """Predict the runs of the tables of a folder; see `task`."""
-    require_known("framework", options.framework, FRAMEWORKS)
     folder, framework = read_run_folder(path), FRAMEWORKS[options.framework]
     factors: dict[str, Factors] = {}
     if options.calibrate is not None:
@@ -105,6 +108,26 @@ def predict_runs(path: Path, options: PredictOptions) -> dict[str, float]:
     log.info("tables: %s, and memory.csv beside it", written)
     found = dict(zip(("time", "memory"), _run_errors(shown), strict=True))
     return {f"mean_absolute_{name}_error": each.mean_absolute for name, each in found.items() if each.errors}
+
+
+def price_recipes(path: Path, options: PredictOptions) -> dict[str, float]:
+    """Price the recipes of the tables of a folder beside the best layouts; return the share that is near."""
+    recipes = [recipe for table in recipe_tables(path) for recipe in read_recipes(table)]
+    if not recipes:
+        return {}
+    prices, priced = RecipePrices(FRAMEWORKS[options.framework]), []
+    with StepBar("recipes") as show:
+        for i, recipe in enumerate(recipes):
+            show(recipe.model, i, len(recipes))
+            priced.append(prices.price(recipe))
+    written = write_text(output_directory() / "recipes.csv", recipes_to_csv(priced))
+    near = sum(each.is_near for each in priced)
+    log.info(
+        "recipes: %d of %d are priced, %d fit, %d are within 10 %% of our best; table: %s",
+        *(sum(each.own is not None for each in priced), len(priced), sum(each.fits for each in priced)),
+        *(near, written),
+    )
+    return {"share_of_recipes_near_best": near / len(priced)}
 
 
 def _run_errors(predictions: Sequence[RunPrediction]) -> tuple[Errors, Errors]:

@@ -22,6 +22,7 @@ from placements.models.memory import PLAIN, Framework, MemoryItem, held_once_ite
 from placements.models.operators import Product
 from placements.models.parallel import Buffer, Cost, LayerStrategy, Pass, Recompute, SharingLevel
 from placements.models.rates import (
+    EXPERT_HALF_TOKENS,
     MEMORY_EFFICIENCY,
     MODEL_FLOPS_UTILISATION,
     OUTPUT_LAYER_UTILISATION,
@@ -50,6 +51,8 @@ class CostOptions:
         precision: Precision of weights and activations.
         overlap_gradients: Gradients are summed beside the products of the last backward, where both are
             slower (Galvatron-BMW, Sec. V). Otherwise after it, which is never shorter.
+        expert_half_tokens: Tokens of each expert with which its products reach half of that share; 0 for all
+            of it with any number.
         exchanges_apart: Neither that sum nor the gathering of new weights is in the time of the update: who
             asks lets both run beside the pipeline.
         calibration: Measured times, which replace products and all-reduces of the layers that have any;
@@ -67,6 +70,7 @@ class CostOptions:
     overlap_slowdown: float = OVERLAP_SLOWDOWN
     precision: Precision = HALF
     overlap_gradients: bool = False
+    expert_half_tokens: float = EXPERT_HALF_TOKENS
     exchanges_apart: bool = False
     calibration: Calibration | None = None
     machine: MeasuredRates | None = None
@@ -209,7 +213,10 @@ def layer_memory(
         rest = tuple(item for item in kept if item not in held)
         inputs = MemoryItem("kept", "input of the layer", share.input_bytes, "each micro-batch")
         kept = (*rest, *((inputs,) if strategy.recompute == "full" else ()), *again)
-    return (*_state_items(share, num_micro_batches), *kept, *share.held_once)
+    states = _states(share, num_micro_batches)
+    gathered = (1 + layer.reads_weights_backward) * states.gathered_bytes
+    others = MemoryItem("backward", "weights and gradients of other GPUs", gathered, "of one layer (ZeRO-3)")
+    return (*_state_items(share, num_micro_batches), *kept, *share.held_once, others)
 
 
 def _recomputed(share: _Share, again: Recompute, forward: Pass) -> Pass:
@@ -414,7 +421,7 @@ class _Share:
         t = self.strategy.matrix_parallel
         if self.options.machine is not None and self.options.calibration is None:
             return self._passes_on(self.options.machine)
-        forward_ms = self.product_ms(self.layer.forward_flops)
+        forward_ms = self.product_ms(self.layer.forward_flops) + self._small_products_ms
         streams = self.layer.streams(self.options.precision, t)
         beside_ms = [self._memory_ms(self.of_tokens(each)) for each in streams[:2]]
         reduces_ms = [sum(of_pass) for of_pass in self.reduces_ms()]
@@ -431,6 +438,16 @@ class _Share:
             _with_streams(forward_ms, beside_ms[0]) + Pass(0.0, reduces_ms[0]),
             _with_streams(2 * forward_ms, beside_ms[1]) + Pass(0.0, reduces_ms[1] + gradient_ms),
         )
+
+    @cached_property
+    def _small_products_ms(self) -> float:
+        """Time that products of experts take longer than large ones; see `EXPERT_HALF_TOKENS`."""
+        flops = sum(
+            each.flops * self.options.expert_half_tokens * each.experts / (each.tokens * self.of_tokens(1))
+            for each in self.products
+            if each.experts
+        )
+        return self.options.product_ms(self.group.gpu, self.layer, self.of_tokens(flops))
 
     def _passes_on(self, machine: MeasuredRates) -> tuple[Pass, Pass]:
         """Return forward and backward, operator by operator, on a machine that was measured."""

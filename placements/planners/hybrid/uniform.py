@@ -145,7 +145,7 @@ def chunk_sizes(model: ModelShape, num_chunks: int) -> list[int]:
     layers = model.layers
     # Modules that predict further tokens come after the output layer, and stay with it.
     last = next((i for i, layer in enumerate(layers) if isinstance(layer, OutputLayer)), len(layers))
-    inner = [i for i, layer in enumerate(layers[:last]) if not _is_end(layer)]
+    inner = [i for i, layer in enumerate(layers[:last]) if not is_end(layer)]
     before = inner[0] if inner else 1
     after = len(layers) - inner[-1] - 1 if inner else 0
     count = len(layers) - before - after
@@ -167,5 +167,6 @@ def chunk_sizes(model: ModelShape, num_chunks: int) -> list[int]:
     return sizes
 
 
-def _is_end(layer: object) -> bool:
+def is_end(layer: object) -> bool:
+    """Return whether a layer is an embedding, an output layer or a projection beside one."""
     return isinstance(layer, (EmbeddingLayer, OutputLayer, ProjectionLayer))

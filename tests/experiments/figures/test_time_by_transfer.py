@@ -85,7 +85,7 @@ OPTIONS = TransferSweepOptions(
         ({"memory": -1}, "memory: -1 is not at least 0"),
         ({"work_limit": 0.0}, "work_limit: 0 is not a positive number of units of work"),
         ({"solver": "cplex"}, "solver: 'cplex' is not a solver; use"),
-        ({"gpu": "b200"}, "gpu: 'b200' is not known; "),
+        ({"gpu": "b20"}, "gpu: 'b20' is not known; "),
     ],
 )
 def test_wrong_options(change: dict[str, Any], message: str) -> None:

@@ -28,7 +28,7 @@ COUNTING_GPU = replace(
     memory_bandwidth_gb_s=1e-6,
     link_bandwidth_gb_s=1e-6,
 )
-COUNTING = CostOptions(1.0, 1.0, 1.0, overlap_slowdown=1.0)
+COUNTING = CostOptions(1.0, 1.0, 1.0, overlap_slowdown=1.0, expert_half_tokens=0)
 """With this GPU a millisecond for each operation and each byte; what runs side by side costs nothing more."""
 
 H, A, S = 64, 8, 16
@@ -193,6 +193,17 @@ def test_experts_by_hand() -> None:
     assert shared.update_ms == 28 * (dense + expert) + gradients
     whole = cost(LayerStrategy(1, 8, 3, expert_parallel=4), layer=layer)
     assert whole.static_bytes == 16 * (dense / 8 + expert / 2)
+
+
+def test_products_of_experts_with_few_tokens_take_longer() -> None:
+    """With as many tokens for each expert as reach half of the share, the time of their products doubles."""
+    layer = replace(GPT, num_experts=4, experts_per_token=2)
+    tokens = S * 2 * 8 / 8 / 4
+    alone = cost(LayerStrategy(1, 8), layer=layer)
+    slow = cost(LayerStrategy(1, 8), layer=layer, options=replace(COUNTING, expert_half_tokens=tokens))
+    products = sum(each.flops for each in layer.products(1) if each.experts)
+    assert slow.forward.product_ms - alone.forward.product_ms == pytest.approx(products)
+    assert slow.backward.product_ms - alone.backward.product_ms == pytest.approx(2 * products)
 
 
 def test_which_level_has_the_neighbors() -> None:

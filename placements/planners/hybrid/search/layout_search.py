@@ -21,7 +21,7 @@ from placements.models.costs import CostOptions, layer_cost
 from placements.models.layers import Layer
 from placements.models.parallel import Buffer, ContextSharing, Recompute
 from placements.planners.hybrid.plan import alike, layers_of_stage
-from placements.planners.hybrid.uniform import Degrees, Layout, chunk_sizes
+from placements.planners.hybrid.uniform import Degrees, Layout, chunk_sizes, is_end
 from placements.planners.parallel_plan import PlanError
 from placements.spec import PlacementError
 
@@ -47,7 +47,7 @@ class LayoutOptions:
     micro_batch_sizes: tuple[int, ...] = (1, 2, 4)
     max_tensor: int | None = None
     max_pipeline: int = 64
-    max_chunks: int = 16
+    max_chunks: int = 24
     max_context: int = 8
     context_sharing: ContextSharing = "all_to_all"
     recompute: tuple[Recompute, ...] = ("none", "selective", "full")
@@ -296,9 +296,14 @@ class LayoutSearch:
         return tuple(each for each in self.options.recompute if keeps or each != "selective")
 
     def _chunks(self, pipeline: int) -> list[int]:
-        """Return numbers of chunks: 1, and with a pipeline those of which each has at least a layer."""
+        """Return numbers of chunks: 1, and with a pipeline those by which the layers divide evenly.
+
+        Embedding and output layer may count as layers; see `chunk_sizes`.
+        """
+        count = sum(not is_end(layer) for layer in self.model.layers)
         most = self.options.max_chunks if pipeline > 1 else 1
-        return [v for v in (1, 2, 3, 4, 5, 6, 8, 10, 12, 16) if v <= most]
+        even = (v for v in range(2, most + 1) if 0 in (count % (pipeline * v), (count + 2) % (pipeline * v)))
+        return [1, *even]
 
     def _divides(self, tensor: int) -> bool:
         try:

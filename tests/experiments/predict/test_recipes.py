@@ -1,0 +1,67 @@
+"""Tables of recipes: layouts that others publish, beside the best of ours."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+from told import told
+
+from experiments.predict.measured_folder import MeasuredFolderError
+from experiments.predict.recipe_table import COLUMNS, RecipePrices, read_recipes, recipe_tables
+from placements.models.memory import FRAMEWORKS
+
+HEADER = (
+    "release,Model,System,#-GPUs,Precision,GBS,MBS,Sequence Length,FSDP,TP,PP,CP,VP,EP,Tokens / sec / GPU"
+)
+ROWS = (
+    "x,LLAMA3_8B,DGX-H100,8,FP8,128,1,8192,0,1,1,2,n/a,n/a,15000 (14000)",
+    "x,LLAMA3_8B (tokendrop),DGX-H100,8,,128,1,8192,8,1,1,1,1 (5),n/a,12000",
+    "x,LLAMA3_8B,DGX-H100,8,FP8,128,1,8192,,1,1,1,n/a,n/a,",
+    "x,GPT_5,DGX-H100,8,FP8,128,1,8192,,1,1,1,n/a,n/a,",
+    "x,LLAMA3_8B,DGX-H100,8,FP8,100,1,8192,,1,1,1,n/a,n/a,",
+)
+
+
+def write(folder: Path, *rows: str) -> Path:
+    path = folder / "recipes_of_others.csv"
+    path.write_text("\n".join([HEADER, *(rows or ROWS)]) + "\n")
+    return path
+
+
+def test_recipes_beside_the_best(command: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    write(folder)
+    done = command("predict", f"data={folder}")
+    assert done.returncode == 0, done.stderr
+    assert "recipes: 3 of 5 are priced, 3 fit, " in done.stdout
+    with (tmp_path / "out/recipes.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert tuple(rows[0]) == COLUMNS
+    assert [row["measured_tokens_per_s_per_gpu"] for row in rows][:2] == ["15000 (14000)", "12000"]
+    for row in rows[:3]:
+        own, best = (float(row[f"{name}_tokens_per_s_per_gpu"]) for name in ("predicted", "best"))
+        assert float(row["share_of_best"]) == pytest.approx(own / best, abs=0.001)
+        assert own <= best * 1.0001
+    assert rows[0]["recipe"].startswith("CP 2, DP 4, micro-batches 32 x 1")
+    assert "ZeRO-3" in rows[1]["recipe"]
+    assert rows[3]["note"].startswith("Model: 'GPT_5' is not known; use one of LLAMA3_8B, ")
+    assert rows[4]["note"] == "8 GPUs and a batch of 100 are not divided by its degrees"
+
+
+def test_weights_of_recipes_are_in_their_precision_alone(tmp_path: Path) -> None:
+    """8-bit weights as they are and transposed, gradients in 16 bits, and the optimizer's states."""
+    recipes = read_recipes(write(tmp_path))
+    assert recipe_tables(tmp_path) == [tmp_path / "recipes_of_others.csv"]
+    assert recipes[0].shape().precision.static_bytes == 2 + 2 + 12
+    assert recipes[1].shape().precision.static_bytes == 2 + 4 + 12, "16 bits are as Megatron has them"
+    assert RecipePrices(FRAMEWORKS["megatron"]).price(recipes[3]).own is None
+
+
+def test_a_wrong_table_is_told_in_a_line(tmp_path: Path) -> None:
+    path = write(tmp_path, "x,LLAMA3_8B,DGX-H100,none,FP8,128,1,8192,,1,1,1,n/a,n/a,")
+    with told(MeasuredFolderError, f"{path}: line 2, column #-GPUs: 'none' is not "):
+        read_recipes(path)
