@@ -145,7 +145,7 @@ WRONG = [
     ("profile", ["profiling.min_ms=-1"], "profiling.min_ms: -1 is not at least 0"),
     ("profile", ["search.num_micro_batches=0"], "search.num_micro_batches: 0 is not at least 1"),
     ("profile", ["runtime.model=gpt", "placement=k_shape"], "use the model 'synthetic'"),
-    ("profile", ["runtime.device=tpu"], "runtime.device: 'tpu' is not known; use cpu or cuda"),
+    ("profile", ["runtime.device=tpu"], "runtime.device: 'tpu' is not known; did you mean cpu?"),
     ("search", ["placement=profiled"], "placement.path: has no value"),
     ("search", ["placement=profiled", "placement.path=tests"], "has no profile.json of schedsearch profile"),
 ]

@@ -1,0 +1,65 @@
+"""The task of ``schedsearch profile_rates``: what this machine reaches by shape, as a file."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import torch
+from omegaconf import DictConfig
+
+from experiments.config.command import Interrupted
+from experiments.config.options import OptionError, read_record, require, require_known
+from experiments.config.run_record import output_directory
+from experiments.profile.options import RatesCommandOptions
+from placements.files import csv_text, write_text
+from placements.gpus import GPUS
+from placements.models.machine.machine_file import MachineRow, read_machine
+from placements.models.zoo import read_model
+from placements.plain_data import keys_of
+from runtime.profiling.rates import RatesOptions, measured_rows, shapes_of
+from schedsearch.modulo.progress import StepBar
+
+log = logging.getLogger(__name__)
+
+
+def task(config: DictConfig) -> dict[str, float]:
+    """Measure every different operator of a model, and write what is known after each."""
+    options = read_record(config, RatesCommandOptions)
+    require_known("gpu", options.gpu, GPUS)
+    require_known("device", options.device, ("cpu", "cuda"))
+    if options.device == "cuda" and not torch.cuda.is_available():
+        raise OptionError("device: cuda is not there; use cpu, or a machine with a GPU")
+    degrees = options.tensor_parallel
+    require(
+        bool(degrees) and all(type(each) is int and each > 0 for each in degrees),
+        *("tensor_parallel", degrees, "a list of whole numbers above 0", "give some, as [1,2,4,8]"),
+    )
+    sizes = {} if options.sequence_length is None else {"sequence_length": options.sequence_length}
+    model = read_model(options.model, **sizes)
+    how = RatesOptions(torch.device(options.device), options.repeats)
+    shapes = shapes_of(model.chained.layers, degrees, options.micro_batch, how)
+    path = output_directory() / f"{options.gpu}_rates.csv"
+    rows: list[MachineRow] = []
+    with StepBar("rates") as show:
+        try:
+            for row in measured_rows(shapes, GPUS[options.gpu], how):
+                rows.append(row)
+                show(f"{row.operator} {row.which} {row.sizes}", len(rows), len(shapes))
+                write_text(path, to_csv(rows))
+        except KeyboardInterrupt:
+            raise Interrupted(f"interrupted; {len(rows)} of {len(shapes)} rows are in {path}") from None
+    read_machine(path, GPUS[options.gpu])
+    log.info("%d operators of %s on %s: %s", len(rows), model.name, options.gpu, path)
+    products = [row.share for row in rows if row.operator == "product"]
+    return {"rows": len(rows), "mean_product_share": sum(products) / len(products)}
+
+
+def to_csv(rows: Sequence[MachineRow]) -> str:
+    """Return rows as a file of a machine."""
+    cells = [(row.operator, row.which, f"{row.share:.4g}", row.sizes, _cell(row.latency_us)) for row in rows]
+    return csv_text(keys_of(MachineRow), cells)
+
+
+def _cell(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
