@@ -13,7 +13,7 @@ from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
-from places import ROOT
+from places import ROOT, SHARED_DATA
 
 from experiments.config.commands import commands as declared
 from experiments.config.commands import tell_hydra
@@ -22,6 +22,7 @@ from experiments.config.option_list import CONFIG, kinds_of
 from experiments.search.kinds.kinds import PLACEMENTS
 
 sys.path.append(str(ROOT / "docs"))
+import is_it_right
 from field_tables import with_tables
 from options_table import tables
 
@@ -154,6 +155,15 @@ def test_the_tables_of_a_page_have_options_of_its_command(command: str) -> None:
 def test_tables_of_fields_are_as_the_fields_are_declared(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert with_tables(text) == text, "write the tables anew with python docs/field_tables.py"
+
+
+def test_the_page_of_measured_runs_is_as_they_are_predicted() -> None:
+    folder = SHARED_DATA / "measured_runs"
+    if not folder.is_dir():
+        pytest.skip("needs ../shared/data/measured_runs")
+    text = is_it_right.PAGE.read_text(encoding="utf-8")
+    remedy = "write the tables anew with python docs/is_it_right.py FOLDER"
+    assert is_it_right.with_tables(text, folder) == text, remedy
 
 
 def test_every_placement_has_a_table() -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-import torch
 from omegaconf import DictConfig
 
 from experiments.config.command import Interrupted
-from experiments.config.options import OptionError, read_record, require, require_known
+from experiments.config.options import read_record, require, require_known
 from experiments.config.run_record import output_directory
 from experiments.profile.options import RatesCommandOptions
 from placements.files import csv_text, write_text
@@ -17,7 +16,7 @@ from placements.gpus import GPUS
 from placements.models.machine.machine_file import MachineRow, read_machine
 from placements.models.zoo import read_model
 from placements.plain_data import keys_of
-from runtime.profiling.rates import RatesOptions, measured_rows, shapes_of
+from runtime.profiling.rates import measured_rows, rates_options, shapes_of
 from schedsearch.modulo.progress import StepBar
 
 log = logging.getLogger(__name__)
@@ -28,8 +27,6 @@ def task(config: DictConfig) -> dict[str, float]:
     options = read_record(config, RatesCommandOptions)
     require_known("gpu", options.gpu, GPUS)
     require_known("device", options.device, ("cpu", "cuda"))
-    if options.device == "cuda" and not torch.cuda.is_available():
-        raise OptionError("device: cuda is not there; use cpu, or a machine with a GPU")
     degrees = options.tensor_parallel
     require(
         bool(degrees) and all(type(each) is int and each > 0 for each in degrees),
@@ -37,7 +34,7 @@ def task(config: DictConfig) -> dict[str, float]:
     )
     sizes = {} if options.sequence_length is None else {"sequence_length": options.sequence_length}
     model = read_model(options.model, **sizes)
-    how = RatesOptions(torch.device(options.device), options.repeats)
+    how = rates_options(options.device, options.repeats)
     shapes = shapes_of(model.chained.layers, degrees, options.micro_batch, how)
     path = output_directory() / f"{options.gpu}_rates.csv"
     rows: list[MachineRow] = []

@@ -62,6 +62,21 @@ class Shape:
     make: Callable[[], Callable[[], object]]
 
 
+class RatesError(ValueError):
+    """Nothing can be measured; the message says why in one line."""
+
+
+def rates_options(device: str, repeats: int) -> RatesOptions:
+    """Return how operators are measured on a device by its name.
+
+    Raises:
+        RatesError: The device is not there.
+    """
+    if device == "cuda" and not torch.cuda.is_available():
+        raise RatesError("device: cuda is not there; use cpu, or a machine with a GPU")
+    return RatesOptions(torch.device(device), repeats)
+
+
 def shapes_of(
     layers: Sequence[Layer], degrees: Sequence[int], samples: int, options: RatesOptions
 ) -> list[Shape]:

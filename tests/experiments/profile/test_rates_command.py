@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from placements.files import write_json
 from placements.gpus import GPUS
@@ -53,6 +54,10 @@ def test_a_file_of_rates_is_written_and_read(command: Any, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
+        pytest.param(
+            *(["device=cuda"], "device: cuda is not there; use cpu, or a machine with a GPU"),
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU"),
+        ),
         (["gpu=mine"], "gpu: 'mine' is not known; "),
         (["device=tpu"], "device: 'tpu' is not known; "),
         (["tensor_parallel=[0]"], "tensor_parallel: [0] is not a list of whole numbers above 0; give some"),
