@@ -411,7 +411,7 @@ WRONG = [
     (["runtime.text=none.txt"], "none.txt"),
     (["runtime.iterations=0"], "runtime.iterations: 0 is not at least 1"),
     (["runtime.launcher=mpi"], "runtime.launcher: 'mpi' is not known"),
-    (["runtime.device=tpu"], "runtime.device: 'tpu' is not known; use cpu or cuda"),
+    (["runtime.device=tpu"], "runtime.device: 'tpu' is not known; did you mean cpu?"),
     (["runtime.nodes=3"], "runtime.nodes: 3 do not divide the 4 devices; use a divisor, or give"),
     (["runtime.nodes=2", "runtime.launcher=fork"], "runtime.nodes: 2 need launcher 'torchrun', 'fork'"),
     (["runtime.recompute=[F9]"], "runtime.recompute: gpt_m_shape has no forward block 'F9'"),
