@@ -75,7 +75,7 @@ class Deployment:
         version: Number of the latest deployment; 0 before the first.
 
     >>> first = Deployment({}, (100.0, 110.0, 120.0)).deployed()
-    >>> told = first.told(Message(id="rack 4", degree=1.15), now_s=0)
+    >>> told = first.told(StragglerMessage(id="rack 4", degree=1.15), now_s=0)
     >>> (first.version, first.plan), (told.version, told.plan)
     ((1, 0), (2, 1))
     """

@@ -23,9 +23,9 @@ class FactorSpread:
         high: Where it ends; infinite for one value.
         count: Values.
 
-    >>> print(Spread.of([2.0, 2.0, 2.0]))
+    >>> print(FactorSpread.of([2.0, 2.0, 2.0]))
     2.00 (95 % interval 2.00 to 2.00, 3 seeds)
-    >>> print(Spread.of([1.0, 4.0]))
+    >>> print(FactorSpread.of([1.0, 4.0]))
     2.00 (95 % interval 0.00 to 13363.40, 2 seeds)
     """
 

@@ -42,7 +42,7 @@ def test_an_error_is_a_share_of_what_was_measured() -> None:
     assert [each.time_error for each in found] == [-0.25, 0.25]
     assert found[0].memory_error == -0.125
     assert predicted(None, 1.5).time_error is None
-    assert str(Errors.of([-0.25])) == "mean absolute error 25.0%, mean error -25.0%, of 1 plan"
+    assert str(Errors.of([-0.25])) == "mean absolute error 25.0%, mean error -25.0%, worst 25.0%, of 1 plan"
 
 
 ROW = {

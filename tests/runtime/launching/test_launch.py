@@ -314,7 +314,7 @@ def test_a_run_has_the_options_of_its_launch_alone(scripts: Path, monkeypatch: p
         ({"checkpoints": __file__, "checkpoint_every": 1}, "test_launch.py is not a folder; give one"),
         ({"launcher": "mpi"}, "launcher: 'mpi' is not known; use torchrun or fork"),
         ({"launcher": "fork", "backend": "nccl"}, "backend: 'nccl' cannot be used with launcher 'fork'"),
-        ({"backend": "mpi"}, "backend: 'mpi' is not known; use gloo or nccl"),
+        ({"backend": "mpi"}, "backend: 'mpi' cannot be used with launcher 'torchrun'; use gloo or nccl"),
         ({"device": "tpu"}, "device: 'tpu' is not known; use cpu or cuda"),
         ({"device": "cpu", "backend": "nccl"}, "device: 'cpu' is not what backend 'nccl' is for; use cuda"),
     ],
@@ -373,7 +373,11 @@ def test_a_script_without_torchrun_says_how_to_start_it(
 
 def test_options_survive_their_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     options = RunOptions(
-        *(7, 12.5, "fork", "cpu", "gloo"),
+        iterations=7,
+        timeout_s=12.5,
+        launcher="fork",
+        device="cpu",
+        backend="gloo",
         blocking=True,
         num_micro_batches=9,
         checkpoint_every=3,
