@@ -14,8 +14,9 @@ order in which to read them; each imports only those above it:
     frontier       clocks for a schedule
     run            scripts, a run and what it measured
     profile        what blocks cost on this machine
+    profile_rates  what a machine reaches by shape
     plan           plans of a model on a cluster
-    predict        plans that were run: what is predicted of them, and how far off it is
+    predict        plans and runs that were measured: what is predicted, and how far off it is
     cluster        many jobs on GPUs of several types
     cluster_study  from models to a cluster over months
     prices         what a job saves by moving among spot prices

@@ -103,7 +103,7 @@ def test_the_shell_completes_commands_and_options(tmp_path: Path) -> None:
         point = {"COMP_LINE": line, "COMP_POINT": str(len(line))}
         return python("-m", "schedsearch", "-sc", "query=bash", cwd=tmp_path, **point).stdout.split()
 
-    assert completed("schedsearch pr") == ["profile", "prices", "predict"]
+    assert completed("schedsearch pr") == ["profile", "profile_rates", "prices", "predict"]
     assert "placement=v_shape" in completed("schedsearch search placement=v")
 
 

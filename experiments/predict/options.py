@@ -36,7 +36,7 @@ class PredictOptions:
 COMMANDS = (
     Command(
         "predict",
-        "Predict time and memory of plans that were run.",
+        "Predict time and memory of runs beside measured ones.",
         PredictOptions,
         task="experiments.predict.task",
     ),

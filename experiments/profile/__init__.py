@@ -1,5 +1,4 @@
-"""What the blocks of a placement cost on this machine: ``schedsearch profile``; what it reaches by shape.
+"""What the blocks of a placement cost on this machine: ``schedsearch profile``.
 
 - `options`, and `task`, which does it
-- `rates_task`: shares of the GPU's peak by shape: ``schedsearch profile_rates``
 """

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from experiments.config.declaring import Command
 from experiments.run.options import RuntimeOptions
 from experiments.search.options import PRESETS, SearchCommandOptions
-from placements.meaning import REQUIRED, group, option
+from placements.meaning import group, option
 
 
 @dataclass(frozen=True)
@@ -42,19 +41,6 @@ class ProfileCommandOptions(SearchCommandOptions):
     runtime: RuntimeOptions = group()
 
 
-@dataclass(frozen=True, kw_only=True)
-class RatesCommandOptions:
-    """The config of ``schedsearch profile_rates``."""
-
-    model: str = option(REQUIRED, "model whose operators are measured, such as llama3_8b, or a config.json")
-    gpu: str = option(REQUIRED, "GPU of this machine, by whose peaks shares are told, such as b200")
-    device: str = option("cuda", "cuda | cpu, to try it out")
-    tensor_parallel: list[Any] = option([1, 2, 4, 8], "degrees whose shapes are measured")
-    micro_batch: int = option(1, "samples of a micro-batch", min=1)
-    sequence_length: int | None = option(None, "tokens of a sample; null: the model's", min=1)
-    repeats: int = option(10, "times that each operator runs; the median counts", min=1)
-
-
 COMMANDS = (
     Command(
         "profile",
@@ -62,13 +48,6 @@ COMMANDS = (
         ProfileCommandOptions,
         task="experiments.profile.task",
         presets=PRESETS,
-        needs_torch=True,
-    ),
-    Command(
-        "profile_rates",
-        "Measure by shape what share of its peak this GPU reaches.",
-        RatesCommandOptions,
-        task="experiments.profile.rates_task",
         needs_torch=True,
     ),
 )

@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 from experiments.config.command import Interrupted
 from experiments.config.options import read_record, require, require_known
 from experiments.config.run_record import output_directory
-from experiments.profile.options import RatesCommandOptions
+from experiments.profile_rates.options import RatesCommandOptions
 from placements.files import csv_text, write_text
 from placements.gpus import GPUS
 from placements.models.machine.machine_file import MachineRow, read_machine
