@@ -135,6 +135,15 @@ def test_context_parallel_gpus_exchange_heads_or_send_keys_around() -> None:
     assert heads.forward.product_ms - apart.forward.product_ms == pytest.approx(core / 0.5 - core)
 
 
+def test_heads_that_are_shared_already_are_exchanged_in_parts() -> None:
+    """Of two tensor-parallel GPUs each exchanges its half of the heads, beside two all-reduces."""
+    whole = cost(LayerStrategy(context_parallel=2, context="all_to_all"), samples=1).forward.copy_ms
+    both = cost(LayerStrategy(2, context_parallel=2, context="all_to_all"), samples=1).forward.copy_ms
+    reduces = 2 * MACHINE.collective_ms("all_reduce", 2 * S * H / 2, 2)
+    fixed = 4 * 0.003 + 8 * 0.03
+    assert both - reduces - fixed == pytest.approx((whole - fixed) / 2)
+
+
 def test_a_recomputed_core_is_a_cores_forward() -> None:
     layer = replace(PLAIN, attention="fused")
     plain, again = (cost(LayerStrategy(recompute=each), layer) for each in ("none", "selective"))
