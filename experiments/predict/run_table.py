@@ -20,6 +20,7 @@ from placements.models.machine.machine_file import read_machine
 from placements.models.machine.measured_rates import MeasuredRates
 from placements.models.parallel import Recompute
 from placements.models.zoo import decoder, read_model
+from placements.models.zoo.sizes import suggestion
 from placements.plain_data import Field, csv_records, in_file, json_file, read_csv
 from placements.planners.hybrid.uniform import Degrees
 
@@ -94,7 +95,9 @@ class Run:
         Raises:
             MeasuredFolderError: The GPU is not known.
         """
-        usual = GPUS[self.gpu].gpus_per_node if self.gpu in GPUS else 1
+        if self.gpu not in GPUS:
+            raise MeasuredFolderError(f"gpu: {self.gpu!r} is not known; {suggestion(self.gpu, GPUS)}")
+        usual = GPUS[self.gpu].gpus_per_node
         each = usual if self.gpus % usual == 0 else math.gcd(self.gpus, 1 << usual.bit_length() - 1)
         try:
             return read_cluster(f"{self.gpu}_{self.gpus}", gpus_per_node=each)
