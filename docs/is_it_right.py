@@ -43,7 +43,7 @@ def _lines(folder: RunFolder) -> Iterator[str]:
             predict_run(folder, run, framework, factors if run.gpu == gpu else NO_FACTORS)
             for run in table.runs
         ]
-        yield f"### {table.name}\n"
+        yield f"## {table.name}\n"
         yield from _errors(predictions)
         yield ""
         yield "| run | measured ms | predicted ms | error | measured GiB | predicted GiB | error |"
