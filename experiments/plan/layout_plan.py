@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import fields
+from typing import get_args
 
-from experiments.config.options import OptionError, require_known
+from experiments.config.options import OptionError, require, require_known
 from experiments.config.run_record import output_directory
 from experiments.plan.options import PlanCommandOptions
 from experiments.plan.profiled_inputs import refuse_given
 from placements.cluster import read_cluster
 from placements.files import csv_text, write_json, write_text
 from placements.models.costs import CostOptions
+from placements.models.layers import SIXTEEN_BITS
 from placements.models.machine.machine_file import read_machine
 from placements.models.memory import FRAMEWORKS
+from placements.models.parallel import Recompute
 from placements.models.zoo import read_model
 from placements.planners.hybrid.plan_file import plan_to_dict
 from placements.planners.hybrid.search.layout_search import LayoutEstimate, LayoutOptions
@@ -24,8 +28,19 @@ from schedsearch.schedule_file import schedule_to_dict
 
 log = logging.getLogger(__name__)
 
-_OTHERS = ("profiles", "flat", "layer_times", "rank", "shapes", "deadline_ms", "method", "stage_method")
-"""Options that these plans do not have."""
+_OWN = (
+    *("planner", "model", "cluster", "batch", "num_layers", "sequence_length", "vocab_size", "precision"),
+    *("framework", "machine", "micro_batch_sizes", "max_chunks", "max_tensor_parallel", "recompute"),
+    *("gpus_per_node", "node_bandwidth_gb_s", "link_bandwidth_gb_s", "memory_gib", "reserve_gib"),
+    *("num_plans", "model_flops_utilisation", "output_layer_utilisation", "memory_efficiency"),
+    "overlap_slowdown",
+)
+"""Options that this planner has."""
+
+ONLY_HERE = ("framework", "machine", "micro_batch_sizes", "max_chunks")
+"""Options that no other planner has."""
+
+_RECOMPUTE: tuple[Recompute, ...] = get_args(Recompute)
 
 COLUMNS = (
     *("tensor", "pipeline", "chunks", "context", "expert", "data", "zero", "micro_batch_size"),
@@ -44,8 +59,16 @@ def plan_in_layouts(options: PlanCommandOptions) -> dict[str, float | str]:
         OptionError: An option is wrong or of another planner.
         ValueError: The model or the cluster is wrong, or nothing fits.
     """
-    refuse_given(options, _OTHERS, "it is not of planner=layouts; leave it out")
+    others = [each.name for each in fields(options) if each.name not in _OWN]
+    refuse_given(options, others, "it is not of planner=layouts; leave it out")
     require_known("framework", options.framework, tuple(FRAMEWORKS))
+    for name in options.recompute:
+        require_known("recompute", name, _RECOMPUTE)
+    sizes_given = options.micro_batch_sizes
+    require(
+        bool(sizes_given) and all(type(size) is int and size > 0 for size in sizes_given),
+        *("micro_batch_sizes", sizes_given, "a list of whole numbers above 0", "give some, as [1,2,4]"),
+    )
     if not isinstance(options.batch, int):
         raise OptionError(f"batch: {options.batch} is not one number, which planner=layouts needs; give one")
     sizes = {
@@ -63,6 +86,11 @@ def plan_in_layouts(options: PlanCommandOptions) -> dict[str, float | str]:
         link_bandwidth_gb_s=options.link_bandwidth_gb_s,
     )
     machine = None if options.machine is None else read_machine(options.machine, cluster.whole.gpu)
+    if machine is not None and model.precision.name not in SIXTEEN_BITS:
+        raise OptionError(
+            f"machine: its rates were measured in 16 bits, not in {model.precision.name}; leave it out, or "
+            "use precision=bf16"
+        )
     costs = CostOptions(
         options.model_flops_utilisation,
         options.output_layer_utilisation,
@@ -78,6 +106,7 @@ def plan_in_layouts(options: PlanCommandOptions) -> dict[str, float | str]:
         options.max_tensor_parallel,
         max_chunks=options.max_chunks,
         recompute=tuple(options.recompute),
+        memory_gib=options.memory_gib,
         reserve_gib=options.reserve_gib,
     )
     with PlanProgress() as show:
@@ -180,8 +209,8 @@ def _bound(found: LayoutPlans) -> str:
     best_ms = found.plans[0].run.iteration_ms
     gap = 100 * (1 - found.bound_ms / best_ms)
     return (
-        f"{found.num_fitting} of {len(found.estimates)} layouts fit; no schedule of one of them is shorter "
-        f"than {found.bound_ms:,.0f} ms ({gap:.1f} % below the best)"
+        f"{found.num_fitting} of {len(found.estimates)} layouts fit by the formula; no schedule of one of "
+        f"them is shorter than {found.bound_ms:,.0f} ms ({gap:.1f} % below the best)"
     )
 
 

@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, read_record, require, require_known
 from experiments.config.run_record import output_directory
-from experiments.plan.layout_plan import plan_in_layouts
+from experiments.plan.layout_plan import ONLY_HERE, plan_in_layouts
 from experiments.plan.options import PlanCommandOptions
 from experiments.plan.pipedream_plan import plan_profile
 from experiments.plan.profiled_inputs import PlanInputs, profiled_inputs, refuse_given, required_model
@@ -66,6 +66,7 @@ def task(config: DictConfig) -> dict[str, float | str]:
     if options.planner == "layouts":
         return plan_in_layouts(options)
     refuse_given(options, ("flat",), "it is of planner=pipedream; leave it out")
+    refuse_given(options, ONLY_HERE, "it is of planner=layouts; leave it out")
     model, cluster, costs, costs_in_words, is_sequence_parallel = _inputs(options)
     with PlanProgress() as show:
         found = plan(

@@ -15,7 +15,7 @@ class Errors:
 
     Attributes:
         errors: Above 0 where too high; shape ``(num_plans,)``.
-        what: What was predicted, such as "plan".
+        what: Noun for a prediction's subject, such as "plan".
     """
 
     errors: tuple[float, ...]

@@ -167,7 +167,7 @@ class PricedRecipe:
 
     Attributes:
         recipe: The recipe.
-        own: What the formula says of it; None where it cannot be priced.
+        own: Estimate of the recipe's layout; None where it cannot be priced.
         best: The best layout that fits; None where none does, or where it was not searched.
         fits: Whether the recipe fits by the formula.
         note: Why it was not priced, or why it is far from the best.
@@ -186,7 +186,7 @@ class PricedRecipe:
 
     @property
     def is_near(self) -> bool:
-        """It is in the list, and near to the best."""
+        """Whether the recipe fits and is near to the best."""
         return self.fits and self.share is not None and self.share >= NEAR
 
     def tokens_per_s(self, estimate: LayoutEstimate | None) -> str:
@@ -202,7 +202,7 @@ class RecipePrices:
     """The price of recipes by the formula of layouts; searches on the same GPUs are done once.
 
     Attributes:
-        framework: What holds memory besides states and activations.
+        framework: Framework, which holds memory besides states and activations.
     """
 
     framework: Framework

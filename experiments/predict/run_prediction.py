@@ -15,12 +15,12 @@ from schedsearch.planning.uniform_run import NO_FACTORS, Factors, UniformRun
 
 @dataclass(frozen=True)
 class RunPrediction:
-    """What is said of one run.
+    """Prediction of one run.
 
     Attributes:
         run: The run, with what was measured.
         predicted: The run as it is modelled; None where it cannot be, as the note says.
-        note: What stands beside the run in its table, then what we have to say.
+        note: Note of the run in its table, then remarks on the prediction.
     """
 
     run: Run
@@ -61,7 +61,7 @@ def as_modelled(
     Args:
         folder: Models and machines.
         run: The run.
-        framework: What holds memory besides states and activations.
+        framework: Framework, which holds memory besides states and activations.
         factors: Factors on times.
 
     Raises:
@@ -81,7 +81,7 @@ def predict_run(
     Args:
         folder: See `as_modelled`, as for the rest.
         run: The run.
-        framework: What holds memory besides states and activations.
+        framework: Framework, which holds memory besides states and activations.
         factors: Factors on times.
     """
     try:

@@ -16,6 +16,7 @@ from placements.cluster import Cluster, GpusError, read_cluster
 from placements.gpus import GPUS
 from placements.meaning import Meaning
 from placements.models.chain import ModelShape
+from placements.models.layers import SIXTEEN_BITS
 from placements.models.machine.machine_file import read_machine
 from placements.models.machine.measured_rates import MeasuredRates
 from placements.models.parallel import Recompute
@@ -134,7 +135,7 @@ class RunFolder:
 
     def machine(self, run: Run, precision: str) -> MeasuredRates | None:
         """Return the rates of a run's GPU where they were measured in its precision, which is of 16 bits."""
-        return self.machines.get(run.gpu) if precision in ("half", "bf16") else None
+        return self.machines.get(run.gpu) if precision in SIXTEEN_BITS else None
 
     def model(self, run: Run) -> ModelShape:
         """Return the model of a run, with its layers, tokens, precision, and padded vocabulary.

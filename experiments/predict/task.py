@@ -8,6 +8,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
+from experiments.config.command import Interrupted
 from experiments.config.options import read_record, require_known, require_path
 from experiments.config.run_record import output_directory
 from experiments.predict.errors import Errors, counted, rankings
@@ -116,11 +117,18 @@ def price_recipes(path: Path, options: PredictOptions) -> dict[str, float]:
     if not recipes:
         return {}
     prices, priced = RecipePrices(FRAMEWORKS[options.framework]), []
+    written = output_directory() / "recipes.csv"
     with StepBar("recipes") as show:
-        for i, recipe in enumerate(recipes):
-            show(recipe.model, i, len(recipes))
-            priced.append(prices.price(recipe))
-    written = write_text(output_directory() / "recipes.csv", recipes_to_csv(priced))
+        try:
+            for i, recipe in enumerate(recipes):
+                show(recipe.model, i, len(recipes))
+                priced.append(prices.price(recipe))
+        except KeyboardInterrupt:
+            write_text(written, recipes_to_csv(priced))
+            raise Interrupted(
+                f"interrupted; {len(priced)} of {len(recipes)} recipes are in {written}"
+            ) from None
+    write_text(written, recipes_to_csv(priced))
     near = sum(each.is_near for each in priced)
     log.info(
         "recipes: %d of %d are priced, %d fit, %d are within 10 %% of our best; table: %s",

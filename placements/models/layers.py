@@ -110,6 +110,9 @@ PRECISIONS = {
 }
 """The precisions by name."""
 
+SIXTEEN_BITS = (HALF.name, BF16.name)
+"""Precisions whose products are in 16 bits, as those of files of measured rates."""
+
 
 class HeldBytes(NamedTuple):
     """Bytes of one sample.

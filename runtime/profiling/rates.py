@@ -17,13 +17,11 @@ from torch import Tensor
 from placements.hardware import Gpu
 from placements.models.layers import Layer
 from placements.models.machine.machine_file import MachineRow
+from placements.models.machine.measured_rates import CORE_BACKWARD
 from placements.models.operators import Core, Product
 
 _STREAM_BYTES = 1 << 28
 """Bytes that are read and written to measure the bandwidth of memory."""
-
-_CORE_BACKWARD = 2.5
-"""As `placements.models.machine.measured_rates` counts it."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +156,7 @@ def _of_core(core: Core, samples: int, options: RatesOptions) -> Iterator[Shape]
     flops = samples * core.flops / core.counted
     yield Shape("core", "forward", sizes, flops, lambda: _attend(core, samples, options, False))
     yield Shape(
-        "core", "backward", sizes, _CORE_BACKWARD * flops, lambda: _attend(core, samples, options, True)
+        "core", "backward", sizes, CORE_BACKWARD * flops, lambda: _attend(core, samples, options, True)
     )
 
 

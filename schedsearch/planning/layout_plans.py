@@ -55,7 +55,8 @@ class LayoutPlans:
         limit_gib: Memory of a GPU that a layout may use.
         plans: The best, by increasing time of their schedules; empty where nothing fits.
         estimates: All that were rated, those that fit first, by increasing time.
-        bound_ms: No schedule of a layout that fits is shorter than this: the least load of a fullest stage.
+        bound_ms: No schedule of a layout that fits by the formula is shorter than this: the least load of a
+            fullest stage.
     """
 
     model: ModelShape
@@ -116,7 +117,9 @@ def plan_layouts(
 def _timed(search: LayoutSearch, estimates: list[LayoutEstimate], count: int) -> Iterator[LayoutPlan]:
     """Yield the first layouts that fit by their schedule too; the formula's memory is not exact."""
     for estimate in estimates[: 4 * count]:
-        plan = LayoutPlan(estimate, UniformRun(search.model, search.cluster, estimate.layout, search.costs))
+        # As in the formula, exchanges run beside the pipeline, also in one node.
+        run = UniformRun(search.model, search.cluster, estimate.layout, search.costs, overlap=True)
+        plan = LayoutPlan(estimate, run)
         if plan.gib <= search.limit_gib:
             yield plan
             count -= 1

@@ -30,7 +30,8 @@ def random_dag(
         num_devices: Devices.
         num_blocks: Forward blocks; at least as many as devices.
         seed: Seed of the random choices.
-        max_inputs: Of a block, among the four before it; with 1 each is after the one before it: a chain.
+        max_inputs: Most inputs of a block, among the four before it; with 1 each is after the one before
+            it: a chain.
         shared_percent: How many of 100 blocks run on two devices together.
         split_backward: Whether a backward is two blocks, of which nothing waits for the second.
     """

@@ -21,7 +21,7 @@ CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_a
 _NEAR = 2.0
 """Factor by which each size of a measured shape may differ from the one that is asked for; assumed."""
 
-_CORE_BACKWARD = 2.5
+CORE_BACKWARD = 2.5
 """Operations of the backward of an attention's core, of those of its forward: it computes the scores again
 (Dao, 2023, FlashAttention-2, Sec. 4.1)."""
 
@@ -161,7 +161,7 @@ class MeasuredRates:
         each_ms = samples * core.flops / core.counted / (self.peak_tflops * 1e9)
         return (
             each_ms / self.forward_cores.at(*shape),
-            _CORE_BACKWARD * each_ms / self.backward_cores.at(*shape),
+            CORE_BACKWARD * each_ms / self.backward_cores.at(*shape),
         )
 
     def kernel_ms(self, kernel: Kernel, share: float, number_bytes: int) -> tuple[float, float]:

@@ -21,7 +21,7 @@ def test_the_best_layouts_are_written(command: Any, tmp_path: Path) -> None:
     out = tmp_path / "out"
     first = next(line for line in done.stdout.splitlines() if line.startswith("1. "))
     assert " ms, " in first and " samples/s, " in first and first.endswith(" GiB")
-    assert " layouts fit; no schedule of one of them is shorter than " in done.stdout
+    assert " layouts fit by the formula; no schedule of one of them is shorter than " in done.stdout
     with (out / "layouts.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     fits = [row["fits"] for row in rows]
@@ -43,10 +43,20 @@ def test_the_best_layouts_are_written(command: Any, tmp_path: Path) -> None:
         (["batch=[8,16]"], "batch: [8, 16] is not one number, which planner=layouts needs; give one"),
         (["model=null"], "model: is missing; give one, such as llama31_405b or a config.json"),
         (["precision=bf8"], "precision: 'bf8' is not known; use one of half, bf16"),
-        (["rank=energy"], "rank: energy does not apply here: it is not of planner=layouts; leave it out"),
+        (["rank=energy"], "rank: energy does not apply here: it is not of planner=layouts; "),
         (["batch=1", "cluster=h100_7"], "cluster: no layout of llama3_8b divides 7 GPUs and the batch; "),
         (["machine=nowhere.csv"], "nowhere.csv: "),
         (["framework=mine"], "framework: 'mine' is not "),
+        (
+            ["micro_batch_sizes=[0]"],
+            "micro_batch_sizes: [0] is not a list of whole numbers above 0; ",
+        ),
+        (["recompute=[all]"], "recompute: 'all' is not known; "),
+        (
+            ["num_stages=[2]"],
+            "num_stages: [2] does not apply here: it is not of planner=layouts; leave it out",
+        ),
+        (["planner=hybrid", "max_chunks=2"], "max_chunks: 2 does not apply here: it is of planner=layouts; "),
     ],
 )
 def test_what_is_wrong_is_told_in_a_line(refused: Any, overrides: list[str], message: str) -> None:
@@ -58,3 +68,11 @@ def test_what_does_not_fit_is_told_with_what_it_needs(command: Any) -> None:
     assert done.returncode == 2
     assert "cluster: no layout fits 76.0 GiB of each of the 8 GPUs; the smallest, TP 8, " in done.stderr
     assert done.stderr.rstrip().endswith(" GiB; use more GPUs or larger ones")
+
+
+def test_rates_in_16_bits_are_not_for_other_precisions(refused: Any, tmp_path: Path) -> None:
+    path = tmp_path / "h100_rates.csv"
+    rows = [f"product,{each},0.5,64 64 64," for each in ("forward", "input_gradient", "weight_gradient")]
+    path.write_text("\n".join(["operator,pass,share,sizes,latency_us", *rows]) + "\n")
+    line = refused("plan", *SMALL, f"machine={path}", "precision=fp8")
+    assert "machine: its rates were measured in 16 bits, not in fp8; leave it out, or use " in line

@@ -41,6 +41,7 @@ class LayoutOptions:
         context_sharing: How context-parallel GPUs attend to each other's tokens.
         recompute: What backwards may compute again.
         zero: Stages of ZeRO, those above 1 without a pipeline.
+        memory_gib: Memory of each GPU; None for its own.
         reserve_gib: Memory of each GPU that stays free: for the CUDA context and fragments.
     """
 
@@ -52,6 +53,7 @@ class LayoutOptions:
     context_sharing: ContextSharing = "all_to_all"
     recompute: tuple[Recompute, ...] = ("none", "selective", "full")
     zero: tuple[int, ...] = (1, 3)
+    memory_gib: float | None = None
     reserve_gib: float = 4.0
 
 
@@ -159,7 +161,8 @@ class LayoutSearch:
     @property
     def limit_gib(self) -> float:
         """Memory of a GPU that a layout may use."""
-        return self.cluster.whole.memory_gib - self.options.reserve_gib
+        given = self.options.memory_gib
+        return (self.cluster.whole.memory_gib if given is None else given) - self.options.reserve_gib
 
     def estimate(self, layout: Layout) -> LayoutEstimate:
         """Return what the formula says of a layout.
