@@ -5,6 +5,8 @@ Rooms and files in the order in which to read them; each imports only those abov
     files             files that are whole or absent, and rows as CSV text
     meaning           fields of records declared once: unit, range and meaning
     plain_data        plain data read field by field, with errors in one line
+    block             a piece of one micro-batch's work: its devices, stream, time and memory
+    modes             ways to run linked blocks, of which a search chooses
     spec              the blocks of one micro-batch, the devices they run on, and what they need
     pieces            pieces of a model as blocks: forwards, backwards in reverse, optimizers
     profiles          costs of blocks at each clock
@@ -19,9 +21,10 @@ Rooms and files in the order in which to read them; each imports only those abov
     shapes            V, X, M, NN and K (Tessel), wave and loop
 """
 
+from placements.block import Block, Kind, PlacementError
 from placements.profiles.operating_point import OperatingPoint, ProfileError
 from placements.profiles.profile import BlockingPower, Profile
-from placements.spec import Block, Kind, Placement, PlacementError
+from placements.spec import Placement
 
 __all__ = [
     "Block",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from placements.spec import Block, Kind
+from placements.block import Block, Kind
 
 _LETTERS = {
     "F": {Kind.B: "B", Kind.I: "I", Kind.W: "W"},

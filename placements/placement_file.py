@@ -11,9 +11,11 @@ from typing import Annotated, Any
 
 import yaml
 
+from placements.block import COMPUTE, Block, Kind, PlacementError
 from placements.meaning import Meaning
+from placements.modes import Choice, Decision
 from placements.plain_data import Field, in_file, in_mib, plain
-from placements.spec import Block, Kind, Placement, PlacementError, check_num_devices
+from placements.spec import Placement, check_num_devices, some
 
 SCHEMA_VERSION = 1
 """Version of the placement file form; a file without the key is taken to be of this version."""
@@ -70,6 +72,43 @@ class BlockEntry:
             "`2`: its GPUs are two groups, each of which computes half of the micro-batch's samples", min=1
         ),
     ] = None
+    stream: Annotated[
+        Field | None,
+        Meaning(
+            "its devices' stream that it runs on, such as `communication`, `copy_out` or `copy_in`; "
+            "`compute` where none is given. Each stream runs one block at a time, memory is the device's"
+        ),
+    ] = None
+    host_memory: Annotated[
+        Field | None,
+        Meaning("allocated on the host of each of its devices, released when negative", "units"),
+    ] = None
+
+
+@dataclass(frozen=True)
+class ChangeEntry:
+    """What a mode changes of a block; what is not given stays as written."""
+
+    time: Annotated[
+        Field | None, Meaning("its time; 0 for a block that does not run in this mode", "ticks", min=0)
+    ] = None
+    time_ms: Annotated[Field | None, Meaning("instead of `time`", "ms", min=0)] = None
+    memory: Annotated[Field | None, Meaning("as of a block", "units")] = None
+    transient: Annotated[Field | None, Meaning("as of a block", "units", min=0)] = None
+    host_memory: Annotated[Field | None, Meaning("as of a block", "units")] = None
+
+
+@dataclass(frozen=True)
+class DecisionEntry:
+    """Linked blocks with modes, one of which a search chooses for each micro-batch."""
+
+    choices: Annotated[
+        Field,
+        Meaning(
+            "modes by name; for each the blocks that differ from what is written, as in `{keep: {}, "
+            "recompute: {F0: {memory: 1}, B0: {time: 6, memory: -1, transient: 9}}}`"
+        ),
+    ]
 
 
 @dataclass(frozen=True)
@@ -104,6 +143,10 @@ class PlacementForm:
     nodes: Annotated[
         Field | None, Meaning("list: the machine of each GPU, from 0 on, those of one in a row", min=0)
     ] = None
+    host_memory: Annotated[
+        Field | None, Meaning("what each device may hold on its host, likewise", "units", min=0)
+    ] = None
+    modes: Annotated[Field | None, Meaning("list of decisions on how blocks run")] = None
     transfer: Annotated[Field | None, Meaning("times between a block and another after it")] = None
     cost_source: Annotated[
         Field | None,
@@ -133,10 +176,12 @@ def placement_to_dict(placement: Placement) -> dict[str, Any]:
         "num_devices": placement.num_devices,
         "tick_ms": placement.tick_ms,
     }
-    optional = ("memory", "static_memory", "num_gpus", "memory_unit_mib", "nodes")
+    optional = ("memory", "static_memory", "num_gpus", "memory_unit_mib", "nodes", "host_memory")
     given = {name: value for name in optional if (value := getattr(placement, name)) not in (None, ())}
     data |= plain(given)
     data["blocks"] = [_block_to_dict(block) for block in placement.blocks]
+    if placement.decisions:
+        data["modes"] = [_decision_to_dict(placement, decision) for decision in placement.decisions]
     if placement.transfer:
         data["transfer"] = [{"from": a, "to": b, "time": ticks} for a, b, ticks in placement.transfer]
     return data
@@ -155,7 +200,33 @@ def _block_to_dict(block: Block) -> dict[str, Any]:
         data["transient"] = block.transient
     if block.data_parallel != 1:
         data["data_parallel"] = block.data_parallel
+    if block.stream != COMPUTE:
+        data["stream"] = block.stream
+    if block.host_memory:
+        data["host_memory"] = block.host_memory
     return data
+
+
+def _decision_to_dict(placement: Placement, decision: Decision) -> dict[str, Any]:
+    """Return for each choice what it changes."""
+    choices: dict[str, dict[str, Any]] = {}
+    for choice in decision.choices:
+        choices[choice.name] = {}
+        for block in choice.blocks:
+            written, changed = _changeable(placement.by_name[block.name]), _changeable(block)
+            changes = {name: value for name, value in changed.items() if value != written[name]}
+            choices[choice.name][block.name] = changes
+    return {"choices": choices}
+
+
+def _changeable(block: Block) -> dict[str, Any]:
+    """Return what a mode may change of a block."""
+    return {
+        "time": block.time,
+        "memory": _memory_to_plain(block),
+        "transient": block.transient,
+        "host_memory": block.host_memory,
+    }
 
 
 def _memory_to_plain(block: Block) -> int | dict[int, int]:
@@ -207,17 +278,21 @@ def placement_from_dict(data: object) -> Placement:
     entries = [_block_entry(entry) for entry in _list(top["blocks"])]
     times = [_read_time(entry, tick_ms) for entry in entries]
     transfer = [_read_transfer(entry) for entry in _list(_optional(top, "transfer", []))]
-    ticks = _Ticks.fine_enough(tick_ms, times + [time for _, _, time in transfer])
+    modes = _list(_optional(top, "modes", []))
+    changes = [each for decision in modes for _, blocks in _choices(decision) for each in blocks.values()]
+    mode_times = [time for each in changes if (time := _changed_time(each, tick_ms)) is not None]
+    ticks = _Ticks.fine_enough(tick_ms, times + [time for _, _, time in transfer] + mode_times)
     static = read_capacity(
         top.get("static_memory").value, "static_memory", num_devices, math.ceil, unit_mib=unit_mib
     )
+    blocks = tuple(
+        _read_block(entry, ticks.whole(time), unit_mib) for entry, time in zip(entries, times, strict=True)
+    )
+    by_name = {block.name: block for block in blocks}
     return Placement(
         name=_name(top["name"]),
         num_devices=num_devices,
-        blocks=tuple(
-            _read_block(entry, ticks.whole(time), unit_mib)
-            for entry, time in zip(entries, times, strict=True)
-        ),
+        blocks=blocks,
         tick_ms=ticks.tick_ms,
         transfer=tuple((source, target, ticks.whole(time)) for source, target, time in transfer),
         memory=read_capacity(top.get("memory").value, "memory", num_devices, unit_mib=unit_mib),
@@ -225,6 +300,70 @@ def placement_from_dict(data: object) -> Placement:
         num_gpus=read_num_gpus(top.get("num_gpus").value, "num_gpus", num_devices),
         memory_unit_mib=unit_mib,
         nodes=read_nodes(top.get("nodes").value, "nodes"),
+        decisions=tuple(
+            Decision(
+                tuple(
+                    Choice(
+                        name,
+                        tuple(
+                            _read_change(entry, by_name, block, ticks, tick_ms, unit_mib)
+                            for block, entry in changed.items()
+                        ),
+                    )
+                    for name, changed in _choices(decision)
+                )
+            )
+            for decision in modes
+        ),
+        host_memory=read_capacity(
+            top.get("host_memory").value, "host_memory", num_devices, unit_mib=unit_mib
+        ),
+    )
+
+
+def _choices(decision: Field) -> list[tuple[str, dict[str, Field]]]:
+    """Return the name of each choice of a decision, and what it changes of which blocks."""
+    choices = decision.record(DecisionEntry).choices
+    found = []
+    for name, changed in choices.mapping(remedy="give modes by name, as in {keep: {}}").items():
+        at = choices.inside(name, changed)
+        blocks = at.mapping(remedy="give what differs by block, or {} where nothing does")
+        found.append((str(name), {str(block): at.inside(block, each) for block, each in blocks.items()}))
+    return found
+
+
+def _changed_time(entry: Field, tick_ms: float) -> Fraction | None:
+    """Return a block's time in a mode, in ticks of the file; None where it is as written."""
+    entry.record(ChangeEntry)
+    if "time" in entry.value and "time_ms" in entry.value:
+        raise PlacementError(f"{entry.where}: give either 'time' (ticks) or 'time_ms'")
+    for name in ("time", "time_ms"):
+        if name in entry.value and entry[name].value == 0:
+            return Fraction(0)
+    return _read_time(entry, tick_ms) if {"time", "time_ms"} & set(entry.value) else None
+
+
+def _read_change(
+    entry: Field,
+    blocks: Mapping[str, Block],
+    name: str,
+    ticks: _Ticks,
+    tick_ms: float,
+    unit_mib: float | None,
+) -> Block:
+    """Return a block as a mode runs it."""
+    if name not in blocks:
+        raise PlacementError(f"{entry.where}: there is no block {name!r}; the blocks are {some(blocks)}")
+    written, time = blocks[name], _changed_time(entry, tick_ms)
+    held = entry.get("memory").value
+    return replace(
+        written,
+        time=written.time if time is None else ticks.whole(time),
+        memory=written.memory
+        if held is None
+        else _read_memory(_in_units(entry["memory"], unit_mib), written.devices),
+        transient=_integer(_in_units(_optional(entry, "transient", written.transient), unit_mib)),
+        host_memory=_integer(_in_units(_optional(entry, "host_memory", written.host_memory), unit_mib)),
     )
 
 
@@ -422,6 +561,8 @@ def _read_block(entry: Field, time: int, unit_mib: float | None) -> Block:
         after=tuple(_name(name) for name in _list(_optional(entry, "after", []))),
         transient=_integer(_in_units(entry.get("transient", 0), unit_mib)),
         data_parallel=_integer(entry.get("data_parallel", 1)),
+        stream=_name(_optional(entry, "stream", COMPUTE)),
+        host_memory=_integer(_in_units(_optional(entry, "host_memory", 0), unit_mib)),
     )
 
 

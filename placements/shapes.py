@@ -19,8 +19,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from placements.block import Block, Kind, PlacementError
 from placements.pieces import PIPELINES, Piece, blocks_of, pieces_on
-from placements.spec import Block, Kind, Placement, PlacementError
+from placements.spec import Placement
 from placements.stages.stage_chain import place
 from placements.stages.stage_file import stages_of
 

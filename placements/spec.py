@@ -10,87 +10,12 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
-
-class PlacementError(ValueError):
-    """A placement breaks a rule; the message names the field, the value and the remedy in one line."""
-
-
-class Kind(StrEnum):
-    """Kind of work that a block does.
-
-    F forward, B whole backward, I and W its input and weight halves; O an optimizer step, which runs once,
-    after the last micro-batch.
-    """
-
-    F = "F"
-    B = "B"
-    I = "I"  # noqa: E741 - the literature's name for the input-gradient half
-    W = "W"
-    O = "O"  # noqa: E741
-
-
-@dataclass(frozen=True)
-class Block:
-    """One piece of one micro-batch's work on its devices (Tessel, Sec. III-A).
-
-    Attributes:
-        name: Unique within the placement.
-        kind: What it computes.
-        devices: Device indices, kept ascending; several devices run it together.
-        time: Ticks; at least 1.
-        memory: Units held from its start when positive, released when negative: one number for each of its
-            devices, or a tuple in the order of `devices`. A tuple of equal numbers is kept as the number.
-        after: Names of the blocks of the same micro-batch that must end before it starts; for an optimizer
-            block, of every micro-batch.
-        transient: More units needed on each of its devices only while it runs.
-        data_parallel: Its GPUs, in order, are so many equal groups. Each computes its share of the
-            micro-batch's samples, and the GPUs of a group share the layers (tensor parallel).
-    """
-
-    name: str
-    kind: Kind
-    devices: tuple[int, ...]
-    time: int
-    memory: int | tuple[int, ...] = 0
-    after: tuple[str, ...] = ()
-    transient: int = 0
-    data_parallel: int = 1
-
-    def __post_init__(self) -> None:
-        """Sort the devices, so that all of them agree on their order, and their memory with them."""
-        if isinstance(self.memory, tuple) and len(self.memory) == len(self.devices):
-            units = tuple(each for _, each in sorted(zip(self.devices, self.memory, strict=True)))
-            object.__setattr__(self, "memory", units[0] if len(set(units)) == 1 else units)
-        object.__setattr__(self, "devices", tuple(sorted(self.devices)))
-
-    def memory_on(self, device: int) -> int:
-        """Return the units held on a device, released when negative; 0 where the block does not run."""
-        return self._units.get(device, 0)
-
-    @property
-    def groups(self) -> tuple[tuple[int, ...], ...]:
-        """The devices of each data-parallel group, in order, where each device is one GPU.
-
-        Raises:
-            PlacementError: They are not as many: a device stands for several GPUs.
-        """
-        size, left = divmod(len(self.devices), self.data_parallel)
-        if left or not size:
-            raise PlacementError(
-                f"blocks ({self.name}).data_parallel: {self.data_parallel} groups are of GPUs, not of the "
-                f"{len(self.devices)} devices that stand for them; use the placement's by_gpu"
-            )
-        return tuple(self.devices[first : first + size] for first in range(0, len(self.devices), size))
-
-    @cached_property
-    def _units(self) -> Mapping[int, int]:
-        each = self.memory if isinstance(self.memory, tuple) else (self.memory,) * len(self.devices)
-        return dict(zip(self.devices, each, strict=True))
+from placements.block import COMPUTE, Block, Kind, PlacementError
+from placements.modes import Choice, Chosen, Decision, as_chosen, check_decisions
 
 
 @dataclass(frozen=True)
@@ -115,6 +40,8 @@ class Placement:
         nodes: The node (machine) of each GPU, those of a device one after the other: from 0 on, and those of
             a node in a row, as a launch numbers its processes. None for one node, which is also how a tuple
             of zeros is kept.
+        decisions: Blocks with modes; see `placements.modes`. Each block is of one decision at most.
+        host_memory: What each device may hold on its host, in units of `Block.memory`, or None for no limit.
 
     Raises:
         PlacementError: A rule is broken; the message names the field.
@@ -130,6 +57,8 @@ class Placement:
     num_gpus: tuple[int, ...] = ()
     memory_unit_mib: float | None = None
     nodes: tuple[int, ...] | None = None
+    decisions: tuple[Decision, ...] = ()
+    host_memory: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         """Check every rule, cheap ones first."""
@@ -144,6 +73,7 @@ class Placement:
         self.topological_order  # noqa: B018 - raises on a cycle
         _check_optimizer(self)
         _check_memory_returns(self)
+        check_decisions(self.by_name, self.decisions)
 
     @cached_property
     def by_name(self) -> Mapping[str, Block]:
@@ -186,6 +116,161 @@ class Placement:
         return tuple(block for block in self.topological_order if block.kind is Kind.O)
 
     @cached_property
+    def lanes(self) -> tuple[tuple[int, str], ...]:
+        """The (device, stream) pairs that run one block at a time, ``compute`` of each device first."""
+        compute = [(device, COMPUTE) for device in range(self.num_devices)]
+        found = {(device, block.stream) for block in self.blocks for device in block.devices}
+        return (*compute, *sorted(found - set(compute)))
+
+    @cached_property
+    def _lane_numbers(self) -> Mapping[tuple[int, str], int]:
+        return {lane: number for number, lane in enumerate(self.lanes)}
+
+    def lanes_of(self, block: Block) -> tuple[int, ...]:
+        """Return the numbers of the lanes that a block runs on; those of its devices where all compute."""
+        if block.stream == COMPUTE:
+            return block.devices
+        return tuple(self._lane_numbers[device, block.stream] for device in block.devices)
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether nothing is to be decided, and each device has one stream."""
+        return not self.decisions and not self.has_streams
+
+    @cached_property
+    def has_streams(self) -> bool:
+        """Whether some block runs beside others of its device, or holds memory of a host."""
+        return any(block.stream != COMPUTE or block.host_memory for block in self._all_blocks)
+
+    @cached_property
+    def _all_blocks(self) -> tuple[Block, ...]:
+        """The blocks as written, and as each choice runs them."""
+        changed = (block for each in self.decisions for choice in each.choices for block in choice.blocks)
+        return (*self.blocks, *changed)
+
+    @cached_property
+    def decision_of(self) -> Mapping[str, int]:
+        """Map each block that a decision is about to the number of the decision."""
+        return {name: i for i, decision in enumerate(self.decisions) for name in decision.blocks}
+
+    def alternatives(self, name: str) -> tuple[Block, ...]:
+        """Return a block as it runs in each choice of its decision; alone where nothing is decided of it."""
+        written = self.by_name[name]
+        if name not in self.decision_of:
+            return (written,)
+        choices = self.decisions[self.decision_of[name]].choices
+        return tuple(choice.by_name.get(name, written) for choice in choices)
+
+    @cached_property
+    def memory_streams(self) -> tuple[frozenset[str], ...]:
+        """The streams whose blocks move a device's memory, or its host's; for each device."""
+        return tuple(
+            frozenset(
+                block.stream
+                for block in self._all_blocks
+                if device in block.devices
+                and (block.memory_on(device) or block.transient or block.host_memory)
+            )
+            for device in range(self.num_devices)
+        )
+
+    @cached_property
+    def by_lane(self) -> Placement | None:
+        """The same placement with each lane as a device of its own; of one without decisions.
+
+        None where several streams move the memory of a device, or some move that of its host: what a device
+        holds is then no matter of one lane.
+        """
+        assert not self.decisions
+        if self.is_plain:
+            return self
+        if any(len(streams) > 1 for streams in self.memory_streams) or any(
+            b.host_memory for b in self.blocks
+        ):
+            return None
+        holds = [
+            stream in self.memory_streams[device] or (stream == COMPUTE and not self.memory_streams[device])
+            for device, stream in self.lanes
+        ]
+
+        def each(values: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(
+                values[device] if own else 0 for (device, _), own in zip(self.lanes, holds, strict=True)
+            )
+
+        return replace(
+            self,
+            num_devices=len(self.lanes),
+            blocks=tuple(
+                replace(block, devices=self.lanes_of(block), memory=block.memory, stream=COMPUTE)
+                for block in self.blocks
+            ),
+            memory=None if self.memory is None else each(self.memory),
+            static_memory=each(self.static_memory) if self.static_memory else (),
+            num_gpus=tuple(self.gpus[device] for device, _ in self.lanes) if self.num_gpus else (),
+            nodes=None,
+            host_memory=None,
+        )
+
+    @cached_property
+    def relaxed(self) -> Placement:
+        """A placement of one stream each and nothing to decide on that is never worse, for bounds.
+
+        Each block takes its least time. Memory is what blocks hold of which nothing is decided, and is free
+        where streams share it.
+        """
+        if self.is_plain:
+            return self
+        best = self.at_best
+        if best.by_lane is not None:
+            return best.by_lane
+        free = tuple(replace(block, memory=0, transient=0, host_memory=0) for block in best.blocks)
+        found = replace(best, blocks=free, memory=None, static_memory=(), host_memory=None).by_lane
+        assert found is not None, "nothing holds memory"
+        return found
+
+    def as_run(self, chosen: Chosen) -> Placement:
+        """Return what a micro-batch runs once each decision is taken: a placement without decisions."""
+        if not self.decisions:
+            return self
+        if chosen not in self._as_run:
+            blocks, transfer = as_chosen(self.topological_order, self.transfer, self.decisions, chosen)
+            self._as_run[chosen] = replace(self, blocks=blocks, transfer=transfer, decisions=())
+        return self._as_run[chosen]
+
+    @cached_property
+    def at_best(self) -> Placement:
+        """A placement without decisions that no mode beats: each block in its least time.
+
+        Blocks that are decided on hold nothing, and are left out where a mode leaves them out.
+        """
+        return self.at_best_but(None, 0) if self.decisions else self
+
+    def at_best_but(self, decision: int | None, choice: int) -> Placement:
+        """Return likewise a placement in which one decision is taken, and no mode of the others beats it."""
+        best = [
+            replace(
+                self.by_name[name],
+                time=min(block.time for block in self.alternatives(name)),
+                memory=0,
+                transient=0,
+                host_memory=0,
+            )
+            for name, owner in self.decision_of.items()
+            if owner != decision
+        ]
+        if decision is not None:
+            best += self.decisions[decision].choices[choice].blocks
+        blocks, transfer = as_chosen(
+            self.topological_order, self.transfer, (Decision((Choice("best", tuple(best)),)),), (0,)
+        )
+        return replace(self, blocks=blocks, transfer=transfer, decisions=())
+
+    @cached_property
+    def _as_run(self) -> dict[Chosen, Placement]:
+        return {}
+
+    @cached_property
     def static(self) -> tuple[int, ...]:
         """Memory that each device holds all the time; shape ``(num_devices,)``."""
         return self.static_memory or (0,) * self.num_devices
@@ -212,20 +297,22 @@ class Placement:
         def each(values: tuple[int, ...]) -> tuple[int, ...]:
             return tuple(value for value, own in zip(values, gpus, strict=True) for _ in own)
 
+        def on_gpus(block: Block) -> Block:
+            return replace(
+                block,
+                devices=tuple(gpu for device in block.devices for gpu in gpus[device]),
+                memory=tuple(block.memory_on(device) for device in block.devices for _ in gpus[device]),
+            )
+
         return replace(
             self,
             num_devices=ends[-1],
-            blocks=tuple(
-                replace(
-                    block,
-                    devices=tuple(gpu for device in block.devices for gpu in gpus[device]),
-                    memory=tuple(block.memory_on(device) for device in block.devices for _ in gpus[device]),
-                )
-                for block in self.blocks
-            ),
+            blocks=tuple(map(on_gpus, self.blocks)),
             memory=None if self.memory is None else each(self.memory),
             static_memory=each(self.static_memory) if self.static_memory else (),
             num_gpus=(),
+            decisions=tuple(decision.mapped(on_gpus) for decision in self.decisions),
+            host_memory=None if self.host_memory is None else each(self.host_memory),
         )
 
     def ms(self, ticks: int | Fraction) -> float:
@@ -287,10 +374,13 @@ class Placement:
         """Return the blocks that run on a device, in topological order."""
         return tuple(block for block in self.topological_order if device in block.devices)
 
-    def load(self, device: int) -> int:
-        """Return the ticks of work that one micro-batch puts on a device, optimizer blocks aside."""
+    def load(self, lane: int) -> int:
+        """Return the ticks of work that one micro-batch puts on a lane, optimizer blocks aside.
+
+        The lane of a device's number is its stream ``compute``, and so the device where it has one stream.
+        """
         return sum(
-            block.time for block in self.blocks if device in block.devices and block.kind is not Kind.O
+            block.time for block in self.blocks if lane in self.lanes_of(block) and block.kind is not Kind.O
         )
 
     def restricted_to(self, devices: Iterable[int]) -> Placement:
@@ -298,8 +388,9 @@ class Placement:
 
         Blocks that run on others too run on these alone, whole. A block waits for what those in between
         waited for where these are gone, and not for the time that they took: whatever the whole placement can
-        do, what is left of it can.
+        do, what is left of it can. Of a placement without decisions.
         """
+        assert not self.decisions
         kept = sorted(set(devices))
         number = {device: i for i, device in enumerate(kept)}
         waits: dict[str, tuple[str, ...]] = {}

@@ -18,12 +18,11 @@ from schedsearch.schedule import Schedule, ScheduledBlock, waits_in_order
 
 def device_spans(schedule: Schedule) -> NDArray[np.int64]:
     """Return the ticks from each device's first start to its last end; shape ``(num_devices,)``."""
-    by_name = schedule.placement.by_name
     spans = []
     for device in range(schedule.placement.num_devices):
-        order = schedule.order(device)
-        starts = [schedule.start_of[instance] for instance in order]
-        spans.append(starts[-1] + by_name[order[-1][0]].time - starts[0] if order else 0)
+        starts = {each: schedule.start_of[each] for each in schedule.order(device)}
+        end = max((start + schedule.block(*each).time for each, start in starts.items()), default=0)
+        spans.append(end - min(starts.values(), default=0))
     return np.array(spans, dtype=np.int64)
 
 
@@ -37,22 +36,26 @@ def with_least_device_span(schedule: Schedule) -> Schedule:
     """Return the schedule of the same orders in which the longest device span is least.
 
     That each device ends within the span from its first start is one more edge, from its last block to its
-    first of a round later; so the span is the least period of the graph. Every block starts as early as it
-    lets it.
+    first of a round later; so the span is the least period of the graph. Of a device with several streams
+    that is so of the last and the first of each. Every block starts as early as it lets it.
 
     Args:
         schedule: Valid.
     """
-    placement = schedule.placement
-    time = {block.name: block.time for block in placement.blocks}
-    orders = [schedule.order(device) for device in range(placement.num_devices)]
-    waits = waits_in_order(placement, schedule.num_micro_batches, orders)
+    placement, orders = schedule.placement, schedule.lane_orders
+    waits = waits_in_order(placement, schedule.num_micro_batches, orders, schedule.chosen)
+    for earlier, later, least in schedule.memory_waits:
+        waits[later].append((earlier, least))
     edges = [
         Edge(before, (name, n), ticks, 0)
         for _, n, name in schedule.blocks  # by start, so that one pass finds nearly all starts
         for before, ticks in waits[name, n]
     ]
-    edges += [Edge(order[-1], order[0], time[order[-1][0]], 1) for order in orders if order]
+    for device in range(placement.num_devices):
+        here = [
+            order for (of, _), order in zip(placement.lanes, orders, strict=True) if of == device and order
+        ]
+        edges += [Edge(one[-1], other[0], schedule.block(*one[-1]).time, 1) for one in here for other in here]
     instances, system = numbered(edges)
     found = system.min_period()
     assert found is not None, "a valid schedule keeps its own orders"

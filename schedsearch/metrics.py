@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
+
 import numpy as np
 from numpy.typing import NDArray
 
-from placements.spec import Kind
+from placements.block import COMPUTE, Kind
 from schedsearch.schedule import Instance, Schedule, earliest_starts, waits_in_order
 
 
 def bubble_rate(schedule: Schedule) -> float:
     """Return the idle share of makespan times devices, warmup and cooldown included.
 
-    Tessel's Table II gives the share of the repetend alone; see `schedsearch.repetend.Repetend`.
+    Tessel's Table II gives the share of the repetend alone; see `schedsearch.repetend.Repetend`. Of devices
+    with several streams it is that of `compute`.
     """
-    placement = schedule.placement
-    busy = sum(
-        placement.by_name[name].time * len(placement.by_name[name].devices) for _, _, name in schedule.blocks
-    )
-    return 1 - busy / (placement.num_devices * schedule.makespan)
+    run = [block for _, n, name in schedule.blocks if (block := schedule.block(name, n)).stream == COMPUTE]
+    busy = sum(block.time * len(block.devices) for block in run)
+    return 1 - busy / (schedule.placement.num_devices * schedule.makespan)
 
 
 def memory_over_time(schedule: Schedule, device: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -33,7 +35,7 @@ def memory_over_time(schedule: Schedule, device: int) -> tuple[NDArray[np.int64]
     placement = schedule.placement
     order = schedule.order(device)
     starts = np.array([schedule.start_of[instance] for instance in order], dtype=np.int64)
-    held = np.cumsum([placement.by_name[name].memory_on(device) for name, _ in order], dtype=np.int64)
+    held = np.cumsum([schedule.block(*each).memory_on(device) for each in order], dtype=np.int64)
     return starts, held + placement.static[device]
 
 
@@ -52,9 +54,22 @@ def peak_memory(schedule: Schedule) -> NDArray[np.int64]:
     placement = schedule.placement
     peaks = []
     for device in range(placement.num_devices):
-        transient = [placement.by_name[name].transient for name, _ in schedule.order(device)]
-        held = memory_over_time(schedule, device)[1] + np.array(transient, dtype=np.int64)
-        peaks.append(max(held, default=placement.static[device]))
+        blocks = [(schedule.start_of[each], schedule.block(*each)) for each in schedule.order(device)]
+        changes: Counter[int] = Counter()
+        for start, block in blocks:
+            changes[start] += block.memory_on(device) + block.transient
+            changes[start + block.time] -= block.transient
+        held = itertools.accumulate(changes[tick] for tick in sorted(changes))
+        peaks.append(placement.static[device] + max(held, default=0))
+    return np.array(peaks, dtype=np.int64)
+
+
+def peak_host_memory(schedule: Schedule) -> NDArray[np.int64]:
+    """Return likewise the most that the host of each device holds; shape ``(num_devices,)``."""
+    peaks = []
+    for device in range(schedule.placement.num_devices):
+        held = itertools.accumulate(schedule.block(*each).host_memory for each in schedule.order(device))
+        peaks.append(max(held, default=0))
     return np.array(peaks, dtype=np.int64)
 
 
@@ -75,12 +90,11 @@ def in_flight(schedule: Schedule) -> NDArray[np.int64]:
 
 def latency(schedule: Schedule) -> NDArray[np.int64]:
     """Return the ticks from first start to last end of each micro-batch; shape ``(num_micro_batches,)``."""
-    by_name = schedule.placement.by_name
     first = np.full(schedule.num_micro_batches, np.iinfo(np.int64).max, dtype=np.int64)
     last = np.zeros(schedule.num_micro_batches, dtype=np.int64)
     for start, micro_batch, name in schedule.per_micro_batch.blocks:
         first[micro_batch] = min(first[micro_batch], start)
-        last[micro_batch] = max(last[micro_batch], start + by_name[name].time)
+        last[micro_batch] = max(last[micro_batch], start + schedule.block(name, micro_batch).time)
     return np.subtract(last, first)
 
 
@@ -97,6 +111,9 @@ def steady_period(schedule: Schedule) -> float | None:
     """
     starts, number = schedule.start_of, schedule.num_micro_batches
     names = [block.name for block in schedule.placement.per_micro_batch.blocks]
+    if len(set(schedule.chosen)) > 1:
+        return None
+    names = [name for name in names if (name, 0) in starts]
     for several in range(1, number // 2 + 1):
         first = (number - several) // 2
         firsts = range(max(first - 1, 0), min(first + 1, number - several))
@@ -113,15 +130,14 @@ def total_slack(schedule: Schedule) -> int:
     can use (Perseus, Sec. 2.2).
     """
     placement = schedule.placement
-    time = {block.name: block.time for block in placement.blocks}
-    orders = [schedule.order(device) for device in range(placement.num_devices)]
-    waits = waits_in_order(placement, schedule.num_micro_batches, orders)
+    time = {(name, n): schedule.block(name, n).time for _, n, name in schedule.blocks}
+    waits = waits_in_order(placement, schedule.num_micro_batches, schedule.lane_orders, schedule.chosen)
     backwards: dict[Instance, list[tuple[Instance, int]]] = {instance: [] for instance in waits}
     for later, before in waits.items():
         for earlier, ticks in before:
-            backwards[earlier].append((later, ticks - time[earlier[0]] + time[later[0]]))
+            backwards[earlier].append((later, ticks - time[earlier] + time[later]))
     rest = earliest_starts(backwards)
     return sum(
-        (schedule.makespan - rest[name, n] - time[name] - start) * len(placement.by_name[name].devices)
+        (schedule.makespan - rest[name, n] - time[name, n] - start) * len(placement.by_name[name].devices)
         for start, n, name in schedule.blocks
     )

@@ -8,8 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
-from placements import Placement
+from placements import Block, Placement
+from placements.modes import Chosen
 from schedsearch.graph import Edge, numbered
+from schedsearch.memory_order import Run, memory_edges
 from schedsearch.schedule import Instance, Schedule, ScheduledBlock, as_soon_as_possible
 
 Cycle = Sequence[tuple[Instance, int]]
@@ -34,6 +36,8 @@ class Repetend:
         start: For each block, for each micro-batch of the repetend, ticks within the period;
             ``0 <= start < period``.
         modulo_stage: Likewise, how many rounds further on the block runs; the least is 0.
+        chosen: For each micro-batch of the repetend the choice of each decision of the placement; empty where
+            it has none. A block that a mode leaves out has a start nevertheless, which says nothing.
     """
 
     placement: Placement
@@ -41,10 +45,16 @@ class Repetend:
     period: int
     start: Mapping[str, tuple[int, ...]]
     modulo_stage: Mapping[str, tuple[int, ...]]
+    chosen: tuple[Chosen, ...] = ()
 
     @classmethod
     def from_first_starts(
-        cls, placement: Placement, micro_batches: int, period: int, first: Mapping[Instance, int]
+        cls,
+        placement: Placement,
+        micro_batches: int,
+        period: int,
+        first: Mapping[Instance, int],
+        chosen: tuple[Chosen, ...] = (),
     ) -> Repetend:
         """Build a repetend from the starts of the blocks of round 0 on a common clock.
 
@@ -52,19 +62,24 @@ class Repetend:
             placement: What runs where.
             micro_batches: Micro-batches per repetend.
             period: Ticks.
-            first: For each (block, micro-batch of the repetend) its start in ticks, of any sign.
+            first: For each (block, micro-batch of the repetend) its start in ticks, of any sign; those that a
+                mode leaves out may be missing.
+            chosen: The choices of each micro-batch.
         """
         origin = min(first.values())
         rounds = {instance: divmod(ticks - origin, period) for instance, ticks in first.items()}
         last = max(round_ for round_, _ in rounds.values())
-        numbers = range(micro_batches)
+        numbers, missing = range(micro_batches), (last, 0)
         names = [block.name for block in placement.blocks]
         return cls(
             placement,
             micro_batches,
             period,
-            start={name: tuple(rounds[name, n][1] for n in numbers) for name in names},
-            modulo_stage={name: tuple(last - rounds[name, n][0] for n in numbers) for name in names},
+            start={name: tuple(rounds.get((name, n), missing)[1] for n in numbers) for name in names},
+            modulo_stage={
+                name: tuple(last - rounds.get((name, n), missing)[0] for n in numbers) for name in names
+            },
+            chosen=chosen,
         )
 
     @cached_property
@@ -81,33 +96,44 @@ class Repetend:
     def bubble_rate(self) -> float:
         """Idle share of the steady state (Tessel, Table II)."""
         placement = self.placement
-        work = self.micro_batches * sum(placement.load(device) for device in range(placement.num_devices))
+        work = sum(
+            self.as_run(n).load(device)
+            for n in range(self.micro_batches)
+            for device in range(placement.num_devices)
+        )
         return 1 - work / (placement.num_devices * self.period)
+
+    def as_run(self, micro_batch: int) -> Placement:
+        """Return what a micro-batch of the repetend runs: the placement, with its decisions taken."""
+        return self.placement.as_run(self.chosen[micro_batch]) if self.chosen else self.placement
+
+    @cached_property
+    def blocks(self) -> Mapping[Instance, Block]:
+        """Every (block, micro-batch of the repetend) that runs, as it runs."""
+        as_run = [self.as_run(n).by_name for n in range(self.micro_batches)]
+        return {(name, n): each[name] for name in self.start for n, each in enumerate(as_run) if name in each}
 
     @cached_property
     def first_starts(self) -> Mapping[Instance, int]:
         """Starts in round 0 of each (block, micro-batch of the repetend), in ticks; at least 0."""
         return {
             (name, n): (self.in_flight - 1 - self.modulo_stage[name][n]) * self.period + self.start[name][n]
-            for name in self.start
-            for n in range(self.micro_batches)
+            for name, n in self.blocks
         }
 
     @cached_property
     def span(self) -> int:
         """Ticks from the first start to the last end of one round's micro-batches."""
-        by_name = self.placement.by_name
-        end = max(ticks + by_name[name].time for (name, _), ticks in self.first_starts.items())
+        end = max(ticks + self.blocks[instance].time for instance, ticks in self.first_starts.items())
         return end - min(self.first_starts.values())
 
     @cached_property
     def latency(self) -> int:
         """Ticks from the first start to the last end of the micro-batch for which that is longest."""
-        by_name = self.placement.by_name
         longest = 0
         for n in range(self.micro_batches):
-            starts = {name: self.first_starts[name, n] for name in self.start}
-            end = max(start + by_name[name].time for name, start in starts.items())
+            starts = {block: self.first_starts[block.name, n] for block in self.as_run(n).blocks}
+            end = max(start + block.time for block, start in starts.items())
             longest = max(longest, end - min(starts.values()))
         return longest
 
@@ -116,11 +142,17 @@ class Repetend:
         """The most that each device holds in the steady state; shape ``(num_devices,)``."""
         peaks = []
         for device in range(self.placement.num_devices):
-            here = [(b, i) for b in self.placement.on(device) for i in range(self.micro_batches)]
-            starts = np.array([self.first_starts[block.name, i] for block, i in here], dtype=np.int64)
-            memory = np.array([block.memory_on(device) for block, _ in here], dtype=np.int64)
-            transient = np.array([block.transient for block, _ in here], dtype=np.int64)
-            held = ((starts[:, None] - starts) // self.period) @ memory + transient
+            here = [(instance, block) for instance, block in self.blocks.items() if device in block.devices]
+            starts = np.array([self.first_starts[instance] for instance, _ in here], dtype=np.int64)
+            memory = np.array([block.memory_on(device) for _, block in here], dtype=np.int64)
+            transient = np.array([block.transient for _, block in here], dtype=np.int64)
+            begun = (starts[:, None] - starts) // self.period
+            held = begun @ memory
+            if len(self.placement.memory_streams[device]) > 1:  # others may be running, too
+                ends = starts + np.array([block.time for _, block in here], dtype=np.int64)
+                held += (begun - (starts[:, None] - ends) // self.period) @ transient
+            else:
+                held += transient
             peaks.append(self.placement.static[device] + int(held.max(initial=0)))
         return tuple(peaks)
 
@@ -132,7 +164,7 @@ class Repetend:
             for i in range(times)
         }
         return Repetend.from_first_starts(
-            self.placement, times * self.micro_batches, times * self.period, first
+            self.placement, times * self.micro_batches, times * self.period, first, self.chosen * times
         )
 
     def at_initiation_interval(self, num_micro_batches: int) -> Schedule:
@@ -143,7 +175,8 @@ class Repetend:
             for micro_batch in range(n, num_micro_batches, self.micro_batches):
                 start = ticks - origin + micro_batch // self.micro_batches * self.period
                 blocks.append(ScheduledBlock(start, micro_batch, name))
-        return Schedule(self.placement, num_micro_batches, tuple(blocks))
+        chosen = tuple(self.chosen[n % self.micro_batches] for n in range(num_micro_batches) if self.chosen)
+        return Schedule(self.placement, num_micro_batches, tuple(blocks), chosen)
 
     def unroll(self, num_micro_batches: int) -> Schedule:
         """Return the schedule of any number of micro-batches: the order of the repetend, as early as can be.
@@ -154,8 +187,9 @@ class Repetend:
         never negative for placements that pass `schedsearch.bounds.memory_need.require_capacity`.
         """
         steady = self.at_initiation_interval(num_micro_batches)
-        orders = [steady.order(device) for device in range(self.placement.num_devices)]
-        return as_soon_as_possible(self.placement, num_micro_batches, orders)
+        return as_soon_as_possible(
+            self.placement, num_micro_batches, steady.lane_orders, steady.chosen, steady.memory_waits
+        )
 
     def with_min_period(self, shortest: int = 1) -> Repetend:
         """Return the repetend of the same order on every device that has the shortest period and least span.
@@ -163,8 +197,14 @@ class Repetend:
         Args:
             shortest: A lower bound on the period in ticks.
         """
-        cycles = [self.cycle(device) for device in range(self.placement.num_devices)]
-        found = Repetend.of_min_period(self.placement, self.micro_batches, cycles, shortest, self.period)
+        cycles = [self.cycle(lane) for lane in range(len(self.placement.lanes))]
+        waits: list[Edge[Instance]] = []
+        if self.placement.has_streams:
+            runs = (Run(each, self.blocks[each], start) for each, start in self.first_starts.items())
+            waits = list(memory_edges(self.placement, runs, self.period))
+        found = Repetend.of_min_period(
+            self.placement, self.micro_batches, cycles, shortest, self.period, self.chosen, waits
+        )
         assert found is not None, "a repetend keeps its own order"
         return found
 
@@ -176,6 +216,8 @@ class Repetend:
         cycles: Sequence[Cycle],
         shortest: int,
         longest: int,
+        chosen: tuple[Chosen, ...] = (),
+        waits: Sequence[Edge[Instance]] = (),
     ) -> Repetend | None:
         """Return the repetend of an order on every device that has the shortest period and least span.
 
@@ -185,56 +227,56 @@ class Repetend:
         Args:
             placement: What runs where.
             micro_batches: Micro-batches per repetend.
-            cycles: For each device what it runs in one period, in order.
+            cycles: For each device, or lane, what it runs in one period, in order.
             shortest: A lower bound on the period in ticks.
             longest: A period that the orders can keep, if any.
+            chosen: The choices of each micro-batch.
+            waits: What else waits for what, as where streams share a memory.
 
         Returns:
             The repetend; None where the orders make a circle, or need a longer period.
         """
-        edges = input_edges(placement, micro_batches)
+        as_run = [placement.as_run(each) for each in chosen] or [placement] * micro_batches
+        edges = input_edges(as_run)
         for cycle in cycles:
-            edges += order_edges(placement, cycle)
-        instances, system = numbered(edges)
-        longest_block = max(block.time for block in placement.blocks)
+            edges += order_edges(as_run, cycle)
+        instances, system = numbered([*edges, *waits])
+        longest_block = max(block.time for each in as_run for block in each.blocks)
         found = system.min_period(min(max(shortest, longest_block), longest), longest)
         if found is None:
             return None
         period, ticks = found
         starts = dict(zip(instances, ticks, strict=True))
-        every = {(block.name, n): 0 for block in placement.blocks for n in range(micro_batches)}
-        return cls.from_first_starts(placement, micro_batches, period, every | starts)
+        every = {(block.name, n): 0 for n, each in enumerate(as_run) for block in each.blocks}
+        return cls.from_first_starts(placement, micro_batches, period, every | starts, chosen)
 
-    def cycle(self, device: int) -> Cycle:
-        """Return what a device runs in one period, in order, with the round of each."""
+    def cycle(self, lane: int) -> Cycle:
+        """Return what a lane (a device with one stream) runs in one period, with the round of each."""
         around = sorted(
-            (self.start[block.name][n], self.modulo_stage[block.name][n], block.name, n)
-            for block in self.placement.on(device)
-            for n in range(self.micro_batches)
+            (self.start[name][n], self.modulo_stage[name][n], name, n)
+            for (name, n), block in self.blocks.items()
+            if lane in self.placement.lanes_of(block)
         )
         return [((name, n), round_) for _, round_, name, n in around]
 
 
-def input_edges(placement: Placement, micro_batches: int) -> list[Edge[Instance]]:
-    """Return that every block waits for its inputs, of so many micro-batches per repetend."""
-    return [
-        Edge(
-            (name, n),
-            (block.name, n),
-            placement.by_name[name].time + placement.transfer_time(name, block.name),
-            0,
-        )
-        for block in placement.blocks
-        for name in block.after
-        for n in range(micro_batches)
-    ]
+def input_edges(as_run: Sequence[Placement]) -> list[Edge[Instance]]:
+    """Return that every block waits for its inputs, given what each micro-batch of a repetend runs."""
+    found: dict[str, list[tuple[int, int, Edge[Instance]]]] = {}
+    for n, each in enumerate(as_run):
+        for block in each.blocks:
+            edges = found.setdefault(block.name, [])
+            for i, name in enumerate(block.after):
+                ticks = each.by_name[name].time + each.transfer_time(name, block.name)
+                edges.append((i, n, Edge((name, n), (block.name, n), ticks, 0)))
+    return [edge for edges in found.values() for _, _, edge in sorted(edges)]
 
 
-def order_edges(placement: Placement, cycle: Cycle) -> list[Edge[Instance]]:
+def order_edges(as_run: Sequence[Placement], cycle: Cycle) -> list[Edge[Instance]]:
     """Return that a device runs its blocks in the order of a cycle, period for period."""
     edges = []
     for i, (instance, round_) in enumerate(cycle):
         following, next_round = cycle[(i + 1) % len(cycle)]
         rounds = next_round - round_ + (i + 1 == len(cycle))
-        edges.append(Edge(instance, following, placement.by_name[instance[0]].time, rounds))
+        edges.append(Edge(instance, following, as_run[instance[1]].by_name[instance[0]].time, rounds))
     return edges

@@ -9,7 +9,9 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
-from placements import Kind, Placement
+from placements import Block, Kind, Placement
+from placements.modes import Chosen
+from schedsearch.memory_order import Run, memory_waits
 from schedsearch.results import FileResult
 
 
@@ -37,17 +39,32 @@ def micro_batches_of(placement: Placement, name: str, num_micro_batches: int) ->
     return range(max(first, 0), num_micro_batches)
 
 
-def dependencies(placement: Placement, num_micro_batches: int) -> Iterator[tuple[Instance, Instance, int]]:
+def instances(
+    placement: Placement, num_micro_batches: int, chosen: Sequence[Chosen] = ()
+) -> Iterator[tuple[Instance, Block]]:
+    """Yield every block of every micro-batch that runs, as it runs."""
+    for n in range(num_micro_batches):
+        for block in (placement.as_run(chosen[n]) if chosen else placement).blocks:
+            if block.kind is not Kind.O or n == num_micro_batches - 1:
+                yield (block.name, n), block
+
+
+def dependencies(
+    placement: Placement, num_micro_batches: int, chosen: Sequence[Chosen] = ()
+) -> Iterator[tuple[Instance, Instance, int]]:
     """Yield who waits for whom: the earlier instance, the later, and the ticks of transfer between them.
 
     A block waits for its inputs of the same micro-batch, an optimizer block for those of every micro-batch.
     """
-    for block in placement.blocks:
-        for name in block.after:
-            ticks = placement.transfer_time(name, block.name)
-            for micro_batch in micro_batches_of(placement, name, num_micro_batches):
-                later = num_micro_batches - 1 if block.kind is Kind.O else micro_batch
-                yield (name, micro_batch), (block.name, later), ticks
+    last = num_micro_batches - 1
+    for n in range(num_micro_batches):
+        placed = placement.as_run(chosen[n]) if chosen else placement
+        optimizer = {block.name for block in placed.optimizer_blocks}
+        for block in placed.blocks:
+            later = last if block.name in optimizer else n
+            for name in block.after:
+                if name not in optimizer or n == last:
+                    yield (name, n), (block.name, later), placed.transfer_time(name, block.name)
 
 
 @dataclass(frozen=True)
@@ -58,12 +75,14 @@ class Schedule(FileResult):
         placement: What runs where.
         num_micro_batches: How many micro-batches the schedule runs.
         blocks: Every block of every micro-batch, by increasing start, then micro-batch and name; optimizer
-            blocks once, as of the last micro-batch.
+            blocks once, as of the last micro-batch, and none that a mode leaves out.
+        chosen: For each micro-batch the choice of each decision of the placement; empty where it has none.
     """
 
     placement: Placement
     num_micro_batches: int
     blocks: tuple[ScheduledBlock, ...]
+    chosen: tuple[Chosen, ...] = ()
 
     def __post_init__(self) -> None:
         """Sort the blocks, so that equal schedules compare equal."""
@@ -78,15 +97,30 @@ class Schedule(FileResult):
     @cached_property
     def makespan(self) -> int:
         """End of the last block in ticks."""
-        by_name = self.placement.by_name
-        return max((start + by_name[block].time for start, _, block in self.blocks), default=0)
+        return max((start + self.block(name, n).time for start, n, name in self.blocks), default=0)
+
+    @property
+    def memory_waits(self) -> Iterator[tuple[Instance, Instance, int]]:
+        """Who must wait for whom, so that streams that share a memory hold no more when blocks move."""
+        if not self.placement.has_streams:
+            return iter(())
+        runs = (Run((name, n), self.block(name, n), start) for start, n, name in self.blocks)
+        return memory_waits(self.placement, runs)
+
+    def as_run(self, micro_batch: int) -> Placement:
+        """Return what a micro-batch runs: the placement, with its decisions taken."""
+        return self.placement.as_run(self.chosen[micro_batch]) if self.chosen else self.placement
+
+    def block(self, name: str, micro_batch: int) -> Block:
+        """Return a block as a micro-batch runs it."""
+        return self.as_run(micro_batch).by_name[name]
 
     @property
     def per_micro_batch(self) -> Schedule:
         """The schedule without its optimizer blocks."""
         placement = self.placement.per_micro_batch
         blocks = tuple(block for block in self.blocks if block.block in placement.by_name)
-        return Schedule(placement, self.num_micro_batches, blocks)
+        return Schedule(placement, self.num_micro_batches, blocks, self.chosen)
 
     def under(self, placement: Placement) -> Schedule:
         """Return the schedule for a placement of the same blocks, as one with another memory."""
@@ -94,7 +128,16 @@ class Schedule(FileResult):
 
     def order(self, device: int) -> tuple[Instance, ...]:
         """Return the (block, micro-batch) pairs that run on a device, in the order in which they start."""
-        return self._orders[device]
+        return self._orders[device] if self.placement.has_streams else self.lane_orders[device]
+
+    @cached_property
+    def lane_orders(self) -> tuple[tuple[Instance, ...], ...]:
+        """Likewise of each lane of the placement: of each device, where it has one stream."""
+        orders: list[list[Instance]] = [[] for _ in self.placement.lanes]
+        for _, micro_batch, name in self.blocks:
+            for lane in self.placement.lanes_of(self.placement.by_name[name]):
+                orders[lane].append((name, micro_batch))
+        return tuple(tuple(order) for order in orders)
 
     @cached_property
     def _orders(self) -> tuple[tuple[Instance, ...], ...]:
@@ -139,54 +182,65 @@ def earliest_starts(waits: Waits[Node]) -> dict[Node, int]:
 
 
 def waits_in_order(
-    placement: Placement, num_micro_batches: int, orders: Sequence[Iterable[Instance]]
+    placement: Placement,
+    num_micro_batches: int,
+    orders: Sequence[Iterable[Instance]],
+    chosen: Sequence[Chosen] = (),
 ) -> dict[Instance, list[tuple[Instance, int]]]:
-    """Return what each instance waits for: its inputs, and the one before it on each of its devices.
+    """Return what each instance waits for: its inputs, and the one before it on each of its lanes.
 
     Args:
         placement: What runs where.
         num_micro_batches: How many micro-batches the orders hold.
         orders: As of `as_soon_as_possible`.
+        chosen: Likewise.
     """
-    time = {block.name: block.time for block in placement.blocks}
-    waits: dict[Instance, list[tuple[Instance, int]]] = {
-        (block.name, micro_batch): []
-        for block in placement.blocks
-        for micro_batch in micro_batches_of(placement, block.name, num_micro_batches)
-    }
-    for earlier, later, ticks in dependencies(placement, num_micro_batches):
-        waits[later].append((earlier, time[earlier[0]] + ticks))
-    for device, order in enumerate(orders):
-        for earlier, later in pairwise(_with_optimizer(placement, num_micro_batches, device, order)):
-            waits[later].append((earlier, time[earlier[0]]))
+    time = {each: block.time for each, block in instances(placement, num_micro_batches, chosen)}
+    waits: dict[Instance, list[tuple[Instance, int]]] = {each: [] for each in time}
+    for earlier, later, ticks in dependencies(placement, num_micro_batches, chosen):
+        waits[later].append((earlier, time[earlier] + ticks))
+    for lane, order in enumerate(orders):
+        for earlier, later in pairwise(_with_optimizer(placement, num_micro_batches, lane, order)):
+            waits[later].append((earlier, time[earlier]))
     return waits
 
 
 def as_soon_as_possible(
-    placement: Placement, num_micro_batches: int, orders: Sequence[Iterable[Instance]]
+    placement: Placement,
+    num_micro_batches: int,
+    orders: Sequence[Iterable[Instance]],
+    chosen: Sequence[Chosen] = (),
+    waits: Iterable[tuple[Instance, Instance, int]] = (),
 ) -> Schedule:
     """Return the schedule that keeps each device's order and starts every block as soon as it can.
 
     Args:
         placement: What runs where.
         num_micro_batches: How many micro-batches the orders hold.
-        orders: For each device the (block, micro-batch) pairs in the order in which it runs them; optimizer
-            blocks may be left out, and then come last.
+        orders: For each device the (block, micro-batch) pairs in the order in which it runs them, or for each
+            lane where devices have several streams; optimizer blocks may be left out, and then come last.
+        chosen: The choices of each micro-batch, as of `Schedule`.
+        waits: Further triples (earlier, later, ticks from start to start).
 
     Raises:
         CyclicOrderError: The orders and the dependencies make a cycle.
     """
-    starts = _run_in_order(placement, num_micro_batches, orders)
+    further = list(waits)
+    is_plain = not chosen and not further
+    starts = _run_in_order(placement, num_micro_batches, orders) if is_plain else None
     if starts is None:
         try:
-            starts = earliest_starts(waits_in_order(placement, num_micro_batches, orders))
+            before = waits_in_order(placement, num_micro_batches, orders, chosen)
+            for earlier, later, least in further:
+                before[later].append((earlier, least))
+            starts = earliest_starts(before)
         except CycleError as error:
             stuck = [f"{name} of micro-batch {n}" for name, n in error.args[1][:-1]]
             raise CyclicOrderError(
                 f"{', '.join(stuck[:4])} wait for each other; the orders of the devices make a cycle"
             ) from None
     blocks = (ScheduledBlock(ticks, micro_batch, name) for (name, micro_batch), ticks in starts.items())
-    return Schedule(placement, num_micro_batches, tuple(blocks))
+    return Schedule(placement, num_micro_batches, tuple(blocks), tuple(chosen))
 
 
 def _run_in_order(
@@ -210,6 +264,7 @@ def _run_in_order(
         for block in placement.blocks
     }
     optimizer = {block.name for block in placement.optimizer_blocks}
+    lanes = {block.name: placement.lanes_of(block) for block in placement.blocks}
     last_first = range(num_micro_batches - 1, -1, -1)
     starts: dict[Instance, int] = {}
     waiting: dict[Instance, list[int]] = {}
@@ -222,7 +277,7 @@ def _run_in_order(
             instance = order[position[device]]
             name, micro_batch = instance
             block = placement.by_name[name]
-            others = [other for other in block.devices if other != device]
+            others = [other for other in lanes[name] if other != device]
             if any(complete[other][position[other] : position[other] + 1] != [instance] for other in others):
                 break  # the last of its devices to come to it starts it
             start = max([free[device], *(free[other] for other in others)]) if others else free[device]
@@ -241,7 +296,7 @@ def _run_in_order(
                 waiting.setdefault(missing, []).append(device)
                 break
             starts[instance] = start
-            for other in block.devices:
+            for other in lanes[name]:
                 free[other] = start + block.time
                 position[other] += 1
             ready += others
@@ -250,7 +305,7 @@ def _run_in_order(
         len(micro_batches_of(placement, block.name, num_micro_batches)) for block in placement.blocks
     )
     runs = sum(
-        len(block.devices) * len(micro_batches_of(placement, block.name, num_micro_batches))
+        len(lanes[block.name]) * len(micro_batches_of(placement, block.name, num_micro_batches))
         for block in placement.blocks
     )
     is_whole = len(starts) == num_instances and sum(position) == sum(map(len, complete)) == runs
@@ -267,11 +322,12 @@ def memory_needed(placement: Placement, device: int, order: Iterable[Instance]) 
 
 
 def _with_optimizer(
-    placement: Placement, num_micro_batches: int, device: int, order: Iterable[Instance]
+    placement: Placement, num_micro_batches: int, lane: int, order: Iterable[Instance]
 ) -> list[Instance]:
-    """Return a device's order with the optimizer blocks that it leaves out at its end."""
+    """Return a lane's order with the optimizer blocks that it leaves out at its end."""
     complete = list(order)
-    here = [(b.name, num_micro_batches - 1) for b in placement.optimizer_blocks if device in b.devices]
+    blocks = placement.optimizer_blocks
+    here = [(block.name, num_micro_batches - 1) for block in blocks if lane in placement.lanes_of(block)]
     return complete + [instance for instance in here if num_micro_batches > 0 and instance not in complete]
 
 
@@ -284,5 +340,10 @@ def with_optimizer(placement: Placement, schedule: Schedule) -> Schedule:
     """
     if not placement.optimizer_blocks:
         return schedule.under(placement)
-    orders = [schedule.order(device) for device in range(placement.num_devices)]
-    return as_soon_as_possible(placement, schedule.num_micro_batches, orders)
+    return as_soon_as_possible(
+        placement,
+        schedule.num_micro_batches,
+        schedule.lane_orders,
+        schedule.chosen,
+        schedule.memory_waits,
+    )

@@ -18,6 +18,8 @@ from schedsearch.modulo.result import SearchResult, Status, proved_text
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, ScheduledBlock
 from schedsearch.searches.search_file import (
+    modes_from_dict,
+    modes_to_dict,
     repetend_from_dict,
     repetend_to_dict,
     search_from_dict,
@@ -65,8 +67,15 @@ def schedule_to_dict(schedule: Schedule, result: SearchResult | None = None) -> 
         "peak_memory": peak_memory(schedule).tolist(),
         "search_seconds": result.seconds if result else 0.0,
         **({"search": search_to_dict(result)} if result else {}),
-        "blocks": [[name, micro_batch, start] for start, micro_batch, name in schedule.blocks],
+        **modes_to_dict(schedule.placement, schedule.chosen),
+        "blocks": [_block_to_list(schedule, each) for each in schedule.blocks],
     }
+
+
+def _block_to_list(schedule: Schedule, run: ScheduledBlock) -> list[str | int]:
+    """Return a block's row; with its time as run where modes differ in it."""
+    row: list[str | int] = [run.block, run.micro_batch, run.start]
+    return [*row, schedule.block(run.block, run.micro_batch).time] if schedule.chosen else row
 
 
 def _repetend_to_dict(result: SearchResult) -> dict[str, Any] | None:
@@ -77,7 +86,7 @@ def _repetend_to_dict(result: SearchResult) -> dict[str, Any] | None:
 
 
 def _certificate_to_dict(schedule: Schedule, result: SearchResult) -> dict[str, Any] | None:
-    if result.repetend is None:
+    if result.repetend is None or not schedule.placement.is_plain:
         return None
     return certificate_to_dict(certificate_of(schedule.placement, result))
 
@@ -199,9 +208,19 @@ def _read(data: Field) -> Schedule:
     data.mapping(remedy="give a schedule.json")
     data.version(SCHEMA_VERSION, SCHEMA_VERSION)
     number = data["num_micro_batches"].whole()
-    wanted = "[name, micro_batch, start] with whole ticks"
-    blocks = tuple(_read_block(row, wanted) for row in data["blocks"].items(f"a list of {wanted}"))
-    return validate(Schedule(placement_from_dict(data["placement"].value), number, blocks))
+    placement = placement_from_dict(data["placement"].value)
+    chosen = modes_from_dict(data, placement, number)
+    wanted = f"[name, micro_batch, start{', time' if chosen else ''}] with whole ticks"
+    rows = data["blocks"].items(f"a list of {wanted}")
+    schedule = Schedule(
+        placement, number, tuple(_read_block(row, wanted, 4 if chosen else 3) for row in rows), chosen
+    )
+    validate(schedule)
+    for row in rows if chosen else ():
+        name, micro_batch, _, time = row.value
+        if time != schedule.block(name, micro_batch).time:
+            raise row.wrong(f"{wanted}, of which {name} takes {schedule.block(name, micro_batch).time}")
+    return schedule
 
 
 def _read_result(data: Field) -> SearchResult:
@@ -245,8 +264,8 @@ def _read_repetend(data: Field, schedule: Schedule) -> Repetend:
     return repetend_from_dict(found, schedule.placement, micro_batches, data["period"].whole())
 
 
-def _read_block(row: Field, wanted: str) -> ScheduledBlock:
-    if [type(item.value) for item in row.items(wanted)] != [str, int, int]:
+def _read_block(row: Field, wanted: str, length: int) -> ScheduledBlock:
+    if [type(item.value) for item in row.items(wanted)] != [str, int, int, int][:length]:
         raise row.wrong(wanted)
-    name, micro_batch, start = row.value
+    name, micro_batch, start = row.value[:3]
     return ScheduledBlock(start, micro_batch, name)

@@ -5,7 +5,7 @@ Shares no code with anything that makes a schedule; every producer goes through 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from placements import Block, Kind
@@ -59,11 +59,25 @@ def _fail(schedule: Schedule, reason: str, mark: tuple[str, int] | None = None) 
 
 
 def _check_complete(schedule: Schedule) -> None:
+    placement = schedule.placement
+    if len(schedule.chosen) != (schedule.num_micro_batches if placement.decisions else 0):
+        raise InvalidScheduleError(
+            f"{len(schedule.chosen)} micro-batches have their modes chosen, of {schedule.num_micro_batches} "
+            f"with {len(placement.decisions)} decisions each"
+        )
+    for micro_batch, chosen in enumerate(schedule.chosen):
+        if len(chosen) != len(placement.decisions) or not all(
+            0 <= number < len(decision.choices)
+            for number, decision in zip(chosen, placement.decisions, strict=True)
+        ):
+            raise InvalidScheduleError(
+                f"the modes {list(chosen)} of micro-batch {micro_batch} are not of this placement"
+            )
     expected = {
         (block.name, micro_batch)
-        for block in schedule.placement.blocks
         for micro_batch in range(schedule.num_micro_batches)
-        if block.kind is not Kind.O or micro_batch == schedule.num_micro_batches - 1
+        for block in _as_run(schedule, micro_batch)
+        if block.time and (block.kind is not Kind.O or micro_batch == schedule.num_micro_batches - 1)
     }
     seen: set[tuple[str, int]] = set()
     for start, micro_batch, name in schedule.blocks:
@@ -83,16 +97,22 @@ def _check_complete(schedule: Schedule) -> None:
 
 def _check_dependencies(schedule: Schedule) -> None:
     start_at = {(name, micro_batch): start for start, micro_batch, name in schedule.blocks}
-    times = {block.name: block.time for block in schedule.placement.blocks}
-    delays = {(source, target): ticks for source, target, ticks in schedule.placement.transfer}
-    for block in schedule.placement.blocks:
-        for source in block.after:
-            delay = delays.get((source, block.name), 0)
-            for micro_batch in range(schedule.num_micro_batches):
+    known: dict[tuple[int, ...], tuple[dict[str, Block], list[tuple[Block, dict[str, int]]]]] = {}
+    for micro_batch in range(schedule.num_micro_batches):
+        chosen = schedule.chosen[micro_batch] if schedule.chosen else ()
+        if chosen not in known:
+            blocks = {block.name: block for block in _as_run(schedule, micro_batch)}
+            known[chosen] = (
+                blocks,
+                [(block, _inputs(schedule, blocks, block)) for block in blocks.values() if block.time],
+            )
+        blocks, waits = known[chosen]
+        for block, inputs in waits:
+            waiting = schedule.num_micro_batches - 1 if block.kind is Kind.O else micro_batch
+            for source, delay in inputs.items():
                 if (source, micro_batch) not in start_at:
                     continue  # an optimizer block, which runs once
-                end = start_at[source, micro_batch] + times[source]
-                waiting = schedule.num_micro_batches - 1 if block.kind is Kind.O else micro_batch
+                end = start_at[source, micro_batch] + blocks[source].time
                 start = start_at[block.name, waiting]
                 if start < end + delay:
                     arrival = f" and arrives at {end + delay}" if delay else ""
@@ -107,40 +127,101 @@ def _check_dependencies(schedule: Schedule) -> None:
 
 def _check_exclusive(schedule: Schedule, on_devices: Sequence[_DeviceBlocks]) -> None:
     for device, blocks in enumerate(on_devices):
-        spans = [(start, start + block.time, block.name, micro_batch) for start, micro_batch, block in blocks]
-        for (_, end, name, micro_batch), (start, _, later, later_micro_batch) in pairwise(sorted(spans)):
-            if start < end:
-                raise _fail(
-                    schedule,
-                    f"{later} of micro-batch {later_micro_batch} starts at {start} on device {device}, "
-                    f"where {name} of micro-batch {micro_batch} runs until {end}",
-                    (later, later_micro_batch),
-                )
+        runs: dict[str, list[tuple[int, int, str, int]]] = {}
+        for start, micro_batch, block in blocks:
+            span = start, start + block.time, block.name, micro_batch
+            runs.setdefault(block.stream, []).append(span)
+        for stream, spans in runs.items():
+            for (_, end, name, micro_batch), (start, _, later, later_micro_batch) in pairwise(sorted(spans)):
+                if start < end:
+                    where = f"device {device}" + (f", stream {stream}" if len(runs) > 1 else "")
+                    raise _fail(
+                        schedule,
+                        f"{later} of micro-batch {later_micro_batch} starts at {start} on {where}, "
+                        f"where {name} of micro-batch {micro_batch} runs until {end}",
+                        (later, later_micro_batch),
+                    )
 
 
 def _check_memory(schedule: Schedule, on_devices: Sequence[_DeviceBlocks]) -> None:
-    if schedule.placement.memory is None:
-        return
+    placement = schedule.placement
     for device, blocks in enumerate(on_devices):
-        capacity = schedule.placement.memory[device]
-        in_use = schedule.placement.static_memory[device] if schedule.placement.static_memory else 0
-        for start, micro_batch, block in blocks:
-            in_use += block.memory_on(device)
-            needed = in_use + block.transient
-            if needed > capacity:
-                raise _fail(
-                    schedule,
-                    f"device {device} holds {needed} of memory from {start} on, when {block.name} of "
-                    f"micro-batch {micro_batch} starts; its capacity is {capacity}",
-                    (block.name, micro_batch),
-                )
+        if placement.memory is not None:
+            static = placement.static_memory[device] if placement.static_memory else 0
+            held = [(start, n, block, block.memory_on(device), block.transient) for start, n, block in blocks]
+            _check_held(schedule, f"device {device}", static, placement.memory[device], held)
+        if placement.host_memory is not None:
+            held = [(start, n, block, block.host_memory, 0) for start, n, block in blocks]
+            _check_held(schedule, f"the host of device {device}", 0, placement.host_memory[device], held)
+
+
+def _check_held(
+    schedule: Schedule,
+    where: str,
+    static: int,
+    capacity: int,
+    held: Sequence[tuple[int, int, Block, int, int]],
+) -> None:
+    """Check one memory, at each tick at which a block starts that moves it.
+
+    Args:
+        schedule: Its schedule.
+        where: Whose memory it is.
+        static: What is held all the time.
+        capacity: What may be.
+        held: Starts, micro-batches, blocks, what they hold from then on and what they need until they end.
+    """
+    changes: dict[int, int] = {}
+    for start, _, block, units, transient in held:
+        changes[start] = changes.get(start, 0) + units + transient
+        changes[start + block.time] = changes.get(start + block.time, 0) - transient
+    in_use, needed = static, {}
+    for tick in sorted(changes):
+        in_use += changes[tick]
+        needed[tick] = in_use
+    for start, micro_batch, block, _, _ in held:
+        if needed[start] > capacity:
+            raise _fail(
+                schedule,
+                f"{where} holds {needed[start]} of memory from {start} on, when {block.name} of "
+                f"micro-batch {micro_batch} starts; its capacity is {capacity}",
+                (block.name, micro_batch),
+            )
 
 
 def _on_devices(schedule: Schedule) -> list[_DeviceBlocks]:
     """Return for each device what runs on it."""
-    by_name = {block.name: block for block in schedule.placement.blocks}
     on: list[_DeviceBlocks] = [[] for _ in range(schedule.placement.num_devices)]
+    as_run = [
+        {block.name: block for block in _as_run(schedule, n)} for n in range(schedule.num_micro_batches)
+    ]
     for start, micro_batch, name in sorted(schedule.blocks):
-        for device in by_name[name].devices:
-            on[device].append((start, micro_batch, by_name[name]))
+        block = as_run[micro_batch][name]
+        for device in block.devices:
+            on[device].append((start, micro_batch, block))
     return on
+
+
+def _as_run(schedule: Schedule, micro_batch: int) -> Sequence[Block]:
+    """Return all blocks as the modes of a micro-batch run them; those that do not run take no time."""
+    placement = schedule.placement
+    if not schedule.chosen:
+        return placement.blocks
+    changed: dict[str, Block] = {}
+    for number, decision in zip(schedule.chosen[micro_batch], placement.decisions, strict=True):
+        changed |= {block.name: block for block in decision.choices[number].blocks}
+    return [changed.get(block.name, block) for block in placement.blocks]
+
+
+def _inputs(schedule: Schedule, blocks: Mapping[str, Block], block: Block) -> dict[str, int]:
+    """Return what a block waits for, with the ticks of transfer, through blocks that do not run."""
+    delays = schedule.placement.transfer_time
+    found: dict[str, int] = {}
+    missing = [(name, delays(name, block.name)) for name in block.after]
+    while missing:
+        name, delay = missing.pop()
+        if blocks[name].time:
+            found[name] = max(found.get(name, 0), delay)
+        else:
+            missing += [(each, delay + delays(each, name)) for each in blocks[name].after]
+    return found

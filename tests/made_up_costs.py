@@ -8,6 +8,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from placements.block import PlacementError
 from placements.cluster import Cluster, DeviceGroup, read_cluster
 from placements.models.chain import ModelShape
 from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer
@@ -20,7 +21,6 @@ from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.search.pipeline_stages import Kinds
 from placements.planners.hybrid.stage_tables import LayerCosts, LayerTable
 from placements.planners.stage_search.stage_problem import LayerRun, StageProblem, weigh
-from placements.spec import PlacementError
 
 MIB = 2**20
 

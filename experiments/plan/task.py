@@ -16,6 +16,7 @@ from experiments.plan.layout_plan import ONLY_HERE, plan_in_layouts
 from experiments.plan.options import PlanCommandOptions
 from experiments.plan.pipedream_plan import plan_profile
 from experiments.plan.profiled_inputs import PlanInputs, profiled_inputs, refuse_given, required_model
+from placements.block import PlacementError
 from placements.cluster import Cluster, GpusError, read_cluster
 from placements.files import csv_text, write_json, write_text
 from placements.models.calibration import Calibration
@@ -33,7 +34,6 @@ from placements.planners.hybrid.plan_file import plan_to_dict
 from placements.planners.hybrid.plan_options import PlanOptions, PlanStatus
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.parallel_plan import PlanError
-from placements.spec import PlacementError
 from schedsearch.figures.canvas import save as save_figure
 from schedsearch.modulo.progress import PlanProgress
 from schedsearch.planning.explanation import explain, in_brief, in_words, legend, ranking

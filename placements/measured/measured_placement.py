@@ -15,11 +15,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
+from placements.block import Block, Kind
 from placements.measured.layer_profile import FLOAT_BYTES, LayerProfile, NotProfiledError
 from placements.measured.link_fit import GpuGroup, Links
 from placements.measured.plan_file import ReplicatedPlan, ReplicatedStage
 from placements.pieces import Piece, blocks_of
-from placements.spec import Block, Kind, Placement
+from placements.spec import Placement
 
 STATIC_BYTES = 20
 """Per weight in 32 bits: weight, gradient, two moments of Adam, and the flat copy of gradients that is summed

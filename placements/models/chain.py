@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import chain, repeat
 
+from placements.block import PlacementError
 from placements.models.end_layers import EmbeddingLayer
 from placements.models.layers import Layer, Precision
-from placements.spec import PlacementError
 
 
 @dataclass(frozen=True)

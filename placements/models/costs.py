@@ -12,6 +12,7 @@ from functools import cached_property
 from statistics import fmean
 from typing import NamedTuple
 
+from placements.block import PlacementError
 from placements.cluster import Cluster, DeviceGroup
 from placements.hardware import Gpu
 from placements.models.calibration import Calibration
@@ -28,7 +29,6 @@ from placements.models.rates import (
     OUTPUT_LAYER_UTILISATION,
     check_shares,
 )
-from placements.spec import PlacementError
 
 OVERLAP_SLOWDOWN = 1.3
 """Factor by which computing and transfers slow each other down while both run (Galvatron-BMW, Sec. V)."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from placements.block import PlacementError
 from placements.models.layers import Layer, Precision, Streams, check_sizes
 from placements.models.operators import KeptTensor, Product
-from placements.spec import PlacementError
 
 
 @dataclass(frozen=True, kw_only=True)

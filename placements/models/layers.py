@@ -10,9 +10,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple
 
+from placements.block import PlacementError
 from placements.hardware import Gpu
 from placements.models.operators import Core, KeptTensor, Kernel, Product
-from placements.spec import PlacementError
 
 AttentionKind = Literal["flash", "fused", "unfused"]
 """Scores that an attention keeps: nothing; the softmax's output, dropped out or not, and the mask; or

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from placements.block import PlacementError
 from placements.models.layers import Layer, Precision, check_sizes
 from placements.models.operators import KeptTensor, Kernel, Product
-from placements.spec import PlacementError
 
 _KERNEL_WIDTH = 4
 """Tokens of the convolution before the state space."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
-from placements.spec import PlacementError
+from placements.block import PlacementError
 
 Recompute = Literal["none", "selective", "full"]
 """Part that a backward computes again: nothing, the attention's core, or the forward from its input."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from placements.block import PlacementError
 from placements.models.layers import Layer, Precision, check_sizes
 from placements.models.operators import KeptTensor
-from placements.spec import PlacementError
 
 Role = Literal["embedding", "block", "head"]
 """Place of a layer in its model: the first one, one of those between, or the last one with the loss."""

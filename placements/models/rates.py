@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from placements.block import PlacementError
 from placements.cluster import LINK_EFFICIENCY
 from placements.hardware import Gpu
-from placements.spec import PlacementError
 
 MODEL_FLOPS_UTILISATION = 0.50
 """Share of the peak that transformer layers reach; end to end 44 to 52 % of an A100's were measured

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from placements.block import PlacementError
 from placements.models.layers import Layer, Precision, check_sizes
 from placements.models.operators import Core, KeptTensor, Kernel, Product
-from placements.spec import PlacementError
 
 AttentionKind = Literal["flash", "fused", "unfused"]
 """Scores that an attention keeps: nothing; the softmax's output, dropped out or not, and the mask; or

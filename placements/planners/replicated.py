@@ -10,8 +10,9 @@ import itertools
 import math
 from collections.abc import Sequence
 
+from placements.block import Block, PlacementError
 from placements.pieces import Piece, blocks_of
-from placements.spec import Block, Placement, PlacementError
+from placements.spec import Placement
 
 
 def replicated_stages(

@@ -12,9 +12,10 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
+from placements.block import Block
 from placements.profiles.operating_point import OperatingPoint, ProfileError
 from placements.profiles.profile_csv import points_of_file, write_profile_rows
-from placements.spec import Block, Placement
+from placements.spec import Placement
 
 BlockingPower = float | tuple[tuple[int, float], ...]
 """Power in W of a GPU that waits: one number, or (MHz, W) points by clock."""

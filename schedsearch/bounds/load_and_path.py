@@ -11,6 +11,7 @@ from fractions import Fraction
 from placements import Placement
 from schedsearch.bounds.conflicts import conflicts
 from schedsearch.bounds.memory_occupancy import memory_occupancy_bound
+from schedsearch.bounds.mode_choice import mode_choice
 from schedsearch.bounds.timeline import Timeline
 
 
@@ -19,14 +20,18 @@ def load_bound(placement: Placement) -> int:
 
     Proof: a device runs one block at a time, and every micro-batch brings it the same work.
     """
-    return max(placement.load(device) for device in range(placement.num_devices))
+    relaxed = placement.relaxed
+    return max(relaxed.load(device) for device in range(relaxed.num_devices))
 
 
 def period_bound(placement: Placement) -> Fraction:
     """Return the greatest of the bounds by load, conflicts and memory occupancy, in ticks per micro-batch."""
-    proof = conflicts(placement)
-    shared = Fraction(0) if proof is None else proof.bound(placement)
-    return max(Fraction(load_bound(placement)), shared, memory_occupancy_bound(placement))
+    relaxed = placement.relaxed
+    proof = conflicts(relaxed)
+    shared = Fraction(0) if proof is None else proof.bound(relaxed)
+    mixed = mode_choice(placement.per_micro_batch)
+    modes = Fraction(0) if mixed is None else mixed.bound(placement.per_micro_batch)
+    return max(Fraction(load_bound(placement)), shared, modes, memory_occupancy_bound(relaxed))
 
 
 def min_period(placement: Placement, micro_batches: int) -> int:
@@ -36,7 +41,7 @@ def min_period(placement: Placement, micro_batches: int) -> int:
     round.
     """
     bound = math.ceil(period_bound(placement) * micro_batches)
-    return max(bound, max(block.time for block in placement.per_micro_batch.blocks))
+    return max(bound, max(block.time for block in placement.per_micro_batch.relaxed.blocks))
 
 
 def critical_path(placement: Placement) -> int:
@@ -45,5 +50,5 @@ def critical_path(placement: Placement) -> int:
     Proof: along a path of blocks that wait for each other, each starts after the one before it has ended and
     its output has been transferred.
     """
-    whole = Timeline(placement.per_micro_batch, frozenset())
+    whole = Timeline(placement.per_micro_batch.at_best, frozenset())
     return max(start + whole.length[name] for name, start in whole.heads.items())

@@ -25,6 +25,7 @@ def makespan_bound(placement: Placement, num_micro_batches: int) -> int:
     both fit in its capacity times the makespan. A makespan below the bound so far need not be looked at, so
     `_unused_memory` may rely on that many ticks.
     """
+    placement = placement.relaxed
     bound = max(ends_bound(timeline, num_micro_batches) for timeline in timelines(placement))
     if (shared := conflicts(placement)) is not None:
         whole = Timeline(placement, frozenset())

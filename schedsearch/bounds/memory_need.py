@@ -70,15 +70,14 @@ def require_capacity(placement: Placement) -> None:
         CapacityError: A device's memory is too small, or blocks may release it before others allocate it; the
             message names the device.
     """
-    for device in range(placement.num_devices) if placement.memory is not None else ():
-        course = _Course(placement, device)
-        early = course.max_released(course.memory)
-        if early > 0:
-            raise CapacityError(
-                f"blocks: one micro-batch may release {early} of memory on device {device} before it "
-                "allocates it",
-                "put the blocks that release 'after' those that allocate",
-            )
+    numbers = range(max((len(each.choices) for each in placement.decisions), default=1))
+    if placement.decisions:  # what a decision's blocks allocate they release, so one choice of each at a time
+        for number in numbers:
+            chosen = tuple(min(number, len(each.choices) - 1) for each in placement.decisions)
+            _require_no_early_release(placement.as_run(chosen))
+        placement = placement.at_best
+    else:
+        _require_no_early_release(placement)
     for device, capacity in enumerate(placement.memory or ()):
         needed, static = minimum_memory(placement, device), placement.static[device]
         if needed + static > capacity:
@@ -90,6 +89,19 @@ def require_capacity(placement: Placement) -> None:
                 f"memory[{device}]: {capacity} is too small for one micro-batch, which needs {needed} "
                 f"on device {device}{besides}",
                 remedy,
+            )
+
+
+def _require_no_early_release(placement: Placement) -> None:
+    """Check that no device's memory is released before it is allocated."""
+    for device in range(placement.num_devices) if placement.memory is not None else ():
+        course = _Course(placement, device)
+        early = course.max_released(course.memory)
+        if early > 0:
+            raise CapacityError(
+                f"blocks: one micro-batch may release {early} of memory on device {device} before it "
+                "allocates it",
+                "put the blocks that release 'after' those that allocate",
             )
 
 

@@ -97,12 +97,10 @@ def with_starts(schedule: Schedule, starts: Mapping[Instance, int]) -> Schedule:
 
 def span_from(schedule: Schedule, clocks: Sequence[int]) -> int:
     """Return the ticks at which the last device has ended, each by a clock that began at its own tick."""
-    by_name = schedule.placement.by_name
     spans = [0]
-    for device, began in enumerate(clocks):
-        if order := schedule.order(device):
-            name, micro_batch = order[-1]
-            spans.append(schedule.start_of[name, micro_batch] + by_name[name].time - began)
+    for (device, _), order in zip(schedule.placement.lanes, schedule.lane_orders, strict=True):
+        if order:
+            spans.append(schedule.start_of[order[-1]] + schedule.block(*order[-1]).time - clocks[device])
     return max(spans)
 
 

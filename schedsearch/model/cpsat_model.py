@@ -14,6 +14,10 @@ class CpSatModel(cp_model.CpModel):
 
     weighted_sum = staticmethod(cp_model.LinearExpr.weighted_sum)
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._both: dict[tuple[int, int], Literal] = {}
+
     def at_least(self, term: Term, least: int) -> Literal:
         """Return a variable that stands for a term being so much: CP-SAT learns from those."""
         literal = self.new_bool_var(f"at least {least}")
@@ -21,8 +25,76 @@ class CpSatModel(cp_model.CpModel):
         self.add(term < least).only_enforce_if(~literal)
         return literal
 
-    def choose(self, literal: Literal, one: Sequence[Constraint], other: Sequence[Constraint]) -> None:
-        """Add some constraints that hold where a literal is true, and others where it is false."""
+    def choose(
+        self,
+        literal: Literal,
+        one: Sequence[Constraint],
+        other: Sequence[Constraint],
+        given: Sequence[Literal] = (),
+    ) -> None:
+        """Add some constraints that hold where a literal is true, and others where it is false.
+
+        Neither need hold where one of those given is false.
+        """
         for condition, constraints in ((literal, one), (~literal, other)):
             for constraint in constraints:
-                self.add(constraint).only_enforce_if(condition)
+                self.add(constraint).only_enforce_if(condition, *given)
+
+    def one_of(self, number: int, name: str) -> list[Literal]:
+        """Return so many literals of which one is true."""
+        if number == 1:
+            return [self.new_constant(1)]
+        if number == 2:
+            first = self.new_bool_var(name)
+            return [first, ~first]
+        found = [self.new_bool_var(f"{name}: {i}") for i in range(number)]
+        self.add_exactly_one(found)
+        return found
+
+    def forbid(self, literal: Literal) -> None:
+        """Let a literal be false."""
+        self.add_bool_and([~literal])
+
+    def both(self, a: Literal, b: Literal) -> Literal:
+        """Return a literal that is true where both of two are, which may be known."""
+        if isinstance(a, int) or isinstance(b, int):
+            known, other = (a, b) if isinstance(a, int) else (b, a)
+            return other if known else 0
+        key = min(a.index, b.index), max(a.index, b.index)
+        if key not in self._both:
+            found = self.new_bool_var("both")
+            self.add_implication(found, a)
+            self.add_implication(found, b)
+            self.add_bool_or(found, ~a, ~b)
+            self._both[key] = found
+        return self._both[key]
+
+    def either(self, a: Literal, b: Literal) -> Literal:
+        """Return a literal that is true where one of two is."""
+        return ~self.both(~a, ~b)
+
+    def times(self, literal: Literal, term: Term, most: int | None) -> Term:
+        """Return a variable where a literal is true, and 0 where it is false."""
+        if isinstance(literal, int):
+            return term * literal
+        assert most is not None
+        found = self.new_int_var(0, most, "product")
+        self.add(found == term).only_enforce_if(literal)
+        self.add(found == 0).only_enforce_if(~literal)
+        return found
+
+    def interval(self, start: Term, time: Term, present: Sequence[Literal], name: str) -> object:
+        """Return the time from a start on; it counts where all of some literals are true."""
+        if isinstance(time, int) and not present:
+            return self.new_fixed_size_interval_var(start, time, name)
+        if not present:
+            end = self.new_int_var(0, cp_model.INT32_MAX, f"end of {name}")
+            return self.new_interval_var(start, time, end, name)
+        runs = self.new_bool_var(f"{name} runs")
+        for literal in present:
+            self.add_implication(runs, literal)
+        self.add_bool_or(runs, *(~literal for literal in present))
+        if isinstance(time, int):
+            return self.new_optional_fixed_size_interval_var(start, time, runs, name)
+        end = self.new_int_var(0, cp_model.INT32_MAX, f"end of {name}")
+        return self.new_optional_interval_var(start, time, end, runs, name)

@@ -15,9 +15,10 @@ def start_at_heads(v: PeriodicVariables) -> None:
 
     This follows from the rest, but CP-SAT sees it at once, where else it goes along long chains.
     """
-    heads = Timeline(v.placement, frozenset()).heads
+    heads = Timeline(v.placement.at_best, frozenset()).heads
     for name, micro_batch in v.start:
-        v.model.add(v.round[name, micro_batch] * v.period + v.start[name, micro_batch] >= heads[name])
+        if head := heads.get(name, 0):
+            v.model.add(v.round[name, micro_batch] * v.period + v.start[name, micro_batch] >= head)
     sources = [block.name for block in v.placement.blocks if not block.after]
     if len(sources) == 1:
         v.model.add(v.round[sources[0], 0] == 0)
@@ -34,9 +35,11 @@ def limit_span(v: PeriodicVariables, span: int | None) -> None:
     sources = [(block.name, 0) for block in v.placement.blocks if not block.after]
     v.model.add_min_equality(0, [v.round[source] + v.start[source] for source in sources])
     for instance in v.start:
-        rounds, rest = divmod(span - v.time[instance], v.period)
-        v.model.add(v.round[instance] <= rounds)
-        v.model.add(v.start[instance] <= rest).only_enforce_if(v.model.at_least(v.round[instance], rounds))
+        for literal, block in v.modes(instance):
+            where = [] if isinstance(literal, int) else [literal]
+            rounds, rest = divmod(span - block.time, v.period)
+            v.add(v.round[instance] <= rounds, *where)
+            v.add(v.start[instance] <= rest, v.model.at_least(v.round[instance], rounds), *where)
 
 
 def limit_latency(v: PeriodicVariables, latency: int) -> None:
@@ -46,4 +49,4 @@ def limit_latency(v: PeriodicVariables, latency: int) -> None:
     for block in sinks:
         for name in sources:
             for n in range(v.micro_batches):
-                v.wait((block.name, n), (name, n), block.time - latency)
+                v.wait_for_end((block.name, n), (name, n), -latency)

@@ -10,8 +10,16 @@ import itertools
 from collections.abc import Sequence
 
 from schedsearch.model.memory_precedence import MemoryCheck, checks, precedence_is_enough, precedences
-from schedsearch.model.variables import PeriodicVariables, Variables
+from schedsearch.model.variables import PeriodicVariables, Units, Variables
 from schedsearch.schedule import Instance
+
+
+def fit_into_period(v: PeriodicVariables) -> None:
+    """No mode in which a block would run into itself in the next period is chosen."""
+    for instance in v.start:
+        for literal, block in v.modes(instance):
+            if block.time > v.period:
+                v.model.forbid(literal)
 
 
 def wait_for_inputs(v: Variables) -> None:
@@ -20,19 +28,19 @@ def wait_for_inputs(v: Variables) -> None:
         for before in v.placement.by_name[name].after:
             source = before, micro_batch
             if source in v.start:
-                v.wait(source, (name, micro_batch), v.time[source] + v.placement.transfer_time(before, name))
+                v.wait_for_end(source, (name, micro_batch), v.placement.transfer_time(before, name))
 
 
-def run_one_at_a_time(v: Variables, device: int, *, by_pairs: bool = True) -> None:
-    """Let one of two blocks on a device come first, and end before the other starts.
+def run_one_at_a_time(v: Variables, lane: int, *, by_pairs: bool = True) -> None:
+    """Let one of two blocks on a lane come first, and end before the other starts.
 
-    CP-SAT also reasons about all blocks of a device together, and can do without the pairs.
+    CP-SAT also reasons about all blocks of a lane together, and can do without the pairs.
     """
-    here = v.on(device)
+    here = v.on_lane(lane)
     for a, b in itertools.combinations(here, 2) if by_pairs else ():
         v.before(a, b)
     v.model.add_no_overlap(
-        v.interval(start, instance, f"{instance} on {device}")
+        v.interval(start, instance, f"{instance} on {lane}")
         for instance in here
         for start in v.runs(instance)
     )
@@ -41,7 +49,7 @@ def run_one_at_a_time(v: Variables, device: int, *, by_pairs: bool = True) -> No
 def keep_order(v: Variables, order: Sequence[Instance]) -> None:
     """A device runs one block at a time, in an order that is given."""
     for a, b in itertools.pairwise(order):
-        v.wait(a, b, v.time[a])
+        v.wait_for_end(a, b)
 
 
 def order_micro_batches(v: Variables) -> None:
@@ -50,11 +58,17 @@ def order_micro_batches(v: Variables) -> None:
     Give the k-th start of every block to micro-batch k. The starts on each device are the same as before and
     so is its memory, and if every start of b comes after the end of a of its micro-batch, the k-th start of b
     comes after k ends of a.
+
+    Where micro-batches differ in their modes, that would give a block's start to one with another mode; then
+    micro-batches are named by the order of one block, which is renaming alone.
     """
+    first = v.placement.topological_order[0].name
     for name, micro_batch in v.start:
+        if not v.keeps_order and name != first:
+            continue
         following = v.instance(name, micro_batch + 1)
         if following is not None and following[0] != (name, micro_batch):
-            v.wait((name, micro_batch), following[0], v.time[name, micro_batch], following[1])
+            v.wait_for_end((name, micro_batch), following[0], 0, following[1])
 
 
 def respect_memory(v: Variables, device: int) -> None:
@@ -63,12 +77,20 @@ def respect_memory(v: Variables, device: int) -> None:
     Where one block allocates what one other releases, it is enough that they take turns. Of a finite schedule
     it also helps to say which turns others take at least.
     """
-    for check in checks(v.placement, device):
-        enough = precedence_is_enough(v.placement, check)
+    placement = v.placement
+    modes = [each for name, each in v.start if placement.decision_of.get(name) is not None]
+    is_simple = v.keeps_order and not modes and len(placement.memory_streams[device]) < 2
+    for check in checks(placement, device) if is_simple else ():
+        enough = precedence_is_enough(placement, check)
         if enough or not isinstance(v, PeriodicVariables):
             take_turns(v, check)
         if not enough:
-            count_memory(v, check)
+            count_memory(v, device, lambda block: block.memory_on(device), check.room, [check.block])
+    if placement.free_memory is not None and not is_simple:
+        room = placement.free_memory[device]
+        count_memory(v, device, lambda block: block.memory_on(device), room, transient=True)
+    if placement.host_memory is not None:
+        count_memory(v, device, lambda block: block.host_memory, placement.host_memory[device])
 
 
 def take_turns(v: Variables, check: MemoryCheck) -> None:
@@ -78,13 +100,45 @@ def take_turns(v: Variables, check: MemoryCheck) -> None:
         for instance in starting:
             releasing = v.instance(precedence.releasing, precedence.waits_for(instance[1]))
             if releasing is not None:
-                v.wait(releasing[0], instance, v.time[releasing[0]], -releasing[1])
+                v.wait_for_end(releasing[0], instance, 0, -releasing[1])
 
 
-def count_memory(v: Variables, check: MemoryCheck) -> None:
-    """Once a block has started, what it and those before it hold is at most the room for it."""
-    memory = {i: v.placement.by_name[i[0]].memory_on(check.device) for i in v.on(check.device)}
-    for instance in (i for i in memory if i[0] == check.block):
-        others = [i for i, units in memory.items() if units and i != instance]
-        earlier = v.model.weighted_sum([v.before(i, instance) for i in others], [memory[i] for i in others])
-        v.model.add(v.held_before(check.device) + earlier + check.memory <= check.room)
+def count_memory(
+    v: Variables,
+    device: int,
+    units: Units,
+    room: int,
+    blocks: Sequence[str] | None = None,
+    *,
+    transient: bool = False,
+) -> None:
+    """Once a block has started, what it and those before it hold is at most the room for it.
+
+    Args:
+        v: The blocks.
+        device: Device whose memory it is, or that of its host.
+        units: What a block adds to it.
+        room: Most that may be in use, with what blocks need only while they run where that counts.
+        blocks: Names of the blocks at whose starts that is checked; None for all that add or need some.
+        transient: Whether what blocks need only while they run counts.
+    """
+    here = v.on(device)
+    needs = {i: [(literal, block.transient) for literal, block in v.modes(i)] for i in here if transient}
+    for instance in here:
+        adds = [(literal, units(block)) for literal, block in v.modes(instance)]
+        own = [(literal, each) for literal, each in (*adds, *needs.get(instance, ())) if each]
+        if not any(each > 0 for _, each in own) if blocks is None else instance[0] not in blocks:
+            continue
+        terms = list(own)
+        for other in here:
+            if other == instance:
+                continue
+            held = [(literal, each) for literal, block in v.modes(other) if (each := units(block))]
+            if held:
+                started = v.started(other, instance)
+                terms += [(v.model.both(started, literal), each) for literal, each in held]
+            if any(each for _, each in needs.get(other, ())) and not v.shares_lane(other, instance):
+                running = v.running(other, instance)
+                terms += [(v.model.both(running, literal), each) for literal, each in needs[other] if each]
+        in_use = v.model.weighted_sum([term for term, _ in terms], [each for _, each in terms])
+        v.add(v.held_before(device, units) + in_use <= room, *v.present(instance))

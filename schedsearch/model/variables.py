@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from placements import Placement
+from placements import Block, Placement
 from schedsearch.schedule import Instance
 
 Model = Any
@@ -21,6 +21,9 @@ Literal = Any
 Constraint = Any
 """What a solver makes of two terms that are compared."""
 
+Units = Callable[[Block], int]
+"""What a block adds to what is in use of some memory."""
+
 
 class Variables:
     """Instances that run once each; each block runs its micro-batches as in a known schedule.
@@ -28,8 +31,11 @@ class Variables:
     Attributes:
         model: The solver's, into which rules are written.
         placement: What runs where.
-        start: Tick at which each instance starts.
-        time: Ticks that each instance takes.
+        start: Tick at which each instance starts; of one that its mode leaves out it says nothing.
+        time: Ticks that each instance takes; a variable where its modes differ in it.
+        choices: For each (decision, micro-batch) the literals of its choices, one of which is true.
+        keeps_order: Whether each block runs the micro-batches in order. Where these differ in their modes,
+            they cannot be renamed until it does.
         known: Start of each instance in a known schedule, with whose orders the solver begins.
         held: What is in use on each device before any instance starts; 0 where nothing is said.
     """
@@ -45,14 +51,49 @@ class Variables:
         self.model = model
         self.placement = placement
         self.start = start
-        self.time = {instance: placement.by_name[instance[0]].time for instance in start}
+        micro_batches = {micro_batch for _, micro_batch in start}
+        self.choices = {
+            (i, n): model.one_of(len(decision.choices), f"modes {i} of {n}")
+            for i, decision in enumerate(placement.decisions)
+            for n in sorted(micro_batches)
+        }
+        self.keeps_order = not placement.decisions or len(micro_batches) < 2
+        self.time = {instance: self._time_of(instance) for instance in start}
         self.known = known
         self.held = held
         self._before: dict[tuple[Instance, Instance], Literal] = {}
 
+    def modes(self, instance: Instance) -> list[tuple[Literal, Block]]:
+        """Return how an instance may run, each with the literal that it does: 1 where nothing is decided."""
+        decision = self.placement.decision_of.get(instance[0])
+        literals = (1,) if decision is None else self.choices[decision, instance[1]]
+        return list(zip(literals, self.placement.alternatives(instance[0]), strict=True))
+
+    def _time_of(self, instance: Instance) -> Term:
+        times = [(literal, block.time) for literal, block in self.modes(instance)]
+        found = {time for _, time in times}
+        if len(found) == 1:
+            return found.pop()
+        variable = self.model.new_int_var(min(found), max(found), f"time {instance}")
+        for literal, time in times:
+            self.model.add(variable == time).only_enforce_if(literal)
+        return variable
+
+    def may_be_left_out(self, instance: Instance) -> bool:
+        """Return whether a mode leaves an instance out."""
+        return any(not block.time for _, block in self.modes(instance))
+
+    def present(self, instance: Instance) -> list[Literal]:
+        """Return the literals that are all true where an instance runs; none where it always does."""
+        return [~literal for literal, block in self.modes(instance) if not block.time]
+
     def on(self, device: int) -> list[Instance]:
         """Return the instances of a device."""
         return [i for i in self.start if device in self.placement.by_name[i[0]].devices]
+
+    def on_lane(self, lane: int) -> list[Instance]:
+        """Return the instances of a lane of the placement."""
+        return [i for i in self.start if lane in self.placement.lanes_of(self.placement.by_name[i[0]])]
 
     def end(self, instance: Instance) -> Term:
         """Return the tick at which an instance ends."""
@@ -62,10 +103,29 @@ class Variables:
         """Return a block's instance of a micro-batch, and how many rounds later; None if it is not here."""
         return ((name, micro_batch), 0) if (name, micro_batch) in self.start else None
 
-    def wait(self, a: Instance, b: Instance, ticks: int, rounds: int = 0) -> None:
-        """Instance b of so many rounds later starts at least so many ticks, of any sign, after a."""
+    def add(self, constraint: Constraint, *where: Literal) -> None:
+        """Add a constraint that holds where all of some literals are true."""
+        added = self.model.add(constraint)
+        if where:
+            added.only_enforce_if(*where)
+
+    def wait(
+        self, a: Instance, b: Instance, ticks: int, rounds: int = 0, where: Sequence[Literal] = ()
+    ) -> None:
+        """Instance b of so many rounds later starts at least so many ticks, of any sign, after a.
+
+        That holds where all of some literals are true.
+        """
         assert rounds == 0
-        self.model.add(self.start[b] >= self.start[a] + ticks)
+        self.add(self.start[b] >= self.start[a] + ticks, *where)
+
+    def wait_for_end(self, a: Instance, b: Instance, ticks: int = 0, rounds: int = 0) -> None:
+        """Instance b of so many rounds later starts at least so many ticks, of any sign, after a ends."""
+        if isinstance(self.time[a], int):
+            self.wait(a, b, self.time[a] + ticks, rounds)
+            return
+        for literal, block in self.modes(a):
+            self.wait(a, b, block.time + ticks, rounds, (literal,))
 
     def before(self, a: Instance, b: Instance) -> Literal:
         """Return whether one instance of a device comes before another; a variable is made when needed."""
@@ -74,7 +134,8 @@ class Variables:
         if (a, b) not in self._before:
             first = self.model.new_bool_var(f"before {a} {b}")
             self._before[a, b], self._before[b, a] = first, ~first
-            self.model.choose(first, self.in_order(a, b), self.in_order(b, a))
+            given = [*self.present(a), *self.present(b)]
+            self.model.choose(first, self.in_order(a, b), self.in_order(b, a), given)
             if self.known:
                 self.model.add_hint(first, self.known[a] < self.known[b])
         return self._before[a, b]
@@ -89,10 +150,31 @@ class Variables:
 
     def interval(self, start: Term, instance: Instance, name: str) -> object:
         """Return the time that an instance takes from a start on."""
-        return self.model.new_fixed_size_interval_var(start, self.time[instance], name)
+        return self.model.interval(start, self.time[instance], self.present(instance), name)
 
-    def held_before(self, device: int) -> Term:
-        """Return what is in use on a device, but for what instances before some other add."""
+    def started(self, a: Instance, b: Instance) -> Literal:
+        """Return whether one instance has started when another does: before it, or at the same tick."""
+        if self.shares_lane(a, b):
+            return self.before(a, b)
+        return self.model.at_least(self.start[b] - self.start[a], 0)
+
+    def running(self, a: Instance, b: Instance) -> Literal:
+        """Return whether an instance of another lane runs at the tick at which one starts."""
+        has_ended = self.model.at_least(self.start[b] - self.end(a), 0)
+        return self.model.both(self.started(a, b), ~has_ended)
+
+    def shares_lane(self, a: Instance, b: Instance) -> bool:
+        """Return whether two instances of a device run on one of its streams."""
+        by_name = self.placement.by_name
+        return by_name[a[0]].stream == by_name[b[0]].stream
+
+    def held_before(self, device: int, units: Units) -> Term:
+        """Return what is in use on a device, but for what instances before some other add.
+
+        Args:
+            device: The device.
+            units: What a block adds to what is in use there.
+        """
         return self.held.get(device, 0)
 
 
@@ -106,6 +188,7 @@ class PeriodicVariables(Variables):
         round: Round q.
         period: Ticks.
         micro_batches: Micro-batches per period.
+        last_round: Round that no instance need exceed; None where that is not said.
     """
 
     def __init__(
@@ -116,18 +199,22 @@ class PeriodicVariables(Variables):
         round_: Mapping[Instance, Term],
         period: int,
         micro_batches: int,
+        last_round: int | None = None,
     ) -> None:
         super().__init__(model, placement, start)
         self.round = round_
         self.period = period
         self.micro_batches = micro_batches
+        self.last_round = last_round
 
     def instance(self, name: str, micro_batch: int) -> tuple[Instance, int] | None:
         """Return a block's instance of a micro-batch, any whole number, and how many rounds later that is."""
         rounds, number = divmod(micro_batch, self.micro_batches)
         return (name, number), rounds
 
-    def wait(self, a: Instance, b: Instance, ticks: int, rounds: int = 0) -> None:
+    def wait(
+        self, a: Instance, b: Instance, ticks: int, rounds: int = 0, where: Sequence[Literal] = ()
+    ) -> None:
         """Instance b of so many rounds later starts at least so many ticks, of any sign, after a.
 
         ``q_b * T + r_b >= q_a * T + r_a + ticks`` has T as a coefficient, which is hard on Z3, and of which
@@ -136,10 +223,10 @@ class PeriodicVariables(Variables):
         """
         whole, rest = divmod(ticks, self.period)
         later = self.round[b] - self.round[a] + rounds - whole
-        self.model.add(later >= 0)
+        self.add(later >= 0, *where)
         for least, shift in ((1, 0), (2, self.period)):
             is_later = self.model.at_least(later, least)
-            self.model.add(self.start[b] + shift >= self.start[a] + rest).only_enforce_if(~is_later)
+            self.model.add(self.start[b] + shift >= self.start[a] + rest).only_enforce_if(~is_later, *where)
 
     def in_order(self, a: Instance, b: Instance) -> list[Constraint]:
         """Return that an instance comes first in the period, and the other ends before its next start."""
@@ -149,12 +236,24 @@ class PeriodicVariables(Variables):
         """Return when an instance starts in a period and in the next, which what it runs with may reach."""
         return [self.start[instance], self.start[instance] + self.period]
 
-    def held_before(self, device: int) -> Term:
+    def running(self, a: Instance, b: Instance) -> Literal:
+        """Return whether an instance of another lane runs at the tick at which one starts.
+
+        It began in this period, or before it and goes on into it.
+        """
+        goes_on = self.model.at_least(self.end(a) - self.start[b], self.period + 1)
+        return self.model.either(goes_on, super().running(a, b))
+
+    def held_before(self, device: int, units: Units) -> Term:
         """Return what is in use on a device, but for what comes before some instance in the period.
 
         Just after a block of a round starts, block c has run as often as its round lies behind, once more if
         it comes earlier in the round. A device's memory sums to 0 over its blocks, so the round cancels.
         """
-        memory = {i: self.placement.by_name[i[0]].memory_on(device) for i in self.on(device)}
-        here = [instance for instance, units in memory.items() if units]
-        return self.model.weighted_sum([self.round[i] for i in here], [-memory[i] for i in here])
+        terms = [
+            (self.model.times(literal, self.round[i], self.last_round), -units(block))
+            for i in self.on(device)
+            for literal, block in self.modes(i)
+            if units(block)
+        ]
+        return self.model.weighted_sum([term for term, _ in terms], [factor for _, factor in terms])

@@ -37,17 +37,62 @@ class Z3Model:
         self.constraints.append(constraint)
         return self
 
-    def only_enforce_if(self, literal: Literal) -> None:
-        """Let the constraint that was added last hold only if a literal is true."""
-        self.constraints.append(z3.Implies(literal, self.constraints.pop()))
+    def only_enforce_if(self, *literals: Literal) -> None:
+        """Let the constraint that was added last hold only if all of some literals are true."""
+        condition = literals[0] if len(literals) == 1 else z3.And(*literals)
+        self.constraints.append(z3.Implies(condition, self.constraints.pop()))
 
     def at_least(self, term: Term, least: int) -> Literal:
         """Return that a term is so much."""
         return term >= least
 
-    def choose(self, literal: Literal, one: Sequence[Constraint], other: Sequence[Constraint]) -> None:
-        """Add some constraints that hold where a literal is true, and others where it is false."""
+    def choose(
+        self,
+        literal: Literal,
+        one: Sequence[Constraint],
+        other: Sequence[Constraint],
+        given: Sequence[Literal] = (),
+    ) -> None:
+        """Add some constraints that hold where a literal is true, and others where it is false.
+
+        Neither need hold where one of those given is false.
+        """
         self.add(z3.If(literal, z3.And(*one), z3.And(*other)))
+        if given:
+            self.only_enforce_if(*given)
+
+    def one_of(self, number: int, name: str) -> list[Literal]:
+        """Return so many literals of which one is true."""
+        if number == 1:
+            return [z3.BoolVal(True, self.context)]
+        if number == 2:
+            first = self.new_bool_var(name)
+            return [first, ~first]
+        found = [self.new_bool_var(f"{name}: {i}") for i in range(number)]
+        self.add(z3.PbEq([(literal, 1) for literal in found], 1))
+        return found
+
+    def forbid(self, literal: Literal) -> None:
+        """Let a literal be false."""
+        self.add(z3.Not(literal))
+
+    def both(self, a: Literal, b: Literal) -> Literal:
+        """Return that two literals are true, which may be known."""
+        if isinstance(a, int) or isinstance(b, int):
+            known, other = (a, b) if isinstance(a, int) else (b, a)
+            return other if known else 0
+        return z3.And(a, b)
+
+    def either(self, a: Literal, b: Literal) -> Literal:
+        """Return that one of two literals is true."""
+        return z3.Or(a, b)
+
+    def times(self, literal: Literal, term: Term, most: int | None) -> Term:
+        """Return a variable where a literal is true, and 0 where it is false."""
+        return term * literal if isinstance(literal, int) else z3.If(literal, term, 0)
+
+    def interval(self, start: Term, time: Term, present: Sequence[Literal], name: str) -> object:
+        """Return nothing, as intervals say nothing that is not said of pairs."""
 
     def add_no_overlap(self, runs: Iterable[object]) -> None:
         """Add nothing, as this follows from what is said of pairs, and would only slow Z3 down."""

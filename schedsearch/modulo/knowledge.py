@@ -60,9 +60,8 @@ class Knowledge:
             least: Ticks per micro-batch that no repetend beats.
         """
         path = critical_path(placement)
-        needed = [
-            minimum_memory(placement, device) + static for device, static in enumerate(placement.static)
-        ]
+        best = placement.at_best
+        needed = [minimum_memory(best, device) + static for device, static in enumerate(placement.static)]
         bound = {
             Objective.PERIOD: min_period(placement, micro_batches),
             Objective.SPAN: path,

@@ -16,6 +16,7 @@ from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import require_capacity
 from schedsearch.graph.compiling import told_of_compilations
 from schedsearch.modulo.finite_schedule import FiniteSchedule
+from schedsearch.modulo.finite_with_modes import FiniteWithModes
 from schedsearch.modulo.oracle import Oracle
 from schedsearch.modulo.result import (
     FINITE,
@@ -35,6 +36,9 @@ from schedsearch.solver.effort import Effort, OutOfTimeError, OutOfWorkError
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.solver.portfolio import SOLVERS
 from schedsearch.starts.first_repetends import Start
+
+Finite = FiniteSchedule | FiniteWithModes
+"""The search for the schedule of a number of micro-batches."""
 
 OBJECTIVES = (Objective.PERIOD, Objective.MAKESPAN)
 """What is made least by default, in this order."""
@@ -147,7 +151,7 @@ def search(
     oracle = Oracle(SOLVERS[solver](), seed, began, effort, on_progress or (lambda _: None))
     rounds = StrategyRounds(state, oracle, used, uses)
     last = wanted[-1] if wanted[-1] in FINITE else Objective.MAKESPAN
-    finite = FiniteSchedule(
+    finite = (FiniteSchedule if placement.is_plain else FiniteWithModes)(
         placement, num_micro_batches, last, given.schedule if last in wanted else None, oracle, uses
     )
     over: OutOfTimeError | None = None
@@ -194,9 +198,7 @@ def _is_proved(result: SearchResult, wanted: Sequence[Objective], was_limited: b
     )
 
 
-def _in_rounds(
-    period: StrategyRounds, finite: FiniteSchedule, after: Sequence[Objective], with_period: bool
-) -> None:
+def _in_rounds(period: StrategyRounds, finite: Finite, after: Sequence[Objective], with_period: bool) -> None:
     """Search the period and what follows it in rounds, each as long as all before it: iterative deepening.
 
     How long is counted in work, not in seconds, and no limit is known here. So a search with more time or
@@ -231,7 +233,7 @@ def _in_rounds(
         effort.require_s()
 
 
-def _after_period(finite: FiniteSchedule, after: Sequence[Objective], end: float) -> None:
+def _after_period(finite: Finite, after: Sequence[Objective], end: float) -> None:
     """Make the objectives after the period less, until so much work is done."""
     if after and not finite.polished:
         until = end
@@ -296,9 +298,7 @@ def _around_period(objectives: tuple[Objective, ...]) -> tuple[tuple[Objective, 
     return objectives[:position], objectives[position + 1 :]
 
 
-def _result(
-    period: StrategyRounds, finite: FiniteSchedule, uses: Collection[str], interrupted: bool
-) -> SearchResult:
+def _result(period: StrategyRounds, finite: Finite, uses: Collection[str], interrupted: bool) -> SearchResult:
     """Return the answer as it stands."""
     state, found = period.state, period.state.best
     if found is not None and finite.known is not None:
@@ -335,7 +335,7 @@ def _result(
     )
 
 
-def _without_period(result: SearchResult, finite: FiniteSchedule, interrupted: bool) -> SearchResult:
+def _without_period(result: SearchResult, finite: Finite, interrupted: bool) -> SearchResult:
     """Return the answer where only a whole schedule was asked for: its status, and no repetend."""
     status = result.status
     if result.schedule is not None:

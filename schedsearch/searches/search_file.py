@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from placements import Placement
+from placements.modes import Chosen
 from placements.plain_data import Field, plain
 from schedsearch.modulo.result import (
     Attempt,
@@ -26,13 +27,39 @@ def repetend_to_dict(repetend: Repetend) -> dict[str, Any]:
     return {
         "start": {name: list(ticks) for name, ticks in repetend.start.items()},
         "ahead": {name: list(rounds) for name, rounds in repetend.modulo_stage.items()},
+        **modes_to_dict(repetend.placement, repetend.chosen),
     }
+
+
+def modes_to_dict(placement: Placement, chosen: Sequence[Chosen]) -> dict[str, Any]:
+    """Return for each decision the name of what each micro-batch chose; nothing where nothing is decided."""
+    if not placement.decisions:
+        return {}
+    names = [[decision.names[each[i]] for each in chosen] for i, decision in enumerate(placement.decisions)]
+    return {"modes": names}
+
+
+def modes_from_dict(data: Field, placement: Placement, num_micro_batches: int) -> tuple[Chosen, ...]:
+    """Return for each micro-batch the choice of each decision, from what `modes_to_dict` wrote."""
+    if not placement.decisions:
+        return ()
+    rows = data["modes"].items("a list with the modes of each decision")
+    if len(rows) != len(placement.decisions):
+        raise data["modes"].wrong(f"{len(placement.decisions)} lists, one for each decision")
+    columns = []
+    for row, decision in zip(rows, placement.decisions, strict=True):
+        names = row.items("a list with the mode of each micro-batch")
+        if len(names) != num_micro_batches:
+            raise row.wrong(f"{num_micro_batches} modes, one for each micro-batch")
+        columns.append([decision.names.index(str(each.choice(decision.names))) for each in names])
+    return tuple(zip(*columns, strict=True))
 
 
 def repetend_from_dict(field: Field, placement: Placement, micro_batches: int, period: int) -> Repetend:
     """Return a repetend as it stands in a file, whether or not it is one."""
     start, modulo_stage = (_read_numbers(field[name]) for name in ("start", "ahead"))
-    return Repetend(placement.per_micro_batch, micro_batches, period, start, modulo_stage)
+    chosen = modes_from_dict(field, placement, micro_batches)
+    return Repetend(placement.per_micro_batch, micro_batches, period, start, modulo_stage, chosen)
 
 
 def search_to_dict(result: SearchResult) -> dict[str, Any]:

@@ -96,7 +96,10 @@ class LimitedSolver(Protocol):
 
 def has_room(query: Query) -> bool:
     """Return whether each block fits into the period: one that does not would run into itself."""
-    return all(block.time <= query.period for block in query.placement.blocks)
+    names = [block.name for block in query.placement.blocks]
+    return all(
+        min(block.time for block in query.placement.alternatives(name)) <= query.period for name in names
+    )
 
 
 def write_query(query: Query, model: Model, last_round: int | None = None) -> PeriodicVariables:
@@ -114,13 +117,16 @@ def write_query(query: Query, model: Model, last_round: int | None = None) -> Pe
     instances = [(block.name, n) for block in query.placement.blocks for n in range(query.micro_batches)]
     round_ = {i: model.new_int_var(0, last_round, f"round {i}") for i in instances}
     start = {i: model.new_int_var(0, query.period - 1, f"start {i}") for i in instances}
-    v = PeriodicVariables(model, query.placement, start, round_, query.period, query.micro_batches)
+    v = PeriodicVariables(
+        model, query.placement, start, round_, query.period, query.micro_batches, last_round
+    )
     devices = range(query.placement.num_devices)
     if last_round is not None:
         limits.start_at_heads(v)
+    rules.fit_into_period(v)
     rules.wait_for_inputs(v)
-    for device in devices:
-        rules.run_one_at_a_time(v, device)
+    for lane in range(len(query.placement.lanes)):
+        rules.run_one_at_a_time(v, lane)
     for device in devices:
         rules.respect_memory(v, device)
     rules.order_micro_batches(v)
@@ -138,5 +144,15 @@ def repetend_of(query: Query, v: PeriodicVariables, value: Callable[[Term], int]
         v: Its variables.
         value: Returns the value of a variable in the answer.
     """
-    first = {i: value(v.round[i]) * query.period + value(v.start[i]) for i in v.start}
-    return Repetend.from_first_starts(query.placement, query.micro_batches, query.period, first)
+    numbers = range(len(query.placement.decisions))
+    chosen = tuple(
+        tuple(next(k for k, each in enumerate(v.choices[i, n]) if value(each)) for i in numbers)
+        for n in range(query.micro_batches if numbers else 0)
+    )
+    as_run = [query.placement.as_run(each).by_name for each in chosen]
+    first = {
+        (name, n): value(v.round[name, n]) * query.period + value(v.start[name, n])
+        for name, n in v.start
+        if not as_run or name in as_run[n]
+    }
+    return Repetend.from_first_starts(query.placement, query.micro_batches, query.period, first, chosen)

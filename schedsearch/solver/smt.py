@@ -58,7 +58,9 @@ def decide(
     if verdict == z3.sat:
         found = solver.model()
 
-        def value(term: z3.ArithRef) -> int:
+        def value(term: z3.ExprRef) -> int:
+            if z3.is_bool(term):
+                return int(z3.is_true(found.eval(term, model_completion=True)))
             return int(found.eval(term, model_completion=True).as_long())
 
         return Answer.YES, repetend_of(query, v, value)

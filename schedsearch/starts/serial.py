@@ -12,11 +12,25 @@ from schedsearch.schedule import earliest_starts
 
 def serial_period(placement: Placement) -> int:
     """Return a period in which one micro-batch can run on its own, one block after another."""
-    return sum(block.time for block in placement.blocks) + sum(ticks for _, _, ticks in placement.transfer)
+    longest = sum(max(each.time for each in placement.alternatives(block.name)) for block in placement.blocks)
+    return longest + sum(ticks for _, _, ticks in placement.transfer)
 
 
 def serial_repetend(placement: Placement) -> Repetend | None:
-    """Return the repetend in which no two blocks run at once, or None where being greedy fails."""
+    """Return the repetend in which no two blocks run at once, or None where being greedy fails.
+
+    Where there are decisions, all take their first choice, or all their second, ..., whichever is quickest.
+    """
+    if placement.decisions:
+        numbers = range(max(len(each.choices) for each in placement.decisions))
+        found = []
+        for number in numbers:
+            chosen = tuple(min(number, len(each.choices) - 1) for each in placement.decisions)
+            serial = serial_repetend(placement.as_run(chosen))
+            if serial is not None:
+                starts = serial.first_starts
+                found.append(Repetend.from_first_starts(placement, 1, serial.period, starts, (chosen,)))
+        return min(found, key=lambda each: each.period, default=None)
     order = one_after_another(placement)
     if order is None:
         return None
@@ -38,6 +52,7 @@ def one_after_another(placement: Placement) -> list[str] | None:
     equals: depth first, so that what is allocated is released soon.
     """
     free = list(placement.free_memory) if placement.free_memory is not None else None
+    on_hosts = list(placement.host_memory) if placement.host_memory is not None else None
     position = {block.name: i for i, block in enumerate(placement.topological_order)}
     sorter = TopologicalSorter({block.name: block.after for block in placement.blocks})
     sorter.prepare()
@@ -45,7 +60,8 @@ def one_after_another(placement: Placement) -> list[str] | None:
     order: list[str] = []
     while sorter.is_active():
         ready += sorter.get_ready()
-        fitting = [placement.by_name[name] for name in ready if _fits(placement.by_name[name], free)]
+        blocks = [placement.by_name[name] for name in ready]
+        fitting = [each for each in blocks if _fits(each, free) and _fits_on_hosts(each, on_hosts)]
         if not fitting:
             return None
         block = min(fitting, key=lambda block: (_allocates(block), -position[block.name]))
@@ -54,6 +70,9 @@ def one_after_another(placement: Placement) -> list[str] | None:
         sorter.done(block.name)
         if free is not None:
             free = [units - block.memory_on(device) for device, units in enumerate(free)]
+        if on_hosts is not None:
+            for device in block.devices:
+                on_hosts[device] -= block.host_memory
     return order
 
 
@@ -61,6 +80,10 @@ def _fits(block: Block, free: list[int] | None) -> bool:
     return free is None or all(
         block.memory_on(device) + block.transient <= free[device] for device in block.devices
     )
+
+
+def _fits_on_hosts(block: Block, free: list[int] | None) -> bool:
+    return free is None or all(block.host_memory <= free[device] for device in block.devices)
 
 
 def _allocates(block: Block) -> bool:

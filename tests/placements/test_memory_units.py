@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from experiments.config.options import OptionError, read_fields
+from placements.block import PlacementError
 from placements.placement_file import placement_from_dict
 from placements.profiles.operating_point import OperatingPoint
 from placements.profiles.profile import Profile
 from placements.shapes import v_shape
-from placements.spec import PlacementError
 from placements.stages.stage_file import StagesError, stages_from_dict, stages_of, with_memory
 
 STAGE = {"forward_ms": 1, "backward_ms": 2, "activation_mib": "100MiB"}

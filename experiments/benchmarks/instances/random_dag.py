@@ -10,7 +10,7 @@ import random
 from dataclasses import replace
 
 from placements import Block, Kind, Placement
-from placements.spec import PlacementError
+from placements.block import PlacementError
 
 
 def random_dag(

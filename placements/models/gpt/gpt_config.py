@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from placements.block import PlacementError
 from placements.models.end_layers import EmbeddingLayer, OutputLayer
 from placements.models.layers import HALF, check_sizes
 from placements.models.transformer import TransformerLayer
-from placements.spec import PlacementError
 
 HALF_BYTES = 2
 """Bytes of a 16-bit number."""

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from placements.block import Kind, PlacementError
 from placements.hardware import Gpu
 from placements.models.gpt.gpt_config import (
     HALF_BYTES,
@@ -26,7 +27,7 @@ from placements.models.parallel import Cost, LayerStrategy, Pass, VocabularyStra
 from placements.models.piece_placement import PieceCost, in_ticks
 from placements.models.rates import COPY_COMPUTE_SHARE, Rates
 from placements.pieces import Piece, blocks_of, transfers_of, updates_of
-from placements.spec import Kind, Placement, PlacementError
+from placements.spec import Placement
 
 __all__ = ["GPT_11B", "GptConfig", "gpt_compute_shares", "gpt_m_shape", "gpt_v_shape"]
 

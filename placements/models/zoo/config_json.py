@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from placements.block import PlacementError
 from placements.models.chain import ModelShape
 from placements.models.zoo.language import decoder, hybrid
 from placements.models.zoo.sizes import check_overrides, suggestion
 from placements.plain_data import Field, json_file
-from placements.spec import PlacementError
 
 _Sizes = dict[str, Any]
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from functools import partial
 
+from placements.block import PlacementError
 from placements.models.chain import ModelShape
 from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer, ProjectionLayer
 from placements.models.layers import Layer, Precision
 from placements.models.transformer import AttentionKind, TransformerLayer
 from placements.models.zoo.sizes import precision_of, whole
-from placements.spec import PlacementError
 
 
 def image_encoder(

@@ -10,13 +10,13 @@ from functools import partial
 from itertools import groupby, repeat
 from typing import Any
 
+from placements.block import PlacementError
 from placements.models.chain import ModelShape
 from placements.models.end_layers import EmbeddingLayer, OutputLayer, ProjectionLayer
 from placements.models.layers import Layer
 from placements.models.mamba import MambaLayer
 from placements.models.transformer import AttentionKind, TransformerLayer
 from placements.models.zoo.sizes import precision_of, whole
-from placements.spec import PlacementError
 
 
 def decoder(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from placements.block import PlacementError
 from placements.models.chain import ModelShape
 from placements.models.zoo.config_json import read_config
 from placements.models.zoo.images import (
@@ -19,7 +20,6 @@ from placements.models.zoo.images import (
 )
 from placements.models.zoo.language import decoder, encoder_decoder, hybrid
 from placements.models.zoo.sizes import check_overrides, suggestion
-from placements.spec import PlacementError
 
 _Maker = Callable[..., ModelShape]
 

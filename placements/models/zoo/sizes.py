@@ -7,8 +7,8 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from placements.block import PlacementError
 from placements.models.layers import PRECISIONS, Precision
-from placements.spec import PlacementError
 
 
 def whole(name: str, value: object) -> int:

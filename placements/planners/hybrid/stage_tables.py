@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from placements.block import PlacementError
 from placements.cluster import DeviceGroup
 from placements.models.calibration import CalibrationError
 from placements.models.chain import ModelShape
@@ -25,7 +26,6 @@ from placements.planners.hybrid.decision_trees import TreeOptions, layer_strateg
 from placements.planners.hybrid.plan import alike, layout_of
 from placements.planners.parallel_plan import PlanError
 from placements.planners.stage_search.stage_problem import LayerRun, StageProblem, StrategyCosts
-from placements.spec import PlacementError
 
 _MIB = 2**20
 

@@ -163,7 +163,7 @@ def _as_arrays(repetend: Repetend) -> tuple[PeriodOrders, list[tuple[str, int]]]
     cycles = [repetend.cycle(device) for device in range(placement.num_devices)]
     here = [(device, *each) for device, cycle in enumerate(cycles) for each in cycle]
     blocks = [placement.by_name[name] for _, (name, _), _ in here]
-    edges = input_edges(placement, repetend.micro_batches)
+    edges = input_edges([placement] * repetend.micro_batches)
     inputs = np.array(
         [(number[edge.source], number[edge.target], edge.ticks) for edge in edges], np.int64
     ).reshape(-1, 3)

@@ -107,6 +107,8 @@ class StatesStrategy:
         """Yield a greater bound, if there is one."""
         assert state.best is not None
         earlier, effort = state.min_period, oracle.effort
+        if not state.placement.is_plain:
+            return
         if earlier is not None and len(earlier.devices) == state.placement.num_devices:
             return  # that of all devices together
         most = min(MAX_STATES, int((until - effort.spent) * self.share / _WORK_OF_STATE))

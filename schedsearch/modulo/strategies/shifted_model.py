@@ -5,7 +5,7 @@ The query has the orders of one group only, so that its size hardly grows with t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -178,8 +178,11 @@ class _Variables(PeriodicVariables):
         """Return whether one block comes before another in the period: as in the first group."""
         return super().before(self.first[self.place[a[0]][1:]], self.first[self.place[b[0]][1:]])
 
-    def wait(self, a: Instance, b: Instance, ticks: int, rounds: int = 0) -> None:
+    def wait(
+        self, a: Instance, b: Instance, ticks: int, rounds: int = 0, where: Sequence[Literal] = ()
+    ) -> None:
         """Block b waits for a: the same rounds later in all groups where the same is between."""
+        assert not where, "of placements in which nothing is decided"
         one, other = self.place[a[0]], self.place[b[0]]
         key = one.row, one.role, other.row, other.role, other.group - one.group, ticks
         if key not in self._rounds:

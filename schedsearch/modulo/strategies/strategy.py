@@ -37,7 +37,7 @@ class Strategy(ABC):
 
     def share(self, state: SearchState) -> float:
         """Return the share of a round's work that it gets at most; 0 for placements that it is not for."""
-        if len(state.placement.blocks) < self.min_blocks:
+        if not state.placement.is_plain or len(state.placement.blocks) < self.min_blocks:
             return 0.0
         return self.share_of_many if state.has_many_blocks else self.share_of_few
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import pairwise, permutations
 from typing import NamedTuple
 
+from placements.block import PlacementError
 from placements.models.calibration import CalibrationError
 from placements.models.end_layers import EmbeddingLayer, OutputLayer
 from placements.models.parallel import LayerStrategy
@@ -21,7 +22,6 @@ from placements.planners.hybrid.plan_options import RatedPlan, StageEstimate
 from placements.planners.hybrid.stage_tables import LayerCosts, LayerTable
 from placements.planners.parallel_plan import PlanError
 from placements.planners.stage_search.stage_problem import LayerRun, StageProblem, weigh
-from placements.spec import PlacementError
 
 
 class PlanExport(NamedTuple):

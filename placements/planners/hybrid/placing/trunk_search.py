@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from placements.block import PlacementError
 from placements.cluster import Cluster
 from placements.models.calibration import CalibrationError
 from placements.models.layers import Layer
@@ -27,7 +28,6 @@ from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
 from placements.planners.hybrid.search.plan_search import PlannerReport, search_plans
 from placements.planners.hybrid.stage_tables import LayerCosts, layer_table
 from placements.planners.parallel_plan import PlanError
-from placements.spec import PlacementError
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from placements.block import PlacementError
 from placements.cluster import Cluster, DeviceGroup
 from placements.measured.galvatron_profile import GalvatronMemory, GalvatronProfile
 from placements.measured.layer_profile import NotProfiledError
@@ -20,7 +21,6 @@ from placements.models.layers import HALF, SINGLE, Layer
 from placements.models.parallel import Cost, LayerStrategy, Pass, SharingLevel
 from placements.models.profiled_layer import ProfiledLayer
 from placements.planners.hybrid.profiled.shared_states import SharedStates, is_laid_out_alike, samples_of_each
-from placements.spec import PlacementError
 
 _MIB = 2**20
 

@@ -11,6 +11,7 @@ import itertools
 from dataclasses import dataclass
 from functools import cached_property
 
+from placements.block import PlacementError
 from placements.cluster import DeviceGroup
 from placements.measured.layer_profile import FLOAT_BYTES, LayerProfile, NotProfiledError
 from placements.measured.measured_placement import STATIC_BYTES
@@ -23,7 +24,6 @@ from placements.models.profiled_layer import ProfiledLayer, Role
 from placements.planners.hybrid.profiled.measured_cluster import MeasuredCluster
 from placements.planners.hybrid.profiled.measured_links import MeasuredLinks
 from placements.planners.hybrid.profiled.shared_states import SharedStates, is_laid_out_alike, samples_of_each
-from placements.spec import PlacementError
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from placements.block import PlacementError
 from placements.models.parallel import LayerStrategy
-from placements.spec import PlacementError
 
 
 class SharedStates(NamedTuple):

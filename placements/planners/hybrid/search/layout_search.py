@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from placements.block import PlacementError
 from placements.cluster import Cluster, DeviceGroup
 from placements.models.chain import ModelShape
 from placements.models.costs import CostOptions, layer_cost
@@ -23,7 +24,6 @@ from placements.models.parallel import Buffer, ContextSharing, Recompute
 from placements.planners.hybrid.plan import alike, layers_of_stage
 from placements.planners.hybrid.uniform import Degrees, Layout, chunk_sizes, is_end
 from placements.planners.parallel_plan import PlanError
-from placements.spec import PlacementError
 
 _GIB = 2**30
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from placements.block import Kind
 from placements.cluster import read_cluster
 from placements.models.end_layers import EmbeddingLayer, OutputLayer
 from placements.models.zoo import read_model
@@ -14,7 +15,7 @@ from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.parallel_plan import PlanError
-from placements.spec import Kind, Placement
+from placements.spec import Placement
 
 CLUSTER = read_cluster("v100_4")
 OPTIONS = PlanOptions(num_stages=(2,), num_micro_batches=(4,), num_plans=1)

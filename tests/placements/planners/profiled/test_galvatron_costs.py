@@ -10,6 +10,7 @@ from places import SHARED_DATA
 from small_profiles import galvatron_memory, galvatron_times, write_galvatron
 from told import told
 
+from placements.block import PlacementError
 from placements.cluster import read_cluster
 from placements.files import write_text
 from placements.measured.galvatron_profile import (
@@ -25,7 +26,6 @@ from placements.planners.hybrid.plan_file import plan_from_dict, plan_to_dict
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.profiled.galvatron_costs import GalvatronCosts
 from placements.planners.hybrid.search.plan_search import search_plans
-from placements.spec import PlacementError
 
 SHIPPED = SHARED_DATA / "galvatron" / "llama2_2026"
 

@@ -10,6 +10,7 @@ import pytest
 from places import SHARED_DATA
 from small_profiles import write_profile
 
+from placements.block import PlacementError
 from placements.cluster import GpusError
 from placements.files import read_json, write_json
 from placements.measured.layer_profile import LayerProfileError
@@ -29,7 +30,6 @@ from placements.planners.hybrid.profiled.layer_profile_costs import LayerProfile
 from placements.planners.hybrid.profiled.measured_cluster import hardware_of, read_measured_cluster
 from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.parallel_plan import PlanError
-from placements.spec import PlacementError
 
 SAILOR = SHARED_DATA / "sailor"
 

@@ -1,0 +1,129 @@
+"""The schedule of the asked number of micro-batches where blocks have modes, or devices streams.
+
+The modes that the repetend has are kept. Where what is left can be said without modes and streams, that is
+searched as any other placement; else the repetend is unrolled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from placements import Placement
+from schedsearch.modulo.finite_schedule import FiniteSchedule
+from schedsearch.modulo.knowledge import Knowledge
+from schedsearch.modulo.lowered import Lowered
+from schedsearch.modulo.oracle import Oracle
+from schedsearch.modulo.result import FINITE, Objective
+from schedsearch.schedule import Schedule, with_optimizer
+from schedsearch.validate import InvalidScheduleError, validate
+
+
+class FiniteWithModes:
+    """As `FiniteSchedule`, of a placement that is not plain.
+
+    Attributes:
+        placement: What runs where.
+        num_micro_batches: Micro-batches of the schedule.
+        objective: What is made less.
+        bound: Ticks that no schedule of as many micro-batches beats in it.
+        effort: What the search may spend.
+        known: What is known of the repetend that is unrolled; None before there is one.
+    """
+
+    def __init__(
+        self,
+        placement: Placement,
+        num_micro_batches: int,
+        objective: Objective,
+        given: Schedule | None,
+        oracle: Oracle,
+        uses: frozenset[str],
+    ) -> None:
+        self.placement = placement
+        self.num_micro_batches = num_micro_batches
+        self.objective = objective
+        self.effort = oracle.effort
+        self.bound = FINITE[objective].bound(placement, num_micro_batches)
+        self.known: Knowledge | None = None
+        self._given = given
+        self._oracle = oracle
+        self._uses = uses
+        self._lowered: Lowered | None = None
+        self._inner: FiniteSchedule | None = None
+
+    def begin_with(self, known: Knowledge, is_searched: bool) -> None:
+        """Take another repetend, with its modes."""
+        self.known = known
+        repetend = known.repetend
+        assert repetend is not None
+        chosen = _shortest(repetend.chosen) or ((),)
+        if self._lowered is None or self._lowered.chosen != chosen:
+            self._lowered = self._inner = None
+            if self.num_micro_batches % len(chosen) == 0:
+                self._lowered = Lowered.of(self.placement, chosen)
+        if self._lowered is None:
+            return
+        if self._inner is None:
+            number = self.num_micro_batches // len(chosen)
+            plain = self._lowered.plain
+            self._inner = FiniteSchedule(plain, number, self.objective, None, self._oracle, self._uses)
+        own = self._lowered.lowered_repetend(repetend)
+        begun = Knowledge.without_search(self._lowered.plain.per_micro_batch, own.micro_batches)
+        self._inner.begin_with(replace(begun, repetend=own), is_searched)
+
+    @property
+    def polished(self) -> bool:
+        """Whether there is nothing more to do about the repetend."""
+        return self._inner is None or self._inner.polished
+
+    def is_done(self, objectives: Sequence[Objective]) -> bool:
+        """Return whether no time would make these objectives less, with the modes of the repetend."""
+        return not objectives or (
+            self.known is not None and (self._inner is None or self._inner.is_done(objectives))
+        )
+
+    def polish(self, objectives: Sequence[Objective], until: float) -> None:
+        """Make the objectives after the period least among repetends of that period and these modes."""
+        if self._inner is not None:
+            self._inner.polish(objectives, until)
+            self._take(self._inner.known)
+
+    def shorten(self, until: float) -> None:
+        """Shorten the whole schedule with these modes."""
+        if self._inner is not None:
+            self._inner.shorten(until)
+
+    def _take(self, own: Knowledge | None) -> None:
+        assert self.known is not None and self._lowered is not None
+        if own is not None and own.repetend is not None:
+            self.known = replace(self.known, repetend=self._lowered.repetend(own.repetend))
+
+    def best(self, known: Knowledge) -> Schedule:
+        """Return the shortest valid schedule found: unrolled, shortened, or what the caller gave."""
+        assert known.repetend is not None
+        goal = FINITE[self.objective]
+        unrolled = known.repetend.unroll(self.num_micro_batches)
+        found = [goal.settled(with_optimizer(self.placement, unrolled))]
+        if self._inner is not None and self._inner.known is not None:
+            assert self._lowered is not None
+            found.append(self._lowered.schedule(self._inner.best(self._inner.known)))
+        if self._given is not None:
+            found.append(with_optimizer(self.placement, self._given))
+        return min(filter(_is_valid, found), key=goal.value)
+
+
+def _is_valid(schedule: Schedule) -> bool:
+    try:
+        validate(schedule)
+    except InvalidScheduleError:
+        return False
+    return True
+
+
+def _shortest(chosen: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+    """Return the shortest part of which the choices of some micro-batches are a repetition."""
+    for size in range(1, len(chosen)):
+        if len(chosen) % size == 0 and chosen == chosen[:size] * (len(chosen) // size):
+            return chosen[:size]
+    return chosen
