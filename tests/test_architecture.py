@@ -72,6 +72,7 @@ OWNERS = {
     "scipy": [
         "schedsearch/bounds/conflicts.py",
         "schedsearch/bounds/memory_occupancy.py",
+        "schedsearch/bounds/mode_choice.py",
         "schedsearch/cluster/linear_program.py",
         "schedsearch/cluster/policies/allox.py",
         "schedsearch/cluster/policies/program.py",
@@ -84,6 +85,7 @@ OWNERS = {
         "schedsearch/baselines/structure.py",
         "schedsearch/bounds/memory_need.py",
         "schedsearch/bounds/memory_occupancy.py",
+        "schedsearch/bounds/mode_choice.py",
         "experiments/benchmarks/frontier/lowtime_plans.py",
     ],
     "fastapi": ["runtime/server/"],

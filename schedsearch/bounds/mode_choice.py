@@ -5,7 +5,7 @@ Knows nothing of the search.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -46,9 +46,10 @@ class ModeChoice:
             return Fraction(0)
         free = placement.free_memory
         total = Fraction(0)
-        for needs in _needs(placement, self.device):
+        for needs in needs_of(placement, self.device).values():
             costs = []
-            for time, held in needs:
+            for need in needs:
+                time, held = need.time, need.held
                 cost = sum((self.lanes[lane] * ticks for lane, ticks in time.items()), Fraction(0))
                 if self.memory:
                     assert free is not None
@@ -66,16 +67,25 @@ def mode_choice(placement: Placement) -> ModeChoice | None:
     return max(found, key=lambda each: each.bound(placement))
 
 
-_Needs = list[tuple[dict[int, int], int]]
-"""For each choice the ticks of each lane, and the least memory times ticks."""
+@dataclass(frozen=True)
+class Need:
+    """What some blocks of a micro-batch need of a device in a mode.
+
+    Attributes:
+        time: Ticks of each of its lanes.
+        held: Least memory times ticks.
+    """
+
+    time: Mapping[int, int]
+    held: int
 
 
 def _on(placement: Placement, device: int) -> ModeChoice:
     """Return the bound of a device at the best prices, which are those of the best mix of modes."""
-    needs = list(_needs(placement, device))
-    lanes = sorted({lane for choices in needs for time, _ in choices for lane in time})
+    needs = list(needs_of(placement, device).values())
+    lanes = sorted({lane for choices in needs for each in choices for lane in each.time})
     free = None if placement.free_memory is None else placement.free_memory[device]
-    columns = [(i, time, held) for i, choices in enumerate(needs) for time, held in choices]
+    columns = [(i, need.time, need.held) for i, choices in enumerate(needs) for need in choices]
     rows = [[float(time.get(lane, 0)) for _, time, _ in columns] + [-1.0] for lane in lanes]
     if free:
         rows.append([held / free for _, _, held in columns] + [-1.0])
@@ -98,18 +108,23 @@ def _on(placement: Placement, device: int) -> ModeChoice:
     return ModeChoice(device, dict(zip(lanes, prices, strict=False)), memory)
 
 
-def _needs(placement: Placement, device: int) -> Iterator[_Needs]:
-    """Yield what each decision needs of a device, and what all else does, of which nothing is decided."""
+def needs_of(placement: Placement, device: int) -> dict[int | None, list[Need]]:
+    """Return what each decision needs of a device in each of its choices.
+
+    Those are by the number of the decision; by None what all else needs, of which nothing is decided.
+    """
     decided = placement.decision_of
     others = [block.name for block in placement.per_micro_batch.blocks if block.name not in decided]
-    yield [_need(placement.at_best, others, device)]
+    found: dict[int | None, list[Need]] = {None: [_need(placement.at_best, others, device)]}
     for i, decision in enumerate(placement.decisions):
-        choices = [placement.at_best_but(i, number) for number in range(len(decision.choices))]
-        yield [_need(choice, decision.blocks, device) for choice in choices]
+        if any(device in placement.by_name[name].devices for name in decision.blocks):
+            choices = [placement.at_best_but(i, number) for number in range(len(decision.choices))]
+            found[i] = [_need(choice, decision.blocks, device) for choice in choices]
+    return found
 
 
-def _need(placement: Placement, names: Iterable[str], device: int) -> tuple[dict[int, int], int]:
-    """Return the ticks that blocks take of each lane of a device, and the least memory times ticks."""
+def _need(placement: Placement, names: Iterable[str], device: int) -> Need:
+    """Return what blocks of a placement without decisions need of a device."""
     blocks = [placement.by_name[name] for name in names if name in placement.by_name]
     here = [block for block in blocks if device in block.devices]
     time: dict[int, int] = {}
@@ -118,9 +133,9 @@ def _need(placement: Placement, names: Iterable[str], device: int) -> tuple[dict
             if placement.lanes[lane][0] == device:
                 time[lane] = time.get(lane, 0) + block.time
     if placement.free_memory is None:
-        return time, 0
+        return Need(time, 0)
     transient = sum(block.transient * block.time for block in here)
-    return time, transient + _least_held(placement, device, here)
+    return Need(time, transient + _least_held(placement, device, here))
 
 
 def _least_held(placement: Placement, device: int, blocks: Iterable[Block]) -> int:

@@ -13,6 +13,8 @@ read:
 - `strategies`: these and others by name, as objects whose findings make the next state.
 - `rounds`: the search for the period, strategies in rounds of counted work.
 - `finite_schedule`: the objectives after the period, and the asked number of micro-batches.
+- `lowered`: a placement with its modes chosen and a device for each stream, and back.
+- `finite_with_modes`: `finite_schedule` where blocks have modes or devices streams.
 - `search`: all of these in turn.
 - `alternatives`: other schedules of the same period.
 - `period_by_in_flight`: the least period by micro-batches in flight (Tessel, Fig. 11).

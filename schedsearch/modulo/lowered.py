@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 
 from placements import Block, Kind, Placement
 from placements.modes import Chosen
+from schedsearch.modulo.result import SearchResult
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance, Schedule, ScheduledBlock
+from schedsearch.validate import validate
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,30 @@ class Lowered:
         chosen = self.chosen * found.num_micro_batches if self.whole.decisions else ()
         whole = self.whole if len(found.placement.optimizer_blocks) else self.whole.per_micro_batch
         return Schedule(whole, number_of, tuple(blocks), chosen)
+
+    def lower(self, found: Schedule | SearchResult) -> Schedule | SearchResult:
+        """Return what the whole placement ran with these modes, of one micro-batch, as the plain one does."""
+        assert len(self.chosen) == 1
+        if isinstance(found, Schedule):
+            return self._lower_schedule(found)
+        schedule, repetend = found.schedule, found.repetend
+        return replace(
+            found,
+            schedule=None if schedule is None else self._lower_schedule(schedule),
+            repetend=None if repetend is None else self.lowered_repetend(repetend),
+        )
+
+    def _lower_schedule(self, schedule: Schedule) -> Schedule:
+        return Schedule(self.plain, schedule.num_micro_batches, schedule.blocks)
+
+    def lift(self, found: SearchResult) -> SearchResult:
+        """Return what a search of the plain placement found as an answer for the whole one."""
+        schedule, repetend = found.schedule, found.repetend
+        return replace(
+            found,
+            schedule=None if schedule is None else validate(self.schedule(schedule)),
+            repetend=None if repetend is None else self.repetend(repetend),
+        )
 
     def _own(self, name: str) -> tuple[str, int]:
         """Return the name that a block of the plain placement has in the whole, and its micro-batch."""

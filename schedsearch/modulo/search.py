@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import SupportsIndex
 
 from placements import Placement
@@ -17,6 +18,7 @@ from schedsearch.bounds.memory_need import require_capacity
 from schedsearch.graph.compiling import told_of_compilations
 from schedsearch.modulo.finite_schedule import FiniteSchedule
 from schedsearch.modulo.finite_with_modes import FiniteWithModes
+from schedsearch.modulo.lowered import Lowered
 from schedsearch.modulo.oracle import Oracle
 from schedsearch.modulo.result import (
     FINITE,
@@ -30,6 +32,7 @@ from schedsearch.modulo.result import (
 from schedsearch.modulo.rounds import StrategyRounds
 from schedsearch.modulo.starting_point import GIVEN, BeginWith, StartingPoint, starting_point_on
 from schedsearch.modulo.state import SearchState
+from schedsearch.modulo.strategies.mode_choices import ModeChoices
 from schedsearch.modulo.strategies.registry import chosen
 from schedsearch.modulo.strategies.strategy import Strategy
 from schedsearch.solver.effort import Effort, OutOfTimeError, OutOfWorkError
@@ -137,6 +140,24 @@ def search(
         max_micro_batches_per_repetend=max_micro_batches_per_repetend,
     )
     require_capacity(placement)
+    lowered = None if placement.is_plain or placement.decisions else Lowered.of(placement, ((),))
+    if lowered is not None:
+        found = search(
+            lowered.plain,
+            num_micro_batches,
+            micro_batches_per_repetend=micro_batches_per_repetend,
+            max_micro_batches_per_repetend=max_micro_batches_per_repetend,
+            objectives=objectives,
+            solver=solver,
+            time_limit_s=time_limit_s,
+            work_limit=work_limit,
+            seed=seed,
+            begin_with=None if begin_with is None else lowered.lower(begin_with),
+            strategies=strategies,
+            without=without,
+            on_progress=on_progress,
+        )
+        return lowered.lift(found)
     given = (
         StartingPoint() if begin_with is None else starting_point_on(placement, num_micro_batches, begin_with)
     )
@@ -145,6 +166,9 @@ def search(
         sizes = (micro_batches_per_repetend,)
     state = SearchState(placement.per_micro_batch, tuple(sizes), period_bound(placement), before, seed=seed)
     used, uses = chosen(strategies, without)
+    for each in used:
+        if isinstance(each, ModeChoices):
+            each.search_orders = partial(_orders_alone, strategies, (*without, ModeChoices.name))
     began = time.monotonic()
     limit_s = min(seconds_of(time_limit_s, work_limit), _LONGEST_S)
     effort = Effort(began + limit_s, limit=min(work_limit or math.inf, _LONGEST_S))
@@ -176,6 +200,25 @@ def search(
         out_of_work=out_of_work,
     )
     return replace(result, ended_by=ended_by)
+
+
+def _orders_alone(
+    strategies: Sequence[str | Strategy] | None,
+    without: Collection[str],
+    state: SearchState,
+    oracle: Oracle,
+    until: float,
+) -> Iterator[Start]:
+    """Yield the best repetend of a plain placement that strategies, made anew, find in a round."""
+    used, uses = chosen(strategies, without)
+    silent = replace(oracle, on_progress=lambda _: None, work={}, found_by={})
+    rounds = StrategyRounds(state, silent, used, uses)
+    try:
+        rounds.run(until)
+    finally:
+        oracle.queries = silent.queries
+    for repetend in rounds.state.repetends.values():
+        yield Start(repetend, ModeChoices.name)
 
 
 def seconds_of(time_limit_s: float | None, work_limit: float | None) -> float:
