@@ -7,6 +7,7 @@ Rooms and files in the order in which to read them; each imports only those abov
     plain_data        plain data read field by field, with errors in one line
     block             a piece of one micro-batch's work: its devices, stream, time and memory
     modes             ways to run linked blocks, of which a search chooses
+    streams           streams of a device that slow each other down
     spec              the blocks of one micro-batch, the devices they run on, and what they need
     pieces            pieces of a model as blocks: forwards, backwards in reverse, optimizers
     profiles          costs of blocks at each clock

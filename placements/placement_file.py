@@ -16,6 +16,7 @@ from placements.meaning import Meaning
 from placements.modes import Choice, Decision
 from placements.plain_data import Field, in_file, in_mib, plain
 from placements.spec import Placement, check_num_devices, some
+from placements.streams import Slowdown
 
 SCHEMA_VERSION = 1
 """Version of the placement file form; a file without the key is taken to be of this version."""
@@ -112,6 +113,16 @@ class DecisionEntry:
 
 
 @dataclass(frozen=True)
+class SlowdownEntry:
+    """Two streams that slow each other down where both run a block on a device."""
+
+    streams: Annotated[Field, Meaning("list: the two streams, as in `[compute, communication]`")]
+    factors: Annotated[
+        Field, Meaning("list: how many times as long each then takes, as in `[1.05, 1.02]`", min=1)
+    ]
+
+
+@dataclass(frozen=True)
 class TransferEntry:
     """A transfer, which may also be a list of these three."""
 
@@ -147,6 +158,7 @@ class PlacementForm:
         Field | None, Meaning("what each device may hold on its host, likewise", "units", min=0)
     ] = None
     modes: Annotated[Field | None, Meaning("list of decisions on how blocks run")] = None
+    slowdown: Annotated[Field | None, Meaning("list of streams that slow each other down")] = None
     transfer: Annotated[Field | None, Meaning("times between a block and another after it")] = None
     cost_source: Annotated[
         Field | None,
@@ -182,6 +194,8 @@ def placement_to_dict(placement: Placement) -> dict[str, Any]:
     data["blocks"] = [_block_to_dict(block) for block in placement.blocks]
     if placement.decisions:
         data["modes"] = [_decision_to_dict(placement, decision) for decision in placement.decisions]
+    if placement.slowdown:
+        data["slowdown"] = plain(placement.slowdown)
     if placement.transfer:
         data["transfer"] = [{"from": a, "to": b, "time": ticks} for a, b, ticks in placement.transfer]
     return data
@@ -318,7 +332,17 @@ def placement_from_dict(data: object) -> Placement:
         host_memory=read_capacity(
             top.get("host_memory").value, "host_memory", num_devices, unit_mib=unit_mib
         ),
+        slowdown=tuple(_read_slowdown(each) for each in _list(_optional(top, "slowdown", []))),
     )
+
+
+def _read_slowdown(field: Field) -> Slowdown:
+    entry = field.record(SlowdownEntry)
+    streams, factors = _list(entry.streams), _list(entry.factors)
+    for each, name in ((streams, "streams"), (factors, "factors")):
+        if len(each) != 2:
+            raise PlacementError(f"{field.where}.{name}: has {len(each)} entries; give two")
+    return Slowdown((_name(streams[0]), _name(streams[1])), (_number(factors[0]), _number(factors[1])))
 
 
 def _choices(decision: Field) -> list[tuple[str, dict[str, Field]]]:

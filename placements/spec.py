@@ -16,6 +16,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from placements.block import COMPUTE, Block, Kind, PlacementError
 from placements.modes import Choice, Chosen, Decision, as_chosen, check_decisions
+from placements.streams import Slowdown, check_slowdown
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Placement:
             of zeros is kept.
         decisions: Blocks with modes; see `placements.modes`. Each block is of one decision at most.
         host_memory: What each device may hold on its host, in units of `Block.memory`, or None for no limit.
+        slowdown: How much streams of a device slow each other down while both run a block.
 
     Raises:
         PlacementError: A rule is broken; the message names the field.
@@ -59,6 +61,7 @@ class Placement:
     nodes: tuple[int, ...] | None = None
     decisions: tuple[Decision, ...] = ()
     host_memory: tuple[int, ...] | None = None
+    slowdown: tuple[Slowdown, ...] = ()
 
     def __post_init__(self) -> None:
         """Check every rule, cheap ones first."""
@@ -74,6 +77,7 @@ class Placement:
         _check_optimizer(self)
         _check_memory_returns(self)
         check_decisions(self.by_name, self.decisions)
+        check_slowdown(self.slowdown)
 
     @cached_property
     def by_name(self) -> Mapping[str, Block]:
@@ -141,6 +145,45 @@ class Placement:
     def has_streams(self) -> bool:
         """Whether some block runs beside others of its device, or holds memory of a host."""
         return any(block.stream != COMPUTE or block.host_memory for block in self._all_blocks)
+
+    @cached_property
+    def _slowdown(self) -> Mapping[tuple[str, str], Fraction]:
+        found = {}
+        for (one, other), (of_one, of_other) in ((each.streams, each.factors) for each in self.slowdown):
+            found[one, other] = Fraction(str(of_one))
+            found[other, one] = Fraction(str(of_other))
+        return found
+
+    def slowdown_of(self, stream: str, other: str) -> Fraction:
+        """Return how many times as long a stream takes while another of its device runs a block."""
+        return self._slowdown.get((stream, other), Fraction(1))
+
+    @cached_property
+    def at_worst(self) -> Placement:
+        """A placement whose streams do not slow each other down, each block as slow as they can make it.
+
+        A schedule of it is one of this placement: no block takes longer here.
+        """
+        if not self.slowdown:
+            return self
+        streams: list[set[str]] = [set() for _ in range(self.num_devices)]
+        for block in self._all_blocks:
+            for device in block.devices:
+                streams[device].add(block.stream)
+
+        def slowed(block: Block) -> Block:
+            factor = Fraction(1)
+            for device in block.devices:
+                beside = (self.slowdown_of(block.stream, other) for other in streams[device])
+                factor = max(factor, math.prod(beside, start=Fraction(1)))
+            return replace(block, time=math.ceil(block.time * factor))
+
+        return replace(
+            self,
+            blocks=tuple(map(slowed, self.blocks)),
+            decisions=tuple(decision.mapped(slowed) for decision in self.decisions),
+            slowdown=(),
+        )
 
     @cached_property
     def _all_blocks(self) -> tuple[Block, ...]:
@@ -221,6 +264,8 @@ class Placement:
         """
         if self.is_plain:
             return self
+        if self.slowdown:
+            return replace(self, slowdown=()).relaxed
         best = self.at_best
         if best.by_lane is not None:
             return best.by_lane

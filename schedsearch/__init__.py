@@ -5,6 +5,7 @@ Rooms and files in the order in which to read them; each imports only those abov
     results         results that show themselves in a notebook
     graph           longest paths, the least period of given orders, and its critical cycle
     memory_order    what must have been released first, where streams share a memory
+    side_by_side    what blocks take on streams that slow each other down
     schedule        the start of every block, for a fixed number of micro-batches
     repetend        the pattern that repeats every period, and its extension to any number of micro-batches
     picture         a schedule as text

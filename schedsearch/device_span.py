@@ -21,7 +21,7 @@ def device_spans(schedule: Schedule) -> NDArray[np.int64]:
     spans = []
     for device in range(schedule.placement.num_devices):
         starts = {each: schedule.start_of[each] for each in schedule.order(device)}
-        end = max((start + schedule.block(*each).time for each, start in starts.items()), default=0)
+        end = max((schedule.end_of[each] for each in starts), default=0)
         spans.append(end - min(starts.values(), default=0))
     return np.array(spans, dtype=np.int64)
 

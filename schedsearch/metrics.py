@@ -54,11 +54,12 @@ def peak_memory(schedule: Schedule) -> NDArray[np.int64]:
     placement = schedule.placement
     peaks = []
     for device in range(placement.num_devices):
-        blocks = [(schedule.start_of[each], schedule.block(*each)) for each in schedule.order(device)]
+        order = schedule.order(device)
+        blocks = [(schedule.start_of[each], schedule.end_of[each], schedule.block(*each)) for each in order]
         changes: Counter[int] = Counter()
-        for start, block in blocks:
+        for start, end, block in blocks:
             changes[start] += block.memory_on(device) + block.transient
-            changes[start + block.time] -= block.transient
+            changes[end] -= block.transient
         held = itertools.accumulate(changes[tick] for tick in sorted(changes))
         peaks.append(placement.static[device] + max(held, default=0))
     return np.array(peaks, dtype=np.int64)
@@ -94,7 +95,7 @@ def latency(schedule: Schedule) -> NDArray[np.int64]:
     last = np.zeros(schedule.num_micro_batches, dtype=np.int64)
     for start, micro_batch, name in schedule.per_micro_batch.blocks:
         first[micro_batch] = min(first[micro_batch], start)
-        last[micro_batch] = max(last[micro_batch], start + schedule.block(name, micro_batch).time)
+        last[micro_batch] = max(last[micro_batch], schedule.end_of[name, micro_batch])
     return np.subtract(last, first)
 
 

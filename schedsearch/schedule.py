@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from placements import Block, Kind, Placement
 from placements.modes import Chosen
+from schedsearch import side_by_side
 from schedsearch.memory_order import Run, memory_waits
 from schedsearch.results import FileResult
 
@@ -97,7 +98,15 @@ class Schedule(FileResult):
     @cached_property
     def makespan(self) -> int:
         """End of the last block in ticks."""
-        return max((start + self.block(name, n).time for start, n, name in self.blocks), default=0)
+        return max(self.end_of.values(), default=0)
+
+    @cached_property
+    def end_of(self) -> Mapping[Instance, int]:
+        """Map (block, micro-batch) to its end in ticks, streams that slow each other down included."""
+        if not self.placement.slowdown:
+            return {(name, n): start + self.block(name, n).time for start, n, name in self.blocks}
+        blocks = {(name, n): self.block(name, n) for _, n, name in self.blocks}
+        return side_by_side.run(self.placement, blocks, {}, self.start_of)[1]
 
     @property
     def memory_waits(self) -> Iterator[tuple[Instance, Instance, int]]:
@@ -226,8 +235,10 @@ def as_soon_as_possible(
         CyclicOrderError: The orders and the dependencies make a cycle.
     """
     further = list(waits)
-    is_plain = not chosen and not further
+    is_plain = not chosen and not further and not placement.slowdown
     starts = _run_in_order(placement, num_micro_batches, orders) if is_plain else None
+    if starts is None and placement.slowdown:
+        starts = _run_side_by_side(placement, num_micro_batches, orders, chosen, further)
     if starts is None:
         try:
             before = waits_in_order(placement, num_micro_batches, orders, chosen)
@@ -241,6 +252,28 @@ def as_soon_as_possible(
             ) from None
     blocks = (ScheduledBlock(ticks, micro_batch, name) for (name, micro_batch), ticks in starts.items())
     return Schedule(placement, num_micro_batches, tuple(blocks), tuple(chosen))
+
+
+def _run_side_by_side(
+    placement: Placement,
+    num_micro_batches: int,
+    orders: Sequence[Iterable[Instance]],
+    chosen: Sequence[Chosen],
+    further: Iterable[tuple[Instance, Instance, int]],
+) -> dict[Instance, int] | None:
+    """Return the earliest start of each instance where streams slow each other down; None for a cycle."""
+    blocks = dict(instances(placement, num_micro_batches, chosen))
+    waits: dict[Instance, list[side_by_side.Wait]] = {each: [] for each in blocks}
+    for earlier, later, ticks in dependencies(placement, num_micro_batches, chosen):
+        waits[later].append(side_by_side.Wait(earlier, ticks))
+    for lane, order in enumerate(orders):
+        for earlier, later in pairwise(_with_optimizer(placement, num_micro_batches, lane, order)):
+            waits[later].append(side_by_side.Wait(earlier, 0))
+    for earlier, later, ticks in further:  # from a start, or from what was the end
+        is_end = ticks and ticks == blocks[earlier].time
+        waits[later].append(side_by_side.Wait(earlier, 0 if is_end else ticks, bool(is_end)))
+    starts, _ = side_by_side.run(placement, blocks, waits, {})
+    return starts if len(starts) == len(blocks) else None
 
 
 def _run_in_order(

@@ -5,12 +5,17 @@ Shares no code with anything that makes a schedule; every producer goes through 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from itertools import pairwise
 
 from placements import Block, Kind
 from schedsearch.picture import picture, shortened
 from schedsearch.schedule import Schedule
+
+_Ends = Mapping[tuple[str, int], int]
+"""The end of each (block, micro-batch)."""
 
 _DeviceBlocks = list[tuple[int, int, Block]]
 """The starts, micro-batches and blocks that run on a device, by start."""
@@ -43,10 +48,11 @@ def validate(schedule: Schedule) -> Schedule:
         InvalidScheduleError: A rule is broken; the message names the blocks, devices and ticks.
     """
     _check_complete(schedule)
-    _check_dependencies(schedule)
+    ends = _ends(schedule)
+    _check_dependencies(schedule, ends)
     on_devices = _on_devices(schedule)
-    _check_exclusive(schedule, on_devices)
-    _check_memory(schedule, on_devices)
+    _check_exclusive(schedule, on_devices, ends)
+    _check_memory(schedule, on_devices, ends)
     return schedule
 
 
@@ -95,7 +101,7 @@ def _check_complete(schedule: Schedule) -> None:
         raise _fail(schedule, f"{name} of micro-batch {micro_batch} never runs")
 
 
-def _check_dependencies(schedule: Schedule) -> None:
+def _check_dependencies(schedule: Schedule, ends: _Ends) -> None:
     start_at = {(name, micro_batch): start for start, micro_batch, name in schedule.blocks}
     known: dict[tuple[int, ...], tuple[dict[str, Block], list[tuple[Block, dict[str, int]]]]] = {}
     for micro_batch in range(schedule.num_micro_batches):
@@ -112,7 +118,7 @@ def _check_dependencies(schedule: Schedule) -> None:
             for source, delay in inputs.items():
                 if (source, micro_batch) not in start_at:
                     continue  # an optimizer block, which runs once
-                end = start_at[source, micro_batch] + blocks[source].time
+                end = ends[source, micro_batch]
                 start = start_at[block.name, waiting]
                 if start < end + delay:
                     arrival = f" and arrives at {end + delay}" if delay else ""
@@ -125,11 +131,11 @@ def _check_dependencies(schedule: Schedule) -> None:
                     )
 
 
-def _check_exclusive(schedule: Schedule, on_devices: Sequence[_DeviceBlocks]) -> None:
+def _check_exclusive(schedule: Schedule, on_devices: Sequence[_DeviceBlocks], ends: _Ends) -> None:
     for device, blocks in enumerate(on_devices):
         runs: dict[str, list[tuple[int, int, str, int]]] = {}
         for start, micro_batch, block in blocks:
-            span = start, start + block.time, block.name, micro_batch
+            span = start, ends[block.name, micro_batch], block.name, micro_batch
             runs.setdefault(block.stream, []).append(span)
         for stream, spans in runs.items():
             for (_, end, name, micro_batch), (start, _, later, later_micro_batch) in pairwise(sorted(spans)):
@@ -143,16 +149,17 @@ def _check_exclusive(schedule: Schedule, on_devices: Sequence[_DeviceBlocks]) ->
                     )
 
 
-def _check_memory(schedule: Schedule, on_devices: Sequence[_DeviceBlocks]) -> None:
+def _check_memory(schedule: Schedule, on_devices: Sequence[_DeviceBlocks], ends: _Ends) -> None:
     placement = schedule.placement
     for device, blocks in enumerate(on_devices):
         if placement.memory is not None:
             static = placement.static_memory[device] if placement.static_memory else 0
             held = [(start, n, block, block.memory_on(device), block.transient) for start, n, block in blocks]
-            _check_held(schedule, f"device {device}", static, placement.memory[device], held)
+            _check_held(schedule, f"device {device}", static, placement.memory[device], held, ends)
         if placement.host_memory is not None:
             held = [(start, n, block, block.host_memory, 0) for start, n, block in blocks]
-            _check_held(schedule, f"the host of device {device}", 0, placement.host_memory[device], held)
+            on_host = placement.host_memory[device]
+            _check_held(schedule, f"the host of device {device}", 0, on_host, held, ends)
 
 
 def _check_held(
@@ -161,6 +168,7 @@ def _check_held(
     static: int,
     capacity: int,
     held: Sequence[tuple[int, int, Block, int, int]],
+    ends: _Ends,
 ) -> None:
     """Check one memory, at each tick at which a block starts that moves it.
 
@@ -170,11 +178,13 @@ def _check_held(
         static: What is held all the time.
         capacity: What may be.
         held: Starts, micro-batches, blocks, what they hold from then on and what they need until they end.
+        ends: When that is.
     """
     changes: dict[int, int] = {}
-    for start, _, block, units, transient in held:
+    for start, micro_batch, block, units, transient in held:
+        end = ends[block.name, micro_batch]
         changes[start] = changes.get(start, 0) + units + transient
-        changes[start + block.time] = changes.get(start + block.time, 0) - transient
+        changes[end] = changes.get(end, 0) - transient
     in_use, needed = static, {}
     for tick in sorted(changes):
         in_use += changes[tick]
@@ -187,6 +197,57 @@ def _check_held(
                 f"micro-batch {micro_batch} starts; its capacity is {capacity}",
                 (block.name, micro_batch),
             )
+
+
+def _ends(schedule: Schedule) -> _Ends:
+    """Return when each block of each micro-batch ends.
+
+    While a stream runs beside others of its device that slow it down, it does a share of its work each tick;
+    a block on several devices goes at the pace of the slowest.
+    """
+    as_run = [
+        {block.name: block for block in _as_run(schedule, n)} for n in range(schedule.num_micro_batches)
+    ]
+    nominal = {(name, n): start + as_run[n][name].time for start, n, name in schedule.blocks}
+    if not schedule.placement.slowdown:
+        return nominal
+    factors = {}
+    for each in schedule.placement.slowdown:
+        (one, other), (of_one, of_other) = each.streams, each.factors
+        factors[one, other], factors[other, one] = Fraction(str(of_one)), Fraction(str(of_other))
+    ends: dict[tuple[str, int], int] = {}
+    waiting = sorted(schedule.blocks, reverse=True)
+    running: dict[tuple[str, int], tuple[Block, Fraction]] = {}
+    tick = 0
+    while waiting or running:
+        if not running:
+            tick = max(tick, waiting[-1].start)
+        while waiting and waiting[-1].start <= tick:
+            _, n, name = waiting.pop()
+            running[name, n] = as_run[n][name], Fraction(as_run[n][name].time)
+        pace = {}
+        for key, (block, _) in running.items():
+            pace[key] = max(
+                math.prod(
+                    (
+                        factors.get((block.stream, stream), Fraction(1))
+                        for stream in {b.stream for b, _ in running.values() if device in b.devices}
+                    ),
+                    start=Fraction(1),
+                )
+                for device in block.devices
+            )
+        ticks = min(math.ceil(left * pace[key]) for key, (_, left) in running.items())
+        if waiting:
+            ticks = min(ticks, waiting[-1].start - tick)
+        tick += ticks
+        for key, (block, left) in list(running.items()):
+            if (rest := left - ticks / pace[key]) > 0:
+                running[key] = block, rest
+            else:
+                ends[key] = tick
+                del running[key]
+    return ends
 
 
 def _on_devices(schedule: Schedule) -> list[_DeviceBlocks]:

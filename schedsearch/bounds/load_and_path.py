@@ -6,6 +6,7 @@ Knows nothing of the search.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 from placements import Placement
@@ -31,7 +32,30 @@ def period_bound(placement: Placement) -> Fraction:
     shared = Fraction(0) if proof is None else proof.bound(relaxed)
     mixed = mode_choice(placement.per_micro_batch)
     modes = Fraction(0) if mixed is None else mixed.bound(placement.per_micro_batch)
-    return max(Fraction(load_bound(placement)), shared, modes, memory_occupancy_bound(relaxed))
+    beside = side_by_side_bound(placement)
+    return max(Fraction(load_bound(placement)), shared, modes, beside, memory_occupancy_bound(relaxed))
+
+
+def side_by_side_bound(placement: Placement) -> Fraction:
+    """Return a bound by streams that slow each other down, in ticks per micro-batch; 0 where none do.
+
+    Proof. Let two streams of a device have C and M ticks of work for a micro-batch, and take f and g times
+    as long side by side, which they are for x ticks of a period T per micro-batch. So the first runs for
+    ``C + (1 - 1/f) x`` ticks, the second for ``M + (1 - 1/g) x``, and both sums less x fit into T. Of the
+    two limits that hold T from below, ``C + (1 - 1/f) x`` and ``C + M - (1/f + 1/g - 1) x``, the first grows
+    with x and the second falls; where they meet, at ``x = g M``, T is at least ``C + (1 - 1/f) g M``. Where
+    ``1/f + 1/g`` is below 1 side by side never pays, and T is at least ``C + M``.
+    """
+    best, bound = replace(placement.at_best, slowdown=()), Fraction(0)
+    work = {lane: best.load(number) for number, lane in enumerate(best.lanes)}
+    for each in placement.slowdown:
+        for one, other in (each.streams, each.streams[::-1]):
+            f, g = placement.slowdown_of(one, other), placement.slowdown_of(other, one)
+            share = min(Fraction(1), (1 - 1 / f) * g)
+            for device in range(placement.num_devices):
+                beside = Fraction(work.get((device, other), 0))
+                bound = max(bound, work.get((device, one), 0) + share * beside)
+    return bound
 
 
 def min_period(placement: Placement, micro_batches: int) -> int:

@@ -100,7 +100,7 @@ def span_from(schedule: Schedule, clocks: Sequence[int]) -> int:
     spans = [0]
     for (device, _), order in zip(schedule.placement.lanes, schedule.lane_orders, strict=True):
         if order:
-            spans.append(schedule.start_of[order[-1]] + schedule.block(*order[-1]).time - clocks[device])
+            spans.append(schedule.end_of[order[-1]] - clocks[device])
     return max(spans)
 
 

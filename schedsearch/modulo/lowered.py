@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from placements import Block, Kind, Placement
 from placements.modes import Chosen
-from schedsearch.modulo.result import SearchResult
+from schedsearch.bounds.ends import device_span_bound
+from schedsearch.bounds.load_and_path import critical_path, period_bound
+from schedsearch.bounds.makespan import makespan_bound
+from schedsearch.modulo.result import EndedBy, SearchResult, Status
 from schedsearch.repetend import Repetend
-from schedsearch.schedule import Instance, Schedule, ScheduledBlock
+from schedsearch.schedule import Instance, Schedule, ScheduledBlock, as_soon_as_possible
 from schedsearch.validate import validate
 
 
@@ -127,6 +131,72 @@ class Lowered:
             return name, 0
         own, _, number = name.rpartition(_MARK)
         return own, int(number)
+
+
+@dataclass(frozen=True)
+class AtWorst:
+    """A placement whose streams slow each other down, searched with each block as slow as it can become.
+
+    Orders that are found so are then run as they are: no block starts later. What the search proves is of the
+    slow blocks; of this placement only bounds hold that know how little its streams may lose.
+
+    Attributes:
+        whole: The placement.
+    """
+
+    whole: Placement
+
+    @property
+    def plain(self) -> Placement:
+        """What is searched."""
+        return self.whole.at_worst
+
+    def lower(self, found: Schedule | SearchResult) -> Schedule | SearchResult:
+        """Return the orders of a schedule with each block as slow as it can become."""
+        if isinstance(found, Schedule):
+            return _in_its_orders(self.plain, found)
+        schedule, repetend = found.schedule, found.repetend
+        return replace(
+            found,
+            schedule=None if schedule is None else _in_its_orders(self.plain, schedule),
+            repetend=None if repetend is None else replace(repetend, placement=self.plain.per_micro_batch),
+        )
+
+    def lift(self, found: SearchResult) -> SearchResult:
+        """Return what was found with what is proved of the placement itself; its repetend is a slow one."""
+        placement = self.whole
+        if found.schedule is None or found.status not in (Status.OPTIMAL, Status.FEASIBLE):
+            return found
+        schedule = validate(_in_its_orders(placement, found.schedule))
+        number = schedule.num_micro_batches
+        bound = period_bound(placement)
+        is_least = found.repetend is not None and found.repetend.period_per_micro_batch <= bound
+        return replace(
+            found,
+            status=Status.OPTIMAL if is_least else Status.FEASIBLE,
+            ended_by=EndedBy.NOTHING_LEFT
+            if found.ended_by is EndedBy.PROOF and not is_least
+            else found.ended_by,
+            schedule=schedule,
+            period_bound=float(bound),
+            universal_bound=float(bound),
+            makespan_bound=makespan_bound(placement, number),
+            device_span_bound=device_span_bound(placement, number),
+            span_bound=critical_path(placement),
+            min_period=None,
+            tried=tuple(
+                replace(each, bound=math.ceil(bound * each.micro_batches), refuted=None)
+                for each in found.tried
+            ),
+        )
+
+
+def _in_its_orders(placement: Placement, schedule: Schedule) -> Schedule:
+    """Return a schedule with the orders of another, every block as soon as it can."""
+    placed = placement if schedule.placement.optimizer_blocks else placement.per_micro_batch
+    return as_soon_as_possible(
+        placed, schedule.num_micro_batches, schedule.lane_orders, schedule.chosen, schedule.memory_waits
+    )
 
 
 _MARK = " of "

@@ -18,7 +18,7 @@ from schedsearch.bounds.memory_need import require_capacity
 from schedsearch.graph.compiling import told_of_compilations
 from schedsearch.modulo.finite_schedule import FiniteSchedule
 from schedsearch.modulo.finite_with_modes import FiniteWithModes
-from schedsearch.modulo.lowered import Lowered
+from schedsearch.modulo.lowered import AtWorst, Lowered
 from schedsearch.modulo.oracle import Oracle
 from schedsearch.modulo.result import (
     FINITE,
@@ -140,24 +140,25 @@ def search(
         max_micro_batches_per_repetend=max_micro_batches_per_repetend,
     )
     require_capacity(placement)
-    lowered = None if placement.is_plain or placement.decisions else Lowered.of(placement, ((),))
-    if lowered is not None:
-        found = search(
-            lowered.plain,
-            num_micro_batches,
-            micro_batches_per_repetend=micro_batches_per_repetend,
-            max_micro_batches_per_repetend=max_micro_batches_per_repetend,
-            objectives=objectives,
-            solver=solver,
-            time_limit_s=time_limit_s,
-            work_limit=work_limit,
-            seed=seed,
-            begin_with=None if begin_with is None else lowered.lower(begin_with),
-            strategies=strategies,
-            without=without,
-            on_progress=on_progress,
-        )
-        return lowered.lift(found)
+    if placement.slowdown or not (placement.is_plain or placement.decisions):
+        other = AtWorst(placement) if placement.slowdown else Lowered.of(placement, ((),))
+        if other is not None:
+            found = search(
+                other.plain,
+                num_micro_batches,
+                micro_batches_per_repetend=micro_batches_per_repetend,
+                max_micro_batches_per_repetend=max_micro_batches_per_repetend,
+                objectives=objectives,
+                solver=solver,
+                time_limit_s=time_limit_s,
+                work_limit=work_limit,
+                seed=seed,
+                begin_with=None if begin_with is None else other.lower(begin_with),
+                strategies=strategies,
+                without=without,
+                on_progress=on_progress,
+            )
+            return other.lift(found)
     given = (
         StartingPoint() if begin_with is None else starting_point_on(placement, num_micro_batches, begin_with)
     )

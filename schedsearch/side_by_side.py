@@ -1,0 +1,112 @@
+"""What blocks on streams of one device take that slow each other down, tick for tick.
+
+In each tick a block does the work of a tick, or a share of it where a stream that slows its own down runs a
+block on one of its devices. It ends with the tick in which the last of its work is done.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+from placements import Block, Placement
+
+Instance = tuple[str, int]
+
+
+class Wait(NamedTuple):
+    """What an instance waits for.
+
+    Attributes:
+        earlier: The other instance.
+        ticks: Ticks after its end, or after its start.
+        from_end: Which of them.
+    """
+
+    earlier: Instance
+    ticks: int
+    from_end: bool = True
+
+
+def run(
+    placement: Placement,
+    blocks: Mapping[Instance, Block],
+    waits: Mapping[Instance, Sequence[Wait]],
+    not_before: Mapping[Instance, int],
+) -> tuple[dict[Instance, int], dict[Instance, int]]:
+    """Run instances as soon as all that they wait for lets them; return their starts and their ends.
+
+    Instances that wait for each other in a cycle are not in the answer.
+
+    Args:
+        placement: Whose streams slow each other down.
+        blocks: Each instance's block as it runs.
+        waits: What each instance waits for.
+        not_before: Ticks before which instances do not start; 0 where nothing is said.
+    """
+    missing = {each: len(waits.get(each, ())) for each in blocks}
+    ready = {each: not_before.get(each, 0) for each in blocks}
+    followers: dict[tuple[Instance, bool], list[tuple[Instance, int]]] = {}
+    for later, before in waits.items():
+        for earlier, ticks, from_end in before:
+            followers.setdefault((earlier, from_end), []).append((later, ticks))
+    coming = [(ready[each], each) for each, number in missing.items() if not number]
+    heapq.heapify(coming)
+    starts: dict[Instance, int] = {}
+    ends: dict[Instance, int] = {}
+    left: dict[Instance, Fraction] = {}
+    slowed: dict[Instance, Fraction] = {}
+    now = 0
+
+    def tell(event: tuple[Instance, bool]) -> None:
+        for later, ticks in followers.get(event, ()):
+            ready[later] = max(ready[later], now + ticks)
+            missing[later] -= 1
+            if not missing[later]:
+                heapq.heappush(coming, (ready[later], later))
+
+    while coming or left:
+        following = min((now + math.ceil(left[each] * slowed[each]) for each in left), default=None)
+        if coming and (following is None or coming[0][0] < following):
+            following = coming[0][0]
+        assert following is not None
+        for each in left:
+            left[each] -= (following - now) / slowed[each]
+        now = following
+        for each in [each for each, work in left.items() if work <= 0]:
+            ends[each] = now
+            del left[each]
+            tell((each, True))
+        while coming and coming[0][0] <= now:
+            _, each = heapq.heappop(coming)
+            starts[each] = now
+            left[each] = Fraction(blocks[each].time)
+            tell((each, False))
+        streams = _running(placement, blocks, left)
+        slowed = {each: _slowed(placement, blocks[each], streams) for each in left}
+    return starts, ends
+
+
+def _running(
+    placement: Placement, blocks: Mapping[Instance, Block], running: Iterable[Instance]
+) -> list[set[str]]:
+    """Return the streams of each device that run a block."""
+    streams: list[set[str]] = [set() for _ in range(placement.num_devices)]
+    for each in running:
+        for device in blocks[each].devices:
+            streams[device].add(blocks[each].stream)
+    return streams
+
+
+def _slowed(placement: Placement, block: Block, streams: Sequence[set[str]]) -> Fraction:
+    """Return how many ticks a block takes for the work of one, beside what runs on its devices."""
+    return max(
+        math.prod(
+            (placement.slowdown_of(block.stream, other) for other in streams[device] - {block.stream}),
+            start=Fraction(1),
+        )
+        for device in block.devices
+    )
