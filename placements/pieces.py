@@ -23,6 +23,17 @@ _KINDS = {1: (Kind.F,), 2: (Kind.F, Kind.B), 3: (Kind.F, Kind.I, Kind.W)}
 """Kinds of the blocks of a piece, by their number."""
 
 
+def backwards_of(forward: str) -> tuple[str, ...]:
+    """Return the names that the backward of a forward may have, whole first, then its halves in order.
+
+    >>> backwards_of("F0"), backwards_of("E")
+    (('B0', 'I0', 'W0'), ('EB',))
+    """
+    letter, number = forward[0], forward[1:]
+    letters = _LETTERS.get(letter, {Kind.B: f"{letter}B"})
+    return tuple(letters[kind] + number for kind in (Kind.B, Kind.I, Kind.W) if kind in letters)
+
+
 @dataclass(frozen=True)
 class Piece:
     """A part of the model on its devices.

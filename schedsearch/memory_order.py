@@ -73,9 +73,9 @@ def _moves(placement: Placement, runs: list[Run]) -> Iterator[tuple[_Allocates, 
             for instance, block, start in here:
                 units = block.host_memory if on_host else block.memory_on(device)
                 transient = 0 if on_host else block.transient
-                if units > 0 or transient:
+                if units + transient > 0:
                     allocates.append((instance, start, block.stream))
-                if units < 0:
+                if units + transient < 0:
                     releases.append((instance, start, 0, block.stream))
                 if transient:
                     releases.append((instance, start + block.time, block.time, block.stream))

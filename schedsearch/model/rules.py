@@ -127,7 +127,9 @@ def count_memory(
     for instance in here:
         adds = [(literal, units(block)) for literal, block in v.modes(instance)]
         own = [(literal, each) for literal, each in (*adds, *needs.get(instance, ())) if each]
-        if not any(each > 0 for _, each in own) if blocks is None else instance[0] not in blocks:
+        both = itertools.zip_longest(adds, needs.get(instance, ()), fillvalue=(1, 0))
+        takes = any(one + other > 0 for (_, one), (_, other) in both)
+        if not takes if blocks is None else instance[0] not in blocks:
             continue
         terms = list(own)
         for other in here:

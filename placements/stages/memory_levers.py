@@ -1,0 +1,163 @@
+"""Recomputation and offload as modes of a placement's forwards and their backwards.
+
+A forward holds its activations until its backward. It may hold less, and some of it is then computed again
+first; or they go to the host and come back, on the streams `copy_out` and `copy_in`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from placements.block import Block, Kind, PlacementError
+from placements.modes import Choice, Decision
+from placements.pieces import backwards_of
+from placements.spec import Placement
+
+COPY_OUT = "copy_out"
+"""The stream on which activations go to the host."""
+
+COPY_IN = "copy_in"
+"""The stream on which they come back."""
+
+
+@dataclass(frozen=True)
+class Recompute:
+    """A mode in which a forward holds less, and the backward first computes the rest again.
+
+    Attributes:
+        memory: Units held from the forward to the backward.
+        time: Ticks for which the backward takes longer.
+        transient: Units that the backward holds while it runs; None for all that the forward would hold. Less
+            where layer after layer is computed again.
+        name: Name of the mode.
+    """
+
+    memory: int
+    time: int
+    transient: int | None = None
+    name: str = "recompute"
+
+
+@dataclass(frozen=True)
+class Offload:
+    """A mode in which the host holds activations in between.
+
+    Attributes:
+        memory: Units that go there; the rest stays.
+        time: Ticks that they take each way.
+        name: Name of the mode.
+    """
+
+    memory: int
+    time: int
+    name: str = "offload"
+
+
+def with_levers(
+    placement: Placement,
+    recompute: Mapping[str, Sequence[Recompute]] | None = None,
+    offload: Mapping[str, Sequence[Offload]] | None = None,
+    host_memory: int | Sequence[int] | None = None,
+) -> Placement:
+    """Return a placement in which forwards may hold less, as modes besides ``keep``.
+
+    Where something may go to the host, streams share the memory of a device; what a backward releases then
+    counts until it ends.
+
+    Args:
+        placement: With forwards and whole or split backwards, named as those of a shape.
+        recompute: For the names of forwards, ways to compute some of it again.
+        offload: Likewise ways to send some to the host.
+        host_memory: What each device may hold on its host, in units; one number for all devices, or one each.
+
+    Raises:
+        PlacementError: A forward is unknown or has no backward, or more is held or moved than there is.
+    """
+    levers: dict[str, list[Recompute | Offload]] = {}
+    for found in (recompute or {}, offload or {}):
+        for name, each in found.items():
+            levers.setdefault(name, []).extend(each)
+    blocks = {block.name: block for block in placement.blocks}
+    moves = [name for name, each in levers.items() if any(isinstance(lever, Offload) for lever in each)]
+    pairs = {name: _backwards(placement, name) for name in levers}
+    sharing = {device for name in moves for device in blocks[name].devices}
+    for block in placement.blocks:
+        if not sharing.isdisjoint(block.devices):
+            blocks[block.name] = replace(block, transient=block.transient + max(0, -_units(block)))
+    for name in moves:
+        _add_copies(blocks, name, pairs[name])
+    decisions = [_decision(blocks, name, pairs[name], each) for name, each in levers.items()]
+    hosts = (host_memory,) * placement.num_devices if isinstance(host_memory, int) else host_memory
+    return replace(
+        placement,
+        blocks=tuple(blocks.values()),
+        decisions=(*placement.decisions, *decisions),
+        host_memory=placement.host_memory if hosts is None else tuple(hosts),
+    )
+
+
+def _backwards(placement: Placement, name: str) -> tuple[str, ...]:
+    """Return the blocks that release what a forward holds, in order."""
+    if name not in placement.by_name or placement.by_name[name].kind is not Kind.F:
+        forwards = [block.name for block in placement.blocks if block.kind is Kind.F]
+        raise PlacementError(f"levers: there is no forward {name!r}; the forwards are {', '.join(forwards)}")
+    found = tuple(each for each in backwards_of(name) if each in placement.by_name)
+    if not found or sum(_units(placement.by_name[each]) for each in (name, *found)) != 0:
+        raise PlacementError(f"levers: no backward releases what {name} holds; name it as those of a shape")
+    return found
+
+
+def _units(block: Block) -> int:
+    if isinstance(block.memory, tuple):
+        raise PlacementError(f"levers: {block.name} holds other memory on each device; give it one number")
+    return block.memory
+
+
+def _add_copies(blocks: dict[str, Block], name: str, backwards: Sequence[str]) -> None:
+    """Add the copies of what a forward holds, which no mode but offload runs."""
+    forward = blocks[name]
+    out, back = _copies(name)
+    shared = Block(out, Kind.F, forward.devices, 1, data_parallel=forward.data_parallel)
+    blocks[out] = replace(shared, after=(name,), stream=COPY_OUT)
+    blocks[back] = replace(shared, name=back, kind=Kind.B, after=(out,), stream=COPY_IN)
+    first = blocks[backwards[0]]
+    blocks[first.name] = replace(first, after=(*first.after, back))
+
+
+def _copies(name: str) -> tuple[str, str]:
+    return f"{name} out", f"{name} in"
+
+
+def _decision(
+    blocks: Mapping[str, Block], name: str, backwards: Sequence[str], levers: Iterable[Recompute | Offload]
+) -> Decision:
+    """Return the modes of a forward and its backward; keep is the first."""
+    copies = [blocks[each] for each in _copies(name) if each in blocks]
+    idle = tuple(replace(each, time=0) for each in copies)
+    choices = [Choice("keep", (blocks[name], *(blocks[each] for each in backwards), *idle))]
+    forward, first = blocks[name], blocks[backwards[0]]
+    held, later = _units(forward), sum(-_units(blocks[each]) for each in backwards[1:])
+    for lever in levers:
+        if not 0 <= lever.memory <= held:
+            raise PlacementError(
+                f"levers.{name}.{lever.name}.memory: {lever.memory} is not between 0 and the {held} units "
+                f"that {name} holds"
+            )
+        if isinstance(lever, Offload):
+            out, back = copies
+            units = lever.memory
+            out = replace(out, time=lever.time, memory=-units, transient=units, host_memory=units)
+            back = replace(back, time=lever.time, memory=units)
+            choices.append(Choice(lever.name, (out, back, replace(first, host_memory=-units))))
+            continue
+        own = held if lever.transient is None else lever.transient
+        besides = first.transient - (max(0, -_units(first)) if copies else 0)
+        changed_first = replace(
+            first,
+            time=first.time + lever.time,
+            memory=later - lever.memory,
+            transient=besides + max(own - later, lever.memory if copies else 0, 0),
+        )
+        choices.append(Choice(lever.name, (replace(forward, memory=lever.memory), changed_first, *idle)))
+    return Decision(tuple(choices))
