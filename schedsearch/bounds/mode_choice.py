@@ -141,8 +141,9 @@ def _need(placement: Placement, names: Iterable[str], device: int) -> Need:
 def _least_held(placement: Placement, device: int, blocks: Iterable[Block]) -> int:
     """Return the least memory times ticks that blocks hold from their starts to those that release it.
 
-    It is the greatest sum, over all ways to pair units that are allocated with units that are released, of
-    the ticks that come between their starts at least: the dual of the linear program over the starts.
+    It is the greatest sum, over all ways to pair units that are allocated with units that are released after
+    them, of the ticks that come between their starts at least: the dual of the linear program over the
+    starts. Where there is no such way, nothing is known.
     """
     units = {block.name: block.memory_on(device) for block in blocks if block.memory_on(device)}
     takes = [name for name, each in units.items() if each > 0]
@@ -156,8 +157,12 @@ def _least_held(placement: Placement, device: int, blocks: Iterable[Block]) -> i
     for name in takes:
         ticks = _ticks_from(placement, name)
         for other in gives:
-            network.add_edge(name, other, weight=-ticks.get(other, 0))
-    return -int(nx.min_cost_flow_cost(network)) if units else 0
+            if other in ticks:
+                network.add_edge(name, other, weight=-ticks[other])
+    try:
+        return -int(nx.min_cost_flow_cost(network)) if units else 0
+    except nx.NetworkXUnfeasible:
+        return 0
 
 
 def _ticks_from(placement: Placement, name: str) -> dict[str, int]:

@@ -169,7 +169,7 @@ def search(
     used, uses = chosen(strategies, without)
     for each in used:
         if isinstance(each, ModeChoices):
-            each.search_orders = partial(_orders_alone, strategies, (*without, ModeChoices.name))
+            each.search_orders = partial(_orders_alone, (*without, ModeChoices.name))
     began = time.monotonic()
     limit_s = min(seconds_of(time_limit_s, work_limit), _LONGEST_S)
     effort = Effort(began + limit_s, limit=min(work_limit or math.inf, _LONGEST_S))
@@ -204,14 +204,13 @@ def search(
 
 
 def _orders_alone(
-    strategies: Sequence[str | Strategy] | None,
     without: Collection[str],
     state: SearchState,
     oracle: Oracle,
     until: float,
 ) -> Iterator[Start]:
-    """Yield the best repetend of a plain placement that strategies, made anew, find in a round."""
-    used, uses = chosen(strategies, without)
+    """Yield the best repetend of a plain placement that all strategies but some find in a round."""
+    used, uses = chosen(None, without)
     silent = replace(oracle, on_progress=lambda _: None, work={}, found_by={})
     rounds = StrategyRounds(state, silent, used, uses)
     try:

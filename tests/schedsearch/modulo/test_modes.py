@@ -1,0 +1,227 @@
+"""Modes and streams in the search, against trying all there is, and on cases with known answers."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from placements import Block, Kind, Placement
+from placements.shapes import v_shape, wave_shape
+from placements.stages.memory_levers import Offload, Recompute, with_levers
+from placements.streams import Slowdown
+from schedsearch.bounds.load_and_path import period_bound
+from schedsearch.metrics import peak_host_memory, peak_memory
+from schedsearch.modulo.result import SearchResult, Status
+from schedsearch.modulo.search import search
+from schedsearch.repetend import Repetend
+from schedsearch.validate import InvalidScheduleError, validate
+
+
+def test_modes_of_two_micro_batches_beat_those_of_one() -> None:
+    """Forward 2, backward 4, 10 units or 1 kept: what a plain model of CP-SAT proved, by capacity."""
+    expected = {40: (6, 6), 32: (8, 7), 24: (8, 8), 16: (8, 8), 12: (12, 11)}
+    found = {}
+    for capacity in expected:
+        alone = period_of(recomputing(4, capacity), 1)
+        found[capacity] = alone, period_of(recomputing(4, capacity), 2)
+    assert found == expected
+
+
+@pytest.mark.parametrize(("capacity", "period"), [(70, Fraction(20, 3)), (60, 7), (50, Fraction(22, 3))])
+def test_eight_stages_with_modes_are_proved(capacity: int, period: Fraction) -> None:
+    """Three micro-batches per repetend beat two."""
+    assert period_of(recomputing(8, capacity), 3) == period
+
+
+@pytest.mark.parametrize("solver", ["z3", "cpsat"])
+def test_each_solver_knows_modes(solver: str) -> None:
+    found = search(recomputing(4, 32), 8, micro_batches_per_repetend=1, solver=solver, work_limit=20)
+    assert (found.status, found.repetend and found.repetend.period) == (Status.OPTIMAL, 8)
+
+
+CASES = {
+    "modes": with_levers(
+        v_shape(2, forward_time=1, backward_time=2, stage_memory=3).with_memory(5),
+        {"F0": [Recompute(1, 1)], "F1": [Recompute(1, 1)]},
+    )
+}
+CASES["offload"] = with_levers(
+    v_shape(1, forward_time=1, backward_time=2, stage_memory=2).with_memory(4),
+    offload={"F0": [Offload(2, 2)]},
+    host_memory=4,
+)
+CASES["tight host"] = replace(CASES["offload"], host_memory=(1,))
+CASES["copies in line"] = with_levers(
+    v_shape(2, forward_time=1, backward_time=1, stage_memory=2).with_memory((3, 2)),
+    offload={"F0": [Offload(2, 1)]},
+    host_memory=10,
+)
+CASES["streams"] = Placement(
+    "streams",
+    1,
+    (
+        Block("A", Kind.F, (0,), 2, 2),
+        Block("C", Kind.F, (0,), 3, 1, after=("A",), stream="communication"),
+        Block("D", Kind.B, (0,), 2, -3, after=("C",), transient=3),
+    ),
+    memory=(6,),
+)
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_the_least_period_is_that_of_trying_all(name: str) -> None:
+    """All modes, all starts within the period, and all rounds up to three."""
+    placement = CASES[name]
+    found = search(placement, 6, micro_batches_per_repetend=1, objectives=["period"], work_limit=30)
+    least = next(period for period in itertools.count(1) if any(repetends(placement, period)))
+    assert (found.status, found.repetend and found.repetend.period) == (Status.OPTIMAL, least)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_least_period_is_that_of_trying_all_at_random(seed: int) -> None:
+    """Two stages with times, memory, modes and copies at random."""
+    draw = random.Random(seed)
+    held = [draw.randint(1, 3) for _ in range(2)]
+    placement = v_shape(2, forward_time=draw.randint(1, 2), backward_time=draw.randint(1, 2), stage_memory=0)
+    blocks = [
+        replace(block, memory=held[int(block.name[1])] * (1 if block.kind is Kind.F else -1))
+        for block in placement.blocks
+    ]
+    recompute = {"F1": [Recompute(draw.randint(0, held[1]), draw.randint(1, 2), draw.choice([None, 1]))]}
+    offload = {"F0": [Offload(draw.randint(1, held[0]), draw.randint(1, 2))]}
+    capacity = [units + draw.randint(0, 2) for units in held]
+    placement = replace(placement, blocks=tuple(blocks)).with_memory(capacity)
+    placement = with_levers(placement, recompute, offload, host_memory=draw.randint(1, 6))
+    found = search(placement, 4, micro_batches_per_repetend=1, objectives=["period"], work_limit=30)
+    periods = range(1, 1 + (found.repetend.period if found.repetend else 12))
+    least = next((period for period in periods if any(repetends(placement, period))), None)
+    assert period_bound(placement) <= (least or 12)
+    assert (found.repetend and found.repetend.period) == least
+    assert found.status is (Status.INFEASIBLE if least is None else Status.OPTIMAL)
+
+
+def test_what_goes_to_the_host_is_counted_there() -> None:
+    """Eight forwards in flight where four fit: the host holds the others, and the load is met."""
+    placement = with_levers(
+        v_shape(8, forward_time=2, backward_time=4, stage_memory=10).with_memory(40),
+        offload={f"F{stage}": [Offload(10, 4)] for stage in range(8)},
+        host_memory=100,
+    )
+    found = search(placement, 16, objectives=["period"], work_limit=20)
+    assert found.schedule is not None and rate_of(found) == 6
+    assert period_of(placement.as_run((0,) * 8), 1) == 12
+    assert peak_memory(found.schedule).max() <= 40 < peak_host_memory(found.schedule).max() <= 100
+    assert period_of(replace(placement, host_memory=(0,) * 8), 1) == 12
+
+
+def test_a_placement_of_streams_is_searched_with_all_strategies() -> None:
+    """One layer of attention, all-to-alls and experts on each of four stages; the load is met."""
+    found = search(expert_layers(4, 10), 16, objectives=["period"], work_limit=10)
+    assert (found.status, found.repetend and found.repetend.period) == (Status.OPTIMAL, 2954)
+    assert found.schedule is not None
+    assert validate(found.schedule).placement.has_streams
+
+
+def test_streams_that_slow_each_other_down_are_run_as_they_are() -> None:
+    """What is found holds for slow blocks; run, it is no longer, and no shorter than the bound says."""
+    placement = replace(expert_layers(2, 8), slowdown=(Slowdown(("compute", "communication"), (1.05, 1.05)),))
+    found = search(placement, 12, objectives=["period"], work_limit=10)
+    slow = search(placement.at_worst, 12, objectives=["period"], work_limit=10)
+    assert found.schedule is not None and slow.schedule is not None and found.repetend is not None
+    assert validate(found.schedule).makespan <= slow.schedule.makespan
+    bound = period_bound(placement)
+    assert period_bound(replace(placement, slowdown=())) < bound <= found.repetend.period < 1.01 * bound
+
+
+def test_more_work_is_never_worse_with_modes() -> None:
+    rates = [rate_of(search(recomputing(6, 30), 12, work_limit=work)) for work in (0.5, 3)]
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_a_wave_of_chunks_with_modes_is_lowered_for_other_strategies() -> None:
+    """The modes first, then the orders: no question about both is asked."""
+    forwards = [f"F{chunk}" for chunk in range(16)]
+    placement = with_levers(
+        wave_shape(8, forward_time=2, backward_time=4, stage_memory=10).with_memory(60),
+        {name: [Recompute(1, 2)] for name in forwards},
+    )
+    alone = search(placement, 16, objectives=["period"], strategies=["modes"], work_limit=6)
+    assert alone.schedule is not None and validate(alone.schedule).chosen
+    assert rate_of(alone) < rate_of(search(placement, 16, objectives=["period"], strategies=[], work_limit=6))
+
+
+def recomputing(num_devices: int, capacity: int) -> Placement:
+    """Return a V-shape of which each stage keeps 10 units, or 1 and computes its forward again."""
+    placement = v_shape(num_devices, forward_time=2, backward_time=4, stage_memory=10)
+    levers = {f"F{stage}": [Recompute(1, 2)] for stage in range(num_devices)}
+    return with_levers(placement.with_memory(capacity), levers)
+
+
+def period_of(placement: Placement, max_size: int) -> Fraction:
+    """Return the least period per micro-batch, which must be proved."""
+    found = search(
+        placement, 12, max_micro_batches_per_repetend=max_size, objectives=["period"], work_limit=40
+    )
+    assert found.status is Status.OPTIMAL
+    return rate_of(found)
+
+
+def rate_of(found: SearchResult) -> Fraction:
+    assert found.repetend is not None
+    return Fraction(found.repetend.period, found.repetend.micro_batches)
+
+
+def repetends(placement: Placement, period: int) -> Iterator[Repetend]:
+    """Yield every repetend of one micro-batch, of a period and at most three rounds."""
+    numbers = (range(len(decision.choices)) for decision in placement.decisions)
+    for chosen in itertools.product(*numbers):
+        as_run = placement.as_run(chosen)
+        if any(block.time > period for block in as_run.blocks):
+            continue
+        for starts in _starts(as_run, period, {}):
+            choices = (chosen,) if placement.decisions else ()
+            found = Repetend.from_first_starts(
+                placement, 1, period, {(name, 0): start for name, start in starts.items()}, choices
+            )
+            try:
+                validate(found.at_initiation_interval(8))
+            except InvalidScheduleError:
+                continue
+            yield found
+
+
+def _starts(placement: Placement, period: int, known: dict[str, int]) -> Iterator[dict[str, int]]:
+    """Yield all starts that keep the dependencies, the first block at 0."""
+    if len(known) == len(placement.blocks):
+        yield dict(known)
+        return
+    block = placement.topological_order[len(known)]
+    first = max((known[name] + placement.by_name[name].time for name in block.after), default=0)
+    for start in range(first, 3 * period) if known else (0,):
+        yield from _starts(placement, period, {**known, block.name: start})
+
+
+def expert_layers(stages: int, capacity: int) -> Placement:
+    """Return stages of one layer of DeepSeek-V3 each, in hundredths of a ms."""
+    forward = [("A", 436, ""), ("D", 669, "c"), ("M", 460, ""), ("C", 868, "c")]
+    backward = [("CB", 577, "c"), ("MB", 531, ""), ("DB", 749, "c"), ("AB", 934, "")]
+    weights = {"MB": ("MW", 354), "AB": ("AW", 239)}
+    blocks: list[Block] = []
+    last: tuple[str, ...] = ()
+    for kind, order in ((Kind.F, range(stages)), (Kind.I, reversed(range(stages)))):
+        for stage in order:
+            for name, time, stream in forward if kind is Kind.F else backward:
+                units = 1 if name == "A" else 0
+                on = "communication" if stream else "compute"
+                blocks.append(Block(f"{name}{stage}", kind, (stage,), time, units, last, stream=on))
+                last = (f"{name}{stage}",)
+                if name in weights:
+                    own, ticks = weights[name]
+                    units = -1 if own == "AW" else 0
+                    blocks.append(Block(f"{own}{stage}", Kind.W, (stage,), ticks, units, last))
+    return Placement("experts", stages, tuple(blocks), tick_ms=0.01, memory=(capacity,) * stages)
