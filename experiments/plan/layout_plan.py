@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import get_args
 
+from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require, require_known
 from experiments.config.run_record import output_directory
 from experiments.plan.options import PlanCommandOptions
@@ -111,9 +112,14 @@ def plan_in_layouts(options: PlanCommandOptions) -> dict[str, float | str]:
     )
     with PlanProgress() as show:
         found = plan_layouts(model, cluster, options.batch, costs, layouts, options.num_plans, show.layouts)
+    if not found.plans and found.interrupted:
+        raise Interrupted(f"interrupted; none of the {len(found.estimates)} layouts rated so far fits")
     if not found.plans:
         raise OptionError(_why_none(found))
-    return _save(found, options.machine)
+    figures = _save(found, options.machine)
+    if found.interrupted:
+        raise Interrupted(f"interrupted; the best layouts found so far are in {output_directory()}")
+    return figures
 
 
 def _why_none(found: LayoutPlans) -> str:
@@ -140,6 +146,8 @@ def _save(found: LayoutPlans, machine: str | None) -> dict[str, float | str]:
         log.info("%d. %s", i + 1, _in_brief(plan))
     log.info("%s", _bound(found))
     log.info("%s", _without_pipeline(found))
+    if found.interrupted:
+        log.info("%s", _not_looked_at(found))
     rates = "shares of the data sheet" if machine is None else f"measured, of {machine}"
     log.info("rates: %s; plan and all layouts: %s", rates, directory)
     return {
@@ -191,6 +199,7 @@ def explain_layouts(found: LayoutPlans) -> str:
             "",
             _bound(found) + ".\n",
             _without_pipeline(found) + ".\n",
+            *([_not_looked_at(found) + ".\n"] if found.interrupted else []),
             f"## Memory of stage {stage} of the best, the fullest\n",
             *table(parts),
             "",
@@ -211,6 +220,18 @@ def _bound(found: LayoutPlans) -> str:
     return (
         f"{found.num_fitting} of {len(found.estimates)} layouts fit by the formula; no schedule of one of "
         f"them is shorter than {found.bound_ms:,.0f} ms ({gap:.1f} % below the best)"
+    )
+
+
+def _not_looked_at(found: LayoutPlans) -> str:
+    """Return what an interrupt left out."""
+    if not found.left:
+        return f"interrupted: all layouts are rated, {len(found.plans)} of the best timed by a schedule"
+    first = layout_in_words(found.left[0])
+    tensors = ", ".join(map(str, sorted({each.degrees.tensor for each in found.left})))
+    return (
+        f"interrupted: {len(found.left)} layouts from {first} on, of TP {tensors}, were not looked at; the "
+        "bound is that of the others"
     )
 
 

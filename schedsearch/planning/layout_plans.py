@@ -57,6 +57,8 @@ class LayoutPlans:
         estimates: All that were rated, those that fit first, by increasing time.
         bound_ms: No schedule of a layout that fits by the formula is shorter than this: the least load of a
             fullest stage.
+        left: Layouts that were not rated, as there was a Ctrl-C; else none.
+        interrupted: There was a Ctrl-C: what follows it was not looked at.
     """
 
     model: ModelShape
@@ -65,6 +67,8 @@ class LayoutPlans:
     plans: tuple[LayoutPlan, ...]
     estimates: tuple[LayoutEstimate, ...]
     bound_ms: float
+    left: tuple[Layout, ...] = ()
+    interrupted: bool = False
 
     @property
     def num_fitting(self) -> int:
@@ -103,15 +107,38 @@ def plan_layouts(
         num_plans: How many are timed by a schedule.
         on_progress: See `LayoutSearch.estimates`.
 
+    After a Ctrl-C while layouts are rated, the best of those rated until then is still timed; after one while
+    they are timed, those timed until then are kept.
+
     Raises:
         PlanError: A schedule would have too many blocks.
+        KeyboardInterrupt: There was a second Ctrl-C, or one before the first was timed.
     """
     search = LayoutSearch(model, cluster, batch, costs, options)
-    estimates = tuple(search.estimates(on_progress))
+    layouts = list(search.layouts())
+    rated: list[LayoutEstimate | None] = []
+    interrupted = False
+    try:
+        for each in search.rated(layouts, on_progress):
+            rated.append(each)  # kept where it is interrupted
+    except KeyboardInterrupt:
+        interrupted = True
+    estimates = search.ranked(filter(None, rated))
     fitting = [each for each in estimates if each.gib <= search.limit_gib]
-    timed = sorted(_timed(search, fitting, num_plans), key=lambda plan: plan.run.iteration_ms)
+    timed: list[LayoutPlan] = []
+    try:
+        for plan in _timed(search, fitting, 1 if interrupted else num_plans):
+            timed.append(plan)  # likewise
+    except KeyboardInterrupt:
+        if not timed:
+            raise
+        interrupted = True
+    timed.sort(key=lambda plan: plan.run.iteration_ms)
     bound_ms = min((each.load_ms for each in fitting), default=float("inf"))
-    return LayoutPlans(model, cluster, search.limit_gib, tuple(timed), estimates, bound_ms)
+    left = tuple(layouts[len(rated) :])
+    return LayoutPlans(
+        model, cluster, search.limit_gib, tuple(timed), tuple(estimates), bound_ms, left, interrupted
+    )
 
 
 def _timed(search: LayoutSearch, estimates: list[LayoutEstimate], count: int) -> Iterator[LayoutPlan]:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import csv
+import logging
+import signal
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from experiments.config.command import run as run_command
 from placements.planners.hybrid.plan_file import read_plan_file
+from schedsearch.modulo.progress import PlanProgress
 from schedsearch.schedule_file import read_schedule
 from schedsearch.validate import validate
 
@@ -76,3 +81,29 @@ def test_rates_in_16_bits_are_not_for_other_precisions(refused: Any, tmp_path: P
     path.write_text("\n".join(["operator,pass,share,sizes,latency_us", *rows]) + "\n")
     line = refused("plan", *SMALL, f"machine={path}", "precision=fp8")
     assert "machine: its rates were measured in 16 bits, not in fp8; leave it out, or use " in line
+
+
+def test_an_interrupt_keeps_the_best_so_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C comes while layouts are rated: the best of them is written, and what was left out is told."""
+
+    def press(_: PlanProgress, done: int, total: int) -> None:
+        if done:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(PlanProgress, "layouts", press)
+    monkeypatch.setattr(sys, "argv", ["plan", f"hydra.run.dir={tmp_path / 'out'}", *SMALL])
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    with pytest.raises(SystemExit) as end:
+        run_command("plan")
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    printed = capfd.readouterr()
+    assert end.value.code == 130
+    assert f"plan: interrupted; the best layouts found so far are in {tmp_path / 'out'}" in printed.err
+    assert "1. " in printed.out
+    assert "interrupted: " in printed.out and " were not looked at; the bound is that of " in printed.out
+    assert "were not looked at" in (tmp_path / "out/plan.md").read_text()
+    assert read_plan_file(tmp_path / "out/plan.json").num_gpus == 8

@@ -6,7 +6,7 @@ and the exchanges that it cannot hide. Among the best a schedule decides, in `sc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, product
@@ -141,22 +141,34 @@ class LayoutSearch:
                             yield Layout(degrees, size, number, zero, recompute)
 
     def estimates(self, on_progress: Callable[[int, int], None] | None = None) -> list[LayoutEstimate]:
-        """Return the estimates of all layouts, those that fit the memory first, by increasing time.
+        """Return the estimates of all layouts in the order of `ranked`.
 
         Args:
             on_progress: Called now and then with the number of layouts rated so far, and of all.
         """
-        found: list[LayoutEstimate] = []
-        layouts = list(self.layouts())
+        return self.ranked(filter(None, self.rated(list(self.layouts()), on_progress)))
+
+    def rated(
+        self, layouts: Sequence[Layout], on_progress: Callable[[int, int], None] | None = None
+    ) -> Iterator[LayoutEstimate | None]:
+        """Yield the estimate of each layout; None where a degree does not divide, or layers are too few.
+
+        Args:
+            layouts: Those that differ in chunks alone stand together.
+            on_progress: See `estimates`.
+        """
         for i, layout in enumerate(layouts):
-            try:
-                found.append(self.estimate(layout))
-            except (PlacementError, PlanError):
-                continue  # a degree that does not divide, or more chunks than layers
             if on_progress is not None and i % 256 == 0:
                 on_progress(i, len(layouts))
+            try:
+                yield self.estimate(layout)
+            except (PlacementError, PlanError):
+                yield None
+
+    def ranked(self, estimates: Iterable[LayoutEstimate]) -> list[LayoutEstimate]:
+        """Return estimates that fit the memory first, by increasing time."""
         limit = self.limit_gib
-        return sorted(found, key=lambda each: (each.gib > limit, each.time_ms, -each.layout.degrees.data))
+        return sorted(estimates, key=lambda each: (each.gib > limit, each.time_ms, -each.layout.degrees.data))
 
     @property
     def limit_gib(self) -> float:
