@@ -219,6 +219,79 @@ def layer_memory(
     return (*_state_items(share, num_micro_batches), *kept, *share.held_once, others)
 
 
+TIME_PARTS = (
+    *("forward", "backward", "recomputation", "tensor-parallel exchanges", "context-parallel exchanges"),
+    *("expert-parallel exchanges", "weights and gradients of ZeRO-3"),
+)
+"""Parts of a layer's passes, in the order in which they are told."""
+
+
+class LayerTimes(NamedTuple):
+    """The time of a layer's passes by its parts; `TIME_PARTS` names them.
+
+    Attributes:
+        forward: Milliseconds of a micro-batch's forward by part.
+        backward: Likewise.
+    """
+
+    forward: dict[str, float]
+    backward: dict[str, float]
+
+
+def layer_times(
+    layer: Layer,
+    strategy: LayerStrategy,
+    samples: int,
+    num_micro_batches: int,
+    group: DeviceGroup,
+    options: CostOptions = USUAL,
+) -> LayerTimes:
+    """Return the times of a layer's passes by part; what `layer_cost` says of them is their sum.
+
+    Of exchanges it is the part that products do not hide. What is exchanged again is told with the exchanges,
+    not with the recomputation.
+
+    Args:
+        layer: Its shape.
+        strategy: How the GPUs share it.
+        samples: See `layer_cost`, as for the rest.
+        num_micro_batches: Micro-batches of an iteration.
+        group: The GPUs.
+        options: What they reach.
+    """
+    share = _Share(layer, strategy, samples / strategy.data_parallel, group, options)
+    again = strategy.recompute if layer.reads_weights_backward else "none"
+    states = _states(share, num_micro_batches)
+    forward, backward = share.passes()
+    recomputed = _recomputed(share, again, forward)
+    reduces_ms = [
+        min(sum(each), one.copy_ms) for each, one in zip(share.reduces_ms(), (forward, backward), strict=True)
+    ]
+    again_ms = min(reduces_ms[0], recomputed.copy_ms)
+    core_ms, core_backward_ms = share.core_ms()
+    core_backward_ms += core_ms if recomputed.product_ms else 0.0
+    rings_ms = share.ring_ms() * (3 if recomputed.product_ms else 2)
+    heads_ms = replace(share, strategy=replace(strategy, expert_parallel=1)).exchange_ms()
+    experts_ms = share.exchange_ms() - heads_ms
+    number = 2 if again == "full" else 1
+    gathers_ms, regathers_ms = states.backward_gathers * states.gather_ms, share.regathers_ms()
+    beside = options.overlapped((backward + recomputed).product_ms, gathers_ms + regathers_ms)
+    seen = beside.copy_ms / (gathers_ms + regathers_ms) if gathers_ms + regathers_ms else 0.0
+    ring_ms = options.overlapped(core_ms, share.ring_ms()).copy_ms
+    ring_backward_ms = options.overlapped(core_backward_ms, rings_ms).copy_ms
+    of_forward = (forward.time_ms - reduces_ms[0], 0.0, 0.0, reduces_ms[0])
+    of_backward = (
+        *(0.0, backward.time_ms - reduces_ms[1], recomputed.time_ms - again_ms),
+        reduces_ms[1] + again_ms + seen * regathers_ms,
+    )
+    exchanges = (heads_ms + ring_ms, experts_ms, states.gather_ms)
+    exchanges_again = (number * heads_ms + ring_backward_ms, number * experts_ms, seen * gathers_ms)
+    return LayerTimes(
+        dict(zip(TIME_PARTS, of_forward + exchanges, strict=True)),
+        dict(zip(TIME_PARTS, of_backward + exchanges_again, strict=True)),
+    )
+
+
 def _recomputed(share: _Share, again: Recompute, forward: Pass) -> Pass:
     """Return what the backward computes again: the forward, or the core where its scores were kept."""
     if again == "full":

@@ -6,46 +6,14 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+from made_up_layouts import BATCH, COSTS, routed, sixteen
 from told import told
 
-from placements.cluster import Cluster, read_cluster
-from placements.models.chain import ModelShape
-from placements.models.costs import CostOptions
-from placements.models.layers import BF16
-from placements.models.memory import FRAMEWORKS
-from placements.models.zoo import decoder
 from placements.planners.hybrid.search.layout_search import LayoutOptions, LayoutSearch
 from placements.planners.hybrid.uniform import Degrees, Layout
 from placements.planners.parallel_plan import PlanError
 from schedsearch.planning.layout_plans import LayoutPlans, layout_in_words, plan_layouts
 from schedsearch.planning.uniform_run import UniformRun
-
-COSTS = CostOptions(precision=BF16, framework=FRAMEWORKS["megatron"], exchanges_apart=True)
-BATCH = 32
-
-
-@cache
-def routed() -> ModelShape:
-    return decoder(
-        "routed",
-        num_layers=8,
-        hidden_size=2048,
-        num_heads=16,
-        vocab_size=32_000,
-        sequence_length=4096,
-        num_experts=8,
-        experts_per_token=2,
-        num_dense_layers=2,
-        gated=True,
-        dropout=False,
-        tied=False,
-        precision="bf16",
-    )
-
-
-@cache
-def sixteen() -> Cluster:
-    return read_cluster("h100_16")
 
 
 @cache
