@@ -11,6 +11,12 @@ from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require, require_known
 from experiments.config.run_record import output_directory
 from experiments.plan.options import PlanCommandOptions
+from experiments.plan.own_layouts import (
+    explained_csv,
+    explained_lines,
+    explained_markdown,
+    read_own_layouts,
+)
 from experiments.plan.profiled_inputs import refuse_given
 from placements.cluster import read_cluster
 from placements.files import csv_text, write_json, write_text
@@ -34,11 +40,11 @@ _OWN = (
     *("framework", "machine", "micro_batch_sizes", "max_chunks", "max_tensor_parallel", "recompute"),
     *("gpus_per_node", "node_bandwidth_gb_s", "link_bandwidth_gb_s", "memory_gib", "reserve_gib"),
     *("num_plans", "model_flops_utilisation", "output_layer_utilisation", "memory_efficiency"),
-    "overlap_slowdown",
+    *("overlap_slowdown", "explain"),
 )
 """Options that this planner has."""
 
-ONLY_HERE = ("framework", "machine", "micro_batch_sizes", "max_chunks")
+ONLY_HERE = ("framework", "machine", "micro_batch_sizes", "max_chunks", "explain")
 """Options that no other planner has."""
 
 _RECOMPUTE: tuple[Recompute, ...] = get_args(Recompute)
@@ -110,8 +116,13 @@ def plan_in_layouts(options: PlanCommandOptions) -> dict[str, float | str]:
         memory_gib=options.memory_gib,
         reserve_gib=options.reserve_gib,
     )
+    own = read_own_layouts(options.explain, cluster.num_gpus, options.batch)
     with PlanProgress() as show:
-        found = plan_layouts(model, cluster, options.batch, costs, layouts, options.num_plans, show.layouts)
+        found = plan_layouts(
+            *(model, cluster, options.batch, costs, layouts, options.num_plans),
+            on_progress=show.layouts,
+            own=own,
+        )
     if not found.plans and found.interrupted:
         raise Interrupted(f"interrupted; none of the {len(found.estimates)} layouts rated so far fits")
     if not found.plans:
@@ -140,12 +151,16 @@ def _save(found: LayoutPlans, machine: str | None) -> dict[str, float | str]:
     directory, best = output_directory(), found.plans[0]
     write_text(directory / "plan.md", explain_layouts(found))
     write_text(directory / "layouts.csv", csv_text(COLUMNS, map(_row(found), found.estimates[:_MOST_ROWS])))
+    if found.own:
+        write_text(directory / "explained.csv", explained_csv(found))
     write_json(directory / "plan.json", plan_to_dict(best.run.plan))
     write_json(directory / "schedule.json", schedule_to_dict(best.run.schedule))
     for i, plan in enumerate(found.plans):
         log.info("%d. %s", i + 1, _in_brief(plan))
     log.info("%s", _bound(found))
     log.info("%s", _without_pipeline(found))
+    if found.own:
+        log.info("%s", "\n".join(explained_lines(found)))
     if found.interrupted:
         log.info("%s", _not_looked_at(found))
     rates = "shares of the data sheet" if machine is None else f"measured, of {machine}"
@@ -200,6 +215,7 @@ def explain_layouts(found: LayoutPlans) -> str:
             _bound(found) + ".\n",
             _without_pipeline(found) + ".\n",
             *([_not_looked_at(found) + ".\n"] if found.interrupted else []),
+            *explained_markdown(found),
             f"## Memory of stage {stage} of the best, the fullest\n",
             *table(parts),
             "",

@@ -52,6 +52,9 @@ class PlanCommandOptions:
     )
     micro_batch_sizes: list[Any] = option([1, 2, 4], "for layouts: samples of a micro-batch to try")
     max_chunks: int = option(24, "for layouts: most chunks of a stage", min=1)
+    explain: dict[str, Any] | list[Any] | None = option(
+        None, "for layouts: one or several to compare with the best, as {tp: 4, pp: 8}"
+    )
     layer_times: str | None = option(None, "CSV of measured layer times, in place of modelled ones")
     gpus_per_node: int | None = option(None, "GPUs of a node; null: 8, or all where there are fewer")
     node_bandwidth_gb_s: float | None = option(

@@ -195,8 +195,11 @@ def beside(best: UniformRun, own: UniformRun) -> Iterator[PartRow]:
     times = time_by_part(best), time_by_part(own)
     stages = (run.gib_by_stage.index(max(run.gib_by_stage)) for run in (best, own))
     memories = tuple(memory_by_part(run, stage) for run, stage in zip((best, own), stages, strict=True))
-    for unit, (one, other), total in (("ms", times, "iteration"), ("GiB", memories, "memory of a GPU")):
-        for part in dict.fromkeys([*one, *other]):
+    for unit, (one, other), parts, total in (
+        ("ms", times, (*TIME_PARTS, *PIPELINE_PARTS), "iteration"),
+        ("GiB", memories, MEMORY_PARTS, "memory of a GPU"),
+    ):
+        for part in parts:
             row = PartRow(part, unit, one.get(part, 0.0), other.get(part, 0.0))
             if row.best or row.own:
                 yield row

@@ -6,7 +6,7 @@ does not know what a layer costs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from placements.cluster import Cluster
@@ -14,6 +14,8 @@ from placements.models.chain import ModelShape
 from placements.models.costs import CostOptions
 from placements.planners.hybrid.search.layout_search import LayoutEstimate, LayoutOptions, LayoutSearch
 from placements.planners.hybrid.uniform import Layout
+from placements.planners.parallel_plan import PlanError
+from placements.spec import PlacementError
 from schedsearch.planning.uniform_run import UniformRun
 
 
@@ -59,6 +61,7 @@ class LayoutPlans:
             fullest stage.
         left: Layouts that were not rated, as there was a Ctrl-C; else none.
         interrupted: There was a Ctrl-C: what follows it was not looked at.
+        own: The user's own layouts, whether they fit or not.
     """
 
     model: ModelShape
@@ -69,6 +72,7 @@ class LayoutPlans:
     bound_ms: float
     left: tuple[Layout, ...] = ()
     interrupted: bool = False
+    own: tuple[LayoutPlan, ...] = ()
 
     @property
     def num_fitting(self) -> int:
@@ -86,6 +90,25 @@ class LayoutPlans:
         """The layout that holds least; None where there is none."""
         return min(self.estimates, key=lambda each: each.gib, default=None)
 
+    def nearest(self, layout: Layout) -> LayoutEstimate | None:
+        """Return the layout that fits with the fewest settings that differ, of several the shortest."""
+        wanted = _settings(layout)
+
+        def num_different(each: LayoutEstimate) -> int:
+            return sum(a != b for a, b in zip(_settings(each.layout), wanted, strict=True))
+
+        fitting = (each for each in self.estimates if each.gib <= self.limit_gib)
+        return min(fitting, key=lambda each: (num_different(each), each.time_ms), default=None)
+
+
+def _settings(layout: Layout) -> tuple[object, ...]:
+    """Return what is set of a layout; the rest follows from GPUs and batch."""
+    degrees = layout.degrees
+    return (
+        *(degrees.tensor, degrees.pipeline, degrees.chunks, degrees.context, degrees.expert),
+        *(layout.micro_batch_size, layout.zero, layout.recompute),
+    )
+
 
 def plan_layouts(
     model: ModelShape,
@@ -95,6 +118,7 @@ def plan_layouts(
     options: LayoutOptions,
     num_plans: int = 5,
     on_progress: Callable[[int, int], None] | None = None,
+    own: Sequence[Layout] = (),
 ) -> LayoutPlans:
     """Return the best layouts; see `placements.planners.hybrid.search.layout_search`.
 
@@ -106,15 +130,17 @@ def plan_layouts(
         options: The layouts that are tried.
         num_plans: How many are timed by a schedule.
         on_progress: See `LayoutSearch.estimates`.
+        own: Layouts that are timed beside the best.
 
     After a Ctrl-C while layouts are rated, the best of those rated until then is still timed; after one while
     they are timed, those timed until then are kept.
 
     Raises:
-        PlanError: A schedule would have too many blocks.
+        PlanError: A schedule would have too many blocks, or a layout of the user's own is impossible.
         KeyboardInterrupt: There was a second Ctrl-C, or one before the first was timed.
     """
     search = LayoutSearch(model, cluster, batch, costs, options)
+    own_plans = tuple(_own_plan(search, layout) for layout in own)
     layouts = list(search.layouts())
     rated: list[LayoutEstimate | None] = []
     interrupted = False
@@ -137,16 +163,36 @@ def plan_layouts(
     bound_ms = min((each.load_ms for each in fitting), default=float("inf"))
     left = tuple(layouts[len(rated) :])
     return LayoutPlans(
-        model, cluster, search.limit_gib, tuple(timed), tuple(estimates), bound_ms, left, interrupted
+        *(model, cluster, search.limit_gib, tuple(timed), tuple(estimates), bound_ms, left, interrupted),
+        own=own_plans,
     )
+
+
+def _own_plan(search: LayoutSearch, layout: Layout) -> LayoutPlan:
+    """Return a layout of the user's own."""
+    degrees, tokens = layout.degrees, search.num_tokens
+    try:
+        if tokens % degrees.context:
+            raise PlanError(
+                f"cp: {degrees.context} does not divide the {tokens} tokens of a sample; use a divisor"
+            )
+        if degrees.expert > 1 and not any(layer.num_routes for layer in search.model.layers):
+            raise PlanError(f"ep: {search.model.name} has no experts to share; leave it out")
+        return _plan_of(search, search.estimate(layout))
+    except (PlacementError, PlanError) as error:
+        raise PlanError(f"{layout_in_words(layout)}: {error}") from None
+
+
+def _plan_of(search: LayoutSearch, estimate: LayoutEstimate) -> LayoutPlan:
+    # As in the formula, exchanges run beside the pipeline, also in one node.
+    run = UniformRun(search.model, search.cluster, estimate.layout, search.costs, overlap=True)
+    return LayoutPlan(estimate, run)
 
 
 def _timed(search: LayoutSearch, estimates: list[LayoutEstimate], count: int) -> Iterator[LayoutPlan]:
     """Yield the first layouts that fit by their schedule too; the formula's memory is not exact."""
     for estimate in estimates[: 4 * count]:
-        # As in the formula, exchanges run beside the pipeline, also in one node.
-        run = UniformRun(search.model, search.cluster, estimate.layout, search.costs, overlap=True)
-        plan = LayoutPlan(estimate, run)
+        plan = _plan_of(search, estimate)
         if plan.gib <= search.limit_gib:
             yield plan
             count -= 1

@@ -61,6 +61,27 @@ def test_the_best_layouts_are_written(command: Any, tmp_path: Path) -> None:
             ["num_stages=[2]"],
             "num_stages: [2] does not apply here: it is not of planner=layouts; leave it out",
         ),
+        (["explain={tp: 3}"], "explain: TP 3 x PP 1 x CP 1 is 3, which does not make 8 GPUs; give degrees "),
+        (["explain={tp: 2, dp: 3}"], "explain: TP 2 x PP 1 x CP 1 x DP 3 is 6, which does not make 8 GPUs; "),
+        (
+            ["explain=[{tp: 8}, {tp: 4, micro_batch_size: 3}]"],
+            "explain[1]: micro_batch_size: DP 2 x 3 samples do not divide the batch of 16; use one of 1",
+        ),
+        (["batch=9", "explain={tp: 4}"], "divide the batch of 9; give a batch that DP 2 divides, or "),
+        (
+            ["explain={pp: 4, micro_batch_size: 4}"],
+            "explain: micro_batch_size: with 4 there are 2 micro-batches, fewer than PP 4; use smaller ones",
+        ),
+        (["explain={pp: 2, zero: 3}"], "explain: zero: ZeRO-3 is planned without a pipeline, not with PP 2"),
+        (["explain={tq: 2}"], "explain: has an unknown field 'tq'; the fields are tp, pp, vp, cp, ep, dp, "),
+        (["explain={recompute: all}"], "explain.recompute: 'all' is not known; use one of none, selective"),
+        (["explain=[3]"], "explain[0]: 3 is not a mapping of tp, pp, "),
+        (["explain={ep: 2}"], "EP 2, DP 8, micro-batches 2 x 1: ep: llama3_8b has no experts to share; "),
+        (
+            ["explain={pp: 8, vp: 9}"],
+            "PP 8, VP 9, micro-batches 16 x 1: stages: 32 layers of llama3_8b are too few for 72 chunks",
+        ),
+        (["planner=hybrid", "explain={tp: 2}"], "it is of planner=layouts; leave it out"),
         (["planner=hybrid", "max_chunks=2"], "max_chunks: 2 does not apply here: it is of planner=layouts; "),
     ],
 )
@@ -107,3 +128,27 @@ def test_an_interrupt_keeps_the_best_so_far(
     assert "interrupted: " in printed.out and " were not looked at; the bound is that of " in printed.out
     assert "were not looked at" in (tmp_path / "out/plan.md").read_text()
     assert read_plan_file(tmp_path / "out/plan.json").num_gpus == 8
+
+
+def test_own_layouts_are_told_part_by_part(command: Any, tmp_path: Path) -> None:
+    """The parts add up to the figures of each; one that does not fit is told with the nearest that does."""
+    own = "explain=[{tp: 8}, {pp: 2, micro_batch_size: 2}]"
+    done = command("plan", *SMALL, "micro_batch_sizes=[1]", "num_plans=2", "memory_gib=48", own)
+    assert done.returncode == 0, done.stderr
+    with (tmp_path / "out/explained.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    names = ["TP 8, micro-batches 16 x 1", "PP 2, DP 4, micro-batches 2 x 2"]
+    assert list(dict.fromkeys(row["layout"] for row in rows)) == names
+    for name in names:
+        for unit, total in (("ms", "iteration"), ("GiB", "memory of a GPU")):
+            *parts, last = (row for row in rows if row["layout"] == name and row["unit"] == unit)
+            assert last["part"] == total
+            for column in ("best", "own", "difference"):
+                summed = sum(float(row[column]) for row in parts)
+                assert summed == pytest.approx(float(last[column]), abs=1e-3), column
+    why = next(line for line in done.stdout.splitlines() if line.startswith(f"own {names[0]}: "))
+    assert "%) longer: tensor-parallel exchanges +" in why
+    assert "it does not fit: a GPU holds " in done.stdout
+    assert " GiB, of 44.0 that it may; the nearest layout that fits is " in done.stdout
+    text = (tmp_path / "out/plan.md").read_text()
+    assert f"## {names[1]} beside the best" in text and "| iteration " in text

@@ -152,3 +152,26 @@ def test_interrupted_while_layouts_are_timed(monkeypatch: pytest.MonkeyPatch) ->
     stop_at(1)
     with pytest.raises(KeyboardInterrupt):
         plan_layouts(routed(), sixteen(), BATCH, COSTS, LayoutOptions(max_context=2), 4)
+
+
+def test_the_nearest_layout_that_fits() -> None:
+    """It has the fewest settings that differ: of one that fits, none."""
+    fitting = [each for each in found().estimates if each.gib <= found().limit_gib]
+    assert found().nearest(fitting[-1].layout) == fitting[-1]
+    degrees = Degrees(1, 1, 16)
+    near = found().nearest(Layout(degrees, 1, 2, recompute="selective"))
+    assert near is not None and near.layout.degrees == degrees
+    assert replace(found(), limit_gib=0.0).nearest(fitting[0].layout) is None
+
+
+def test_own_layouts_are_timed_too() -> None:
+    own = (Layout(Degrees(1, 1, 16), 2, 1), Layout(Degrees(2, 8, 1), 1, 32))
+    options = LayoutOptions(max_context=1, micro_batch_sizes=(1,))
+    plans = plan_layouts(routed(), sixteen(), BATCH, COSTS, options, 1, own=own)
+    assert tuple(each.layout for each in plans.own) == own
+    assert all(each.run.iteration_ms > 0 and each.gib > 0 for each in plans.own)
+    with told(
+        PlanError,
+        "CP 3, micro-batches 32 x 1: cp: 3 does not divide the 4096 tokens of a sample; use a divisor",
+    ):
+        plan_layouts(routed(), sixteen(), BATCH, COSTS, options, own=[Layout(Degrees(context=3), 1, 32)])

@@ -123,7 +123,7 @@ class LayoutSearch:
         tensors = _divisors(num_gpus, options.max_tensor or in_node)
         tensors = [t for t in tensors if t <= in_node and self._divides(t)]
         for tensor, context in product(tensors, _divisors(num_gpus, options.max_context)):
-            if num_gpus % (tensor * context) or self._tokens % context:
+            if num_gpus % (tensor * context) or self.num_tokens % context:
                 continue
             rest = num_gpus // (tensor * context)
             for pipeline in _divisors(rest, options.max_pipeline):
@@ -329,7 +329,8 @@ class LayoutSearch:
         return True
 
     @property
-    def _tokens(self) -> int:
+    def num_tokens(self) -> int:
+        """Tokens of a sample."""
         return max(getattr(layer, "sequence_length", 1) for layer in self.model.layers)
 
 
