@@ -28,9 +28,13 @@ from placements.models.parallel import Recompute
 from placements.models.zoo import read_model
 from placements.planners.hybrid.plan_file import plan_to_dict
 from placements.planners.hybrid.search.layout_search import LayoutEstimate, LayoutOptions
+from schedsearch.figures.canvas import save as save_figure
+from schedsearch.figures.layout_memory import draw_layout_memory
 from schedsearch.modulo.progress import PlanProgress
 from schedsearch.planning.explanation import table
+from schedsearch.planning.layout_parts import memory_by_part
 from schedsearch.planning.layout_plans import LayoutPlan, LayoutPlans, layout_in_words, plan_layouts
+from schedsearch.planning.uniform_run import UniformRun
 from schedsearch.schedule_file import schedule_to_dict
 
 log = logging.getLogger(__name__)
@@ -54,6 +58,9 @@ COLUMNS = (
     *("num_micro_batches", "recompute", "formula_ms", "load_ms", "gib", "fits"),
 )
 """Columns of the table of all layouts."""
+
+MEMORY_COLUMNS = ("stage", "kind", "tensor", "gib", "held", "rule")
+"""Columns of the table of the memory of the best layout."""
 
 _MOST_ROWS = 1000
 """Layouts in that table, the best ones."""
@@ -127,7 +134,7 @@ def plan_in_layouts(options: PlanCommandOptions) -> dict[str, float | str]:
         raise Interrupted(f"interrupted; none of the {len(found.estimates)} layouts rated so far fits")
     if not found.plans:
         raise OptionError(_why_none(found))
-    figures = _save(found, options.machine)
+    figures = _save(found, options.machine, options.reserve_gib)
     if found.interrupted:
         raise Interrupted(f"interrupted; the best layouts found so far are in {output_directory()}")
     return figures
@@ -147,10 +154,13 @@ def _why_none(found: LayoutPlans) -> str:
     )
 
 
-def _save(found: LayoutPlans, machine: str | None) -> dict[str, float | str]:
+def _save(found: LayoutPlans, machine: str | None, reserve_gib: float) -> dict[str, float | str]:
     directory, best = output_directory(), found.plans[0]
     write_text(directory / "plan.md", explain_layouts(found))
     write_text(directory / "layouts.csv", csv_text(COLUMNS, map(_row(found), found.estimates[:_MOST_ROWS])))
+    write_text(directory / "memory.csv", _memory_csv(best.run))
+    figure = draw_layout_memory(_memory_panels(found), found.limit_gib + reserve_gib, reserve_gib)
+    save_figure(figure, directory / "memory")
     if found.own:
         write_text(directory / "explained.csv", explained_csv(found))
     write_json(directory / "plan.json", plan_to_dict(best.run.plan))
@@ -172,6 +182,25 @@ def _save(found: LayoutPlans, machine: str | None) -> dict[str, float | str]:
         "gib": best.gib,
         "bound_ms": found.bound_ms,
         "num_gpus": best.layout.degrees.num_gpus,
+    }
+
+
+def _memory_csv(run: UniformRun) -> str:
+    rows = [
+        [stage, part.kind, part.name, f"{part.gib:.3f}", part.held, part.rule]
+        for stage in range(run.plan.num_stages)
+        for part in run.memory(stage)
+    ]
+    return csv_text(MEMORY_COLUMNS, rows)
+
+
+def _memory_panels(found: LayoutPlans) -> dict[str, dict[str, dict[str, float]]]:
+    """Return what each stage holds by part, of the best layout and of the user's own."""
+    return {
+        layout_in_words(plan.layout): {
+            f"stage {stage}": memory_by_part(plan.run, stage) for stage in range(plan.run.plan.num_stages)
+        }
+        for plan in (found.plans[0], *found.own)
     }
 
 

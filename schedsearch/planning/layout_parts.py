@@ -94,13 +94,13 @@ def memory_by_part(run: UniformRun, stage: int) -> dict[str, float]:
         stage: Number of the stage.
 
     Returns:
-        GiB by the parts that there are; their sum is that of `UniformRun.gib_by_stage`.
+        GiB of all parts in order; their sum is that of `UniformRun.gib_by_stage`.
     """
     found = defaultdict[str, float](float)
     for tensor in run.memory(stage):
         found[memory_part(tensor)] += tensor.gib
     found["rounding"] = run.gib_by_stage[stage] - sum(found.values())
-    return {part: found[part] for part in MEMORY_PARTS if part in found}
+    return {part: found[part] for part in MEMORY_PARTS}
 
 
 def time_by_part(run: UniformRun) -> dict[str, float]:
@@ -200,7 +200,7 @@ def beside(best: UniformRun, own: UniformRun) -> Iterator[PartRow]:
         ("GiB", memories, MEMORY_PARTS, "memory of a GPU"),
     ):
         for part in parts:
-            row = PartRow(part, unit, one.get(part, 0.0), other.get(part, 0.0))
+            row = PartRow(part, unit, one[part], other[part])
             if row.best or row.own:
                 yield row
         yield PartRow(total, unit, sum(one.values()), sum(other.values()))

@@ -38,6 +38,15 @@ def test_the_best_layouts_are_written(command: Any, tmp_path: Path) -> None:
     assert plan.global_batch_size == 16
     schedule = validate(read_schedule(out / "schedule.json"))
     assert schedule.num_micro_batches == plan.num_micro_batches
+    with (out / "memory.csv").open(newline="") as file:
+        memory = list(csv.DictReader(file))
+    assert {int(row["stage"]) for row in memory} == set(range(plan.num_stages))
+    by_stage = [
+        sum(float(row["gib"]) for row in memory if int(row["stage"]) == stage)
+        for stage in range(plan.num_stages)
+    ]
+    assert max(by_stage) == pytest.approx(float(first.split()[-2]), abs=0.1)
+    assert (out / "memory.png").exists() and (out / "memory.svg").exists()
     text = (out / "plan.md").read_text()
     assert "| weights " in text and "| optimizer " in text and "placeholder of gradients" in text
 
