@@ -17,12 +17,10 @@ from experiments.plan.own_layouts import (
     explained_markdown,
     read_own_layouts,
 )
-from experiments.plan.profiled_inputs import refuse_given
+from experiments.plan.profiled_inputs import measured_rates, refuse_given
 from placements.cluster import read_cluster
 from placements.files import csv_text, write_json, write_text
 from placements.models.costs import CostOptions
-from placements.models.layers import SIXTEEN_BITS
-from placements.models.machine.machine_file import read_machine
 from placements.models.memory import FRAMEWORKS
 from placements.models.parallel import Recompute
 from placements.models.zoo import read_model
@@ -48,7 +46,7 @@ _OWN = (
 )
 """Options that this planner has."""
 
-ONLY_HERE = ("framework", "machine", "micro_batch_sizes", "max_chunks", "explain")
+ONLY_HERE = ("micro_batch_sizes", "max_chunks", "explain")
 """Options that no other planner has."""
 
 _RECOMPUTE: tuple[Recompute, ...] = get_args(Recompute)
@@ -99,12 +97,7 @@ def plan_in_layouts(options: PlanCommandOptions) -> dict[str, float | str]:
         node_bandwidth_gb_s=options.node_bandwidth_gb_s,
         link_bandwidth_gb_s=options.link_bandwidth_gb_s,
     )
-    machine = None if options.machine is None else read_machine(options.machine, cluster.whole.gpu)
-    if machine is not None and model.precision.name not in SIXTEEN_BITS:
-        raise OptionError(
-            f"machine: its rates were measured in 16 bits, not in {model.precision.name}; leave it out, or "
-            "use precision=bf16"
-        )
+    machine = measured_rates(options, cluster, model.precision)
     costs = CostOptions(
         options.model_flops_utilisation,
         options.output_layer_utilisation,

@@ -48,7 +48,7 @@ class PlanCommandOptions:
         choices=tuple(FRAMEWORKS),
     )
     machine: str | None = option(
-        None, "for layouts: file of measured rates, JSON or CSV; null: shares of peaks"
+        None, "file of measured rates of the GPU, JSON or CSV; null: shares of peaks"
     )
     micro_batch_sizes: list[Any] = option([1, 2, 4], "for layouts: samples of a micro-batch to try")
     max_chunks: int = option(24, "for layouts: most chunks of a stage", min=1)

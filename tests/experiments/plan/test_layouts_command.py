@@ -105,12 +105,57 @@ def test_what_does_not_fit_is_told_with_what_it_needs(command: Any) -> None:
     assert done.stderr.rstrip().endswith(" GiB; use more GPUs or larger ones")
 
 
-def test_rates_in_16_bits_are_not_for_other_precisions(refused: Any, tmp_path: Path) -> None:
+def rates(tmp_path: Path, share: float = 0.5) -> Path:
     path = tmp_path / "h100_rates.csv"
-    rows = [f"product,{each},0.5,64 64 64," for each in ("forward", "input_gradient", "weight_gradient")]
+    passes = ("forward", "input_gradient", "weight_gradient")
+    rows = [f"product,{each},{share},64 64 64," for each in passes]
     path.write_text("\n".join(["operator,pass,share,sizes,latency_us", *rows]) + "\n")
-    line = refused("plan", *SMALL, f"machine={path}", "precision=fp8")
+    return path
+
+
+@pytest.mark.parametrize("planner", ["layouts", "hybrid"])
+def test_rates_in_16_bits_are_not_for_other_precisions(refused: Any, tmp_path: Path, planner: str) -> None:
+    line = refused("plan", *SMALL, f"machine={rates(tmp_path)}", "precision=fp8", f"planner={planner}")
     assert "machine: its rates were measured in 16 bits, not in fp8; leave it out, or use " in line
+
+
+HYBRID = [*SMALL[1:], "rank=formula", "num_stages=[1,2]"]
+
+
+def test_the_hybrid_planner_takes_the_rates_of_a_machine(command: Any, tmp_path: Path) -> None:
+    """With half the rates an iteration takes longer, at most twice as long."""
+    rated = []
+    for share in (0.8, 0.4):
+        path = rates(tmp_path, share)
+        done = command("plan", *HYBRID, f"machine={path}")
+        assert done.returncode == 0, done.stderr
+        assert f"costs: computed from shapes, and rates measured, of {path}" in done.stdout
+        with (tmp_path / "out/plans.csv").open(newline="") as file:
+            rated.append(min(float(row["formula_ms"]) for row in csv.DictReader(file)))
+    assert rated[0] < rated[1] < 2.01 * rated[0]
+
+
+def test_the_hybrid_planner_refuses_what_the_machine_has(refused: Any, tmp_path: Path) -> None:
+    path = rates(tmp_path)
+    for overrides, message in (
+        (
+            ["framework=torchtitan"],
+            "framework: torchtitan does not apply here: planner=hybrid counts states ",
+        ),
+        (
+            [f"machine={path}", "layer_times=x.csv"],
+            "layer_times: x.csv does not apply here: machine has rates ",
+        ),
+        (
+            [f"machine={path}", "cluster=h100_8+a100_8"],
+            "machine: its rates are of one kind of GPU, not of several as in h100_8+a100_8; leave it out",
+        ),
+        (
+            [f"machine={path}", f"profiles={tmp_path}"],
+            "does not apply here: the profile has it; leave it out",
+        ),
+    ):
+        assert message in refused("plan", *HYBRID, *overrides)
 
 
 def test_an_interrupt_keeps_the_best_so_far(
