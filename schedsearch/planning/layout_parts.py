@@ -27,6 +27,7 @@ _OF_TENSOR = {
     for part, names in {
         "checkpoints": ("input of the layer",),
         "attention": (
+            "attention output for its product",
             "compressed keys and values",
             "compressed queries",
             "input of the attention norm",

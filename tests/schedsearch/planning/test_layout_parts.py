@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from made_up_layouts import BATCH, COSTS, routed, sixteen
 
-from placements.models.layers import BF16
+from placements.models.layers import PRECISIONS
 from placements.models.parallel import Recompute
 from placements.models.zoo import MODELS, read_model
 from placements.planners.hybrid.uniform import Degrees, Layout
@@ -84,13 +84,14 @@ def test_two_layouts_side_by_side() -> None:
 
 
 def test_every_kept_tensor_has_a_part() -> None:
-    """Of all models; what measured or embedding layers keep is of no named part."""
+    """Of all models in all precisions; what measured or embedding layers keep is of no named part."""
     others = {"input", "other tensors", "input of the norm", "input of the projection"}
     names = {
         tensor.name
         for model in map(read_model, MODELS)
         for layer in {layer for _, layer in model.runs}
-        for tensor in layer.kept_tensors(BF16, 1)
+        for precision in PRECISIONS.values()
+        for tensor in layer.kept_tensors(precision, 1)
     }
     assert names - others <= set(_OF_TENSOR)
     assert set(_OF_TENSOR.values()) < set(MEMORY_PARTS)
