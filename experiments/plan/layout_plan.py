@@ -27,7 +27,7 @@ from placements.models.zoo import read_model
 from placements.planners.hybrid.plan_file import plan_to_dict
 from placements.planners.hybrid.search.layout_search import LayoutEstimate, LayoutOptions
 from schedsearch.figures.canvas import save as save_figure
-from schedsearch.figures.layout_memory import draw_layout_memory
+from schedsearch.figures.layout_memory import MemoryPanel, draw_layout_memory
 from schedsearch.modulo.progress import PlanProgress
 from schedsearch.planning.explanation import table
 from schedsearch.planning.layout_parts import memory_by_part
@@ -152,8 +152,7 @@ def _save(found: LayoutPlans, machine: str | None, reserve_gib: float) -> dict[s
     write_text(directory / "plan.md", explain_layouts(found))
     write_text(directory / "layouts.csv", csv_text(COLUMNS, map(_row(found), found.estimates[:_MOST_ROWS])))
     write_text(directory / "memory.csv", _memory_csv(best.run))
-    figure = draw_layout_memory(_memory_panels(found), found.limit_gib + reserve_gib, reserve_gib)
-    save_figure(figure, directory / "memory")
+    save_figure(draw_layout_memory(_memory_panels(found, reserve_gib)), directory / "memory")
     if found.own:
         write_text(directory / "explained.csv", explained_csv(found))
     write_json(directory / "plan.json", plan_to_dict(best.run.plan))
@@ -187,14 +186,17 @@ def _memory_csv(run: UniformRun) -> str:
     return csv_text(MEMORY_COLUMNS, rows)
 
 
-def _memory_panels(found: LayoutPlans) -> dict[str, dict[str, dict[str, float]]]:
+def _memory_panels(found: LayoutPlans, reserve_gib: float) -> list[MemoryPanel]:
     """Return what each stage holds by part, of the best layout and of the user's own."""
-    return {
-        layout_in_words(plan.layout): {
-            f"stage {stage}": memory_by_part(plan.run, stage) for stage in range(plan.run.plan.num_stages)
-        }
+    return [
+        MemoryPanel(
+            layout_in_words(plan.layout),
+            {f"stage {i}": memory_by_part(plan.run, i) for i in range(plan.run.plan.num_stages)},
+            found.limit_gib + reserve_gib,
+            reserve_gib,
+        )
         for plan in (found.plans[0], *found.own)
-    }
+    ]
 
 
 def _row(found: LayoutPlans) -> Callable[[LayoutEstimate], list[object]]:

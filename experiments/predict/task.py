@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -20,7 +21,10 @@ from experiments.predict.run_prediction import RunPrediction, calibrated, error_
 from experiments.predict.run_table import read_run_folder, run_tables
 from placements.files import csv_text, write_text
 from placements.models.memory import FRAMEWORKS
+from schedsearch.figures.canvas import save as save_figure
+from schedsearch.figures.layout_memory import MemoryPanel, draw_layout_memory
 from schedsearch.modulo.progress import StepBar
+from schedsearch.planning.layout_parts import memory_by_part
 from schedsearch.planning.uniform_run import NO_FACTORS, Factors
 
 log = logging.getLogger(__name__)
@@ -106,6 +110,8 @@ def predict_runs(path: Path, options: PredictOptions) -> dict[str, float]:
                 log.info("%s: %s", each.run.run, each.note)
     written = write_text(output_directory() / "predictions.csv", runs_to_csv(shown))
     write_text(output_directory() / "memory.csv", memory_to_csv(shown))
+    if panels := memory_panels(shown):
+        save_figure(draw_layout_memory(panels), output_directory() / "memory")
     log.info("tables: %s, and memory.csv beside it", written)
     found = dict(zip(("time", "memory"), _run_errors(shown), strict=True))
     return {f"mean_absolute_{name}_error": each.mean_absolute for name, each in found.items() if each.errors}
@@ -167,6 +173,24 @@ def memory_to_csv(predictions: Sequence[RunPrediction]) -> str:
             figures = [f"{part.gib:.3f}", str(part.held), part.rule]
             rows.append([each.run.run, str(stage), part.kind, part.name, *figures])
     return csv_text(MEMORY_COLUMNS, rows)
+
+
+def memory_panels(predictions: Sequence[RunPrediction]) -> list[MemoryPanel]:
+    """Return what each run's fullest stage holds by part, a panel for each kind of GPU."""
+    panels: dict[str, MemoryPanel] = {}
+    for each in predictions:
+        run, predicted = each.run, each.predicted
+        if predicted is None:
+            continue
+        stage = each.gib_by_stage.index(max(each.gib_by_stage))
+        panel = panels.get(run.gpu, MemoryPanel(run.gpu, {}, predicted.plan.group(stage).memory_gib))
+        measured = {} if run.measured_gib is None else {run.run: run.measured_gib}
+        panels[run.gpu] = replace(
+            panel,
+            rows={**panel.rows, run.run: memory_by_part(predicted, stage)},
+            measured_gib={**panel.measured_gib, **measured},
+        )
+    return list(panels.values())
 
 
 def to_csv(predictions: Sequence[PlanPrediction]) -> str:
