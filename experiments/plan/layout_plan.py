@@ -13,7 +13,7 @@ from experiments.plan.options import PlanCommandOptions
 from experiments.plan.profiled_inputs import refuse_given
 from placements.cluster import read_cluster
 from placements.files import csv_text, write_json, write_text
-from placements.models.costs import CostOptions
+from placements.models.costing.options import CostOptions
 from placements.models.layers import SIXTEEN_BITS
 from placements.models.machine.machine_file import read_machine
 from placements.models.memory import FRAMEWORKS
@@ -189,13 +189,17 @@ def explain_layouts(found: LayoutPlans) -> str:
             f"# {found.model.name} on {found.cluster.num_gpus} GPUs\n",
             *table([head, *rows]),
             "",
-            _bound(found) + ".\n",
-            _without_pipeline(found) + ".\n",
+            f"{_bound(found)}.\n",
+            f"{_capitalised(_without_pipeline(found))}.\n",
             f"## Memory of stage {stage} of the best, the fullest\n",
             *table(parts),
             "",
         ]
     )
+
+
+def _capitalised(sentence: str) -> str:
+    return sentence[0].upper() + sentence[1:]
 
 
 def _in_brief(plan: LayoutPlan) -> str:

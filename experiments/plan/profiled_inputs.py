@@ -21,7 +21,7 @@ from placements.measured.galvatron_profile import (
 )
 from placements.measured.profile_folder import read_profiled_model
 from placements.models.chain import ModelShape
-from placements.models.costs import CostOptions
+from placements.models.costing.options import CostOptions
 from placements.models.transformer import TransformerLayer
 from placements.models.zoo import MODELS, read_model
 from placements.planners.hybrid.profiled.galvatron_costs import GalvatronCosts

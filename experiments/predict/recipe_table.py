@@ -17,7 +17,7 @@ from placements.cluster import Cluster, read_cluster
 from placements.files import csv_text
 from placements.meaning import Meaning
 from placements.models.chain import ModelShape
-from placements.models.costs import CostOptions
+from placements.models.costing.options import CostOptions
 from placements.models.memory import Framework
 from placements.models.parallel import Recompute
 from placements.models.zoo import read_model

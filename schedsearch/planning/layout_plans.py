@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from placements.cluster import Cluster
 from placements.models.chain import ModelShape
-from placements.models.costs import CostOptions
+from placements.models.costing.options import CostOptions
 from placements.planners.hybrid.search.layout_search import LayoutEstimate, LayoutOptions, LayoutSearch
 from placements.planners.hybrid.uniform import Layout
 from schedsearch.planning.uniform_run import UniformRun

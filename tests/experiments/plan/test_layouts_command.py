@@ -34,6 +34,9 @@ def test_the_best_layouts_are_written(command: Any, tmp_path: Path) -> None:
     schedule = validate(read_schedule(out / "schedule.json"))
     assert schedule.num_micro_batches == plan.num_micro_batches
     text = (out / "plan.md").read_text()
+    assert any(
+        line.startswith(("Without a pipeline", "The best has no pipeline")) for line in text.splitlines()
+    )
     assert "| weights " in text and "| optimizer " in text and "placeholder of gradients" in text
 
 

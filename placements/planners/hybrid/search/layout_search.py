@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from placements.cluster import Cluster, DeviceGroup
 from placements.models.chain import ModelShape
-from placements.models.costs import CostOptions, layer_cost
+from placements.models.costing.layer_costs import layer_cost
+from placements.models.costing.options import CostOptions
 from placements.models.layers import Layer
 from placements.models.parallel import Buffer, ContextSharing, Recompute
 from placements.planners.hybrid.plan import alike, layers_of_stage
