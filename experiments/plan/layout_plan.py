@@ -33,18 +33,22 @@ _OWN = (
     *("framework", "machine", "micro_batch_sizes", "max_chunks", "max_tensor_parallel", "recompute"),
     *("gpus_per_node", "node_bandwidth_gb_s", "link_bandwidth_gb_s", "memory_gib", "reserve_gib"),
     *("num_plans", "model_flops_utilisation", "output_layer_utilisation", "memory_efficiency"),
-    "overlap_slowdown",
+    *("overlap_slowdown", "overlap_tensor_parallel", "sends_tokens_once"),
 )
 """Options that this planner has."""
 
-ONLY_HERE = ("framework", "machine", "micro_batch_sizes", "max_chunks")
+ONLY_HERE = (
+    *("framework", "machine", "micro_batch_sizes", "max_chunks"),
+    *("overlap_tensor_parallel", "sends_tokens_once"),
+)
 """Options that no other planner has."""
 
 _RECOMPUTE: tuple[Recompute, ...] = get_args(Recompute)
 
 COLUMNS = (
-    *("tensor", "pipeline", "chunks", "context", "expert", "data", "zero", "micro_batch_size"),
-    *("num_micro_batches", "recompute", "formula_ms", "load_ms", "gib", "fits"),
+    *("tensor", "pipeline", "chunks", "context", "expert", "whole_experts", "data", "zero"),
+    *("micro_batch_size", "num_micro_batches", "recompute", "recomputed_layers"),
+    *("formula_ms", "load_ms", "gib", "fits"),
 )
 """Columns of the table of all layouts."""
 
@@ -99,6 +103,9 @@ def plan_in_layouts(options: PlanCommandOptions) -> dict[str, float | str]:
         precision=model.precision,
         machine=machine,
         framework=FRAMEWORKS[options.framework],
+        overlap_tensor_parallel=options.overlap_tensor_parallel,
+        sends_tokens_once=options.sends_tokens_once,
+        overlap_weights=True,
         exchanges_apart=True,
     )
     layouts = LayoutOptions(
@@ -157,8 +164,9 @@ def _row(found: LayoutPlans) -> Callable[[LayoutEstimate], list[object]]:
         layout, degrees = each.layout, each.layout.degrees
         return [
             *(degrees.tensor, degrees.pipeline, degrees.chunks, degrees.context, degrees.expert),
-            *(degrees.data, layout.zero, layout.micro_batch_size, layout.num_micro_batches),
-            *(layout.recompute, f"{each.time_ms:.1f}", f"{each.load_ms:.1f}", f"{each.gib:.2f}"),
+            *(degrees.whole_experts, degrees.data, layout.zero, layout.micro_batch_size),
+            *(layout.num_micro_batches, layout.recompute, layout.recomputed_layers),
+            *(f"{each.time_ms:.1f}", f"{each.load_ms:.1f}", f"{each.gib:.2f}"),
             each.gib <= found.limit_gib,
         ]
 

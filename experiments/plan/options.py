@@ -52,6 +52,12 @@ class PlanCommandOptions:
     )
     micro_batch_sizes: list[Any] = option([1, 2, 4], "for layouts: samples of a micro-batch to try")
     max_chunks: int = option(24, "for layouts: most chunks of a stage", min=1)
+    overlap_tensor_parallel: bool = option(
+        False, "for layouts: tensor-parallel GPUs gather and scatter tokens beside the products around it"
+    )
+    sends_tokens_once: bool = option(
+        False, "for layouts: a token goes once to each GPU that has any of its experts, as with DeepEP"
+    )
     layer_times: str | None = option(None, "CSV of measured layer times, in place of modelled ones")
     gpus_per_node: int | None = option(None, "GPUs of a node; null: 8, or all where there are fewer")
     node_bandwidth_gb_s: float | None = option(

@@ -144,6 +144,9 @@ def layout_in_words(layout: Layout) -> str:
         "DP": degrees.data,
     }
     words = [f"{name} {degree}" for name, degree in parts.items() if degree > 1]
+    words += ["experts whole"] if degrees.whole_experts else []
     words.append(f"micro-batches {layout.num_micro_batches} x {layout.micro_batch_size}")
-    words += [f"recompute {layout.recompute}"] if layout.recompute != "none" else []
+    if layout.recompute != "none":
+        number = layout.recomputed_layers
+        words.append(f"recompute {layout.recompute}" + ("" if number is None else f" of {number} a chunk"))
     return ", ".join(words + ([f"ZeRO-{layout.zero}"] if layout.zero != 1 else []))

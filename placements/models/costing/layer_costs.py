@@ -59,12 +59,20 @@ def layer_cost(
     recomputed = _recomputed(share, again, forward)
     (core_ms, core_backward_ms), ring_ms = share.core_ms(), share.ring_ms()
     core_backward_ms += core_ms if recomputed.product_ms else 0.0
-    exchange_ms = share.exchange_ms()
+    exchange_ms, routing_ms = share.exchange_ms(), share.routing_ms()
+    if options.overlap_experts:
+        # Both ways of a forward and a backward, beside those of two micro-batches.
+        products_ms = (forward + backward).product_ms
+        routing_ms = options.overlapped(products_ms, 2 * routing_ms).copy_ms / 2
+    exchange_ms += routing_ms
     beside = options.overlapped(
         (backward + recomputed).product_ms,
         states.backward_gathers * states.gather_ms + share.regathers_ms(),
     )
-    forward_copy_ms = exchange_ms + states.gather_ms + options.overlapped(core_ms, ring_ms).copy_ms
+    gather_ms = states.gather_ms
+    if options.overlap_weights:
+        gather_ms = options.overlapped(forward.product_ms, gather_ms).copy_ms
+    forward_copy_ms = exchange_ms + gather_ms + options.overlapped(core_ms, ring_ms).copy_ms
     backward_copy_ms = (2 if again == "full" else 1) * exchange_ms
     rings = 3 if recomputed.product_ms else 2
     backward_copy_ms += options.overlapped(core_backward_ms, rings * ring_ms).copy_ms

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import zip_longest
 
 from placements.cluster import DeviceGroup
 from placements.models.costing.options import CostOptions
+from placements.models.costing.overlap import PartProducts, part_ms, parts_of
 from placements.models.end_layers import OutputLayer
 from placements.models.layers import Layer
 from placements.models.machine.measured_rates import CollectiveKind, MeasuredRates
@@ -43,14 +45,17 @@ class LayerShare:
     @cached_property
     def products(self) -> tuple[Product, ...]:
         """Products on each GPU."""
-        return self.layer.products(self.strategy.matrix_parallel, self.strategy.expert_parallel)
+        strategy = self.strategy
+        return strategy.with_whole_experts(
+            self.layer.products(strategy.matrix_parallel, strategy.expert_parallel)
+        )
 
     @cached_property
     def parameter_parts(self) -> tuple[tuple[float, SharingLevel, str], ...]:
         """Parameters on each GPU and the GPUs that hold the same, of experts apart."""
         layer, strategy = self.layer, self.strategy
         part = layer.parameters(strategy.matrix_parallel), strategy.weight_copies, ""
-        experts = layer.expert_parameters(strategy.matrix_parallel) / strategy.expert_parallel
+        experts = layer.expert_parameters(strategy.expert_tensor_parallel) / strategy.expert_parallel
         return (part, (experts, strategy.expert_copies, " of experts")) if experts else (part,)
 
     def of_tokens(self, of_a_sample: float) -> float:
@@ -123,19 +128,21 @@ class LayerShare:
         forward_ms = self.product_ms(self.layer.forward_flops) + self._small_products_ms
         streams = self.layer.streams(self.options.precision, t)
         beside_ms = [self.memory_ms(self.of_tokens(each)) for each in streams[:2]]
-        reduces_ms = [sum(of_pass) for of_pass in self.reduces_ms()]
+        reduces_ms = self.seen_reduces_ms
         gradient_ms = self.memory_ms(streams.gradient)
         measured = None
         if self.options.calibration is not None:
             measured = self.options.calibration.at(self.layer.name, t, self.of_tokens(1))
         if measured is not None:
             return (
-                _with_copies(measured.forward_ms, reduces_ms[0]),
-                _with_copies(measured.backward_ms, reduces_ms[1]),
+                _with_copies(measured.forward_ms, sum(self.reduces_ms[0])),
+                _with_copies(measured.backward_ms, sum(self.reduces_ms[1])),
             )
+        # Products of a backward are those of inputs and of weights; an attention's core has inputs alone.
+        frozen_ms = forward_ms - self.core_ms()[0] if self.options.frozen_weights else 0.0
         return (
             _with_streams(forward_ms, beside_ms[0]) + Pass(0.0, reduces_ms[0]),
-            _with_streams(2 * forward_ms, beside_ms[1]) + Pass(0.0, reduces_ms[1] + gradient_ms),
+            _with_streams(2 * forward_ms - frozen_ms, beside_ms[1]) + Pass(0.0, reduces_ms[1] + gradient_ms),
         )
 
     @cached_property
@@ -153,7 +160,10 @@ class LayerShare:
         layer, strategy, precision = self.layer, self.strategy, self.options.precision
         t = strategy.matrix_parallel
         tokens = self.of_tokens(1)
-        times_ms = [machine.product_ms(product, tokens * product.tokens) for product in self.products]
+        is_frozen = self.options.frozen_weights
+        times_ms = [
+            machine.product_ms(product, tokens * product.tokens, is_frozen) for product in self.products
+        ]
         times_ms.append(self.core_ms())
         for kernel in layer.kernels(t):
             share = tokens / self._sharing_tokens if kernel.is_whole else tokens
@@ -163,7 +173,7 @@ class LayerShare:
         read_ms, read_backward_ms = (rate.ms(tokens * each, 1) if each else 0.0 for each in streams[:2])
         times_ms.append((read_ms, read_backward_ms))
         forward_ms, backward_ms = (sum(of_pass) for of_pass in zip(*times_ms, strict=True))
-        reduces_ms = [sum(of_pass) for of_pass in self.reduces_ms()]
+        reduces_ms = self.seen_reduces_ms
         if streams.gradient:
             backward_ms += rate.ms(streams.gradient, 2)
         return Pass(forward_ms, reduces_ms[0]), Pass(backward_ms, reduces_ms[1])
@@ -208,8 +218,9 @@ class LayerShare:
             return self.group.all_to_all_ms(num_bytes, *level)
         return self.group.all_gather_ms(num_bytes, *level)
 
+    @cached_property
     def reduces_ms(self) -> tuple[list[float], list[float]]:
-        """Return the time of each all-reduce in the forward and in the backward."""
+        """Time of each all-reduce in the forward and in the backward."""
         if self.strategy.matrix_parallel == 1:
             return [], []
         level = self.strategy.tensor_level
@@ -218,30 +229,66 @@ class LayerShare:
         )
         forward, backward = (
             [sum(self.collective_ms(kind, self.bytes_of(each), level) for kind in kinds) for each in of_pass]
-            for of_pass in self.layer.reduced_elements()
+            for of_pass in self.layer.reduced_elements(self.strategy.whole_experts)
         )
         return forward, backward
+
+    @cached_property
+    def seen_reduces_ms(self) -> tuple[float, float]:
+        """Time that all-reduces add to the products of the forward and of the backward."""
+        forward, backward = self.reduces_ms
+        parts: list[PartProducts | None] = []
+        if self.options.overlap_tensor_parallel and self._sharing_tokens > 1:
+            parts = parts_of(tuple((each, self._one_product_ms(each)) for each in self.products))
+        forward_ms = backward_ms = 0.0
+        for part, own_ms, gradient_ms in zip_longest(parts, forward, backward):
+            added = own_ms or 0.0, gradient_ms or 0.0
+            if part is not None and own_ms is not None:
+                added = part_ms(self.options, part, own_ms, self.strategy.tensor_parallel)
+            forward_ms, backward_ms = forward_ms + added[0], backward_ms + added[1]
+        return forward_ms, backward_ms
+
+    def _one_product_ms(self, product: Product) -> float:
+        """Return the time of a product in the forward."""
+        machine = self.options.machine
+        if machine is not None:
+            return machine.product_ms(product, self.of_tokens(product.tokens))[0]
+        return self.options.product_ms(self.group.gpu, self.layer, self.of_tokens(product.flops))
 
     def regathers_ms(self) -> float:
         """Return the time to gather the inputs of its parts again for the backward."""
         if self._sharing_tokens == 1 or not self.layer.reads_weights_backward:
             return 0.0
-        return sum(self.reduces_ms()[0]) / 2
+        return sum(self.reduces_ms[0]) / 2
 
     def exchange_ms(self) -> float:
-        """Return the time to exchange heads for tokens and to route tokens, in a forward or a backward."""
+        """Return the time to exchange heads for tokens, in a forward or a backward."""
         strategy, layer = self.strategy, self.layer
         found_ms = 0.0
-        if strategy.expert_parallel > 1 and (routed := self.bytes_of(layer.routed_elements())):
-            found_ms += 2 * self.collective_ms("all_to_all", routed, strategy.expert_level)
-            if self.options.machine is not None:
-                # The GPUs first tell each other how many tokens each expert gets.
-                found_ms += self.collective_ms("all_gather", 8 * layer.num_routes, strategy.expert_level)
         heads = self.bytes_of(layer.shared_elements())
         if strategy.sequence == "ulysses" and heads:
             found_ms += self.heads_ms(heads, strategy.tensor_level)
         if strategy.context == "all_to_all" and strategy.context_parallel > 1 and heads:
             found_ms += self.heads_ms(heads / strategy.matrix_parallel, strategy.context_level)
+        return found_ms
+
+    def routing_ms(self) -> float:
+        """Return the time to send tokens to their experts and back, in a forward or a backward."""
+        strategy, layer = self.strategy, self.layer
+        num_gpus = strategy.expert_parallel
+        if num_gpus == 1 or not layer.num_routes:
+            return 0.0
+        level, once = strategy.expert_level, self.options.sends_tokens_once
+        sharing = strategy.tensor_parallel if strategy.whole_experts else 1
+        routed = self.bytes_of(layer.routed_elements(num_gpus if once else None)) / sharing
+        if once and self.options.machine is None:
+            num_nodes = self.group.num_nodes(*level)
+            to_nodes = self.bytes_of(layer.routed_elements(num_nodes)) / sharing
+            return 2 * self.group.all_to_all_ms(routed, *level, to_nodes)
+        found_ms = 2 * self.collective_ms("all_to_all", routed, level)
+        if self.options.machine is not None:
+            # The GPUs first tell each other how many tokens each expert gets.
+            found_ms += self.collective_ms("all_gather", 8 * layer.num_routes, level)
         return found_ms
 
     def heads_ms(self, num_bytes: float, level: SharingLevel) -> float:

@@ -42,6 +42,15 @@ class CostOptions:
             slower (Galvatron-BMW, Sec. V). Otherwise after it, which is never shorter.
         expert_half_tokens: Tokens of each expert with which its products reach half of that share; 0 for all
             of it with any number.
+        overlap_tensor_parallel: Tensor-parallel GPUs that share tokens gather and scatter them beside the
+            products before and after, see `placements.models.costing.overlap`; otherwise one after the other.
+        overlap_weights: With ZeRO-3 the weights of a layer are gathered beside the forward of the one before,
+            as FSDP does; otherwise before its own (Galvatron-BMW).
+        overlap_experts: Tokens go to their experts and back beside the products of another micro-batch.
+        sends_tokens_once: A token goes once to each GPU that has any of its experts, and once to each other
+            node, as with DeepEP and its hybrid; otherwise once for each expert.
+        frozen_weights: Weights are not trained: backwards compute gradients of inputs alone, as with low-rank
+            adapters (LoRA, Hu et al., 2021), whose own products, below a percent, are left out.
         exchanges_apart: Neither that sum nor the gathering of new weights is in the time of the update: who
             asks lets both run beside the pipeline.
         calibration: Measured times, which replace products and all-reduces of the layers that have any;
@@ -60,6 +69,11 @@ class CostOptions:
     precision: Precision = HALF
     overlap_gradients: bool = False
     expert_half_tokens: float = EXPERT_HALF_TOKENS
+    overlap_tensor_parallel: bool = False
+    overlap_weights: bool = False
+    overlap_experts: bool = False
+    sends_tokens_once: bool = False
+    frozen_weights: bool = False
     exchanges_apart: bool = False
     calibration: Calibration | None = None
     machine: MeasuredRates | None = None

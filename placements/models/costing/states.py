@@ -75,9 +75,11 @@ def _exchanges(
     """Return the times of a step, and of a gather of weights, its bytes, and of both exchanges.
 
     Gradients are all-reduced; where the optimizer's states are shared, they are reduced and scattered, and
-    the new weights gathered.
+    the new weights gathered. Frozen weights are gathered with ZeRO-3 alone.
     """
     options, zero, degree = share.options, share.strategy.zero, copies.degree
+    if options.frozen_weights and zero < 3:
+        return 0.0, 0.0, 0.0, 0.0, 0.0
     precision = options.precision
     weights = precision.number_bytes * parameters
     step_ms = share.memory_ms(precision.update_bytes * parameters / (degree if zero else 1))
