@@ -6,7 +6,7 @@ from functools import cache
 
 from placements.cluster import Cluster, read_cluster
 from placements.models.chain import ModelShape
-from placements.models.costs import CostOptions
+from placements.models.costing.options import CostOptions
 from placements.models.layers import BF16
 from placements.models.memory import FRAMEWORKS
 from placements.models.zoo import decoder

@@ -20,7 +20,7 @@ from experiments.plan.own_layouts import (
 from experiments.plan.profiled_inputs import measured_rates, refuse_given
 from placements.cluster import read_cluster
 from placements.files import csv_text, write_json, write_text
-from placements.models.costs import CostOptions
+from placements.models.costing.options import CostOptions
 from placements.models.memory import FRAMEWORKS
 from placements.models.parallel import Recompute
 from placements.models.zoo import read_model
@@ -42,18 +42,22 @@ _OWN = (
     *("framework", "machine", "micro_batch_sizes", "max_chunks", "max_tensor_parallel", "recompute"),
     *("gpus_per_node", "node_bandwidth_gb_s", "link_bandwidth_gb_s", "memory_gib", "reserve_gib"),
     *("num_plans", "model_flops_utilisation", "output_layer_utilisation", "memory_efficiency"),
-    *("overlap_slowdown", "explain"),
+    *("overlap_slowdown", "overlap_tensor_parallel", "sends_tokens_once", "explain"),
 )
 """Options that this planner has."""
 
-ONLY_HERE = ("micro_batch_sizes", "max_chunks", "explain")
+ONLY_HERE = (
+    *("micro_batch_sizes", "max_chunks", "overlap_tensor_parallel", "sends_tokens_once"),
+    "explain",
+)
 """Options that no other planner has."""
 
 _RECOMPUTE: tuple[Recompute, ...] = get_args(Recompute)
 
 COLUMNS = (
-    *("tensor", "pipeline", "chunks", "context", "expert", "data", "zero", "micro_batch_size"),
-    *("num_micro_batches", "recompute", "formula_ms", "load_ms", "gib", "fits"),
+    *("tensor", "pipeline", "chunks", "context", "expert", "whole_experts", "data", "zero"),
+    *("micro_batch_size", "num_micro_batches", "recompute", "recomputed_layers"),
+    *("formula_ms", "load_ms", "gib", "fits"),
 )
 """Columns of the table of all layouts."""
 
@@ -106,6 +110,9 @@ def plan_in_layouts(options: PlanCommandOptions) -> dict[str, float | str]:
         precision=model.precision,
         machine=machine,
         framework=FRAMEWORKS[options.framework],
+        overlap_tensor_parallel=options.overlap_tensor_parallel,
+        sends_tokens_once=options.sends_tokens_once,
+        overlap_weights=True,
         exchanges_apart=True,
     )
     layouts = LayoutOptions(
@@ -204,8 +211,9 @@ def _row(found: LayoutPlans) -> Callable[[LayoutEstimate], list[object]]:
         layout, degrees = each.layout, each.layout.degrees
         return [
             *(degrees.tensor, degrees.pipeline, degrees.chunks, degrees.context, degrees.expert),
-            *(degrees.data, layout.zero, layout.micro_batch_size, layout.num_micro_batches),
-            *(layout.recompute, f"{each.time_ms:.1f}", f"{each.load_ms:.1f}", f"{each.gib:.2f}"),
+            *(degrees.whole_experts, degrees.data, layout.zero, layout.micro_batch_size),
+            *(layout.num_micro_batches, layout.recompute, layout.recomputed_layers),
+            *(f"{each.time_ms:.1f}", f"{each.load_ms:.1f}", f"{each.gib:.2f}"),
             each.gib <= found.limit_gib,
         ]
 
@@ -236,15 +244,19 @@ def explain_layouts(found: LayoutPlans) -> str:
             f"# {found.model.name} on {found.cluster.num_gpus} GPUs\n",
             *table([head, *rows]),
             "",
-            _bound(found) + ".\n",
-            _without_pipeline(found) + ".\n",
-            *([_not_looked_at(found) + ".\n"] if found.interrupted else []),
+            f"{_bound(found)}.\n",
+            f"{_capitalised(_without_pipeline(found))}.\n",
+            *([f"{_capitalised(_not_looked_at(found))}.\n"] if found.interrupted else []),
             *explained_markdown(found),
             f"## Memory of stage {stage} of the best, the fullest\n",
             *table(parts),
             "",
         ]
     )
+
+
+def _capitalised(sentence: str) -> str:
+    return sentence[0].upper() + sentence[1:]
 
 
 def _in_brief(plan: LayoutPlan) -> str:

@@ -55,6 +55,12 @@ class PlanCommandOptions:
     explain: dict[str, Any] | list[Any] | None = option(
         None, "for layouts: one or several to compare with the best, as {tp: 4, pp: 8}"
     )
+    overlap_tensor_parallel: bool = option(
+        False, "for layouts: tensor-parallel GPUs gather and scatter tokens beside the products around it"
+    )
+    sends_tokens_once: bool = option(
+        False, "for layouts: a token goes once to each GPU that has any of its experts, as with DeepEP"
+    )
     layer_times: str | None = option(None, "CSV of measured layer times, in place of modelled ones")
     gpus_per_node: int | None = option(None, "GPUs of a node; null: 8, or all where there are fewer")
     node_bandwidth_gb_s: float | None = option(

@@ -35,9 +35,15 @@ class OwnLayout:
     vp: Annotated[int, Meaning("chunks of each stage (virtual pipeline)", min=1)] = 1
     cp: Annotated[int, Meaning("GPUs that share the tokens of a sample", min=1)] = 1
     ep: Annotated[int, Meaning("GPUs that share the experts", min=1)] = 1
+    whole_experts: Annotated[
+        bool, Meaning("each expert is whole on a GPU (expert tensor parallelism of 1)")
+    ] = False
     dp: Annotated[int | None, Meaning("data-parallel groups; without it as many as there are", min=1)] = None
     micro_batch_size: Annotated[int, Meaning("samples of a micro-batch of one such group", min=1)] = 1
     recompute: Annotated[Recompute, Meaning("what backwards compute again")] = "none"
+    recomputed_layers: Annotated[
+        int | None, Meaning("layers of each chunk that do, its first ones; without it all", min=1)
+    ] = None
     zero: Annotated[int, Meaning("stage of ZeRO; above 1 without a pipeline", min=0, max=3)] = 1
 
     def layout(self, num_gpus: int, batch: int) -> Layout:
@@ -45,7 +51,7 @@ class OwnLayout:
 
         Raises:
             OptionError: Its degrees do not divide the GPUs or the batch, there are fewer micro-batches than
-                stages, or ZeRO above 1 has a pipeline.
+                stages, ZeRO above 1 has a pipeline, or layers compute nothing again.
         """
         shared = self.tp * self.pp * self.cp
         data, left = divmod(num_gpus, shared)
@@ -72,8 +78,14 @@ class OwnLayout:
                 f"zero: ZeRO-{self.zero} is planned without a pipeline, not with PP {self.pp}; use "
                 "zero 1, or pp 1"
             )
-        degrees = Degrees(self.tp, self.pp, data, self.cp, self.ep, self.vp)
-        return Layout(degrees, self.micro_batch_size, number, self.zero, self.recompute)
+        if self.recomputed_layers is not None and self.recompute == "none":
+            raise OptionError(
+                "recomputed_layers: nothing is computed again; give recompute too, or leave it out"
+            )
+        degrees = Degrees(self.tp, self.pp, data, self.cp, self.ep, self.vp, self.whole_experts)
+        return Layout(
+            degrees, self.micro_batch_size, number, self.zero, self.recompute, self.recomputed_layers
+        )
 
 
 def _sizes_that_do(batch: int, data: int) -> str:

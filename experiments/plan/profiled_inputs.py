@@ -21,7 +21,7 @@ from placements.measured.galvatron_profile import (
 )
 from placements.measured.profile_folder import read_profiled_model
 from placements.models.chain import ModelShape
-from placements.models.costs import CostOptions
+from placements.models.costing.options import CostOptions
 from placements.models.layers import SIXTEEN_BITS, Precision
 from placements.models.machine.machine_file import read_machine
 from placements.models.machine.measured_rates import MeasuredRates

@@ -26,7 +26,8 @@ from placements.cluster import Cluster, GpusError, read_cluster
 from placements.files import csv_text, write_json, write_text
 from placements.models.calibration import Calibration
 from placements.models.chain import ModelShape
-from placements.models.costs import CostOptions, model_error_percent
+from placements.models.costing.model_error import model_error_percent
+from placements.models.costing.options import CostOptions
 from placements.models.zoo import read_model
 from placements.placement_file import placement_to_yaml
 from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions

@@ -19,6 +19,13 @@ from experiments.predict.prediction import PlanPrediction, predict
 from experiments.predict.recipe_table import RecipePrices, read_recipes, recipe_tables, recipes_to_csv
 from experiments.predict.run_prediction import RunPrediction, calibrated, error_of, predict_run
 from experiments.predict.run_table import read_run_folder, run_tables
+from experiments.predict.schedule_table import (
+    orders,
+    predict_schedule,
+    read_schedule_rows,
+    schedule_tables,
+    schedules_to_csv,
+)
 from placements.files import csv_text, write_text
 from placements.models.memory import FRAMEWORKS
 from schedsearch.figures.canvas import save as save_figure
@@ -51,11 +58,13 @@ def task(config: DictConfig) -> dict[str, float]:
     """
     options = read_record(config, PredictOptions)
     path = Path(require_path("data", options.data))
-    if path.is_dir() and not (path / TABLE).is_file() and (run_tables(path) or recipe_tables(path)):
-        require_known("framework", options.framework, FRAMEWORKS)
-        figures = predict_runs(path, options) if run_tables(path) else {}
-        return figures | price_recipes(path, options)
-    return predict_plans(path, options)
+    if not path.is_dir() or (path / TABLE).is_file():
+        return predict_plans(path, options)
+    if not (run_tables(path) or recipe_tables(path) or schedule_tables(path)):
+        return predict_plans(path, options)
+    require_known("framework", options.framework, FRAMEWORKS)
+    figures = predict_runs(path, options) if run_tables(path) else {}
+    return figures | predict_schedules(path, options) | price_recipes(path, options)
 
 
 def predict_plans(path: Path, options: PredictOptions) -> dict[str, float]:
@@ -115,6 +124,23 @@ def predict_runs(path: Path, options: PredictOptions) -> dict[str, float]:
     log.info("tables: %s, and memory.csv beside it", written)
     found = dict(zip(("time", "memory"), _run_errors(shown), strict=True))
     return {f"mean_absolute_{name}_error": each.mean_absolute for name, each in found.items() if each.errors}
+
+
+def predict_schedules(path: Path, options: PredictOptions) -> dict[str, float]:
+    """Predict the schedules of the tables of a folder; return the mean error of their throughput."""
+    rows = [row for table in schedule_tables(path) for row in read_schedule_rows(table)]
+    if not rows:
+        return {}
+    found = [predict_schedule(row, FRAMEWORKS[options.framework]) for row in rows]
+    for each in found:
+        shown = each.note if each.predicted is None else f"{each.predicted:,.0f} tokens/s of a GPU"
+        log.info("%s: %s, measured %s", each.row.schedule, shown, f"{each.row.measured:,.0f}")
+    errors = Errors.of((error_of(each.predicted, each.row.measured) for each in found), "schedule")
+    log.info("schedules: %s", errors)
+    for line in orders(found):
+        log.info("%s", line)
+    log.info("table: %s", write_text(output_directory() / "schedules.csv", schedules_to_csv(found)))
+    return {"mean_absolute_throughput_error": errors.mean_absolute} if errors.errors else {}
 
 
 def price_recipes(path: Path, options: PredictOptions) -> dict[str, float]:

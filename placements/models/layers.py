@@ -237,8 +237,12 @@ class Layer(ABC):
     def output_elements(self) -> int:
         """Return the numbers of its output, which is what passes to the next layer."""
 
-    def reduced_elements(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the numbers of each all-reduce of tensor-parallel GPUs, in the forward and the backward."""
+    def reduced_elements(self, whole_experts: bool = False) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the numbers of each all-reduce of tensor-parallel GPUs, in the forward and the backward.
+
+        Args:
+            whole_experts: See `placements.models.parallel.LayerStrategy`.
+        """
         return (), ()
 
     def shared_elements(self) -> int:
@@ -254,8 +258,12 @@ class Layer(ABC):
         """Experts among which a router chooses; 0 without one."""
         return 0
 
-    def routed_elements(self) -> int:
-        """Return the numbers that go to experts, and come back."""
+    def routed_elements(self, num_gpus: int | None = None) -> float:
+        """Return the numbers that go to experts, and come back.
+
+        Args:
+            num_gpus: GPUs to each of which a token goes once; None to send it once for each of its experts.
+        """
         return 0
 
 

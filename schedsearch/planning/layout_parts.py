@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from placements.models.costs import TIME_PARTS, layer_times
+from placements.models.costing.layer_times import TIME_PARTS, layer_times
 from schedsearch.planning.uniform_run import StageTensor, UniformRun
 
 _OF_KIND = {

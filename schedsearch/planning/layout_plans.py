@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from placements.cluster import Cluster
 from placements.models.chain import ModelShape
-from placements.models.costs import CostOptions
+from placements.models.costing.options import CostOptions
 from placements.planners.hybrid.search.layout_search import LayoutEstimate, LayoutOptions, LayoutSearch
 from placements.planners.hybrid.uniform import Layout
 from placements.planners.parallel_plan import PlanError
@@ -106,7 +106,8 @@ def _settings(layout: Layout) -> tuple[object, ...]:
     degrees = layout.degrees
     return (
         *(degrees.tensor, degrees.pipeline, degrees.chunks, degrees.context, degrees.expert),
-        *(layout.micro_batch_size, layout.zero, layout.recompute),
+        *(degrees.whole_experts, layout.micro_batch_size, layout.zero),
+        *(layout.recompute, layout.recomputed_layers),
     )
 
 
@@ -217,6 +218,9 @@ def layout_in_words(layout: Layout) -> str:
         "DP": degrees.data,
     }
     words = [f"{name} {degree}" for name, degree in parts.items() if degree > 1]
+    words += ["experts whole"] if degrees.whole_experts else []
     words.append(f"micro-batches {layout.num_micro_batches} x {layout.micro_batch_size}")
-    words += [f"recompute {layout.recompute}"] if layout.recompute != "none" else []
+    if layout.recompute != "none":
+        number = layout.recomputed_layers
+        words.append(f"recompute {layout.recompute}" + ("" if number is None else f" of {number} a chunk"))
     return ", ".join(words + ([f"ZeRO-{layout.zero}"] if layout.zero != 1 else []))

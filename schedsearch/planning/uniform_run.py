@@ -16,7 +16,8 @@ from typing import NamedTuple
 from placements import Kind, Placement
 from placements.cluster import Cluster, DeviceGroup
 from placements.models.chain import ModelShape
-from placements.models.costs import CostOptions, layer_memory
+from placements.models.costing.layer_costs import layer_memory
+from placements.models.costing.options import CostOptions
 from placements.models.layers import Layer
 from placements.models.memory import STATE_KINDS, MemoryItem, MemoryKind
 from placements.models.parallel import Cost, LayerStrategy, Pass

@@ -48,6 +48,9 @@ def test_the_best_layouts_are_written(command: Any, tmp_path: Path) -> None:
     assert max(by_stage) == pytest.approx(float(first.split()[-2]), abs=0.1)
     assert (out / "memory.png").exists() and (out / "memory.svg").exists()
     text = (out / "plan.md").read_text()
+    assert any(
+        line.startswith(("Without a pipeline", "The best has no pipeline")) for line in text.splitlines()
+    )
     assert "| weights " in text and "| optimizer " in text and "placeholder of gradients" in text
 
 
@@ -82,7 +85,9 @@ def test_the_best_layouts_are_written(command: Any, tmp_path: Path) -> None:
             "explain: micro_batch_size: with 4 there are 2 micro-batches, fewer than PP 4; use smaller ones",
         ),
         (["explain={pp: 2, zero: 3}"], "explain: zero: ZeRO-3 is planned without a pipeline, not with PP 2"),
-        (["explain={tq: 2}"], "explain: has an unknown field 'tq'; the fields are tp, pp, vp, cp, ep, dp, "),
+        (["explain={recomputed_layers: 2}"], "explain: recomputed_layers: nothing is computed again; give "),
+        (["explain={tp: 1, whole_experts: true}"], "whole_experts: tensor-parallel GPUs have no tokens of "),
+        (["explain={tq: 2}"], "explain: has an unknown field 'tq'; the fields are tp, pp, vp, cp, ep, "),
         (["explain={recompute: all}"], "explain.recompute: 'all' is not known; use one of none, selective"),
         (["explain=[3]"], "explain[0]: 3 is not a mapping of tp, pp, "),
         (["explain={ep: 2}"], "EP 2, DP 8, micro-batches 2 x 1: ep: llama3_8b has no experts to share; "),

@@ -9,6 +9,7 @@ import pytest
 from made_up_layouts import BATCH, COSTS, routed, sixteen
 from told import told
 
+from placements.cluster import read_cluster
 from placements.planners.hybrid.search.layout_search import LayoutOptions, LayoutSearch
 from placements.planners.hybrid.uniform import Degrees, Layout
 from placements.planners.parallel_plan import PlanError
@@ -29,7 +30,9 @@ def test_every_layout_is_tried_once() -> None:
         assert degrees.num_gpus == 16
         assert layout.batch == BATCH
         assert 8 % degrees.expert == 0
-        assert (degrees.data * degrees.context) % degrees.expert == 0
+        sharing = degrees.data * degrees.context * (degrees.tensor if degrees.whole_experts else 1)
+        assert sharing % degrees.expert == 0
+        assert not degrees.whole_experts or degrees.tensor > 1
         assert layout.zero == 1 or degrees.pipeline == 1
     tried = {(each.degrees.tensor, each.degrees.pipeline, each.degrees.expert) for each in layouts}
     assert {(1, 1, 8), (8, 2, 1), (2, 4, 2), (4, 2, 2)} <= tried
@@ -175,3 +178,56 @@ def test_own_layouts_are_timed_too() -> None:
         "CP 3, micro-batches 32 x 1: cp: 3 does not divide the 4096 tokens of a sample; use a divisor",
     ):
         plan_layouts(routed(), sixteen(), BATCH, COSTS, options, own=[Layout(Degrees(context=3), 1, 32)])
+
+
+def test_as_few_layers_are_computed_again_as_fit() -> None:
+    layout = Layout(Degrees(2, 2, 4), 2, 4)
+    none, full = (
+        LayoutSearch(routed(), sixteen(), BATCH, COSTS).estimate(replace(layout, recompute=kind))
+        for kind in ("none", "full")
+    )
+    middle = LayoutOptions(memory_gib=(none.gib + full.gib) / 2, reserve_gib=0.0)
+    search = LayoutSearch(routed(), sixteen(), BATCH, COSTS, middle)
+    found = search.least_recomputed(layout)
+    number = found.layout.recomputed_layers
+    assert number is not None and 0 < number < 5
+    assert found.gib <= search.limit_gib
+    fewer = search.estimate(replace(found.layout, recomputed_layers=number - 1))
+    assert fewer.gib > search.limit_gib
+    assert none.time_ms <= fewer.time_ms < found.time_ms < full.time_ms
+    assert layout_in_words(found.layout).endswith(f"recompute full of {number} a chunk")
+    run = UniformRun(routed(), sixteen(), found.layout, COSTS, overlap=True)
+    assert found.time_ms == pytest.approx(run.iteration_ms, rel=0.15)
+    again = [strategy.recompute for strategy in run.plan.strategies]
+    # The embedding is one of the first chunk's layers, and is never computed again.
+    assert again.count("full") == 2 * number - 1
+
+
+def test_layers_are_computed_again_where_that_is_shorter_than_the_best() -> None:
+    """All of a model on one GPU, which cannot hold what every layer keeps."""
+    one = read_cluster("h100_1")
+    options = LayoutOptions((1,), reserve_gib=0.0)
+    sizes = [
+        LayoutSearch(routed(), one, 4, COSTS, options).estimate(Layout(Degrees(), 1, 4, recompute=kind)).gib
+        for kind in ("none", "full")
+    ]
+    tight = replace(options, memory_gib=sum(sizes) / 2)
+    best = LayoutSearch(routed(), one, 4, COSTS, tight).estimates()[0]
+    assert best.gib <= sum(sizes) / 2
+    assert best.layout.recomputed_layers is not None
+
+
+def test_what_hides_exchanges_with_experts_holds_a_layer_more() -> None:
+    layout = Layout(Degrees(1, 2, 8, expert=4, chunks=4), 1, 4)
+    costs = replace(COSTS, overlap_experts=True)
+    after, beside = (
+        LayoutSearch(routed(), sixteen(), BATCH, each).estimate(layout) for each in (COSTS, costs)
+    )
+    assert beside.time_ms < after.time_ms
+    assert beside.gib > after.gib
+    # Megatron-Core needs chunks for it with a pipeline, and recomputes no whole layers.
+    for other in (replace(layout, degrees=Degrees(1, 2, 8, expert=4)), replace(layout, recompute="full")):
+        after, beside = (
+            LayoutSearch(routed(), sixteen(), BATCH, each).estimate(other) for each in (COSTS, costs)
+        )
+        assert beside == after
