@@ -135,14 +135,11 @@ class Recipe:
         if self.is_frozen:
             frozen = replace(model.precision, gradient_bytes=0, optimizer_bytes=0)
             model = replace(model, precision=frozen)
-        if model.precision.product_bytes == model.precision.number_bytes:
+        alone = model.precision.with_weights_alone
+        if alone == model.precision:
             return model
-        # The recipes keep weights in 8 or 4 bits alone, and add gradients up in 16.
-        weights = 2 * model.precision.product_bytes
-        gradients = min(model.precision.gradient_bytes, 2)
-        return replace(
-            model, precision=replace(model.precision, weight_bytes=weights, gradient_bytes=gradients)
-        )
+        # The recipes add gradients up in 16 bits.
+        return replace(model, precision=replace(alone, gradient_bytes=min(alone.gradient_bytes, 2)))
 
 
 def _named(column: str, name: str, known: Mapping[str, object]) -> Any:

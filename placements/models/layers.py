@@ -7,7 +7,7 @@ what share of its peak a GPU reaches, nor how many samples it has.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, NamedTuple
 
 from placements.hardware import Gpu
@@ -60,6 +60,13 @@ class Precision:
         """
         weight = self.number_bytes * (1 if self.optimizer_bytes > 8 else 2)
         return self.gradient_bytes + 2 * self.optimizer_bytes + weight
+
+    @property
+    def with_weights_alone(self) -> Precision:
+        """The same without 16-bit weights beside those of 8 or 4 bits, of which there are two copies."""
+        if self.product_bytes == self.number_bytes:
+            return self
+        return replace(self, weight_bytes=2 * self.product_bytes)
 
     def bytes_of(self, tensor: KeptTensor) -> float:
         """Return the bytes of a tensor that is kept."""
