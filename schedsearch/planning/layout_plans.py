@@ -133,12 +133,12 @@ def plan_layouts(
         on_progress: See `LayoutSearch.estimates`.
         own: Layouts that are timed beside the best.
 
-    After a Ctrl-C while layouts are rated, the best of those rated until then is still timed; after one while
-    they are timed, those timed until then are kept.
+    After a Ctrl-C the layouts that are rated and timed until then are kept; where none is timed yet, the best
+    one still is.
 
     Raises:
         PlanError: A schedule would have too many blocks, or a layout of the user's own is impossible.
-        KeyboardInterrupt: There was a second Ctrl-C, or one before the first was timed.
+        KeyboardInterrupt: There was a second Ctrl-C.
     """
     search = LayoutSearch(model, cluster, batch, costs, options)
     own_plans = tuple(_own_plan(search, layout) for layout in own)
@@ -153,13 +153,14 @@ def plan_layouts(
     estimates = search.ranked(filter(None, rated))
     fitting = [each for each in estimates if each.gib <= search.limit_gib]
     timed: list[LayoutPlan] = []
-    try:
-        for plan in _timed(search, fitting, 1 if interrupted else num_plans):
-            timed.append(plan)  # likewise
-    except KeyboardInterrupt:
-        if not timed:
-            raise
-        interrupted = True
+    if not interrupted:
+        try:
+            for plan in _timed(search, fitting, num_plans):
+                timed.append(plan)  # likewise
+        except KeyboardInterrupt:
+            interrupted = True
+    if interrupted and not timed:
+        timed = list(_timed(search, fitting, 1))
     timed.sort(key=lambda plan: plan.run.iteration_ms)
     bound_ms = min((each.load_ms for each in fitting), default=float("inf"))
     left = tuple(layouts[len(rated) :])
