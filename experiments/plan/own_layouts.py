@@ -143,7 +143,7 @@ def explained_markdown(found: LayoutPlans) -> Iterator[str]:
     for own in found.own:
         parts = list(beside(found.plans[0].run, own.run))
         yield from (f"## {layout_in_words(own.layout)} beside the best", "")
-        yield from (f"{line}.\n" for line in [_why(own, parts), *_misfit(found, own)])
+        yield from (f"{line[0].upper()}{line[1:]}.\n" for line in [_why(own, parts), *_misfit(found, own)])
         yield from (*table(_cells(parts)), "")
 
 
