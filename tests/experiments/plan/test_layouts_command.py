@@ -59,6 +59,10 @@ def test_the_best_layouts_are_written(command: Any, tmp_path: Path) -> None:
             ["num_stages=[2]"],
             "num_stages: [2] does not apply here: it is not of planner=layouts; leave it out",
         ),
+        (
+            ["planner=hybrid", "overlap_tensor_parallel=true"],
+            "overlap_tensor_parallel: True does not apply here: it is of planner=layouts; ",
+        ),
         (["planner=hybrid", "max_chunks=2"], "max_chunks: 2 does not apply here: it is of planner=layouts; "),
     ],
 )
