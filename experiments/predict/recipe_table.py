@@ -213,9 +213,12 @@ class RecipePrices:
 
     Attributes:
         framework: Framework, which holds memory besides states and activations.
+        overlap_experts: Tokens go to their experts and back beside another micro-batch, of recipes and of the
+            best alike.
     """
 
     framework: Framework
+    overlap_experts: bool = True
     _searches: dict[tuple[object, ...], tuple[LayoutSearch, LayoutEstimate | None]] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -240,7 +243,7 @@ class RecipePrices:
                 precision=model.precision,
                 framework=self.framework,
                 overlap_tensor_parallel=True,
-                overlap_experts=True,
+                overlap_experts=self.overlap_experts,
                 sends_tokens_once=True,
                 frozen_weights=recipe.is_frozen,
                 overlap_weights=True,

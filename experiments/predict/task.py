@@ -16,7 +16,13 @@ from experiments.predict.errors import Errors, counted, rankings
 from experiments.predict.measured_folder import TABLE, read_measured_folder
 from experiments.predict.options import PredictOptions
 from experiments.predict.prediction import PlanPrediction, predict
-from experiments.predict.recipe_table import RecipePrices, read_recipes, recipe_tables, recipes_to_csv
+from experiments.predict.recipe_table import (
+    PricedRecipe,
+    RecipePrices,
+    read_recipes,
+    recipe_tables,
+    recipes_to_csv,
+)
 from experiments.predict.run_prediction import RunPrediction, calibrated, error_of, predict_run
 from experiments.predict.run_table import read_run_folder, run_tables
 from experiments.predict.schedule_table import (
@@ -148,7 +154,8 @@ def price_recipes(path: Path, options: PredictOptions) -> dict[str, float]:
     recipes = [recipe for table in recipe_tables(path) for recipe in read_recipes(table)]
     if not recipes:
         return {}
-    prices, priced = RecipePrices(FRAMEWORKS[options.framework]), []
+    prices = RecipePrices(FRAMEWORKS[options.framework], options.overlap_experts)
+    priced: list[PricedRecipe] = []
     written = output_directory() / "recipes.csv"
     with StepBar("recipes") as show:
         try:

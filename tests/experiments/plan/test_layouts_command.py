@@ -96,6 +96,10 @@ def test_the_best_layouts_are_written(command: Any, tmp_path: Path) -> None:
             "PP 8, VP 9, micro-batches 16 x 1: stages: 32 layers of llama3_8b are too few for 72 chunks",
         ),
         (["planner=hybrid", "explain={tp: 2}"], "it is of planner=layouts; leave it out"),
+        (
+            ["planner=hybrid", "overlap_tensor_parallel=true"],
+            "overlap_tensor_parallel: True does not apply here: it is of planner=layouts; ",
+        ),
         (["planner=hybrid", "max_chunks=2"], "max_chunks: 2 does not apply here: it is of planner=layouts; "),
     ],
 )

@@ -233,3 +233,17 @@ def test_what_hides_exchanges_with_experts_holds_a_layer_more() -> None:
             LayoutSearch(routed(), sixteen(), BATCH, each).estimate(other) for each in (COSTS, costs)
         )
         assert beside == after
+
+
+def test_exchanges_beside_products_are_shorter_by_formula_and_by_schedule() -> None:
+    layout = Layout(Degrees(4, 2, 2, expert=4, whole_experts=True), 2, 8)
+    costs = replace(COSTS, overlap_tensor_parallel=True, sends_tokens_once=True)
+    times = []
+    for each in (COSTS, costs):
+        estimate = LayoutSearch(routed(), sixteen(), BATCH, each).estimate(layout)
+        run = UniformRun(routed(), sixteen(), layout, each, overlap=True)
+        assert estimate.time_ms == pytest.approx(run.iteration_ms, rel=0.15)
+        assert 0.95 <= estimate.gib / max(run.gib_by_stage) <= 1.3
+        times.append((estimate.time_ms, run.iteration_ms))
+    assert times[1][0] < times[0][0] and times[1][1] < times[0][1]
+    assert "EP 4, DP 2, experts whole" in layout_in_words(layout)

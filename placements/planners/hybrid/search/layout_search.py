@@ -397,10 +397,15 @@ class LayoutSearch:
 
         Embedding and output layer may count as layers; see `chunk_sizes`.
         """
-        count = sum(not is_end(layer) for layer in self.model.layers)
+        count = self._num_inner
         most = self.options.max_chunks if pipeline > 1 else 1
         even = (v for v in range(2, most + 1) if 0 in (count % (pipeline * v), (count + 2) % (pipeline * v)))
         return [1, *even]
+
+    @cached_property
+    def _num_inner(self) -> int:
+        """Layers without embedding and output layer."""
+        return sum(not is_end(layer) for layer in self.model.layers)
 
     def _divides(self, tensor: int) -> bool:
         try:
