@@ -222,15 +222,28 @@ class DeviceGroup:
             return 0.0
         return self._seconds(num_bytes, self._ring_gb_s(degree, stride)) * 1e3
 
-    def all_to_all_ms(self, num_bytes: float, degree: int, stride: int = 1) -> float:
+    def all_to_all_ms(
+        self, num_bytes: float, degree: int, stride: int = 1, node_bytes: float | None = None
+    ) -> float:
         """Return the time in which each GPU gives each other of its set an equal part of `num_bytes`.
 
         What stays in the node goes by its links and the rest by the node's bandwidth, at the same time.
+
+        Args:
+            num_bytes: Bytes that each GPU gives to all GPUs, itself included.
+            degree: GPUs of a set.
+            stride: How far apart they are.
+            node_bytes: Bytes that each GPU gives to all nodes, where one of the node hands them on by its
+                links; None for all of `num_bytes`.
         """
         if degree == 1:
             return 0.0
-        inside_ms = num_bytes * (degree - 1) / degree / (self._link_gb_s * 1e6)
-        outside_ms = num_bytes * self._max_leaving(degree, stride) / (self.cluster.node_bandwidth_gb_s * 1e6)
+        link_gb_s = self._link_gb_s(self._max_in_node(degree, stride) - 1)
+        inside_ms = num_bytes * (degree - 1) / degree / (link_gb_s * 1e6)
+        leaving_bytes = num_bytes if node_bytes is None else node_bytes
+        outside_ms = (
+            leaving_bytes * self._max_leaving(degree, stride) / (self.cluster.node_bandwidth_gb_s * 1e6)
+        )
         ms = max(inside_ms, outside_ms) / self.cluster.link_efficiency
         return ms + (degree - 1) * self.cluster.latency_us / 1e3
 
@@ -254,7 +267,7 @@ class DeviceGroup:
                 flows["in", target] += 1
         busiest = max(flows.values(), default=0)
         shared = self.cluster.node_bandwidth_gb_s / busiest if busiest else math.inf
-        return self._seconds(num_bytes, min(self._link_gb_s, after._link_gb_s, shared)) * 1e3
+        return self._seconds(num_bytes, min(self._link_gb_s(1), after._link_gb_s(1), shared)) * 1e3
 
     @cached_property
     def _kinds(self) -> list[Gpu]:
@@ -266,10 +279,12 @@ class DeviceGroup:
             if begin < self.first + self.count and self.first < end
         ]
 
-    @cached_property
-    def _link_gb_s(self) -> float:
+    def _link_gb_s(self, num_others: int) -> float:
+        """Return the bandwidth from a GPU to so many others of its node together."""
         given = self.cluster.link_bandwidth_gb_s
-        return min(gpu.link_bandwidth_gb_s for gpu in self._kinds) if given is None else given
+        if given is not None:
+            return given
+        return min(gpu.link_gb_s(num_others) for gpu in self._kinds)
 
     @cached_property
     def _found(self) -> dict[tuple[str, int, int], float]:
@@ -283,8 +298,23 @@ class DeviceGroup:
             rings = [ring for ring in self._rings(degree, stride) if len(ring) > 1]
             crossing = max(Counter(node for ring in rings for node in ring).values(), default=0)
             shared = self.cluster.node_bandwidth_gb_s / crossing if crossing else math.inf
-            self._found[key] = min(self._link_gb_s, shared)
+            link_gb_s = self._link_gb_s(self._max_in_node(degree, stride) - 1)
+            self._found[key] = min(link_gb_s, shared)
         return self._found[key]
+
+    def _max_in_node(self, degree: int, stride: int) -> int:
+        """Return the most GPUs of a set that are in one node."""
+        key = ("in node", degree, stride)
+        if key not in self._found:
+            self._found[key] = max(max(ring.values()) for ring in self._rings(degree, stride))
+        return int(self._found[key])
+
+    def num_nodes(self, degree: int, stride: int = 1) -> int:
+        """Return the most nodes in which GPUs of a set are."""
+        key = ("nodes", degree, stride)
+        if key not in self._found:
+            self._found[key] = max(len(ring) for ring in self._rings(degree, stride))
+        return int(self._found[key])
 
     def _max_leaving(self, degree: int, stride: int) -> float:
         """Return the most that leaves a node in an all-to-all, as a multiple of what one GPU has."""

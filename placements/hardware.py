@@ -108,7 +108,7 @@ class Gpu:
         peak_fp32_tflops: Products of 32-bit numbers outside the matrix units, in the same unit.
         memory_gib: Size of its memory.
         memory_bandwidth_gb_s: Bandwidth from and to its memory together, 1e9 bytes per second.
-        link_bandwidth_gb_s: Bandwidth to another GPU of the same machine, in one direction.
+        link_bandwidth_gb_s: Bandwidth to other GPUs of the same machine, in one direction, of all links.
         clocks_mhz: The clocks it can be set to, ascending.
         blocking_power_w: Power while it waits for a transfer (Perseus, Sec. 4.1).
         power: Time and power at a clock.
@@ -122,6 +122,8 @@ class Gpu:
         node_bandwidth_gb_s: Bandwidth between two such machines, in one direction, all adapters together;
             None where it is not known.
         network_source: Where `node_bandwidth_gb_s` is from.
+        has_direct_links: Each two GPUs of a machine have a link of their own, and no switch, so that a pair
+            has but a share of `link_bandwidth_gb_s`.
 
     Raises:
         ProfileError: A figure is not above 0, or the clocks do not ascend.
@@ -144,6 +146,7 @@ class Gpu:
     gpus_per_node: int = 8
     node_bandwidth_gb_s: float | None = None
     network_source: str = "source not stated"
+    has_direct_links: bool = False
 
     def __post_init__(self) -> None:
         """Check the figures of a user's file."""
@@ -153,6 +156,18 @@ class Gpu:
                 raise ProfileError(f"{name}: {value!r} is not a number above 0; give one")
         if not self.clocks_mhz or list(self.clocks_mhz) != sorted({*self.clocks_mhz} - {0}):
             raise ProfileError("clocks_mhz: is not a list of ascending clocks above 0; give at least one")
+
+    def link_gb_s(self, num_others: int) -> float:
+        """Return the bandwidth to so many other GPUs of a machine together, in one direction.
+
+        >>> from placements.gpus import GPUS
+        >>> [GPUS[name].link_gb_s(1) for name in ("h100", "mi300x")]
+        [450.0, 64.0]
+        """
+        links = self.gpus_per_node - 1
+        if not self.has_direct_links or links < 2:
+            return self.link_bandwidth_gb_s
+        return self.link_bandwidth_gb_s * min(max(num_others, 1), links) / links
 
     def operating_points(
         self, time_ms: float, compute_share: float | None = None

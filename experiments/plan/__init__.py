@@ -1,8 +1,9 @@
 """Plans of a model on a cluster: ``schedsearch plan``.
 
 - `options`
-- `profiled_inputs`: model, cluster and costs of a measured profile
+- `profiled_inputs`: model, cluster and costs of a measured profile; rates of a machine
 - `layout_plan`: all layers shared alike, as frameworks are configured
+- `own_layouts`: layouts of the user's own beside the best, part by part
 - `pipedream_plan`: a profile of nodes planned as PipeDream does, and written
 - `task`: plans, ranked by their schedules, and written
 """

@@ -7,23 +7,32 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import get_args
 
+from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require, require_known
 from experiments.config.run_record import output_directory
 from experiments.plan.options import PlanCommandOptions
-from experiments.plan.profiled_inputs import refuse_given
+from experiments.plan.own_layouts import (
+    explained_csv,
+    explained_lines,
+    explained_markdown,
+    read_own_layouts,
+)
+from experiments.plan.profiled_inputs import measured_rates, refuse_given
 from placements.cluster import read_cluster
 from placements.files import csv_text, write_json, write_text
-from placements.models.costs import CostOptions
-from placements.models.layers import SIXTEEN_BITS
-from placements.models.machine.machine_file import read_machine
+from placements.models.costing.options import CostOptions
 from placements.models.memory import FRAMEWORKS
 from placements.models.parallel import Recompute
 from placements.models.zoo import read_model
 from placements.planners.hybrid.plan_file import plan_to_dict
 from placements.planners.hybrid.search.layout_search import LayoutEstimate, LayoutOptions
+from schedsearch.figures.canvas import save as save_figure
+from schedsearch.figures.layout_memory import MemoryPanel, draw_layout_memory
 from schedsearch.modulo.progress import PlanProgress
 from schedsearch.planning.explanation import table
+from schedsearch.planning.layout_parts import memory_by_part
 from schedsearch.planning.layout_plans import LayoutPlan, LayoutPlans, layout_in_words, plan_layouts
+from schedsearch.planning.uniform_run import UniformRun
 from schedsearch.schedule_file import schedule_to_dict
 
 log = logging.getLogger(__name__)
@@ -33,20 +42,27 @@ _OWN = (
     *("framework", "machine", "micro_batch_sizes", "max_chunks", "max_tensor_parallel", "recompute"),
     *("gpus_per_node", "node_bandwidth_gb_s", "link_bandwidth_gb_s", "memory_gib", "reserve_gib"),
     *("num_plans", "model_flops_utilisation", "output_layer_utilisation", "memory_efficiency"),
-    "overlap_slowdown",
+    *("overlap_slowdown", "overlap_tensor_parallel", "sends_tokens_once", "explain"),
 )
 """Options that this planner has."""
 
-ONLY_HERE = ("framework", "machine", "micro_batch_sizes", "max_chunks")
+ONLY_HERE = (
+    *("micro_batch_sizes", "max_chunks", "overlap_tensor_parallel", "sends_tokens_once"),
+    "explain",
+)
 """Options that no other planner has."""
 
 _RECOMPUTE: tuple[Recompute, ...] = get_args(Recompute)
 
 COLUMNS = (
-    *("tensor", "pipeline", "chunks", "context", "expert", "data", "zero", "micro_batch_size"),
-    *("num_micro_batches", "recompute", "formula_ms", "load_ms", "gib", "fits"),
+    *("tensor", "pipeline", "chunks", "context", "expert", "whole_experts", "data", "zero"),
+    *("micro_batch_size", "num_micro_batches", "recompute", "recomputed_layers"),
+    *("formula_ms", "load_ms", "gib", "fits"),
 )
 """Columns of the table of all layouts."""
+
+MEMORY_COLUMNS = ("stage", "kind", "tensor", "gib", "held", "rule")
+"""Columns of the table of the memory of the best layout."""
 
 _MOST_ROWS = 1000
 """Layouts in that table, the best ones."""
@@ -85,12 +101,7 @@ def plan_in_layouts(options: PlanCommandOptions) -> dict[str, float | str]:
         node_bandwidth_gb_s=options.node_bandwidth_gb_s,
         link_bandwidth_gb_s=options.link_bandwidth_gb_s,
     )
-    machine = None if options.machine is None else read_machine(options.machine, cluster.whole.gpu)
-    if machine is not None and model.precision.name not in SIXTEEN_BITS:
-        raise OptionError(
-            f"machine: its rates were measured in 16 bits, not in {model.precision.name}; leave it out, or "
-            "use precision=bf16"
-        )
+    machine = measured_rates(options, cluster, model.precision)
     costs = CostOptions(
         options.model_flops_utilisation,
         options.output_layer_utilisation,
@@ -99,6 +110,9 @@ def plan_in_layouts(options: PlanCommandOptions) -> dict[str, float | str]:
         precision=model.precision,
         machine=machine,
         framework=FRAMEWORKS[options.framework],
+        overlap_tensor_parallel=options.overlap_tensor_parallel,
+        sends_tokens_once=options.sends_tokens_once,
+        overlap_weights=True,
         exchanges_apart=True,
     )
     layouts = LayoutOptions(
@@ -109,11 +123,21 @@ def plan_in_layouts(options: PlanCommandOptions) -> dict[str, float | str]:
         memory_gib=options.memory_gib,
         reserve_gib=options.reserve_gib,
     )
+    own = read_own_layouts(options.explain, cluster.num_gpus, options.batch)
     with PlanProgress() as show:
-        found = plan_layouts(model, cluster, options.batch, costs, layouts, options.num_plans, show.layouts)
+        found = plan_layouts(
+            *(model, cluster, options.batch, costs, layouts, options.num_plans),
+            on_progress=show.layouts,
+            own=own,
+        )
+    if not found.plans and found.interrupted:
+        raise Interrupted(f"interrupted; none of the {len(found.estimates)} layouts rated so far fits")
     if not found.plans:
         raise OptionError(_why_none(found))
-    return _save(found, options.machine)
+    figures = _save(found, options.machine, options.reserve_gib)
+    if found.interrupted:
+        raise Interrupted(f"interrupted; the best layouts found so far are in {output_directory()}")
+    return figures
 
 
 def _why_none(found: LayoutPlans) -> str:
@@ -130,16 +154,24 @@ def _why_none(found: LayoutPlans) -> str:
     )
 
 
-def _save(found: LayoutPlans, machine: str | None) -> dict[str, float | str]:
+def _save(found: LayoutPlans, machine: str | None, reserve_gib: float) -> dict[str, float | str]:
     directory, best = output_directory(), found.plans[0]
     write_text(directory / "plan.md", explain_layouts(found))
     write_text(directory / "layouts.csv", csv_text(COLUMNS, map(_row(found), found.estimates[:_MOST_ROWS])))
+    write_text(directory / "memory.csv", _memory_csv(best.run))
+    save_figure(draw_layout_memory(_memory_panels(found, reserve_gib)), directory / "memory")
+    if found.own:
+        write_text(directory / "explained.csv", explained_csv(found))
     write_json(directory / "plan.json", plan_to_dict(best.run.plan))
     write_json(directory / "schedule.json", schedule_to_dict(best.run.schedule))
     for i, plan in enumerate(found.plans):
         log.info("%d. %s", i + 1, _in_brief(plan))
     log.info("%s", _bound(found))
     log.info("%s", _without_pipeline(found))
+    if found.own:
+        log.info("%s", "\n".join(explained_lines(found)))
+    if found.interrupted:
+        log.info("%s", _not_looked_at(found))
     rates = "shares of the data sheet" if machine is None else f"measured, of {machine}"
     log.info("rates: %s; plan and all layouts: %s", rates, directory)
     return {
@@ -152,13 +184,36 @@ def _save(found: LayoutPlans, machine: str | None) -> dict[str, float | str]:
     }
 
 
+def _memory_csv(run: UniformRun) -> str:
+    rows = [
+        [stage, part.kind, part.name, f"{part.gib:.3f}", part.held, part.rule]
+        for stage in range(run.plan.num_stages)
+        for part in run.memory(stage)
+    ]
+    return csv_text(MEMORY_COLUMNS, rows)
+
+
+def _memory_panels(found: LayoutPlans, reserve_gib: float) -> list[MemoryPanel]:
+    """Return what each stage holds by part, of the best layout and of the user's own."""
+    return [
+        MemoryPanel(
+            layout_in_words(plan.layout),
+            {f"stage {i}": memory_by_part(plan.run, i) for i in range(plan.run.plan.num_stages)},
+            found.limit_gib + reserve_gib,
+            reserve_gib,
+        )
+        for plan in (found.plans[0], *found.own)
+    ]
+
+
 def _row(found: LayoutPlans) -> Callable[[LayoutEstimate], list[object]]:
     def row(each: LayoutEstimate) -> list[object]:
         layout, degrees = each.layout, each.layout.degrees
         return [
             *(degrees.tensor, degrees.pipeline, degrees.chunks, degrees.context, degrees.expert),
-            *(degrees.data, layout.zero, layout.micro_batch_size, layout.num_micro_batches),
-            *(layout.recompute, f"{each.time_ms:.1f}", f"{each.load_ms:.1f}", f"{each.gib:.2f}"),
+            *(degrees.whole_experts, degrees.data, layout.zero, layout.micro_batch_size),
+            *(layout.num_micro_batches, layout.recompute, layout.recomputed_layers),
+            *(f"{each.time_ms:.1f}", f"{each.load_ms:.1f}", f"{each.gib:.2f}"),
             each.gib <= found.limit_gib,
         ]
 
@@ -189,13 +244,19 @@ def explain_layouts(found: LayoutPlans) -> str:
             f"# {found.model.name} on {found.cluster.num_gpus} GPUs\n",
             *table([head, *rows]),
             "",
-            _bound(found) + ".\n",
-            _without_pipeline(found) + ".\n",
+            f"{_bound(found)}.\n",
+            f"{_capitalised(_without_pipeline(found))}.\n",
+            *([f"{_capitalised(_not_looked_at(found))}.\n"] if found.interrupted else []),
+            *explained_markdown(found),
             f"## Memory of stage {stage} of the best, the fullest\n",
             *table(parts),
             "",
         ]
     )
+
+
+def _capitalised(sentence: str) -> str:
+    return sentence[0].upper() + sentence[1:]
 
 
 def _in_brief(plan: LayoutPlan) -> str:
@@ -211,6 +272,18 @@ def _bound(found: LayoutPlans) -> str:
     return (
         f"{found.num_fitting} of {len(found.estimates)} layouts fit by the formula; no schedule of one of "
         f"them is shorter than {found.bound_ms:,.0f} ms ({gap:.1f} % below the best)"
+    )
+
+
+def _not_looked_at(found: LayoutPlans) -> str:
+    """Return what an interrupt left out."""
+    if not found.left:
+        return f"interrupted: all layouts are rated, {len(found.plans)} of the best timed by a schedule"
+    first = layout_in_words(found.left[0])
+    tensors = ", ".join(map(str, sorted({each.degrees.tensor for each in found.left})))
+    return (
+        f"interrupted: {len(found.left)} layouts from {first} on, of TP {tensors}, were not looked at; the "
+        "bound is that of the others"
     )
 
 

@@ -48,10 +48,19 @@ class PlanCommandOptions:
         choices=tuple(FRAMEWORKS),
     )
     machine: str | None = option(
-        None, "for layouts: file of measured rates, JSON or CSV; null: shares of peaks"
+        None, "file of measured rates of the GPU, JSON or CSV; null: shares of peaks"
     )
     micro_batch_sizes: list[Any] = option([1, 2, 4], "for layouts: samples of a micro-batch to try")
     max_chunks: int = option(24, "for layouts: most chunks of a stage", min=1)
+    explain: dict[str, Any] | list[Any] | None = option(
+        None, "for layouts: one or several to compare with the best, as {tp: 4, pp: 8}"
+    )
+    overlap_tensor_parallel: bool = option(
+        False, "for layouts: tensor-parallel GPUs gather and scatter tokens beside the products around it"
+    )
+    sends_tokens_once: bool = option(
+        False, "for layouts: a token goes once to each GPU that has any of its experts, as with DeepEP"
+    )
     layer_times: str | None = option(None, "CSV of measured layer times, in place of modelled ones")
     gpus_per_node: int | None = option(None, "GPUs of a node; null: 8, or all where there are fewer")
     node_bandwidth_gb_s: float | None = option(

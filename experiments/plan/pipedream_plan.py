@@ -133,7 +133,7 @@ def explain_pipeline(
 def _checked(options: PlanCommandOptions) -> tuple[int, str]:
     """Return the batch and the path of the profile."""
     others = [each.name for each in dataclasses.fields(options) if each.name not in _OWN]
-    refuse_given(options, others, "it is of planner=hybrid; leave it out")
+    refuse_given(options, others, "it is not of planner=pipedream; leave it out")
     if options.profiles is None:
         raise OptionError(
             "profiles: has no value; give the CSV file of a model's nodes, as in profiles=FILE.csv"

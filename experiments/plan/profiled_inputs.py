@@ -1,4 +1,4 @@
-"""What `experiments.plan` plans by a measured profile: model, cluster and costs from a folder.
+"""What `experiments.plan` plans by measurements: model, cluster and costs of a profile; rates of a machine.
 
 The module does not plan.
 """
@@ -21,7 +21,10 @@ from placements.measured.galvatron_profile import (
 )
 from placements.measured.profile_folder import read_profiled_model
 from placements.models.chain import ModelShape
-from placements.models.costs import CostOptions
+from placements.models.costing.options import CostOptions
+from placements.models.layers import SIXTEEN_BITS, Precision
+from placements.models.machine.machine_file import read_machine
+from placements.models.machine.measured_rates import MeasuredRates
 from placements.models.transformer import TransformerLayer
 from placements.models.zoo import MODELS, read_model
 from placements.planners.hybrid.profiled.galvatron_costs import GalvatronCosts
@@ -30,7 +33,7 @@ from placements.planners.hybrid.profiled.measured_cluster import read_measured_c
 from placements.planners.hybrid.stage_tables import LayerCosts
 
 _COMPUTED = (
-    *("layer_times", "vocab_size", "node_bandwidth_gb_s", "link_bandwidth_gb_s"),
+    *("layer_times", "machine", "vocab_size", "node_bandwidth_gb_s", "link_bandwidth_gb_s"),
     *("model_flops_utilisation", "output_layer_utilisation", "memory_efficiency"),
 )
 """Options of computed costs, which a profile has in their place."""
@@ -104,6 +107,29 @@ def refuse_given(options: PlanCommandOptions, names: Sequence[str], why: str) ->
         value = getattr(options, name)
         if value != default_of("plan", name):
             raise OptionError(f"{name}: {value} does not apply here: {why}")
+
+
+def measured_rates(
+    options: PlanCommandOptions, cluster: Cluster, precision: Precision
+) -> MeasuredRates | None:
+    """Return the rates of the file of a machine; None where none is given.
+
+    Raises:
+        OptionError: They are of another precision, or the cluster has several kinds of GPUs.
+        MachineFileError: The file is wrong.
+    """
+    if options.machine is None:
+        return None
+    if len({nodes.gpu for nodes in cluster.nodes}) > 1:
+        raise OptionError(
+            f"machine: its rates are of one kind of GPU, not of several as in {options.cluster}; leave it out"
+        )
+    if precision.name not in SIXTEEN_BITS:
+        raise OptionError(
+            f"machine: its rates were measured in 16 bits, not in {precision.name}; leave it out, or "
+            "use precision=bf16"
+        )
+    return read_machine(options.machine, cluster.whole.gpu)
 
 
 def _of_galvatron(options: PlanCommandOptions, folder: Path, model: str) -> PlanInputs:

@@ -15,13 +15,20 @@ from experiments.config.run_record import output_directory
 from experiments.plan.layout_plan import ONLY_HERE, plan_in_layouts
 from experiments.plan.options import PlanCommandOptions
 from experiments.plan.pipedream_plan import plan_profile
-from experiments.plan.profiled_inputs import PlanInputs, profiled_inputs, refuse_given, required_model
+from experiments.plan.profiled_inputs import (
+    PlanInputs,
+    measured_rates,
+    profiled_inputs,
+    refuse_given,
+    required_model,
+)
 from placements.block import PlacementError
 from placements.cluster import Cluster, GpusError, read_cluster
 from placements.files import csv_text, write_json, write_text
 from placements.models.calibration import Calibration
 from placements.models.chain import ModelShape
-from placements.models.costs import CostOptions, model_error_percent
+from placements.models.costing.model_error import model_error_percent
+from placements.models.costing.options import CostOptions
 from placements.models.zoo import read_model
 from placements.placement_file import placement_to_yaml
 from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
@@ -67,6 +74,8 @@ def task(config: DictConfig) -> dict[str, float | str]:
         return plan_in_layouts(options)
     refuse_given(options, ("flat",), "it is of planner=pipedream; leave it out")
     refuse_given(options, ONLY_HERE, "it is of planner=layouts; leave it out")
+    why = "planner=hybrid counts states and activations alone; leave it out, or use planner=layouts"
+    refuse_given(options, ("framework",), why)
     model, cluster, costs, costs_in_words, is_sequence_parallel = _inputs(options)
     with PlanProgress() as show:
         found = plan(
@@ -190,7 +199,7 @@ def _inputs(options: PlanCommandOptions) -> PlanInputs:
     if options.profiles is not None:
         return profiled_inputs(options)
     model, cluster = _model(options), _cluster(options)
-    costs = _costs(options, model)
+    costs = _costs(options, model, cluster)
     return PlanInputs(model, cluster, costs, _costs_in_words(options, costs, cluster))
 
 
@@ -218,7 +227,10 @@ def _cluster(options: PlanCommandOptions) -> Cluster:
         raise OptionError(str(error)) from None
 
 
-def _costs(options: PlanCommandOptions, model: ModelShape) -> ShapeCosts:
+def _costs(options: PlanCommandOptions, model: ModelShape, cluster: Cluster) -> ShapeCosts:
+    if options.machine is not None:
+        why = "machine has rates for all layers; leave out one of them"
+        refuse_given(options, ("layer_times",), why)
     calibration = None if options.layer_times is None else Calibration.from_csv(options.layer_times)
     return ShapeCosts(
         model,
@@ -230,6 +242,7 @@ def _costs(options: PlanCommandOptions, model: ModelShape) -> ShapeCosts:
             precision=model.precision,
             overlap_gradients=options.overlap_gradients,
             calibration=calibration,
+            machine=measured_rates(options, cluster, model.precision),
         ),
     )
 
@@ -239,6 +252,8 @@ def _costs_in_words(options: PlanCommandOptions, costs: ShapeCosts, cluster: Clu
     if calibration is not None:
         error = model_error_percent(calibration, costs.model.chained.layers, cluster, costs.options)
         measured = f"; measured layer times of {options.layer_times}; computed ones differ by {error:.1f} %"
+    if options.machine is not None:
+        return f"costs: computed from shapes, and rates measured, of {options.machine}"
     return (
         "costs: computed from shapes and data sheets, layers at "
         f"{options.model_flops_utilisation:.0%} of the peak{measured}"

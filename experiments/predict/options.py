@@ -24,6 +24,9 @@ class PredictOptions:
     calibrate: str | None = option(
         None, "of tables of runs: a run whose time fixes a factor on all times of its GPU; null: none"
     )
+    overlap_experts: bool = option(
+        True, "of tables of recipes: tokens go to their experts beside another micro-batch; false: they wait"
+    )
     context_gib: float = option(
         4.71,
         "memory of a process on its GPU besides tensors, in GiB: CUDA's context, libraries, kernels",

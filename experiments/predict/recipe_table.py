@@ -17,9 +17,8 @@ from placements.cluster import Cluster, read_cluster
 from placements.files import csv_text
 from placements.meaning import Meaning
 from placements.models.chain import ModelShape
-from placements.models.costs import CostOptions
+from placements.models.costing.options import CostOptions
 from placements.models.memory import Framework
-from placements.models.parallel import Recompute
 from placements.models.zoo import read_model
 from placements.plain_data import csv_records, in_file, read_csv
 from placements.planners.hybrid.search.layout_search import LayoutEstimate, LayoutOptions, LayoutSearch
@@ -78,6 +77,7 @@ class Recipe:
     context: Annotated[str, Meaning("GPUs that share the tokens of a sample", key="CP")] = ""
     chunks: Annotated[str, Meaning("chunks of a stage", key="VP")] = ""
     expert: Annotated[str, Meaning("GPUs that share the experts", key="EP")] = ""
+    section: Annotated[str, Meaning("kind of training; with LoRA in its name weights are frozen")] = ""
     measured: Annotated[str, Meaning("measured tokens/s of a GPU", key="Tokens / sec / GPU")] = ""
 
     @property
@@ -103,9 +103,16 @@ class Recipe:
             raise MeasuredFolderError(
                 f"{self.gpus} GPUs and a batch of {self.batch} are not divided by its degrees"
             )
-        degrees = Degrees(tensor, pipeline, data, context, _degree(self.expert), _degree(self.chunks))
+        expert = _degree(self.expert)
+        whole = tensor > 1 and expert > 1
+        degrees = Degrees(tensor, pipeline, data, context, expert, _degree(self.chunks), whole)
         zero = 3 if _degree(self.fsdp) > 1 and pipeline == 1 else 1
         return Layout(degrees, self.micro_batch, number, zero)
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether adapters are trained, and not the weights."""
+        return "lora" in self.section.lower()
 
     def cluster(self) -> Cluster:
         """Return its GPUs.
@@ -125,11 +132,14 @@ class Recipe:
         precision = _named("Precision", self.precision.partition("(")[0].strip(), _PRECISIONS)
         sizes = {"sequence_length": self.sequence_length, "precision": precision, "causal": True}
         model = read_model(self.known_model, **sizes)
-        if model.precision.product_bytes == model.precision.number_bytes:
+        if self.is_frozen:
+            frozen = replace(model.precision, gradient_bytes=0, optimizer_bytes=0)
+            model = replace(model, precision=frozen)
+        alone = model.precision.with_weights_alone
+        if alone == model.precision:
             return model
-        # The recipes keep weights in 8 or 4 bits alone, and add gradients up in 16.
-        weights = 2 * model.precision.product_bytes
-        return replace(model, precision=replace(model.precision, weight_bytes=weights, gradient_bytes=2))
+        # The recipes add gradients up in 16 bits.
+        return replace(model, precision=replace(alone, gradient_bytes=min(alone.gradient_bytes, 2)))
 
 
 def _named(column: str, name: str, known: Mapping[str, object]) -> Any:
@@ -203,9 +213,12 @@ class RecipePrices:
 
     Attributes:
         framework: Framework, which holds memory besides states and activations.
+        overlap_experts: Tokens go to their experts and back beside another micro-batch, of recipes and of the
+            best alike.
     """
 
     framework: Framework
+    overlap_experts: bool = True
     _searches: dict[tuple[object, ...], tuple[LayoutSearch, LayoutEstimate | None]] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -214,7 +227,7 @@ class RecipePrices:
         """Return a recipe beside the best layout; where it cannot be priced, the note says why."""
         try:
             search, best = self._search(recipe)
-            own = _least_recomputed(search, recipe.layout)
+            own = search.least_recomputed(recipe.layout)
         except ValueError as why:
             return PricedRecipe(recipe, None, None, False, str(why))
         fits = own.gib <= search.limit_gib
@@ -223,23 +236,25 @@ class RecipePrices:
 
     def _search(self, recipe: Recipe) -> tuple[LayoutSearch, LayoutEstimate | None]:
         sizes = recipe.gpus, recipe.batch, recipe.sequence_length
-        key = recipe.known_model, recipe.system, recipe.precision, sizes
+        key = recipe.known_model, recipe.system, recipe.precision, sizes, recipe.is_frozen
         if key not in self._searches:
             model = recipe.shape()
-            costs = CostOptions(precision=model.precision, framework=self.framework, exchanges_apart=True)
+            costs = CostOptions(
+                precision=model.precision,
+                framework=self.framework,
+                overlap_tensor_parallel=True,
+                overlap_experts=self.overlap_experts,
+                sends_tokens_once=True,
+                frozen_weights=recipe.is_frozen,
+                overlap_weights=True,
+                exchanges_apart=True,
+            )
             options = LayoutOptions(micro_batch_sizes=(1, 2, 4, 8))
             search = LayoutSearch(model, recipe.cluster(), recipe.batch, costs, options)
             found = search.estimates()
             best = found[0] if found and found[0].gib <= search.limit_gib else None
             self._searches[key] = search, best
         return self._searches[key]
-
-
-def _least_recomputed(search: LayoutSearch, layout: Layout) -> LayoutEstimate:
-    """Return a layout with as little computed again as its memory asks for; tables do not say how much."""
-    kinds: tuple[Recompute, ...] = ("none", "full")
-    found = [search.estimate(replace(layout, recompute=each)) for each in kinds]
-    return next((each for each in found if each.gib <= search.limit_gib), found[-1])
 
 
 def _why_not(priced: PricedRecipe, search: LayoutSearch) -> str:
@@ -249,7 +264,7 @@ def _why_not(priced: PricedRecipe, search: LayoutSearch) -> str:
         return f"by our rules it holds {own.gib:.0f} GiB of {search.limit_gib:.0f}"
     if best is None:
         return "no layout fits by our rules"
-    more = [f"computes again: {own.layout.recompute}"] if own.layout.recompute != "none" else []
+    more = [] if own.layout.recompute == "none" else ["computes layers again"]
     ends = own.time_ms - own.load_ms, best.time_ms - best.load_ms
     more.append(f"fullest stage {own.load_ms / best.load_ms:.2f} times the best's")
     more.append(f"ends {ends[0]:.0f} ms, the best's {ends[1]:.0f}")

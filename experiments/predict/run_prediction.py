@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from experiments.predict.measured_folder import MeasuredFolderError
 from experiments.predict.run_table import Run, RunFolder
-from placements.models.costs import CostOptions
+from placements.models.costing.options import CostOptions
 from placements.models.memory import Framework
 from placements.planners.hybrid.uniform import Layout
 from schedsearch.planning.uniform_run import NO_FACTORS, Factors, UniformRun

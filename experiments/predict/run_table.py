@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,6 +57,9 @@ class Run:
     micro_batch: Annotated[int, Meaning("samples of a micro-batch", min=1)] = 1
     precision: Annotated[str, Meaning("half, bf16, fp8, fp8_blockwise, mxfp8 or nvfp4")] = "bf16"
     recompute: Annotated[str, Meaning("none, selective or full; empty: none")] = "none"
+    weights_16_bit: Annotated[
+        bool, Meaning("16-bit weights stand beside those of 8 or 4 bits, true or false")
+    ] = False
     overlap: Annotated[
         bool | None, Meaning("gradients and new weights are exchanged beside the pipeline, true or false")
     ] = None
@@ -143,6 +146,13 @@ class RunFolder:
         Raises:
             PlacementError: The model is not known, or a size is wrong.
         """
+        found = self._shape(run)
+        if run.weights_16_bit:
+            return found
+        return replace(found, precision=found.precision.with_weights_alone)
+
+    def _shape(self, run: Run) -> ModelShape:
+        """Return the model of a run in its usual precision."""
         sizes: dict[str, Any] = {
             "sequence_length": run.sequence_length,
             "precision": _PRECISIONS.get(run.precision.lower(), run.precision.lower()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -15,12 +16,28 @@ from experiments.predict.errors import Errors, counted, rankings
 from experiments.predict.measured_folder import TABLE, read_measured_folder
 from experiments.predict.options import PredictOptions
 from experiments.predict.prediction import PlanPrediction, predict
-from experiments.predict.recipe_table import RecipePrices, read_recipes, recipe_tables, recipes_to_csv
+from experiments.predict.recipe_table import (
+    PricedRecipe,
+    RecipePrices,
+    read_recipes,
+    recipe_tables,
+    recipes_to_csv,
+)
 from experiments.predict.run_prediction import RunPrediction, calibrated, error_of, predict_run
 from experiments.predict.run_table import read_run_folder, run_tables
+from experiments.predict.schedule_table import (
+    orders,
+    predict_schedule,
+    read_schedule_rows,
+    schedule_tables,
+    schedules_to_csv,
+)
 from placements.files import csv_text, write_text
 from placements.models.memory import FRAMEWORKS
+from schedsearch.figures.canvas import save as save_figure
+from schedsearch.figures.layout_memory import MemoryPanel, draw_layout_memory
 from schedsearch.modulo.progress import StepBar
+from schedsearch.planning.layout_parts import memory_by_part
 from schedsearch.planning.uniform_run import NO_FACTORS, Factors
 
 log = logging.getLogger(__name__)
@@ -47,11 +64,13 @@ def task(config: DictConfig) -> dict[str, float]:
     """
     options = read_record(config, PredictOptions)
     path = Path(require_path("data", options.data))
-    if path.is_dir() and not (path / TABLE).is_file() and (run_tables(path) or recipe_tables(path)):
-        require_known("framework", options.framework, FRAMEWORKS)
-        figures = predict_runs(path, options) if run_tables(path) else {}
-        return figures | price_recipes(path, options)
-    return predict_plans(path, options)
+    if not path.is_dir() or (path / TABLE).is_file():
+        return predict_plans(path, options)
+    if not (run_tables(path) or recipe_tables(path) or schedule_tables(path)):
+        return predict_plans(path, options)
+    require_known("framework", options.framework, FRAMEWORKS)
+    figures = predict_runs(path, options) if run_tables(path) else {}
+    return figures | predict_schedules(path, options) | price_recipes(path, options)
 
 
 def predict_plans(path: Path, options: PredictOptions) -> dict[str, float]:
@@ -106,9 +125,28 @@ def predict_runs(path: Path, options: PredictOptions) -> dict[str, float]:
                 log.info("%s: %s", each.run.run, each.note)
     written = write_text(output_directory() / "predictions.csv", runs_to_csv(shown))
     write_text(output_directory() / "memory.csv", memory_to_csv(shown))
+    if panels := memory_panels(shown):
+        save_figure(draw_layout_memory(panels), output_directory() / "memory")
     log.info("tables: %s, and memory.csv beside it", written)
     found = dict(zip(("time", "memory"), _run_errors(shown), strict=True))
     return {f"mean_absolute_{name}_error": each.mean_absolute for name, each in found.items() if each.errors}
+
+
+def predict_schedules(path: Path, options: PredictOptions) -> dict[str, float]:
+    """Predict the schedules of the tables of a folder; return the mean error of their throughput."""
+    rows = [row for table in schedule_tables(path) for row in read_schedule_rows(table)]
+    if not rows:
+        return {}
+    found = [predict_schedule(row, FRAMEWORKS[options.framework]) for row in rows]
+    for each in found:
+        shown = each.note if each.predicted is None else f"{each.predicted:,.0f} tokens/s of a GPU"
+        log.info("%s: %s, measured %s", each.row.schedule, shown, f"{each.row.measured:,.0f}")
+    errors = Errors.of((error_of(each.predicted, each.row.measured) for each in found), "schedule")
+    log.info("schedules: %s", errors)
+    for line in orders(found):
+        log.info("%s", line)
+    log.info("table: %s", write_text(output_directory() / "schedules.csv", schedules_to_csv(found)))
+    return {"mean_absolute_throughput_error": errors.mean_absolute} if errors.errors else {}
 
 
 def price_recipes(path: Path, options: PredictOptions) -> dict[str, float]:
@@ -116,7 +154,8 @@ def price_recipes(path: Path, options: PredictOptions) -> dict[str, float]:
     recipes = [recipe for table in recipe_tables(path) for recipe in read_recipes(table)]
     if not recipes:
         return {}
-    prices, priced = RecipePrices(FRAMEWORKS[options.framework]), []
+    prices = RecipePrices(FRAMEWORKS[options.framework], options.overlap_experts)
+    priced: list[PricedRecipe] = []
     written = output_directory() / "recipes.csv"
     with StepBar("recipes") as show:
         try:
@@ -167,6 +206,24 @@ def memory_to_csv(predictions: Sequence[RunPrediction]) -> str:
             figures = [f"{part.gib:.3f}", str(part.held), part.rule]
             rows.append([each.run.run, str(stage), part.kind, part.name, *figures])
     return csv_text(MEMORY_COLUMNS, rows)
+
+
+def memory_panels(predictions: Sequence[RunPrediction]) -> list[MemoryPanel]:
+    """Return what each run's fullest stage holds by part, a panel for each kind of GPU."""
+    panels: dict[str, MemoryPanel] = {}
+    for each in predictions:
+        run, predicted = each.run, each.predicted
+        if predicted is None:
+            continue
+        stage = each.gib_by_stage.index(max(each.gib_by_stage))
+        panel = panels.get(run.gpu, MemoryPanel(run.gpu, {}, predicted.plan.group(stage).memory_gib))
+        measured = {} if run.measured_gib is None else {run.run: run.measured_gib}
+        panels[run.gpu] = replace(
+            panel,
+            rows={**panel.rows, run.run: memory_by_part(predicted, stage)},
+            measured_gib={**panel.measured_gib, **measured},
+        )
+    return list(panels.values())
 
 
 def to_csv(predictions: Sequence[PlanPrediction]) -> str:

@@ -83,7 +83,7 @@ class EmbeddingLayer(Layer):
         """Return s h, and an encoder's output that passes on with it."""
         return self._looked_up + self.cross_length * self.hidden_size
 
-    def reduced_elements(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def reduced_elements(self, whole_experts: bool = False) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return what is looked up, to which each GPU adds its rows."""
         return (self._looked_up,), ()
 
@@ -162,7 +162,7 @@ class OutputLayer(Layer):
         """Return one: the loss."""
         return 1
 
-    def reduced_elements(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def reduced_elements(self, whole_experts: bool = False) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the gradient of its input, to which each GPU adds its rows' part."""
         return (), (self.input_elements(),)
 
@@ -280,6 +280,6 @@ class CustomLayer(Layer):
         """Return the output's."""
         return self.input_numbers if self.output_numbers is None else self.output_numbers
 
-    def reduced_elements(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def reduced_elements(self, whole_experts: bool = False) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return output and input as often as they are all-reduced."""
         return (self.output_elements(),) * self.num_all_reduces, (self.input_numbers,) * self.num_all_reduces

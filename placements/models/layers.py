@@ -7,7 +7,7 @@ what share of its peak a GPU reaches, nor how many samples it has.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, NamedTuple
 
 from placements.block import PlacementError
@@ -60,6 +60,13 @@ class Precision:
         """
         weight = self.number_bytes * (1 if self.optimizer_bytes > 8 else 2)
         return self.gradient_bytes + 2 * self.optimizer_bytes + weight
+
+    @property
+    def with_weights_alone(self) -> Precision:
+        """The same without 16-bit weights beside those of 8 or 4 bits, of which there are two copies."""
+        if self.product_bytes == self.number_bytes:
+            return self
+        return replace(self, weight_bytes=2 * self.product_bytes)
 
     def bytes_of(self, tensor: KeptTensor) -> float:
         """Return the bytes of a tensor that is kept."""
@@ -237,8 +244,12 @@ class Layer(ABC):
     def output_elements(self) -> int:
         """Return the numbers of its output, which is what passes to the next layer."""
 
-    def reduced_elements(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the numbers of each all-reduce of tensor-parallel GPUs, in the forward and the backward."""
+    def reduced_elements(self, whole_experts: bool = False) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the numbers of each all-reduce of tensor-parallel GPUs, in the forward and the backward.
+
+        Args:
+            whole_experts: See `placements.models.parallel.LayerStrategy`.
+        """
         return (), ()
 
     def shared_elements(self) -> int:
@@ -254,8 +265,12 @@ class Layer(ABC):
         """Experts among which a router chooses; 0 without one."""
         return 0
 
-    def routed_elements(self) -> int:
-        """Return the numbers that go to experts, and come back."""
+    def routed_elements(self, num_gpus: int | None = None) -> float:
+        """Return the numbers that go to experts, and come back.
+
+        Args:
+            num_gpus: GPUs to each of which a token goes once; None to send it once for each of its experts.
+        """
         return 0
 
 

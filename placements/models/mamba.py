@@ -112,7 +112,7 @@ class MambaLayer(Layer):
         """Return s h."""
         return self.input_elements()
 
-    def reduced_elements(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def reduced_elements(self, whole_experts: bool = False) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return s h once, of the last projection and of the first one's gradient."""
         return (self.input_elements(),), (self.input_elements(),)
 

@@ -162,6 +162,8 @@ def held_once_items(
             "backward", "gradients between products", precision.number_bytes * tokens * numbers, rule
         )
     if framework.has_placeholders:
-        for inputs, outputs in sorted({(each.inputs, each.outputs) for each in layer.products(t)}):
+        for inputs, outputs in sorted(
+            {(each.inputs, each.outputs) for each in strategy.with_whole_experts(layer.products(t))}
+        ):
             name = f"placeholder of gradients, {inputs:g} x {outputs:g}"
             yield MemoryItem("buffer", name, 2 * inputs * outputs, "2 bytes a number, once for each shape")

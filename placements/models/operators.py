@@ -46,6 +46,13 @@ class Product(NamedTuple):
         """Operations of the forward, two for each multiply and add."""
         return 2 * self.tokens * self.inputs * self.outputs
 
+    def whole(self, t: int) -> Product:
+        """Return the product with the whole matrix, of which t GPUs have parts, for 1 / t of the tokens."""
+        sizes = {"inputs": (t, 1), "outputs": (1, t), "none": (1, 1)}[self.split]
+        return self._replace(
+            inputs=self.inputs * sizes[0], outputs=self.outputs * sizes[1], tokens=self.tokens / t
+        )
+
 
 class Core(NamedTuple):
     """The core of an attention: scores, softmax, and the product with the values.

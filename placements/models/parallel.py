@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 from placements.block import PlacementError
+from placements.models.operators import Product
 
 Recompute = Literal["none", "selective", "full"]
 """Part that a backward computes again: nothing, the attention's core, or the forward from its input."""
@@ -51,6 +52,9 @@ class LayerStrategy:
         tensor_innermost: Tensor-parallel GPUs are neighbors; otherwise those that share weights are.
         context: ``ring``: context-parallel GPUs send keys and values around (Ring Attention, Liu et al.,
             2023); ``all_to_all``: they exchange heads for tokens around the attention, as with ``ulysses``.
+        whole_experts: Each expert is whole on a GPU, and tensor-parallel GPUs, which share tokens, also share
+            the experts (Megatron-Core's expert tensor parallelism of 1; Liu et al., 2025, MoE Parallel
+            Folding). Otherwise they share each expert's matrices.
 
     Raises:
         PlacementError: A field is out of its range.
@@ -65,6 +69,7 @@ class LayerStrategy:
     expert_parallel: int = 1
     tensor_innermost: bool = True
     context: ContextSharing = "ring"
+    whole_experts: bool = False
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -83,9 +88,14 @@ class LayerStrategy:
                 raise PlacementError(
                     f"{name}: {getattr(self, name)!r} is not known; use one of {', '.join(get_args(kind))}"
                 )
-        if self.weight_copies.degree % self.expert_parallel:
+        if self.whole_experts and (self.sequence != "megatron" or not self.tensor_innermost):
             raise PlacementError(
-                f"expert_parallel: {self.expert_parallel} does not divide the {self.weight_copies.degree} "
+                "whole_experts: tensor-parallel GPUs have no tokens of their own, or are not next to each "
+                "other; use sequence=megatron and tensor_innermost"
+            )
+        if self._expert_gpus.degree % self.expert_parallel:
+            raise PlacementError(
+                f"expert_parallel: {self.expert_parallel} does not divide the {self._expert_gpus.degree} "
                 "GPUs that hold the same weights; use a divisor"
             )
 
@@ -126,15 +136,32 @@ class LayerStrategy:
         return SharingLevel(self.num_gpus // self.tensor_parallel, self.tensor_parallel)
 
     @property
+    def expert_tensor_parallel(self) -> int:
+        """GPUs that share each matrix of an expert."""
+        return 1 if self.whole_experts else self.matrix_parallel
+
+    @property
+    def _expert_gpus(self) -> SharingLevel:
+        """The GPUs that would have the same experts' weights if no experts were shared."""
+        return SharingLevel(self.num_gpus, 1) if self.whole_experts else self.weight_copies
+
+    @property
     def expert_level(self) -> SharingLevel:
-        """The GPUs that share the experts, of `weight_copies` those next to each other."""
-        return SharingLevel(self.expert_parallel, self.weight_copies.stride)
+        """The GPUs that share the experts, those next to each other."""
+        return SharingLevel(self.expert_parallel, self._expert_gpus.stride)
 
     @property
     def expert_copies(self) -> SharingLevel:
         """The GPUs that hold the same experts."""
-        degree, stride = self.weight_copies
+        degree, stride = self._expert_gpus
         return SharingLevel(degree // self.expert_parallel, stride * self.expert_parallel)
+
+    def with_whole_experts(self, products: tuple[Product, ...]) -> tuple[Product, ...]:
+        """Return products on each GPU, with experts as `whole_experts` says: wider, for fewer tokens."""
+        if not self.whole_experts:
+            return products
+        t = self.tensor_parallel
+        return tuple(product.whole(t) if product.experts else product for product in products)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import comb
 from typing import Literal, get_args
 
 from placements.block import PlacementError
@@ -403,12 +404,13 @@ class TransformerLayer(Layer):
         """Return s h, and for a decoder the encoder's output, which passes on with it."""
         return (self.sequence_length + self.cross_length) * self.hidden_size
 
-    def reduced_elements(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def reduced_elements(self, whole_experts: bool = False) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return s h for each attention and the feed-forward part (Narayanan's dissertation, Sec. 4.3).
 
-        In the backward a decoder's gradient of the encoder's output is one more.
+        In the backward a decoder's gradient of the encoder's output is one more. Whole experts need none.
         """
-        own = (self.sequence_length * self.hidden_size,) * self._num_parts
+        needs_none = whole_experts and self.has_experts and not self.shared_expert_size
+        own = (self.sequence_length * self.hidden_size,) * (self._num_parts - needs_none)
         return own, (*own, self.cross_length * self.hidden_size) if self.cross_length else own
 
     def shared_elements(self) -> int:
@@ -431,9 +433,19 @@ class TransformerLayer(Layer):
             return self.sequence_length * self.num_heads / t * (self._key_width + self._value_width)
         return 2 * (self.sequence_length + self.cross_length) * self._kv_width(t)
 
-    def routed_elements(self) -> int:
-        """Return the chosen experts' inputs, h for each token and expert."""
-        return self.input_elements() * self.experts_per_token if self.has_experts else 0
+    def routed_elements(self, num_gpus: int | None = None) -> float:
+        """Return the chosen experts' inputs, h for each token and expert, or GPU that has any of them.
+
+        Args:
+            num_gpus: GPUs to each of which a token goes once; None to send it once for each expert. Of N
+                experts k are chosen with equal chances, so that a GPU with E of them has none of a token's
+                with C(N - E, k) / C(N, k).
+        """
+        if not self.has_experts:
+            return 0.0
+        n, k = self.num_experts, self.experts_per_token
+        copies = k if num_gpus is None else num_gpus * (1 - comb(n - n // num_gpus, k) / comb(n, k))
+        return self.input_elements() * copies
 
     @property
     def _span(self) -> int:

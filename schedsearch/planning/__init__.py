@@ -8,5 +8,6 @@
 - `planner`: the plans in all shapes that are asked for, ranked
 - `uniform_run`: a layout of a training framework, timed by a hand-made schedule
 - `layout_plans`: the best layouts of a model on a cluster
+- `layout_parts`: time and memory of layouts by part, side by side
 - `explanation`: what was chosen and why, in words
 """

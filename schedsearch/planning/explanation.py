@@ -71,6 +71,8 @@ def strategy_in_words(strategy: LayerStrategy) -> str:
 
     >>> strategy_in_words(LayerStrategy(2, 4, 3, "full"))
     'tp 2, dp 4 (ZeRO-3), recomputed'
+    >>> strategy_in_words(LayerStrategy(2, 4, sequence="megatron", expert_parallel=8, whole_experts=True))
+    'tp 2 with sequence parallel, dp 4, ep 8 (whole experts)'
     >>> strategy_in_words(LayerStrategy())
     'one GPU'
     """
@@ -89,7 +91,8 @@ def strategy_in_words(strategy: LayerStrategy) -> str:
     if strategy.zero and parts:
         parts[-1] += f" (ZeRO-{strategy.zero})"
     if strategy.expert_parallel > 1:
-        parts.append(f"ep {strategy.expert_parallel}")
+        whole = " (whole experts)" if strategy.whole_experts else ""
+        parts.append(f"ep {strategy.expert_parallel}{whole}")
     if strategy.recompute != "none":
         parts.append("recomputed" if strategy.recompute == "full" else "attention recomputed")
     return ", ".join(parts) or "one GPU"

@@ -6,14 +6,16 @@ does not know what a layer costs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from placements.block import PlacementError
 from placements.cluster import Cluster
 from placements.models.chain import ModelShape
-from placements.models.costs import CostOptions
+from placements.models.costing.options import CostOptions
 from placements.planners.hybrid.search.layout_search import LayoutEstimate, LayoutOptions, LayoutSearch
 from placements.planners.hybrid.uniform import Layout
+from placements.planners.parallel_plan import PlanError
 from schedsearch.planning.uniform_run import UniformRun
 
 
@@ -57,6 +59,9 @@ class LayoutPlans:
         estimates: All that were rated, those that fit first, by increasing time.
         bound_ms: No schedule of a layout that fits by the formula is shorter than this: the least load of a
             fullest stage.
+        left: Layouts that were not rated, as there was a Ctrl-C; else none.
+        interrupted: There was a Ctrl-C: what follows it was not looked at.
+        own: The user's own layouts, whether they fit or not.
     """
 
     model: ModelShape
@@ -65,6 +70,9 @@ class LayoutPlans:
     plans: tuple[LayoutPlan, ...]
     estimates: tuple[LayoutEstimate, ...]
     bound_ms: float
+    left: tuple[Layout, ...] = ()
+    interrupted: bool = False
+    own: tuple[LayoutPlan, ...] = ()
 
     @property
     def num_fitting(self) -> int:
@@ -82,6 +90,26 @@ class LayoutPlans:
         """The layout that holds least; None where there is none."""
         return min(self.estimates, key=lambda each: each.gib, default=None)
 
+    def nearest(self, layout: Layout) -> LayoutEstimate | None:
+        """Return the layout that fits with the fewest settings that differ, of several the shortest."""
+        wanted = _settings(layout)
+
+        def num_different(each: LayoutEstimate) -> int:
+            return sum(a != b for a, b in zip(_settings(each.layout), wanted, strict=True))
+
+        fitting = (each for each in self.estimates if each.gib <= self.limit_gib)
+        return min(fitting, key=lambda each: (num_different(each), each.time_ms), default=None)
+
+
+def _settings(layout: Layout) -> tuple[object, ...]:
+    """Return what is set of a layout; the rest follows from GPUs and batch."""
+    degrees = layout.degrees
+    return (
+        *(degrees.tensor, degrees.pipeline, degrees.chunks, degrees.context, degrees.expert),
+        *(degrees.whole_experts, layout.micro_batch_size, layout.zero),
+        *(layout.recompute, layout.recomputed_layers),
+    )
+
 
 def plan_layouts(
     model: ModelShape,
@@ -91,6 +119,7 @@ def plan_layouts(
     options: LayoutOptions,
     num_plans: int = 5,
     on_progress: Callable[[int, int], None] | None = None,
+    own: Sequence[Layout] = (),
 ) -> LayoutPlans:
     """Return the best layouts; see `placements.planners.hybrid.search.layout_search`.
 
@@ -102,24 +131,70 @@ def plan_layouts(
         options: The layouts that are tried.
         num_plans: How many are timed by a schedule.
         on_progress: See `LayoutSearch.estimates`.
+        own: Layouts that are timed beside the best.
+
+    After a Ctrl-C the layouts that are rated and timed until then are kept; where none is timed yet, the best
+    one still is.
 
     Raises:
-        PlanError: A schedule would have too many blocks.
+        PlanError: A schedule would have too many blocks, or a layout of the user's own is impossible.
+        KeyboardInterrupt: There was a second Ctrl-C.
     """
     search = LayoutSearch(model, cluster, batch, costs, options)
-    estimates = tuple(search.estimates(on_progress))
+    own_plans = tuple(_own_plan(search, layout) for layout in own)
+    layouts = list(search.layouts())
+    rated: list[LayoutEstimate | None] = []
+    interrupted = False
+    try:
+        for each in search.rated(layouts, on_progress):
+            rated.append(each)  # kept where it is interrupted
+    except KeyboardInterrupt:
+        interrupted = True
+    estimates = search.ranked(filter(None, rated))
     fitting = [each for each in estimates if each.gib <= search.limit_gib]
-    timed = sorted(_timed(search, fitting, num_plans), key=lambda plan: plan.run.iteration_ms)
+    timed: list[LayoutPlan] = []
+    if not interrupted:
+        try:
+            for plan in _timed(search, fitting, num_plans):
+                timed.append(plan)  # likewise
+        except KeyboardInterrupt:
+            interrupted = True
+    if interrupted and not timed:
+        timed = list(_timed(search, fitting, 1))
+    timed.sort(key=lambda plan: plan.run.iteration_ms)
     bound_ms = min((each.load_ms for each in fitting), default=float("inf"))
-    return LayoutPlans(model, cluster, search.limit_gib, tuple(timed), estimates, bound_ms)
+    left = tuple(layouts[len(rated) :])
+    return LayoutPlans(
+        *(model, cluster, search.limit_gib, tuple(timed), tuple(estimates), bound_ms, left, interrupted),
+        own=own_plans,
+    )
+
+
+def _own_plan(search: LayoutSearch, layout: Layout) -> LayoutPlan:
+    """Return a layout of the user's own."""
+    degrees, tokens = layout.degrees, search.num_tokens
+    try:
+        if tokens % degrees.context:
+            raise PlanError(
+                f"cp: {degrees.context} does not divide the {tokens} tokens of a sample; use a divisor"
+            )
+        if degrees.expert > 1 and not any(layer.num_routes for layer in search.model.layers):
+            raise PlanError(f"ep: {search.model.name} has no experts to share; leave it out")
+        return _plan_of(search, search.estimate(layout))
+    except (PlacementError, PlanError) as error:
+        raise PlanError(f"{layout_in_words(layout)}: {error}") from None
+
+
+def _plan_of(search: LayoutSearch, estimate: LayoutEstimate) -> LayoutPlan:
+    # As in the formula, exchanges run beside the pipeline, also in one node.
+    run = UniformRun(search.model, search.cluster, estimate.layout, search.costs, overlap=True)
+    return LayoutPlan(estimate, run)
 
 
 def _timed(search: LayoutSearch, estimates: list[LayoutEstimate], count: int) -> Iterator[LayoutPlan]:
     """Yield the first layouts that fit by their schedule too; the formula's memory is not exact."""
     for estimate in estimates[: 4 * count]:
-        # As in the formula, exchanges run beside the pipeline, also in one node.
-        run = UniformRun(search.model, search.cluster, estimate.layout, search.costs, overlap=True)
-        plan = LayoutPlan(estimate, run)
+        plan = _plan_of(search, estimate)
         if plan.gib <= search.limit_gib:
             yield plan
             count -= 1
@@ -144,6 +219,9 @@ def layout_in_words(layout: Layout) -> str:
         "DP": degrees.data,
     }
     words = [f"{name} {degree}" for name, degree in parts.items() if degree > 1]
+    words += ["experts whole"] if degrees.whole_experts else []
     words.append(f"micro-batches {layout.num_micro_batches} x {layout.micro_batch_size}")
-    words += [f"recompute {layout.recompute}"] if layout.recompute != "none" else []
+    if layout.recompute != "none":
+        number = layout.recomputed_layers
+        words.append(f"recompute {layout.recompute}" + ("" if number is None else f" of {number} a chunk"))
     return ", ".join(words + ([f"ZeRO-{layout.zero}"] if layout.zero != 1 else []))

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from placements.cluster import Cluster, read_cluster
 from placements.models.chain import ModelShape
-from placements.models.costs import CostOptions
+from placements.models.costing.options import CostOptions
 from placements.models.zoo import read_model
 from placements.planners.hybrid.placing.planned_placement import CHUNKED
 from placements.planners.hybrid.placing.shared_layers import PartCosts
@@ -59,7 +59,7 @@ def plan(
         cluster: GPUs, or their name; see `placements.cluster.read_cluster`.
         batch: Samples of an iteration; of several the one with the most samples per second is first.
         options: How GPUs may share layers, and what numbers are tried.
-        costs: What layers cost; by default the rules of `placements.models.costs`, with gradients summed
+        costs: What layers cost; by default the rules of `placements.models.costing`, with gradients summed
             beside the last backward.
         rank_by: One of `RANKS`.
         shapes: Those of `schedsearch.planning.shape_plans.SHAPES` that compete.

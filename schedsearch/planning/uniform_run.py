@@ -16,7 +16,8 @@ from typing import NamedTuple
 from placements import Kind, Placement
 from placements.cluster import Cluster, DeviceGroup
 from placements.models.chain import ModelShape
-from placements.models.costs import CostOptions, layer_memory
+from placements.models.costing.layer_costs import layer_memory
+from placements.models.costing.options import CostOptions
 from placements.models.layers import Layer
 from placements.models.memory import STATE_KINDS, MemoryItem, MemoryKind
 from placements.models.parallel import Cost, LayerStrategy, Pass
@@ -99,6 +100,29 @@ class StageTensor(NamedTuple):
     gib: float
     held: int
     rule: str
+
+
+class StageEnd(NamedTuple):
+    """What a stage does after its last backward.
+
+    Attributes:
+        backward_ms: When that ends.
+        step_ms: Update of the weights; with all exchanges, where these do not run beside the pipeline.
+        scatter_ms: Sum of gradients that the pipeline does not hide.
+        gather_ms: Gathering of new weights, likewise.
+        slowdown_ms: What products take longer for exchanges beside them.
+    """
+
+    backward_ms: float
+    step_ms: float
+    scatter_ms: float = 0.0
+    gather_ms: float = 0.0
+    slowdown_ms: float = 0.0
+
+    @property
+    def ms(self) -> float:
+        """When all of it is done."""
+        return self.backward_ms + self.scatter_ms + self.step_ms + self.gather_ms + self.slowdown_ms
 
 
 @dataclass(frozen=True)
@@ -216,18 +240,25 @@ class UniformRun:
 
     @cached_property
     def iteration_ms(self) -> float:
-        """Time of an iteration: the last of its devices' updates, and what no pipeline hides of exchanges.
+        """Time of an iteration: the last of its devices' updates, and what no pipeline hides of exchanges."""
+        return max(end.ms for end in self.ends)
+
+    @cached_property
+    def ends(self) -> tuple[StageEnd, ...]:
+        """What each stage does after its last backward.
 
         A chunk's gradients are summed when its last backward has run, one chunk after the other. A device's
         weights are updated when all are, and the next iteration begins when those of its first chunk are
         gathered. What runs beside products slows them down (Galvatron-BMW, Sec. V).
         """
-        if not self.overlaps_exchanges:
-            return self.placement.ms(self.schedule.makespan)
         placement, starts = self.placement, self.schedule.start_of
         last, slowdown = self.layout.num_micro_batches - 1, self.costs.options.overlap_slowdown - 1
-        finished = []
-        for update in placement.optimizer_blocks:
+        found = []
+        for update in sorted(placement.optimizer_blocks, key=lambda block: block.devices):
+            step_ms = placement.ms(update.time)
+            if not self.overlaps_exchanges:
+                found.append(StageEnd(placement.ms(starts[update.name, last]), step_ms))
+                continue
             costs = [piece.cost for piece in self.pieces if piece.devices == update.devices]
             numbers = [i for i, piece in enumerate(self.pieces) if piece.devices == update.devices]
             blocks = [placement.by_name[f"{'W' if self._needs[1] else 'B'}{i}"] for i in numbers]
@@ -235,10 +266,11 @@ class UniformRun:
             now_ms = 0.0
             for end_ms, cost in sorted(zip(ends_ms, costs, strict=True), key=lambda each: each[0]):
                 now_ms = max(now_ms, end_ms) + cost.scatter_ms
-            seen_ms = now_ms - max(ends_ms) + costs[0].gather_ms
-            hidden_ms = max(sum(cost.scatter_ms + cost.gather_ms for cost in costs) - seen_ms, 0.0)
-            finished.append(now_ms + placement.ms(update.time) + costs[0].gather_ms + slowdown * hidden_ms)
-        return max(finished)
+            scatter_ms, gather_ms = now_ms - max(ends_ms), costs[0].gather_ms
+            whole_ms = sum(cost.scatter_ms + cost.gather_ms for cost in costs)
+            hidden_ms = max(whole_ms - scatter_ms - gather_ms, 0.0)
+            found.append(StageEnd(max(ends_ms), step_ms, scatter_ms, gather_ms, slowdown * hidden_ms))
+        return tuple(found)
 
     @cached_property
     def gib_by_stage(self) -> tuple[float, ...]:

@@ -199,3 +199,22 @@ def test_rings_with_few_members_in_each_node_share_it_as_measured() -> None:
     for degree, stride, key in ((2, 8, "1_2_0"), (8, 1, "1_8_1"), (16, 1, "1_16_1")):
         mib_per_ms = gb_s(cluster, degree, stride) * 1e6 / 2**20
         assert 1 / mib_per_ms == pytest.approx(titan[key], rel=0.02)
+
+
+def test_gpus_with_direct_links_reach_only_those_of_their_set() -> None:
+    """Each pair has 64 GB/s of seven such links: a send has one, an all-gather of four GPUs three."""
+    whole = read_cluster("mi300x_8", latency_us=0.0).whole
+    switched = read_cluster("mi300x_8", latency_us=0.0, link_bandwidth_gb_s=448.0).whole
+    for degree, links in ((2, 1), (4, 3), (8, 7)):
+        slower = 7 / links
+        assert whole.all_gather_ms(1e9, degree) == pytest.approx(slower * switched.all_gather_ms(1e9, degree))
+        assert whole.all_to_all_ms(1e9, degree) == pytest.approx(slower * switched.all_to_all_ms(1e9, degree))
+    halves = [(each.cluster.group(0, 4), each.cluster.group(4, 4)) for each in (whole, switched)]
+    alone, together = (first.next_transfer_ms(second, 1e9) for first, second in halves)
+    assert alone == pytest.approx(7 * together)
+
+
+def test_what_nodes_hand_on_leaves_them_once() -> None:
+    whole = read_cluster("h100_16", latency_us=0.0).whole
+    assert whole.num_nodes(16) == 2 and whole.num_nodes(8) == 1 and whole.num_nodes(2, 8) == 2
+    assert whole.all_to_all_ms(1e9, 16, node_bytes=5e8) == pytest.approx(whole.all_to_all_ms(1e9, 16) / 2)

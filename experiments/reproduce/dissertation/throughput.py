@@ -12,7 +12,7 @@ from experiments.reproduce.dissertation.parameters_and_days import gpt, iteratio
 from experiments.reproduce.dissertation.published import SEQUENCE_LENGTH
 from placements.cluster import read_cluster
 from placements.models.chain import ModelShape
-from placements.models.costs import layer_cost
+from placements.models.costing.layer_costs import layer_cost
 from placements.models.parallel import Cost, LayerStrategy, Recompute
 
 _FP16_BYTES = 2

@@ -19,7 +19,8 @@ from placements.cluster import Cluster, Nodes
 from placements.gpus import GPUS
 from placements.hardware import Gpu
 from placements.meaning import option
-from placements.models.costs import CostOptions, layer_cost
+from placements.models.costing.layer_costs import layer_cost
+from placements.models.costing.options import CostOptions
 from placements.models.parallel import LayerStrategy, Pass
 from placements.models.rates import COPY_COMPUTE_SHARE
 from placements.models.zoo import MODELS

@@ -1,6 +1,6 @@
 """A GPT on GPUs whose links are all as fast as their own: what its layers and its vocabulary cost.
 
-The rules are those of `placements.models.costs`. The module does not know a stage or a device.
+The rules are those of `placements.models.costing`. The module does not know a stage or a device.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from placements.cluster import Cluster, DeviceGroup, Nodes
-from placements.models.costs import OVERLAP_SLOWDOWN, CostOptions, layer_cost
+from placements.models.costing.layer_costs import layer_cost
+from placements.models.costing.options import OVERLAP_SLOWDOWN, CostOptions
 from placements.models.gpt.gpt_config import GptConfig
 from placements.models.layers import Layer
 from placements.models.parallel import Cost, LayerStrategy, VocabularyStrategy
@@ -25,7 +26,7 @@ class Workload:
         rates: What a GPU reaches.
         num_micro_batches: Micro-batches of an iteration. With several, gradients are added up before they are
             exchanged.
-        overlap_slowdown: See `placements.models.costs.CostOptions`.
+        overlap_slowdown: See `placements.models.costing.options.CostOptions`.
 
     Raises:
         PlacementError: The slowdown is out of its range.

@@ -133,15 +133,16 @@ class MeasuredRates:
     gpus_per_node: int = 8
     _known: dict[tuple[object, ...], float] = field(default_factory=dict, compare=False, repr=False)
 
-    def product_ms(self, product: Product, tokens: float) -> tuple[float, float]:
+    def product_ms(self, product: Product, tokens: float, is_frozen: bool = False) -> tuple[float, float]:
         """Return the milliseconds of the forward and of both products of the backward.
 
         Args:
             product: Its matrix.
             tokens: Tokens that it is multiplied with on each GPU.
+            is_frozen: The backward has no gradient of the weights.
         """
-        forward, *backward = (self._one_ms(each, product, tokens) for each in _PASSES)
-        return forward, sum(backward)
+        forward, inputs, *weights = (self._one_ms(each, product, tokens) for each in _PASSES)
+        return forward, inputs if is_frozen else inputs + sum(weights)
 
     def _one_ms(self, product_pass: ProductPass, product: Product, tokens: float) -> float:
         inputs, outputs = product.inputs, product.outputs

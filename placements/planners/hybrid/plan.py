@@ -167,7 +167,9 @@ def alike(strategy: LayerStrategy, layer: Layer) -> LayerStrategy:
     """
     if _is_vocabulary(layer):
         strategy = replace(strategy, recompute="none")
-    return strategy if getattr(layer, "num_experts", 1) > 1 else replace(strategy, expert_parallel=1)
+    if getattr(layer, "num_experts", 1) > 1:
+        return strategy
+    return replace(strategy, expert_parallel=1, whole_experts=False)
 
 
 def layers_of_stage(layers: Sequence[Layer], first: int, end: int) -> tuple[Layer, ...]:

@@ -9,14 +9,16 @@ from dataclasses import dataclass, replace
 
 from placements.cluster import DeviceGroup
 from placements.models.chain import ModelShape
-from placements.models.costs import USUAL, CostOptions, layer_cost, transition_ms
+from placements.models.costing.layer_costs import layer_cost
+from placements.models.costing.options import USUAL, CostOptions
+from placements.models.costing.transitions import transition_ms
 from placements.models.layers import Layer
 from placements.models.parallel import Cost, LayerStrategy
 
 
 @dataclass(frozen=True)
 class ShapeCosts:
-    """The rules of `placements.models.costs` for one model.
+    """The rules of `placements.models.costing` for one model.
 
     Attributes:
         model: Its layers and its precision.
@@ -33,7 +35,7 @@ class ShapeCosts:
     def cost(
         self, layer: Layer, strategy: LayerStrategy, samples: int, num_micro_batches: int, group: DeviceGroup
     ) -> Cost:
-        """Return what a layer costs each GPU; see `placements.models.costs.layer_cost`."""
+        """Return what a layer costs each GPU; see `placements.models.costing.layer_costs.layer_cost`."""
         return layer_cost(layer, strategy, samples, num_micro_batches, group, self.options)
 
     def transition_ms(

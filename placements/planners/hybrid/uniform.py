@@ -27,6 +27,8 @@ class Degrees:
         context: GPUs that share the tokens of a sample.
         expert: GPUs that share the experts, out of the data- and context-parallel ones.
         chunks: Chunks of each stage (virtual pipeline).
+        whole_experts: See `placements.models.parallel.LayerStrategy`; GPUs that share experts are then out of
+            the tensor-parallel ones too.
         context_sharing: See `placements.models.parallel.LayerStrategy`.
 
     Raises:
@@ -39,6 +41,7 @@ class Degrees:
     context: int = 1
     expert: int = 1
     chunks: int = 1
+    whole_experts: bool = False
     context_sharing: ContextSharing = "all_to_all"
 
     def __post_init__(self) -> None:
@@ -64,6 +67,7 @@ class Degrees:
             self.context,
             self.expert,
             context=self.context_sharing,
+            whole_experts=self.whole_experts,
         )
 
 
@@ -77,6 +81,7 @@ class Layout:
         num_micro_batches: Micro-batches of an iteration.
         zero: Stage of ZeRO.
         recompute: What backwards compute again.
+        recomputed_layers: Layers of each chunk that do so, its first ones; None for all.
     """
 
     degrees: Degrees
@@ -84,11 +89,27 @@ class Layout:
     num_micro_batches: int
     zero: int = 1
     recompute: Recompute = "none"
+    recomputed_layers: int | None = None
 
     @property
     def strategy(self) -> LayerStrategy:
         """How the GPUs of a stage share a layer."""
         return self.degrees.strategy(self.zero, self.recompute)
+
+    @property
+    def may_overlap_experts(self) -> bool:
+        """Whether exchanges with experts can run beside another micro-batch, as Megatron-Core asks.
+
+        Stages then have several chunks, and what is computed again is not whole layers.
+        """
+        degrees = self.degrees
+        return (degrees.pipeline == 1 or degrees.chunks > 1) and self.recompute != "full"
+
+    def strategies(self, num_layers: int) -> list[LayerStrategy]:
+        """Return how the layers of a chunk are shared."""
+        count = num_layers if self.recomputed_layers is None else min(self.recomputed_layers, num_layers)
+        kept = self.degrees.strategy(self.zero)
+        return [self.strategy] * count + [kept] * (num_layers - count)
 
     @property
     def batch(self) -> int:
@@ -117,14 +138,15 @@ def uniform_plan(model: ModelShape, cluster: Cluster, layout: Layout) -> Plan:
             f"x {degrees.data} x {degrees.context} need {degrees.num_gpus} GPUs, not {cluster.num_gpus}; "
             "give as many, or smaller degrees"
         )
-    strategy, sizes = layout.strategy, chunk_sizes(model, degrees.pipeline * degrees.chunks)
+    sizes = chunk_sizes(model, degrees.pipeline * degrees.chunks)
+    strategies = [each for size in sizes for each in layout.strategies(size)]
     each, layers = degrees.num_gpus // degrees.pipeline, model.layers
     ends = list(accumulate(sizes, initial=0))[:: degrees.chunks]
     stages = tuple(
         StagePlan(
             range(each * stage, each * (stage + 1)),
             range(first, end),
-            tuple(alike(strategy, layers[i]) for i in range(first, end)),
+            tuple(alike(strategies[i], layers[i]) for i in range(first, end)),
         )
         for stage, (first, end) in enumerate(pairwise(ends))
     )

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import csv
+import logging
+import signal
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from experiments.config.command import run as run_command
 from placements.planners.hybrid.plan_file import read_plan_file
+from schedsearch.modulo.progress import PlanProgress
 from schedsearch.schedule_file import read_schedule
 from schedsearch.validate import validate
 
@@ -33,7 +38,19 @@ def test_the_best_layouts_are_written(command: Any, tmp_path: Path) -> None:
     assert plan.global_batch_size == 16
     schedule = validate(read_schedule(out / "schedule.json"))
     assert schedule.num_micro_batches == plan.num_micro_batches
+    with (out / "memory.csv").open(newline="") as file:
+        memory = list(csv.DictReader(file))
+    assert {int(row["stage"]) for row in memory} == set(range(plan.num_stages))
+    by_stage = [
+        sum(float(row["gib"]) for row in memory if int(row["stage"]) == stage)
+        for stage in range(plan.num_stages)
+    ]
+    assert max(by_stage) == pytest.approx(float(first.split()[-2]), abs=0.1)
+    assert (out / "memory.png").exists() and (out / "memory.svg").exists()
     text = (out / "plan.md").read_text()
+    assert any(
+        line.startswith(("Without a pipeline", "The best has no pipeline")) for line in text.splitlines()
+    )
     assert "| weights " in text and "| optimizer " in text and "placeholder of gradients" in text
 
 
@@ -56,6 +73,33 @@ def test_the_best_layouts_are_written(command: Any, tmp_path: Path) -> None:
             ["num_stages=[2]"],
             "num_stages: [2] does not apply here: it is not of planner=layouts; leave it out",
         ),
+        (["explain={tp: 3}"], "explain: TP 3 x PP 1 x CP 1 is 3, which does not make 8 GPUs; give degrees "),
+        (["explain={tp: 2, dp: 3}"], "explain: TP 2 x PP 1 x CP 1 x DP 3 is 6, which does not make 8 GPUs; "),
+        (
+            ["explain=[{tp: 8}, {tp: 4, micro_batch_size: 3}]"],
+            "explain[1]: micro_batch_size: DP 2 x 3 samples do not divide the batch of 16; use one of 1",
+        ),
+        (["batch=9", "explain={tp: 4}"], "divide the batch of 9; give a batch that DP 2 divides, or "),
+        (
+            ["explain={pp: 4, micro_batch_size: 4}"],
+            "explain: micro_batch_size: with 4 there are 2 micro-batches, fewer than PP 4; use smaller ones",
+        ),
+        (["explain={pp: 2, zero: 3}"], "explain: zero: ZeRO-3 is planned without a pipeline, not with PP 2"),
+        (["explain={recomputed_layers: 2}"], "explain: recomputed_layers: nothing is computed again; give "),
+        (["explain={tp: 1, whole_experts: true}"], "whole_experts: tensor-parallel GPUs have no tokens of "),
+        (["explain={tq: 2}"], "explain: has an unknown field 'tq'; the fields are tp, pp, vp, cp, ep, "),
+        (["explain={recompute: all}"], "explain.recompute: 'all' is not known; use one of none, selective"),
+        (["explain=[3]"], "explain[0]: 3 is not a mapping of tp, pp, "),
+        (["explain={ep: 2}"], "EP 2, DP 8, micro-batches 2 x 1: ep: llama3_8b has no experts to share; "),
+        (
+            ["explain={pp: 8, vp: 9}"],
+            "PP 8, VP 9, micro-batches 16 x 1: stages: 32 layers of llama3_8b are too few for 72 chunks",
+        ),
+        (["planner=hybrid", "explain={tp: 2}"], "it is of planner=layouts; leave it out"),
+        (
+            ["planner=hybrid", "overlap_tensor_parallel=true"],
+            "overlap_tensor_parallel: True does not apply here: it is of planner=layouts; ",
+        ),
         (["planner=hybrid", "max_chunks=2"], "max_chunks: 2 does not apply here: it is of planner=layouts; "),
     ],
 )
@@ -70,9 +114,104 @@ def test_what_does_not_fit_is_told_with_what_it_needs(command: Any) -> None:
     assert done.stderr.rstrip().endswith(" GiB; use more GPUs or larger ones")
 
 
-def test_rates_in_16_bits_are_not_for_other_precisions(refused: Any, tmp_path: Path) -> None:
+def rates(tmp_path: Path, share: float = 0.5) -> Path:
     path = tmp_path / "h100_rates.csv"
-    rows = [f"product,{each},0.5,64 64 64," for each in ("forward", "input_gradient", "weight_gradient")]
+    passes = ("forward", "input_gradient", "weight_gradient")
+    rows = [f"product,{each},{share},64 64 64," for each in passes]
     path.write_text("\n".join(["operator,pass,share,sizes,latency_us", *rows]) + "\n")
-    line = refused("plan", *SMALL, f"machine={path}", "precision=fp8")
+    return path
+
+
+@pytest.mark.parametrize("planner", ["layouts", "hybrid"])
+def test_rates_in_16_bits_are_not_for_other_precisions(refused: Any, tmp_path: Path, planner: str) -> None:
+    line = refused("plan", *SMALL, f"machine={rates(tmp_path)}", "precision=fp8", f"planner={planner}")
     assert "machine: its rates were measured in 16 bits, not in fp8; leave it out, or use " in line
+
+
+HYBRID = [*SMALL[1:], "rank=formula", "num_stages=[1,2]"]
+
+
+def test_the_hybrid_planner_takes_the_rates_of_a_machine(command: Any, tmp_path: Path) -> None:
+    """With half the rates an iteration takes longer, at most twice as long."""
+    rated = []
+    for share in (0.8, 0.4):
+        path = rates(tmp_path, share)
+        done = command("plan", *HYBRID, f"machine={path}")
+        assert done.returncode == 0, done.stderr
+        assert f"costs: computed from shapes, and rates measured, of {path}" in done.stdout
+        with (tmp_path / "out/plans.csv").open(newline="") as file:
+            rated.append(min(float(row["formula_ms"]) for row in csv.DictReader(file)))
+    assert rated[0] < rated[1] < 2.01 * rated[0]
+
+
+def test_the_hybrid_planner_refuses_what_the_machine_has(refused: Any, tmp_path: Path) -> None:
+    path = rates(tmp_path)
+    for overrides, message in (
+        (
+            ["framework=torchtitan"],
+            "framework: torchtitan does not apply here: planner=hybrid counts states ",
+        ),
+        (
+            [f"machine={path}", "layer_times=x.csv"],
+            "layer_times: x.csv does not apply here: machine has rates ",
+        ),
+        (
+            [f"machine={path}", "cluster=h100_8+a100_8"],
+            "machine: its rates are of one kind of GPU, not of several as in h100_8+a100_8; leave it out",
+        ),
+        (
+            [f"machine={path}", f"profiles={tmp_path}"],
+            "does not apply here: the profile has it; leave it out",
+        ),
+    ):
+        assert message in refused("plan", *HYBRID, *overrides)
+
+
+def test_an_interrupt_keeps_the_best_so_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C comes while layouts are rated: the best of them is written, and what was left out is told."""
+
+    def press(_: PlanProgress, done: int, total: int) -> None:
+        if done:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(PlanProgress, "layouts", press)
+    monkeypatch.setattr(sys, "argv", ["plan", f"hydra.run.dir={tmp_path / 'out'}", *SMALL])
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    with pytest.raises(SystemExit) as end:
+        run_command("plan")
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    printed = capfd.readouterr()
+    assert end.value.code == 130
+    assert f"plan: interrupted; the best layouts found so far are in {tmp_path / 'out'}" in printed.err
+    assert "1. " in printed.out
+    assert "interrupted: " in printed.out and " were not looked at; the bound is that of " in printed.out
+    assert "were not looked at" in (tmp_path / "out/plan.md").read_text()
+    assert read_plan_file(tmp_path / "out/plan.json").num_gpus == 8
+
+
+def test_own_layouts_are_told_part_by_part(command: Any, tmp_path: Path) -> None:
+    """The parts add up to the figures of each; one that does not fit is told with the nearest that does."""
+    own = "explain=[{tp: 8}, {pp: 2, micro_batch_size: 2}]"
+    done = command("plan", *SMALL, "micro_batch_sizes=[1]", "num_plans=2", "memory_gib=48", own)
+    assert done.returncode == 0, done.stderr
+    with (tmp_path / "out/explained.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    names = ["TP 8, micro-batches 16 x 1", "PP 2, DP 4, micro-batches 2 x 2"]
+    assert list(dict.fromkeys(row["layout"] for row in rows)) == names
+    for name in names:
+        for unit, total in (("ms", "iteration"), ("GiB", "memory of a GPU")):
+            *parts, last = (row for row in rows if row["layout"] == name and row["unit"] == unit)
+            assert last["part"] == total
+            for column in ("best", "own", "difference"):
+                summed = sum(float(row[column]) for row in parts)
+                assert summed == pytest.approx(float(last[column]), abs=1e-3), column
+    why = next(line for line in done.stdout.splitlines() if line.startswith(f"own {names[0]}: "))
+    assert "%) longer: tensor-parallel exchanges +" in why
+    assert "it does not fit: a GPU holds " in done.stdout
+    assert " GiB, of 44.0 that it may; the nearest layout that fits is " in done.stdout
+    text = (tmp_path / "out/plan.md").read_text()
+    assert f"## {names[1]} beside the best" in text and "| iteration " in text

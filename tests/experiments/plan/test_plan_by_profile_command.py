@@ -152,7 +152,11 @@ def test_levels_are_gpus_of_a_node_and_nodes_or_all_gpus(
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (("model=gpt3_175b",), "model: gpt3_175b does not apply here: it is of planner=hybrid; leave it out"),
+        (("model=gpt3_175b",), "model: gpt3_175b does not apply here: it is not of planner=pipedream; "),
+        (
+            ("max_chunks=2",),
+            "max_chunks: 2 does not apply here: it is not of planner=pipedream; leave it out",
+        ),
         (("paradigms=[dp]",), "paradigms: ['dp'] does not apply here"),
         (("num_plans=2",), "num_plans: 2 does not apply here"),
         (("batch=[1,2]",), "batch: [1, 2] is not the samples of a profiled input"),

@@ -11,10 +11,12 @@ from told import told
 
 from experiments.predict.measured_folder import MeasuredFolderError
 from experiments.predict.recipe_table import COLUMNS, RecipePrices, read_recipes, recipe_tables
+from placements.models.costing.options import CostOptions
 from placements.models.memory import FRAMEWORKS
+from placements.planners.hybrid.search.layout_search import LayoutSearch
 
 HEADER = (
-    "release,Model,System,#-GPUs,Precision,GBS,MBS,Sequence Length,FSDP,TP,PP,CP,VP,EP,Tokens / sec / GPU"
+    "section,Model,System,#-GPUs,Precision,GBS,MBS,Sequence Length,FSDP,TP,PP,CP,VP,EP,Tokens / sec / GPU"
 )
 ROWS = (
     "x,LLAMA3_8B,DGX-H100,8,FP8,128,1,8192,0,1,1,2,n/a,n/a,15000 (14000)",
@@ -65,3 +67,39 @@ def test_a_wrong_table_is_told_in_a_line(tmp_path: Path) -> None:
     path = write(tmp_path, "x,LLAMA3_8B,DGX-H100,none,FP8,128,1,8192,,1,1,1,n/a,n/a,")
     with told(MeasuredFolderError, f"{path}: line 2, column #-GPUs: 'none' is not "):
         read_recipes(path)
+
+
+def test_adapters_have_no_gradients_of_weights(tmp_path: Path) -> None:
+    """A 70B model with its gradients and moments does not fit two such stages; adapters alone do."""
+    row = "LLAMA3_70B,DGX-H100,8,FP8,32,1,4096,,2,4,1,20,n/a,"
+    trained, adapted = read_recipes(
+        write(tmp_path, f"Pre-Training Performance,{row}", f"LoRA Performance,{row}")
+    )
+    assert (trained.is_frozen, adapted.is_frozen) == (False, True)
+    assert adapted.shape().precision.static_bytes == trained.shape().precision.weight_bytes == 2
+    searches = [
+        LayoutSearch(
+            each.shape(),
+            each.cluster(),
+            each.batch,
+            CostOptions(precision=each.shape().precision, frozen_weights=each.is_frozen),
+        )
+        for each in (trained, adapted)
+    ]
+    whole, part = (
+        search.least_recomputed(each.layout)
+        for search, each in zip(searches, (trained, adapted), strict=True)
+    )
+    assert whole.gib > searches[0].limit_gib > part.gib
+    assert part.time_ms < 0.75 * whole.time_ms
+
+
+def test_experts_of_recipes_are_whole_and_their_exchange_is_hidden_or_not(tmp_path: Path) -> None:
+    (recipe,) = read_recipes(write(tmp_path, "x,QWEN3_30B_A3B,DGX-H100,8,FP8,64,1,4096,,2,1,1,n/a,8,9000"))
+    assert recipe.layout.degrees.whole_experts
+    assert recipe.layout.strategy.expert_level == (8, 1), "tensor-parallel GPUs share experts too"
+    hidden, waiting = (
+        RecipePrices(FRAMEWORKS["megatron"], choice).price(recipe).own for choice in (True, False)
+    )
+    assert hidden is not None and waiting is not None
+    assert hidden.time_ms < waiting.time_ms

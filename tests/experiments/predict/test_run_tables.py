@@ -120,6 +120,17 @@ def test_vocabulary_layers_and_groups_of_a_run(tmp_path: Path) -> None:
     assert padded.vocab_size == 1024  # type: ignore[attr-defined]
 
 
+def test_low_precision_weights_stand_alone_unless_a_table_says_otherwise(tmp_path: Path) -> None:
+    """In 8 bits as they are and transposed; runs on 80 GB would not fit with 16-bit ones beside."""
+    folder, runs = read(write_folder(tmp_path))
+    fp8 = replace(runs["one"], precision="fp8")
+    found = [
+        folder.model(replace(fp8, weights_16_bit=choice)).precision.weight_bytes for choice in (False, True)
+    ]
+    assert found == [2, 4]
+    assert folder.model(runs["one"]).precision.weight_bytes == 2, "of 16 bits there is one copy"
+
+
 @pytest.mark.parametrize(
     ("name", "gpu"),
     [

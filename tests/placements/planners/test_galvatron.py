@@ -15,7 +15,7 @@ from told import told
 from placements import Kind, Placement, PlacementError
 from placements.gpus import GPUS
 from placements.hardware import modelled_profile
-from placements.models.costs import CostOptions
+from placements.models.costing.options import CostOptions
 from placements.models.gpt.gpt_placement import GptConfig, gpt_v_shape
 from placements.models.gpt.workload import Workload
 from placements.models.parallel import LayerStrategy, Pass, VocabularyStrategy

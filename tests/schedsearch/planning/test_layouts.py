@@ -6,46 +6,15 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+from made_up_layouts import BATCH, COSTS, routed, sixteen
 from told import told
 
-from placements.cluster import Cluster, read_cluster
-from placements.models.chain import ModelShape
-from placements.models.costs import CostOptions
-from placements.models.layers import BF16
-from placements.models.memory import FRAMEWORKS
-from placements.models.zoo import decoder
+from placements.cluster import read_cluster
 from placements.planners.hybrid.search.layout_search import LayoutOptions, LayoutSearch
 from placements.planners.hybrid.uniform import Degrees, Layout
 from placements.planners.parallel_plan import PlanError
 from schedsearch.planning.layout_plans import LayoutPlans, layout_in_words, plan_layouts
 from schedsearch.planning.uniform_run import UniformRun
-
-COSTS = CostOptions(precision=BF16, framework=FRAMEWORKS["megatron"], exchanges_apart=True)
-BATCH = 32
-
-
-@cache
-def routed() -> ModelShape:
-    return decoder(
-        "routed",
-        num_layers=8,
-        hidden_size=2048,
-        num_heads=16,
-        vocab_size=32_000,
-        sequence_length=4096,
-        num_experts=8,
-        experts_per_token=2,
-        num_dense_layers=2,
-        gated=True,
-        dropout=False,
-        tied=False,
-        precision="bf16",
-    )
-
-
-@cache
-def sixteen() -> Cluster:
-    return read_cluster("h100_16")
 
 
 @cache
@@ -61,7 +30,9 @@ def test_every_layout_is_tried_once() -> None:
         assert degrees.num_gpus == 16
         assert layout.batch == BATCH
         assert 8 % degrees.expert == 0
-        assert (degrees.data * degrees.context) % degrees.expert == 0
+        sharing = degrees.data * degrees.context * (degrees.tensor if degrees.whole_experts else 1)
+        assert sharing % degrees.expert == 0
+        assert not degrees.whole_experts or degrees.tensor > 1
         assert layout.zero == 1 or degrees.pipeline == 1
     tried = {(each.degrees.tensor, each.degrees.pipeline, each.degrees.expert) for each in layouts}
     assert {(1, 1, 8), (8, 2, 1), (2, 4, 2), (4, 2, 2)} <= tried
@@ -141,3 +112,138 @@ def test_a_layout_in_words() -> None:
 def test_a_search_without_layouts() -> None:
     search = LayoutSearch(routed(), sixteen(), 7, COSTS, LayoutOptions(max_pipeline=1, max_context=1))
     assert [each.layout.degrees.data for each in search.estimates()] == []
+
+
+def test_interrupted_while_layouts_are_rated() -> None:
+    """The best of those rated is timed, and what is left is known."""
+
+    def stop(done: int, _: int) -> None:
+        if done >= 256:
+            raise KeyboardInterrupt
+
+    options = LayoutOptions(max_context=2)
+    kept = plan_layouts(routed(), sixteen(), BATCH, COSTS, options, 4, stop)
+    assert kept.interrupted
+    assert len(kept.plans) == 1
+    layouts = list(LayoutSearch(routed(), sixteen(), BATCH, COSTS, options).layouts())
+    assert kept.left == tuple(layouts[256:])
+    rated = {each.layout for each in kept.estimates}
+    assert rated <= set(layouts[:256])
+    assert kept.estimates == tuple(each for each in found().estimates if each.layout in rated)
+    assert kept.bound_ms >= found().bound_ms
+    assert not found().interrupted and not found().left
+
+
+def test_interrupted_while_layouts_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those timed until then are kept, at least the best one; a second interrupt is passed on."""
+    before, seen = UniformRun.gib_by_stage, []
+
+    def stop_at(*numbers: int) -> None:
+        def gib(run: UniformRun) -> tuple[float, ...]:
+            seen.append(run)
+            if len(seen) in numbers:
+                raise KeyboardInterrupt
+            return tuple(before.func(run))
+
+        seen.clear()
+        monkeypatch.setattr(UniformRun, "gib_by_stage", property(gib))
+
+    options = LayoutOptions(max_context=2, micro_batch_sizes=(1,))
+    for number in (1, 3):
+        stop_at(number)
+        kept = plan_layouts(routed(), sixteen(), BATCH, COSTS, options, 4)
+        assert (kept.interrupted, kept.left) == (True, ())
+        assert 1 <= len(kept.plans) < 4
+    stop_at(1, 2)
+    with pytest.raises(KeyboardInterrupt):
+        plan_layouts(routed(), sixteen(), BATCH, COSTS, options, 4)
+
+
+def test_the_nearest_layout_that_fits() -> None:
+    """It has the fewest settings that differ: of one that fits, none."""
+    fitting = [each for each in found().estimates if each.gib <= found().limit_gib]
+    assert found().nearest(fitting[-1].layout) == fitting[-1]
+    degrees = Degrees(1, 1, 16)
+    near = found().nearest(Layout(degrees, 1, 2, recompute="selective"))
+    assert near is not None and near.layout.degrees == degrees
+    assert replace(found(), limit_gib=0.0).nearest(fitting[0].layout) is None
+
+
+def test_own_layouts_are_timed_too() -> None:
+    own = (Layout(Degrees(1, 1, 16), 2, 1), Layout(Degrees(2, 8, 1), 1, 32))
+    options = LayoutOptions(max_context=1, micro_batch_sizes=(1,))
+    plans = plan_layouts(routed(), sixteen(), BATCH, COSTS, options, 1, own=own)
+    assert tuple(each.layout for each in plans.own) == own
+    assert all(each.run.iteration_ms > 0 and each.gib > 0 for each in plans.own)
+    with told(
+        PlanError,
+        "CP 3, micro-batches 32 x 1: cp: 3 does not divide the 4096 tokens of a sample; use a divisor",
+    ):
+        plan_layouts(routed(), sixteen(), BATCH, COSTS, options, own=[Layout(Degrees(context=3), 1, 32)])
+
+
+def test_as_few_layers_are_computed_again_as_fit() -> None:
+    layout = Layout(Degrees(2, 2, 4), 2, 4)
+    none, full = (
+        LayoutSearch(routed(), sixteen(), BATCH, COSTS).estimate(replace(layout, recompute=kind))
+        for kind in ("none", "full")
+    )
+    middle = LayoutOptions(memory_gib=(none.gib + full.gib) / 2, reserve_gib=0.0)
+    search = LayoutSearch(routed(), sixteen(), BATCH, COSTS, middle)
+    found = search.least_recomputed(layout)
+    number = found.layout.recomputed_layers
+    assert number is not None and 0 < number < 5
+    assert found.gib <= search.limit_gib
+    fewer = search.estimate(replace(found.layout, recomputed_layers=number - 1))
+    assert fewer.gib > search.limit_gib
+    assert none.time_ms <= fewer.time_ms < found.time_ms < full.time_ms
+    assert layout_in_words(found.layout).endswith(f"recompute full of {number} a chunk")
+    run = UniformRun(routed(), sixteen(), found.layout, COSTS, overlap=True)
+    assert found.time_ms == pytest.approx(run.iteration_ms, rel=0.15)
+    again = [strategy.recompute for strategy in run.plan.strategies]
+    # The embedding is one of the first chunk's layers, and is never computed again.
+    assert again.count("full") == 2 * number - 1
+
+
+def test_layers_are_computed_again_where_that_is_shorter_than_the_best() -> None:
+    """All of a model on one GPU, which cannot hold what every layer keeps."""
+    one = read_cluster("h100_1")
+    options = LayoutOptions((1,), reserve_gib=0.0)
+    sizes = [
+        LayoutSearch(routed(), one, 4, COSTS, options).estimate(Layout(Degrees(), 1, 4, recompute=kind)).gib
+        for kind in ("none", "full")
+    ]
+    tight = replace(options, memory_gib=sum(sizes) / 2)
+    best = LayoutSearch(routed(), one, 4, COSTS, tight).estimates()[0]
+    assert best.gib <= sum(sizes) / 2
+    assert best.layout.recomputed_layers is not None
+
+
+def test_what_hides_exchanges_with_experts_holds_a_layer_more() -> None:
+    layout = Layout(Degrees(1, 2, 8, expert=4, chunks=4), 1, 4)
+    costs = replace(COSTS, overlap_experts=True)
+    after, beside = (
+        LayoutSearch(routed(), sixteen(), BATCH, each).estimate(layout) for each in (COSTS, costs)
+    )
+    assert beside.time_ms < after.time_ms
+    assert beside.gib > after.gib
+    # Megatron-Core needs chunks for it with a pipeline, and recomputes no whole layers.
+    for other in (replace(layout, degrees=Degrees(1, 2, 8, expert=4)), replace(layout, recompute="full")):
+        after, beside = (
+            LayoutSearch(routed(), sixteen(), BATCH, each).estimate(other) for each in (COSTS, costs)
+        )
+        assert beside == after
+
+
+def test_exchanges_beside_products_are_shorter_by_formula_and_by_schedule() -> None:
+    layout = Layout(Degrees(4, 2, 2, expert=4, whole_experts=True), 2, 8)
+    costs = replace(COSTS, overlap_tensor_parallel=True, sends_tokens_once=True)
+    times = []
+    for each in (COSTS, costs):
+        estimate = LayoutSearch(routed(), sixteen(), BATCH, each).estimate(layout)
+        run = UniformRun(routed(), sixteen(), layout, each, overlap=True)
+        assert estimate.time_ms == pytest.approx(run.iteration_ms, rel=0.15)
+        assert 0.95 <= estimate.gib / max(run.gib_by_stage) <= 1.3
+        times.append((estimate.time_ms, run.iteration_ms))
+    assert times[1][0] < times[0][0] and times[1][1] < times[0][1]
+    assert "EP 4, DP 2, experts whole" in layout_in_words(layout)

@@ -9,7 +9,7 @@ from told import told
 
 from placements import PlacementError
 from placements.cluster import GpusError, read_cluster
-from placements.models.costs import CostOptions
+from placements.models.costing.options import CostOptions
 from placements.models.parallel import LayerStrategy
 from placements.models.zoo import read_model
 from placements.planners.hybrid.decision_trees import TreeOptions

@@ -16,7 +16,7 @@ from placements.cluster import Cluster, DeviceGroup
 from placements.measured.galvatron_profile import GalvatronMemory, GalvatronProfile
 from placements.measured.layer_profile import NotProfiledError
 from placements.models.chain import ModelShape
-from placements.models.costs import USUAL, CostOptions
+from placements.models.costing.options import USUAL, CostOptions
 from placements.models.layers import HALF, SINGLE, Layer
 from placements.models.parallel import Cost, LayerStrategy, Pass, SharingLevel
 from placements.models.profiled_layer import ProfiledLayer

@@ -17,7 +17,7 @@ from placements.measured.layer_profile import FLOAT_BYTES, LayerProfile, NotProf
 from placements.measured.measured_placement import STATIC_BYTES
 from placements.measured.profile_folder import ProfiledModel
 from placements.models.chain import ModelShape
-from placements.models.costs import USUAL, CostOptions
+from placements.models.costing.options import USUAL, CostOptions
 from placements.models.layers import SINGLE, Layer
 from placements.models.parallel import Cost, LayerStrategy, Pass
 from placements.models.profiled_layer import ProfiledLayer, Role
@@ -84,7 +84,7 @@ class LayerProfileCosts:
     ) -> float:
         """Return the time, forward and backward, to lay a layer's output out for the next strategy.
 
-        What is gathered is as in `placements.models.costs.transition_ms`.
+        What is gathered is as in `placements.models.costing.transitions.transition_ms`.
         """
         if is_laid_out_alike(before, after):
             return 0.0

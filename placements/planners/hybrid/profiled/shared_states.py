@@ -28,7 +28,7 @@ class SharedStates(NamedTuple):
         """Return what each data-parallel GPU holds.
 
         Of gradients that ZeRO-2 shares all are there while several micro-batches add to them, as in
-        `placements.models.costs`.
+        `placements.models.costing`.
         """
         shared = {
             0: 0.0,

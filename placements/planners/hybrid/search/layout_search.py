@@ -6,10 +6,11 @@ and the exchanges that it cannot hide. Among the best a schedule decides, in `sc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, product
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,8 @@ from numpy.typing import NDArray
 from placements.block import PlacementError
 from placements.cluster import Cluster, DeviceGroup
 from placements.models.chain import ModelShape
-from placements.models.costs import CostOptions, layer_cost
+from placements.models.costing.layer_costs import layer_cost
+from placements.models.costing.options import CostOptions
 from placements.models.layers import Layer
 from placements.models.parallel import Buffer, ContextSharing, Recompute
 from placements.planners.hybrid.plan import alike, layers_of_stage
@@ -81,14 +83,19 @@ class _LayerSums(NamedTuple):
             micro-batch, update, exchanges; shape ``(num_layers + 1, 5)``.
         buffer_bytes: Held once.
         temporary_bytes: Most that the backward of a layer holds besides what is kept.
+        layer_bytes: Most that a layer keeps of a micro-batch.
         transfer_ms: Transfer from a stage to the next.
     """
 
     sums: NDArray[np.float64]
     buffer_bytes: float
     temporary_bytes: float
+    layer_bytes: float
     transfer_ms: float
 
+
+_NUM_KNOWN = 4
+"""Layouts whose costs are kept: those with and without recomputation, and with one chunk or several."""
 
 _EXCHANGED = 4
 """Column of the exchanges in `_LayerSums.sums`."""
@@ -113,7 +120,9 @@ class LayoutSearch:
     options: LayoutOptions = LayoutOptions()
     _known_ends: dict[int, NDArray[np.int64]] = field(default_factory=dict, repr=False, compare=False)
     _links: dict[int, tuple[float, float]] = field(default_factory=dict, repr=False, compare=False)
-    _last: list[object] = field(default_factory=lambda: [None, None], repr=False, compare=False)
+    _known_costs: dict[tuple[object, ...], _LayerSums] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def layouts(self) -> Iterator[Layout]:
         """Yield every layout whose degrees divide the model, the GPUs and the batch."""
@@ -123,40 +132,89 @@ class LayoutSearch:
         tensors = _divisors(num_gpus, options.max_tensor or in_node)
         tensors = [t for t in tensors if t <= in_node and self._divides(t)]
         for tensor, context in product(tensors, _divisors(num_gpus, options.max_context)):
-            if num_gpus % (tensor * context) or self._tokens % context:
+            if num_gpus % (tensor * context) or self.num_tokens % context:
                 continue
             rest = num_gpus // (tensor * context)
             for pipeline in _divisors(rest, options.max_pipeline):
                 data = rest // pipeline
-                shared = [e for e in _divisors(data * context, experts or 1) if experts % e == 0]
-                shared = [e for e in shared if self._may_fit(tensor, pipeline, e)]
-                for expert, size in product(shared, options.micro_batch_sizes):
+                sharing = self._expert_sharing(tensor, pipeline, data * context, experts)
+                for (expert, whole), size in product(sharing, options.micro_batch_sizes):
                     number, left = divmod(self.batch, data * size)
                     if left or number < pipeline:
                         continue
                     how = tensor, pipeline, data, context, expert
                     for recompute, zero in product(self._recompute, options.zero):
                         for chunks in self._chunks(pipeline) if zero <= 1 or pipeline == 1 else ():
-                            degrees = Degrees(*how, chunks, options.context_sharing)
+                            degrees = Degrees(*how, chunks, whole, options.context_sharing)
                             yield Layout(degrees, size, number, zero, recompute)
 
     def estimates(self, on_progress: Callable[[int, int], None] | None = None) -> list[LayoutEstimate]:
-        """Return the estimates of all layouts, those that fit the memory first, by increasing time.
+        """Return the estimates of all layouts in the order of `ranked`.
 
         Args:
             on_progress: Called now and then with the number of layouts rated so far, and of all.
         """
-        found: list[LayoutEstimate] = []
-        layouts = list(self.layouts())
+        return self.ranked(filter(None, self.rated(list(self.layouts()), on_progress)))
+
+    def rated(
+        self, layouts: Sequence[Layout], on_progress: Callable[[int, int], None] | None = None
+    ) -> Iterator[LayoutEstimate | None]:
+        """Yield the estimate of each layout; None where a degree does not divide, or layers are too few.
+
+        Args:
+            layouts: Those that differ in chunks alone stand together.
+            on_progress: See `estimates`.
+        """
         for i, layout in enumerate(layouts):
-            try:
-                found.append(self.estimate(layout))
-            except (PlacementError, PlanError):
-                continue  # a degree that does not divide, or more chunks than layers
             if on_progress is not None and i % 256 == 0:
                 on_progress(i, len(layouts))
+            try:
+                yield self.estimate(layout)
+            except (PlacementError, PlanError):
+                yield None
+
+    def ranked(self, estimates: Iterable[LayoutEstimate]) -> list[LayoutEstimate]:
+        """Return estimates that fit the memory first, by increasing time.
+
+        Those that fit with some of their layers computed again come with as few of these as fit.
+        """
         limit = self.limit_gib
+        found = list(estimates)
+        found += self._partly_recomputed(found)
         return sorted(found, key=lambda each: (each.gib > limit, each.time_ms, -each.layout.degrees.data))
+
+    def _partly_recomputed(self, found: list[LayoutEstimate]) -> list[LayoutEstimate]:
+        """Return layouts that compute again as few layers as fit, where that can be shorter than the best."""
+        limit = self.limit_gib
+        best_ms = min((each.time_ms for each in found if each.gib <= limit), default=inf)
+        fits = {each.layout for each in found if each.layout.recompute == "full" and each.gib <= limit}
+        return [
+            self.least_recomputed(each.layout)
+            for each in found
+            if each.layout.recompute == "none" and each.gib > limit and each.time_ms < best_ms
+            if replace(each.layout, recompute="full") in fits
+        ]
+
+    def least_recomputed(self, layout: Layout) -> LayoutEstimate:
+        """Return the estimate of a layout of which as few layers are computed again as fit; at most all.
+
+        Raises:
+            PlacementError: A layer cannot be shared so.
+            PlanError: There are fewer layers than chunks.
+        """
+        none = self.estimate(replace(layout, recompute="none", recomputed_layers=None))
+        if none.gib <= self.limit_gib:
+            return none
+        full = self.estimate(replace(layout, recompute="full", recomputed_layers=None))
+        if full.gib > self.limit_gib:
+            return full
+        degrees = layout.degrees
+        low, high = 0, int(np.diff(self._ends(degrees.pipeline * degrees.chunks)).max())
+        while high - low > 1:
+            middle = (low + high) // 2
+            part = self.estimate(replace(layout, recompute="full", recomputed_layers=middle))
+            low, high, full = (low, middle, part) if part.gib <= self.limit_gib else (middle, high, full)
+        return full
 
     @property
     def limit_gib(self) -> float:
@@ -179,13 +237,25 @@ class LayoutSearch:
         degrees, m = layout.degrees, layout.num_micro_batches
         p, v = degrees.pipeline, degrees.chunks
         ends = self._ends(p * v)
-        costs = self._costs(layout)
+        options = self._options(layout)
+        costs = self._costs(layout, options)
+        temporary_bytes = costs.temporary_bytes
+        sums = np.diff(costs.sums[ends], axis=0)
+        if layout.recomputed_layers is not None:
+            kept_whole = self._costs(replace(layout, recompute="none", recomputed_layers=None), options)
+            first, end = ends[:-1], ends[1:]
+            middle = np.minimum(first + layout.recomputed_layers, end)
+            sums = costs.sums[middle] - costs.sums[first] + kept_whole.sums[end] - kept_whole.sums[middle]
+            temporary_bytes = max(temporary_bytes, kept_whole.temporary_bytes)
         # Sums over the layers of each chunk; shape (chunks, stages, figures).
-        chunks = np.diff(costs.sums[ends], axis=0).reshape(v, p, -1)
+        chunks = sums.reshape(v, p, -1)
         stages = chunks.sum(axis=0)
         load, static, kept, update, exchanged = stages.T
         in_flight = np.array([_in_flight(p, v, stage, m) for stage in range(p)])
-        held = static + costs.buffer_bytes + in_flight * kept / v + costs.temporary_bytes
+        if options.overlap_experts and degrees.expert > 1:
+            # One more forward warms up, and then a forward holds a layer more for each that a backward frees.
+            temporary_bytes += costs.layer_bytes
+        held = static + costs.buffer_bytes + in_flight * kept / v + temporary_bytes
         seen_ms = float(chunks[0, :, _EXCHANGED].max())
         hidden_ms = max(float(exchanged.max()) - seen_ms, 0.0)
         tail_ms = float(update.max()) + seen_ms + (self.costs.overlap_slowdown - 1) * hidden_ms
@@ -193,12 +263,26 @@ class LayoutSearch:
         load_ms = m * float(load.max())
         return LayoutEstimate(layout, load_ms + ends_ms + tail_ms, load_ms, float(held.max()) / _GIB)
 
+    def _expert_sharing(
+        self, tensor: int, pipeline: int, copies: int, experts: int
+    ) -> list[tuple[int, bool]]:
+        """Return degrees of expert parallelism, and whether each expert is whole on its GPU."""
+        found = []
+        for whole in (False, True) if tensor > 1 and experts else (False,):
+            degrees = _divisors(copies * tensor if whole else copies, experts or 1)
+            found += [
+                (each, whole)
+                for each in degrees
+                if experts % each == 0 and self._may_fit(tensor, pipeline, each * (1 if whole else tensor))
+            ]
+        return found
+
     def _may_fit(self, tensor: int, pipeline: int, expert: int) -> bool:
         """Return whether an equal share of weights and gradients fits; with ZeRO-3 it may."""
         if pipeline == 1 and max(self.options.zero) == 3:
             return True
         num_bytes = self.costs.precision.weight_bytes + self.costs.precision.gradient_bytes
-        parameters = self._num_parameters[0] / tensor + self._num_parameters[1] / (tensor * expert)
+        parameters = self._num_parameters[0] / tensor + self._num_parameters[1] / expert
         return num_bytes * parameters / pipeline <= self.limit_gib * _GIB
 
     @cached_property
@@ -217,7 +301,7 @@ class LayoutSearch:
             self._known_ends[num_chunks] = np.array(list(accumulate(sizes, initial=0)))
         return self._known_ends[num_chunks]
 
-    def _costs(self, layout: Layout) -> _LayerSums:
+    def _costs(self, layout: Layout, options: CostOptions) -> _LayerSums:
         """Return the costs of all layers; chunks of a stage do not change them."""
         degrees = layout.degrees
         one_micro_batch = layout.num_micro_batches == 1
@@ -227,19 +311,28 @@ class LayoutSearch:
             layout.zero,
             layout.recompute,
             one_micro_batch,
+            options.overlap_experts,
         )
-        if self._last[0] != key:
-            self._last[:] = [key, self._computed_costs(layout)]
-        found = self._last[1]
-        assert isinstance(found, _LayerSums), "set together with its key"
-        return found
+        if key not in self._known_costs:
+            while len(self._known_costs) >= _NUM_KNOWN:
+                del self._known_costs[next(iter(self._known_costs))]
+            self._known_costs[key] = self._computed_costs(layout, options)
+        return self._known_costs[key]
 
-    def _computed_costs(self, layout: Layout) -> _LayerSums:
+    def _options(self, layout: Layout) -> CostOptions:
+        """Return what GPUs reach under a layout: not every one can hide its exchanges with experts."""
+        return self.costs if layout.may_overlap_experts else self._costs_apart
+
+    @cached_property
+    def _costs_apart(self) -> CostOptions:
+        return replace(self.costs, overlap_experts=False)
+
+    def _computed_costs(self, layout: Layout, options: CostOptions) -> _LayerSums:
         degrees, strategy = layout.degrees, layout.strategy
         group = self.cluster.group(0, degrees.num_gpus // degrees.pipeline)
         samples, m = layout.micro_batch_size * degrees.data, layout.num_micro_batches
         kinds = [
-            layer_cost(layer, alike(strategy, layer), samples, m, group, self.costs) for layer in self._kinds
+            layer_cost(layer, alike(strategy, layer), samples, m, group, options) for layer in self._kinds
         ]
         rows = np.array(
             [
@@ -260,6 +353,7 @@ class LayoutSearch:
             sums,
             sum(each.num_bytes for each in buffers),
             max(max(cost.backward_bytes, cost.backward_peak_bytes - cost.kept_bytes) for cost in kinds),
+            max(cost.kept_bytes for cost in kinds),
             self._transfer_ms(layout, group),
         )
 
@@ -303,10 +397,15 @@ class LayoutSearch:
 
         Embedding and output layer may count as layers; see `chunk_sizes`.
         """
-        count = sum(not is_end(layer) for layer in self.model.layers)
+        count = self._num_inner
         most = self.options.max_chunks if pipeline > 1 else 1
         even = (v for v in range(2, most + 1) if 0 in (count % (pipeline * v), (count + 2) % (pipeline * v)))
         return [1, *even]
+
+    @cached_property
+    def _num_inner(self) -> int:
+        """Layers without embedding and output layer."""
+        return sum(not is_end(layer) for layer in self.model.layers)
 
     def _divides(self, tensor: int) -> bool:
         try:
@@ -317,7 +416,8 @@ class LayoutSearch:
         return True
 
     @property
-    def _tokens(self) -> int:
+    def num_tokens(self) -> int:
+        """Tokens of a sample."""
         return max(getattr(layer, "sequence_length", 1) for layer in self.model.layers)
 
 

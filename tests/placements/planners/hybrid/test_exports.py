@@ -15,7 +15,7 @@ from export_facts import TORCHTITAN_CHECKPOINTS, megatron_parser, torchtitan_par
 from made_up_costs import usual_plan
 
 from placements.cluster import read_cluster
-from placements.models.costs import CostOptions
+from placements.models.costing.options import CostOptions
 from placements.models.parallel import LayerStrategy
 from placements.models.transformer import TransformerLayer
 from placements.models.zoo import MODELS, read_model

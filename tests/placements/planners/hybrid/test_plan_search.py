@@ -12,7 +12,7 @@ import pytest
 from made_up_costs import EveryPlan, MadeUpCosts, small_model
 
 from placements.cluster import Cluster, read_cluster
-from placements.models.costs import CostOptions
+from placements.models.costing.options import CostOptions
 from placements.models.zoo import read_model
 from placements.planners.hybrid.decision_trees import PAPER, Paradigm, TreeOptions
 from placements.planners.hybrid.plan_options import STAGE_METHODS, PlanOptions, PlanStatus

@@ -14,7 +14,10 @@ from placements import PlacementError
 from placements.cluster import Cluster, DeviceGroup, Nodes, read_cluster
 from placements.gpus import A100_SXM_80GB, GPUS
 from placements.models.calibration import Calibration, MeasuredTimes
-from placements.models.costs import CostOptions, layer_cost, model_error_percent, transition_ms
+from placements.models.costing.layer_costs import layer_cost
+from placements.models.costing.model_error import model_error_percent
+from placements.models.costing.options import CostOptions
+from placements.models.costing.transitions import transition_ms
 from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer, ProjectionLayer
 from placements.models.layers import HALF, SINGLE, TF32, Layer
 from placements.models.parallel import Cost, LayerStrategy, Pass, Recompute, SequenceSharing, SharingLevel

@@ -13,7 +13,8 @@ from made_up_machine import MACHINE
 
 from placements.cluster import Cluster, DeviceGroup, Nodes
 from placements.gpus import A100_SXM_80GB
-from placements.models.costs import CostOptions, layer_cost, layer_memory
+from placements.models.costing.layer_costs import layer_cost, layer_memory
+from placements.models.costing.options import CostOptions
 from placements.models.end_layers import EmbeddingLayer, OutputLayer
 from placements.models.layers import BF16, PRECISIONS, Layer
 from placements.models.mamba import MambaLayer

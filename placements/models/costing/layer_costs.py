@@ -1,0 +1,166 @@
+"""Costs of a layer on each GPU of a group under a strategy: one rule for all layers and all strategies.
+
+Times are computed: operations and bytes of the layer's shape over what the GPUs and links reach. The module
+does not know stages, nor the order in which micro-batches run.
+"""
+
+from __future__ import annotations
+
+from placements.block import PlacementError
+from placements.cluster import DeviceGroup
+from placements.models.costing.layer_share import LayerShare
+from placements.models.costing.options import USUAL, CostOptions
+from placements.models.costing.states import states_in_memory, states_of
+from placements.models.layers import Layer
+from placements.models.memory import MemoryItem
+from placements.models.parallel import Cost, LayerStrategy, Pass, Recompute
+
+
+def layer_cost(
+    layer: Layer,
+    strategy: LayerStrategy,
+    samples: int,
+    num_micro_batches: int,
+    group: DeviceGroup,
+    options: CostOptions = USUAL,
+) -> Cost:
+    """Return what a layer costs each GPU of a group that shares it.
+
+    Tensor-parallel GPUs all-reduce what each part ends in, in the forward and, of its input's gradient, in
+    the backward (Narayanan's dissertation, Sec. 4.3), and in a forward that is computed again. With
+    ``megatron`` half of each is an all-gather and half a reduce-scatter, and the backward gathers each part's
+    input once more beside its products (Korthikanti et al., 2022, Sec. 4.2.2). With ``ulysses`` queries,
+    keys, values and outputs are exchanged. With ring attention keys and values go around beside the
+    attention's core, in the backward with their gradients; each GPU is taken to have an equal share of the
+    core. Tokens go to experts and back, as many to each: routing is taken to be uniform.
+
+    With ZeRO-3 weights are gathered before each pass, and gradients scattered with each backward, so that
+    only one layer's are ever held whole. Galvatron-BMW counts that exchange in the last micro-batch alone
+    (App. C, Eq. 9); until then the gradients of all layers would have to stay.
+
+    Args:
+        layer: Its shape.
+        strategy: How the GPUs share it.
+        samples: Samples of one micro-batch, of all data-parallel groups together.
+        num_micro_batches: Micro-batches of an iteration. With several, gradients are added up before they are
+            exchanged.
+        group: The GPUs, as many as the strategy's.
+        options: What they reach.
+
+    Raises:
+        PlacementError: The strategy does not divide the layer, the samples or the group.
+        CalibrationError: The layer was measured, but not with so many tensor-parallel GPUs.
+    """
+    _check(layer, strategy, samples, num_micro_batches, group)
+    share = LayerShare(layer, strategy, samples / strategy.data_parallel, group, options)
+    again = strategy.recompute if layer.reads_weights_backward else "none"
+    states = states_of(share, num_micro_batches)
+    forward, backward = share.passes()
+    recomputed = recomputed_pass(share, again, forward)
+    (core_ms, core_backward_ms), ring_ms = share.core_ms(), share.ring_ms()
+    core_backward_ms += core_ms if recomputed.product_ms else 0.0
+    exchange_ms, routing_ms = share.exchange_ms(), share.routing_ms()
+    if options.overlap_experts:
+        # Both ways of a forward and a backward, beside those of two micro-batches.
+        products_ms = (forward + backward).product_ms
+        routing_ms = options.overlapped(products_ms, 2 * routing_ms).copy_ms / 2
+    exchange_ms += routing_ms
+    beside = options.overlapped(
+        (backward + recomputed).product_ms,
+        states.backward_gathers * states.gather_ms + share.regathers_ms(),
+    )
+    gather_ms = states.gather_ms
+    if options.overlap_weights:
+        gather_ms = options.overlapped(forward.product_ms, gather_ms).copy_ms
+    forward_copy_ms = exchange_ms + gather_ms + options.overlapped(core_ms, ring_ms).copy_ms
+    backward_copy_ms = (2 if again == "full" else 1) * exchange_ms
+    rings = 3 if recomputed.product_ms else 2
+    backward_copy_ms += options.overlapped(core_backward_ms, rings * ring_ms).copy_ms
+    working, scores = share.kept_bytes, share.scores_bytes
+    kept = {"none": working, "selective": working - scores, "full": share.input_bytes}[again]
+    held_again = {"none": 0.0, "selective": scores, "full": working}[again]
+    exchanged_ms = 0.0 if options.exchanges_apart else states.scatter_ms + states.new_weights_ms
+    if options.overlap_gradients:
+        product_ms = beside.product_ms
+        exchanged_ms = options.overlapped(product_ms, exchanged_ms).time_ms - product_ms
+    besides = (1 + layer.reads_weights_backward) * states.gathered_bytes + held_again
+    peak = kept + besides + share.temporary_bytes if options.framework.has_temporaries else 0.0
+    return states.cost + Cost(
+        forward + Pass(0.0, forward_copy_ms),
+        Pass(beside.product_ms, beside.copy_ms + backward.copy_ms + recomputed.copy_ms + backward_copy_ms),
+        kept,
+        states.gathered_bytes,
+        besides,
+        update_ms=exchanged_ms,
+        scatter_ms=states.scatter_ms if options.exchanges_apart else 0.0,
+        gather_ms=states.new_weights_ms if options.exchanges_apart else 0.0,
+        buffers=share.buffers,
+        backward_peak_bytes=peak,
+    )
+
+
+def layer_memory(
+    layer: Layer,
+    strategy: LayerStrategy,
+    samples: int,
+    num_micro_batches: int,
+    group: DeviceGroup,
+    options: CostOptions = USUAL,
+) -> tuple[MemoryItem, ...]:
+    """Return the memory of a layer on each GPU by its tensors; `layer_cost` adds them up.
+
+    Where a layer is recomputed, what it keeps is its input, and what its backward holds is all that it would
+    keep otherwise.
+
+    Args:
+        layer: Its shape.
+        strategy: How the GPUs share it.
+        samples: See `layer_cost`, as for the rest.
+        num_micro_batches: Micro-batches of an iteration.
+        group: The GPUs.
+        options: What they reach.
+    """
+    share = LayerShare(layer, strategy, samples / strategy.data_parallel, group, options)
+    kept = share.kept
+    if strategy.recompute != "none" and layer.reads_weights_backward:
+        held = tuple(item for item in kept if strategy.recompute == "full" or item.name == "scores")
+        again = tuple(item._replace(kind="backward", rule="computed again") for item in held)
+        rest = tuple(item for item in kept if item not in held)
+        inputs = MemoryItem("kept", "input of the layer", share.input_bytes, "each micro-batch")
+        kept = (*rest, *((inputs,) if strategy.recompute == "full" else ()), *again)
+    states = states_of(share, num_micro_batches)
+    gathered = (1 + layer.reads_weights_backward) * states.gathered_bytes
+    others = MemoryItem("backward", "weights and gradients of other GPUs", gathered, "of one layer (ZeRO-3)")
+    return (*states_in_memory(share, num_micro_batches), *kept, *share.held_once, others)
+
+
+def recomputed_pass(share: LayerShare, again: Recompute, forward: Pass) -> Pass:
+    """Return what the backward computes again: the forward, or the core where its scores were kept."""
+    if again == "full":
+        return forward
+    if again == "selective" and share.scores_bytes:
+        if share.options.machine is not None:
+            return Pass(share.core_ms()[0])
+        layer, t = share.layer, share.strategy.matrix_parallel
+        return Pass(forward.product_ms * layer.core_flops(t) / layer.forward_flops(t))
+    return Pass()
+
+
+def _check(
+    layer: Layer, strategy: LayerStrategy, samples: int, num_micro_batches: int, group: DeviceGroup
+) -> None:
+    for name, value in (("samples", samples), ("num_micro_batches", num_micro_batches)):
+        if type(value) is not int or value < 1:
+            raise PlacementError(f"{name}: {value!r} is not a whole number of at least 1; give one")
+    if strategy.num_gpus != group.count:
+        raise PlacementError(
+            f"strategy: tensor, context and data parallelism of {strategy.tensor_parallel} x "
+            f"{strategy.context_parallel} x {strategy.data_parallel} are not the {group.count} GPUs of the "
+            "group; make the product equal"
+        )
+    if samples % strategy.data_parallel:
+        raise PlacementError(
+            f"data_parallel: {strategy.data_parallel} does not divide the {samples} samples of a "
+            "micro-batch; use a divisor"
+        )
+    layer.check(strategy.tensor_parallel, strategy.expert_parallel)

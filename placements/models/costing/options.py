@@ -1,0 +1,112 @@
+"""Shares of their data sheets that GPUs reach, and what a training runs at the same time.
+
+The module does not know a strategy, nor a link.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from placements.block import PlacementError
+from placements.hardware import Gpu
+from placements.models.calibration import Calibration
+from placements.models.end_layers import OutputLayer
+from placements.models.layers import HALF, Layer, Precision
+from placements.models.machine.measured_rates import MeasuredRates
+from placements.models.memory import PLAIN, Framework
+from placements.models.parallel import Pass
+from placements.models.rates import (
+    EXPERT_HALF_TOKENS,
+    MEMORY_EFFICIENCY,
+    MODEL_FLOPS_UTILISATION,
+    OUTPUT_LAYER_UTILISATION,
+    check_shares,
+)
+
+OVERLAP_SLOWDOWN = 1.3
+"""Factor by which computing and transfers slow each other down while both run (Galvatron-BMW, Sec. V)."""
+
+
+@dataclass(frozen=True)
+class CostOptions:
+    """Shares of their data sheets that GPUs reach, and the precision of the training.
+
+    Attributes:
+        model_flops_utilisation: Share of the peak that layers reach; above 0, at most 1, as of those that
+            follow.
+        output_layer_utilisation: Share of the peak that the output layer reaches.
+        memory_efficiency: Share of the memory bandwidth that is reached.
+        overlap_slowdown: See `OVERLAP_SLOWDOWN`; 1 for none, at most 2: one after the other.
+        precision: Precision of weights and activations.
+        overlap_gradients: Gradients are summed beside the products of the last backward, where both are
+            slower (Galvatron-BMW, Sec. V). Otherwise after it, which is never shorter.
+        expert_half_tokens: Tokens of each expert with which its products reach half of that share; 0 for all
+            of it with any number.
+        overlap_tensor_parallel: Tensor-parallel GPUs that share tokens gather and scatter them beside the
+            products before and after, see `placements.models.costing.overlap`; otherwise one after the other.
+        overlap_weights: With ZeRO-3 the weights of a layer are gathered beside the forward of the one before,
+            as FSDP does; otherwise before its own (Galvatron-BMW).
+        overlap_experts: Tokens go to their experts and back beside the products of another micro-batch.
+        sends_tokens_once: A token goes once to each GPU that has any of its experts, and once to each other
+            node, as with DeepEP and its hybrid; otherwise once for each expert.
+        frozen_weights: Weights are not trained: backwards compute gradients of inputs alone, as with low-rank
+            adapters (LoRA, Hu et al., 2021), whose own products, below a percent, are left out.
+        exchanges_apart: Neither that sum nor the gathering of new weights is in the time of the update: who
+            asks lets both run beside the pipeline.
+        calibration: Measured times, which replace products and all-reduces of the layers that have any;
+            a share of the tokens is taken for as large a share of the samples. None for none.
+        machine: Measured rates, which replace all shares, and the links' in a node; None for none.
+        framework: What holds memory besides states and activations.
+
+    Raises:
+        PlacementError: A share or the slowdown is out of its range.
+    """
+
+    model_flops_utilisation: float = MODEL_FLOPS_UTILISATION
+    output_layer_utilisation: float = OUTPUT_LAYER_UTILISATION
+    memory_efficiency: float = MEMORY_EFFICIENCY
+    overlap_slowdown: float = OVERLAP_SLOWDOWN
+    precision: Precision = HALF
+    overlap_gradients: bool = False
+    expert_half_tokens: float = EXPERT_HALF_TOKENS
+    overlap_tensor_parallel: bool = False
+    overlap_weights: bool = False
+    overlap_experts: bool = False
+    sends_tokens_once: bool = False
+    frozen_weights: bool = False
+    exchanges_apart: bool = False
+    calibration: Calibration | None = None
+    machine: MeasuredRates | None = None
+    framework: Framework = PLAIN
+
+    def __post_init__(self) -> None:
+        """Check shares and slowdown."""
+        check_shares(self, "model_flops_utilisation", "output_layer_utilisation", "memory_efficiency")
+        if not 1 <= self.overlap_slowdown <= 2:
+            raise PlacementError(
+                f"overlap_slowdown: {self.overlap_slowdown} is not from 1, for none, to 2; give a factor"
+            )
+
+    def product_ms(self, gpu: Gpu, layer: Layer, flops: float) -> float:
+        """Return the milliseconds of a layer's matrix products."""
+        is_output = isinstance(layer, OutputLayer)
+        share = self.output_layer_utilisation if is_output else self.model_flops_utilisation
+        return flops / (self.precision.peak_tflops(gpu, exact=is_output) * 1e9 * share)
+
+    def memory_ms(self, gpu: Gpu, num_bytes: float) -> float:
+        """Return the milliseconds of reading or writing memory."""
+        return num_bytes / (gpu.memory_bandwidth_gb_s * 1e6 * self.memory_efficiency)
+
+    def overlapped(self, product_ms: float, transfer_ms: float) -> Pass:
+        """Return the time of products and transfers side by side: while both run, both are slower.
+
+        The shorter one runs beside the other for all of its slowed time, s times itself; the other does
+        1 / s of that time's work meanwhile. So the sum is the longer and (s - 1) times the shorter
+        (Galvatron-BMW, Sec. V).
+        """
+        longer, shorter = max(product_ms, transfer_ms), min(product_ms, transfer_ms)
+        return Pass(product_ms, longer + (self.overlap_slowdown - 1) * shorter - product_ms)
+
+
+USUAL = CostOptions()
+"""The assumed shares, in 16 bits."""

@@ -1,0 +1,154 @@
+"""Exchanges beside products: what is hidden of them, and what experts cost that are shared in other ways."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+from statistics import fmean
+
+import pytest
+from told import told
+
+from placements import PlacementError
+from placements.cluster import DeviceGroup, read_cluster
+from placements.models.costing.layer_costs import layer_cost
+from placements.models.costing.options import CostOptions
+from placements.models.costing.overlap import PartProducts, part_ms, parts_of, pipelined_ms
+from placements.models.operators import Product
+from placements.models.parallel import Cost, LayerStrategy
+from placements.models.transformer import TransformerLayer
+
+FREE = CostOptions(overlap_slowdown=1.0)
+"""What runs side by side costs nothing more."""
+
+DENSE = TransformerLayer(
+    hidden_size=4096,
+    num_heads=32,
+    sequence_length=4096,
+    feed_forward_size=16_384,
+    dropout=False,
+    biases=False,
+)
+ROUTED = replace(DENSE, feed_forward_size=2048, num_experts=16, experts_per_token=4)
+HIDDEN = CostOptions(overlap_tensor_parallel=True)
+
+
+def group(num_gpus: int) -> DeviceGroup:
+    return read_cluster(f"h100_{num_gpus}").whole
+
+
+def cost(strategy: LayerStrategy, layer: TransformerLayer = DENSE, options: CostOptions = HIDDEN) -> Cost:
+    return layer_cost(layer, strategy, strategy.data_parallel, 4, group(strategy.num_gpus), options)
+
+
+def test_all_pieces_but_one_are_side_by_side() -> None:
+    assert pipelined_ms(FREE, 8.0, 6.0, 4) == 0, "three pieces of 2 ms, each fetched in 2 ms"
+    assert pipelined_ms(FREE, 8.0, 9.0, 4) == 3, "pieces are fetched in 3 ms"
+    assert pipelined_ms(CostOptions(overlap_slowdown=1.3), 8.0, 5.0, 4) == pytest.approx(0.3 * 5)
+
+
+def test_the_backward_scatters_beside_the_gradient_of_weights() -> None:
+    """The gradient of the first weights hides all of it, without pieces."""
+    assert part_ms(FREE, PartProducts(8.0, 8.0), 14.0, 4) == (2 * 1, 1)
+
+
+def test_a_part_ends_in_a_matrix_shared_by_rows() -> None:
+    def products(experts: float) -> tuple[tuple[Product, float], ...]:
+        return (
+            (Product("queries", 1, 1, 1, "outputs"), 1.0),
+            (Product("keys", 1, 1, 1, "outputs"), 2.0),
+            (Product("attention output", 1, 1, 1, "inputs"), 4.0),
+            (Product("in", 1, 1, 1, "outputs", experts), 8.0),
+            (Product("out", 1, 1, 1, "inputs", experts), 16.0),
+        )
+
+    assert parts_of(products(0)) == [PartProducts(3.0, 4.0), PartProducts(8.0, 16.0)]
+    assert parts_of(products(2)) == [PartProducts(3.0, 4.0), None], "experts are not one product"
+
+
+@pytest.mark.parametrize("layer", [DENSE, ROUTED])
+def test_exchanges_beside_products_are_shorter(layer: TransformerLayer) -> None:
+    strategy = LayerStrategy(8, 1, sequence="megatron")
+    after, beside = cost(strategy, layer, CostOptions()), cost(strategy, layer)
+    assert beside.forward.time_ms < after.forward.time_ms
+    assert beside.backward.time_ms < after.backward.time_ms
+    assert beside.forward.product_ms == after.forward.product_ms
+    assert replace(beside, forward=after.forward, backward=after.backward) == after
+    alone = LayerStrategy(8, 1)
+    assert cost(alone, layer) == cost(alone, layer, CostOptions()), "without shared tokens they wait"
+
+
+def test_experts_exchange_beside_another_micro_batch() -> None:
+    strategy = LayerStrategy(1, 8, expert_parallel=8)
+    after = cost(strategy, ROUTED, CostOptions())
+    beside = cost(strategy, ROUTED, CostOptions(overlap_experts=True))
+    whole_ms = [found.forward.time_ms + found.backward.time_ms for found in (after, beside)]
+    assert whole_ms[1] < whole_ms[0]
+    assert beside.forward.product_ms == after.forward.product_ms
+
+
+def test_whole_experts_need_no_reduction_and_may_span_tensor_parallel_gpus() -> None:
+    shared = LayerStrategy(4, 2, sequence="megatron", expert_parallel=2)
+    whole = replace(shared, whole_experts=True)
+    found = [cost(each, ROUTED, CostOptions()) for each in (shared, whole)]
+    # Two parts gather and scatter tokens, or one.
+    assert found[1].forward.copy_ms < found[0].forward.copy_ms
+    assert found[1].static_bytes > found[0].static_bytes, "each GPU has four times as much of an expert"
+    all_gpus = replace(whole, expert_parallel=8)
+    assert cost(all_gpus, ROUTED, CostOptions()).static_bytes == pytest.approx(found[0].static_bytes)
+    assert all_gpus.expert_level == (8, 1)
+    with told(PlacementError, "expert_parallel: 8 does not divide the 2 GPUs that hold the same weights; "):
+        replace(shared, expert_parallel=8)
+    with told(PlacementError, "whole_experts: tensor-parallel GPUs have no tokens of their own, "):
+        LayerStrategy(4, 2, whole_experts=True)
+
+
+def test_whole_experts_compute_the_same() -> None:
+    strategy = LayerStrategy(4, 2, sequence="megatron", whole_experts=True)
+    split = ROUTED.products(4, 1)
+    whole = strategy.with_whole_experts(split)
+    assert [each.flops for each in whole] == pytest.approx([each.flops for each in split])
+    widths = {each.name: (each.inputs, each.outputs) for each in whole if each.experts}
+    assert widths == {each.name: (each.inputs, each.outputs) for each in ROUTED.products(1) if each.experts}
+
+
+@pytest.mark.parametrize("num_gpus", [1, 2, 4, 8])
+def test_a_token_goes_once_to_each_gpu_with_any_of_its_experts(num_gpus: int) -> None:
+    layer = replace(ROUTED, num_experts=8, experts_per_token=3)
+    each = 8 // num_gpus
+    counts = [len({expert // each for expert in chosen}) for chosen in combinations(range(8), 3)]
+    assert layer.routed_elements(num_gpus) / layer.input_elements() == pytest.approx(fmean(counts))
+    assert layer.routed_elements() == 3 * layer.input_elements()
+    assert DENSE.routed_elements(num_gpus) == 0
+
+
+def test_tokens_that_go_once_take_less_time_between_nodes() -> None:
+    strategy = LayerStrategy(1, 16, expert_parallel=16)
+    each, once = (
+        cost(strategy, ROUTED, CostOptions(sends_tokens_once=choice)).forward.copy_ms
+        for choice in (False, True)
+    )
+    # Of four copies of a token two go to the other node; sent once, one does, to 1.98 nodes of 2.
+    assert 1.8 < each / once < 2.3
+
+
+def test_weights_are_gathered_beside_the_layer_before() -> None:
+    strategy = LayerStrategy(1, 8, zero=3)
+    before = cost(strategy, DENSE, CostOptions())
+    beside = cost(strategy, DENSE, CostOptions(overlap_weights=True))
+    assert beside.forward.time_ms < before.forward.time_ms
+    assert beside.backward == before.backward, "there they are gathered beside its products anyway"
+    unshared = LayerStrategy(1, 8)
+    assert cost(unshared, DENSE, CostOptions()) == cost(unshared, DENSE, CostOptions(overlap_weights=True))
+
+
+def test_frozen_weights_have_no_gradients() -> None:
+    strategy = LayerStrategy(1, 8)
+    trained = cost(strategy, DENSE, CostOptions())
+    frozen = cost(strategy, DENSE, CostOptions(frozen_weights=True))
+    assert frozen.forward == trained.forward
+    # Products have half of their backward; the attention's core has all of it.
+    core = DENSE.core_flops(1) / DENSE.forward_flops(1)
+    saved_ms = trained.backward.product_ms - frozen.backward.product_ms
+    assert saved_ms == pytest.approx((1 - core) * trained.forward.product_ms, rel=0.05)
+    assert frozen.update_ms == 0

@@ -1,0 +1,65 @@
+"""Memory of layouts as a figure: stacks as long as their sums, the lines of what a GPU has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from schedsearch.figures.canvas import image
+from schedsearch.figures.layout_memory import MemoryPanel, draw_layout_memory
+
+PANELS = [
+    MemoryPanel(
+        "PP 2",
+        {
+            "stage 0": {"weights": 10.0, "attention": 5.0, "logits": 0.0, "rounding": 0.001},
+            "stage 1": {"weights": 8.0, "attention": 2.0, "logits": 3.0, "rounding": 0.0},
+        },
+        24.0,
+        4.0,
+    ),
+    MemoryPanel(
+        "TP 2", {"stage 0": {"weights": 12.0, "attention": 7.0, "logits": 2.0, "rounding": 0.0}}, 24.0, 4.0
+    ),
+]
+
+
+def test_stacks_end_where_their_parts_add_up() -> None:
+    first, second = draw_layout_memory(PANELS).axes
+    assert [axes.get_title(loc="left") for axes in (first, second)] == [each.title for each in PANELS]
+    assert [label.get_text() for label in first.get_yticklabels()] == ["stage 0", "stage 1"]
+    ends = [bar.get_x() + bar.get_width() for bar in first.patches]
+    assert ends == pytest.approx([10.0, 8.0, 15.0, 10.0, 15.0, 13.0])
+    assert second.patches[-1].get_x() + second.patches[-1].get_width() == pytest.approx(21.0)
+    low, high = first.get_ylim()
+    assert low > high, "the first stage is on top"
+
+
+def test_what_a_gpu_has_is_a_line_and_small_parts_are_left_out() -> None:
+    figure = draw_layout_memory(PANELS)
+    for axes in figure.axes:
+        assert [line.get_xdata()[0] for line in axes.lines] == [20.0, 24.0]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        *("weights", "attention", "logits"),
+        *("without the reserve of 4 GiB", "memory of a GPU, 24 GiB"),
+    ]
+    whole = draw_layout_memory([replace(PANELS[1], reserve_gib=0.0)])
+    assert whole.legends[0].get_texts()[-1].get_text() == "memory of a GPU, 24 GiB"
+    assert len(whole.legends[0].get_texts()) == 4
+
+
+def test_what_was_measured_is_a_mark() -> None:
+    """Rows that were not measured have none; each panel has its own capacity."""
+    first = replace(PANELS[0], measured_gib={"stage 1": 12.5})
+    figure = draw_layout_memory([first, replace(PANELS[1], capacity_gib=80.0, reserve_gib=0.0)])
+    marks = figure.axes[0].lines[0]
+    assert (list(marks.get_xdata()), list(marks.get_ydata())) == ([12.5], [1])
+    assert [line.get_xdata()[0] for line in figure.axes[1].lines] == [80.0]
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names[-2:] == ["memory of a GPU, 24 and 80 GiB", "measured"]
+
+
+def test_the_same_data_give_the_same_bytes() -> None:
+    one, other = (image(draw_layout_memory(PANELS), "svg") for _ in range(2))
+    assert one == other
