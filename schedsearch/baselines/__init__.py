@@ -12,6 +12,7 @@ They know no search. In the order in which to read:
 - `dual_pipe`: DualPipe and DualPipeV.
 - `controllable_memory`: V-Half, V-Min and 1F1B-V.
 - `hanayo`: Hanayo.
+- `chosen_modes`: any of these where blocks have modes, and pairs of blocks that share streams.
 """
 
 from collections.abc import Callable
