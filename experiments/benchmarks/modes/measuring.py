@@ -1,0 +1,114 @@
+"""What a search reaches on a placement with modes or streams, and the best by hand beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from experiments.benchmarks.modes.placements import DUAL_PIPE
+from experiments.benchmarks.results import CaseResult, true_of
+from experiments.benchmarks.timing import timed
+from placements import Placement
+from schedsearch.baselines import HAND_MADE
+from schedsearch.baselines.chosen_modes import overlapped, steady_rate, with_chosen_modes
+from schedsearch.modulo.result import Status
+from schedsearch.modulo.search import search
+from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
+from schedsearch.validate import InvalidScheduleError, validate
+
+
+def proved(placement: Placement, period: Fraction, max_size: int, cpu_s: float) -> CaseResult:
+    """Measure that a period per micro-batch is found and proved, in so many CPU seconds."""
+    number = 4 * placement.num_devices
+    found, seconds = timed(
+        lambda: search(
+            placement,
+            number,
+            max_micro_batches_per_repetend=max_size,
+            objectives=["period"],
+            work_limit=2 * cpu_s,
+        )
+    )
+    reached = None if found.repetend is None else found.repetend.period_per_micro_batch
+    return CaseResult(
+        cpu_s=seconds,
+        missed=true_of(
+            {
+                f"{found.status}": found.status is not Status.OPTIMAL,
+                f"period {reached}": reached != float(period),
+                f"{seconds:.1f} s": seconds > cpu_s,
+            }
+        ),
+        status=found.status.value,
+        period=reached,
+        period_bound=found.period_bound,
+        note=f"{found.repetend.micro_batches} micro-batches per repetend" if found.repetend else "",
+    )
+
+
+def beside_hand_made(placement: Placement, work: float, max_ms: float | None = None) -> CaseResult:
+    """Measure that a search is never slower than the best schedule made by hand, with equal memory.
+
+    Args:
+        placement: With modes or streams.
+        work: Units of work of the search, of about a second each.
+        max_ms: Longest period per micro-batch; None for no such limit.
+    """
+    number = 6 * placement.num_devices
+    found, seconds = timed(lambda: search(placement, number, objectives=["period"], work_limit=work))
+    rates = {name: steady_rate(schedule) for name, schedule in _by_hand(placement, number)}
+    best = min(rates, key=lambda name: rates[name], default="")
+    if found.repetend is None:
+        return CaseResult(cpu_s=seconds, missed=("no schedule",), status=found.status.value)
+    rate = Fraction(found.repetend.period, found.repetend.micro_batches)
+    others = sorted(rates, key=lambda name: rates[name])[:2]
+    by_hand = " or ".join(
+        f"{placement.ms(rates[name]):.4g} ms by hand ({name}: {float(rates[name] / rate) - 1:+.1%})"
+        for name in others
+    )
+    return CaseResult(
+        cpu_s=seconds,
+        missed=true_of(
+            {
+                "slower than by hand": bool(best) and rate > rates[best],
+                f"{placement.ms(rate):.2f} ms": max_ms is not None and placement.ms(rate) > max_ms,
+            }
+        ),
+        status=found.status.value,
+        period=float(rate),
+        period_bound=found.period_bound,
+        note=f"{placement.ms(rate):.4g} ms; {by_hand or 'nothing by hand fits'}",
+    )
+
+
+def _by_hand(placement: Placement, number: int) -> Iterator[tuple[str, Schedule]]:
+    """Yield schedules made by hand that fit the placement's memory, with their names."""
+    if placement.decisions:
+        makers = {name: make for name, make in HAND_MADE.items() if name != "gpipe"}  # it has no steady state
+        yield from with_chosen_modes(placement, number, makers)
+        return
+    for schedule in overlapped(placement, number):
+        yield "1F1B of overlapped pairs", schedule
+    yield from (("DualPipe's order", each) for each in dual_pipe_order(placement, number))
+
+
+def dual_pipe_order(placement: Placement, number: int) -> Iterator[Schedule]:
+    """Yield the schedule whose pairs run in the order of DualPipe's trace, layer by layer, if it fits."""
+    stages = placement.num_devices
+    layers = len(placement.on(0)) // len(DUAL_PIPE)
+    orders: list[list[Instance]] = [[] for _ in placement.lanes]
+    for stage in range(stages):
+        ahead = min(2 * (stages - stage) - 1, number)
+        for step in range(number + ahead):
+            for k in range(layers):
+                for phase in DUAL_PIPE:
+                    is_forward = phase.endswith("(F)")
+                    n = step if is_forward else step - ahead
+                    name = f"{phase} {stage}.{k if is_forward else layers - 1 - k}"
+                    if 0 <= n < number:
+                        for lane in placement.lanes_of(placement.by_name[name]):
+                            orders[lane].append((name, n))
+    try:
+        yield validate(as_soon_as_possible(placement, number, orders))
+    except InvalidScheduleError:
+        return
