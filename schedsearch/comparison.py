@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any, SupportsIndex
 
 from placements import Placement
+from placements.block import COMPUTE
 from placements.pieces import PIPELINES
 from placements.plain_data import Field, json_file
 from placements.stages.stage_chain import DevicePower, PlacedStages, StageChain, StagesError, place
 from schedsearch.baselines import HAND_MADE, NEEDS, UnsuitablePlacementError
+from schedsearch.baselines.chosen_modes import with_chosen_modes
 from schedsearch.baselines.structure import TooFewMicroBatchesError
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import minimum_memory
@@ -288,6 +290,8 @@ class _Course:
             placed, number = self._placed(NEEDS[name])
         except _UnplacedError as error:
             return ComparedRow(name, shape, note=str(error))
+        if placed.placement.decisions:
+            return self._hand_made_with_modes(name, placed, number)
         try:
             schedule = HAND_MADE[name](placed.placement, number)
         except TooFewMicroBatchesError as error:
@@ -301,6 +305,20 @@ class _Course:
         self.made[NEEDS[name]] = min(best, schedule, key=lambda each: each.makespan)
         bound = placed.placement.ms(makespan_bound(placed.placement, number))
         return replace(row, makespan_bound_ms=bound, period_ms=_growth_ms(HAND_MADE[name], placed, number))
+
+    def _hand_made_with_modes(self, name: str, placed: PlacedStages, number: int) -> ComparedRow:
+        """Return the row of a hand-made schedule with the best of the ways in which people choose modes."""
+        made = with_chosen_modes(placed.placement, number, {name: HAND_MADE[name]})
+        best = min(made, key=lambda each: each[1].makespan, default=None)
+        shape = NEEDS[name][0]
+        if best is None:
+            note = "no modes chosen by hand fit its memory, or it is not defined for this model"
+            return ComparedRow(name, shape, DOES_NOT_FIT, note="; ".join([note, *placed.notes]))
+        how = best[0].partition(", ")[2]
+        earlier = self.made.setdefault(NEEDS[name], best[1])
+        self.made[NEEDS[name]] = min(earlier, best[1], key=lambda each: each.makespan)
+        row = _row(name, placed, best[1], "; ".join([f"modes: {how}", *placed.notes]))
+        return replace(row, makespan_bound_ms=placed.placement.ms(makespan_bound(placed.placement, number)))
 
     def variants(self, shape: str) -> list[Variant]:
         """Return a shape with whole backward blocks, and split where the stages tell the halves."""
@@ -423,7 +441,8 @@ def _missing_memory(placed: PlacedStages, needed: Sequence[int]) -> str:
 
 def _require_room(placed: PlacedStages) -> None:
     placement = placed.placement
-    needed = [minimum_memory(placement, d) + placement.static[d] for d in range(placement.num_devices)]
+    best = placement.at_best
+    needed = [minimum_memory(best, d) + placement.static[d] for d in range(placement.num_devices)]
     if missing := _missing_memory(placed, needed):
         one = "one micro-batch" if placed.num_samples == 1 else "one pair of micro-batches"
         raise _UnplacedError(f"even {one} {missing}")
@@ -434,7 +453,8 @@ def _energy_j(schedule: Schedule | None, power_w: DevicePower | None) -> float |
     if schedule is None or power_w is None:
         return None
     placement = schedule.placement
-    run = (placement.by_name[name] for _, _, name in schedule.blocks)
+    run = (schedule.block(name, n) for _, n, name in schedule.blocks)
+    run = (block for block in run if block.stream == COMPUTE)
     busy = sum(len(block.devices) * block.time for block in run)
     waiting = placement.num_devices * schedule.makespan - busy
     return (placement.ms(busy) * power_w.running + placement.ms(waiting) * power_w.blocking) / 1e3

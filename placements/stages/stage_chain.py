@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, Any
 
 from placements.meaning import Meaning
 from placements.pieces import PIPELINES, Piece, blocks_of, pieces_on, transfers_of
 from placements.planners.partition import min_largest
 from placements.spec import Placement
+from placements.stages.memory_levers import Offload, Recompute, with_levers
 
 Number = float | Fraction
 """Milliseconds or MiB: as given, or an exact part or sum of such."""
@@ -40,6 +41,9 @@ class Stage:
             not known.
         activation_mib: Held from its forward block to the end of its backward.
         weight_mib: Held all the time: weights, gradients and optimizer states.
+        recompute_ms: Time of computing the forward again before the backward; None where that is no choice.
+        recompute_mib: Held from the forward to the backward where it is computed again.
+        offload_ms: Time of the activations to the host, and of their way back; None where that is no choice.
     """
 
     forward_ms: Number
@@ -47,28 +51,31 @@ class Stage:
     input_gradient_ms: Number | None = None
     activation_mib: Number = 0.0
     weight_mib: Number = 0.0
+    recompute_ms: Number | None = None
+    recompute_mib: Number = 0.0
+    offload_ms: Number | None = None
 
     @classmethod
     def merged(cls, stages: Sequence[Stage]) -> Stage:
         """Return several in one, exactly; its input gradient is not known where one of theirs is not."""
-        inputs = [each.input_gradient_ms for each in stages if each.input_gradient_ms is not None]
         return cls(
             _sum(each.forward_ms for each in stages),
             _sum(each.backward_ms for each in stages),
-            _sum(inputs) if len(inputs) == len(stages) else None,
+            _sum_of_all([each.input_gradient_ms for each in stages]),
             _sum(each.activation_mib for each in stages),
             _sum(each.weight_mib for each in stages),
+            _sum_of_all([each.recompute_ms for each in stages]),
+            _sum(each.recompute_mib for each in stages),
+            _sum_of_all([each.offload_ms for each in stages]),
         )
 
     def part_of(self, number: int) -> Stage:
         """Return one of so many equal parts, exactly."""
-        return Stage(
-            exact(self.forward_ms) / number,
-            exact(self.backward_ms) / number,
-            None if self.input_gradient_ms is None else exact(self.input_gradient_ms) / number,
-            exact(self.activation_mib) / number,
-            exact(self.weight_mib) / number,
-        )
+        parts: dict[str, Any] = {
+            each.name: None if (whole := getattr(self, each.name)) is None else exact(whole) / number
+            for each in fields(self)
+        }
+        return Stage(**parts)
 
 
 @dataclass(frozen=True)
@@ -92,6 +99,7 @@ class StageChain:
             tell.
         are_layers: The pieces are divided among stages as they are. Otherwise a stage may be cut in parts.
         power_w: Power of each device; None where it is not known.
+        host_memory_mib: What each device may hold on its host; None for no limit.
     """
 
     pieces: tuple[Stage, ...]
@@ -101,6 +109,7 @@ class StageChain:
     input_gradient_share: float = 0.5
     are_layers: bool = False
     power_w: DevicePower | None = None
+    host_memory_mib: float | None = None
 
     @property
     def knows_halves(self) -> bool:
@@ -214,17 +223,33 @@ def place(chain: StageChain, shape: str, split_backward: bool = False, num_chunk
         static_memory=_weights(chunks, pipelines, chain.num_devices, unit),
         memory_unit_mib=float(unit),
     )
+    recompute, offload = {}, {}
+    for pieces in made:
+        for each, chunk in zip(pieces, chunks, strict=True):
+            held = math.ceil(exact(chunk.activation_mib) / unit)
+            if chunk.recompute_ms is not None:
+                kept = min(held, math.ceil(exact(chunk.recompute_mib) / unit))
+                recompute[each.name] = [Recompute(kept, _ticks(chunk.recompute_ms, tick))]
+            if chunk.offload_ms is not None:
+                offload[each.name] = [Offload(held, _ticks(chunk.offload_ms, tick))]
+    if recompute or offload:
+        host = chain.host_memory_mib
+        on_host = None if host is None else math.floor(exact(host) / unit)
+        placement = with_levers(placement, recompute, offload, on_host)
     return PlacedStages(placement, len(pipelines), tuple(notes))
 
 
 def _times(chunks: Sequence[Stage]) -> list[Number]:
-    figures = [(each.forward_ms, each.backward_ms, each.input_gradient_ms) for each in chunks]
+    figures = [
+        (each.forward_ms, each.backward_ms, each.input_gradient_ms, each.recompute_ms, each.offload_ms)
+        for each in chunks
+    ]
     return [each for row in figures for each in row if each is not None]
 
 
 def _memories(chunks: Sequence[Stage], chain: StageChain) -> list[Number]:
     return [
-        *(m for each in chunks for m in (each.activation_mib, each.weight_mib)),
+        *(m for each in chunks for m in (each.activation_mib, each.weight_mib, each.recompute_mib)),
         *(chain.memory_mib or ()),
     ]
 
@@ -267,6 +292,12 @@ def _unit(figures: Iterable[Number]) -> Fraction:
 
 def _sum(numbers: Iterable[Number]) -> Fraction:
     return sum(map(exact, numbers), Fraction(0))
+
+
+def _sum_of_all(numbers: Sequence[Number | None]) -> Fraction | None:
+    """Return the sum where each is known."""
+    known = [each for each in numbers if each is not None]
+    return _sum(known) if len(known) == len(numbers) else None
 
 
 def exact(number: Number) -> Fraction:

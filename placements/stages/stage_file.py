@@ -35,6 +35,15 @@ class StageEntry:
     weight_mib: Annotated[
         float, Meaning("held all the time: weights, gradients, optimizer", "MiB", min=0)
     ] = 0.0
+    recompute_ms: Annotated[
+        float | None, Meaning("a mode: its forward again, before its backward", "ms", above=0)
+    ] = None
+    recompute_mib: Annotated[
+        float, Meaning("held from its forward to its backward in that mode", "MiB", min=0)
+    ] = 0.0
+    offload_ms: Annotated[
+        float | None, Meaning("a mode: what it holds to the host, and as long back", "ms", above=0)
+    ] = None
 
     def __post_init__(self) -> None:
         """Check how the backward is given."""
@@ -46,12 +55,18 @@ class StageEntry:
     def stage(self) -> Stage:
         """The same with the whole backward."""
         whole, first, second = self.backward_ms, self.input_gradient_ms, self.weight_gradient_ms
-        if first is not None and second is not None:
-            return Stage(
-                self.forward_ms, exact(first) + exact(second), first, self.activation_mib, self.weight_mib
-            )
-        assert whole is not None, "checked"
-        return Stage(self.forward_ms, whole, None, self.activation_mib, self.weight_mib)
+        backward = exact(first) + exact(second) if first is not None and second is not None else whole
+        assert backward is not None, "checked"
+        return Stage(
+            self.forward_ms,
+            backward,
+            first,
+            self.activation_mib,
+            self.weight_mib,
+            self.recompute_ms,
+            self.recompute_mib,
+            self.offload_ms,
+        )
 
 
 @dataclass(frozen=True)
@@ -86,6 +101,9 @@ class StagesForm:
         DevicePower | None,
         Meaning("of each device: `running`, while it computes, and `blocking`, while it waits", "W"),
     ] = None
+    host_memory_mib: Annotated[
+        float | None, Meaning("what each device may hold on its host; none for no limit", "MiB", min=0)
+    ] = None
 
     def __post_init__(self) -> None:
         """Check that there are stages or layers."""
@@ -117,7 +135,14 @@ def stages_from_dict(data: object) -> StageChain:
     number = len(pieces) if form.num_devices is None else form.num_devices
     memory = None if form.memory_mib is None else _read_memory(form.memory_mib, number)
     return StageChain(
-        pieces, number, memory, form.transfer_ms, form.input_gradient_share, bool(form.layers), form.power_w
+        pieces,
+        number,
+        memory,
+        form.transfer_ms,
+        form.input_gradient_share,
+        bool(form.layers),
+        form.power_w,
+        form.host_memory_mib,
     )
 
 
@@ -155,6 +180,7 @@ def stages_of(
     num_devices: int | None = None,
     input_gradient_share: float = 0.5,
     power_w: Mapping[str, float] | None = None,
+    host_memory_mib: float | None = None,
     **columns: float | Iterable[float],
 ) -> StageChain:
     """Build a model from columns; see `stages_from_dict` for their names.
@@ -166,6 +192,7 @@ def stages_of(
         num_devices: Default: as many as stages.
         input_gradient_share: Likewise.
         power_w: Power of a device, as ``{"running": 300, "blocking": 75}``.
+        host_memory_mib: See `StageChain`.
         columns: One number for all stages, or one for each: lists, arrays, or columns of a DataFrame.
 
     Raises:
@@ -190,6 +217,7 @@ def stages_of(
     ]
     memory = [*map(_plain, memory_mib)] if _is_row(memory_mib) else _plain(memory_mib)
     data = {"stages": rows, "memory_mib": memory, "transfer_ms": transfer_ms}
+    data |= {} if host_memory_mib is None else {"host_memory_mib": host_memory_mib}
     number = {} if num_devices is None else {"num_devices": num_devices}
     power = None if power_w is None else dict(power_w)
     return stages_from_dict(data | number | {"input_gradient_share": input_gradient_share, "power_w": power})

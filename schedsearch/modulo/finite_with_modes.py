@@ -1,7 +1,8 @@
 """The schedule of the asked number of micro-batches where blocks have modes, or devices streams.
 
-The modes that the repetend has are kept. Where what is left can be said without modes and streams, that is
-searched as any other placement; else the repetend is unrolled.
+The modes of the repetend are kept, or those of the schedule that the search began with where that is
+shorter. Where what is left can be said without modes and streams, that is searched as any other placement;
+else the repetend is unrolled.
 """
 
 from __future__ import annotations
@@ -15,8 +16,14 @@ from schedsearch.modulo.knowledge import Knowledge
 from schedsearch.modulo.lowered import Lowered
 from schedsearch.modulo.oracle import Oracle
 from schedsearch.modulo.result import FINITE, Objective
+from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, with_optimizer
+from schedsearch.starts.serial import serial_repetend
+from schedsearch.starts.steady_state import steady_state
 from schedsearch.validate import InvalidScheduleError, validate
+
+_MAX_BLOCKS = 2000
+"""Blocks of the largest placement that is made of the micro-batches of a schedule with their modes."""
 
 
 class FiniteWithModes:
@@ -57,20 +64,31 @@ class FiniteWithModes:
         self.known = known
         repetend = known.repetend
         assert repetend is not None
-        chosen = _shortest(repetend.chosen) or ((),)
+        unrolled = repetend.unroll(self.num_micro_batches)
+        value = FINITE[self.objective].value
+        is_longer = self._given is not None and value(self._given) < value(unrolled)
+        base = self._given if self._given is not None and is_longer else unrolled
+        chosen = _shortest(base.chosen) or ((),)
+        if self.num_micro_batches % len(chosen):
+            chosen = base.chosen
         if self._lowered is None or self._lowered.chosen != chosen:
-            self._lowered = self._inner = None
-            if self.num_micro_batches % len(chosen) == 0:
-                self._lowered = Lowered.of(self.placement, chosen)
+            self._inner = None
+            is_small = len(chosen) * len(self.placement.blocks) <= _MAX_BLOCKS
+            self._lowered = Lowered.of(self.placement, chosen) if is_small else None
         if self._lowered is None:
+            return
+        plain = self._lowered.plain
+        begun = self._lowered.lowered_schedule(base)
+        own = self._lowered.lowered_repetend(repetend) if repetend.chosen == chosen else _repeating(begun)
+        if own is None:
+            self._lowered = None
             return
         if self._inner is None:
             number = self.num_micro_batches // len(chosen)
-            plain = self._lowered.plain
-            self._inner = FiniteSchedule(plain, number, self.objective, None, self._oracle, self._uses)
-        own = self._lowered.lowered_repetend(repetend)
-        begun = Knowledge.without_search(self._lowered.plain.per_micro_batch, own.micro_batches)
-        self._inner.begin_with(replace(begun, repetend=own), is_searched)
+            self._inner = FiniteSchedule(plain, number, self.objective, begun, self._oracle, self._uses)
+        start = Knowledge.without_search(plain.per_micro_batch, own.micro_batches)
+        is_its_own = is_searched and repetend.chosen == chosen
+        self._inner.begin_with(replace(start, repetend=own), is_its_own)
 
     @property
     def polished(self) -> bool:
@@ -95,8 +113,9 @@ class FiniteWithModes:
             self._inner.shorten(until)
 
     def _take(self, own: Knowledge | None) -> None:
-        assert self.known is not None and self._lowered is not None
-        if own is not None and own.repetend is not None:
+        assert self.known is not None and self.known.repetend is not None and self._lowered is not None
+        is_of_modes = self.known.repetend.chosen == self._lowered.chosen or not self.placement.decisions
+        if own is not None and own.repetend is not None and is_of_modes:
             self.known = replace(self.known, repetend=self._lowered.repetend(own.repetend))
 
     def best(self, known: Knowledge) -> Schedule:
@@ -111,6 +130,14 @@ class FiniteWithModes:
         if self._given is not None:
             found.append(with_optimizer(self.placement, self._given))
         return min(filter(_is_valid, found), key=goal.value)
+
+
+def _repeating(schedule: Schedule) -> Repetend | None:
+    """Return a repetend of a plain placement to go with a schedule: its steady state, or it as a whole."""
+    if schedule.num_micro_batches == 1:
+        return Repetend.from_first_starts(schedule.placement, 1, schedule.makespan, schedule.start_of)
+    found = steady_state(schedule, schedule.placement.num_devices)
+    return found or serial_repetend(schedule.placement)
 
 
 def _is_valid(schedule: Schedule) -> bool:

@@ -105,16 +105,25 @@ class Lowered:
         """Return what the whole placement ran with these modes, of one micro-batch, as the plain one does."""
         assert len(self.chosen) == 1
         if isinstance(found, Schedule):
-            return self._lower_schedule(found)
+            return self.lowered_schedule(found)
         schedule, repetend = found.schedule, found.repetend
         return replace(
             found,
-            schedule=None if schedule is None else self._lower_schedule(schedule),
+            schedule=None if schedule is None else self.lowered_schedule(schedule),
             repetend=None if repetend is None else self.lowered_repetend(repetend),
         )
 
-    def _lower_schedule(self, schedule: Schedule) -> Schedule:
-        return Schedule(self.plain, schedule.num_micro_batches, schedule.blocks)
+    def lowered_schedule(self, schedule: Schedule) -> Schedule:
+        """Return a schedule of the whole placement, with these modes, on the plain one."""
+        size, optimizer = len(self.chosen), {block.name for block in self.plain.optimizer_blocks}
+        blocks = [
+            ScheduledBlock(
+                start, n // size, _name(name, n % size) if size > 1 and name not in optimizer else name
+            )
+            for start, n, name in schedule.blocks
+        ]
+        plain = self.plain if schedule.placement.optimizer_blocks else self.plain.per_micro_batch
+        return Schedule(plain, schedule.num_micro_batches // size, tuple(blocks))
 
     def lift(self, found: SearchResult) -> SearchResult:
         """Return what a search of the plain placement found as an answer for the whole one."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from placements import Placement
+from schedsearch.modulo.lowered import Lowered
 from schedsearch.modulo.result import SearchError, SearchResult
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import CyclicOrderError, Schedule, as_soon_as_possible
@@ -52,16 +53,25 @@ def starting_point_on(placement: Placement, num_micro_batches: int, begin_with: 
     schedule, repetend = _parts(begin_with)
     here, there = placement.per_micro_batch, schedule.placement
     _require_same_blocks(here, there)
-    orders = [schedule.order(device) for device in range(there.num_devices)]
     found: Schedule | None = None
     reason = ""
     try:
-        found = validate(as_soon_as_possible(here, schedule.num_micro_batches, orders))
+        found = validate(
+            as_soon_as_possible(
+                here,
+                schedule.num_micro_batches,
+                schedule.lane_orders,
+                schedule.chosen,
+                schedule.memory_waits,
+            )
+        )
     except CyclicOrderError as error:
         reason = str(error)
     except InvalidScheduleError as error:
         reason = error.reason
-    if repetend is not None:
+    if not here.is_plain:
+        repetend = None if found is None else _with_modes(found)
+    elif repetend is not None:
         repetend = _on(here, repetend)
     elif found is not None:
         repetend = steady_state(found, here.num_devices)
@@ -73,6 +83,16 @@ def starting_point_on(placement: Placement, num_micro_batches: int, begin_with: 
     return StartingPoint(repetend, found)
 
 
+def _with_modes(found: Schedule) -> Repetend | None:
+    """Return the steady state of a schedule whose micro-batches all run in the same modes, if it has one."""
+    chosen = tuple(dict.fromkeys(found.chosen)) or ((),)
+    lowered = Lowered.of(found.placement, chosen) if len(chosen) == 1 else None
+    if lowered is None:
+        return None
+    plain = steady_state(lowered.lowered_schedule(found), found.placement.num_devices)
+    return None if plain is None else lowered.repetend(plain)
+
+
 def plain_orders(begin_with: BeginWith) -> dict[str, Any]:
     """Return what a search takes of it, as plain data: the orders of the devices.
 
@@ -80,10 +100,11 @@ def plain_orders(begin_with: BeginWith) -> dict[str, Any]:
         SearchError: It is no schedule.
     """
     schedule, repetend = _parts(begin_with)
-    devices = range(schedule.placement.num_devices)
+    lanes = range(len(schedule.placement.lanes))
     return {
-        "orders": [schedule.order(device) for device in devices],
-        "cycles": [] if repetend is None else [repetend.cycle(device) for device in devices],
+        "orders": list(schedule.lane_orders),
+        "cycles": [] if repetend is None else [repetend.cycle(lane) for lane in lanes],
+        **({"chosen": schedule.chosen} if schedule.chosen else {}),
     }
 
 

@@ -12,6 +12,7 @@ from experiments.benchmarks.benchmark_command import Benchmark
 from experiments.benchmarks.cluster.cases import BENCHMARK as CLUSTER
 from experiments.benchmarks.frontier.cases import BENCHMARK as FRONTIER
 from experiments.benchmarks.frontier.lowtime_plans import reason_to_skip as no_lowtime
+from experiments.benchmarks.modes.cases import BENCHMARK as MODES
 from experiments.benchmarks.peers.cases import BENCHMARK as PEERS
 from experiments.benchmarks.planners.cases import BENCHMARK as PLANNERS
 from experiments.benchmarks.results import COMPARED
@@ -25,6 +26,7 @@ SLOW = re.compile("CPU s|CPU is|p50 is|look-up|is not within|more than")
 
 WITHOUT_QUICK = {
     "search": {"tight8_16", "large", "real_times", "random_placements"},
+    "modes": {"layers", "chunks"},
     "frontier": {"lowtime", "large", "orders"},
     "cluster": {"simulations"},
     "server": {"long"},
@@ -34,7 +36,7 @@ WITHOUT_QUICK = {
 
 @pytest.mark.parametrize(
     "benchmark",
-    [SEARCH, FRONTIER, PLANNERS, CLUSTER, PEERS, RUNTIME, SERVER],
+    [SEARCH, MODES, FRONTIER, PLANNERS, CLUSTER, PEERS, RUNTIME, SERVER],
     ids=lambda benchmark: str(benchmark.name),
 )
 def test_quick_cases_reach_what_they_must(benchmark: Benchmark, tmp_path: Path) -> None:

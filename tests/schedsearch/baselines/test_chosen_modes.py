@@ -1,0 +1,59 @@
+"""Hand-made schedules where blocks have modes, and pairs of blocks that share streams."""
+
+from __future__ import annotations
+
+import schedsearch
+from experiments.benchmarks.modes.measuring import dual_pipe_order
+from experiments.benchmarks.modes.placements import expert_layers, recomputing
+from placements.shapes import v_shape
+from placements.stages.memory_levers import Offload, with_levers
+from schedsearch.baselines import HAND_MADE
+from schedsearch.baselines.chosen_modes import overlapped, steady_rate, with_chosen_modes
+from schedsearch.metrics import peak_memory
+from schedsearch.validate import validate
+
+
+def test_each_stage_decides_for_itself_what_it_can_afford() -> None:
+    """Of four stages that hold 4, 3, 2 and 1 micro-batches of 10 units, with 32, the first recomputes."""
+    placement = recomputing(4, 32)
+    found = dict(with_chosen_modes(placement, 12, {"one_f_one_b": HAND_MADE["one_f_one_b"]}))
+    assert set(found) == {"one_f_one_b, all recompute", "one_f_one_b, each stage what it can afford"}
+    best = found["one_f_one_b, each stage what it can afford"]
+    assert set(best.chosen) == {(1, 0, 0, 0)}
+    assert best.makespan < found["one_f_one_b, all recompute"].makespan
+
+
+def test_copies_to_the_host_are_put_beside_1f1b() -> None:
+    placement = with_levers(
+        v_shape(4, forward_time=4, backward_time=8, stage_memory=10).with_memory(30),
+        offload={f"F{stage}": [Offload(10, 4)] for stage in range(4)},
+        host_memory=100,
+    )
+    found = dict(with_chosen_modes(placement, 12, {"one_f_one_b": HAND_MADE["one_f_one_b"]}))
+    assert any("offload on the first" in name for name in found)
+    assert all(peak_memory(validate(schedule)).max() <= 30 for schedule in found.values())
+
+
+def test_pairs_on_two_streams_are_as_quick_as_in_dual_pipes_order() -> None:
+    """With the mean times of DeepSeek's trace both take 30.2 ms a layer, and none is below 29.5."""
+    placement = expert_layers(4, 1, 10)
+    (by_trace,) = dual_pipe_order(placement, 24)
+    free = min(map(steady_rate, overlapped(placement, 24)))
+    assert 29.54 < placement.ms(free) <= placement.ms(steady_rate(by_trace)) < 30.3
+
+
+def test_a_comparison_of_stages_with_modes() -> None:
+    """The search is never longer than what is made by hand, which says how it chose modes."""
+    stages = schedsearch.stages_of(
+        4,
+        forward_ms=20,
+        backward_ms=40,
+        activation_mib=1000,
+        memory_mib=3200,
+        recompute_ms=20,
+        recompute_mib=100,
+    )
+    by_hand, searched = schedsearch.compare(stages, ["one_f_one_b", "searched"], 16, work_limit=4).rows
+    assert by_hand.note == "modes: each stage what it can afford"
+    assert by_hand.makespan_ms is not None and searched.makespan_ms is not None
+    assert searched.makespan_ms < by_hand.makespan_ms
