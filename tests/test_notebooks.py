@@ -22,6 +22,12 @@ SMALL: dict[str, dict[str, Any]] = {
         "work_limit": 2.5,
     },
     "memory_against_bubble": {"num_devices": 2, "most_memory": 2, "work_limit": 2.5},
+    "recompute_offload_overlap": {
+        "num_devices": 2,
+        "num_micro_batches": 4,
+        "memory_gib": [10, 15],
+        "work_limit": 1,
+    },
     "energy_and_stragglers": {
         "num_devices": 2,
         "num_micro_batches": 3,
