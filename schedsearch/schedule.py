@@ -50,6 +50,20 @@ def instances(
                 yield (block.name, n), block
 
 
+def mode_in(placement: Placement, chosen: Chosen, name: str) -> str:
+    """Return the name of the mode that a block runs in; empty for the first choice, and without one.
+
+    Args:
+        placement: What is decided on.
+        chosen: The choices of the block's micro-batch.
+        name: The block's.
+    """
+    decision = placement.decision_of.get(name)
+    if decision is None or not chosen[decision]:
+        return ""
+    return placement.decisions[decision].choices[chosen[decision]].name
+
+
 def dependencies(
     placement: Placement, num_micro_batches: int, chosen: Sequence[Chosen] = ()
 ) -> Iterator[tuple[Instance, Instance, int]]:
@@ -123,6 +137,10 @@ class Schedule(FileResult):
     def block(self, name: str, micro_batch: int) -> Block:
         """Return a block as a micro-batch runs it."""
         return self.as_run(micro_batch).by_name[name]
+
+    def mode(self, name: str, micro_batch: int) -> str:
+        """Return the name of the mode that a block runs in; empty for the first choice, and without one."""
+        return mode_in(self.placement, self.chosen[micro_batch], name) if self.chosen else ""
 
     @property
     def per_micro_batch(self) -> Schedule:
