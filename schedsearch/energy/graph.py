@@ -14,7 +14,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from schedsearch.schedule import Instance, Schedule, dependencies, micro_batches_of
+from schedsearch.schedule import Instance, Schedule, dependencies
+from schedsearch.schedule import instances as every_instance
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -148,7 +149,7 @@ def instance_graph(schedule: Schedule) -> InstanceGraph:
     """
     instances = list(schedule.start_of)
     placement, number = schedule.placement, schedule.num_micro_batches
-    expected = sum(len(micro_batches_of(placement, block.name, number)) for block in placement.blocks)
+    expected = sum(1 for _ in every_instance(placement, number, schedule.chosen))
     if not instances or len(instances) != expected or len(schedule.blocks) != expected:
         raise EnergyError(
             f"schedule: holds {len(schedule.blocks)} blocks where {number} micro-batches "
@@ -172,10 +173,9 @@ def _delays(schedule: Schedule) -> dict[tuple[Instance, Instance], float]:
     """Return the least time between the end of an instance and the start of each that waits for it."""
     placement = schedule.placement
     delays: dict[tuple[Instance, Instance], float] = {}
-    for device in range(placement.num_devices):
-        order = schedule.order(device)
+    for order in schedule.lane_orders:
         delays.update(dict.fromkeys(pairwise(order), 0.0))
-    for earlier, later, ticks in dependencies(placement, schedule.num_micro_batches):
+    for earlier, later, ticks in dependencies(placement, schedule.num_micro_batches, schedule.chosen):
         delays[earlier, later] = ticks * placement.tick_ms
     return delays
 
