@@ -434,7 +434,7 @@ def _energy_j(schedule: Schedule | None, power_w: DevicePower | None) -> float |
     if schedule is None or power_w is None:
         return None
     placement = schedule.placement
-    run = (placement.by_name[name] for _, _, name in schedule.blocks)
+    run = (schedule.block(name, n) for _, n, name in schedule.blocks)
     busy = sum(len(block.devices) * block.time for block in run)
     waiting = placement.num_devices * schedule.makespan - busy
     return (placement.ms(busy) * power_w.running + placement.ms(waiting) * power_w.blocking) / 1e3

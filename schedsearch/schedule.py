@@ -9,8 +9,10 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
-from placements import Block, Kind, Placement
+from placements import Block, Kind, Placement, PlacementError
+from placements.block import COMPUTE
 from placements.modes import Chosen
+from placements.spec import some
 from schedsearch import side_by_side
 from schedsearch.memory_order import Run, memory_waits
 from schedsearch.results import FileResult
@@ -62,6 +64,31 @@ def mode_in(placement: Placement, chosen: Chosen, name: str) -> str:
     if decision is None or not chosen[decision]:
         return ""
     return placement.decisions[decision].choices[chosen[decision]].name
+
+
+def require_plain(placement: Placement, what: str, instead: str) -> None:
+    """Check that nothing of a placement is to be decided, and that each of its devices has one stream.
+
+    Args:
+        placement: Any.
+        what: What can take no other, such as ``simulate``.
+        instead: What the user may do, such as ``use schedsearch search``.
+
+    Raises:
+        PlacementError: It is not so; the line names the blocks with modes, the streams and the remedy.
+    """
+    found = []
+    if placement.decisions:
+        found.append(f"modes of {some(placement.decision_of)}")
+    if streams := sorted({stream for _, stream in placement.lanes} - {COMPUTE}):
+        found.append(f"the stream{'s' * (len(streams) > 1)} {', '.join(streams)}")
+    if placement.has_streams and not streams:
+        found.append("memory of hosts")
+    if found:
+        raise PlacementError(
+            f"{placement.name} has {' and '.join(found)}, which {what} cannot take yet; {instead}, or leave "
+            "them out of the placement"
+        )
 
 
 def dependencies(

@@ -17,7 +17,7 @@ from placements import Kind, Profile
 from placements.block import COMPUTE
 from placements.streams import in_rows, lane_name
 from schedsearch.energy import FrequencyPlan, Frontier
-from schedsearch.energy.graph import InstanceGraph, instance_graph
+from schedsearch.energy.graph import InstanceGraph, instance_graph, waiting_graph
 from schedsearch.metrics import memory_over_time, peak_memory
 from schedsearch.modulo.result import Objective, SearchProgress
 from schedsearch.schedule import Instance, Schedule
@@ -105,7 +105,7 @@ def schedule_tree(title: str, schedule: Schedule, in_mib: bool = False) -> Tree:
     """
     placement = schedule.placement
     unit = (placement.memory_unit_mib or 1.0) if in_mib else 1.0
-    graph = instance_graph(schedule)
+    graph = waiting_graph(schedule)
     number_of = {block.name: i for i, block in enumerate(placement.blocks)}
     block = np.array([number_of[name] for name, _ in graph.instances])
     start = np.array([schedule.start_of[instance] for instance in graph.instances], dtype=np.int64)

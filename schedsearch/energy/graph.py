@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from schedsearch.schedule import Instance, Schedule, dependencies
+from schedsearch.schedule import Instance, Schedule, dependencies, require_plain
 from schedsearch.schedule import instances as every_instance
 
 Floats = NDArray[np.float64]
@@ -142,7 +142,20 @@ def due_at(level: GraphLevel, start_ms: Floats) -> Floats:
 
 
 def instance_graph(schedule: Schedule) -> InstanceGraph:
+    """Return the graph of a schedule that clocks are chosen for; see `waiting_graph`.
+
+    Raises:
+        EnergyError: The schedule is empty or incomplete, or its orders contradict its dependencies.
+        PlacementError: Its placement has modes or streams.
+    """
+    require_plain(schedule.placement, "a plan of clocks", "use search alone")
+    return waiting_graph(schedule)
+
+
+def waiting_graph(schedule: Schedule) -> InstanceGraph:
     """Return the graph of a schedule: its data dependencies, and neighbors in each device's order.
+
+    Of a device with several streams that is the order of each.
 
     Raises:
         EnergyError: The schedule is empty or incomplete, or its orders contradict its dependencies.
