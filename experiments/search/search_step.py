@@ -19,7 +19,8 @@ from placements import Placement
 from placements.files import write_json, write_text
 from placements.placement_file import placement_to_yaml
 from placements.planners.galvatron_file import galvatron_to_dict
-from runtime.torch_pipelining.csv import NoTorchFormError, stage_of, torch_order
+from runtime.torch_pipelining.csv import NoTorchFormError, in_loss_order, stage_of, torch_order
+from runtime.torch_pipelining.streams import left_out, stream_table
 from schedsearch.device_span import device_spans
 from schedsearch.metrics import bubble_rate, peak_host_memory, peak_memory, steady_period
 from schedsearch.modulo.result import SearchResult, Status
@@ -63,7 +64,12 @@ def check_search_export(options: SearchCommandOptions, placement: Placement) -> 
         OptionError: It is so.
     """
     export = options.search.export
-    require(export in (None, "torch"), "search.export", export, "known", "use torch or null")
+    remedy = "use torch, streams or null"
+    require(export in (None, "torch", "streams"), "search.export", export, "known", remedy)
+    if export == "streams" and placement.is_plain:
+        raise OptionError(
+            f"search.export: {placement.name} has neither streams nor modes; use torch, or leave it out"
+        )
     if export == "torch":
         try:
             stage_of(placement)
@@ -78,10 +84,19 @@ def save_schedule(
     directory: Path,
     export: str | None = None,
 ) -> None:
-    """Write ``schedule.json``, and ``schedule.csv`` if torch's form is asked for too."""
+    """Write ``schedule.json``; if asked for, ``schedule.csv`` for torch, and ``streams.csv`` beside it.
+
+    The latter is written of a schedule with modes or streams; beside a table for torch with its numbers of
+    micro-batches.
+    """
     write_json(directory / "schedule.json", schedule_to_dict(schedule, result) | costs.to_dict())
     if export == "torch":
-        write_text(directory / "schedule.csv", str(torch_order(schedule)))
+        order, schedule = torch_order(schedule), in_loss_order(schedule)
+        write_text(directory / "schedule.csv", str(order))
+        if lost := left_out(schedule, order):
+            log.info("schedule.csv: %s; streams.csv has them", lost)
+    if export is not None and not schedule.placement.is_plain:
+        write_text(directory / "streams.csv", stream_table(schedule))
 
 
 def describe(schedule: Schedule, result: SearchResult | None, memory_unit: str) -> str:
