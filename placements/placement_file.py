@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -332,16 +332,24 @@ def placement_from_dict(data: object) -> Placement:
         host_memory=read_capacity(
             top.get("host_memory").value, "host_memory", num_devices, unit_mib=unit_mib
         ),
-        slowdown=tuple(_read_slowdown(each) for each in _list(_optional(top, "slowdown", []))),
+        slowdown=tuple(
+            _read_slowdown(each, {COMPUTE, *(block.stream for block in blocks)})
+            for each in _list(_optional(top, "slowdown", []))
+        ),
     )
 
 
-def _read_slowdown(field: Field) -> Slowdown:
+def _read_slowdown(field: Field, known: Collection[str]) -> Slowdown:
     entry = field.record(SlowdownEntry)
     streams, factors = _list(entry.streams), _list(entry.factors)
     for each, name in ((streams, "streams"), (factors, "factors")):
         if len(each) != 2:
             raise PlacementError(f"{field.where}.{name}: has {len(each)} entries; give two")
+    for stream in streams:
+        if _name(stream) not in known:
+            raise PlacementError(
+                f"{stream.where}: no block runs on a stream {stream.value!r}; the streams are {some(known)}"
+            )
     return Slowdown((_name(streams[0]), _name(streams[1])), (_number(factors[0]), _number(factors[1])))
 
 
@@ -351,6 +359,8 @@ def _choices(decision: Field) -> list[tuple[str, dict[str, Field]]]:
     found = []
     for name, changed in choices.mapping(remedy="give modes by name, as in {keep: {}}").items():
         at = choices.inside(name, changed)
+        if name == "":
+            raise PlacementError(f"{choices.where}: '' is not a name of a mode; give text")
         blocks = at.mapping(remedy="give what differs by block, or {} where nothing does")
         found.append((str(name), {str(block): at.inside(block, each) for block, each in blocks.items()}))
     return found

@@ -2,9 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from placements.block import PlacementError
+from placements.block import COMPUTE, PlacementError
+
+Lane = tuple[int, str]
+"""A device, and one of its streams."""
+
+
+def in_rows(lanes: Sequence[Lane]) -> tuple[int, ...]:
+    """Return the numbers of lanes in the order in which they are drawn: device by device, compute first.
+
+    >>> in_rows([(0, "compute"), (1, "compute"), (0, "copy_in")])
+    (0, 2, 1)
+    """
+    return tuple(sorted(range(len(lanes)), key=lambda number: (lanes[number][0], number)))
+
+
+def lane_name(lane: Lane) -> str:
+    """Return what stands beside a lane's row: its device, and its stream where that is not ``compute``.
+
+    >>> lane_name((0, "compute")), lane_name((0, "communication"))
+    ('0', '0 communication')
+    """
+    device, stream = lane
+    return f"{device}" if stream == COMPUTE else f"{device} {stream}"
 
 
 @dataclass(frozen=True)

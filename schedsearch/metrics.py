@@ -39,6 +39,30 @@ def memory_over_time(schedule: Schedule, device: int) -> tuple[NDArray[np.int64]
     return starts, held + placement.static[device]
 
 
+def host_memory_over_time(schedule: Schedule, device: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return likewise when what the host of a device holds may change, and what it holds from then on."""
+    order = schedule.order(device)
+    starts = np.array([schedule.start_of[instance] for instance in order], dtype=np.int64)
+    held = np.cumsum([schedule.block(*each).host_memory for each in order], dtype=np.int64)
+    return starts, held
+
+
+def needed_over_time(schedule: Schedule, device: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return likewise what a device needs, with what blocks need only while they run.
+
+    Returns:
+        Ticks, ascending, each once, and units of `Block.memory`; both of shape ``(num_changes,)``.
+    """
+    changes: Counter[int] = Counter()
+    for each in schedule.order(device):
+        block = schedule.block(*each)
+        changes[schedule.start_of[each]] += block.memory_on(device) + block.transient
+        changes[schedule.end_of[each]] -= block.transient
+    ticks = sorted(changes)
+    held = np.cumsum([changes[tick] for tick in ticks], dtype=np.int64)
+    return np.array(ticks, dtype=np.int64), held + schedule.placement.static[device]
+
+
 def peak_memory(schedule: Schedule) -> NDArray[np.int64]:
     """Return the most memory each device holds at any one time.
 
@@ -52,16 +76,8 @@ def peak_memory(schedule: Schedule) -> NDArray[np.int64]:
         Units of `Block.memory`; shape ``(num_devices,)``.
     """
     placement = schedule.placement
-    peaks = []
-    for device in range(placement.num_devices):
-        order = schedule.order(device)
-        blocks = [(schedule.start_of[each], schedule.end_of[each], schedule.block(*each)) for each in order]
-        changes: Counter[int] = Counter()
-        for start, end, block in blocks:
-            changes[start] += block.memory_on(device) + block.transient
-            changes[end] -= block.transient
-        held = itertools.accumulate(changes[tick] for tick in sorted(changes))
-        peaks.append(placement.static[device] + max(held, default=0))
+    needed = (needed_over_time(schedule, device)[1] for device in range(placement.num_devices))
+    peaks = [max(units, default=static) for units, static in zip(needed, placement.static, strict=True)]
     return np.array(peaks, dtype=np.int64)
 
 

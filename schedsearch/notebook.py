@@ -52,15 +52,23 @@ def frame(result: object) -> pd.DataFrame:
 
 @frame.register
 def _(result: Schedule) -> pd.DataFrame:
-    """One row for each block on each of its devices, by device and start."""
+    """One row for each block on each of its devices, by device and start.
+
+    With a column of streams where devices have several, and of modes where there are any.
+    """
     placement = result.placement
     rows = []
     for device in range(placement.num_devices):
-        for name, micro_batch in result.order(device):
-            block, start = placement.by_name[name], result.start_of[name, micro_batch]
-            times = placement.ms(start), placement.ms(start + block.time)
-            rows.append((device, name, str(block.kind), micro_batch, *times))
-    return pd.DataFrame(rows, columns=["device", "block", "kind", "micro_batch", "start_ms", "end_ms"])
+        for name, n in result.order(device):
+            block = placement.by_name[name]
+            times = placement.ms(result.start_of[name, n]), placement.ms(result.end_of[name, n])
+            choice = placement.decision_of.get(name)
+            mode = "" if choice is None else placement.decisions[choice].names[result.chosen[n][choice]]
+            rows.append((device, name, str(block.kind), n, *times, block.stream, mode))
+    columns = ["device", "block", "kind", "micro_batch", "start_ms", "end_ms", "stream", "mode"]
+    left_out = {"stream": not placement.has_streams, "mode": not placement.decisions}
+    table = pd.DataFrame(rows, columns=columns)
+    return table.drop(columns=[name for name, is_left_out in left_out.items() if is_left_out])
 
 
 @frame.register

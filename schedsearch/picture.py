@@ -1,6 +1,7 @@
-"""A schedule as text: one row per device, one column per tick (or per so many ticks).
+"""A schedule as text: one row per device and stream, one column per tick (or per so many ticks).
 
-``F0.3`` is block F0 of micro-batch 3; ``F.3`` likewise in a row that has no other block F.
+``F0.3`` is block F0 of micro-batch 3; ``F.3`` likewise in a row that has no other block F. A letter behind
+it, as in ``F.3r``, is the mode that the block runs in where that is not the first; below stands which.
 """
 
 from __future__ import annotations
@@ -11,13 +12,32 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from itertools import pairwise
+from string import ascii_letters
+from typing import NamedTuple
 
 from placements import Placement
+from placements.streams import in_rows, lane_name
 from schedsearch.repetend import Repetend
-from schedsearch.schedule import Schedule
+from schedsearch.schedule import Schedule, mode_in
 
-PictureCell = tuple[int, int, str]
-"""Start in ticks, micro-batch and block of what is drawn."""
+
+class PictureCell(NamedTuple):
+    """What is drawn of a block of a micro-batch.
+
+    Attributes:
+        start: Ticks.
+        ticks: How long it takes.
+        micro_batch: Its number.
+        name: The block's.
+        mode: The mode that it runs in; empty for the first, and without one.
+    """
+
+    start: int
+    ticks: int
+    micro_batch: int
+    name: str
+    mode: str
+
 
 _MAX_ROWS = 16
 """Devices that are all drawn; of more only some are."""
@@ -29,7 +49,8 @@ def picture(schedule: Schedule, max_columns: int = 200, mark: tuple[str, int] | 
     """Draw a schedule as a grid; a dot is an idle tick.
 
     A cell shows the block's name, and with several micro-batches the micro-batch behind a dot.
-    Times that share a divisor are divided by it; a schedule that is still too wide is sampled.
+    Times that share a divisor are divided by it; a schedule that is still too wide is sampled. A last line
+    says which modes the letters behind micro-batches stand for, if there are any.
 
     Args:
         schedule: Need not be valid.
@@ -45,7 +66,9 @@ def picture(schedule: Schedule, max_columns: int = 200, mark: tuple[str, int] | 
     tick = _common_tick(schedule)
     if math.ceil(schedule.makespan / tick) > max_columns:
         tick = math.ceil(schedule.makespan / max_columns)
-    return "\n".join(_grid(schedule, schedule.blocks, tick, math.ceil(schedule.makespan / tick), mark=mark))
+    cells = _cells_of_schedule(schedule)
+    lines = _grid(schedule, cells, tick, math.ceil(schedule.makespan / tick), mark=mark)
+    return "\n".join([*lines, *filter(None, ["; ".join(_modes_in_words(schedule.placement, cells))])])
 
 
 def fitted(schedule: Schedule, width: int, repetend: Repetend | None = None) -> str:
@@ -68,12 +91,13 @@ def fitted(schedule: Schedule, width: int, repetend: Repetend | None = None) -> 
     """
     tick, most = _scale(schedule, width, repetend)
     columns = math.ceil(schedule.makespan / tick)
-    is_cut = columns > most
-    lines = shortened(_grid(schedule, schedule.blocks, tick, min(columns, most), cut=is_cut))
+    is_cut, cells = columns > most, _cells_of_schedule(schedule)
+    lines = shortened(_grid(schedule, cells, tick, min(columns, most), cut=is_cut))
     if repetend is not None and is_cut:
         title, *rows = _repetend(schedule, tick, repetend)
         lines += [title, *shortened(rows)]
-    return "\n".join([*lines, _caption(schedule, tick)])
+        cells += _cells_of_repetend(repetend)
+    return "\n".join([*lines, _caption(schedule, cells, tick)])
 
 
 def both_ends(schedule: Schedule, width: int, repetend: Repetend | None = None) -> str:
@@ -94,27 +118,29 @@ def both_ends(schedule: Schedule, width: int, repetend: Repetend | None = None) 
     a column: 1 ms; .3: micro-batch 3
     """
     tick, most = _scale(schedule, width, repetend)
-    columns = math.ceil(schedule.makespan / tick)
+    columns, cells = math.ceil(schedule.makespan / tick), _cells_of_schedule(schedule)
     if columns <= most:
-        return "\n".join([*_grid(schedule, schedule.blocks, tick, columns), _caption(schedule, tick)])
+        return "\n".join([*_grid(schedule, cells, tick, columns), _caption(schedule, cells, tick)])
     begin, end = most - most // 2, max(most // 2, 1)
-    late = [(start - (columns - end) * tick, n, name) for start, n, name in schedule.blocks]
-    first = _grid(schedule, schedule.blocks, tick, begin, cut=True)
+    late = [cell._replace(start=cell.start - (columns - end) * tick) for cell in cells]
+    first = _grid(schedule, cells, tick, begin, cut=True)
     last = [row.partition(" | ")[2] for row in _grid(schedule, late, tick, end)]
     lines = [f"{one} {other}" for one, other in zip(first, last, strict=True)]
     if repetend is not None:
         lines += _repetend(schedule, tick, repetend)
-    return "\n".join([*lines, _caption(schedule, tick)])
+        cells += _cells_of_repetend(repetend)
+    return "\n".join([*lines, _caption(schedule, cells, tick)])
 
 
 def _scale(schedule: Schedule, width: int, repetend: Repetend | None) -> tuple[int, int]:
     """Return the ticks of a column, and how many columns a line has room for, dots for a gap included."""
     placement = schedule.placement
-    pad = len(str(placement.num_devices - 1)) + len(" | ")
+    pad = len(_row_titles(placement)[0]) + len(" | ")
     names = max(map(len, _short_names(placement).values()), default=1)
     cells = _cells_of_repetend(repetend) if repetend else []
-    last = max([schedule.num_micro_batches - 1, *(n for _, n, _ in cells)])
+    last = max([schedule.num_micro_batches - 1, *(cell.micro_batch for cell in cells)])
     label = names + (len(f".{last}") if schedule.num_micro_batches > 1 else 0)
+    label += any(cell.mode for cell in cells + _cells_of_schedule(schedule))
     most = max((width - pad - len(" ...")) // (label + 1), 1)
     tick = _common_tick(schedule)
     if math.ceil(schedule.makespan / tick) > most:
@@ -130,49 +156,98 @@ def _repetend(schedule: Schedule, tick: int, repetend: Repetend) -> list[str]:
     return [title, *_grid(schedule, cells, tick, columns, wraps=True)]
 
 
-def _caption(schedule: Schedule, tick: int) -> str:
-    number = "; .3: micro-batch 3" if schedule.num_micro_batches > 1 else ""
-    return f"a column: {tick * schedule.placement.tick_ms:.4g} ms{number}"
+def _caption(schedule: Schedule, cells: Iterable[PictureCell], tick: int) -> str:
+    number = [".3: micro-batch 3"] if schedule.num_micro_batches > 1 else []
+    column = f"a column: {tick * schedule.placement.tick_ms:.4g} ms"
+    return "; ".join([column, *number, *_modes_in_words(schedule.placement, cells)])
+
+
+def _modes_in_words(placement: Placement, cells: Iterable[PictureCell]) -> list[str]:
+    """Return what each letter behind a micro-batch stands for."""
+    drawn = {cell.mode for cell in cells}
+    return [f"{letter}: {mode}" for mode, letter in _mode_letters(placement).items() if mode in drawn]
+
+
+def _mode_letters(placement: Placement) -> dict[str, str]:
+    """Return a letter for each mode that is not the first of its decision, if it can be one of its own."""
+    modes = dict.fromkeys(name for decision in placement.decisions for name in decision.names[1:])
+    found: dict[str, str] = {}
+    for mode in modes:
+        free = [letter for letter in mode + ascii_letters if letter.isalpha()]
+        found[mode] = next((letter for letter in free if letter not in found.values()), free[0])
+    return found
 
 
 def shortened(rows: Sequence[str], near: int = 0) -> list[str]:
     """Return the rows of all devices, or of many the first, the last and those near one of them.
 
+    A device has a row for each of its streams. A line after them that is no row stays.
+
     >>> shortened([f"{device} | F0" for device in range(99)])[4:]
     ['4 | F0', '... 93 more devices ...', '98 | F0']
     """
-    if len(rows) <= _MAX_ROWS:
+    of_devices: dict[str, list[str]] = {}
+    others = []
+    for row in rows:
+        if device := re.match(r" *(\d+)(?= .*\|)", row):
+            of_devices.setdefault(device[1], []).append(row)
+        else:
+            others.append(row)
+    found = list(of_devices.values())
+    if len(found) <= _MAX_ROWS:
         return list(rows)
-    kept = {*range(5), *range(near - 2, near + 3), len(rows) - 1}
+    kept = {*range(5), *range(near - 2, near + 3), len(found) - 1}
     lines: list[str] = []
-    for previous, row in pairwise([-1, *sorted(kept & {*range(len(rows))})]):
-        skipped = row - previous - 1
-        lines += [f"... {skipped} more devices ..."] * (skipped > 0) + [rows[row]]
-    return lines
+    for previous, device_number in pairwise([-1, *sorted(kept & {*range(len(found))})]):
+        skipped = device_number - previous - 1
+        lines += [f"... {skipped} more devices ..."] * (skipped > 0) + found[device_number]
+    return lines + others
 
 
 def _common_tick(schedule: Schedule) -> int:
     times = [block.time for block in schedule.placement.blocks] + [start for start, _, _ in schedule.blocks]
-    return reduce(math.gcd, times) or 1
+    return reduce(math.gcd, times + list(schedule.end_of.values())) or 1
+
+
+def _cells_of_schedule(schedule: Schedule) -> list[PictureCell]:
+    start_of, end_of = schedule.start_of, schedule.end_of
+    return [
+        PictureCell(start, end_of[name, n] - start_of[name, n], n, name, schedule.mode(name, n))
+        for start, n, name in schedule.blocks
+    ]
 
 
 def _cells_of_repetend(repetend: Repetend) -> list[PictureCell]:
     """Return the blocks of one period; the micro-batches are counted from the earliest that is in flight."""
     return [
-        (start, rounds * repetend.micro_batches + n, name)
-        for name, starts in repetend.start.items()
-        for n, (start, rounds) in enumerate(zip(starts, repetend.modulo_stage[name], strict=True))
+        PictureCell(
+            repetend.start[name][n],
+            block.time,
+            repetend.modulo_stage[name][n] * repetend.micro_batches + n,
+            name,
+            mode_in(repetend.placement, repetend.chosen[n], name) if repetend.chosen else "",
+        )
+        for (name, n), block in repetend.blocks.items()
     ]
 
 
 def _short_names(placement: Placement) -> dict[tuple[int, str], str]:
-    """Return for each (device, block) its name, without its number where no other there has its letters."""
-    keys = [(device, block.name) for block in placement.blocks for device in block.devices]
+    """Return for each (lane, block) its name, without its number where no other there has its letters."""
+    keys = [(lane, block.name) for block in placement.blocks for lane in placement.lanes_of(block)]
     letters = {name: re.sub(r"(?<=[^\W\d_])\d+$", "", name) for _, name in keys}
-    counts = Counter((device, letters[name]) for device, name in keys)
-    return {
-        (device, name): letters[name] if counts[device, letters[name]] == 1 else name for device, name in keys
-    }
+    counts = Counter((lane, letters[name]) for lane, name in keys)
+    return {(lane, name): letters[name] if counts[lane, letters[name]] == 1 else name for lane, name in keys}
+
+
+def _row_titles(placement: Placement) -> list[str]:
+    """Return what stands before each row, as wide as each other, in the order in which they are drawn."""
+    pad = len(str(placement.num_devices - 1))
+    lanes = [placement.lanes[number] for number in in_rows(placement.lanes)]
+    titles = [
+        f"{device:>{pad}}" + lane_name((device, stream)).removeprefix(str(device)) for device, stream in lanes
+    ]
+    width = max(map(len, titles))
+    return [title.ljust(width) for title in titles]
 
 
 def _grid(
@@ -185,7 +260,7 @@ def _grid(
     cut: bool = False,
     mark: tuple[str, int] | None = None,
 ) -> list[str]:
-    """Return the rows of the devices.
+    """Return the rows of the devices, and of their streams.
 
     A block shorter than a column has one nevertheless, unless a longer one would have none left.
 
@@ -199,24 +274,25 @@ def _grid(
         mark: A (block, micro-batch) to put in square brackets.
     """
     placement, names = schedule.placement, _short_names(schedule.placement)
-    rows = [[_IDLE] * columns for _ in range(placement.num_devices)]
-    for start, n, name in sorted(cells, key=lambda cell: -placement.by_name[cell[2]].time):
-        block = placement.by_name[name]
-        first, end = round(start / tick), round((start + block.time) / tick)
+    letters = _mode_letters(placement)
+    rows = [[_IDLE] * columns for _ in placement.lanes]
+    for start, ticks, n, name, mode in sorted(cells, key=lambda cell: -cell.ticks):
+        first, end = round(start / tick), round((start + ticks) / tick)
         if first >= columns and not wraps:
             continue
-        for device in block.devices:
-            row = rows[device]
-            label = name if schedule.num_micro_batches == 1 else f"{names[device, name]}.{n}"
+        for lane in placement.lanes_of(placement.by_name[name]):
+            row = rows[lane]
+            label = name if schedule.num_micro_batches == 1 else f"{names[lane, name]}.{n}"
+            label += letters.get(mode, "")
             for column in range(max(first, 0), max(first + 1, end)):
                 if wraps or column < columns:
                     under = row[column % columns]
                     if under == _IDLE or row.count(under) > 1:
                         row[column % columns] = f"[{label}]" if mark == (name, n) else label
     width = max((len(cell) for row in rows for cell in row), default=1)
-    pad = len(str(placement.num_devices - 1))
     dots = ["..."] if cut else []
+    drawn = zip(_row_titles(placement), in_rows(placement.lanes), strict=True)
     return [
-        f"{device:>{pad}} | " + " ".join([*(cell.ljust(width) for cell in row), *dots]).rstrip()
-        for device, row in enumerate(rows)
+        f"{title} | " + " ".join([*(cell.ljust(width) for cell in rows[lane]), *dots]).rstrip()
+        for title, lane in drawn
     ]

@@ -9,8 +9,10 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
-from placements import Block, Kind, Placement
+from placements import Block, Kind, Placement, PlacementError
+from placements.block import COMPUTE
 from placements.modes import Chosen
+from placements.spec import some
 from schedsearch import side_by_side
 from schedsearch.memory_order import Run, memory_waits
 from schedsearch.results import FileResult
@@ -48,6 +50,45 @@ def instances(
         for block in (placement.as_run(chosen[n]) if chosen else placement).blocks:
             if block.kind is not Kind.O or n == num_micro_batches - 1:
                 yield (block.name, n), block
+
+
+def mode_in(placement: Placement, chosen: Chosen, name: str) -> str:
+    """Return the name of the mode that a block runs in; empty for the first choice, and without one.
+
+    Args:
+        placement: What is decided on.
+        chosen: The choices of the block's micro-batch.
+        name: The block's.
+    """
+    decision = placement.decision_of.get(name)
+    if decision is None or not chosen[decision]:
+        return ""
+    return placement.decisions[decision].choices[chosen[decision]].name
+
+
+def require_plain(placement: Placement, what: str, instead: str) -> None:
+    """Check that nothing of a placement is to be decided, and that each of its devices has one stream.
+
+    Args:
+        placement: Any.
+        what: What can take no other, such as ``simulate``.
+        instead: What the user may do, such as ``use schedsearch search``.
+
+    Raises:
+        PlacementError: It is not so; the line names the blocks with modes, the streams and the remedy.
+    """
+    found = []
+    if placement.decisions:
+        found.append(f"modes of {some(placement.decision_of)}")
+    if streams := sorted({stream for _, stream in placement.lanes} - {COMPUTE}):
+        found.append(f"the stream{'s' * (len(streams) > 1)} {', '.join(streams)}")
+    if placement.has_streams and not streams:
+        found.append("memory of hosts")
+    if found:
+        raise PlacementError(
+            f"{placement.name} has {' and '.join(found)}, which {what} cannot take yet; {instead}, or leave "
+            "them out of the placement"
+        )
 
 
 def dependencies(
@@ -123,6 +164,10 @@ class Schedule(FileResult):
     def block(self, name: str, micro_batch: int) -> Block:
         """Return a block as a micro-batch runs it."""
         return self.as_run(micro_batch).by_name[name]
+
+    def mode(self, name: str, micro_batch: int) -> str:
+        """Return the name of the mode that a block runs in; empty for the first choice, and without one."""
+        return mode_in(self.placement, self.chosen[micro_batch], name) if self.chosen else ""
 
     @property
     def per_micro_batch(self) -> Schedule:

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -20,6 +21,7 @@ from experiments.config.commands import tell_hydra
 from experiments.config.composing import name_files
 from experiments.config.option_list import CONFIG, kinds_of
 from experiments.search.kinds.kinds import PLACEMENTS
+from placements.placement_file import placement_from_dict, read_placement
 
 sys.path.append(str(ROOT / "docs"))
 import is_it_right
@@ -172,3 +174,17 @@ def test_every_placement_has_a_table() -> None:
         assert f"**`placement={kind}`**\n| option" in text
         for option in options:
             assert f"| `placement.{option.name}` |" in text
+
+
+def test_the_file_of_modes_on_its_page_is_that_of_the_examples() -> None:
+    page = (DOCS / "concepts" / "modes_and_streams.md").read_text(encoding="utf-8")
+    files = [body for kind, body in FENCE.findall(page) if kind == "yaml"]
+    assert files[0] == (ROOT / "examples" / "recompute.yaml").read_text(encoding="utf-8")
+
+
+def test_the_file_with_hosts_is_read() -> None:
+    page = (DOCS / "files.md").read_text(encoding="utf-8")
+    (file,) = [body for kind, body in FENCE.findall(page) if kind == "yaml" and "host_memory" in body]
+    placement = placement_from_dict(yaml.safe_load(file))
+    assert placement.has_streams and placement.decisions and placement.slowdown
+    assert read_placement(ROOT / "examples" / "communication.yaml").slowdown

@@ -11,6 +11,7 @@ from omegaconf import DictConfig
 from experiments.check.options import CheckOptions
 from experiments.config.command import Failed
 from experiments.config.options import read_record
+from placements import PlacementError
 from schedsearch.bounds.load_and_path import period_bound
 from schedsearch.certificate.certificate import CertificateError
 from schedsearch.certificate.check import CheckedClaim, CheckReport, check
@@ -21,6 +22,7 @@ from schedsearch.certificate.check_other_bounds import (
 )
 from schedsearch.device_span import device_spans
 from schedsearch.modulo.result import Status
+from schedsearch.schedule import Schedule, require_plain
 from schedsearch.schedule_file import Claims, read_claims
 
 log = logging.getLogger(__name__)
@@ -37,6 +39,7 @@ def task(config: DictConfig) -> None:
     limit_s = options.time_limit_s
     try:
         claims = read_claims(options.schedule)
+        _require_checkable(claims.schedule)
         deadline = time.monotonic() + limit_s
         report = check(claims.certificate, time_limit_s=limit_s) if claims.certificate else None
         shown = [*_schedule_claims(claims, deadline), *(report.claims if report else ())]
@@ -49,6 +52,19 @@ def task(config: DictConfig) -> None:
     missing = sum(not claim.holds for claim in report.claims) if report else 0
     if missing:
         raise Failed(f"{missing} claims of the certificate not rechecked; none was found to be false")
+
+
+def _require_checkable(schedule: Schedule) -> None:
+    """Check that bounds of the schedule's placement can be checked.
+
+    Raises:
+        CertificateError: It has modes or streams.
+    """
+    try:
+        require_plain(schedule.placement, "a check of bounds", "rely on the rules of the schedule alone")
+    except PlacementError as error:
+        end_ms = schedule.placement.ms(schedule.makespan)
+        raise CertificateError(f"the schedule is valid and ends at {end_ms:.10g} ms; {error}") from None
 
 
 def _schedule_claims(claims: Claims, deadline: float) -> Iterator[CheckedClaim]:

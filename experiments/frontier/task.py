@@ -42,6 +42,7 @@ from schedsearch.energy import EnergyError, simulate_at_clocks
 from schedsearch.energy.baselines import compute_baselines
 from schedsearch.energy.interchange import zeus_stages
 from schedsearch.modulo.progress import StepBar
+from schedsearch.schedule import require_plain
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ def task(config: DictConfig) -> dict[str, float | str]:
     check_energy_options(options)
     directory = output_directory()
     problem = read_problem(options)
+    require_plain(problem.placement, "schedsearch frontier", "use schedsearch search")
     check_energy_on(options, problem)
     found, tuned = search_and_tune(options, problem, directory)
     save_frontier_report(found, tuned, directory)

@@ -40,7 +40,7 @@ from runtime.program.deadlock import check
 from runtime.program.lower import lower
 from schedsearch.baselines import gpipe
 from schedsearch.modulo.progress import IterationBar
-from schedsearch.schedule import Schedule
+from schedsearch.schedule import Schedule, require_plain
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +56,7 @@ def task(config: DictConfig) -> None:
     directory = output_directory()
     problem = read_problem(options)
     placement = problem.placement
+    require_plain(placement, "schedsearch profile", "give the times of its blocks by hand")
     if options.profiling.trace is not None:
         save_traced(placement, options.profiling.trace, options.profiling.pattern, directory)
         return

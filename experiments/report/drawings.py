@@ -1,7 +1,7 @@
 """The figures of a page as Bokeh's documents: axes, glyphs and curves, of which the page's scripts fill some.
 
 The only module that knows Bokeh. Rows of a timeline count from 0 at the top: for each schedule one of its
-title, then one of each device.
+title, then one of each device, and of each of its streams.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from bokeh.plotting import figure
 
 from experiments.report.page_data import PageData, PagePlans, Tree, packed
 from experiments.report.program import PageProgram
+from placements.streams import in_rows, lane_name
 from schedsearch.energy import FrequencyPlan
 from schedsearch.figures.timeline import KIND_COLOR, KIND_NAME, SHARED_COLOR
 from schedsearch.schedule import Schedule
@@ -35,6 +36,9 @@ _FONT = "system-ui, sans-serif"
 
 _LEFT_PX, _RIGHT_PX, _AXIS_PX = 60, 12, 52
 """Room besides the rows."""
+
+_BESIDE_NAME_PX, _LETTER_PX = 32, 6
+"""Room on the left besides the names of rows, and for each of their letters."""
 
 _ROW_PX, _ROWS_PX, _MAX_ROWS_PX = (16, 30), 560, 2400
 """Height of a row of the timeline, of all rows where that leaves a choice, and of all at most."""
@@ -85,7 +89,7 @@ def library() -> str:
 
 def _row_px(schedules: Sequence[Schedule]) -> tuple[float, int]:
     """Return the height of a row in pixels, and how many rows the title of a schedule takes."""
-    num_rows = len(schedules) + sum(schedule.placement.num_devices for schedule in schedules)
+    num_rows = len(schedules) + sum(len(schedule.placement.lanes) for schedule in schedules)
     least, most = _ROW_PX
     row_px = min(max(_ROWS_PX / num_rows, least), most, _MAX_ROWS_PX / num_rows)
     return row_px, math.ceil(_TEXT_PX / row_px)
@@ -99,7 +103,9 @@ def _timelines(data: PageData) -> Any:
     times = Range1d(
         start=0.0, end=end_ms, bounds=(0.0, end_ms), min_interval=end_ms / _MOST_ZOOM, name="times"
     )
-    blocks = _rows(list(data.schedules.values()), times)
+    names = [lane_name(lane) for each in data.schedules.values() for lane in each.placement.lanes]
+    left_px = max(_LEFT_PX, _BESIDE_NAME_PX + _LETTER_PX * max(map(len, names)))
+    blocks = _rows(list(data.schedules.values()), times, left_px)
     blocks.image_rgba(source=_source("image", "x", "y", "dw", "dh", name="far"))
     spans = ("left", "right", "top", "bottom", "color")
     blocks.quad(
@@ -123,7 +129,7 @@ def _timelines(data: PageData) -> Any:
         line_color="color",
         line_width=2.4,
     )
-    held = _row_figure(_AXIS_PX, "held", times, FixedTicker(ticks=[]))
+    held = _row_figure(_AXIS_PX, "held", times, FixedTicker(ticks=[]), left_px)
     held.quad(source=_source("left", "right", "top", "bottom", name="held-rows"), **_IDLE_LOOK)
     _titles(held, "held-titles")
     held.patches(
@@ -146,20 +152,24 @@ def _end_ms(schedule: Schedule) -> float:
     return schedule.makespan * schedule.placement.tick_ms
 
 
-def _rows(schedules: Sequence[Schedule], times: Range1d) -> Any:
-    """Return a figure with a row for each device, of which as many have a number as there is room for."""
+def _rows(schedules: Sequence[Schedule], times: Range1d, left_px: int) -> Any:
+    """Return a figure with a row for each stream of each device; as many have a name as there is room for."""
     row_px, title_rows = _row_px(schedules)
-    rows: dict[int, int] = {}
+    rows: dict[int, str] = {}
+    ticks: list[int] = []
+    every = math.ceil(_TEXT_PX / 1.3 / row_px)
     first = title_rows
     for schedule in schedules:
-        rows |= {first + device: device for device in range(schedule.placement.num_devices)}
-        first += schedule.placement.num_devices + title_rows
+        lanes = schedule.placement.lanes
+        names = [lane_name(lanes[lane]) for lane in in_rows(lanes)]
+        rows |= {first + row: name for row, name in enumerate(names)}
+        ticks += range(first, first + len(names), every)
+        first += len(names) + title_rows
     num_rows = first - title_rows
-    every = math.ceil(_TEXT_PX / 1.3 / row_px)
-    numbers = FixedTicker(ticks=[row for row, device in rows.items() if device % every == 0])
-    plot = _row_figure(_AXIS_PX + round(num_rows * row_px), "blocks", times, numbers)
+    height = _AXIS_PX + round(num_rows * row_px)
+    plot = _row_figure(height, "blocks", times, FixedTicker(ticks=ticks), left_px)
     plot.y_range.start = num_rows - 0.5
-    plot.yaxis.major_label_overrides = {row: str(device) for row, device in rows.items()}
+    plot.yaxis.major_label_overrides = rows
     plot.quad(
         left=[0.0] * len(rows),
         right=[times.end] * len(rows),
@@ -174,10 +184,11 @@ def _rows(schedules: Sequence[Schedule], times: Range1d) -> Any:
 _IDLE_LOOK = {"fill_color": _IDLE, "line_color": None}
 
 
-def _row_figure(height: int, name: str, times: Range1d, numbers: FixedTicker) -> Any:
+def _row_figure(height: int, name: str, times: Range1d, numbers: FixedTicker, left_px: int) -> Any:
     """Return a figure whose rows are devices."""
     y_range = Range1d(start=0.5, end=-0.5)
     plot = _figure(height, name, x_range=times, y_range=y_range, tools="xpan,xwheel_zoom")
+    plot.min_border_left = left_px
     plot.toolbar.active_drag, plot.toolbar.active_scroll = plot.tools
     plot.yaxis.ticker = numbers
     plot.yaxis.major_tick_line_color = plot.yaxis.axis_line_color = None

@@ -14,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placements import Kind, Profile
+from placements.block import COMPUTE
+from placements.streams import in_rows, lane_name
 from schedsearch.energy import FrequencyPlan, Frontier
-from schedsearch.energy.graph import InstanceGraph, device_orders, instance_graph
+from schedsearch.energy.graph import InstanceGraph, instance_graph, waiting_graph
 from schedsearch.metrics import memory_over_time, peak_memory
 from schedsearch.modulo.result import Objective, SearchProgress
-from schedsearch.schedule import Schedule
+from schedsearch.schedule import Instance, Schedule
 
 Array = NDArray[Any]
 
@@ -92,20 +94,25 @@ class PageData:
 def schedule_tree(title: str, schedule: Schedule, in_mib: bool = False) -> Tree:
     """Return a schedule: its blocks in an order in which none is before one that it waits for.
 
-    The arrays of blocks have the shape ``(num_blocks,)``. Those of rows go through the devices, each with its
-    blocks in order: ``rows`` has the indices of the blocks, ``held`` what the device holds from the start of
-    each on, and those of device d are from ``row_first[d]`` to ``row_first[d + 1]``. What block i waits for
-    is ``before[before_first[i] : before_first[i + 1]]``, with the least time between in ``delay_ms``. Memory
-    is in the placement's units, or in MiB if that is asked for and they are known.
+    The arrays of blocks have the shape ``(num_blocks,)``; ``mode`` says which of ``modes`` each runs in, of
+    which the first is empty. Those of rows go through the devices and their streams, each with its blocks in
+    order: ``rows`` has the indices of the blocks, and those of row r are from ``row_first[r]`` to
+    ``row_first[r + 1]``. ``held`` has what each device holds from the start of each of its blocks on; which
+    these are is likewise in ``held_rows`` and ``held_first``, or in ``rows`` and ``row_first`` where each
+    device has one row. What block i waits for is ``before[before_first[i] : before_first[i + 1]]``, with the
+    least time between in ``delay_ms``. Memory is in the placement's units, or in MiB if that is asked for and
+    they are known.
     """
     placement = schedule.placement
     unit = (placement.memory_unit_mib or 1.0) if in_mib else 1.0
-    graph = instance_graph(schedule)
+    graph = waiting_graph(schedule)
     number_of = {block.name: i for i, block in enumerate(placement.blocks)}
     block = np.array([number_of[name] for name, _ in graph.instances])
-    time = np.array([each.time for each in placement.blocks], dtype=np.int64)
     start = np.array([schedule.start_of[instance] for instance in graph.instances], dtype=np.int64)
-    orders = device_orders(schedule, graph)
+    end = np.array([schedule.end_of[instance] for instance in graph.instances], dtype=np.int64)
+    lanes = in_rows(placement.lanes)
+    modes = [schedule.mode(*instance) for instance in graph.instances]
+    names = ["", *dict.fromkeys(filter(None, modes))]
     held = [memory_over_time(schedule, device)[1] for device in range(placement.num_devices)]
     return {
         "title": title,
@@ -116,6 +123,8 @@ def schedule_tree(title: str, schedule: Schedule, in_mib: bool = False) -> Tree:
                 "name": each.name,
                 "kind": each.kind.value,
                 "devices": list(each.devices),
+                "rows": [lanes.index(lane) for lane in placement.lanes_of(each)],
+                "stream": "" if each.stream == COMPUTE else each.stream,
                 "after": [number_of[name] for name in each.after],
             }
             for each in placement.blocks
@@ -126,12 +135,32 @@ def schedule_tree(title: str, schedule: Schedule, in_mib: bool = False) -> Tree:
         "block": block.astype(np.uint16 if len(placement.blocks) < 2**16 else np.uint32),
         "micro_batch": np.array([n for _, n in graph.instances], dtype=np.uint32),
         "start_ms": start * placement.tick_ms,
-        "end_ms": (start + time[block]) * placement.tick_ms,
-        "rows": np.concatenate(orders).astype(np.uint32),
-        "row_first": _firsts([len(order) for order in orders]),
+        "end_ms": end * placement.tick_ms,
+        "modes": names,
+        "mode": np.array([names.index(mode) for mode in modes], dtype=np.uint8),
+        "row_names": [lane_name(placement.lanes[lane]) for lane in lanes],
+        "row_device": [placement.lanes[lane][0] for lane in lanes],
+        **_orders(graph, [schedule.lane_orders[lane] for lane in lanes], "rows", "row_first"),
+        **_held_rows(schedule, graph),
         "held": unit * np.concatenate(held).astype(np.float64),
         **_waits(graph),
     }
+
+
+def _held_rows(schedule: Schedule, graph: InstanceGraph) -> Tree:
+    """Return the blocks of each device, in order, where these are not those of its one row."""
+    placement = schedule.placement
+    if len(placement.lanes) == placement.num_devices:
+        return {}
+    orders = [schedule.order(device) for device in range(placement.num_devices)]
+    return _orders(graph, orders, "held_rows", "held_first")
+
+
+def _orders(graph: InstanceGraph, orders: Sequence[Sequence[Instance]], name: str, first: str) -> Tree:
+    """Return orders one after the other, as indices, and where each begins."""
+    index = {instance: i for i, instance in enumerate(graph.instances)}
+    found = np.array([index[each] for order in orders for each in order], dtype=np.uint32)
+    return {name: found, first: _firsts([len(order) for order in orders])}
 
 
 def _waits(graph: InstanceGraph) -> Tree:

@@ -65,7 +65,9 @@ class SearchOptions:
         None, "directory in which results are kept for the same search again; null: none"
     )
     export: str | None = option(
-        None, "torch: also writes schedule.csv, as torch.distributed.pipelining loads it"
+        None,
+        "torch: also writes schedule.csv, as torch.distributed.pipelining loads it; streams: streams.csv, "
+        "each stream's blocks in order; torch writes both of a placement with streams or modes",
     )
 
 

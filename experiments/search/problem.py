@@ -19,6 +19,7 @@ from experiments.search.profile_reading import (
 from placements import BlockingPower, Placement, Profile, ProfileError
 from placements.hardware import Gpu
 from placements.placement_file import read_capacity
+from placements.spec import some
 from schedsearch.bounds.memory_need import require_capacity
 
 log = logging.getLogger(__name__)
@@ -122,6 +123,11 @@ def _timed(placement: Placement, profile: Profile, chosen: ProfileOptions, path:
         chosen: The options of the profile.
         path: Path of its file; empty where the placement's times are placeholders, which say nothing.
     """
+    if placement.decisions:
+        raise OptionError(
+            f"profile.path: a profile has no times of modes, and {placement.name} has modes of "
+            f"{some(placement.decision_of)}; give their times in the placement's file, and leave it out"
+        )
     try:
         timed = profile.times_for(placement)
     except ProfileError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from experiments.report.page_data import PageData
 from experiments.search.results import SearchStepResult
 from experiments.search.search_step import in_ms, micro_batch_word, micro_batches_in_words
 from schedsearch.figures.comparison import title_of
-from schedsearch.metrics import bubble_rate, peak_memory
+from schedsearch.metrics import bubble_rate, peak_host_memory, peak_memory
 from schedsearch.modulo.result import SearchResult, Status
 from schedsearch.picture import picture, shortened
 
@@ -19,6 +20,7 @@ FILES = {
     "profile.csv": "what each block costs at each clock",
     "schedule.json": "the schedule, its repetend and what is proved of it",
     "schedule.csv": "the schedule in the form that torch.distributed.pipelining reads",
+    "streams.csv": "each stream's blocks in their order, with modes and times",
     "frontier.json": "every plan of the time-energy frontier, a clock for every block",
     "plan.json": "the chosen plan",
     "frontier.csv": "the time, energy, bound and saving of every plan",
@@ -82,9 +84,11 @@ def introduction(found: SearchStepResult, brought: str = "") -> str:
 def schedule_sections(found: SearchStepResult) -> list[Section]:
     """Return the timeline, what is known of the schedule, and its memory."""
     progress = "progress" if found.progress else ""
+    modes = [Section("Modes", _mode_facts(found))] if found.schedule.chosen else []
     return [
         Section("Timeline", panel="timeline"),
         Section("Schedule", _schedule_facts(found), text=_text_picture(found), panel=progress),
+        *modes,
         Section("Memory", _memory_facts(found)),
     ]
 
@@ -156,17 +160,35 @@ def _makespan(found: SearchStepResult) -> Fact:
 
 
 def _memory_facts(found: SearchStepResult) -> tuple[Fact, ...]:
-    capacity = found.placement.memory
-    return tuple(
-        Fact(
-            f"Device {device}",
-            f"{peak} of {capacity[device]} {found.memory_unit}"
-            if capacity
-            else f"{peak} {found.memory_unit}",
-            f"{peak / capacity[device]:.0%}" if capacity and capacity[device] else "",
-        )
-        for device, peak in enumerate(peak_memory(found.schedule).tolist())
-    )
+    placement = found.placement
+    facts: list[Fact] = []
+    for title, capacity, peaks in (
+        ("Device", placement.memory, peak_memory(found.schedule).tolist()),
+        ("Host of device", placement.host_memory, peak_host_memory(found.schedule).tolist()),
+    ):
+        facts += [
+            Fact(
+                f"{title} {device}",
+                f"{peak} of {capacity[device]} {found.memory_unit}"
+                if capacity
+                else f"{peak} {found.memory_unit}",
+                f"{peak / capacity[device]:.0%}" if capacity and capacity[device] else "",
+            )
+            for device, peak in enumerate(peaks)
+            if peak or title == "Device"
+        ]
+    return tuple(facts)
+
+
+def _mode_facts(found: SearchStepResult) -> tuple[Fact, ...]:
+    """Return how often each mode is chosen of each decision."""
+    schedule = found.schedule
+    facts = []
+    for i, decision in enumerate(found.placement.decisions):
+        counts = Counter(decision.choices[chosen[i]].name for chosen in schedule.chosen)
+        times = ", ".join(f"{counts[name]} {name}" for name in decision.names)
+        facts.append(Fact(", ".join(decision.blocks), times, f"of {len(schedule.chosen)} micro-batches"))
+    return tuple(facts)
 
 
 def _text_picture(found: SearchStepResult) -> str:

@@ -11,10 +11,11 @@ from experiments.config.command import Failed, Interrupted
 from experiments.config.options import OptionError, require_known, require_least, require_path
 from experiments.search.options import SearchCommandOptions, SearchOptions
 from placements import Placement
+from placements.spec import some
 from schedsearch.baselines import HAND_MADE
 from schedsearch.modulo.progress import SearchBar
 from schedsearch.modulo.result import SearchProgress, SearchResult, Status
-from schedsearch.schedule import Schedule
+from schedsearch.schedule import Schedule, require_plain
 from schedsearch.schedule_file import read_found
 from schedsearch.searches.cache import cached_search
 from schedsearch.searches.methods import SearchRequest
@@ -30,6 +31,10 @@ def find_schedule(
 
     Returns:
         The schedule; the search's result, or None for a hand-made one; what the search told on its way.
+
+    Raises:
+        OptionError: An option is wrong, or the hand-made schedule does not fit.
+        PlacementError: The placement has modes or streams, and the schedule is to be hand-made.
     """
     number = options.search.num_micro_batches
     if options.schedule == "searched":
@@ -50,6 +55,7 @@ def find_schedule(
         return _require_schedule(result), result, tuple(told)
     require_known("schedule", options.schedule, ["searched", *HAND_MADE])
     require_least("search.num_micro_batches", number, 1)
+    require_plain(placement, f"schedule={options.schedule}", "use schedule=searched")
     schedule = HAND_MADE[options.schedule](placement, number)
     try:
         return validate(schedule), None, ()
@@ -64,10 +70,15 @@ def search_request(options: SearchCommandOptions, placement: Placement) -> Searc
     """Return what the options ask of a search.
 
     Raises:
-        OptionError: What it is to begin with is not a path.
+        OptionError: What it is to begin with is not a path, or the placement has modes.
         ScheduleFileError: It is not a schedule file, or its schedule breaks a rule.
     """
     path = options.search.begin_with
+    if path is not None and placement.decisions:
+        raise OptionError(
+            f"search.begin_with: a search of modes begins with nothing yet, and {placement.name} has modes "
+            f"of {some(placement.decision_of)}; leave it out"
+        )
     begin_with = None if path is None else read_found(require_path("search.begin_with", path))
     limits = search_limits(options.search)
     return SearchRequest(placement, options.search.num_micro_batches, begin_with=begin_with, **limits)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -18,9 +19,10 @@ from placements import Placement
 from placements.files import write_json, write_text
 from placements.placement_file import placement_to_yaml
 from placements.planners.galvatron_file import galvatron_to_dict
-from runtime.torch_pipelining.csv import NoTorchFormError, stage_of, torch_order
+from runtime.torch_pipelining.csv import NoTorchFormError, in_loss_order, stage_of, torch_order
+from runtime.torch_pipelining.streams import left_out, stream_table
 from schedsearch.device_span import device_spans
-from schedsearch.metrics import bubble_rate, peak_memory, steady_period
+from schedsearch.metrics import bubble_rate, peak_host_memory, peak_memory, steady_period
 from schedsearch.modulo.result import SearchResult, Status
 from schedsearch.picture import fitted
 from schedsearch.schedule import Schedule
@@ -62,7 +64,12 @@ def check_search_export(options: SearchCommandOptions, placement: Placement) -> 
         OptionError: It is so.
     """
     export = options.search.export
-    require(export in (None, "torch"), "search.export", export, "known", "use torch or null")
+    remedy = "use torch, streams or null"
+    require(export in (None, "torch", "streams"), "search.export", export, "known", remedy)
+    if export == "streams" and placement.is_plain:
+        raise OptionError(
+            f"search.export: {placement.name} has neither streams nor modes; use torch, or leave it out"
+        )
     if export == "torch":
         try:
             stage_of(placement)
@@ -77,10 +84,19 @@ def save_schedule(
     directory: Path,
     export: str | None = None,
 ) -> None:
-    """Write ``schedule.json``, and ``schedule.csv`` if torch's form is asked for too."""
+    """Write ``schedule.json``; if asked for, ``schedule.csv`` for torch, and ``streams.csv`` beside it.
+
+    The latter is written of a schedule with modes or streams; beside a table for torch with its numbers of
+    micro-batches.
+    """
     write_json(directory / "schedule.json", schedule_to_dict(schedule, result) | costs.to_dict())
     if export == "torch":
-        write_text(directory / "schedule.csv", str(torch_order(schedule)))
+        order, schedule = torch_order(schedule), in_loss_order(schedule)
+        write_text(directory / "schedule.csv", str(order))
+        if lost := left_out(schedule, order):
+            log.info("schedule.csv: %s; streams.csv has them", lost)
+    if export is not None and not schedule.placement.is_plain:
+        write_text(directory / "streams.csv", stream_table(schedule))
 
 
 def describe(schedule: Schedule, result: SearchResult | None, memory_unit: str) -> str:
@@ -125,7 +141,11 @@ def figures(schedule: Schedule, result: SearchResult | None, memory_unit: str) -
         device_span += f" (bound {in_ms(placement, result.device_span_bound)})"
     yield "device span", f"{device_span}, from a device's first start to its last end"
     yield "bubble", f"{bubble_rate(schedule):.1%} of makespan times devices"
-    yield "peak memory", _peaks(schedule, memory_unit)
+    if schedule.chosen:
+        yield "modes", _modes_in_words(schedule)
+    yield "peak memory", _peaks(peak_memory(schedule).tolist(), placement.memory, memory_unit)
+    if any(hosts := peak_host_memory(schedule).tolist()):
+        yield "host memory", _peaks(hosts, placement.host_memory, memory_unit)
     if result is not None:
         yield "search", f"{result.seconds:.2f} s"
     if result is not None and result.is_cut:
@@ -158,9 +178,22 @@ def micro_batch_word(placement: Placement, several: bool = False) -> str:
     return "micro-batches" if several else "micro-batch"
 
 
-def _peaks(schedule: Schedule, unit: str) -> str:
+def _modes_in_words(schedule: Schedule) -> str:
+    """Return how often each mode is chosen."""
+    decisions = schedule.placement.decisions
+    counts = Counter(
+        decision.choices[number].name
+        for chosen in schedule.chosen
+        for decision, number in zip(decisions, chosen, strict=True)
+    )
+    names = dict.fromkeys(name for decision in decisions for name in decision.names)
+    word = "decision" if len(decisions) == 1 else "decisions"
+    chosen = ", ".join(f"{counts[name]} {name}" for name in names)
+    return f"{chosen}, for {len(decisions)} {word} in each of {len(schedule.chosen)} micro-batches"
+
+
+def _peaks(peaks: Sequence[int], capacity: Sequence[int] | None, unit: str) -> str:
     """Return the most that each device holds, and how much it may."""
-    peaks, capacity = peak_memory(schedule).tolist(), schedule.placement.memory
     unit = unit or "units of the placement"
     most = f" of {_listed(capacity)}" if capacity else ""
     return f"{_listed(peaks)}{most} {unit}"

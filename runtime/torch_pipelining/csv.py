@@ -1,7 +1,8 @@
 """Schedules as tables of torch.distributed.pipelining, and such tables as schedules.
 
-torch runs one chain of stages, each on one rank. What a table cannot say is lost: times, memory, clocks
-and optimizer blocks; torch's user steps the optimizer. As a program it turns one file into the other::
+torch runs one chain of stages, each on one rank. What a table cannot say is lost: times, memory, clocks,
+modes, streams (see `runtime.torch_pipelining.streams`) and optimizer blocks; torch's user steps the
+optimizer. As a program it turns one file into the other::
 
     python -m runtime.torch_csv schedule.json schedule.csv
     python -m runtime.torch_csv schedule.csv schedule.json
@@ -21,7 +22,16 @@ from placements.pieces import Piece, blocks_of
 from runtime.program.tensor_flow import UnrunnablePlacementError, pair_backward, tensor_inputs
 from runtime.torch_pipelining.computations import check_computations
 from runtime.torch_pipelining.lowering import UnsafeOrderError
-from runtime.torch_pipelining.table import Action, Op, TorchCsvError, TorchOrder, read_torch_csv
+from runtime.torch_pipelining.streams import left_out
+from runtime.torch_pipelining.table import (
+    Action,
+    Op,
+    Overlap,
+    TorchCell,
+    TorchCsvError,
+    TorchOrder,
+    read_torch_csv,
+)
 from schedsearch.schedule import CyclicOrderError, Instance, Schedule, ScheduledBlock, as_soon_as_possible
 from schedsearch.schedule_file import ScheduleFileError, read_schedule, schedule_to_dict
 from schedsearch.validate import validate
@@ -36,13 +46,18 @@ def stage_of(placement: Placement) -> dict[str, int]:
 
     Raises:
         NoTorchFormError: The placement is not one chain of forward blocks, each on one device, with their
-            backward blocks, or a device runs none of them.
+            backward blocks, or a device runs none of them; or a mode leaves a block out.
     """
     placement = placement.per_micro_batch
     for block in placement.blocks:
         if len(block.devices) > 1:
             raise _no_form(
                 placement, f"{block.name} runs on several devices and a stage of torch on one rank"
+            )
+        if not all(each.time for each in placement.alternatives(block.name)):
+            raise NoTorchFormError(
+                f"{placement.name} has no form in torch, because a mode leaves {block.name} out and torch "
+                "runs every stage; use search.export=streams"
             )
     try:
         pairs, inputs = pair_backward(placement), tensor_inputs(placement)
@@ -78,13 +93,16 @@ def in_loss_order(schedule: Schedule) -> Schedule:
     new = {n: i for i, n in enumerate(block.micro_batch for block in schedule.blocks if block.block == last)}
     blocks = schedule.per_micro_batch.blocks
     renamed = tuple(ScheduledBlock(start, new[n], name) for start, n, name in blocks)
-    return replace(schedule.per_micro_batch, blocks=renamed)
+    chosen = tuple(modes for _, modes in sorted((new[n], modes) for n, modes in enumerate(schedule.chosen)))
+    return replace(schedule.per_micro_batch, blocks=renamed, chosen=chosen)
 
 
 def torch_order(schedule: Schedule) -> TorchOrder:
     """Return the table (``compute_only``) of a schedule: a row for each device, micro-batches in loss order.
 
     Its ranks keep the order of the devices, and wait for tensors only, not for an `after` that carries none.
+    Where a forward and a whole backward of a rank run side by side, on two streams, and one comes right after
+    the other, they are one cell, which torch may overlap.
 
     Args:
         schedule: A valid one.
@@ -101,12 +119,25 @@ def torch_order(schedule: Schedule) -> TorchOrder:
     stages = stage_of(schedule.placement)
     schedule = in_loss_order(schedule)
     kinds = {block.name: Op(block.kind.value) for block in schedule.placement.blocks}
-    return TorchOrder(
-        tuple(
-            tuple(Action(stages[name], kinds[name], n) for name, n in schedule.order(device))
-            for device in range(schedule.placement.num_devices)
-        )
-    )
+    rows = []
+    for device in range(schedule.placement.num_devices):
+        row: list[TorchCell] = []
+        previous: Instance | None = None
+        for each in schedule.order(device):
+            name, n = each
+            action, before = Action(stages[name], kinds[name], n), row[-1] if row else None
+            if (
+                previous is not None
+                and schedule.start_of[each] < schedule.end_of[previous]
+                and isinstance(before, Action)
+                and {before.op, action.op} == {Op.FORWARD, Op.BACKWARD}
+            ):
+                row[-1] = Overlap(tuple(sorted((before, action), key=lambda one: one.op is Op.BACKWARD)))
+            else:
+                row.append(action)
+            previous = each
+        rows.append(tuple(row))
+    return TorchOrder(tuple(rows))
 
 
 def schedule_of(order: TorchOrder, name: str = "torch_csv") -> Schedule:
@@ -175,7 +206,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         if paths.source.suffix == ".json":
-            write_text(paths.target, str(torch_order(read_schedule(paths.source))))
+            schedule = read_schedule(paths.source)
+            order = torch_order(schedule)
+            write_text(paths.target, str(order))
+            if lost := left_out(schedule, order):
+                sys.stderr.write(f"{paths.target}: {lost}\n")
         else:
             write_json(paths.target, schedule_to_dict(_read(paths.source)))
     except (ScheduleFileError, TorchCsvError) as error:

@@ -14,7 +14,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from schedsearch.schedule import Instance, Schedule, dependencies, micro_batches_of
+from schedsearch.schedule import Instance, Schedule, dependencies, require_plain
+from schedsearch.schedule import instances as every_instance
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -141,14 +142,27 @@ def due_at(level: GraphLevel, start_ms: Floats) -> Floats:
 
 
 def instance_graph(schedule: Schedule) -> InstanceGraph:
+    """Return the graph of a schedule that clocks are chosen for; see `waiting_graph`.
+
+    Raises:
+        EnergyError: The schedule is empty or incomplete, or its orders contradict its dependencies.
+        PlacementError: Its placement has modes or streams.
+    """
+    require_plain(schedule.placement, "a plan of clocks", "use search alone")
+    return waiting_graph(schedule)
+
+
+def waiting_graph(schedule: Schedule) -> InstanceGraph:
     """Return the graph of a schedule: its data dependencies, and neighbors in each device's order.
+
+    Of a device with several streams that is the order of each.
 
     Raises:
         EnergyError: The schedule is empty or incomplete, or its orders contradict its dependencies.
     """
     instances = list(schedule.start_of)
     placement, number = schedule.placement, schedule.num_micro_batches
-    expected = sum(len(micro_batches_of(placement, block.name, number)) for block in placement.blocks)
+    expected = sum(1 for _ in every_instance(placement, number, schedule.chosen))
     if not instances or len(instances) != expected or len(schedule.blocks) != expected:
         raise EnergyError(
             f"schedule: holds {len(schedule.blocks)} blocks where {number} micro-batches "
@@ -172,10 +186,9 @@ def _delays(schedule: Schedule) -> dict[tuple[Instance, Instance], float]:
     """Return the least time between the end of an instance and the start of each that waits for it."""
     placement = schedule.placement
     delays: dict[tuple[Instance, Instance], float] = {}
-    for device in range(placement.num_devices):
-        order = schedule.order(device)
+    for order in schedule.lane_orders:
         delays.update(dict.fromkeys(pairwise(order), 0.0))
-    for earlier, later, ticks in dependencies(placement, schedule.num_micro_batches):
+    for earlier, later, ticks in dependencies(placement, schedule.num_micro_batches, schedule.chosen):
         delays[earlier, later] = ticks * placement.tick_ms
     return delays
 

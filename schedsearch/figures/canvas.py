@@ -291,13 +291,18 @@ def rows_inches(num_rows: int, each: float) -> float:
     return min(each * num_rows, _MAX_INCHES)
 
 
-def label_rows(axes: Axes, num_devices: int) -> None:
-    """Label the rows, the first device on top; a column's figure becomes as high as they need."""
-    figure = axes.figure.figure
+def label_rows(axes: Axes, names: Sequence[str]) -> None:
+    """Label the rows, the first on top; a column's figure becomes as high as they need.
+
+    Args:
+        axes: Where the rows are.
+        names: What each is of a device: its number, and what else there is.
+    """
+    figure, num_rows = axes.figure.figure, len(names)
     if is_narrow(figure) and len(figure.axes) <= 2:  # the rows, and the bar of their colours
-        figure.set_figheight(_INCHES_BESIDES + rows_inches(num_devices, _INCHES_OF_ROW))
-    axes.set_ylim(num_devices - 0.45, -0.55)
-    axes.set_yticks(range(num_devices), [f"device {device}" for device in range(num_devices)])
+        figure.set_figheight(_INCHES_BESIDES + rows_inches(num_rows, _INCHES_OF_ROW))
+    axes.set_ylim(num_rows - 0.45, -0.55)
+    axes.set_yticks(range(num_rows), [f"device {name}" for name in names])
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
 

@@ -31,12 +31,15 @@ class TimedBlocks:
         start_ms: Start of each (block, micro-batch).
         duration_ms: Likewise, how long it takes.
         power_w: Likewise, the power of one GPU; None where colours are to show the kinds.
+        mode: For those that do not run in the first mode of their decision, the name of theirs; None for
+            none.
     """
 
     placement: Placement
     start_ms: Mapping[Instance, float]
     duration_ms: Mapping[Instance, float]
     power_w: Mapping[Instance, float] | None = None
+    mode: Mapping[Instance, str] | None = None
 
     @property
     def end_ms(self) -> float:
@@ -83,7 +86,7 @@ def _stacked(
     figure = Figure(width)
     inches = _NARROW_INCHES_OF_DEVICE if is_narrow(figure) else _INCHES_OF_DEVICE
     heights = [
-        rows_inches(each.placement.num_devices, inches) + _INCHES_BESIDES for each in timelines.values()
+        rows_inches(len(each.placement.lanes), inches) + _INCHES_BESIDES for each in timelines.values()
     ]
     legend: dict[str, Any] = {}
     with mpl.rc_context(style(figure)):
@@ -95,6 +98,7 @@ def _stacked(
                 each.start_ms,
                 each.duration_ms,
                 axes,
+                mode=each.mode,
                 power_w=each.power_w,
                 power_range_w=power_range_w,
                 repetend_ms=marked.get(title, ()),
@@ -103,7 +107,8 @@ def _stacked(
             axes.set_xlim(0.0, longest_ms if power_range_w is None else each.end_ms)
             axes.set_title(title, loc="left")
             axes.tick_params(axis="y", labelsize=small_points(figure))
-            handles = kind_handles(each.placement, repetend=title in marked)
+            modes = (each.mode or {}).values()
+            handles = kind_handles(each.placement, repetend=title in marked, modes=modes)
             legend |= {str(handle.get_label()): handle for handle in handles}
             if axes is not panels[-1]:
                 axes.set_xlabel("")
@@ -122,8 +127,12 @@ def title_of(schedule: Schedule) -> str:
 def _timed(schedule: Schedule) -> TimedBlocks:
     placement, sample = schedule.placement, _sample_of(schedule)
     start_ms = {sample[key]: start * placement.tick_ms for key, start in schedule.start_of.items()}
-    duration_ms = {key: placement.by_name[key[0]].time * placement.tick_ms for key in start_ms}
-    return TimedBlocks(placement, start_ms, duration_ms)
+    end_of = schedule.end_of
+    duration_ms = {
+        sample[key]: (end_of[key] - start) * placement.tick_ms for key, start in schedule.start_of.items()
+    }
+    mode = {sample[key]: mode for key in schedule.start_of if (mode := schedule.mode(*key))}
+    return TimedBlocks(placement, start_ms, duration_ms, mode=mode)
 
 
 def _sample_of(schedule: Schedule) -> dict[Instance, Instance]:

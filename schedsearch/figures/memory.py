@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from placements import Placement
 from schedsearch.figures.canvas import (
     ROW_HEIGHT,
     draw_as_image,
@@ -22,10 +22,17 @@ from schedsearch.figures.canvas import (
     rows_inches,
     small_points,
 )
-from schedsearch.metrics import memory_over_time, peak_memory
+from schedsearch.metrics import (
+    host_memory_over_time,
+    memory_over_time,
+    needed_over_time,
+    peak_host_memory,
+    peak_memory,
+)
 from schedsearch.schedule import Instance, Schedule
 
 _HELD = "#0072B2"
+_NEEDED = "#F4D9B0"
 _CAPACITY_LINE: dict[str, Any] = {"color": "#D55E00", "linewidth": 1.2, "linestyle": "--", "zorder": 1.15}
 
 
@@ -40,7 +47,9 @@ def memory(
 ) -> Axes:
     """Draw what each device holds over time as steps, one row per device, below the line of its capacity.
 
-    All rows have one scale, from 0 to the most that any device holds or could hold.
+    Where blocks hold memory of hosts, the host of a device has a row below it. Where modes are chosen, or
+    devices have several streams, what blocks need only while they run is drawn too. All rows have one scale,
+    from 0 to the most that any device holds or could hold, or any host holds.
 
     Args:
         schedule: Its orders and memory; without `start_ms` also its times.
@@ -53,23 +62,64 @@ def memory(
     Returns:
         What was drawn on.
     """
-    placement = schedule.placement
-    with drawing_on(target, (17.0, 1.5 + rows_inches(placement.num_devices, 0.8))) as axes:
+    placement, rows = schedule.placement, list(_rows(schedule))
+    with drawing_on(target, (17.0, 1.5 + rows_inches(len(rows), 0.8))) as axes:
         starts = start_ms if start_ms is not None else _starts_ms(schedule)
         end_ms = schedule.makespan * placement.tick_ms if end_ms is None else end_ms
         axes.set_xlim(0.0, end_ms)
-        peaks = peak_memory(schedule).tolist()
-        top = max(1, *peaks, *(placement.memory or ()))
+        top = max(1, *(row.peak for row in rows), *(placement.memory or ()))
         draw_as_image(
             axes, 2 * sum(len(block.devices) for block in placement.blocks) * schedule.num_micro_batches
         )
-        for device, peak in enumerate(peaks):
-            _draw_memory(axes, schedule, device, peak, starts, end_ms, unit, top)
+        is_needed = not placement.is_plain and any(
+            schedule.block(n, i).transient for _, i, n in schedule.blocks
+        )
+        for number, row in enumerate(rows):
+            if is_needed and row.is_device:
+                _draw_needed(axes, number, schedule, row.device, top)
+            times = [0.0, *(starts[instance] for instance in schedule.order(row.device)), end_ms]
+            _draw_memory(axes, number, row, times, unit, top)
         axes.set_ylabel(f"memory, each row\n0 to {top:,} {unit or 'units'}")
-        label_rows(axes, placement.num_devices)
+        label_rows(axes, [row.name for row in rows])
         label_time(axes)
-        legend_above(axes, _memory_handles(placement), title)
+        has_capacity = any(row.capacity is not None and row.capacity <= top for row in rows)
+        legend_above(axes, _memory_handles(has_capacity, is_needed), title)
     return axes
+
+
+@dataclass(frozen=True)
+class _MemoryRow:
+    """The memory of a device, or of its host.
+
+    Attributes:
+        device: Its number.
+        is_device: Whether it is that of the device.
+        name: That, and what the memory is of.
+        levels: Units held at first, and from the start of each block of the device on.
+        peak: The most that is needed at any time.
+        capacity: What there is; None for no limit.
+    """
+
+    device: int
+    is_device: bool
+    name: str
+    levels: tuple[int, ...]
+    peak: int
+    capacity: int | None
+
+
+def _rows(schedule: Schedule) -> Iterator[_MemoryRow]:
+    """Yield the memories in the order in which they are drawn."""
+    placement = schedule.placement
+    on_devices, on_hosts = peak_memory(schedule).tolist(), peak_host_memory(schedule).tolist()
+    for device in range(placement.num_devices):
+        held = placement.static[device], *memory_over_time(schedule, device)[1].tolist()
+        capacity = None if placement.memory is None else placement.memory[device]
+        yield _MemoryRow(device, True, f"{device}", held, on_devices[device], capacity)
+        if on_hosts[device]:
+            held = 0, *host_memory_over_time(schedule, device)[1].tolist()
+            capacity = None if placement.host_memory is None else placement.host_memory[device]
+            yield _MemoryRow(device, False, f"{device} host", held, on_hosts[device], capacity)
 
 
 def _starts_ms(schedule: Schedule) -> dict[Instance, float]:
@@ -78,31 +128,27 @@ def _starts_ms(schedule: Schedule) -> dict[Instance, float]:
 
 
 def _draw_memory(
-    axes: Axes,
-    schedule: Schedule,
-    device: int,
-    peak: int,
-    start_ms: Mapping[Instance, float],
-    end_ms: float,
-    unit: str,
-    top: int,
+    axes: Axes, number: int, row: _MemoryRow, times: Sequence[float], unit: str, top: int
 ) -> None:
-    """Draw a device's memory as a row whose height stands for `top` units."""
-    capacity = schedule.placement.memory[device] if schedule.placement.memory is not None else None
-    _, held = memory_over_time(schedule, device)
-    static = schedule.placement.static[device]
-    times = [0.0, *(start_ms[instance] for instance in schedule.order(device)), end_ms]
-    floor = device + ROW_HEIGHT / 2
-    levels = floor - ROW_HEIGHT * np.array([static, *held, held[-1] if len(held) else static]) / top
-    axes.fill_between(times, levels, floor, step="post", color=_HELD, alpha=0.35, linewidth=0)
-    axes.step(times, levels, where="post", color=_HELD, linewidth=1.2, zorder=1.1)
-    text = f"peak {peak:,} {unit}".rstrip()
-    if capacity is not None:
-        axes.axhline(floor - ROW_HEIGHT * capacity / top, **_CAPACITY_LINE)
-        text += f"\nof {capacity:,}" + (f" ({peak / capacity:.0%})" if capacity else "")
+    """Draw a memory as a row whose height stands for `top` units, from the first of some times to the last.
+
+    A capacity above that has no line.
+    """
+    floor = number + ROW_HEIGHT / 2
+    is_last = np.diff(times, append=np.inf) > 0  # of blocks of several streams that start together
+    is_last[0] = is_last[-2:] = True
+    ends = np.array(times)[is_last]
+    levels = floor - ROW_HEIGHT * np.array([*row.levels, row.levels[-1]])[is_last] / top
+    axes.fill_between(ends, levels, floor, step="post", color=_HELD, alpha=0.35, linewidth=0)
+    axes.step(ends, levels, where="post", color=_HELD, linewidth=1.2, zorder=1.1)
+    text = f"peak {row.peak:,} {unit}".rstrip()
+    if row.capacity is not None:
+        text += f"\nof {row.capacity:,}" + (f" ({row.peak / row.capacity:.0%})" if row.capacity else "")
+        if row.capacity <= top:
+            axes.axhline(floor - ROW_HEIGHT * row.capacity / top, **_CAPACITY_LINE)
     axes.text(
         1.006,
-        device,
+        number,
         text,
         transform=axes.get_yaxis_transform(),
         va="center",
@@ -110,8 +156,28 @@ def _draw_memory(
     )
 
 
-def _memory_handles(placement: Placement) -> list[Patch | Line2D]:
+def _draw_needed(axes: Axes, number: int, schedule: Schedule, device: int, top: int) -> None:
+    """Draw what a device needs only while blocks run, on top of what it holds."""
+    floor = number + ROW_HEIGHT / 2
+    ticks, needed = needed_over_time(schedule, device)
+    starts, held = memory_over_time(schedule, device)
+    if not len(ticks):
+        return
+    below = held[np.searchsorted(starts, ticks, side="right") - 1]
+    axes.fill_between(
+        ticks * schedule.placement.tick_ms,
+        floor - ROW_HEIGHT * needed / top,
+        floor - ROW_HEIGHT * below / top,
+        step="post",
+        color=_NEEDED,
+        linewidth=0,
+    )
+
+
+def _memory_handles(has_capacity: bool, is_needed: bool) -> list[Patch | Line2D]:
     handles: list[Patch | Line2D] = [Patch(facecolor=_HELD, alpha=0.5, label="memory held")]
-    if placement.memory is not None:
+    if is_needed:
+        handles.append(Patch(facecolor=_NEEDED, label="needed besides while a block runs"))
+    if has_capacity:
         handles.append(Line2D([], [], **_CAPACITY_LINE, label="capacity"))
     return handles

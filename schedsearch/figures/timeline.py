@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from placements import Block, Kind, Placement
+from placements.streams import in_rows, lane_name
 from schedsearch.figures.canvas import (
     MIN_POINTS,
     ROW_HEIGHT,
@@ -58,6 +59,7 @@ def timeline(
     duration_ms: Mapping[Instance, float],
     target: Axes | str | Path | None = None,
     *,
+    mode: Mapping[Instance, str] | None = None,
     clock_mhz: Mapping[Instance, float] | None = None,
     power_w: Mapping[Instance, float] | None = None,
     power_range_w: tuple[float, float] | None = None,
@@ -67,8 +69,9 @@ def timeline(
 ) -> Axes:
     """Draw one row per device with its blocks at their times, labelled with the micro-batch where it fits.
 
-    The colour is the block's power (as in Perseus, Fig. 1 and 10) or clock where either is given, and a strip
-    above it the kind; else the colour is the kind, paler for odd micro-batches.
+    A device with several streams has a row for each. The colour is the block's power (as in Perseus, Fig. 1
+    and 10) or clock where either is given, and a strip above it the kind; else the colour is the kind, paler
+    for odd micro-batches. Blocks in a mode are hatched.
 
     In SVG and PDF, blocks and their labels are an image where they are very many: the SVG of 320 devices and
     640 micro-batches had 171 MB else.
@@ -77,6 +80,8 @@ def timeline(
         placement: The devices of the blocks.
         start_ms: For each (block, micro-batch) its start.
         duration_ms: Likewise, how long it takes.
+        mode: For those that do not run in the first mode of their decision, the name of theirs; None for
+            none.
         target: Axes to draw on, or a PNG file to write; None for a new figure.
         clock_mhz: Likewise, its clock.
         power_w: Likewise, the power of one device while it runs; instead of `clock_mhz`.
@@ -90,39 +95,62 @@ def timeline(
         What was drawn on; its collections with the gid ``blocks`` have one path for each block instance
         on each of its devices.
     """
-    with drawing_on(target, (17.0, 1.5 + rows_inches(placement.num_devices, 0.55))) as axes:
+    with drawing_on(target, (17.0, 1.5 + rows_inches(len(placement.lanes), 0.55))) as axes:
         end_ms = max((start_ms[instance] + duration_ms[instance] for instance in start_ms), default=1.0)
         axes.set_xlim(0.0, end_ms)
         shade, scale, idle = _shades(axes, clock_mhz, power_w, power_range_w)
-        rows = _by_device(placement, start_ms)
+        rows, hatches = _by_lane(placement, start_ms), hatch_of(placement)
         draw_as_image(axes, sum(map(len, rows)))
-        for device, here in enumerate(rows):
-            _draw_row(axes, placement, device, here, start_ms, duration_ms, shade, scale, idle)
+        for row, here in enumerate(rows):
+            _draw_row(axes, placement, row, here, start_ms, duration_ms, shade, scale, idle)
+            for name, hatch in hatches.items():
+                spans = [(start_ms[key], duration_ms[key]) for key in here if mode and mode.get(key) == name]
+                _hatch(axes, row, spans, hatch)
         for boundary in repetend_ms:
             axes.axvline(boundary, **_BOUNDARY)
-        label_rows(axes, placement.num_devices)
+        label_rows(axes, [lane_name(placement.lanes[lane]) for lane in in_rows(placement.lanes)])
         label_time(axes)
         if legend:
-            legend_above(axes, kind_handles(placement, repetend=bool(repetend_ms)), title)
+            handles = kind_handles(placement, repetend=bool(repetend_ms), modes=(mode or {}).values())
+            legend_above(axes, handles, title)
     return axes
+
+
+_HATCHES = ("////", "\\\\\\\\", "....", "xxxx", "----", "++++")
+
+_HATCH_COLOR = "#222222"
+
+
+def hatch_of(placement: Placement) -> dict[str, str]:
+    """Return how blocks are hatched in each mode that is not the first of its decision; in turn."""
+    names = dict.fromkeys(name for decision in placement.decisions for name in decision.names[1:])
+    return {name: _HATCHES[i % len(_HATCHES)] for i, name in enumerate(names)}
+
+
+def _hatch(axes: Axes, row: int, spans: Sequence[tuple[float, float]], hatch: str) -> None:
+    """Hatch the blocks of a row that run in a mode."""
+    if not spans:
+        return
+    drawn = axes.broken_barh(spans, (row - ROW_HEIGHT / 2, ROW_HEIGHT), facecolors="none", linewidths=0)
+    drawn.set(hatch=hatch, edgecolor=_HATCH_COLOR, alpha=0.45, gid="modes", zorder=1.05)
 
 
 _BOUNDARY: dict[str, Any] = {"color": "#000000", "linestyle": (0, (4, 3)), "linewidth": 1.1, "zorder": 4}
 
 
-def _by_device(placement: Placement, start_ms: Mapping[Instance, float]) -> list[list[Instance]]:
-    """Return what runs on each device."""
-    rows: list[list[Instance]] = [[] for _ in range(placement.num_devices)]
+def _by_lane(placement: Placement, start_ms: Mapping[Instance, float]) -> list[list[Instance]]:
+    """Return what runs in each row: on each device, and each of its streams."""
+    lanes: list[list[Instance]] = [[] for _ in placement.lanes]
     for instance in start_ms:
-        for device in placement.by_name[instance[0]].devices:
-            rows[device].append(instance)
-    return rows
+        for lane in placement.lanes_of(placement.by_name[instance[0]]):
+            lanes[lane].append(instance)
+    return [lanes[lane] for lane in in_rows(placement.lanes)]
 
 
 def _draw_row(
     axes: Axes,
     placement: Placement,
-    device: int,
+    row: int,
     here: Iterable[Instance],
     start_ms: Mapping[Instance, float],
     duration_ms: Mapping[Instance, float],
@@ -130,7 +158,7 @@ def _draw_row(
     scale: ScalarMappable | None,
     idle: Any,
 ) -> None:
-    """Draw a device's blocks, and where these are shaded the strip of their kinds."""
+    """Draw the blocks of a row, and where these are shaded the strip of their kinds."""
     instances = sorted((start_ms[key], key) for key in here)
     kinds = [_kind_color(placement.by_name[name], n if scale is None else 0) for _, (name, n) in instances]
     colors = kinds
@@ -145,15 +173,15 @@ def _draw_row(
     height = ROW_HEIGHT if scale is None else ROW_HEIGHT - _STRIP
     axes.broken_barh(
         spans,
-        (device - ROW_HEIGHT / 2 + ROW_HEIGHT - height, height),
+        (row - ROW_HEIGHT / 2 + ROW_HEIGHT - height, height),
         facecolors=colors,
         edgecolors=edges,
         linewidths=0.25 if is_narrow(axes.figure.figure) else 0.6,
     ).set_gid("blocks")
     if scale is not None:
-        axes.broken_barh(spans, (device - ROW_HEIGHT / 2, _STRIP), facecolors=kinds).set_gid("kinds")
-    axes.axhspan(device - ROW_HEIGHT / 2, device + ROW_HEIGHT / 2, color=idle, linewidth=0, zorder=0)
-    middle = device + (ROW_HEIGHT - height) / 2
+        axes.broken_barh(spans, (row - ROW_HEIGHT / 2, _STRIP), facecolors=kinds).set_gid("kinds")
+    axes.axhspan(row - ROW_HEIGHT / 2, row + ROW_HEIGHT / 2, color=idle, linewidth=0, zorder=0)
+    middle = row + (ROW_HEIGHT - height) / 2
     size = MIN_POINTS if is_narrow(axes.figure.figure) else _LABEL_POINTS
     for (start, (_, n)), (_, duration), color in zip(instances, spans, colors, strict=True):
         if duration >= (0.65 * size * len(str(n)) + 1.5) * per_point:
@@ -225,8 +253,16 @@ def _scale_bar(axes: Axes, ends: tuple[float, float], colors: str, label: str) -
     return scale
 
 
-def kind_handles(placement: Placement, repetend: bool = False) -> list[Patch | Line2D]:
-    """Return a legend entry for each kind of block that the placement has."""
+def kind_handles(
+    placement: Placement, repetend: bool = False, modes: Iterable[str] = ()
+) -> list[Patch | Line2D]:
+    """Return a legend entry for each kind of block that the placement has, and each mode that is drawn.
+
+    Args:
+        placement: Where the blocks and their modes are from.
+        repetend: Whether boundaries of its repetend are drawn.
+        modes: Modes that are drawn, in any order.
+    """
     present = {(len(block.devices) > 1, block.kind): block for block in placement.blocks}
     order = [(shared, kind) for shared in (False, True) for kind in Kind if (shared, kind) in present]
     handles: list[Patch | Line2D] = [
@@ -235,6 +271,12 @@ def kind_handles(placement: Placement, repetend: bool = False) -> list[Patch | L
             label=KIND_NAME[kind] + (" on several devices" if shared else ""),
         )
         for shared, kind in order
+    ]
+    drawn = set(modes)
+    handles += [
+        Patch(facecolor="white", edgecolor=_HATCH_COLOR, alpha=0.6, hatch=hatch, label=name)
+        for name, hatch in hatch_of(placement).items()
+        if name in drawn
     ]
     if repetend:
         handles.append(Line2D([], [], label="repetend boundary", **_BOUNDARY))

@@ -15,6 +15,7 @@ from placements.placement_file import placement_to_dict
 from schedsearch.modulo.result import SearchError, SearchProgress, SearchResult
 from schedsearch.modulo.search import OBJECTIVES, search, seconds_of
 from schedsearch.modulo.starting_point import BeginWith, plain_orders
+from schedsearch.schedule import require_plain
 
 SearchReport = Callable[[SearchProgress], None]
 """A listener that is told how far a search is."""
@@ -101,9 +102,11 @@ def _tessels(request: SearchRequest, on_progress: SearchReport) -> SearchResult:
 
     Raises:
         SearchError: The request asks for more.
+        PlacementError: The placement has modes or streams.
     """
     from schedsearch import tessel  # takes a second to load, and is rarely needed
 
+    require_plain(request.placement, f"search.method={request.method}", "use search.method=modulo")
     num = request.micro_batches_per_repetend
     for name, is_asked, why in (
         ("begin_with", request.begin_with is not None, "begins with nothing; leave it out"),

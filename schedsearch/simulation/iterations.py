@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schedsearch.results import TableResult
-from schedsearch.schedule import Schedule
+from schedsearch.schedule import Schedule, require_plain
 from schedsearch.simulation.conditions import Conditions, ConditionsError
 from schedsearch.simulation.drawn_times import drawn_times
 from schedsearch.simulation.events import ends_by_events
@@ -70,7 +70,9 @@ def simulate(
 
     Raises:
         ConditionsError: Conditions do not fit the placement, or a number is out of its range.
+        PlacementError: The placement has modes or streams.
     """
+    require_plain(schedule.placement, "simulate", "use the makespan of the schedule")
     conditions = conditions or Conditions()
     conditions.check(schedule.placement)
     _check_whole("iterations", iterations, 1)

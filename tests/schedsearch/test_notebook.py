@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from modes_and_streams import communicated, offloaded, recomputed
 
 import schedsearch
 from placements.files import write_json
@@ -157,3 +158,19 @@ def test_a_file_of_another_kind_is_told(tmp_path: Path) -> None:
     write_json(path, json.loads(path.read_text()) | {"search": {"limits": {}}, "period_bound": "a"})
     with pytest.raises(ValueError, match=r"schedule.json: period_bound: 'a' is not a number"):
         schedsearch.SearchResult.load(path)
+
+
+def test_a_table_of_a_schedule_has_streams_and_modes_where_there_are_any() -> None:
+    plain = ["device", "block", "kind", "micro_batch", "start_ms", "end_ms"]
+    assert list(communicated().to_frame()) == [*plain, "stream"]
+    table = offloaded(1.5).to_frame()
+    assert list(table) == [*plain, "stream", "mode"]
+    assert table[table["mode"] == "offload"][["block", "stream"]].to_numpy().tolist() == [
+        ["O0", "copy_out"],
+        ["I0", "copy_in"],
+    ]
+    slowed = table[(table.block == "F0") & (table.micro_batch == 1)]
+    assert (slowed.end_ms - slowed.start_ms).tolist() == [5.0]
+    table = recomputed().to_frame()
+    assert list(table) == [*plain, "mode"]
+    assert table.value_counts("mode").to_dict() == {"keep": 6, "recompute": 2}

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from modes_and_streams import communicated, offloaded, offloading, recomputed, recomputing
 
 from placements import Block, Kind, Placement
+from placements.modes import Decision
 from placements.shapes import SHAPES, v_shape, wave_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.modulo.search import search
-from schedsearch.picture import both_ends, fitted, picture
+from schedsearch.picture import both_ends, fitted, picture, shortened
+from schedsearch.schedule import as_soon_as_possible
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -94,3 +99,50 @@ def test_a_repetend_of_later_micro_batches_is_no_wider_than_the_line() -> None:
     text = fitted(result.schedule, 79, result.repetend)
     assert ".22" in text.partition("the repetend")[2]
     assert max(map(len, text.splitlines())) <= 79
+
+
+def test_a_block_in_a_mode_has_its_letter_and_its_time() -> None:
+    assert picture(recomputed()).splitlines() == [
+        "0 | F.0  F.1r .    .    B.0  B.0  .    B.1r B.1r B.1r",
+        "1 | .    F.0  B.0  B.0  F.1  B.1  B.1  .    .    .",
+        "r: recompute",
+    ]
+    assert fitted(recomputed(), 80).splitlines()[-1] == "a column: 2 ms; .3: micro-batch 3; r: recompute"
+
+
+def test_each_stream_has_a_row() -> None:
+    rows = picture(communicated()).splitlines()
+    assert [row.partition(" | ")[0] for row in rows] == ["0              ", "0 communication"]
+    assert [row.count("attention.1") for row in rows] == [4, 0]
+    assert [row.count("dispatch.1") for row in rows] == [0, 6]
+
+
+def test_streams_that_slow_a_block_down_make_it_longer() -> None:
+    lengths = [picture(offloaded(slowed)).splitlines()[0].count("F.1") for slowed in (1.0, 1.5)]
+    assert lengths == [4, 5]
+
+
+def test_a_repetend_is_drawn_without_blocks_that_a_mode_leaves_out() -> None:
+    result = search(offloading(), 8, work_limit=300)
+    assert result.repetend is not None and result.schedule is not None
+    drawn = fitted(result.schedule, 60, result.repetend).partition("repetend")[2]
+    names = {name for name, _ in result.repetend.blocks}
+    assert [name in drawn for name in ("I.", "O.")] == ["I0" in names, "O0" in names]
+
+
+def test_many_devices_are_shortened_with_their_streams() -> None:
+    rows = [f"{device:>2}{stream} | F0" for device in range(20) for stream in ("      ", " copies")]
+    lines = shortened([*rows, "r: recompute"])
+    assert lines[:2] == [" 0       | F0", " 0 copies | F0"] and lines[-1] == "r: recompute"
+    assert lines[10] == "... 14 more devices ..." and len(lines) == 14
+    assert shortened(rows[:32]) == rows[:32]
+
+
+def test_modes_with_one_initial_have_letters_of_their_own() -> None:
+    placement = recomputing()
+    keep, recompute = placement.decisions[0].choices
+    choices = keep, recompute, replace(recompute, name="reload")
+    both = replace(placement, decisions=(Decision(choices), placement.decisions[1]))
+    orders = [[("F0", 0), ("F0", 1), ("B0", 0), ("B0", 1)], [("F1", 0), ("B1", 0), ("F1", 1), ("B1", 1)]]
+    schedule = as_soon_as_possible(both, 2, orders, ((1, 0), (2, 1)))
+    assert picture(schedule).splitlines()[-1] == "r: recompute; e: reload"

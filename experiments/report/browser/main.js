@@ -44,7 +44,7 @@ async function showTimelines(panel, data) {
   let row = 0;
   const schedules = data.schedules.map((tree) => {
     const schedule = new Schedule(tree, row + data.looks.title_rows);
-    row = schedule.rowOf(schedule.num_devices);
+    row = schedule.rowOf(schedule.num_rows);
     return schedule;
   });
   const colours = new Colours(data.looks, schedules, rangesOf(data));

@@ -54,8 +54,8 @@ class Readout {
     piece.style.transform = `translate(${x}px, ${y}px)${isLeft ? " translateX(-100%)" : ""}`;
   }
 
-  showTip({ name, schedule, device, ms }, x, y, box) {
-    const i = name === "blocks" && device >= 0 ? schedule.runningAt(device, ms) : -1;
+  showTip({ name, schedule, device, of, ms }, x, y, box) {
+    const i = name === "blocks" && device >= 0 ? schedule.runningAt(of, ms) : -1;
     this.tip.hidden = device < 0;
     if (device < 0) return;
     this.tip.replaceChildren(...this.facts(schedule, device, ms, i));
@@ -76,6 +76,8 @@ class Readout {
     }
     const block = schedule.blockOf(i);
     rows[0] = [block.devices.length > 1 ? "devices" : "device", block.devices.join(", ")];
+    if (block.stream) rows.push(["stream", block.stream]);
+    if (schedule.modeOf(i)) rows.push(["mode", schedule.modeOf(i)]);
     rows.push(["start", `${number(schedule.start_ms[i], 8)} ms`], ["end", `${number(schedule.end_ms[i], 8)} ms`]);
     rows.push(["takes", `${number(schedule.end_ms[i] - schedule.start_ms[i])} ms`]);
     if (schedule.clock_mhz !== null) {

@@ -3,7 +3,7 @@
 class Schedule {
   /** Take the data of `page_data.schedule_tree` and the row of the first device. */
   constructor(tree, firstRow) {
-    Object.assign(this, tree);
+    Object.assign(this, { held_rows: tree.rows, held_first: tree.row_first }, tree);
     this.firstRow = firstRow;
     this.size = this.block.length;
     this.clock_mhz = this.power_w = null;
@@ -17,33 +17,44 @@ class Schedule {
     return this.blocks[this.block[i]];
   }
 
-  /** Return what people call a block of a micro-batch. */
+  /** Return what people call a block of a micro-batch, with its mode where that is not the first. */
   nameOf(i) {
-    return `${this.blockOf(i).name} of micro-batch ${this.micro_batch[i]}`;
+    const mode = this.modeOf(i);
+    return `${this.blockOf(i).name} of micro-batch ${this.micro_batch[i]}${mode && `, ${mode}`}`;
   }
 
-  /** Return the row in which a device is drawn. */
-  rowOf(device) {
-    return this.firstRow + device;
+  /** Return the mode of a block where it is not the first; empty otherwise. */
+  modeOf(i) {
+    return this.modes[this.mode[i]];
   }
 
-  /** Return the places in `rows` of a device's blocks that are seen between two times. */
-  seen(device, from, to) {
-    const [first, last] = [this.row_first[device], this.row_first[device + 1]];
+  get num_rows() {
+    return this.row_names.length;
+  }
+
+  /** Return where one of the schedule's rows, a stream of a device, is drawn. */
+  rowOf(row) {
+    return this.firstRow + row;
+  }
+
+  /** Return the places in `rows` of a row's blocks that are seen between two times. */
+  seen(row, from, to) {
+    const [first, last] = [this.row_first[row], this.row_first[row + 1]];
     const low = firstPlace(first, last, (place) => this.end_ms[this.rows[place]] > from);
     return [low, firstPlace(low, last, (place) => this.start_ms[this.rows[place]] >= to)];
   }
 
-  /** Return the last place in `rows` of a device at which a block has started; one before its first for none. */
+  /** Return the last place in `held_rows` of a device at which a block has started; one before its first for none. */
   startedBy(device, ms) {
-    const [first, last] = [this.row_first[device], this.row_first[device + 1]];
-    return firstPlace(first, last, (place) => this.start_ms[this.rows[place]] > ms) - 1;
+    const [first, last] = [this.held_first[device], this.held_first[device + 1]];
+    return firstPlace(first, last, (place) => this.start_ms[this.held_rows[place]] > ms) - 1;
   }
 
-  /** Return the block that runs on a device at a time, or -1. */
-  runningAt(device, ms) {
-    const place = this.startedBy(device, ms);
-    if (place < this.row_first[device]) return -1;
+  /** Return the block that runs in a row at a time, or -1. */
+  runningAt(row, ms) {
+    const [first, last] = [this.row_first[row], this.row_first[row + 1]];
+    const place = firstPlace(first, last, (each) => this.start_ms[this.rows[each]] > ms) - 1;
+    if (place < first) return -1;
     const i = this.rows[place];
     return ms < this.end_ms[i] ? i : -1;
   }
@@ -57,7 +68,7 @@ class Schedule {
   /** Return what a device holds at a time. */
   heldAt(device, ms) {
     const place = this.startedBy(device, ms);
-    return place < this.row_first[device] ? this.static[device] : this.held[place];
+    return place < this.held_first[device] ? this.static[device] : this.held[place];
   }
 
   /** Return the blocks that a block waits for: its inputs, and those before it on its devices. */

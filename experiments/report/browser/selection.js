@@ -22,7 +22,7 @@ class Selection {
   /** Mark the block at a place, or none. */
   choose(found) {
     const isBlock = found !== null && found.name === "blocks" && found.device >= 0;
-    const i = isBlock ? found.schedule.runningAt(found.device, found.ms) : -1;
+    const i = isBlock ? found.schedule.runningAt(found.of, found.ms) : -1;
     this.chosen = i < 0 ? null : { schedule: found.schedule, i };
     this.show();
   }
@@ -54,18 +54,18 @@ class Selection {
 
   mark(schedule, i, colour, marks) {
     const half = this.timeline.colours.looks.half_row;
-    for (const device of schedule.blockOf(i).devices) {
+    for (const row of schedule.blockOf(i).rows) {
       marks.left.push(schedule.start_ms[i]);
       marks.right.push(schedule.end_ms[i]);
-      marks.top.push(schedule.rowOf(device) - half);
-      marks.bottom.push(schedule.rowOf(device) + half);
+      marks.top.push(schedule.rowOf(row) - half);
+      marks.bottom.push(schedule.rowOf(row) + half);
       marks.color.push(colour);
     }
   }
 
   /** Draw a line from the end of a block to the start of one that waits for it. */
   connect(schedule, earlier, later, colour, lines) {
-    const middle = ({ devices }) => schedule.rowOf(devices[devices.length >> 1]);
+    const middle = ({ rows }) => schedule.rowOf(rows[rows.length >> 1]);
     lines.x0.push(schedule.end_ms[earlier]);
     lines.y0.push(middle(schedule.blockOf(earlier)));
     lines.x1.push(schedule.start_ms[later]);

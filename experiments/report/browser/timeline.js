@@ -11,7 +11,7 @@ class Timeline {
     this.end_ms = this.times.end;
     this.titles = schedules.map((schedule) => schedule.title);
     const last = schedules.at(-1);
-    this.numRows = last.rowOf(last.num_devices);
+    this.numRows = last.rowOf(last.num_rows);
     this.top = Math.max(1, ...schedules.flatMap((each) => [...each.peak, ...(each.capacity ?? [])]));
     this.marked = new Map(); // from schedule to a map from block to colour
     this.recolour();
@@ -71,11 +71,11 @@ class Timeline {
     const { start: from, end: to } = this.times;
     this.perMs = this.views.blocks.frame.bbox.width / (to - from);
     this.rowPx = this.views.blocks.frame.bbox.height / this.numRows;
-    const seen = this.schedules.flatMap((schedule) => Array.from({ length: schedule.num_devices }, (_, device) => {
-      const [low, high] = schedule.seen(device, from, to);
-      return { schedule, device, low, high };
+    const seen = this.schedules.flatMap((schedule) => schedule.row_names.map((_, of) => {
+      const [low, high] = schedule.seen(of, from, to);
+      return { schedule, row: schedule.rowOf(of), low, high };
     }));
-    const count = seen.reduce((sum, row) => sum + row.high - row.low, 0);
+    const count = seen.reduce((sum, each) => sum + each.high - each.low, 0);
     this.isFar = count > MOST_RECTANGLES && !asRectangles;
     this.drawNear(this.isFar ? [] : seen);
     this.drawFar(this.isFar ? seen : [], from, to);
@@ -115,10 +115,9 @@ class Timeline {
     const near = { left: [], right: [], top: [], bottom: [], color: [], line: [] };
     const labels = { x: [], y: [], text: [], color: [] };
     const half = this.colours.looks.half_row;
-    for (const { schedule, device, low, high } of rows) {
+    for (const { schedule, row, low, high } of rows) {
       const rgb = this.rgb.get(schedule);
       const marked = this.marked.get(schedule);
-      const row = schedule.rowOf(device);
       for (let place = low; place < high; place++) {
         const i = schedule.rows[place];
         const [start, end, colour] = [schedule.start_ms[i], schedule.end_ms[i], css(rgb[i])];
@@ -129,7 +128,7 @@ class Timeline {
         near.bottom.push(row + half);
         near.color.push(colour);
         near.line.push(width < 3 ? colour : "#ffffff");
-        const text = `${schedule.micro_batch[i]}`;
+        const text = `${schedule.micro_batch[i]}${schedule.modeOf(i).slice(0, 1)}`;
         if (width > 7 * text.length + 4 && this.rowPx > 12) {
           labels.x.push((Math.max(start, this.times.start) + Math.min(end, this.times.end)) / 2);
           labels.y.push(row);
@@ -153,9 +152,9 @@ class Timeline {
     const width = Math.round(this.views.blocks.frame.bbox.width * (window.devicePixelRatio || 1));
     const scale = width / (to - from);
     const pixels = new Uint32Array(width * this.numRows * LINES_PER_ROW);
-    for (const { schedule, device, low, high } of rows) {
+    for (const { schedule, row, low, high } of rows) {
       const rgb = this.rgb.get(schedule);
-      const line = width * (schedule.rowOf(device) * LINES_PER_ROW + 1);
+      const line = width * (row * LINES_PER_ROW + 1);
       for (let place = low; place < high; place++) {
         const i = schedule.rows[place];
         const first = Math.max(Math.ceil((schedule.start_ms[i] - from) * scale - 0.5), 0);
@@ -178,7 +177,7 @@ class Timeline {
     for (const { schedule, device, row } of this.heldRows) {
       const floor = row + half;
       const level = (held) => floor - (2 * half * held) / this.top;
-      const first = Math.max(schedule.startedBy(device, from), schedule.row_first[device] - 1);
+      const first = Math.max(schedule.startedBy(device, from), schedule.held_first[device] - 1);
       const last = schedule.startedBy(device, to);
       const several = Math.max(Math.ceil((last - first) / most), 1);
       const [x, y] = [[from], [floor]];
@@ -186,7 +185,7 @@ class Timeline {
       x.push(from);
       y.push(level(now));
       for (let place = first + 1; place <= last; place += several) {
-        const start = schedule.start_ms[schedule.rows[place]];
+        const start = schedule.start_ms[schedule.held_rows[place]];
         let held = schedule.held[place]; // the most of several
         for (let k = place; k < Math.min(place + several, last + 1); k++) held = Math.max(held, schedule.held[k]);
         if (held === now) continue;
@@ -216,7 +215,7 @@ class Timeline {
     this.model("capacity").data = lines;
   }
 
-  /** Return the schedule, the device and the time under a place of the window, or null. */
+  /** Return the schedule, the device, its row and the time under a place of the window, or null. */
   at(event) {
     for (const name of ["blocks", "held"]) {
       const view = this.views[name];
@@ -228,8 +227,10 @@ class Timeline {
       const held = name === "held";
       const row = Math.floor((y / height) * (held ? this.numHeldRows : this.numRows));
       for (const schedule of held ? [] : this.schedules) {
-        const device = row - schedule.firstRow;
-        if (device >= -this.colours.looks.title_rows && device < schedule.num_devices) return { name, schedule, device, ms };
+        const of = row - schedule.firstRow;
+        if (of >= -this.colours.looks.title_rows && of < schedule.num_rows) {
+          return { name, schedule, device: schedule.row_device[of] ?? -1, of, ms };
+        }
       }
       const found = held && this.heldRows.find((each) => each.row === row);
       return found ? { name, ...found, ms } : { name, schedule: this.schedules[0], device: -1, ms };

@@ -60,8 +60,10 @@ def timeline_of(rows: Sequence[Row], case: str, when: str) -> TimedBlocks:
     """Return the blocks of a case, at the highest clocks or with the plan."""
     placement, value = v_shape(NUM_STAGES), value_of(rows_with(rows, case=case), "label", "metric")
     blocks = [(name, number) for number in range(NUM_MICRO_BATCHES) for name in placement.by_name]
-    found = ({at: value[_label(when, *at), metric] for at in blocks} for metric in (START, TIME, POWER))
-    return TimedBlocks(placement, *found)
+    start_ms, duration_ms, power_w = (
+        {at: value[_label(when, *at), metric] for at in blocks} for metric in (START, TIME, POWER)
+    )
+    return TimedBlocks(placement, start_ms, duration_ms, power_w)
 
 
 def _trends(rows: Sequence[Row]) -> Iterator[Trend]:

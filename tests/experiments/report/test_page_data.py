@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from four_clocks import four_clocks
+from modes_and_streams import offloaded, recomputed
 
 from experiments.report.drawings import page_program
 from experiments.report.html_report import Section, html_report
@@ -154,3 +155,29 @@ def test_progress_tells_what_is_new_in_ms_of_one_micro_batch() -> None:
     assert period["end_s"] == 0.3
     assert (memory["best"], memory["is_memory"]) == ([7.0], True)
     assert (makespan["best"], makespan["bound"]) == ([20.0], [19.5])
+
+
+def test_a_device_with_streams_has_a_row_for_each_and_one_memory() -> None:
+    schedule = offloaded(1.5)
+    tree = unpacked(packed(PageData({"a": schedule}).tree()))["schedules"][0]
+    assert tree["row_names"] == ["0", "0 copy_in", "0 copy_out"] and tree["row_device"] == [0, 0, 0]
+    names = [block["name"] for block in tree["blocks"]]
+    instances = [(names[block], n) for block, n in zip(tree["block"], tree["micro_batch"], strict=True)]
+    rows = np.split(tree["rows"], tree["row_first"][1:-1])
+    assert [[instances[i] for i in row] for row in rows] == [*map(list, schedule.lane_orders)]
+    assert [instances[i] for i in tree["held_rows"]] == list(schedule.order(0))
+    assert tree["held"].tolist() == memory_over_time(schedule, 0)[1].tolist()
+    assert tree["held_first"].tolist() == [0, len(instances)]
+    assert [block["rows"] for block in tree["blocks"]] == [[0], [2], [1], [0]]
+
+
+def test_a_block_has_its_mode_and_the_time_that_it_then_takes() -> None:
+    tree = unpacked(packed(PageData({"a": recomputed()}).tree()))["schedules"][0]
+    assert tree["modes"] == ["", "recompute"] and "held_rows" not in tree
+    of = {
+        (tree["blocks"][block]["name"], int(n)): (tree["modes"][mode], float(end - start))
+        for block, n, mode, start, end in zip(
+            tree["block"], tree["micro_batch"], tree["mode"], tree["start_ms"], tree["end_ms"], strict=True
+        )
+    }
+    assert of["B0", 0] == ("", 4.0) and of["B0", 1] == ("recompute", 6.0) and of["B1", 1] == ("", 4.0)

@@ -237,7 +237,7 @@ WRONG = [
     ),
     (["placement=v_shape", "profile.time_scale=nan"], "profile.time_scale: nan is not above 0"),
     (["search=foo"], "search=foo: is not there; the options are default"),
-    (["search.export=zeus"], "search.export: 'zeus' is not known; use torch or null"),
+    (["search.export=zeus"], "search.export: 'zeus' is not known; use torch, streams or null"),
     (
         ["placement=m_shape", "search.export=torch"],
         "search.export: m_shape has no form in torch, because E runs on several devices",

@@ -1,0 +1,94 @@
+"""Placements with modes and streams, and schedules of them, small enough to be read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from placements import Block, Kind, Placement
+from placements.modes import Choice, Decision
+from placements.streams import Slowdown
+from schedsearch.schedule import Schedule, as_soon_as_possible
+
+
+def recomputing(num_devices: int = 2) -> Placement:
+    """Return a V-shape whose stages keep activations, or compute them again."""
+    forwards = [Block(f"F{s}", Kind.F, (s,), 2, 10, (f"F{s - 1}",) if s else ()) for s in range(num_devices)]
+    backwards = [
+        Block(f"B{s}", Kind.B, (s,), 4, -10, (f"B{s + 1}" if s < num_devices - 1 else f"F{s}",))
+        for s in reversed(range(num_devices))
+    ]
+    decisions = [
+        Decision(
+            (
+                Choice("keep"),
+                Choice(
+                    "recompute",
+                    (
+                        replace(forward, memory=1),
+                        replace(backward, time=6, memory=-1, transient=10),
+                    ),
+                ),
+            )
+        )
+        for forward, backward in zip(forwards, reversed(backwards), strict=True)
+    ]
+    return Placement(
+        "recomputing",
+        num_devices,
+        (*forwards, *backwards),
+        memory=(32,) * num_devices,
+        decisions=tuple(decisions),
+    )
+
+
+def recomputed() -> Schedule:
+    """Return two micro-batches of it, the second of which is computed again on device 0."""
+    orders = [[("F0", 0), ("F0", 1), ("B0", 0), ("B0", 1)], [("F1", 0), ("B1", 0), ("F1", 1), ("B1", 1)]]
+    return as_soon_as_possible(recomputing(), 2, orders, ((0, 0), (1, 0)))
+
+
+def offloading(slowed: float = 1.0) -> Placement:
+    """Return a device that may send what it keeps to its host, on two more streams.
+
+    Args:
+        slowed: Times as long that computing takes beside sending; 1 for no such rule.
+    """
+    out = Block("O0", Kind.F, (0,), 3, -4, ("F0",), stream="copy_out", host_memory=4)
+    back = Block("I0", Kind.B, (0,), 3, 4, ("O0",), stream="copy_in", host_memory=-4)
+    none = [replace(each, time=0, memory=0, host_memory=0) for each in (out, back)]
+    return Placement(
+        "offloading",
+        1,
+        (Block("F0", Kind.F, (0,), 4, 4), out, back, Block("B0", Kind.B, (0,), 6, -4, ("F0", "I0"))),
+        memory=(12,),
+        decisions=(Decision((Choice("keep", tuple(none)), Choice("offload"))),),
+        host_memory=(40,),
+        slowdown=(Slowdown(("compute", "copy_out"), (slowed, 1.0)),) if slowed > 1 else (),
+    )
+
+
+def offloaded(slowed: float = 1.0) -> Schedule:
+    """Return three micro-batches of it, the first of which is sent to the host."""
+    order = [("F0", 0), ("F0", 1), ("B0", 1), ("F0", 2), ("B0", 0), ("B0", 2)]
+    lanes = [order, [("I0", 0)], [("O0", 0)]]
+    return as_soon_as_possible(offloading(slowed), 3, lanes, ((1,), (0,), (0,)))
+
+
+def communicating() -> Placement:
+    """Return a layer on one device that computes and communicates side by side."""
+    return Placement(
+        "communicating",
+        1,
+        (
+            Block("attention", Kind.F, (0,), 4, 1),
+            Block("dispatch", Kind.F, (0,), 6, 0, ("attention",), stream="communication"),
+            Block("mlp", Kind.B, (0,), 5, -1, ("dispatch",)),
+        ),
+        memory=(4,),
+    )
+
+
+def communicated() -> Schedule:
+    """Return two micro-batches of it, the second of which computes while the first communicates."""
+    order = [("attention", 0), ("attention", 1), ("mlp", 0), ("mlp", 1)]
+    return as_soon_as_possible(communicating(), 2, [order, [("dispatch", 0), ("dispatch", 1)]])
