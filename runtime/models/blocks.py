@@ -32,7 +32,14 @@ from runtime.models.user.packing import absent_as, is_absent
 from runtime.models.user.reading import Sample
 from runtime.models.weight_versions import ReadVersions, WeightStore
 from runtime.program.data_parallel import in_shares
-from runtime.program.tensor_flow import computes_loss, forward_inputs, pair_backward, tensor_inputs
+from runtime.program.tensor_flow import (
+    KEEP,
+    RECOMPUTE,
+    computes_loss,
+    forward_inputs,
+    pair_backward,
+    tensor_inputs,
+)
 from runtime.program.tensor_spec import TensorSpec
 from runtime.transport.shards import share_of, share_shape, sum_in_order
 
@@ -164,7 +171,9 @@ class Blocks:
         shape = share_shape(whole, block.data_parallel) if is_share else whole
         return TensorSpec.of(self.dtype, shape)
 
-    def run(self, block: str, micro_batch: int, arrived: Sequence[Tensor]) -> Mapping[str, Tensor]:
+    def run(
+        self, block: str, micro_batch: int, arrived: Sequence[Tensor], mode: str = KEEP
+    ) -> Mapping[str, Tensor]:
         """Run one block.
 
         Args:
@@ -172,6 +181,8 @@ class Blocks:
             micro_batch: Micro-batch of the iteration begun last.
             arrived: What its `inputs` handed over, in that order: for the samples of this device's group if
                 each group hands over its share, else for all.
+            mode: How a forward block runs; with ``recompute`` it keeps its inputs alone, and its backward
+                computes it again.
 
         Returns:
             For each of its `consumers` the contiguous tensor to hand over, likewise.
@@ -179,7 +190,7 @@ class Blocks:
         made = None
         if self.failure is None:
             what = f"{block} of micro-batch {micro_batch}"
-            made = self.attempt(lambda: self._run(block, micro_batch, arrived), what)
+            made = self.attempt(lambda: self._run(block, micro_batch, arrived, mode), what)
         if made is None:
             made = self._zeros(block)
         if made.loss is not None:
@@ -228,10 +239,10 @@ class Blocks:
         shape = share_shape(self._model.output_shape(forward), self._placement.by_name[block].data_parallel)
         return torch.zeros(shape, dtype=self.dtype, device=self._model.device)
 
-    def _run(self, block: str, micro_batch: int, arrived: Sequence[Tensor]) -> _Made:
+    def _run(self, block: str, micro_batch: int, arrived: Sequence[Tensor], mode: str) -> _Made:
         kind = self._placement.by_name[block].kind
         if kind is Kind.F:
-            return self._forward(block, micro_batch, arrived)
+            return self._forward(block, micro_batch, arrived, mode)
         forward = self._pairs[block]
         if kind is Kind.W:
             self._weight_half(forward, micro_batch)
@@ -262,11 +273,11 @@ class Blocks:
             self._have_gradient.add(block)
         return found
 
-    def _forward(self, block: str, micro_batch: int, arrived: Sequence[Tensor]) -> _Made:
+    def _forward(self, block: str, micro_batch: int, arrived: Sequence[Tensor], mode: str) -> _Made:
         trains = block in self._trained
         own = self._own_shares(block, block, arrived)
         inputs = [value.detach().requires_grad_(trains) for value in own]
-        again = trains and self._model.recomputes(block)
+        again = trains and (mode == RECOMPUTE or self._model.recomputes(block))
         if again:
             self._recomputed[block, micro_batch] = inputs, _State(self._model, block)
         with torch.set_grad_enabled(trains and not again):

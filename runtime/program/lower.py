@@ -1,4 +1,7 @@
-"""A schedule as programs: a send where a block's tensor leaves its device, a receive where one comes."""
+"""A schedule as programs: a send where a block's tensor leaves its device, a receive where one comes.
+
+And programs as a schedule again, of which more can be told.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ from typing import NamedTuple
 from placements import Placement
 from runtime.program.data_parallel import holders
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
-from runtime.program.tensor_flow import tensor_inputs
-from schedsearch.schedule import Schedule
+from runtime.program.tensor_flow import KEEP, stage_decisions, tensor_inputs
+from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 
 
 class Route(NamedTuple):
@@ -64,12 +67,14 @@ def lower(schedule: Schedule) -> Programs:
     in which its producer starts; we place it where the producer ends, because then the tensor exists, and
     a long block cannot hold up the message of a short one that started later.
 
+    A forward block runs in the mode that the schedule has chosen for it and its micro-batch.
+
     Args:
         schedule: A valid schedule; see `schedsearch.validate.validate`. Where a device of its placement
             stands for several GPUs, each of them has a program, as a device of `Placement.by_gpu`.
 
     Raises:
-        UnrunnablePlacementError: See `runtime.program.tensor_flow.pair_backward`.
+        UnrunnablePlacementError: See `pair_backward` and `stage_decisions` of `runtime.program.tensor_flow`.
 
     >>> from placements.shapes import v_shape
     >>> from schedsearch.baselines import gpipe
@@ -86,16 +91,47 @@ def lower(schedule: Schedule) -> Programs:
         send B1 -> B0 #0 to 0
     """
     schedule = replace(schedule, placement=schedule.placement.by_gpu)
+    mode_of = _modes(schedule)
     instructions: list[list[Instruction]] = [[] for _ in range(schedule.placement.num_devices)]
     for operator in sorted(_operators(schedule)):
         if operator.message is None:
+            run = Run(operator.block, operator.micro_batch)
+            run = replace(run, mode=mode_of.get((run.block, run.micro_batch), KEEP))
             for device in schedule.placement.by_name[operator.block].devices:
-                instructions[device].append(Run(operator.block, operator.micro_batch))
+                instructions[device].append(run)
         else:
             producer, consumer, source, target = operator.message
             instructions[source].append(Send(producer, consumer, operator.micro_batch, target))
             instructions[target].append(Receive(producer, consumer, operator.micro_batch, source))
     return Programs(schedule.placement, schedule.num_micro_batches, tuple(map(tuple, instructions)))
+
+
+def _modes(schedule: Schedule) -> dict[Instance, str]:
+    """Return the mode of each forward block of each micro-batch of which one is decided."""
+    decisions = schedule.placement.decisions
+    return {
+        (name, n): decisions[i].names[chosen[i]]
+        for name, i in stage_decisions(schedule.placement).items()
+        for n, chosen in enumerate(schedule.chosen)
+    }
+
+
+def orders_of(programs: Programs) -> list[list[Instance]]:
+    """Return the (block, micro-batch) pairs that each device runs, in order."""
+    return [
+        [(each.block, each.micro_batch) for each in program if isinstance(each, Run)]
+        for program in programs.instructions
+    ]
+
+
+def schedule_of(programs: Programs) -> Schedule:
+    """Return the schedule that programs are of: every block as soon as its order and its inputs allow.
+
+    Args:
+        programs: Safe ones; see `runtime.program.deadlock.check`.
+    """
+    number, orders = programs.num_micro_batches, orders_of(programs)
+    return as_soon_as_possible(programs.placement, number, orders, programs.chosen)
 
 
 class _Operator(NamedTuple):
@@ -114,7 +150,7 @@ def _operators(schedule: Schedule) -> Iterator[_Operator]:
     for message in messages(schedule.placement):
         by_producer[message.producer].append(message)
     for start, micro_batch, name in schedule.blocks:
-        block = schedule.placement.by_name[name]
+        block = schedule.block(name, micro_batch)
         yield _Operator(start, True, block.devices, micro_batch, name, None)
         for message in by_producer[name]:
             ends = (message.source, message.target)

@@ -36,9 +36,11 @@ def stage_of(placement: Placement) -> dict[str, int]:
 
     Raises:
         NoTorchFormError: The placement is not one chain of forward blocks, each on one device, with their
-            backward blocks, or a device runs none of them.
+            backward blocks, a device runs none of them, or some have modes.
     """
     placement = placement.per_micro_batch
+    if placement.decisions:
+        raise _no_form(placement, f"modes[0]: {placement.decisions[0].blocks[0]} has modes")
     for block in placement.blocks:
         if len(block.devices) > 1:
             raise _no_form(

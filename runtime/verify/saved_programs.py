@@ -27,14 +27,16 @@ from runtime.program import deadlock
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import UnsafeProgramsError
 from runtime.program.instructions import Programs, Run, Send
+from runtime.program.lower import schedule_of
 from runtime.program.program_file import ProgramFileError, read_programs
-from runtime.program.tensor_flow import UnrunnablePlacementError
+from runtime.program.tensor_flow import RECOMPUTE, UnrunnablePlacementError
 from runtime.torch_pipelining.check import check_order
 from runtime.torch_pipelining.lowering import UnsafeOrderError
 from runtime.torch_pipelining.table import TorchCsvError, read_torch_csv
 from runtime.transport.communicators import DIRECTED, PAIR, Communicator, communicators
 from runtime.virtual.play import play
 from runtime.virtual.rules import NCCL_RULES
+from schedsearch.metrics import peak_memory
 
 SAFE, UNSAFE, UNREADABLE = 0, 1, 2
 """Exit codes."""
@@ -95,6 +97,7 @@ def check_scripts(scripts: Sequence[Script]) -> str:
 def _proved(programs: Programs) -> str:
     try:
         deadlock.check(programs)
+        _check_memory(programs)
     except UnrunnablePlacementError as error:
         raise UnsafeProgramsError(str(error)) from None
     instructions = [i for program in programs.instructions for i in program]
@@ -109,6 +112,22 @@ def _proved(programs: Programs) -> str:
         + ("; shapes and types are the same at both ends" if programs.specs else "")
         + f"; {pair} communicators, or {directed} with one for each direction"
     )
+
+
+def _check_memory(programs: Programs) -> None:
+    """Ensure that no device holds more than it has, each block in the mode that it runs in.
+
+    Raises:
+        UnsafeProgramsError: One does.
+    """
+    placement = programs.placement
+    peaks = peak_memory(schedule_of(programs)).tolist()
+    for device, (peak, capacity) in enumerate(zip(peaks, placement.memory or peaks, strict=True)):
+        if peak > capacity:
+            raise UnsafeProgramsError(
+                f"memory: device {device} holds {peak} and has {capacity}; run forward blocks later"
+                + (f", or more of them with mode={RECOMPUTE!r}" if placement.decisions else "")
+            )
 
 
 def _programs(path: Path, timeout_s: float) -> Programs:

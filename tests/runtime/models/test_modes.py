@@ -1,0 +1,100 @@
+"""Modes of stages and micro-batches: the same bits as the unpipelined model, and less is held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_runs import SMALL_GPT, SYNTHETIC, blocks_of, comparison_of, in_modes, launched
+
+from placements.shapes import m_shape, v_shape, wave_shape
+from runtime.codegen.codegen import generate
+from runtime.execution.measurement import Measurement, ReferenceComparison
+from runtime.program.deadlock import check
+from runtime.program.lower import lower
+from runtime.program.tensor_flow import KEEP, RECOMPUTE
+from schedsearch.baselines import gpipe, one_f_one_b
+from schedsearch.schedule import Schedule
+
+
+def run(schedule: Schedule, folder: Path, model: dict[str, object], **options: object) -> Measurement:
+    """Run two iterations of a schedule, all of which are compared with the unpipelined model."""
+    generate(check(lower(schedule)), {}, model, folder)
+    asked: dict[str, Any] = {"launcher": "in_process"} | options
+    return launched(folder, schedule.placement.num_devices, 2, **asked)
+
+
+def errors(found: ReferenceComparison) -> tuple[float, float, float]:
+    return found.max_loss_error, found.max_gradient_error, found.max_parameter_error
+
+
+def by_stage_and_micro_batch(decision: int, micro_batch: int) -> int:
+    return (decision + micro_batch) % 2
+
+
+def first_stage_alone(decision: int, micro_batch: int) -> int:
+    return int(decision == 0)
+
+
+@pytest.mark.parametrize("num_stages", [2, 3, 4])
+@pytest.mark.parametrize("mode_of", [by_stage_and_micro_batch, first_stage_alone])
+def test_modes_change_no_bit(num_stages: int, mode_of: Callable[[int, int], int], tmp_path: Path) -> None:
+    schedule = one_f_one_b(v_shape(num_stages), 5)
+    found = run(in_modes(schedule, mode_of), tmp_path / "modes", SMALL_GPT | {"num_layers": 4})
+    comparison = comparison_of(found)
+    assert errors(comparison) == (0, 0, 0)
+    assert comparison.bitwise_equal
+    kept = run(in_modes(schedule, lambda *_: 0), tmp_path / "kept", SMALL_GPT | {"num_layers": 4})
+    assert found.losses == kept.losses == comparison.reference_losses
+
+
+@settings(max_examples=10, deadline=None)
+@given(data=st.data())
+def test_any_modes_change_no_bit(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Of split backwards and blocks on several devices too."""
+    placement = data.draw(st.sampled_from([v_shape(3), m_shape(2), wave_shape(2, split_backward=True)]))
+    modes: dict[tuple[int, int], int] = {}
+
+    def mode_of(decision: int, micro_batch: int) -> int:
+        return modes.setdefault((decision, micro_batch), data.draw(st.integers(0, 1)))
+
+    found = run(in_modes(gpipe(placement, 3), mode_of), tmp_path_factory.mktemp("modes"), SYNTHETIC)
+    assert comparison_of(found).bitwise_equal
+    assert comparison_of(found).is_equal
+
+
+def test_processes_recompute_by_stage_and_micro_batch(tmp_path: Path) -> None:
+    schedule = in_modes(one_f_one_b(v_shape(2), 4), by_stage_and_micro_batch)
+    found = comparison_of(run(schedule, tmp_path, SYNTHETIC, launcher="torchrun", backend="gloo"))
+    assert errors(found) == (0, 0, 0)
+    assert found.bitwise_equal
+
+
+def test_only_what_is_recomputed_keeps_no_graph() -> None:
+    blocks, _ = blocks_of(v_shape(1))
+    for n, mode in enumerate((RECOMPUTE, KEEP)):
+        blocks.run("F0", n, [], mode)
+    kept = {each.has_graph: each for each in blocks.saved()}
+    assert kept.keys() == {False, True}
+    assert len(kept[False].tensors) < len(kept[True].tensors)
+    for n in (1, 0):
+        blocks.run("B0", n, [])
+    assert not list(blocks.saved())
+
+
+def test_recomputing_holds_less(tmp_path: Path) -> None:
+    """What each device holds at the most, as it notes of itself, follows the modes of its stage."""
+    schedule, model = gpipe(v_shape(2), 3), SMALL_GPT | {"micro_batch_size": 4}
+    peaks = []
+    for number, mode_of in enumerate((lambda *_: 0, first_stage_alone, lambda *_: 1)):
+        found = run(in_modes(schedule, mode_of), tmp_path / str(number), model, trace=True)
+        peaks.append(
+            [max(each.value for record in own for each in record.held_bytes) for own in found.records]
+        )
+    kept, first, both = peaks
+    assert first[0] == both[0] < kept[0] / 2
+    assert first[1] == kept[1] > 2 * both[1]
