@@ -41,9 +41,9 @@ SMALL_GPT = {
 SYNTHETIC = {"name": "synthetic", "hidden_size": 4, "sequence_length": 4, "micro_batch_size": 1}
 
 
-def blocks_of(placement: Placement, recompute: object = ()) -> tuple[Blocks, Model]:
+def blocks_of(placement: Placement) -> tuple[Blocks, Model]:
     """Return the synthetic blocks of a placement of whole blocks, all in this process."""
-    options = ModelOptions.from_dict(SYNTHETIC | {"recompute": recompute})
+    options = ModelOptions.from_dict(SYNTHETIC)
     forward = [block.name for block in placement.blocks if block.kind is Kind.F]
     model = Model(options, placement, dict.fromkeys(forward, WHOLE))
     blocks = Blocks(placement, model, 2)

@@ -277,7 +277,7 @@ class Blocks:
         trains = block in self._trained
         own = self._own_shares(block, block, arrived)
         inputs = [value.detach().requires_grad_(trains) for value in own]
-        again = trains and (mode == RECOMPUTE or self._model.recomputes(block))
+        again = trains and mode == RECOMPUTE
         if again:
             self._recomputed[block, micro_batch] = inputs, _State(self._model, block)
         with torch.set_grad_enabled(trains and not again):

@@ -5,14 +5,14 @@ And programs as a schedule again, of which more can be told.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from placements import Placement
+from placements import Kind, Placement
 from runtime.program.data_parallel import holders
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
-from runtime.program.tensor_flow import KEEP, stage_decisions, tensor_inputs
+from runtime.program.tensor_flow import KEEP, RECOMPUTE, stage_decisions, tensor_inputs
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 
 
@@ -114,6 +114,58 @@ def _modes(schedule: Schedule) -> dict[Instance, str]:
         for name, i in stage_decisions(schedule.placement).items()
         for n, chosen in enumerate(schedule.chosen)
     }
+
+
+class RecomputeError(ValueError):
+    """Blocks cannot be computed again; the message says why, and what would do, in one line."""
+
+
+def recomputed(programs: Programs, recompute: str | Sequence[object]) -> Programs:
+    """Return programs in which some forward blocks are computed again in every micro-batch.
+
+    Args:
+        programs: Any.
+        recompute: As of `blocks_to_recompute`.
+
+    Raises:
+        RecomputeError: See `blocks_to_recompute`.
+    """
+    again = blocks_to_recompute(programs.placement, recompute)
+
+    def changed(each: Instruction) -> Instruction:
+        return replace(each, mode=RECOMPUTE) if isinstance(each, Run) and each.block in again else each
+
+    instructions = tuple(tuple(map(changed, program)) for program in programs.instructions)
+    return replace(programs, instructions=instructions)
+
+
+def blocks_to_recompute(placement: Placement, recompute: str | Sequence[object]) -> tuple[str, ...]:
+    """Return the forward blocks that are to be computed again in every micro-batch.
+
+    Args:
+        placement: What runs where.
+        recompute: Their names, or ``all``.
+
+    Raises:
+        RecomputeError: There is no such forward block, or the schedule decides on its mode.
+    """
+    forward = [block.name for block in placement.blocks if block.kind is Kind.F]
+    if isinstance(recompute, str) and recompute != "all":
+        raise RecomputeError(f"recompute: {recompute!r} is not 'all' or a list of names of forward blocks")
+    found = forward if recompute == "all" else list(recompute)
+    decision_of = stage_decisions(placement) if found else {}
+    for name in found:
+        if name not in forward:
+            raise RecomputeError(
+                f"recompute: {placement.name} has no forward block {name!r}; use 'all' or of "
+                f"{', '.join(sorted(forward))}"
+            )
+        if name in decision_of:
+            raise RecomputeError(
+                f"recompute: modes[{decision_of[str(name)]}] of the placement is about {name}, whose mode "
+                "the schedule chooses; leave it out"
+            )
+    return tuple(map(str, found))
 
 
 def orders_of(programs: Programs) -> list[list[Instance]]:

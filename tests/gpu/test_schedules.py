@@ -18,7 +18,7 @@ from runtime.options.run import NETWORKS
 from runtime.profiling.profiler import Sweep
 from runtime.program.deadlock import check
 from runtime.program.instructions import Instruction, Programs, Receive
-from runtime.program.lower import lower
+from runtime.program.lower import lower, recomputed
 from runtime.program.prefetch import prefetch_receives
 from schedsearch.baselines import gpipe, one_f_one_b, zb_v
 
@@ -108,7 +108,7 @@ def test_receives_posted_early_and_blocks_computed_again_change_no_bit(
     assert early.instructions != late.instructions
     check(early)
     found = [
-        run(programs, tmp_path / str(i), device, name=name, optimizer="adamw", recompute=recompute)
+        run(recomputed(programs, recompute), tmp_path / str(i), device, name=name, optimizer="adamw")
         for i, (programs, recompute) in enumerate([(late, []), (early, []), (late, "all"), (early, "all")])
     ]
     assert all(comparison_of(each).bitwise_equal for each in found)
@@ -178,8 +178,8 @@ def test_dropout_falls_the_same_way_when_a_block_is_computed_again(device: str, 
     found = []
     for recompute in ([], "all"):
         folder = tmp_path / f"recompute_{len(found)}"
-        model = {"name": "module", "path": str(tmp_path / "own.py"), "recompute": recompute}
-        generate(lower(gpipe(v_shape(2), 3)), {}, model, folder)
+        model = {"name": "module", "path": str(tmp_path / "own.py")}
+        generate(recomputed(lower(gpipe(v_shape(2), 3)), recompute), {}, model, folder)
         found.append(launched(folder, 2, 2, 120, launcher="in_process", device=device))
     assert found[0].losses == found[1].losses
     assert all(comparison_of(each).bitwise_equal for each in found)

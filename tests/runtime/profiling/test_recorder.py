@@ -87,13 +87,13 @@ def test_what_a_forward_block_holds_is_what_its_graph_leads_to(frozen: bool) -> 
 
 def test_a_recomputed_block_holds_its_inputs_only() -> None:
     placement = v_shape(2)
-    blocks, model = blocks_of(placement, "all")
+    blocks, model = blocks_of(placement)
     memory = ActivationMemory(placement, blocks, model)
-    with memory.counting("F0", []):
-        arrived = blocks.run("F0", 0, [])["F1"].clone()
+    with memory.counting("F0", [], RECOMPUTE):
+        arrived = blocks.run("F0", 0, [], RECOMPUTE)["F1"].clone()
     assert memory.bytes([]) == 0
-    with memory.counting("F1", [arrived]):
-        blocks.run("F1", 0, [arrived])
+    with memory.counting("F1", [arrived], RECOMPUTE):
+        blocks.run("F1", 0, [arrived], RECOMPUTE)
     assert memory.bytes([]) == NUM_BYTES
 
 
