@@ -54,7 +54,8 @@ def blocks_of(placement: Placement) -> tuple[Blocks, Model]:
 def with_modes(placement: Placement) -> Placement:
     """Return a placement with a decision on each forward block that is trained, in topological order.
 
-    What such a block keeps takes three times its memory, and its inputs alone as much as before.
+    What such a block keeps takes three times its memory, and its inputs alone as much as before. The third
+    choice puts the rest on the host.
     """
     pairs, by_name = pair_backward(placement), placement.by_name
     blocks, decisions = dict(by_name), []
@@ -63,7 +64,12 @@ def with_modes(placement: Placement) -> Placement:
         if len(stage) == 1:
             continue
         again = [stage[0], replace(stage[1], time=stage[1].time + stage[0].time), *stage[2:]]
-        decisions.append(Decision((Choice("keep"), Choice("recompute", tuple(again)))))
+        host = 2 * int(stage[0].memory)  # type: ignore[call-overload]
+        away = [replace(each, time=each.time + 1) for each in stage]
+        away[0] = replace(away[0], host_memory=host)
+        away[-1] = replace(away[-1], host_memory=-host)
+        choices = Choice("keep"), Choice("recompute", tuple(again)), Choice("offload", tuple(away))
+        decisions.append(Decision(choices))
         blocks |= {each.name: replace(each, memory=3 * int(each.memory)) for each in stage}  # type: ignore[call-overload]
     return replace(placement, blocks=tuple(blocks.values()), decisions=tuple(decisions))
 

@@ -178,7 +178,8 @@ class Device:
             micro_batch: Number of the micro-batch.
             clock_mhz: The clock asked for before it; None to leave it to a plan that is followed, or to the
                 GPU.
-            mode: How a forward block runs: ``keep`` what its backward needs, or ``recompute`` it there.
+            mode: How a forward block runs: ``keep`` what its backward needs, ``recompute`` it there, or
+                ``offload`` it to the host until then.
 
         Raises:
             TransferError: A tensor did not arrive.

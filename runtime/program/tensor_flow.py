@@ -13,9 +13,11 @@ from collections.abc import Mapping
 from placements import Block, Kind, Placement
 from placements.block import COMPUTE
 
-KEEP, RECOMPUTE = "keep", "recompute"
-MODES = (KEEP, RECOMPUTE)
-"""How a forward block runs: it keeps what its backward needs, or its inputs alone and is computed again."""
+KEEP, RECOMPUTE, OFFLOAD = "keep", "recompute", "offload"
+MODES = (KEEP, RECOMPUTE, OFFLOAD)
+"""How a forward block runs: it keeps what its backward needs, or its inputs alone and is computed again, or
+keeps on the host what its backward needs.
+"""
 
 
 class UnrunnablePlacementError(ValueError):
@@ -153,7 +155,7 @@ def stage_decisions(placement: Placement) -> Mapping[str, int]:
         for choice in decision.choices:
             where = f"modes[{i}].choices.{choice.name}"
             if choice.name not in MODES:
-                raise UnrunnablePlacementError(f"{where}: cannot be run; use {' and '.join(MODES)}")
+                raise UnrunnablePlacementError(f"{where}: cannot be run; use one of {', '.join(MODES)}")
             if gone := [block.name for block in choice.blocks if not block.time]:
                 raise UnrunnablePlacementError(
                     f"{where}.{gone[0]}: is left out, but a run needs it; give it a time of 1 tick at least"

@@ -29,14 +29,14 @@ from runtime.program.deadlock import UnsafeProgramsError
 from runtime.program.instructions import Programs, Run, Send
 from runtime.program.lower import schedule_of
 from runtime.program.program_file import ProgramFileError, read_programs
-from runtime.program.tensor_flow import RECOMPUTE, UnrunnablePlacementError
+from runtime.program.tensor_flow import UnrunnablePlacementError
 from runtime.torch_pipelining.check import check_order
 from runtime.torch_pipelining.lowering import UnsafeOrderError
 from runtime.torch_pipelining.table import TorchCsvError, read_torch_csv
 from runtime.transport.communicators import DIRECTED, PAIR, Communicator, communicators
 from runtime.virtual.play import play
 from runtime.virtual.rules import NCCL_RULES
-from schedsearch.metrics import peak_memory
+from schedsearch.metrics import peak_host_memory, peak_memory
 
 SAFE, UNSAFE, UNREADABLE = 0, 1, 2
 """Exit codes."""
@@ -120,14 +120,16 @@ def _check_memory(programs: Programs) -> None:
     Raises:
         UnsafeProgramsError: One does.
     """
-    placement = programs.placement
-    peaks = peak_memory(schedule_of(programs)).tolist()
-    for device, (peak, capacity) in enumerate(zip(peaks, placement.memory or peaks, strict=True)):
-        if peak > capacity:
-            raise UnsafeProgramsError(
-                f"memory: device {device} holds {peak} and has {capacity}; run forward blocks later"
-                + (f", or more of them with mode={RECOMPUTE!r}" if placement.decisions else "")
-            )
+    placement, schedule = programs.placement, schedule_of(programs)
+    for name, held, has in (
+        ("memory", peak_memory(schedule), placement.memory),
+        ("host_memory", peak_host_memory(schedule), placement.host_memory),
+    ):
+        for device, capacity in enumerate(has or ()):
+            if held[device] > capacity:
+                other = ", or more of them in a mode that holds less" if placement.decisions else ""
+                text = f"{name}: device {device} holds {held[device]} and has {capacity}"
+                raise UnsafeProgramsError(f"{text}; run forward blocks later{other}")
 
 
 def _programs(path: Path, timeout_s: float) -> Programs:

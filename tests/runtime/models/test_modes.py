@@ -16,7 +16,7 @@ from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Measurement, ReferenceComparison
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
-from runtime.program.tensor_flow import KEEP, RECOMPUTE
+from runtime.program.tensor_flow import KEEP, OFFLOAD, RECOMPUTE
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.schedule import Schedule
 
@@ -32,8 +32,13 @@ def errors(found: ReferenceComparison) -> tuple[float, float, float]:
     return found.max_loss_error, found.max_gradient_error, found.max_parameter_error
 
 
+def peaks(found: Measurement) -> list[float]:
+    """Return the most bytes of activations that each device held, as it notes of itself."""
+    return [max(each.value for record in own for each in record.held_bytes) for own in found.records]
+
+
 def by_stage_and_micro_batch(decision: int, micro_batch: int) -> int:
-    return (decision + micro_batch) % 2
+    return (decision + micro_batch) % 3
 
 
 def first_stage_alone(decision: int, micro_batch: int) -> int:
@@ -60,7 +65,7 @@ def test_any_modes_change_no_bit(data: st.DataObject, tmp_path_factory: pytest.T
     modes: dict[tuple[int, int], int] = {}
 
     def mode_of(decision: int, micro_batch: int) -> int:
-        return modes.setdefault((decision, micro_batch), data.draw(st.integers(0, 1)))
+        return modes.setdefault((decision, micro_batch), data.draw(st.integers(0, 2)))
 
     found = run(in_modes(gpipe(placement, 3), mode_of), tmp_path_factory.mktemp("modes"), SYNTHETIC)
     assert comparison_of(found).bitwise_equal
@@ -86,15 +91,44 @@ def test_only_what_is_recomputed_keeps_no_graph() -> None:
     assert not list(blocks.saved())
 
 
+def test_what_is_offloaded_is_on_the_host_until_the_backward() -> None:
+    kept, _ = blocks_of(v_shape(1))
+    blocks, _ = blocks_of(v_shape(1))
+    for n in range(2):
+        kept.run("F0", n, [])
+        blocks.run("F0", n, [], OFFLOAD)
+    assert [each.has_graph for each in kept.saved()] == [True, True]
+    assert [each.has_graph for each in blocks.saved()] == [False, False]
+    one = blocks.peak_host_bytes // 2
+    assert one > sum(tensor.nbytes for tensor in next(iter(blocks.saved())).tensors)
+    for n in range(2):
+        blocks.run("B0", n, [])
+        blocks.begin(0) if n else None
+    blocks.run("F0", 0, [], OFFLOAD)
+    assert blocks.peak_host_bytes == 2 * one, "the first two have left the host"
+    blocks.run("B0", 0, [])
+
+
+def test_offloading_holds_what_is_not_kept_on_the_host(tmp_path: Path) -> None:
+    schedule, model = gpipe(v_shape(2), 3), SMALL_GPT | {"micro_batch_size": 4}
+    kept = run(in_modes(schedule, lambda *_: 0), tmp_path / "kept", model, trace=True)
+    away = run(in_modes(schedule, lambda *_: 2), tmp_path / "away", model, trace=True)
+    assert kept.peak_host_bytes == (0, 0)
+    assert away.losses == kept.losses
+    for device, ((before, after), host) in enumerate(
+        zip(zip(peaks(kept), peaks(away), strict=True), away.peak_host_bytes, strict=True)
+    ):
+        assert after < before / 2, device
+        assert host >= before - after, "some of it is memory that a part of is kept on the device too"
+
+
 def test_recomputing_holds_less(tmp_path: Path) -> None:
     """What each device holds at the most, as it notes of itself, follows the modes of its stage."""
     schedule, model = gpipe(v_shape(2), 3), SMALL_GPT | {"micro_batch_size": 4}
-    peaks = []
+    found = []
     for number, mode_of in enumerate((lambda *_: 0, first_stage_alone, lambda *_: 1)):
-        found = run(in_modes(schedule, mode_of), tmp_path / str(number), model, trace=True)
-        peaks.append(
-            [max(each.value for record in own for each in record.held_bytes) for own in found.records]
-        )
-    kept, first, both = peaks
+        run_ = run(in_modes(schedule, mode_of), tmp_path / str(number), model, trace=True)
+        found.append(peaks(run_))
+    kept, first, both = found
     assert first[0] == both[0] < kept[0] / 2
     assert first[1] == kept[1] > 2 * both[1]
