@@ -74,7 +74,9 @@ def test_any_modes_change_no_bit(data: st.DataObject, tmp_path_factory: pytest.T
 
 def test_processes_recompute_by_stage_and_micro_batch(tmp_path: Path) -> None:
     schedule = in_modes(one_f_one_b(v_shape(2), 4), by_stage_and_micro_batch)
-    found = comparison_of(run(schedule, tmp_path, SYNTHETIC, launcher="torchrun", backend="gloo"))
+    given = {"launcher": "torchrun", "backend": "gloo", "trace_file": tmp_path / "trace.json"}
+    found = comparison_of(run(schedule, tmp_path / "scripts", SYNTHETIC, **given))
+    assert (tmp_path / "trace.json").is_file()
     assert errors(found) == (0, 0, 0)
     assert found.bitwise_equal
 

@@ -16,6 +16,7 @@ from placements.modes import Choice, Decision
 from placements.shapes import v_shape, wave_shape
 from runtime.codegen.codegen import generate
 from runtime.codegen.script import programs_of, read_scripts
+from runtime.loops.evaluation import forward_programs
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Instruction, Programs, Run
@@ -191,6 +192,12 @@ def test_what_cannot_be_run_is_named(placement: Placement, message: str) -> None
     with pytest.raises(UnrunnablePlacementError, match=re.escape(message)) as error:
         stage_decisions(placement)
     assert len(str(error.value).splitlines()) == 1
+
+
+def test_an_evaluation_has_no_modes_and_no_transfers_of_gradients() -> None:
+    placement = replace(v_shape(2), transfer=(("B1", "B0", 2),))
+    plain = forward_programs(v_shape(2), 3)
+    assert forward_programs(with_modes(placement), 3).instructions == plain.instructions
 
 
 def test_torch_has_no_modes() -> None:
