@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import SMALL_GPT, comparison_of, edited, launched
+from small_runs import SMALL_GPT, comparison_of, edited, in_modes, launched
 
 from placements import Placement
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
@@ -114,6 +114,20 @@ def test_receives_posted_early_and_blocks_computed_again_change_no_bit(
     assert all(comparison_of(each).bitwise_equal for each in found)
     assert len({each.losses for each in found}) == 1
     assert sum(found[1].peak_posted_bytes) >= sum(found[0].peak_posted_bytes)
+
+
+@pytest.mark.parametrize("case", ["V gpt", "K flava", "M gpt"])
+def test_modes_change_no_bit(case: str, device: str, tmp_path: Path) -> None:
+    """All kept, all computed again, all on the host, and each in turns."""
+    name, placement = CASES[case]
+    ways = [lambda *_: 0, lambda *_: 1, lambda *_: 2, lambda stage, n: (stage + n) % 3]
+    found = [
+        run(lower(in_modes(gpipe(placement, 4), way)), tmp_path / str(i), device, name=name)
+        for i, way in enumerate(ways)
+    ]
+    assert all(comparison_of(each).bitwise_equal for each in found)
+    assert len({each.losses for each in found}) == 1
+    assert sum(found[0].peak_host_bytes) == sum(found[1].peak_host_bytes) == 0 < sum(found[3].peak_host_bytes)
 
 
 def swap_receives(program: list[Instruction]) -> None:
