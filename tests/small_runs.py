@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from placements import Kind, Placement
+from placements.modes import Choice, Decision
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Measurement, ReferenceComparison
 from runtime.execution.results import Progress
@@ -18,12 +19,15 @@ from runtime.execution.run_options import RunOptions
 from runtime.launching.launch import launch
 from runtime.models import WHOLE, Blocks, Model, ModelOptions
 from runtime.program.instructions import Instruction, Programs
+from runtime.program.tensor_flow import pair_backward
 from runtime.program.tensor_spec import TensorSpec
 from runtime.training.copies import CopySums
 from runtime.transport.in_memory import Network
 from runtime.verify.reference import ReferenceCase, plain
 from runtime.verify.replay import replay
 from schedsearch.baselines import gpipe
+from schedsearch.schedule import Schedule, as_soon_as_possible
+from schedsearch.validate import validate
 
 SMALL_GPT = {
     "name": "gpt",
@@ -37,14 +41,51 @@ SMALL_GPT = {
 SYNTHETIC = {"name": "synthetic", "hidden_size": 4, "sequence_length": 4, "micro_batch_size": 1}
 
 
-def blocks_of(placement: Placement, recompute: object = ()) -> tuple[Blocks, Model]:
+def blocks_of(placement: Placement) -> tuple[Blocks, Model]:
     """Return the synthetic blocks of a placement of whole blocks, all in this process."""
-    options = ModelOptions.from_dict(SYNTHETIC | {"recompute": recompute})
+    options = ModelOptions.from_dict(SYNTHETIC)
     forward = [block.name for block in placement.blocks if block.kind is Kind.F]
     model = Model(options, placement, dict.fromkeys(forward, WHOLE))
     blocks = Blocks(placement, model, 2)
     blocks.begin(0)
     return blocks, model
+
+
+def with_modes(placement: Placement) -> Placement:
+    """Return a placement with a decision on each forward block that is trained, in topological order.
+
+    What such a block keeps takes three times its memory, and its inputs alone as much as before. The third
+    choice puts the rest on the host.
+    """
+    pairs, by_name = pair_backward(placement), placement.by_name
+    blocks, decisions = dict(by_name), []
+    for forward in placement.topological_order:
+        stage = [forward, *(by_name[name] for name, of in pairs.items() if of == forward.name)]
+        if len(stage) == 1:
+            continue
+        again = [stage[0], replace(stage[1], time=stage[1].time + stage[0].time), *stage[2:]]
+        host = 2 * int(stage[0].memory)  # type: ignore[call-overload]
+        away = [replace(each, time=each.time + 1) for each in stage]
+        away[0] = replace(away[0], host_memory=host)
+        away[-1] = replace(away[-1], host_memory=-host)
+        choices = Choice("keep"), Choice("recompute", tuple(again)), Choice("offload", tuple(away))
+        decisions.append(Decision(choices))
+        blocks |= {each.name: replace(each, memory=3 * int(each.memory)) for each in stage}  # type: ignore[call-overload]
+    return replace(placement, blocks=tuple(blocks.values()), decisions=tuple(decisions))
+
+
+def in_modes(schedule: Schedule, mode_of: Callable[[int, int], int]) -> Schedule:
+    """Return a schedule in the same order, of a placement with modes, with some of them chosen.
+
+    Args:
+        schedule: Of a placement without modes.
+        mode_of: Returns for a decision and a micro-batch the number of the choice.
+    """
+    placement = with_modes(schedule.placement)
+    numbers = range(len(placement.decisions))
+    chosen = [tuple(mode_of(i, n) for i in numbers) for n in range(schedule.num_micro_batches)]
+    orders = schedule.lane_orders
+    return validate(as_soon_as_possible(placement, schedule.num_micro_batches, orders, chosen))
 
 
 HIDDEN = TensorSpec("float64", (1, 4, 4))

@@ -37,7 +37,7 @@ from runtime.models import Blocks, Model, ModelOptions
 from runtime.profiling.device_profiler import MOST_ITERATIONS
 from runtime.profiling.profiler import MeasuredCost, Sweep, blocking_by_clock, merged
 from runtime.program.deadlock import check
-from runtime.program.lower import lower
+from runtime.program.lower import lower, recomputed
 from schedsearch.baselines import gpipe
 from schedsearch.modulo.progress import IterationBar
 from schedsearch.schedule import Schedule, require_plain
@@ -134,7 +134,8 @@ def _run(
     """Generate the scripts and profile them."""
     by_gpu = schedule.placement.by_gpu
     blocks = Blocks(by_gpu, Model(model, by_gpu, {}), 1)
-    programs = check(lower(schedule).with_specs(blocks.spec_between))
+    programs = recomputed(lower(schedule), options.runtime.recompute or ())
+    programs = check(programs.with_specs(blocks.spec_between))
     # Nothing is trained: a model that diverges over many iterations would compute with other numbers.
     generate(programs, {}, replace(model, learning_rate=0.0).to_dict(), scripts)
     chosen = options.profiling

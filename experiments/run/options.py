@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from experiments.config.declaring import Command
 from experiments.frontier.options import FrontierCommandOptions
@@ -40,6 +42,10 @@ class RuntimeOptions(UserRunOptions, UserModelOptions, ModelChoice):
         choices=(*LAUNCHERS, NO_LAUNCHER),
     )
     resume: str | None = option(None, "output directory of a run that stopped, or a folder of checkpoints")
+    recompute: str | Sequence[Any] | None = option(
+        None,
+        "forward blocks computed again in every micro-batch, as in [F0,F1]; or all; null: the plan's",
+    )
     receive_ahead: int | None = option(
         None,
         "number of blocks of its device by which a receive may be posted early; null: 1, with blocking 0",

@@ -29,7 +29,8 @@ from runtime.models.optimizer import usual_learning_rate
 from runtime.models.state_dict import StateDictError, check_save_path, check_state_dict_file
 from runtime.options.run import UserRunOptions
 from runtime.program.calls import ScriptError
-from runtime.program.tensor_flow import pair_backward
+from runtime.program.lower import RecomputeError, blocks_to_recompute
+from runtime.program.tensor_flow import pair_backward, stage_decisions
 from schedsearch.semantics.versions import WeightMode
 
 NUM_LAYERS = 8
@@ -141,6 +142,11 @@ def choose_model(
     """
     placement = placement.per_micro_batch.by_gpu
     pair_backward(placement)
+    stage_decisions(placement)
+    try:
+        blocks_to_recompute(placement, options.recompute or ())
+    except RecomputeError as error:
+        raise OptionError(f"runtime.{error}") from None
     name = options.model
     if name == "auto":
         name = suitable_model(placement, options.num_heads)

@@ -25,7 +25,7 @@ from runtime.models import GIVEN_MODEL, Blocks, Model, ModelOptions
 from runtime.plans.planned import PlannedIteration
 from runtime.program.deadlock import check
 from runtime.program.instructions import Programs
-from runtime.program.lower import lower
+from runtime.program.lower import lower, recomputed
 from runtime.program.prefetch import peak_posted, prefetch_receives
 from runtime.program.program_file import programs_to_dict
 from runtime.program.tensor_flow import pair_backward
@@ -99,11 +99,12 @@ def _versions_in_words(schedule: Schedule, model: ModelOptions) -> str:
 
 def _programs(schedule: Schedule, model: ModelOptions, options: RuntimeOptions) -> Programs:
     """Return proved programs; of what only a user's own script knows, without the sizes of messages."""
+    programs = recomputed(lower(schedule), options.recompute or ())
     if model.name == GIVEN_MODEL:
-        return check(prefetch_receives(lower(schedule), blocks_ahead(options)))
+        return check(prefetch_receives(programs, blocks_ahead(options)))
     blocks = Blocks(schedule.placement, Model(model, schedule.placement, {}), 1)
     size_bytes = functools.partial(_message_bytes, blocks)
-    programs = lower(schedule).with_specs(blocks.spec_between)
+    programs = programs.with_specs(blocks.spec_between)
     programs = prefetch_receives(programs, blocks_ahead(options), options.receive_memory, size_bytes)
     check(programs)
     posted = max(peak_posted(programs, size_bytes))

@@ -41,7 +41,7 @@ _FIELDS = {
 FIXED = ("name", "hidden_size", "num_heads", "vocab_size", "dtype", "optimizer")
 """Options of a model that make it another one. Layers are compared by the names of their parameters."""
 
-SILENT = ("recompute", "num_layers", "layers_per_block", "path")
+SILENT = ("num_layers", "layers_per_block", "path")
 """Options of a model whose change is no news: they change no result, or the parameters tell them."""
 
 
@@ -86,11 +86,7 @@ def facts_of(script: Script) -> dict[str, Any]:
 
 
 def _facts_of_model(model: ModelOptions) -> dict[str, Any]:
-    return {
-        key: value
-        for key, value in asdict(model).items()
-        if key != "recompute" and (key not in RARE or value != RARE[key])
-    }
+    return {key: value for key, value in asdict(model).items() if key not in RARE or value != RARE[key]}
 
 
 def ensure_same_model(manifest: Manifest, model: ModelOptions) -> None:

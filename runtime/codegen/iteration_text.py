@@ -12,6 +12,7 @@ from runtime.program.any_number import is_late
 from runtime.program.calls import VERBS
 from runtime.program.instructions import Instruction, Receive, Run
 from runtime.program.loops import Loop, LoopedProgram, Straight
+from runtime.program.tensor_flow import KEEP
 
 _TOTAL = "num_micro_batches"
 
@@ -94,7 +95,8 @@ class IterationText:
         if isinstance(each, Run):
             verb = VERBS[self.placement.by_name[each.block].kind]
             clock = self.clocks.argument(each, number)
-            return f"device.{verb}({string_literal(each.block)}, {number}{clock}){self._comment(each)}"
+            mode = "" if each.mode == KEEP else f", mode={string_literal(each.mode)}"
+            return f"device.{verb}({string_literal(each.block)}, {number}{clock}{mode}){self._comment(each)}"
         ends = f"{string_literal(each.producer)}, {string_literal(each.consumer)}, {number}"
         if isinstance(each, Receive):
             return f"device.{'prefetch' if is_ahead else 'receive'}({ends}, source={each.source})"
@@ -112,11 +114,11 @@ class IterationText:
 def _posted_ahead(program: Sequence[Instruction]) -> set[Instruction]:
     """Return the receives after which another block runs before the one that takes them."""
     ahead: set[Instruction] = set()
-    following: Run | None = None
+    following: tuple[str, int] | None = None
     for each in reversed(program):
         if isinstance(each, Run):
-            following = each
-        elif isinstance(each, Receive) and following != Run(each.consumer, each.micro_batch):
+            following = each.block, each.micro_batch
+        elif isinstance(each, Receive) and following != (each.consumer, each.micro_batch):
             ahead.add(each)
     return ahead
 

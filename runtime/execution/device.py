@@ -21,6 +21,7 @@ from runtime.execution.results import Position
 from runtime.models import Blocks
 from runtime.profiling.observer import DeviceObserver
 from runtime.program.calls import BlockCall, Message, ScriptError, Transfer
+from runtime.program.tensor_flow import KEEP
 from runtime.program.tensor_spec import TensorSpec
 from runtime.transport.contact import reason
 from runtime.transport.protocol import Channel, Pending, TransferError, Transport
@@ -104,7 +105,7 @@ class Device:
         )
         self._start, self._stop = _told(watching, "start"), _told(watching, "stop")
         self._drain, self._end = _told(watching, "drain"), _told(watching, "end")
-        self._steps: dict[tuple[str, int, int | None], _Step] = {}
+        self._steps: dict[tuple[str, int, int | None, str], _Step] = {}
         self._messages: dict[tuple[str, str, int, int, int], Message] = {}
         self._forms: dict[Message, _Form] = {}
         self._uses = self._count_uses()
@@ -151,9 +152,11 @@ class Device:
         """Post a receive ahead of other blocks than the one that takes it; see `receive`."""
         self.receive(producer, consumer, micro_batch, source=source)
 
-    def forward(self, block: str, micro_batch: int, *, clock_mhz: int | None = None) -> None:
+    def forward(
+        self, block: str, micro_batch: int, *, clock_mhz: int | None = None, mode: str = KEEP
+    ) -> None:
         """Run a forward block; see `run`."""
-        self.run(block, micro_batch, clock_mhz)
+        self.run(block, micro_batch, clock_mhz, mode)
 
     def backward(self, block: str, micro_batch: int, *, clock_mhz: int | None = None) -> None:
         """Run a whole backward block; see `run`."""
@@ -167,7 +170,7 @@ class Device:
         """Run a block of weight gradients; see `run`."""
         self.run(block, micro_batch, clock_mhz)
 
-    def run(self, block: str, micro_batch: int, clock_mhz: int | None = None) -> None:
+    def run(self, block: str, micro_batch: int, clock_mhz: int | None = None, mode: str = KEEP) -> None:
         """Wait for a block's tensors and run it, together with its other devices.
 
         Args:
@@ -175,11 +178,13 @@ class Device:
             micro_batch: Number of the micro-batch.
             clock_mhz: The clock asked for before it; None to leave it to a plan that is followed, or to the
                 GPU.
+            mode: How a forward block runs: ``keep`` what its backward needs, ``recompute`` it there, or
+                ``offload`` it to the host until then.
 
         Raises:
             TransferError: A tensor did not arrive.
         """
-        key = block, micro_batch, clock_mhz
+        key = block, micro_batch, clock_mhz, mode
         step = self._steps.get(key) or self._new_step(*key)
         run = step.run
         try:
@@ -190,7 +195,7 @@ class Device:
         arrived = [self._take(transfer) for transfer in step.inputs]
         for tell in self._start:
             tell(run, arrived)
-        made = self._blocks.run(block, micro_batch, arrived)
+        made = self._blocks.run(block, micro_batch, arrived, mode)
         for tell in self._stop:
             tell(run, made.values())
         self.order.append((block, micro_batch))
@@ -280,9 +285,9 @@ class Device:
         for producer in self._blocks.inputs[run.block]:
             yield Transfer(producer, run.block, run.micro_batch)
 
-    def _new_step(self, block: str, micro_batch: int, clock_mhz: int | None) -> _Step:
+    def _new_step(self, block: str, micro_batch: int, clock_mhz: int | None, mode: str) -> _Step:
         """Return what is the same whenever a block of a micro-batch runs, and keep it."""
-        run = BlockCall(block, micro_batch, clock_mhz)
+        run = BlockCall(block, micro_batch, clock_mhz, mode)
         consumers = [name for name, inputs in self._blocks.inputs.items() if block in inputs]
         outputs = {consumer: Transfer(block, consumer, micro_batch) for consumer in consumers}
         return self._steps.setdefault(run, _Step(run, tuple(self._inputs(run)), outputs))

@@ -50,14 +50,14 @@ from runtime.profiling.profiler import DeviceProfile
 from runtime.profiling.records import Record
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import check
-from runtime.program.instructions import Programs, Run
+from runtime.program.instructions import Programs
+from runtime.program.lower import orders_of, schedule_of
 from runtime.transport.communicators import AUTO
 from runtime.verify.comparison import compare, losses_of_run
 from runtime.verify.extent import Extent, extent_of
 from runtime.verify.reference import ReferenceCase
 from runtime.virtual.play import cheapest_sharing
 from schedsearch.metrics import peak_memory
-from schedsearch.schedule import as_soon_as_possible
 
 __all__ = ["LAUNCHERS", "LaunchError", "launch", "main"]
 
@@ -182,7 +182,8 @@ def _checked(directory: Path, num_devices: int, options: RunOptions) -> bool:
         programs = check(programs_of(changed))
         _check_memory(programs)
         try:
-            read_versions(changed[0].model, programs.placement, programs.num_micro_batches, _orders(programs))
+            number, orders = programs.num_micro_batches, orders_of(programs)
+            read_versions(changed[0].model, programs.placement, number, orders)
         except ModelError as error:
             raise ScriptError(
                 f"num_micro_batches: {programs.num_micro_batches} cannot be run: {error}"
@@ -198,20 +199,13 @@ def _checked(directory: Path, num_devices: int, options: RunOptions) -> bool:
 def _check_memory(programs: Programs) -> None:
     """Ensure that a number of micro-batches that the schedule was not made for fits too: GPipe's may not."""
     placement, number = programs.placement, programs.num_micro_batches
-    peaks = peak_memory(as_soon_as_possible(placement, number, _orders(programs))).tolist()
+    peaks = peak_memory(schedule_of(programs)).tolist()
     for device, (peak, capacity) in enumerate(zip(peaks, placement.memory or peaks, strict=True)):
         if peak > capacity:
             raise ScriptError(
                 f"num_micro_batches: {number} hold {peak} of the memory of device {device}, which has "
                 f"{capacity}; use fewer"
             )
-
-
-def _orders(programs: Programs) -> list[list[tuple[str, int]]]:
-    return [
-        [(each.block, each.micro_batch) for each in program if isinstance(each, Run)]
-        for program in programs.instructions
-    ]
 
 
 def _backend(launcher: str, device: str | None, num_devices: int) -> str:
@@ -247,6 +241,7 @@ def _measurement(num_devices: int, options: RunOptions, extent: Extent) -> Measu
         num_micro_batches=case.num_micro_batches,
         first_iteration=first["first_iteration"],
         peak_posted_bytes=tuple(summary["peak_posted_bytes"] for summary in summaries),
+        peak_host_bytes=tuple(summary["peak_host_bytes"] for summary in summaries),
         time_ms=tuple(
             max(times) for times in zip(*(summary["time_ms"] for summary in summaries), strict=True)
         ),

@@ -31,7 +31,9 @@ def forward_placement(placement: Placement) -> Placement:
         for block in placement.blocks
         if block.kind is Kind.F
     )
-    return replace(placement, blocks=blocks)
+    names = {block.name for block in blocks}
+    transfer = tuple(each for each in placement.transfer if names.issuperset(each[:2]))
+    return replace(placement, blocks=blocks, transfer=transfer, decisions=())
 
 
 @cache

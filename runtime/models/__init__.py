@@ -7,7 +7,8 @@ project, `user` what a user's module may do and where it comes from. At the root
 models by name, `body` calls the modules, `bodies` makes one of the options, `loss_shares` says what each loss
 counts, `model` has the parameters of one device, `state_dict` reads and writes them in `tensor_files`,
 `optimizer` moves them, `weight_versions` keeps older versions while they are read, `split_backward` cuts a
-backward in two halves, and `blocks` runs forward and backward blocks one by one.
+backward in two halves, `offloading` puts what it needs on the host, and `blocks` runs forward and backward
+blocks one by one.
 """
 
 from runtime.models.architectures import MODEL_NAMES, fits, suitable_model, zoo_blocks

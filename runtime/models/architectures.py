@@ -56,7 +56,6 @@ def zoo_blocks(placement: Placement, options: ModelOptions) -> Mapping[str, Laye
     for block in placement.blocks:
         if block.kind is Kind.F:
             _check_cuts(block, options)
-    check_recompute(options, placement)
     with torch.device("meta"):
         return ARCHITECTURES[options.name].blocks(placement, options)
 
@@ -157,19 +156,3 @@ def _check_cuts(block: Block, options: ModelOptions) -> None:
             f"{block.data_parallel}",
             "micro_batch_size",
         )
-
-
-def check_recompute(options: ModelOptions, placement: Placement) -> None:
-    """Ensure that the blocks to be recomputed are forward blocks.
-
-    Raises:
-        ModelError: One is not.
-    """
-    forward = {block.name for block in placement.blocks if block.kind is Kind.F}
-    for name in () if options.recompute == "all" else options.recompute:
-        if name not in forward:
-            raise ModelError(
-                f"{placement.name} has no forward block {name!r}; use 'all' or of "
-                f"{', '.join(sorted(forward))}",
-                "recompute",
-            )

@@ -3,7 +3,8 @@
 Each block is differentiated by itself: its inputs are cut off from the graph that made them, and what
 arrives and leaves are plain tensors. So blocks can run in any order that their inputs allow, and the same
 code runs them on devices and in the reference's replay. A block that is recomputed keeps only its inputs,
-and runs forward once more before its backward, with the random numbers and the buffers of the first time.
+and runs forward once more before its backward, with the random numbers and the buffers of the first time. Of
+one that is offloaded the host keeps what autograd saved.
 
 Where torch has no gradient, a tensor of negative zeros is handed over (`absent_as`), and the block that it
 comes to does nothing. So a parameter that nothing depends on has no gradient, rather than one of zeros.
@@ -27,12 +28,21 @@ from placements import Kind, Placement
 from runtime.models.core.options import ModelError
 from runtime.models.loss_shares import LossShares
 from runtime.models.model import Model
+from runtime.models.offloading import Offloaded
 from runtime.models.split_backward import SplitBackward, WeightHalf
 from runtime.models.user.packing import absent_as, is_absent
 from runtime.models.user.reading import Sample
 from runtime.models.weight_versions import ReadVersions, WeightStore
 from runtime.program.data_parallel import in_shares
-from runtime.program.tensor_flow import computes_loss, forward_inputs, pair_backward, tensor_inputs
+from runtime.program.tensor_flow import (
+    KEEP,
+    OFFLOAD,
+    RECOMPUTE,
+    computes_loss,
+    forward_inputs,
+    pair_backward,
+    tensor_inputs,
+)
 from runtime.program.tensor_spec import TensorSpec
 from runtime.transport.shards import share_of, share_shape, sum_in_order
 
@@ -84,6 +94,7 @@ class Blocks:
             compute nothing, so that no other device waits in vain. For placements without blocks that are cut
             over several devices: their shards wait for each other while they compute.
         failure: What was the first to fail, where the pace is kept.
+        peak_host_bytes: The most that the host has kept of offloaded blocks at one time, of all iterations.
 
     Args:
         placement: What runs where.
@@ -127,9 +138,11 @@ class Blocks:
         self._loss_shares = None if weight is None else LossShares(weight, self._data, placement, each)
         self.keeps_pace = False
         self.failure: Exception | None = None
+        self.peak_host_bytes = 0
         self._iteration = 0
         self._saved: dict[Instance, tuple[list[Tensor], Tensor]] = {}
         self._recomputed: dict[Instance, tuple[list[Tensor], _State]] = {}
+        self._offloaded: dict[Instance, Offloaded] = {}
         self._have_gradient: set[str] = set()
         self._halfway: dict[Instance, WeightHalf] = {}
         self._splits = defaultdict[str, SplitBackward](SplitBackward)
@@ -149,8 +162,8 @@ class Blocks:
 
     def saved(self) -> Iterator[Saved]:
         """Yield what is kept of each forward block that ran and whose backward is not over."""
-        for (block, _), (inputs, output) in self._saved.items():
-            yield Saved(block, (*inputs, output), True)
+        for (block, n), (inputs, output) in self._saved.items():
+            yield Saved(block, (*inputs, output), (block, n) not in self._offloaded)
         for (block, _), (inputs, _) in self._recomputed.items():
             yield Saved(block, tuple(inputs), False)
         for (block, _), half in self._halfway.items():
@@ -164,7 +177,9 @@ class Blocks:
         shape = share_shape(whole, block.data_parallel) if is_share else whole
         return TensorSpec.of(self.dtype, shape)
 
-    def run(self, block: str, micro_batch: int, arrived: Sequence[Tensor]) -> Mapping[str, Tensor]:
+    def run(
+        self, block: str, micro_batch: int, arrived: Sequence[Tensor], mode: str = KEEP
+    ) -> Mapping[str, Tensor]:
         """Run one block.
 
         Args:
@@ -172,6 +187,8 @@ class Blocks:
             micro_batch: Micro-batch of the iteration begun last.
             arrived: What its `inputs` handed over, in that order: for the samples of this device's group if
                 each group hands over its share, else for all.
+            mode: How a forward block runs; with ``recompute`` it keeps its inputs alone, and its backward
+                computes it again; with ``offload`` it keeps its inputs and its output, and the host the rest.
 
         Returns:
             For each of its `consumers` the contiguous tensor to hand over, likewise.
@@ -179,7 +196,7 @@ class Blocks:
         made = None
         if self.failure is None:
             what = f"{block} of micro-batch {micro_batch}"
-            made = self.attempt(lambda: self._run(block, micro_batch, arrived), what)
+            made = self.attempt(lambda: self._run(block, micro_batch, arrived, mode), what)
         if made is None:
             made = self._zeros(block)
         if made.loss is not None:
@@ -211,7 +228,7 @@ class Blocks:
         """Return what failed, and forget it, and what the blocks had saved; None if nothing did."""
         failure, self.failure = self.failure, None
         if failure is not None:
-            self._saved, self._recomputed, self._halfway = {}, {}, {}
+            self._saved, self._recomputed, self._offloaded, self._halfway = {}, {}, {}, {}
         return failure
 
     def _zeros(self, block: str) -> _Made:
@@ -228,10 +245,10 @@ class Blocks:
         shape = share_shape(self._model.output_shape(forward), self._placement.by_name[block].data_parallel)
         return torch.zeros(shape, dtype=self.dtype, device=self._model.device)
 
-    def _run(self, block: str, micro_batch: int, arrived: Sequence[Tensor]) -> _Made:
+    def _run(self, block: str, micro_batch: int, arrived: Sequence[Tensor], mode: str) -> _Made:
         kind = self._placement.by_name[block].kind
         if kind is Kind.F:
-            return self._forward(block, micro_batch, arrived)
+            return self._forward(block, micro_batch, arrived, mode)
         forward = self._pairs[block]
         if kind is Kind.W:
             self._weight_half(forward, micro_batch)
@@ -262,15 +279,18 @@ class Blocks:
             self._have_gradient.add(block)
         return found
 
-    def _forward(self, block: str, micro_batch: int, arrived: Sequence[Tensor]) -> _Made:
+    def _forward(self, block: str, micro_batch: int, arrived: Sequence[Tensor], mode: str) -> _Made:
         trains = block in self._trained
         own = self._own_shares(block, block, arrived)
         inputs = [value.detach().requires_grad_(trains) for value in own]
-        again = trains and self._model.recomputes(block)
+        again = trains and mode == RECOMPUTE
         if again:
             self._recomputed[block, micro_batch] = inputs, _State(self._model, block)
         with torch.set_grad_enabled(trains and not again):
-            output = self._computed(block, micro_batch, inputs)
+            if trains and mode == OFFLOAD:
+                output = self._offloading(block, micro_batch, inputs)
+            else:
+                output = self._computed(block, micro_batch, inputs)
         if trains and not again:
             self._saved[block, micro_batch] = inputs, output
         output = output.detach()
@@ -278,13 +298,25 @@ class Blocks:
             return _Made([], self._weighted(block, micro_batch, output))
         return _Made([(output, self.consumers[block])])
 
+    def _offloading(self, block: str, micro_batch: int, inputs: Sequence[Tensor]) -> Tensor:
+        """Return a forward block's output; what is saved of it is on the host."""
+        weights = self.store.weights(block, micro_batch).values()
+        saved = self._offloaded[block, micro_batch] = Offloaded([*inputs, *weights])
+        with saved.saving():
+            output = self._computed(block, micro_batch, inputs)
+        host_bytes = sum(each.host_bytes for each in self._offloaded.values())
+        self.peak_host_bytes = max(self.peak_host_bytes, host_bytes)
+        return output
+
     def _sample(self, block: str, micro_batch: int) -> Sample:
         """Return what this device's group reads."""
         groups = self._model.groups[block]
         return self._data.read(block, self._iteration, micro_batch).share(groups.index, groups.count)
 
     def _graph(self, forward: str, micro_batch: int) -> tuple[list[Tensor], Tensor]:
-        """Return what a forward block took and made, the latter with its graph; computed again if need be."""
+        """Return what a forward block took and made, the latter with its graph, as far as it is not there."""
+        if (forward, micro_batch) in self._offloaded:
+            self._offloaded.pop((forward, micro_batch)).bring_back()
         if (forward, micro_batch) in self._saved:
             return self._saved.pop((forward, micro_batch))
         inputs, state = self._recomputed.pop((forward, micro_batch))

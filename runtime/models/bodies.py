@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from placements import Kind, Placement
-from runtime.models.architectures import ZooSource, check_recompute
+from runtime.models.architectures import ZooSource
 from runtime.models.body import Body
 from runtime.models.core.compiling import check_compile
 from runtime.models.core.options import GIVEN_MODEL, USER_MODEL, ModelError, ModelOptions
@@ -40,7 +40,6 @@ def body_of(options: ModelOptions, placement: Placement, own: Collection[str] | 
     if options.name != USER_MODEL:
         body = Body(options, placement, ZooSource(options, placement))
     else:
-        check_recompute(options, placement)
         body = Body(options, placement, UserFile(options), None if options.handed_over is None else own)
         if options.handed_over is None:
             trace(body)

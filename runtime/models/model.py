@@ -262,10 +262,6 @@ class Model:
         """Move every parameter, or those of a block, by its gradient, and forget the gradients."""
         self.optimizer.step(None if block is None else self.weights(block).values())
 
-    def recomputes(self, block: str) -> bool:
-        """Tell whether a forward block keeps only its inputs for the backward."""
-        return self.options.recompute == "all" or block in self.options.recompute
-
     def gradients(self) -> dict[ParameterShard, Tensor]:
         """Return the accumulated gradient of every parameter that has one, dense."""
         return {s: _gradient(weight) for s, weight in self.parameters.items() if weight.grad is not None}

@@ -53,9 +53,6 @@ class UserModelOptions:
     micro_batches_per_update: int = option(
         1, "micro-batches whose gradients make one update; with a flush, all"
     )
-    recompute: str | Sequence[Any] | None = option(
-        None, "forward blocks that are computed again, as in [F0,F1]; or all; null: the plan's"
-    )
     precision: str | None = option(
         None, "bf16 | fp16: compute in it, with parameters in float32; null: in dtype"
     )

@@ -17,13 +17,14 @@ from torch import Tensor
 
 from placements import Kind, Placement
 from runtime.models import Blocks, Model
+from runtime.program.tensor_flow import KEEP
 
 
 class ActivationMemory:
     """Counts the activation memory of a device.
 
-    What autograd saves of a forward block, beside its inputs and its output, is counted when the block runs
-    for the first time; other micro-batches of it save as much, for all shapes are the same.
+    What autograd saves of a forward block, beside its inputs and its output, is counted when the block keeps
+    it for the first time; other micro-batches of it save as much, for all shapes are the same.
 
     Args:
         placement: What runs where.
@@ -39,9 +40,12 @@ class ActivationMemory:
         self._saved_bytes: dict[str, int] = {}
 
     @contextmanager
-    def counting(self, block: str, arrived: Iterable[Tensor]) -> Iterator[None]:
-        """Count what autograd saves of a forward block that has not run yet, beside what it takes."""
-        if block not in self._unknown:
+    def counting(self, block: str, arrived: Iterable[Tensor], mode: str = KEEP) -> Iterator[None]:
+        """Count what autograd saves of a forward block that has not run so yet, beside what it takes.
+
+        In a mode other than ``keep`` it saves nothing of its own.
+        """
+        if block not in self._unknown or mode != KEEP:
             yield
             return
         saved: dict[int, int] = {}

@@ -132,7 +132,7 @@ class Recorder(DeviceObserver):
         """Note that all is there, what is in memory then, and that the block begins."""
         self._marks.append(self._times.mark())
         self._sample(arrived)
-        self._counting.enter_context(self._memory.counting(run.block, arrived))
+        self._counting.enter_context(self._memory.counting(run.block, arrived, run.mode))
         self._marks.append(self._times.mark())
 
     def stop(self, run: BlockCall, made: Iterable[Tensor]) -> None:

@@ -39,7 +39,7 @@ def zero_comm_spans(
         time_ms[row.instance] = min(taken_ms, time_ms.get(row.instance, taken_ms))
     inputs = tensor_inputs(placement)
     blocks = tuple(replace(block, time=1, after=inputs[block.name]) for block in placement.blocks)
-    bare = replace(placement, blocks=blocks, transfer=())
+    bare = replace(placement, blocks=blocks, transfer=(), decisions=())
     number = 1 + max(micro_batch for _, micro_batch in time_ms)
     orders = [[row.instance for row in record.blocks] for record in records]
     graph = instance_graph(as_soon_as_possible(bare, number, orders))

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from placements import Kind, Placement
 from runtime.program.instructions import Instruction, Receive, Run, Send
+from runtime.program.tensor_flow import KEEP, MODES
 
 VERBS = {
     Kind.F: "forward",
@@ -68,11 +69,13 @@ class BlockCall(NamedTuple):
         block: Name of the block.
         micro_batch: Number of the micro-batch.
         clock_mhz: The clock asked for before it, or None.
+        mode: How a forward block runs; see `runtime.program.tensor_flow.MODES`.
     """
 
     block: str
     micro_batch: int
     clock_mhz: int | None
+    mode: str = KEEP
 
     def __str__(self) -> str:
         """Return the block as errors name it."""
@@ -101,13 +104,16 @@ class Calls:
     instructions: list[Instruction] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
 
-    def forward(self, block: str, micro_batch: int, *, clock_mhz: int | None = None) -> None:
+    def forward(
+        self, block: str, micro_batch: int, *, clock_mhz: int | None = None, mode: str = KEEP
+    ) -> None:
         """Write down the run of a forward block, at a clock if it is given one.
 
         Raises:
-            ScriptError: It is another kind of block, or the clock is none that a GPU can be asked for.
+            ScriptError: It is another kind of block, the clock is none that a GPU can be asked for, or there
+                is no such mode.
         """
-        self._compute("forward", block, micro_batch, clock_mhz)
+        self._compute("forward", block, micro_batch, clock_mhz, mode)
 
     def backward(self, block: str, micro_batch: int, *, clock_mhz: int | None = None) -> None:
         """Write down the run of a whole backward block; see `forward`."""
@@ -121,17 +127,19 @@ class Calls:
         """Write down the run of a block that computes weight gradients; see `forward`."""
         self._compute("backward_weight", block, micro_batch, clock_mhz)
 
-    def run(self, block: str, micro_batch: int, clock_mhz: int | None = None) -> None:
+    def run(self, block: str, micro_batch: int, clock_mhz: int | None = None, mode: str = KEEP) -> None:
         """Write down a run of any block.
 
         Raises:
-            ScriptError: The clock is none that a GPU can be asked for.
+            ScriptError: The clock is none that a GPU can be asked for, or there is no such mode.
         """
-        run = BlockCall(block, micro_batch, clock_mhz)
+        run = BlockCall(block, micro_batch, clock_mhz, mode)
+        if mode not in MODES:
+            raise ScriptError(f"line {_line()}: {run} has mode={mode!r}; write one of {', '.join(MODES)}")
         if clock_mhz is not None and (type(clock_mhz) is not int or clock_mhz < 1):
             raise ScriptError(f"line {_line()}: {run} has clock_mhz={clock_mhz!r}; give whole MHz above 0")
         self.runs.append(run)
-        self._add(Run(block, micro_batch))
+        self._add(Run(block, micro_batch, mode))
 
     def send(self, producer: str, consumer: str, micro_batch: int, *, target: int) -> None:
         """Write down a send."""
@@ -176,14 +184,16 @@ class Calls:
                 "all blocks of the script, or to none"
             )
 
-    def _compute(self, verb: str, block: str, micro_batch: int, clock_mhz: int | None) -> None:
+    def _compute(
+        self, verb: str, block: str, micro_batch: int, clock_mhz: int | None, mode: str = KEEP
+    ) -> None:
         known = self.placement.by_name.get(block) if self.placement else None
         if known is not None and VERBS.get(known.kind) != verb:
             raise ScriptError(
                 f"line {_line()}: {verb} of {block}, a block of kind {known.kind}; "
                 f"write {VERBS.get(known.kind, 'run')}"
             )
-        self.run(block, micro_batch, clock_mhz)
+        self.run(block, micro_batch, clock_mhz, mode)
 
     def _add(self, instruction: Instruction) -> None:
         self.instructions.append(instruction)

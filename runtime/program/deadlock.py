@@ -14,6 +14,7 @@ from runtime.program.handover import (
     check_channels,
     check_local_order,
     check_matched,
+    check_modes,
     check_needed,
     check_runs,
     check_sources,
@@ -29,6 +30,7 @@ def check(programs: Programs) -> Programs:
     """Return the programs if they are safe to launch.
 
     - Every block of every micro-batch runs once on each of its devices.
+    - A forward block runs in a mode of the placement; what one decision is about all runs in the same.
     - Every message has one send and one receive, and somebody needs it; of a block in data-parallel groups,
       it is of the right group.
     - Every block runs after its inputs and after what it follows on its devices; nothing is sent before
@@ -45,9 +47,10 @@ def check(programs: Programs) -> Programs:
     Raises:
         UnsafeProgramsError: One of these does not hold; the first line says which, the grid below it
             shows the place in brackets.
-        UnrunnablePlacementError: See `runtime.program.tensor_flow.pair_backward`.
+        UnrunnablePlacementError: See `pair_backward` and `stage_decisions` of `runtime.program.tensor_flow`.
     """
     check_runs(programs)
+    check_modes(programs)
     check_needed(programs)
     check_matched(programs)
     check_local_order(programs)

@@ -1,4 +1,4 @@
-"""Whether programs run every block once and hand it its inputs: the same messages, in order, at both ends.
+"""Whether programs run every block once, in a mode of its own, and hand it its inputs, alike at both ends.
 
 Whether they finish is `runtime.program.deadlock`'s affair.
 """
@@ -12,21 +12,22 @@ from placements import Kind
 from runtime.program.data_parallel import holders
 from runtime.program.error_grid import ProgramPosition, all_of, at, fault
 from runtime.program.instructions import Programs, Receive, Run, Send, quoted
-from runtime.program.tensor_flow import pair_backward, tensor_inputs
+from runtime.program.tensor_flow import KEEP, MODES, pair_backward, stage_decisions, tensor_inputs
 from runtime.program.tensor_spec import TensorSpec
+from schedsearch.schedule import Instance
 
 
 def check_runs(programs: Programs) -> None:
     """Ensure that every block of every micro-batch runs once on each of its devices."""
     expected = {
-        (device, Run(block.name, n))
+        (device, (block.name, n))
         for block in programs.placement.blocks
         for device in block.devices
         for n in range(programs.num_micro_batches)
     }
-    seen: dict[tuple[int, Run], ProgramPosition] = {}
+    seen: dict[tuple[int, Instance], ProgramPosition] = {}
     for position, run in all_of(programs, Run):
-        key = (position[0], run)
+        key = (position[0], (run.block, run.micro_batch))
         if key not in expected:
             raise fault(
                 programs,
@@ -36,9 +37,32 @@ def check_runs(programs: Programs) -> None:
         if key in seen:
             raise fault(programs, f"device {position[0]} runs {run_text(run)} twice", [seen[key], position])
         seen[key] = position
-    if missing := sorted(expected - seen.keys(), key=lambda key: (key[1].micro_batch, key[0], key[1].block)):
-        device, run = missing[0]
+    if missing := sorted(expected - seen.keys(), key=lambda key: (key[1][1], key[0], key[1][0])):
+        device, instance = missing[0]
+        run = Run(*instance)
         raise fault(programs, f"device {device} never runs {run_text(run)}", _mentions(programs, device, run))
+
+
+def check_modes(programs: Programs) -> None:
+    """Ensure that forward blocks run in modes of the placement, those of a decision all in the same."""
+    placement = programs.placement
+    decision_of = stage_decisions(placement)
+    first: dict[tuple[str | int, int], tuple[ProgramPosition, Run]] = {}
+    for position, run in all_of(programs, Run):
+        text = f"device {position[0]} runs {run_text(run)} in mode {run.mode!r}"
+        if placement.by_name[run.block].kind is not Kind.F:
+            if run.mode != KEEP:
+                raise fault(programs, f"{text}, but a backward block has that of its forward", [position])
+            continue
+        decision = decision_of.get(run.block)
+        names = MODES if decision is None else placement.decisions[decision].names
+        if run.mode not in names:
+            raise fault(programs, f"{text}, but its modes are {', '.join(names)}", [position])
+        key = run.block if decision is None else decision
+        other, same = first.setdefault((key, run.micro_batch), (position, run))
+        if run.mode != same.mode:
+            decided = f"device {other[0]} runs {run_text(same)} in mode {same.mode!r}"
+            raise fault(programs, f"{text}, but {decided}, and one choice is for both", [other, position])
 
 
 def check_needed(programs: Programs) -> None:

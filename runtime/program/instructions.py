@@ -9,9 +9,11 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
-from placements import Placement
+from placements import Block, Placement
+from placements.modes import Chosen
+from runtime.program.tensor_flow import KEEP, MODES, stage_decisions
 from runtime.program.tensor_spec import TensorSpec, TensorSpecs
 
 
@@ -49,14 +51,17 @@ class Run:
     Attributes:
         block: Name of the block.
         micro_batch: Number of the micro-batch.
+        mode: How a forward block runs, one of `MODES`; its backward follows it.
     """
 
     block: str
     micro_batch: int
+    mode: str = KEEP
 
     def __str__(self) -> str:
-        """Return the one-line text that `parse_instruction` reads."""
-        return f"run {quoted(self.block)} #{self.micro_batch}"
+        """Return the one-line text that `parse_instruction` reads; `keep` goes without saying."""
+        how = "" if self.mode == KEEP else f" {self.mode}"
+        return f"run {quoted(self.block)} #{self.micro_batch}{how}"
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,11 @@ _NAME = r'([\w.]+|"(?:[^"\\]|\\.)*")'
 _TEXTS: tuple[tuple[re.Pattern[str], int, Callable[..., Instruction]], ...] = (
     (re.compile(rf"receive {_NAME} -> {_NAME} #(-?\d+) from (\d+)"), 2, Receive),
     (re.compile(rf"run {_NAME} #(-?\d+)"), 1, Run),
+    *(
+        (re.compile(rf"run {_NAME} #(-?\d+) {mode}"), 1, partial(Run, mode=mode))
+        for mode in MODES
+        if mode != KEEP
+    ),
     (re.compile(rf"send {_NAME} -> {_NAME} #(-?\d+) to (\d+)"), 2, Send),
 )
 """Each instruction's text, how many names it begins with, and what builds it."""
@@ -101,14 +111,16 @@ def parse_instruction(line: str) -> Instruction:
     Send(producer='F1', consumer='F2', micro_batch=0, target=2)
     >>> str(parse_instruction('run "my block" #3'))
     'run "my block" #3'
+    >>> parse_instruction("run F1 #2 recompute")
+    Run(block='F1', micro_batch=2, mode='recompute')
     """
     for text, num_names, build in _TEXTS:
         if found := text.fullmatch(line.strip()):
             fields = found.groups()
             return build(*map(_unquoted, fields[:num_names]), *map(int, fields[num_names:]))
     raise ProgramTextError(
-        f"{line.strip()!r} is not an instruction; write 'run F1 #0', 'send F1 -> F2 #0 to 2' "
-        "or 'receive F0 -> F1 #0 from 0'"
+        f"{line.strip()!r} is not an instruction; write 'run F1 #0', 'run F1 #0 recompute', "
+        "'send F1 -> F2 #0 to 2' or 'receive F0 -> F1 #0 from 0'"
     )
 
 
@@ -152,6 +164,30 @@ class Programs:
             for program in self.instructions
         )
         return replace(self, specs=specs)
+
+    @cached_property
+    def chosen(self) -> tuple[Chosen, ...]:
+        """For each micro-batch the choice of each decision of the placement; empty where it has none.
+
+        The modes of the forward blocks say so; the first choice counts where none of them runs.
+        """
+        decisions = self.placement.decisions
+        if not decisions:
+            return ()
+        decision_of = stage_decisions(self.placement)
+        found = [[0] * len(decisions) for _ in range(self.num_micro_batches)]
+        for program in self.instructions:
+            for each in program:
+                if isinstance(each, Run) and each.block in decision_of and each.micro_batch < len(found):
+                    i = decision_of[each.block]
+                    if each.mode in decisions[i].names:
+                        found[each.micro_batch][i] = decisions[i].names.index(each.mode)
+        return tuple(map(tuple, found))
+
+    def block(self, name: str, micro_batch: int) -> Block:
+        """Return a block as a micro-batch runs it."""
+        placement = self.placement.as_run(self.chosen[micro_batch]) if self.chosen else self.placement
+        return placement.by_name[name]
 
     @cached_property
     def channels(self) -> tuple[tuple[int, int], ...]:

@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from runtime.program.instructions import Instruction, Programs, Send
+from runtime.program.instructions import Instruction, Programs, Run, Send
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,9 @@ def loops_of_each(programs: Programs, shift: int) -> tuple[LoopedProgram, ...]:
 
 
 def kind(instruction: Instruction) -> Instruction:
-    """Return an instruction without its micro-batch."""
+    """Return an instruction without its micro-batch, and without the mode that this one runs in."""
+    if isinstance(instruction, Run):
+        return Run(instruction.block, 0)
     return replace(instruction, micro_batch=0)
 
 

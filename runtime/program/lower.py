@@ -1,16 +1,19 @@
-"""A schedule as programs: a send where a block's tensor leaves its device, a receive where one comes."""
+"""A schedule as programs: a send where a block's tensor leaves its device, a receive where one comes.
+
+And programs as a schedule again, of which more can be told.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from placements import Placement
+from placements import Kind, Placement
 from runtime.program.data_parallel import holders
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
-from runtime.program.tensor_flow import tensor_inputs
-from schedsearch.schedule import Schedule
+from runtime.program.tensor_flow import KEEP, RECOMPUTE, stage_decisions, tensor_inputs
+from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 
 
 class Route(NamedTuple):
@@ -64,12 +67,14 @@ def lower(schedule: Schedule) -> Programs:
     in which its producer starts; we place it where the producer ends, because then the tensor exists, and
     a long block cannot hold up the message of a short one that started later.
 
+    A forward block runs in the mode that the schedule has chosen for it and its micro-batch.
+
     Args:
         schedule: A valid schedule; see `schedsearch.validate.validate`. Where a device of its placement
             stands for several GPUs, each of them has a program, as a device of `Placement.by_gpu`.
 
     Raises:
-        UnrunnablePlacementError: See `runtime.program.tensor_flow.pair_backward`.
+        UnrunnablePlacementError: See `pair_backward` and `stage_decisions` of `runtime.program.tensor_flow`.
 
     >>> from placements.shapes import v_shape
     >>> from schedsearch.baselines import gpipe
@@ -86,16 +91,99 @@ def lower(schedule: Schedule) -> Programs:
         send B1 -> B0 #0 to 0
     """
     schedule = replace(schedule, placement=schedule.placement.by_gpu)
+    mode_of = _modes(schedule)
     instructions: list[list[Instruction]] = [[] for _ in range(schedule.placement.num_devices)]
     for operator in sorted(_operators(schedule)):
         if operator.message is None:
+            run = Run(operator.block, operator.micro_batch)
+            run = replace(run, mode=mode_of.get((run.block, run.micro_batch), KEEP))
             for device in schedule.placement.by_name[operator.block].devices:
-                instructions[device].append(Run(operator.block, operator.micro_batch))
+                instructions[device].append(run)
         else:
             producer, consumer, source, target = operator.message
             instructions[source].append(Send(producer, consumer, operator.micro_batch, target))
             instructions[target].append(Receive(producer, consumer, operator.micro_batch, source))
     return Programs(schedule.placement, schedule.num_micro_batches, tuple(map(tuple, instructions)))
+
+
+def _modes(schedule: Schedule) -> dict[Instance, str]:
+    """Return the mode of each forward block of each micro-batch of which one is decided."""
+    decisions = schedule.placement.decisions
+    return {
+        (name, n): decisions[i].names[chosen[i]]
+        for name, i in stage_decisions(schedule.placement).items()
+        for n, chosen in enumerate(schedule.chosen)
+    }
+
+
+class RecomputeError(ValueError):
+    """Blocks cannot be computed again; the message says why, and what would do, in one line."""
+
+
+def recomputed(programs: Programs, recompute: str | Sequence[object]) -> Programs:
+    """Return programs in which some forward blocks are computed again in every micro-batch.
+
+    Args:
+        programs: Any.
+        recompute: As of `blocks_to_recompute`.
+
+    Raises:
+        RecomputeError: See `blocks_to_recompute`.
+    """
+    again = blocks_to_recompute(programs.placement, recompute)
+
+    def changed(each: Instruction) -> Instruction:
+        return replace(each, mode=RECOMPUTE) if isinstance(each, Run) and each.block in again else each
+
+    instructions = tuple(tuple(map(changed, program)) for program in programs.instructions)
+    return replace(programs, instructions=instructions)
+
+
+def blocks_to_recompute(placement: Placement, recompute: str | Sequence[object]) -> tuple[str, ...]:
+    """Return the forward blocks that are to be computed again in every micro-batch.
+
+    Args:
+        placement: What runs where.
+        recompute: Their names, or ``all``.
+
+    Raises:
+        RecomputeError: There is no such forward block, or the schedule decides on its mode.
+    """
+    forward = [block.name for block in placement.blocks if block.kind is Kind.F]
+    if isinstance(recompute, str) and recompute != "all":
+        raise RecomputeError(f"recompute: {recompute!r} is not 'all' or a list of names of forward blocks")
+    found = forward if recompute == "all" else list(recompute)
+    decision_of = stage_decisions(placement) if found else {}
+    for name in found:
+        if name not in forward:
+            raise RecomputeError(
+                f"recompute: {placement.name} has no forward block {name!r}; use 'all' or of "
+                f"{', '.join(sorted(forward))}"
+            )
+        if name in decision_of:
+            raise RecomputeError(
+                f"recompute: modes[{decision_of[str(name)]}] of the placement is about {name}, whose mode "
+                "the schedule chooses; leave it out"
+            )
+    return tuple(map(str, found))
+
+
+def orders_of(programs: Programs) -> list[list[Instance]]:
+    """Return the (block, micro-batch) pairs that each device runs, in order."""
+    return [
+        [(each.block, each.micro_batch) for each in program if isinstance(each, Run)]
+        for program in programs.instructions
+    ]
+
+
+def schedule_of(programs: Programs) -> Schedule:
+    """Return the schedule that programs are of: every block as soon as its order and its inputs allow.
+
+    Args:
+        programs: Safe ones; see `runtime.program.deadlock.check`.
+    """
+    number, orders = programs.num_micro_batches, orders_of(programs)
+    return as_soon_as_possible(programs.placement, number, orders, programs.chosen)
 
 
 class _Operator(NamedTuple):
@@ -114,7 +202,7 @@ def _operators(schedule: Schedule) -> Iterator[_Operator]:
     for message in messages(schedule.placement):
         by_producer[message.producer].append(message)
     for start, micro_batch, name in schedule.blocks:
-        block = schedule.placement.by_name[name]
+        block = schedule.block(name, micro_batch)
         yield _Operator(start, True, block.devices, micro_batch, name, None)
         for message in by_producer[name]:
             ends = (message.source, message.target)

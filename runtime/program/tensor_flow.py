@@ -1,8 +1,8 @@
-"""Which forward block a backward block differentiates, and which tensors flow between blocks.
+"""Which forward block a backward block differentiates, which tensors flow, and what decides on modes.
 
 A placement only says what is after what. This module reads the chain rule out of that structure: the
-backward of f needs the gradient from the backward of everything that f feeds. It knows neither torch nor
-schedules.
+backward of f needs the gradient from the backward of everything that f feeds. The mode of a forward block,
+and so of its backward, is the choice of the one decision on them. It knows neither torch nor schedules.
 """
 
 from __future__ import annotations
@@ -11,6 +11,13 @@ import re
 from collections.abc import Mapping
 
 from placements import Block, Kind, Placement
+from placements.block import COMPUTE
+
+KEEP, RECOMPUTE, OFFLOAD = "keep", "recompute", "offload"
+MODES = (KEEP, RECOMPUTE, OFFLOAD)
+"""How a forward block runs: it keeps what its backward needs, or its inputs alone and is computed again, or
+keeps on the host what its backward needs.
+"""
 
 
 class UnrunnablePlacementError(ValueError):
@@ -122,6 +129,47 @@ def tensor_inputs(placement: Placement) -> Mapping[str, tuple[str, ...]]:
         else:
             inputs[block.name] = gradient_inputs(placement, pairs, block.name)
     return inputs
+
+
+def stage_decisions(placement: Placement) -> Mapping[str, int]:
+    """Return for each forward block whose mode is decided the number of the decision.
+
+    A decision on a backward block, or on a half of one, is one on the forward block that it differentiates.
+
+    Raises:
+        UnrunnablePlacementError: A mode has another name than `MODES`, leaves out a block, or two decisions
+            are about one forward block and its backward; or a block is not of the stream ``compute``. Or see
+            `pair_backward`.
+
+    >>> from placements.shapes import v_shape
+    >>> dict(stage_decisions(v_shape(2)))
+    {}
+    """
+    for block in placement.blocks:
+        if block.stream != COMPUTE:
+            raise UnrunnablePlacementError(
+                f"blocks ({block.name}).stream: {block.stream!r} cannot be run yet; leave it out, which "
+                "stands for compute"
+            )
+    for i, decision in enumerate(placement.decisions):
+        for choice in decision.choices:
+            where = f"modes[{i}].choices.{choice.name}"
+            if choice.name not in MODES:
+                raise UnrunnablePlacementError(f"{where}: cannot be run; use one of {', '.join(MODES)}")
+            if gone := [block.name for block in choice.blocks if not block.time]:
+                raise UnrunnablePlacementError(
+                    f"{where}.{gone[0]}: is left out, but a run needs it; give it a time of 1 tick at least"
+                )
+    found: dict[str, int] = {}
+    pairs = pair_backward(placement) if placement.decisions else {}
+    for name, i in placement.decision_of.items():
+        forward = pairs.get(name, name)
+        if found.setdefault(forward, i) != i:
+            raise UnrunnablePlacementError(
+                f"modes: modes[{found[forward]}] and modes[{i}] are both about {forward} and its backward; "
+                "make one decision of both"
+            )
+    return found
 
 
 def _gives_gradient(placement: Placement, name: str) -> bool:

@@ -27,6 +27,7 @@ from runtime.program import deadlock
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import UnsafeProgramsError
 from runtime.program.instructions import Programs, Run, Send
+from runtime.program.lower import schedule_of
 from runtime.program.program_file import ProgramFileError, read_programs
 from runtime.program.tensor_flow import UnrunnablePlacementError
 from runtime.torch_pipelining.check import check_order
@@ -35,6 +36,7 @@ from runtime.torch_pipelining.table import TorchCsvError, read_torch_csv
 from runtime.transport.communicators import DIRECTED, PAIR, Communicator, communicators
 from runtime.virtual.play import play
 from runtime.virtual.rules import NCCL_RULES
+from schedsearch.metrics import peak_host_memory, peak_memory
 
 SAFE, UNSAFE, UNREADABLE = 0, 1, 2
 """Exit codes."""
@@ -95,6 +97,7 @@ def check_scripts(scripts: Sequence[Script]) -> str:
 def _proved(programs: Programs) -> str:
     try:
         deadlock.check(programs)
+        _check_memory(programs)
     except UnrunnablePlacementError as error:
         raise UnsafeProgramsError(str(error)) from None
     instructions = [i for program in programs.instructions for i in program]
@@ -109,6 +112,24 @@ def _proved(programs: Programs) -> str:
         + ("; shapes and types are the same at both ends" if programs.specs else "")
         + f"; {pair} communicators, or {directed} with one for each direction"
     )
+
+
+def _check_memory(programs: Programs) -> None:
+    """Ensure that no device holds more than it has, each block in the mode that it runs in.
+
+    Raises:
+        UnsafeProgramsError: One does.
+    """
+    placement, schedule = programs.placement, schedule_of(programs)
+    for name, held, has in (
+        ("memory", peak_memory(schedule), placement.memory),
+        ("host_memory", peak_host_memory(schedule), placement.host_memory),
+    ):
+        for device, capacity in enumerate(has or ()):
+            if held[device] > capacity:
+                other = ", or more of them in a mode that holds less" if placement.decisions else ""
+                text = f"{name}: device {device} holds {held[device]} and has {capacity}"
+                raise UnsafeProgramsError(f"{text}; run forward blocks later{other}")
 
 
 def _programs(path: Path, timeout_s: float) -> Programs:

@@ -35,7 +35,8 @@ def play(
     Args:
         programs: Programs of all devices; they need not be safe.
         rules: What a transfer holds up: of a network, or of NCCL.
-        block_time: Time of each block, above 0; by default the placement's ticks.
+        block_time: Time of each block, above 0; by default the placement's ticks, of the mode that it
+            runs in.
         transfer_time: Time of what a block (first name) hands to another, at least 0; by default the
             placement's ticks.
         time_of: Time of each block of each micro-batch, where they differ; by default that of its block.
@@ -57,9 +58,12 @@ def play(
     37.0
     """
     placement = programs.placement
-    times = block_time or {block.name: block.time for block in placement.blocks}
     own = time_of or {}
-    costs = BlockCosts(lambda device, instance, now: now + own.get(instance, times[instance[0]]))
+
+    def time(instance: Instance) -> float:
+        return block_time[instance[0]] if block_time else programs.block(*instance).time
+
+    costs = BlockCosts(lambda _, instance, now: now + (own.get(instance) or time(instance)))
     chosen = of_network(rules) if isinstance(rules, Communication) else rules
     return Iteration(programs, chosen, costs, transfer_time or placement.transfer_time).play()
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placements import Kind, Placement
+from placements.modes import Chosen
 from schedsearch.schedule import Instance
 from schedsearch.semantics.versions import Orders, StageWeights, WeightVersions
 
@@ -55,7 +56,11 @@ def peak_versions(placement: Placement, orders: Orders, versions: WeightVersions
 
 
 def peak_memory_with_versions(
-    placement: Placement, orders: Orders, versions: WeightVersions, weight_memory: Mapping[str, int]
+    placement: Placement,
+    orders: Orders,
+    versions: WeightVersions,
+    weight_memory: Mapping[str, int],
+    chosen: Sequence[Chosen] = (),
 ) -> NDArray[np.int64]:
     """Return the most memory that each device holds at any one time, more versions of weights included.
 
@@ -67,6 +72,7 @@ def peak_memory_with_versions(
         orders: Orders from which the versions were found.
         versions: Those.
         weight_memory: For each stage, by name, one version of its weights on each of its devices.
+        chosen: The choices of each micro-batch, as of `schedsearch.schedule.Schedule`.
 
     Returns:
         Units of `placements.Block.memory`; shape ``(num_devices,)``.
@@ -75,8 +81,8 @@ def peak_memory_with_versions(
     for device in range(placement.num_devices):
         activations = peak = placement.static[device]
         more = 0
-        for (name, _), held in held_versions(placement, orders, versions, device):
-            block = placement.by_name[name]
+        for (name, n), held in held_versions(placement, orders, versions, device):
+            block = (placement.as_run(chosen[n]) if chosen else placement).by_name[name]
             activations += block.memory_on(device)
             peak = max(peak, activations + block.transient + more)  # while it runs, what was held before
             more = sum((count - 1) * weight_memory[stage] for stage, count in held.items())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import SMALL_GPT, comparison_of, edited, launched
+from small_runs import SMALL_GPT, comparison_of, edited, in_modes, launched
 
 from placements import Placement
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
@@ -18,7 +18,7 @@ from runtime.options.run import NETWORKS
 from runtime.profiling.profiler import Sweep
 from runtime.program.deadlock import check
 from runtime.program.instructions import Instruction, Programs, Receive
-from runtime.program.lower import lower
+from runtime.program.lower import lower, recomputed
 from runtime.program.prefetch import prefetch_receives
 from schedsearch.baselines import gpipe, one_f_one_b, zb_v
 
@@ -108,12 +108,26 @@ def test_receives_posted_early_and_blocks_computed_again_change_no_bit(
     assert early.instructions != late.instructions
     check(early)
     found = [
-        run(programs, tmp_path / str(i), device, name=name, optimizer="adamw", recompute=recompute)
+        run(recomputed(programs, recompute), tmp_path / str(i), device, name=name, optimizer="adamw")
         for i, (programs, recompute) in enumerate([(late, []), (early, []), (late, "all"), (early, "all")])
     ]
     assert all(comparison_of(each).bitwise_equal for each in found)
     assert len({each.losses for each in found}) == 1
     assert sum(found[1].peak_posted_bytes) >= sum(found[0].peak_posted_bytes)
+
+
+@pytest.mark.parametrize("case", ["V gpt", "K flava", "M gpt"])
+def test_modes_change_no_bit(case: str, device: str, tmp_path: Path) -> None:
+    """All kept, all computed again, all on the host, and each in turns."""
+    name, placement = CASES[case]
+    ways = [lambda *_: 0, lambda *_: 1, lambda *_: 2, lambda stage, n: (stage + n) % 3]
+    found = [
+        run(lower(in_modes(gpipe(placement, 4), way)), tmp_path / str(i), device, name=name)
+        for i, way in enumerate(ways)
+    ]
+    assert all(comparison_of(each).bitwise_equal for each in found)
+    assert len({each.losses for each in found}) == 1
+    assert sum(found[0].peak_host_bytes) == sum(found[1].peak_host_bytes) == 0 < sum(found[3].peak_host_bytes)
 
 
 def swap_receives(program: list[Instruction]) -> None:
@@ -178,8 +192,8 @@ def test_dropout_falls_the_same_way_when_a_block_is_computed_again(device: str, 
     found = []
     for recompute in ([], "all"):
         folder = tmp_path / f"recompute_{len(found)}"
-        model = {"name": "module", "path": str(tmp_path / "own.py"), "recompute": recompute}
-        generate(lower(gpipe(v_shape(2), 3)), {}, model, folder)
+        model = {"name": "module", "path": str(tmp_path / "own.py")}
+        generate(recomputed(lower(gpipe(v_shape(2), 3)), recompute), {}, model, folder)
         found.append(launched(folder, 2, 2, 120, launcher="in_process", device=device))
     assert found[0].losses == found[1].losses
     assert all(comparison_of(each).bitwise_equal for each in found)

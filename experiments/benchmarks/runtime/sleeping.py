@@ -25,7 +25,7 @@ from runtime.loops.entry import Device
 from runtime.loops.iterations import timed_iteration
 from runtime.models import Blocks
 from runtime.models.blocks import Instance
-from runtime.program.tensor_flow import tensor_inputs
+from runtime.program.tensor_flow import KEEP, tensor_inputs
 from runtime.program.tensor_spec import TensorSpec
 from runtime.transport.process_groups import connect
 from runtime.transport.protocol import Channel, Transport
@@ -84,8 +84,10 @@ class SleepingBlocks:
         """Return the form of every message."""
         return TensorSpec("float32", tuple(self._tensor.shape))
 
-    def run(self, block: str, micro_batch: int, arrived: Sequence[Tensor]) -> Mapping[str, Tensor]:
-        """Sleep, and hand the tensor to whoever takes one.
+    def run(
+        self, block: str, micro_batch: int, arrived: Sequence[Tensor], mode: str = KEEP
+    ) -> Mapping[str, Tensor]:
+        """Sleep, in every mode as long, and hand the tensor to whoever takes one.
 
         Raises:
             RuntimeError: What arrived is not what was sent.

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, MISSING, dataclass, field, fields
-from typing import Any, Literal
+from typing import Any
 
 from runtime.models.core.precision import COMPUTE_TYPES
 from runtime.models.core.torch_optimizers import (
@@ -58,7 +58,7 @@ _OF_LAYERS = (
 
 _ALWAYS_WRITTEN = (
     *("name", "hidden_size", "sequence_length", "micro_batch_size", "num_layers", "num_heads", "vocab_size"),
-    *("dtype", "seed", "learning_rate", "text", "path", "optimizer", "weight_decay", "recompute"),
+    *("dtype", "seed", "learning_rate", "text", "path", "optimizer", "weight_decay"),
     *("layers_per_block", "handed_over"),
 )
 """Options that plain data has even where they are as by default; any newer one only where it is not."""
@@ -103,7 +103,6 @@ class ModelOptions(UserModelOptions):
     num_heads: int = 1
     learning_rate: float = SGD_RATE
     optimizer: str = "sgd"
-    recompute: Literal["all"] | tuple[str, ...] = ()
     layers_per_block: Mapping[str, int] | None = field(default=None, hash=False)
     optimizer_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     parameter_groups: Sequence[Mapping[str, Any]] = field(default=(), hash=False)
@@ -131,8 +130,6 @@ class ModelOptions(UserModelOptions):
                 f"{self.weight_versions!r} is not known; use {', '.join(WeightMode)}", "weight_versions"
             )
         self._check_training()
-        if self.recompute != "all":
-            object.__setattr__(self, "recompute", _names("recompute", self.recompute))
         if self.text is not None and not isinstance(self.text, str):
             raise ModelError(f"{self.text!r} is not the path of a file", "text")
         if self.name == USER_MODEL and not isinstance(self.path, str):
@@ -349,9 +346,3 @@ def _groups(value: object) -> tuple[Mapping[str, Any], ...]:
                 f"{group['match']!r} is no regular expression: {error}", f"{where}.match"
             ) from None
     return tuple(dict(group) for group in value)
-
-
-def _names(name: str, value: object) -> tuple[str, ...]:
-    if not isinstance(value, (list, tuple)) or not all(isinstance(each, str) for each in value):
-        raise ModelError(f"{value!r} is not 'all' or a list of names of forward blocks", name)
-    return tuple(value)

@@ -26,7 +26,7 @@ from runtime.launching.launch import LaunchError
 from runtime.models import ModelOptions
 from runtime.models.optimizer import Optimizer
 from runtime.program.calls import ScriptError
-from runtime.program.lower import lower
+from runtime.program.lower import lower, recomputed
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.schedule import Schedule
 
@@ -180,7 +180,7 @@ def test_another_run_is_refused_in_one_line(
 
 def test_recomputing_and_other_clocks_are_the_same_run(checkpoints: Path, tmp_path: Path) -> None:
     clocks = {name: [1410, 900, 900, 1410] for name in ("F0", "F1", "B0", "B1")}
-    generate(lower(one_f_one_b(v_shape(2), 4)), clocks, MODEL | {"recompute": "all"}, tmp_path / "others")
+    generate(recomputed(lower(one_f_one_b(v_shape(2), 4)), "all"), clocks, MODEL, tmp_path / "others")
     facts = facts_of(read_script(tmp_path / "others/device_0.py"))
     assert check_resume(checkpoints, facts, 4).notes == ()
     assert run(tmp_path / "others", 4, resume=checkpoints).first_iteration == 3

@@ -44,8 +44,16 @@ def assert_calls_equal_programs(
     for path, program in zip(scripts, programs.instructions, strict=True):
         script = read_script(path)
         assert tuple(script.calls.instructions) == program
-        runs = [(run.block, run.micro_batch) for run in program if isinstance(run, Run)]
-        expected = [(block, n, clock_mhz[block][n] if clock_mhz else None) for block, n in runs]
+        expected = [
+            (
+                run.block,
+                run.micro_batch,
+                clock_mhz[run.block][run.micro_batch] if clock_mhz else None,
+                run.mode,
+            )
+            for run in program
+            if isinstance(run, Run)
+        ]
         assert script.calls.runs == expected
         assert script.placement == programs.placement
         assert script.channels == programs.channels

@@ -287,7 +287,9 @@ class OneBlock:
     def spec_between(self, producer: str, consumer: str) -> TensorSpec:
         return TensorSpec("float32", (2,))
 
-    def run(self, block: str, micro_batch: int, arrived: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+    def run(
+        self, block: str, micro_batch: int, arrived: Sequence[torch.Tensor], mode: str
+    ) -> dict[str, torch.Tensor]:
         self.events.append(f"run {block}")
         return {"F1": torch.zeros(1)}
 

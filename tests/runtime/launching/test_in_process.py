@@ -24,7 +24,7 @@ from runtime.options.run import NETWORKS
 from runtime.profiling.profiler import Sweep
 from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
-from runtime.program.lower import lower
+from runtime.program.lower import lower, recomputed
 from runtime.transport.in_memory import Network
 from runtime.transport.turns import DeadlockError, StoppedError, backward_in_own_thread
 from runtime.verify.replay import ReplayError
@@ -86,8 +86,9 @@ def test_threads_give_the_bits_of_processes(shape: str, tmp_path: Path) -> None:
 def test_copies_of_parameters_are_summed_trained_and_resumed(tmp_path: Path) -> None:
     """As between processes, with AdamW and blocks that are computed again."""
     shape = nn_shape(2)
-    model = {"name": "mt5", "hidden_size": 8, "num_heads": 4, "num_layers": 4, "recompute": "all"}
-    generate(lower(gpipe(shape, 2)), {}, MODEL | model | {"optimizer": "adamw"}, tmp_path / "scripts")
+    model = {"name": "mt5", "hidden_size": 8, "num_heads": 4, "num_layers": 4}
+    programs = recomputed(lower(gpipe(shape, 2)), "all")
+    generate(programs, {}, MODEL | model | {"optimizer": "adamw"}, tmp_path / "scripts")
     options = {"checkpoint_every": 1, "checkpoints": tmp_path / "all"}
     found = [
         launched(tmp_path / "scripts", shape.num_devices, 2, launcher=launcher, **options)  # type: ignore[arg-type]
@@ -107,9 +108,9 @@ def test_ones_own_model_with_dropout_computed_again(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN_MODEL)
     found = []
     for recompute in ([], "all"):
-        model = {"name": "module", "path": str(tmp_path / "own.py"), "recompute": recompute}
+        model = {"name": "module", "path": str(tmp_path / "own.py")}
         folder = tmp_path / str(len(found))
-        generate(lower(gpipe(v_shape(2), 3)), {}, model, folder)
+        generate(recomputed(lower(gpipe(v_shape(2), 3)), recompute), {}, model, folder)
         options = {"checkpoint_every": 2, "checkpoints": folder}
         found.append(launched(folder, 2, 2, launcher="in_process", **options))  # type: ignore[arg-type]
     assert found[0].losses == found[1].losses

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import launched
+from small_runs import in_modes, launched
 from torch import Tensor, nn
 
 from placements import Block, Kind, Placement
@@ -17,6 +17,7 @@ from runtime.models.user.packing import forms_of, packed, unpacked
 from runtime.models.user.reading import several
 from runtime.models.user.user_file import UserFile
 from runtime.program.lower import lower
+from runtime.program.tensor_flow import MODES
 from runtime.verify.reference import ReferenceCase, TrainingStep, plain
 from runtime.verify.replay import replay
 from schedsearch.baselines import gpipe
@@ -177,12 +178,10 @@ def of_step(step: TrainingStep) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     return {shard.name: value for shard, value in step.gradients.items()}, of_all
 
 
-@pytest.mark.parametrize(("is_split", "recompute"), [(False, ()), (True, "all")], ids=["whole", "split"])
+@pytest.mark.parametrize("is_split", [False, True], ids=["whole", "split"])
 @pytest.mark.parametrize("name", FILES)
-def test_gradients_and_buffers_are_there_as_in_torch(
-    name: str, is_split: bool, recompute: object, tmp_path: Path
-) -> None:
-    options = options_of(name, tmp_path, recompute=recompute)
+def test_gradients_and_buffers_are_there_as_in_torch(name: str, is_split: bool, tmp_path: Path) -> None:
+    options = options_of(name, tmp_path)
     gradients, buffers = in_torch(options)
     schedule = gpipe(v_shape(split_backward=is_split), NUM_MICRO_BATCHES)
     orders = [schedule.order(device) for device in range(4)]
@@ -196,11 +195,13 @@ def test_gradients_and_buffers_are_there_as_in_torch(
             torch.testing.assert_close(of_all[key], value, rtol=1e-12, atol=1e-15)
 
 
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", FILES)
-def test_devices_end_as_the_model_in_one_piece(name: str, tmp_path: Path) -> None:
+def test_devices_end_as_the_model_in_one_piece(name: str, mode: str, tmp_path: Path) -> None:
     options = options_of(name, tmp_path, optimizer="adamw")
     placement = FROZEN_START if name == "frozen" else v_shape(split_backward=True)
-    generate(lower(gpipe(placement, NUM_MICRO_BATCHES)), {}, options.to_dict(), tmp_path / "scripts")
+    schedule = in_modes(gpipe(placement, NUM_MICRO_BATCHES), lambda *_: MODES.index(mode))
+    generate(lower(schedule), {}, options.to_dict(), tmp_path / "scripts")
     found = launched(tmp_path / "scripts", 4, 2, launcher="in_process").comparison
     assert found is not None and found.bitwise_equal
     assert found.max_gradient_error == found.max_parameter_error == found.max_loss_error == 0

@@ -30,7 +30,7 @@ from runtime.models.model import replicated_parameters
 from runtime.program.data_parallel import holders, in_shares
 from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Instruction, Programs, Receive, Send
-from runtime.program.lower import Route, lower, messages
+from runtime.program.lower import Route, lower, messages, recomputed
 from runtime.program.tensor_flow import UnrunnablePlacementError, pair_backward
 from runtime.training.copies import CopySums
 from runtime.transport import process_groups
@@ -203,9 +203,9 @@ def test_other_types_are_bitwise_equal_to_the_replay(dtype: str, tmp_path: Path)
 
 def test_processes_with_adamw_recompute_and_checkpoints(tmp_path: Path) -> None:
     """Between processes as in memory, and resumed to the same bits."""
-    more = {"optimizer": "adamw", "recompute": "all"}
-    options = replace(OPTIONS, **more)  # type: ignore[arg-type]
-    programs = check(lower(one_f_one_b(in_groups(replace(v_shape(2), num_gpus=(2, 2)), F0=2, F1=2), 4)))
+    options = replace(OPTIONS, optimizer="adamw")
+    kept = lower(one_f_one_b(in_groups(replace(v_shape(2), num_gpus=(2, 2)), F0=2, F1=2), 4))
+    programs = check(recomputed(kept, "all"))
     generate(programs, {}, options.to_dict(), tmp_path / "scripts")
     checkpoints = {"checkpoint_every": 1, "checkpoints": tmp_path / "all"}
     found = [

@@ -8,19 +8,20 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import SYNTHETIC, blocks_of, launched
+from small_runs import SYNTHETIC, blocks_of, launched, with_modes
 from torch import Tensor
 
 from placements import Placement
 from placements.shapes import k_shape, m_shape, v_shape, wave_shape
 from runtime.codegen.codegen import generate
-from runtime.models import Blocks, ModelError, ModelOptions, zoo_blocks
+from runtime.models import Blocks
 from runtime.models.core.layers import FeedForward
-from runtime.program.lower import lower
+from runtime.program.lower import RecomputeError, blocks_to_recompute, lower, recomputed
+from runtime.program.tensor_flow import KEEP, MODES, RECOMPUTE
 from schedsearch.baselines import gpipe
 
 
-def saved_bytes(blocks: Blocks, block: str, arrived: Sequence[Tensor]) -> int:
+def saved_bytes(blocks: Blocks, block: str, arrived: Sequence[Tensor], mode: str) -> int:
     """Run a block and return the bytes that autograd keeps for its backward, each tensor once."""
     kept: dict[int, int] = {}
 
@@ -29,7 +30,7 @@ def saved_bytes(blocks: Blocks, block: str, arrived: Sequence[Tensor]) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        blocks.run(block, 0, arrived)
+        blocks.run(block, 0, arrived, mode)
     return sum(kept.values())
 
 
@@ -43,7 +44,7 @@ def test_recomputing_changes_no_bit(placement: Placement, tmp_path: Path) -> Non
     first = placement.blocks[0].name
     for recompute in ([], [first], "all"):
         folder = tmp_path / str(len(losses))
-        generate(lower(gpipe(placement, 3)), {}, SYNTHETIC | {"recompute": recompute}, folder / "scripts")
+        generate(recomputed(lower(gpipe(placement, 3)), recompute), {}, SYNTHETIC, folder / "scripts")
         options = {"checkpoint_every": 2, "checkpoints": folder}
         found = launched(folder / "scripts", placement.num_devices, 2, launcher="in_process", **options)  # type: ignore[arg-type]
         assert found.comparison is not None
@@ -59,13 +60,11 @@ def test_recomputing_changes_no_bit(placement: Placement, tmp_path: Path) -> Non
 
 
 def test_only_inputs_are_kept() -> None:
-    placement = v_shape(2)
-    keeping, _ = blocks_of(placement, [])
-    sparing, _ = blocks_of(placement, ["F1"])
+    blocks, _ = blocks_of(v_shape(2))
     value = torch.randn(1, 4, 4, dtype=torch.float64)
-    assert saved_bytes(keeping, "F1", [value]) > 10 * value.nbytes
-    assert saved_bytes(sparing, "F1", [value]) == 0
-    assert saved_bytes(sparing, "F0", []) == saved_bytes(keeping, "F0", []) > 0
+    assert saved_bytes(blocks, "F1", [value], KEEP) > 10 * value.nbytes
+    assert saved_bytes(blocks, "F1", [value], RECOMPUTE) == 0
+    assert saved_bytes(blocks, "F0", [], KEEP) > saved_bytes(blocks, "F0", [], RECOMPUTE) == 0
 
 
 def with_dropout(self: FeedForward, hidden: Tensor) -> Tensor:
@@ -79,11 +78,11 @@ def test_dropout_falls_the_same_way_again(monkeypatch: pytest.MonkeyPatch) -> No
     """No layer of ours draws random numbers; for those that do, the generators' states are kept."""
     monkeypatch.setattr(FeedForward, "forward", with_dropout)
     found = []
-    for recompute in ([], "all"):
-        blocks, model = blocks_of(v_shape(1), recompute)
+    for mode in MODES:
+        blocks, model = blocks_of(v_shape(1))
         torch.manual_seed(3)
         for block, n in (("F0", 0), ("F0", 1), ("B0", 0), ("B0", 1)):
-            blocks.run(block, n, [])
+            blocks.run(block, n, [], mode if block == "F0" else KEEP)
         gradients = [value.clone() for value in model.gradients().values()]
         found.append((gradients, [float(loss) for loss in blocks.losses.values()], torch.rand(1)))
     (first, losses, after), (second, other_losses, other_after) = found
@@ -96,12 +95,18 @@ def test_dropout_falls_the_same_way_again(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("recompute", "message"),
     [
-        (["F9"], "model.recompute: v_shape has no forward block 'F9'; use 'all' or of F0, F1"),
-        (["B0"], "model.recompute: v_shape has no forward block 'B0'"),
-        ("some", "model.recompute: 'some' is not 'all' or a list of names of forward blocks"),
-        ([1], "model.recompute: [1] is not 'all' or a list"),
+        (["F9"], "recompute: v_shape has no forward block 'F9'; use 'all' or of F0, F1"),
+        (["B0"], "recompute: v_shape has no forward block 'B0'"),
+        ("some", "recompute: 'some' is not 'all' or a list of names of forward blocks"),
+        ([1], "recompute: v_shape has no forward block 1; use 'all' or of F0, F1"),
     ],
 )
-def test_wrong_blocks_are_named(recompute: object, message: str) -> None:
-    with pytest.raises(ModelError, match=re.escape(message)):
-        zoo_blocks(v_shape(2), ModelOptions.from_dict(SYNTHETIC | {"recompute": recompute}))
+def test_wrong_blocks_are_named(recompute: Sequence[object], message: str) -> None:
+    with pytest.raises(RecomputeError, match=re.escape(message)):
+        blocks_to_recompute(v_shape(2), recompute)
+
+
+def test_what_the_schedule_decides_is_not_decided_again() -> None:
+    with pytest.raises(RecomputeError, match=r"recompute: modes\[1\] of the placement is about F1, whose"):
+        blocks_to_recompute(with_modes(v_shape(2)), ["F1"])
+    assert blocks_to_recompute(with_modes(v_shape(2)), []) == ()

@@ -495,7 +495,6 @@ def test_the_options_of_a_module_are_its_own() -> None:
         "path": "a.py",
         "optimizer": "sgd",
         "weight_decay": 0.0,
-        "recompute": (),
     }
     with pytest.raises(ModelError, match="model.path: a module needs the path of its Python file"):
         ModelOptions.from_dict({"name": "module"})

@@ -15,6 +15,7 @@ from runtime.models import Blocks, Model
 from runtime.profiling.activation_memory import ActivationMemory
 from runtime.profiling.recorder import HostTimes, Recorder, machine_name
 from runtime.program.calls import BlockCall, Message, Transfer
+from runtime.program.tensor_flow import RECOMPUTE
 
 NUM_BYTES = 4 * 4 * 8
 """Of what is handed over."""
@@ -86,14 +87,30 @@ def test_what_a_forward_block_holds_is_what_its_graph_leads_to(frozen: bool) -> 
 
 def test_a_recomputed_block_holds_its_inputs_only() -> None:
     placement = v_shape(2)
-    blocks, model = blocks_of(placement, "all")
+    blocks, model = blocks_of(placement)
     memory = ActivationMemory(placement, blocks, model)
-    with memory.counting("F0", []):
-        arrived = blocks.run("F0", 0, [])["F1"].clone()
+    with memory.counting("F0", [], RECOMPUTE):
+        arrived = blocks.run("F0", 0, [], RECOMPUTE)["F1"].clone()
     assert memory.bytes([]) == 0
-    with memory.counting("F1", [arrived]):
-        blocks.run("F1", 0, [arrived])
+    with memory.counting("F1", [arrived], RECOMPUTE):
+        blocks.run("F1", 0, [arrived], RECOMPUTE)
     assert memory.bytes([]) == NUM_BYTES
+
+
+def test_micro_batches_of_one_block_hold_what_their_modes_keep() -> None:
+    """The first of them is computed again, so that what autograd saves is only seen at the second."""
+    placement = v_shape(1)
+    blocks, model = blocks_of(placement)
+    memory = ActivationMemory(placement, blocks, model)
+    with memory.counting("F0", [], RECOMPUTE):
+        blocks.run("F0", 0, [], RECOMPUTE)
+    assert memory.bytes([]) == 0
+    with memory.counting("F0", []):
+        blocks.run("F0", 1, [])
+    assert memory.bytes([]) == walked_bytes(blocks, model, []) > 5 * NUM_BYTES
+    blocks.run("B0", 1, [])
+    assert memory.bytes([]) == 0
+    blocks.run("B0", 0, [])
 
 
 def test_between_the_halves_of_a_backward_the_graph_is_held() -> None:

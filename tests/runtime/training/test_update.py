@@ -14,7 +14,7 @@ from placements import Placement
 from placements.shapes import m_shape, v_shape, x_shape
 from runtime.execution.measurement import ReferenceComparison
 from runtime.models import Blocks, Model, ModelOptions
-from runtime.program.lower import lower
+from runtime.program.lower import lower, recomputed
 from runtime.training.update import Update
 from runtime.transport.in_memory import MemoryTransport, Network
 from runtime.verify.reference import ReferenceCase, plain
@@ -54,7 +54,6 @@ WHOLE_BLOCKS = {
     "clipped": {"clip_grad_norm": 0.5, **ADAMW},
     "bf16": {"precision": "bf16", "clip_grad_norm": 0.5, **ADAMW},
     "fp16": {"precision": "fp16", "clip_grad_norm": 0.5},
-    "fp16_recomputed": {"precision": "fp16", "recompute": "all"},
     "groups_and_schedule": {
         "optimizer": "RMSprop",
         "optimizer_options": {"alpha": 0.9},
@@ -66,9 +65,10 @@ WHOLE_BLOCKS = {
 }
 
 
+@pytest.mark.parametrize("recompute", [[], "all"], ids=["kept", "recomputed"])
 @pytest.mark.parametrize("more", WHOLE_BLOCKS.values(), ids=WHOLE_BLOCKS)
-def test_whole_blocks_have_the_bits_of_the_model_in_one_piece(more: dict[str, Any]) -> None:
-    found = compared(lower(one_f_one_b(v_shape(2), 4)), options(**more))
+def test_whole_blocks_have_the_bits_of_the_model_in_one_piece(more: dict[str, Any], recompute: Any) -> None:
+    found = compared(recomputed(lower(one_f_one_b(v_shape(2), 4)), recompute), options(**more))
     assert errors(found) == (0, 0, 0) and found.bitwise_equal
 
 

@@ -7,7 +7,7 @@ computes the unpipelined model, and knows neither schedules nor what tells a run
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from runtime.checkpoints.loading import read_parameters
 from runtime.codegen.codegen import generate
 from runtime.models import WHOLE, Blocks, Model, ModelError, ModelOptions, body_of, read_versions
 from runtime.program.deadlock import check
-from runtime.program.lower import lower
+from runtime.program.lower import lower, recomputed
 from runtime.verify.reference import ReferenceCase, plain
 from schedsearch.baselines import chimera, gpipe, interleaved_one_f_one_b, one_f_one_b, zb_h1
 from schedsearch.schedule import Schedule
@@ -87,12 +87,16 @@ def copies(stages: list[Model]) -> list[dict[str, Tensor]]:
 
 
 def run(
-    schedule: Schedule, options: ModelOptions, launcher: str = "in_process", iterations: int = 1
+    schedule: Schedule,
+    options: ModelOptions,
+    launcher: str = "in_process",
+    iterations: int = 1,
+    recompute: Sequence[str] = (),
 ) -> tuple[list[float], Mapping[str, Tensor], bool]:
     """Run a schedule's scripts; return losses, parameters, and whether both references have the same bits."""
     num_devices = schedule.placement.num_devices
     with tempfile.TemporaryDirectory() as folder:
-        generate(check(lower(schedule)), {}, options.to_dict(), Path(folder))
+        generate(check(recomputed(lower(schedule), recompute)), {}, options.to_dict(), Path(folder))
         kept = {"checkpoint_every": 1, "checkpoints": Path(folder) / "checkpoints"}
         found = launched(folder, num_devices, iterations, launcher=launcher, **kept)
         compared = comparison_of(found)
@@ -148,15 +152,12 @@ def test_a_gpt_in_processes_equals_the_closed_recursion(mode: str) -> None:
     ],
     ids=lambda value: getattr(getattr(value, "placement", None), "name", str(value)),
 )
-def test_other_schedules_equal_both_references(schedule: Schedule, mode: str, recompute: object) -> None:
+def test_other_schedules_equal_both_references(
+    schedule: Schedule, mode: str, recompute: Sequence[str]
+) -> None:
     each = 6 if mode == "double_buffering" else 1
-    options = replace(
-        SYNTHETIC,
-        weight_versions=mode,
-        micro_batches_per_update=each,
-        recompute=recompute,  # type: ignore[arg-type]
-    )
-    assert run(schedule, options, iterations=2)[2]
+    options = replace(SYNTHETIC, weight_versions=mode, micro_batches_per_update=each)
+    assert run(schedule, options, iterations=2, recompute=recompute)[2]
 
 
 @pytest.mark.parametrize("mode", ["flush", *RECURSIONS])

@@ -1,0 +1,136 @@
+"""Modes of stages and micro-batches: the same bits as the unpipelined model, and less is held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_runs import SMALL_GPT, SYNTHETIC, blocks_of, comparison_of, in_modes, launched
+
+from placements.shapes import m_shape, v_shape, wave_shape
+from runtime.codegen.codegen import generate
+from runtime.execution.measurement import Measurement, ReferenceComparison
+from runtime.program.deadlock import check
+from runtime.program.lower import lower
+from runtime.program.tensor_flow import KEEP, OFFLOAD, RECOMPUTE
+from schedsearch.baselines import gpipe, one_f_one_b
+from schedsearch.schedule import Schedule
+
+
+def run(schedule: Schedule, folder: Path, model: dict[str, object], **options: object) -> Measurement:
+    """Run two iterations of a schedule, all of which are compared with the unpipelined model."""
+    generate(check(lower(schedule)), {}, model, folder)
+    asked: dict[str, Any] = {"launcher": "in_process"} | options
+    return launched(folder, schedule.placement.num_devices, 2, **asked)
+
+
+def errors(found: ReferenceComparison) -> tuple[float, float, float]:
+    return found.max_loss_error, found.max_gradient_error, found.max_parameter_error
+
+
+def peaks(found: Measurement) -> list[float]:
+    """Return the most bytes of activations that each device held, as it notes of itself."""
+    return [max(each.value for record in own for each in record.held_bytes) for own in found.records]
+
+
+def by_stage_and_micro_batch(decision: int, micro_batch: int) -> int:
+    return (decision + micro_batch) % 3
+
+
+def first_stage_alone(decision: int, micro_batch: int) -> int:
+    return int(decision == 0)
+
+
+@pytest.mark.parametrize("num_stages", [2, 3, 4])
+@pytest.mark.parametrize("mode_of", [by_stage_and_micro_batch, first_stage_alone])
+def test_modes_change_no_bit(num_stages: int, mode_of: Callable[[int, int], int], tmp_path: Path) -> None:
+    schedule = one_f_one_b(v_shape(num_stages), 5)
+    found = run(in_modes(schedule, mode_of), tmp_path / "modes", SMALL_GPT | {"num_layers": 4})
+    comparison = comparison_of(found)
+    assert errors(comparison) == (0, 0, 0)
+    assert comparison.bitwise_equal
+    kept = run(in_modes(schedule, lambda *_: 0), tmp_path / "kept", SMALL_GPT | {"num_layers": 4})
+    assert found.losses == kept.losses == comparison.reference_losses
+
+
+@settings(max_examples=10, deadline=None)
+@given(data=st.data())
+def test_any_modes_change_no_bit(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Of split backwards and blocks on several devices too."""
+    placement = data.draw(st.sampled_from([v_shape(3), m_shape(2), wave_shape(2, split_backward=True)]))
+    modes: dict[tuple[int, int], int] = {}
+
+    def mode_of(decision: int, micro_batch: int) -> int:
+        return modes.setdefault((decision, micro_batch), data.draw(st.integers(0, 2)))
+
+    found = run(in_modes(gpipe(placement, 3), mode_of), tmp_path_factory.mktemp("modes"), SYNTHETIC)
+    assert comparison_of(found).bitwise_equal
+    assert comparison_of(found).is_equal
+
+
+def test_processes_recompute_by_stage_and_micro_batch(tmp_path: Path) -> None:
+    schedule = in_modes(one_f_one_b(v_shape(2), 4), by_stage_and_micro_batch)
+    given = {"launcher": "torchrun", "backend": "gloo", "trace_file": tmp_path / "trace.json"}
+    found = comparison_of(run(schedule, tmp_path / "scripts", SYNTHETIC, **given))
+    assert (tmp_path / "trace.json").is_file()
+    assert errors(found) == (0, 0, 0)
+    assert found.bitwise_equal
+
+
+def test_only_what_is_recomputed_keeps_no_graph() -> None:
+    blocks, _ = blocks_of(v_shape(1))
+    for n, mode in enumerate((RECOMPUTE, KEEP)):
+        blocks.run("F0", n, [], mode)
+    kept = {each.has_graph: each for each in blocks.saved()}
+    assert kept.keys() == {False, True}
+    assert len(kept[False].tensors) < len(kept[True].tensors)
+    for n in (1, 0):
+        blocks.run("B0", n, [])
+    assert not list(blocks.saved())
+
+
+def test_what_is_offloaded_is_on_the_host_until_the_backward() -> None:
+    kept, _ = blocks_of(v_shape(1))
+    blocks, _ = blocks_of(v_shape(1))
+    for n in range(2):
+        kept.run("F0", n, [])
+        blocks.run("F0", n, [], OFFLOAD)
+    assert [each.has_graph for each in kept.saved()] == [True, True]
+    assert [each.has_graph for each in blocks.saved()] == [False, False]
+    one = blocks.peak_host_bytes // 2
+    assert one > sum(tensor.nbytes for tensor in next(iter(blocks.saved())).tensors)
+    for n in range(2):
+        blocks.run("B0", n, [])
+        blocks.begin(0) if n else None
+    blocks.run("F0", 0, [], OFFLOAD)
+    assert blocks.peak_host_bytes == 2 * one, "the first two have left the host"
+    blocks.run("B0", 0, [])
+
+
+def test_offloading_holds_what_is_not_kept_on_the_host(tmp_path: Path) -> None:
+    schedule, model = gpipe(v_shape(2), 3), SMALL_GPT | {"micro_batch_size": 4}
+    kept = run(in_modes(schedule, lambda *_: 0), tmp_path / "kept", model, trace=True)
+    away = run(in_modes(schedule, lambda *_: 2), tmp_path / "away", model, trace=True)
+    assert kept.peak_host_bytes == (0, 0)
+    assert away.losses == kept.losses
+    for device, ((before, after), host) in enumerate(
+        zip(zip(peaks(kept), peaks(away), strict=True), away.peak_host_bytes, strict=True)
+    ):
+        assert after < before / 2, device
+        assert host >= before - after, "some of it is memory that a part of is kept on the device too"
+
+
+def test_recomputing_holds_less(tmp_path: Path) -> None:
+    """What each device holds at the most, as it notes of itself, follows the modes of its stage."""
+    schedule, model = gpipe(v_shape(2), 3), SMALL_GPT | {"micro_batch_size": 4}
+    found = []
+    for number, mode_of in enumerate((lambda *_: 0, first_stage_alone, lambda *_: 1)):
+        run_ = run(in_modes(schedule, mode_of), tmp_path / str(number), model, trace=True)
+        found.append(peaks(run_))
+    kept, first, both = found
+    assert first[0] == both[0] < kept[0] / 2
+    assert first[1] == kept[1] > 2 * both[1]
