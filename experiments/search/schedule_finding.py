@@ -11,8 +11,8 @@ from experiments.config.command import Failed, Interrupted
 from experiments.config.options import OptionError, require_known, require_least, require_path
 from experiments.search.options import SearchCommandOptions, SearchOptions
 from placements import Placement
-from placements.spec import some
 from schedsearch.baselines import HAND_MADE
+from schedsearch.baselines.chosen_modes import with_chosen_modes
 from schedsearch.modulo.progress import SearchBar
 from schedsearch.modulo.result import SearchProgress, SearchResult, Status
 from schedsearch.schedule import Schedule, require_plain
@@ -34,7 +34,7 @@ def find_schedule(
 
     Raises:
         OptionError: An option is wrong, or the hand-made schedule does not fit.
-        PlacementError: The placement has modes or streams, and the schedule is to be hand-made.
+        PlacementError: The placement has streams, and the schedule is to be hand-made.
     """
     number = options.search.num_micro_batches
     if options.schedule == "searched":
@@ -55,6 +55,8 @@ def find_schedule(
         return _require_schedule(result), result, tuple(told)
     require_known("schedule", options.schedule, ["searched", *HAND_MADE])
     require_least("search.num_micro_batches", number, 1)
+    if placement.decisions:
+        return _with_chosen_modes(options.schedule, placement, number), None, ()
     require_plain(placement, f"schedule={options.schedule}", "use schedule=searched")
     schedule = HAND_MADE[options.schedule](placement, number)
     try:
@@ -66,19 +68,31 @@ def find_schedule(
         ) from None
 
 
+def _with_chosen_modes(name: str, placement: Placement, number: int) -> Schedule:
+    """Return a hand-made schedule with the best of the ways in which people choose modes.
+
+    Raises:
+        OptionError: None fits, or it is not defined for the placement.
+    """
+    made = with_chosen_modes(placement, number, {name: HAND_MADE[name]})
+    best = min(made, key=lambda each: each[1].makespan, default=None)
+    if best is None:
+        raise OptionError(
+            f"schedule: {name} does not fit with any modes chosen by hand, or needs another shape; use "
+            "schedule=searched"
+        )
+    log.info("schedule: %s", best[0])
+    return best[1]
+
+
 def search_request(options: SearchCommandOptions, placement: Placement) -> SearchRequest:
     """Return what the options ask of a search.
 
     Raises:
-        OptionError: What it is to begin with is not a path, or the placement has modes.
+        OptionError: What it is to begin with is not a path.
         ScheduleFileError: It is not a schedule file, or its schedule breaks a rule.
     """
     path = options.search.begin_with
-    if path is not None and placement.decisions:
-        raise OptionError(
-            f"search.begin_with: a search of modes begins with nothing yet, and {placement.name} has modes "
-            f"of {some(placement.decision_of)}; leave it out"
-        )
     begin_with = None if path is None else read_found(require_path("search.begin_with", path))
     limits = search_limits(options.search)
     return SearchRequest(placement, options.search.num_micro_batches, begin_with=begin_with, **limits)

@@ -18,7 +18,7 @@ from placements.placement_file import placement_to_yaml
 from schedsearch.energy import instance_graph
 from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
-from schedsearch.schedule_file import schedule_to_dict
+from schedsearch.schedule_file import read_schedule, schedule_to_dict
 from schedsearch.searches.methods import SearchRequest, find
 from schedsearch.simulation.iterations import simulate
 
@@ -51,7 +51,6 @@ def options_for(placement: Placement, folder: Path) -> list[str]:
             ["search.method=tessel"],
             "search.method=tessel cannot take yet; use search.method=",
         ),
-        ("search", ["schedule=one_f_one_b"], "schedule=one_f_one_b cannot take yet; use schedule=searched"),
     ],
 )
 def test_what_cannot_take_them_says_so(
@@ -70,13 +69,22 @@ def test_a_check_says_that_it_knows_the_schedule_alone(schedule: Schedule, tmp_p
     assert NAMES[schedule.placement.name] in error
 
 
-def test_a_search_of_modes_begins_with_nothing(tmp_path: Path) -> None:
+def test_a_schedule_by_hand_chooses_modes_as_people_do_and_knows_no_streams(command, tmp_path: Path) -> None:
+    by_hand = "schedule=one_f_one_b"
+    done = command("search", *options_for(recomputing(), tmp_path), by_hand)
+    assert done.returncode == 0, done.stderr
+    assert read_schedule(tmp_path / "out" / "schedule.json").chosen
+    error = refusal("search", [*options_for(communicating(), tmp_path), by_hand], tmp_path / "other")
+    assert "schedule=one_f_one_b cannot take yet; use schedule=searched" in error
+
+
+def test_a_search_of_modes_is_no_worse_than_what_it_begins_with(command, tmp_path: Path) -> None:
     path = tmp_path / "schedule.json"
     write_json(path, schedule_to_dict(recomputed()))
-    options = [*options_for(recomputing(), tmp_path), f"search.begin_with={path}"]
-    assert "search.begin_with: a search of modes begins with nothing yet" in refusal(
-        "search", options, tmp_path / "out"
-    )
+    options = [*options_for(recomputing(), tmp_path), f"search.begin_with={path}", "search.work_limit=1"]
+    done = command("search", *options)
+    assert done.returncode == 0, done.stderr
+    assert read_schedule(tmp_path / "out" / "schedule.json").makespan <= recomputed().makespan
 
 
 def test_a_profile_has_no_times_of_modes(tmp_path: Path) -> None:
