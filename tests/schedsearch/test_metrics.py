@@ -1,12 +1,21 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from modes_and_streams import offloaded, recomputed
 from strategies import placements as random_placements
 
 from placements import Placement
 from placements.shapes import v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
-from schedsearch.metrics import bubble_rate, latency, memory_over_time, total_slack
+from schedsearch.metrics import (
+    bubble_rate,
+    host_memory_over_time,
+    latency,
+    memory_over_time,
+    needed_over_time,
+    peak_memory,
+    total_slack,
+)
 from schedsearch.schedule import Schedule
 from schedsearch.validate import InvalidScheduleError, validate
 
@@ -47,3 +56,20 @@ def test_slack_is_what_blocks_can_be_moved(placement: Placement, number: int) ->
             later[i] = blocks[i]._replace(start=blocks[i].start + 1)
             moved += len(placement.by_name[blocks[i].block].devices)
     assert moved == total_slack(schedule)
+
+
+def test_what_hosts_hold_and_what_blocks_need_meanwhile_is_over_time() -> None:
+    """O0 sends 4 units away at 4 while F0 of 1 takes 4, and I0 brings them back at 7."""
+    starts, held = host_memory_over_time(offloaded(), 0)
+    assert starts.tolist()[:4] == [0, 4, 4, 7] and held.tolist()[:4] == [0, 4, 4, 0]
+    ticks, needed = needed_over_time(recomputed(), 0)
+    assert dict(zip(ticks.tolist(), needed.tolist(), strict=True)) == {
+        0: 10,
+        2: 11,
+        4: 11,
+        8: 1,
+        12: 1,
+        14: 10,
+        20: 0,
+    }
+    assert peak_memory(recomputed()).tolist() == [11, 10]
