@@ -628,3 +628,10 @@ def _check_memory_returns(placement: Placement) -> None:
                 f"blocks: one micro-batch {what} {abs(held)} of memory on device {device}; "
                 "make the memory of the device's blocks sum to 0"
             )
+        held = sum(block.host_memory for block in placement.blocks if device in block.devices)
+        if held != 0:
+            what = "never releases" if held > 0 else "releases more than it holds, by"
+            raise PlacementError(
+                f"blocks: one micro-batch {what} {abs(held)} of memory on the host of device {device}; make "
+                "the host_memory of the device's blocks sum to 0"
+            )

@@ -14,6 +14,7 @@ from placements.block import COMPUTE
 from placements.modes import Chosen
 from placements.spec import some
 from schedsearch import side_by_side
+from schedsearch.graph import Edge, numbered
 from schedsearch.memory_order import Run, memory_waits
 from schedsearch.results import FileResult
 
@@ -285,18 +286,31 @@ def as_soon_as_possible(
     if starts is None and placement.slowdown:
         starts = _run_side_by_side(placement, num_micro_batches, orders, chosen, further)
     if starts is None:
+        before = waits_in_order(placement, num_micro_batches, orders, chosen)
+        for earlier, later, least in further:
+            before[later].append((earlier, least))
         try:
-            before = waits_in_order(placement, num_micro_batches, orders, chosen)
-            for earlier, later, least in further:
-                before[later].append((earlier, least))
             starts = earliest_starts(before)
         except CycleError as error:
-            stuck = [f"{name} of micro-batch {n}" for name, n in error.args[1][:-1]]
-            raise CyclicOrderError(
-                f"{', '.join(stuck[:4])} wait for each other; the orders of the devices make a cycle"
-            ) from None
+            starts = _starts_at_once(before) if further else None
+            if starts is None:
+                stuck = [f"{name} of micro-batch {n}" for name, n in error.args[1][:-1]]
+                raise CyclicOrderError(
+                    f"{', '.join(stuck[:4])} wait for each other; the orders of the devices make a cycle"
+                ) from None
     blocks = (ScheduledBlock(ticks, micro_batch, name) for (name, micro_batch), ticks in starts.items())
     return Schedule(placement, num_micro_batches, tuple(blocks), tuple(chosen))
+
+
+def _starts_at_once(waits: Waits[Instance]) -> dict[Instance, int] | None:
+    """Return the earliest starts where instances may wait for each other with no ticks between: at one tick.
+
+    Two that swap what they hold on a device and on its host do. None where some never start.
+    """
+    edges = [Edge(earlier, later, ticks, 0) for later, before in waits.items() for earlier, ticks in before]
+    found, system = numbered(edges)
+    least = system.min_period()
+    return None if least is None else dict.fromkeys(waits, 0) | dict(zip(found, least[1], strict=True))
 
 
 def _run_side_by_side(

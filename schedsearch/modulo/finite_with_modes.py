@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from placements import Placement
+from schedsearch.baselines import HAND_MADE
+from schedsearch.baselines.chosen_modes import with_chosen_modes
 from schedsearch.modulo.finite_schedule import FiniteSchedule
 from schedsearch.modulo.knowledge import Knowledge
 from schedsearch.modulo.lowered import Lowered
@@ -21,6 +24,9 @@ from schedsearch.schedule import Schedule, with_optimizer
 from schedsearch.starts.serial import serial_repetend
 from schedsearch.starts.steady_state import steady_state
 from schedsearch.validate import InvalidScheduleError, validate
+
+_WORK_OF_BLOCK = 3e-5
+"""Units of work for a block of a schedule that is made by hand."""
 
 _MAX_BLOCKS = 2000
 """Blocks of the largest placement that is made of the micro-batches of a schedule with their modes."""
@@ -65,9 +71,7 @@ class FiniteWithModes:
         repetend = known.repetend
         assert repetend is not None
         unrolled = repetend.unroll(self.num_micro_batches)
-        value = FINITE[self.objective].value
-        is_longer = self._given is not None and value(self._given) < value(unrolled)
-        base = self._given if self._given is not None and is_longer else unrolled
+        base = min((unrolled, *self._others), key=FINITE[self.objective].value)
         chosen = _shortest(base.chosen) or ((),)
         if self.num_micro_batches % len(chosen):
             chosen = base.chosen
@@ -89,6 +93,17 @@ class FiniteWithModes:
         start = Knowledge.without_search(plain.per_micro_batch, own.micro_batches)
         is_its_own = is_searched and repetend.chosen == chosen
         self._inner.begin_with(replace(start, repetend=own), is_its_own)
+
+    @cached_property
+    def _others(self) -> list[Schedule]:
+        """What the caller gave, and the shortest schedule with modes as people choose them."""
+        found = [] if self._given is None else [self._given]
+        each = self.placement.per_micro_batch
+        if len(each.blocks) * self.num_micro_batches <= _MAX_BLOCKS and "hand_made" in self._uses:
+            made = [schedule for _, schedule in with_chosen_modes(each, self.num_micro_batches, HAND_MADE)]
+            self.effort.spend(len(made) * len(each.blocks) * self.num_micro_batches * _WORK_OF_BLOCK)
+            found += [min(made, key=FINITE[self.objective].value)] if made else []
+        return found
 
     @property
     def polished(self) -> bool:
@@ -123,12 +138,10 @@ class FiniteWithModes:
         assert known.repetend is not None
         goal = FINITE[self.objective]
         unrolled = known.repetend.unroll(self.num_micro_batches)
-        found = [goal.settled(with_optimizer(self.placement, unrolled))]
+        found = [goal.settled(with_optimizer(self.placement, each)) for each in (unrolled, *self._others)]
         if self._inner is not None and self._inner.known is not None:
             assert self._lowered is not None
             found.append(self._lowered.schedule(self._inner.best(self._inner.known)))
-        if self._given is not None:
-            found.append(with_optimizer(self.placement, self._given))
         return min(filter(_is_valid, found), key=goal.value)
 
 
