@@ -25,6 +25,7 @@ from experiments.benchmarks.runtime.processes import BenchmarkError, on_devices
 from experiments.benchmarks.runtime.sleeping import SleepingBlocks
 from placements.shapes import v_shape
 from runtime.models import Blocks
+from runtime.program.tensor_flow import KEEP
 from runtime.transport.in_memory import MemoryTransport, Network
 from schedsearch.baselines import one_f_one_b
 
@@ -54,8 +55,10 @@ def test_a_bare_loop_that_computes_something_else_is_noticed(monkeypatch: pytest
     assert time_calls(script, 1).equal
     count = [0]
 
-    def disturbed(self: Blocks, block: str, micro_batch: int, arrived: list[Tensor]) -> dict[str, Tensor]:
-        made = dict(original(self, block, micro_batch, arrived))
+    def disturbed(
+        self: Blocks, block: str, micro_batch: int, arrived: list[Tensor], mode: str = KEEP
+    ) -> dict[str, Tensor]:
+        made = dict(original(self, block, micro_batch, arrived, mode))
         count[0] += 1
         is_bare = (count[0] - 1) // len(script.calls.runs) % 2
         return {name: tensor * (1.5 if is_bare else 1.0) for name, tensor in made.items()}

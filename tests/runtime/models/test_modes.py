@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def run(schedule: Schedule, folder: Path, model: dict[str, object], **options: o
     """Run two iterations of a schedule, all of which are compared with the unpipelined model."""
     generate(check(lower(schedule)), {}, model, folder)
     asked: dict[str, Any] = {"launcher": "in_process"} | options
-    return launched(folder, schedule.placement.num_devices, 2, **asked)
+    return launched(folder, sum(schedule.placement.gpus), 2, **asked)
 
 
 def errors(found: ReferenceComparison) -> tuple[float, float, float]:
@@ -60,8 +61,11 @@ def test_modes_change_no_bit(num_stages: int, mode_of: Callable[[int, int], int]
 @settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_any_modes_change_no_bit(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Of split backwards and blocks on several devices too."""
-    placement = data.draw(st.sampled_from([v_shape(3), m_shape(2), wave_shape(2, split_backward=True)]))
+    """Of split backwards, and of blocks on several devices or GPUs too."""
+    several = replace(v_shape(2), num_gpus=(2, 1))
+    placement = data.draw(
+        st.sampled_from([v_shape(3), m_shape(2), wave_shape(2, split_backward=True), several])
+    )
     modes: dict[tuple[int, int], int] = {}
 
     def mode_of(decision: int, micro_batch: int) -> int:

@@ -12,13 +12,14 @@ from placements import Block, Kind, Placement
 from placements.shapes import k_shape, v_shape
 from runtime.program.instructions import Instruction, ProgramTextError, Receive, Run, Send, parse_instruction
 from runtime.program.lower import lower, messages
+from runtime.program.tensor_flow import MODES
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.schedule import as_soon_as_possible
 
 NAMES = st.text(min_size=1, max_size=8)
 NUMBERS = st.integers(0, 1000)
 INSTRUCTIONS: st.SearchStrategy[Instruction] = st.one_of(
-    st.builds(Run, NAMES, NUMBERS),
+    st.builds(Run, NAMES, NUMBERS, st.sampled_from(MODES)),
     st.builds(Send, NAMES, NAMES, NUMBERS, NUMBERS),
     st.builds(Receive, NAMES, NAMES, NUMBERS, NUMBERS),
 )
@@ -32,7 +33,17 @@ def test_text_is_one_line_and_parses_back(instruction: Instruction) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["", "run F0", "run F0 0", "send F0 -> F1 #0 from 1", "walk F0 #0", "run F0 #0 #1"]
+    "line",
+    [
+        "",
+        "run F0",
+        "run F0 0",
+        "send F0 -> F1 #0 from 1",
+        "walk F0 #0",
+        "run F0 #0 #1",
+        "run F0 #0 keep",
+        "run F0 #0 twice",
+    ],
 )
 def test_other_text_is_refused(line: str) -> None:
     with pytest.raises(ProgramTextError, match="is not an instruction; write 'run F1 #0'"):

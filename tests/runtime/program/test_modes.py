@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from small_runs import SYNTHETIC, edited, in_modes, with_modes
+from small_runs import SYNTHETIC, edited, in_modes, launched, with_modes
 
 from placements import Block, Kind, Placement
 from placements.files import write_json
@@ -144,6 +144,20 @@ def test_modes_written_by_hand_must_fit_the_memory(tmp_path: Path) -> None:
     script.write_text(text.replace('n, mode="recompute"', 'n, mode="keep" if n else "recompute"'))
     with pytest.raises(UnsafeProgramsError, match=r"memory: device 0 holds 10 and has 4; run .* holds less$"):
         check_file(tmp_path)
+
+
+def test_more_micro_batches_must_fit_in_their_modes(tmp_path: Path) -> None:
+    """Four hold 4 units if computed again, and 12 if kept; the loop of either goes on in its mode."""
+    for mode, capacity in ((1, 5), (0, 15)):
+        schedule = in_modes(gpipe(v_shape(1), 4), lambda *_, mode=mode: mode)
+        schedule = replace(schedule, placement=schedule.placement.with_memory(capacity))
+        folder = tmp_path / str(mode)
+        generate(lower(schedule), {}, SYNTHETIC, folder)
+        assert launched(folder, 1, 1, launcher="in_process", num_micro_batches=5).comparison is not None
+        with pytest.raises(
+            ScriptError, match=f"num_micro_batches: 6 hold .* 0, which has {capacity}; use fewer"
+        ):
+            launched(folder, 1, 1, launcher="in_process", num_micro_batches=6)
 
 
 def with_choice(choice: Callable[[Placement], Choice]) -> Placement:
