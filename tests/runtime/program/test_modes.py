@@ -23,7 +23,6 @@ from runtime.program.instructions import Instruction, Programs, Run
 from runtime.program.lower import lower
 from runtime.program.program_file import programs_to_dict, read_programs
 from runtime.program.tensor_flow import UnrunnablePlacementError, stage_decisions
-from runtime.torch_pipelining.csv import NoTorchFormError, torch_order
 from runtime.verify.saved_programs import check_file
 from runtime.virtual.play import play
 from runtime.virtual.rules import Communication
@@ -212,8 +211,3 @@ def test_an_evaluation_has_no_modes_and_no_transfers_of_gradients() -> None:
     placement = replace(v_shape(2), transfer=(("B1", "B0", 2),))
     plain = forward_programs(v_shape(2), 3)
     assert forward_programs(with_modes(placement), 3).instructions == plain.instructions
-
-
-def test_torch_has_no_modes() -> None:
-    with pytest.raises(NoTorchFormError, match=r"because modes\[0\]: F0 has modes"):
-        torch_order(in_modes(gpipe(v_shape(2), 2), lambda *_: 1))
