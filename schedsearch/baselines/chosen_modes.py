@@ -33,6 +33,8 @@ def with_chosen_modes(
         num_micro_batches: Micro-batches of each schedule.
         makers: Hand-made schedules of plain placements by name.
     """
+    if not placement.decisions or not _computing(placement).is_plain:
+        return  # streams that no mode leaves out: no such schedule knows them
     for name, make in makers.items():
         for how, chosen in _plans(placement, num_micro_batches, make):
             for schedule in _made(placement, num_micro_batches, make, chosen):

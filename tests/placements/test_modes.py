@@ -127,8 +127,8 @@ def slowdown(entry: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
         (modes([{}]), "choices"),
         (modes(3), "modes"),
         (slowdown({"streams": ["compute"], "factors": [1, 1]}), "has 1 entries; give two"),
-        (slowdown({"streams": ["a", "a"], "factors": [1, 1]}), "names one stream"),
-        (slowdown({"streams": ["a", "b"], "factors": [0.5, 1]}), "0.5 is not at least 1"),
+        (slowdown({"streams": ["compute", "compute"], "factors": [1, 1]}), "names one stream"),
+        (slowdown({"streams": ["compute", "copy_in"], "factors": [0.5, 1]}), "0.5 is not at least 1"),
     ],
 )
 def test_a_wrong_entry_is_one_line_that_names_it(
