@@ -14,6 +14,7 @@ from schedsearch.certificate.certificate import Certificate, CertificateError, c
 from schedsearch.certificate.file import certificate_from_dict, certificate_to_dict
 from schedsearch.device_span import device_spans
 from schedsearch.metrics import bubble_rate, peak_memory
+from schedsearch.modulo.lowered import Lowered
 from schedsearch.modulo.result import SearchResult, Status, proved_text
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, ScheduledBlock
@@ -86,9 +87,20 @@ def _repetend_to_dict(result: SearchResult) -> dict[str, Any] | None:
 
 
 def _certificate_to_dict(schedule: Schedule, result: SearchResult) -> dict[str, Any] | None:
-    if result.repetend is None or not schedule.placement.is_plain:
+    lowered = _lanes_as_devices(schedule)
+    if result.repetend is None or lowered is None:
         return None
-    return certificate_to_dict(certificate_of(schedule.placement, result))
+    found = lowered.lower(result)
+    assert isinstance(found, SearchResult)
+    return certificate_to_dict(certificate_of(lowered.plain, found))
+
+
+def _lanes_as_devices(schedule: Schedule) -> Lowered | None:
+    """Return a schedule's placement with a device for each stream; None where that does not say it all."""
+    placement = schedule.placement
+    if placement.decisions or placement.slowdown:
+        return None
+    return Lowered.of(placement, ((),))
 
 
 @dataclass(frozen=True)
@@ -135,6 +147,8 @@ def read_schedule(path: str | Path) -> Schedule:
 
 def read_claims(path: str | Path) -> Claims:
     """Read a ``schedule.json`` with everything that it claims, and validate its schedule.
+
+    Of a placement with streams alone the claims are of the same with a device for each stream.
 
     Raises:
         ScheduleFileError: The file cannot be read, lacks a field, or its schedule breaks a rule.
@@ -233,7 +247,9 @@ def _read_result(data: Field) -> SearchResult:
 
 
 def _read_claims(data: Field) -> Claims:
-    schedule = _read(data)
+    whole = _read(data)
+    lowered = _lanes_as_devices(whole)
+    schedule = whole if lowered is None else lowered.lowered_schedule(whole)
     claims = Claims(
         schedule,
         Status(data["search_status"].choice(tuple(Status))),
@@ -241,17 +257,18 @@ def _read_claims(data: Field) -> Claims:
         whole_or_none(data["makespan_bound"]),
         None if (bound := data["period_bound"]).value is None else bound.number(remedy="give one or null"),
         None,
-        device_span=whole_or_none(data.get("device_span")),
+        device_span=whole_or_none(data.get("device_span")) if whole.placement.is_plain else None,
         device_span_bound=whole_or_none(data.get("device_span_bound")),
     )
     certificate = data.get("certificate")
     if certificate.value is None:
         return claims
+    repetend = _read_repetend(data, whole)
+    if lowered is not None and not whole.placement.is_plain:
+        repetend = lowered.lowered_repetend(repetend)
     return replace(
         claims,
-        certificate=certificate_from_dict(
-            certificate.value, schedule.placement, _read_repetend(data, schedule)
-        ),
+        certificate=certificate_from_dict(certificate.value, schedule.placement, repetend),
         span_bound=whole_or_none(data["repetend"].get("span_bound")),
     )
 

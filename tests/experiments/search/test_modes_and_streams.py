@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,15 @@ def test_what_cannot_take_them_says_so(
     assert error.startswith(NAMES[placement.name]) and message in error
 
 
-@pytest.mark.parametrize("schedule", [recomputed(), communicated(), offloaded()])
+def test_a_period_of_streams_is_proved_again(command, tmp_path: Path) -> None:
+    done = command("search", *options_for(communicating(), tmp_path), "search.work_limit=2.5")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "out" / "schedule.json").read_text())["certificate"]
+    checked = command("check", f"schedule={tmp_path / 'out' / 'schedule.json'}")
+    assert "period proved: 9 ms per micro-batch is the least" in checked.stdout, checked.stderr
+
+
+@pytest.mark.parametrize("schedule", [recomputed(), offloaded()])
 def test_a_check_says_that_it_knows_the_schedule_alone(schedule: Schedule, tmp_path: Path) -> None:
     path = tmp_path / "schedule.json"
     write_json(path, schedule_to_dict(schedule))
