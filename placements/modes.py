@@ -80,9 +80,8 @@ def as_chosen(
     for decision, number in zip(decisions, chosen, strict=True):
         changed |= decision.choices[number].by_name
     ticks = {(source, target): time for source, target, time in transfer}
-    inputs: dict[
-        str, dict[str, int]
-    ] = {}  # of what does not run: what stands for it, and the ticks from there
+    # for each block that does not run: what stands for it, and the ticks from there
+    inputs: dict[str, dict[str, int]] = {}
     kept, delays = [], []
     for written in blocks:
         block = changed.get(written.name, written)
@@ -153,7 +152,7 @@ def _check_change(place: str, written: Block, block: Block) -> None:
 
 
 def _check_memory(where: str, blocks: Mapping[str, Block], decision: Decision) -> None:
-    """What a decision's blocks allocate they release, in each of its choices."""
+    """Check that a decision's blocks release what they allocate, in each of its choices."""
     for choice in decision.choices:
         held: dict[int, int] = {}
         on_hosts: dict[int, int] = {}

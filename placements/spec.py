@@ -227,9 +227,8 @@ class Placement:
         assert not self.decisions
         if self.is_plain:
             return self
-        if any(len(streams) > 1 for streams in self.memory_streams) or any(
-            b.host_memory for b in self.blocks
-        ):
+        share = any(len(streams) > 1 for streams in self.memory_streams)
+        if share or any(block.host_memory for block in self.blocks):
             return None
         holds = [
             stream in self.memory_streams[device] or (stream == COMPUTE and not self.memory_streams[device])
@@ -245,8 +244,7 @@ class Placement:
             self,
             num_devices=len(self.lanes),
             blocks=tuple(
-                replace(block, devices=self.lanes_of(block), memory=block.memory, stream=COMPUTE)
-                for block in self.blocks
+                replace(block, devices=self.lanes_of(block), stream=COMPUTE) for block in self.blocks
             ),
             memory=None if self.memory is None else each(self.memory),
             static_memory=each(self.static_memory) if self.static_memory else (),

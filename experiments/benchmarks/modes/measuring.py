@@ -1,4 +1,4 @@
-"""What a search reaches on a placement with modes or streams, and the best by hand beside it."""
+"""Measurements of a search on placements with modes or streams, and the best schedule by hand beside it."""
 
 from __future__ import annotations
 

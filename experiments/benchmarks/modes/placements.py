@@ -94,7 +94,7 @@ class MeasuredLayer:
         forward_ms: Its forward.
         again_ms: The forward again, without a graph.
         backward_ms: Its whole backward.
-        kept_mib: What is kept in between.
+        kept_mib: MiB that autograd keeps from the forward to the backward.
         out_ms: All of it to the host.
         in_ms: And back.
         parameters: Its parameters.
@@ -144,11 +144,11 @@ def stages_of_layers(
     """Return a V-shape of stages that may keep, compute again or send to the host, all or half of it.
 
     Args:
-        layer: What each of their layers takes.
+        layer: Times and memory of each layer.
         num_devices: Stages.
         layers: Layers of each stage.
         samples: Samples of a micro-batch.
-        memory_gib: Of each device, states of its parameters included; its host has 2048 GiB for eight.
+        memory_gib: Memory of each device, states of its parameters included; its host has 2048 GiB for eight.
     """
     parts = layers * samples
     forward, backward = round(10 * parts * layer.forward_ms), round(10 * parts * layer.backward_ms)

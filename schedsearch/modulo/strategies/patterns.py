@@ -72,8 +72,9 @@ class Patterns(Strategy):
 
     def share(self, state: SearchState) -> float:
         """Return the share of a round's work that it gets at most."""
+        share = super().share(state)
         is_most = len(state.placement.blocks) >= MANY_INSTANCES
-        return self.share_of_most if is_most else super().share(state)
+        return self.share_of_most if is_most and share else share
 
     def run(self, state: SearchState, oracle: Oracle, until: float) -> Iterator[Start]:
         """Yield repetends of one micro-batch, of ever shorter periods."""

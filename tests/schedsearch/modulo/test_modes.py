@@ -155,6 +155,12 @@ def test_a_wave_of_chunks_with_modes_is_lowered_for_other_strategies() -> None:
     assert rate_of(alone) < rate_of(search(placement, 16, objectives=["period"], strategies=[], work_limit=6))
 
 
+def test_many_stages_with_modes_have_a_schedule() -> None:
+    """From 160 blocks on other strategies get most of the work, and none that knows no modes."""
+    found = search(recomputing(80, 500), 80, objectives=["period"], work_limit=2)
+    assert found.schedule is not None and validate(found.schedule).chosen
+
+
 def recomputing(num_devices: int, capacity: int) -> Placement:
     """Return a V-shape of which each stage keeps 10 units, or 1 and computes its forward again."""
     placement = v_shape(num_devices, forward_time=2, backward_time=4, stage_memory=10)
