@@ -87,9 +87,11 @@ def _repetend_to_dict(result: SearchResult) -> dict[str, Any] | None:
 
 
 def _certificate_to_dict(schedule: Schedule, result: SearchResult) -> dict[str, Any] | None:
-    lowered = _lanes_as_devices(schedule)
-    if result.repetend is None or lowered is None:
+    if result.repetend is None or schedule.placement.slowdown:
         return None
+    lowered = _lanes_as_devices(schedule)
+    if lowered is None:
+        return certificate_to_dict(certificate_of(schedule.placement, result))
     found = lowered.lower(result)
     assert isinstance(found, SearchResult)
     return certificate_to_dict(certificate_of(lowered.plain, found))
@@ -249,6 +251,7 @@ def _read_result(data: Field) -> SearchResult:
 def _read_claims(data: Field) -> Claims:
     whole = _read(data)
     lowered = _lanes_as_devices(whole)
+    on_lanes = lowered is not None and not whole.placement.is_plain
     schedule = whole if lowered is None else lowered.lowered_schedule(whole)
     claims = Claims(
         schedule,
@@ -257,14 +260,14 @@ def _read_claims(data: Field) -> Claims:
         whole_or_none(data["makespan_bound"]),
         None if (bound := data["period_bound"]).value is None else bound.number(remedy="give one or null"),
         None,
-        device_span=whole_or_none(data.get("device_span")) if whole.placement.is_plain else None,
-        device_span_bound=whole_or_none(data.get("device_span_bound")),
+        device_span=whole_or_none(data.get("device_span")) if not on_lanes else None,
+        device_span_bound=whole_or_none(data.get("device_span_bound")) if not on_lanes else None,
     )
     certificate = data.get("certificate")
     if certificate.value is None:
         return claims
     repetend = _read_repetend(data, whole)
-    if lowered is not None and not whole.placement.is_plain:
+    if lowered is not None and on_lanes:
         repetend = lowered.lowered_repetend(repetend)
     return replace(
         claims,

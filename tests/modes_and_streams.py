@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 from placements import Block, Kind, Placement
 from placements.modes import Choice, Decision
+from placements.shapes import v_shape
+from placements.stages.memory_levers import Offload, Recompute, with_levers
 from placements.streams import Slowdown
 from schedsearch.schedule import Schedule, as_soon_as_possible
 
@@ -92,3 +95,49 @@ def communicated() -> Schedule:
     """Return two micro-batches of it, the second of which computes while the first communicates."""
     order = [("attention", 0), ("attention", 1), ("mlp", 0), ("mlp", 1)]
     return as_soon_as_possible(communicating(), 2, [order, [("dispatch", 0), ("dispatch", 1)]])
+
+
+CASES = {
+    "modes": with_levers(
+        v_shape(2, forward_time=1, backward_time=2, stage_memory=3).with_memory(5),
+        {"F0": [Recompute(1, 1)], "F1": [Recompute(1, 1)]},
+    )
+}
+CASES["offload"] = with_levers(
+    v_shape(1, forward_time=1, backward_time=2, stage_memory=2).with_memory(4),
+    offload={"F0": [Offload(2, 2)]},
+    host_memory=4,
+)
+CASES["tight host"] = replace(CASES["offload"], host_memory=(1,))
+CASES["copies in line"] = with_levers(
+    v_shape(2, forward_time=1, backward_time=1, stage_memory=2).with_memory((3, 2)),
+    offload={"F0": [Offload(2, 1)]},
+    host_memory=10,
+)
+CASES["streams"] = Placement(
+    "streams",
+    1,
+    (
+        Block("A", Kind.F, (0,), 2, 2),
+        Block("C", Kind.F, (0,), 3, 1, after=("A",), stream="communication"),
+        Block("D", Kind.B, (0,), 2, -3, after=("C",), transient=3),
+    ),
+    memory=(6,),
+)
+"""Placements of which all schedules can be tried."""
+
+
+def at_random(seed: int) -> Placement:
+    """Return two stages with times, memory, modes and copies at random."""
+    draw = random.Random(seed)
+    held = [draw.randint(1, 3) for _ in range(2)]
+    placement = v_shape(2, forward_time=draw.randint(1, 2), backward_time=draw.randint(1, 2), stage_memory=0)
+    blocks = [
+        replace(block, memory=held[int(block.name[1])] * (1 if block.kind is Kind.F else -1))
+        for block in placement.blocks
+    ]
+    recompute = {"F1": [Recompute(draw.randint(0, held[1]), draw.randint(1, 2), draw.choice([None, 1]))]}
+    offload = {"F0": [Offload(draw.randint(1, held[0]), draw.randint(1, 2))]}
+    capacity = [units + draw.randint(0, 2) for units in held]
+    placement = replace(placement, blocks=tuple(blocks)).with_memory(capacity)
+    return with_levers(placement, recompute, offload, host_memory=draw.randint(1, 6))

@@ -7,12 +7,14 @@ programme does for given stages); or the first stages send activations to the ho
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 
 from placements import Block, Placement
 from placements.block import COMPUTE
 from placements.modes import Chosen
+from placements.streams import Lane
 from schedsearch.baselines.structure import UnsuitablePlacementError
 from schedsearch.schedule import CyclicOrderError, Instance, Schedule, as_soon_as_possible
 from schedsearch.validate import InvalidScheduleError, validate
@@ -232,10 +234,18 @@ def _pair_order(
 
 
 def steady_rate(schedule: Schedule) -> Fraction:
-    """Return ticks per micro-batch over the middle half of a schedule, by the ends of its last blocks."""
+    """Return ticks per micro-batch over the middle half of a schedule, by the ends of its last blocks.
+
+    Where forwards that ran before that half let it end sooner than it could go on, it is the work of the
+    busiest stream in it.
+    """
     ends = [0] * schedule.num_micro_batches
     for (_, n), end in schedule.end_of.items():
         ends[n] = max(ends[n], end)
     ends.sort()
     first, last = len(ends) // 4, 3 * len(ends) // 4
-    return Fraction(ends[last] - ends[first], max(last - first, 1))
+    middle = range(first, max(last, first + 1))
+    work: Counter[Lane] = Counter()
+    for as_run in map(schedule.as_run, middle):
+        work.update({lane: as_run.load(number) for number, lane in enumerate(as_run.lanes)})
+    return Fraction(max(ends[last] - ends[first], *work.values()), len(middle))

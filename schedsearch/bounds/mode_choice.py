@@ -50,7 +50,9 @@ class ModeChoice:
             costs = []
             for need in needs:
                 time, held = need.time, need.held
-                cost = sum((self.lanes[lane] * ticks for lane, ticks in time.items()), Fraction(0))
+                cost = sum(
+                    (self.lanes.get(lane, Fraction(0)) * ticks for lane, ticks in time.items()), Fraction(0)
+                )
                 if self.memory:
                     assert free is not None
                     cost += self.memory * Fraction(held, free[self.device])

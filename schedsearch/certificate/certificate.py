@@ -14,8 +14,11 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from placements import Placement
+from placements.block import COMPUTE
+from placements.streams import lane_name
 from schedsearch.bounds.conflicts import Conflicts, conflicts
 from schedsearch.bounds.memory_occupancy import MemoryOccupancy, memory_occupancy
+from schedsearch.bounds.mode_choice import ModeChoice, mode_choice
 from schedsearch.repetend import Repetend
 
 if TYPE_CHECKING:  # so that who checks a certificate need not load the search
@@ -28,18 +31,24 @@ class CertificateError(ValueError):
 
 @dataclass(frozen=True)
 class Load:
-    """No period per micro-batch is below a device's work, as a device runs one block at a time.
+    """No period per micro-batch is below a stream's work, as a stream runs one block at a time.
 
     Attributes:
         device: Device whose work it is.
+        stream: Stream of the device.
     """
 
     device: int
+    stream: str = COMPUTE
 
     def bound(self, placement: Placement) -> Fraction:
-        """Return the ticks per micro-batch that it proves, by adding up."""
-        blocks = placement.per_micro_batch.blocks
-        return Fraction(sum(block.time for block in blocks if self.device in block.devices))
+        """Return the ticks per micro-batch that it proves, by adding up each block's least time."""
+        each = placement.per_micro_batch
+        here = (b for b in each.blocks if self.device in b.devices and b.stream == self.stream)
+        return Fraction(sum(min(b.time for b in each.alternatives(block.name)) for block in here))
+
+    def __str__(self) -> str:
+        return f"load of device {lane_name((self.device, self.stream))}"
 
 
 @dataclass(frozen=True)
@@ -72,7 +81,7 @@ class MinCycleRatio:
     cut_out: tuple[str, ...] = ()
 
 
-Universal = Load | Conflicts | MemoryOccupancy | MinCycleRatio
+Universal = Load | Conflicts | MemoryOccupancy | MinCycleRatio | ModeChoice
 """Why a period is too short for any number of micro-batches per repetend."""
 
 Reason = Universal | Refutation
@@ -170,8 +179,10 @@ class Certificate:
         """
         for reason in self.reasons:
             if isinstance(reason, Load):
-                if not 0 <= reason.device < self.placement.num_devices:
-                    raise CertificateError(f"load: there is no device {reason.device}")
+                if (reason.device, reason.stream) not in self.placement.lanes:
+                    raise CertificateError(
+                        f"load: there is no device {reason}".replace("load of device ", "")
+                    )
                 yield reason, reason.bound(self.placement)
             elif isinstance(reason, Conflicts):
                 yield reason, _conflicts_bound(reason, self.placement)
@@ -179,6 +190,8 @@ class Certificate:
                 yield reason, _memory_occupancy_bound(reason, self.placement.per_micro_batch)
             elif isinstance(reason, MinCycleRatio):
                 yield reason, reason.period
+            elif isinstance(reason, ModeChoice):
+                yield reason, _mode_choice_bound(reason, self.placement.per_micro_batch)
 
     def min_period(self, micro_batches: int) -> int:
         """Return the least whole period that the reasons leave open for a number of micro-batches."""
@@ -200,6 +213,19 @@ def _conflicts_bound(reason: Conflicts, placement: Placement) -> Fraction:
         raise CertificateError(
             "conflicts: weights are not all 0 or more, or what fits at once is not 1 or more"
         )
+    return reason.bound(placement)
+
+
+def _mode_choice_bound(reason: ModeChoice, placement: Placement) -> Fraction:
+    if not 0 <= reason.device < placement.num_devices:
+        raise CertificateError(f"modes: there is no device {reason.device}")
+    lanes = {number for number, (device, _) in enumerate(placement.lanes) if device == reason.device}
+    if not set(reason.lanes) <= lanes:
+        raise CertificateError(f"modes: a price is of no stream of device {reason.device}")
+    if min([*reason.lanes.values(), reason.memory]) < 0:
+        raise CertificateError("modes: a price is below 0")
+    if reason.memory and not (placement.free_memory and placement.free_memory[reason.device]):
+        raise CertificateError(f"modes: the memory of device {reason.device} has a price, but no limit")
     return reason.bound(placement)
 
 
@@ -247,9 +273,14 @@ def certificate_of(placement: Placement, result: SearchResult) -> Certificate:
 
 
 def _universal_reasons(placement: Placement, result: SearchResult) -> Iterator[Universal]:
-    """Yield the busiest device, and conflicts, memory occupancy and minimum cycle ratio that prove more."""
-    load = max((Load(device) for device in range(placement.num_devices)), key=lambda x: x.bound(placement))
+    """Yield the busiest stream, and what proves more: of modes, or conflicts, memory occupancy and cycles."""
+    load = max((Load(*lane) for lane in placement.lanes), key=lambda x: x.bound(placement))
     yield load
+    if not placement.is_plain:
+        mixed = mode_choice(placement.per_micro_batch)
+        if mixed is not None and mixed.bound(placement.per_micro_batch) > load.bound(placement):
+            yield mixed
+        return
     bound, shared, proof = load.bound(placement), conflicts(placement), memory_occupancy(placement)
     if shared is not None:
         bound = shared.bound(placement)

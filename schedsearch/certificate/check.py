@@ -10,9 +10,11 @@ import time
 from dataclasses import dataclass
 
 from placements import Placement
+from placements.modes import Chosen
 from schedsearch.bounds.conflicts import Conflicts
 from schedsearch.bounds.memory_need import CapacityError, require_capacity
 from schedsearch.bounds.memory_occupancy import MemoryOccupancy
+from schedsearch.bounds.mode_choice import ModeChoice
 from schedsearch.certificate.certificate import Certificate, CertificateError, MinCycleRatio, Refutation
 from schedsearch.certificate.recheck_conflicts import weighs_at_most
 from schedsearch.certificate.recheck_held import held_within_limit
@@ -91,8 +93,10 @@ def check(certificate: Certificate, *, time_limit_s: float = 60.0) -> CheckRepor
         elif isinstance(universal, MemoryOccupancy):
             holds = _check_held(certificate, universal, left_s)
             claims.append(CheckedClaim(f"memory occupancy: {least}", holds))
+        elif isinstance(universal, ModeChoice):
+            claims.append(CheckedClaim(f"modes of device {universal.device}, whatever their mix: {least}"))
         else:
-            claims.append(CheckedClaim(f"load of device {universal.device}: {least}"))
+            claims.append(CheckedClaim(f"{universal}: {least}"))
     _check_that_bound_follows(certificate)
     refutations = [reason for reason in certificate.reasons if isinstance(reason, Refutation)]
     for i, refutation in enumerate(refutations):
@@ -119,6 +123,13 @@ def _check_form(certificate: Certificate) -> None:
         raise CertificateError("repetend: is of another placement than the certificate")
     if repetend.period < 1 or repetend.micro_batches < 1:
         raise CertificateError("repetend: its period and its micro-batches are not both at least 1")
+    choices = [len(decision.choices) for decision in repetend.placement.decisions]
+    if len(repetend.chosen) != (repetend.micro_batches if choices else 0):
+        raise CertificateError("repetend: has no choice of modes for just each of its micro-batches")
+    for modes in repetend.chosen:
+        in_range = (0 <= k < count for k, count in zip(modes, choices, strict=False))
+        if len(modes) != len(choices) or not all(in_range):
+            raise CertificateError(f"repetend: the modes {list(modes)} are not of the placement")
     for what, numbers in (("start", repetend.start), ("ahead", repetend.modulo_stage)):
         if set(numbers) != set(repetend.placement.by_name):
             raise CertificateError(f"repetend: '{what}' is not for just the blocks of the placement")
@@ -147,12 +158,13 @@ def _check_repetend(certificate: Certificate) -> CheckedClaim:
     first = {
         (name, micro_batch): repetend.start[name][micro_batch]
         - repetend.modulo_stage[name][micro_batch] * repetend.period
-        for name in repetend.start
-        for micro_batch in range(repetend.micro_batches)
+        for name, micro_batch in repetend.blocks
     }
     placement = certificate.limits.on(certificate.placement)
     try:
-        validate(_unrolled(placement, repetend.micro_batches, repetend.period, first, rounds))
+        validate(
+            _unrolled(placement, repetend.micro_batches, repetend.period, first, rounds, repetend.chosen)
+        )
     except InvalidScheduleError as error:
         raise CertificateError(f"repetend: is not valid; {error.reason}") from None
     return CheckedClaim(
@@ -161,7 +173,12 @@ def _check_repetend(certificate: Certificate) -> CheckedClaim:
 
 
 def _unrolled(
-    placement: Placement, micro_batches: int, period: int, first: dict[Instance, int], rounds: int
+    placement: Placement,
+    micro_batches: int,
+    period: int,
+    first: dict[Instance, int],
+    rounds: int,
+    chosen: tuple[Chosen, ...],
 ) -> Schedule:
     """Return so many rounds in which each instance of round 0 comes again every period."""
     origin = min(first.values())
@@ -170,7 +187,7 @@ def _unrolled(
         for (name, micro_batch), ticks in first.items()
         for n in range(rounds)
     )
-    return Schedule(placement, rounds * micro_batches, tuple(blocks))
+    return Schedule(placement, rounds * micro_batches, tuple(blocks), chosen * rounds)
 
 
 def _check_that_bound_follows(certificate: Certificate) -> None:
@@ -240,10 +257,10 @@ def ask_again(query: Query, time_limit_s: float) -> Answer:
     """Return Z3's answer, UNKNOWN where a question is too large; a repetend found is shown to be one."""
     if time_limit_s <= 0 or query.micro_batches * len(query.placement.blocks) > _MAX_INSTANCES:
         return Answer.UNKNOWN
-    answer, first = find_starts(query, time_limit_s)
+    answer, first, chosen = find_starts(query, time_limit_s)
     if first is not None:
-        spread = (max(first.values()) - min(first.values())) // query.period
-        validate(_unrolled(query.placement, query.micro_batches, query.period, first, 3 * (spread + 2)))
+        rounds = 3 * ((max(first.values()) - min(first.values())) // query.period + 2)
+        validate(_unrolled(query.placement, query.micro_batches, query.period, first, rounds, chosen))
     return answer
 
 
@@ -271,9 +288,9 @@ def _keeps_limits(certificate: Certificate) -> bool:
         start = {
             name: repetend.start[name][micro_batch]
             - repetend.modulo_stage[name][micro_batch] * repetend.period
-            for name in repetend.start
+            for name in repetend.as_run(micro_batch).by_name
         }
-        end = max(ticks + repetend.placement.by_name[name].time for name, ticks in start.items())
+        end = max(ticks + repetend.blocks[name, micro_batch].time for name, ticks in start.items())
         spans.append((min(start.values()), end))
     span = max(end for _, end in spans) - min(begin for begin, _ in spans)
     latency = max(end - begin for begin, end in spans)

@@ -6,12 +6,14 @@ The placement and the repetend are elsewhere in that file. All numbers are whole
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 from placements import Placement
 from placements.plain_data import Field, plain
 from schedsearch.bounds.conflicts import Conflicts
 from schedsearch.bounds.memory_occupancy import HeldLimit, MemoryOccupancy
+from schedsearch.bounds.mode_choice import ModeChoice
 from schedsearch.certificate.certificate import (
     Certificate,
     CertificateError,
@@ -36,7 +38,7 @@ def certificate_to_dict(certificate: Certificate) -> dict[str, Any]:
 
 def _reason_to_dict(reason: Reason) -> dict[str, Any]:
     if isinstance(reason, Load):
-        return {"reason": "load", "device": reason.device}
+        return {"reason": "load", **plain(reason, defaults=False)}
     if isinstance(reason, Conflicts):
         weight = [[list(devices), amount] for devices, amount in reason.weight.items()]
         return {"reason": "conflicts", "weight": weight, "at_once": reason.at_once}
@@ -48,6 +50,9 @@ def _reason_to_dict(reason: Reason) -> dict[str, Any]:
         ]
         fields = {"device_weight": weights, "flow": flow, "shared": shared}
         return {"reason": "residence", **fields, **({"held": held} if held else {})}
+    if isinstance(reason, ModeChoice):
+        lanes = [[lane, plain(price)] for lane, price in reason.lanes.items()]
+        return {"reason": "modes", "device": reason.device, "lanes": lanes, "memory": plain(reason.memory)}
     if isinstance(reason, MinCycleRatio):
         return {"reason": "cycles", **plain(reason)}
     return {"reason": "refutation", **vars(reason)}
@@ -84,6 +89,17 @@ def _read_conflicts(field: Field) -> Conflicts:
         devices, amount = row.items()
         weight[devices.whole_numbers()] = amount.whole()
     return Conflicts(weight, field["at_once"].whole())
+
+
+def _read_mode_choice(field: Field) -> ModeChoice:
+    field.only(("reason", "device", "lanes", "memory"))
+    lanes: dict[int, Fraction] = {}
+    for row in field["lanes"].items():
+        if len(row.items()) != 2:
+            raise row.wrong("[lane, price]", "give the number of a stream and a fraction")
+        lane, price = row.items()
+        lanes[lane.whole()] = price.fraction()
+    return ModeChoice(field["device"].whole(), lanes, field["memory"].fraction())
 
 
 def _read_memory_occupancy(field: Field) -> MemoryOccupancy:
@@ -124,5 +140,6 @@ _READERS: dict[str, Callable[[Field], Reason]] = {
     "conflicts": _read_conflicts,
     "residence": _read_memory_occupancy,
     "cycles": _read_cycles,
+    "modes": _read_mode_choice,
     "refutation": lambda field: field.record(Refutation, _REASON),
 }

@@ -106,7 +106,8 @@ class SearchState:
 
         Nor may an objective before the period be open.
         """
-        if any(self.of_size[1].is_open(objective) for objective in self.before if 1 in self.of_size):
+        first = self.of_size.get(self.sizes[0])
+        if first is not None and any(first.is_open(objective) for objective in self.before):
             return False
         return self.best is not None and self.rate <= self.bound
 
@@ -148,8 +149,8 @@ class SearchState:
 
     @property
     def limits(self) -> dict[Objective, int]:
-        """What the objectives before the period reached with one micro-batch per repetend."""
-        reached = self.of_size[1].limit if 1 in self.of_size else {}
+        """What the objectives before the period reached with the first number of micro-batches asked for."""
+        reached = self.of_size[self.sizes[0]].limit if self.sizes[0] in self.of_size else {}
         return {objective: value for objective, value in reached.items() if objective in self.before}
 
     def known_of(self, size: int) -> Knowledge:
@@ -157,7 +158,7 @@ class SearchState:
         known = self.of_size.get(size)
         if known is None:
             known = Knowledge.without_search(self.placement, size, least=self.period_bound)
-        return known if size == 1 else replace(known, limit={**known.limit, **self.limits})
+        return known if size == self.sizes[0] else replace(known, limit={**known.limit, **self.limits})
 
     def to_beat(self, size: int) -> Knowledge:
         """Return what is known of repetends of a number of micro-batches that are better than the best."""

@@ -8,11 +8,17 @@ from fractions import Fraction
 from functools import partial
 
 from experiments.benchmarks.benchmark_command import Benchmark
-from experiments.benchmarks.modes.measuring import beside_hand_made, proved
+from experiments.benchmarks.modes.measuring import (
+    beside_hand_made,
+    beside_v_min,
+    least_memory_without_bubbles,
+    proved,
+)
 from experiments.benchmarks.modes.placements import (
     H100_LAYERS,
     expert_layers,
     measured_layers,
+    modelled_layer,
     recomputing,
     stages_of_layers,
 )
@@ -102,6 +108,60 @@ def layers() -> Iterator[BenchmarkCase]:
                 )
 
 
+def modelled() -> Iterator[BenchmarkCase]:
+    """Yield stages of published models on A100 GPUs from the cost model, with split backward.
+
+    A copy to the host goes over PCIe, of which 25 GB/s are reached in one direction.
+    """
+
+    def measure(
+        model: str, tensor_parallel: int, devices: int, layers: int, samples: int, gib: int
+    ) -> CaseResult:
+        layer = modelled_layer(model, tensor_parallel, 25.0)
+        return beside_hand_made(stages_of_layers(layer, devices, layers, samples, gib), 60.0)
+
+    for model, tensor_parallel, devices, layers_of, samples, gib in (
+        ("gpt3_13b", 1, 8, 5, 2, 40),
+        ("gpt3_13b", 1, 8, 5, 8, 80),
+        ("gpt3_13b", 1, 20, 2, 4, 40),
+        ("gpt3_13b", 1, 20, 2, 8, 40),
+        ("llama2_70b", 4, 8, 10, 1, 80),
+        ("llama2_70b", 4, 8, 10, 2, 80),
+        ("llama2_70b", 2, 16, 5, 1, 80),
+        ("llama2_70b", 2, 16, 5, 2, 80),
+    ):
+        gpus = tensor_parallel * devices
+        yield BenchmarkCase(
+            f"{model}, {devices} stages, {gpus} A100 of {gib} GiB, {samples} samples",
+            "no slower than by hand",
+            partial(measure, model, tensor_parallel, devices, layers_of, samples, gib),
+        )
+
+
+def v_min_memory() -> Iterator[BenchmarkCase]:
+    """Yield waves with split backward and the memory of V-Min, where modes may be chosen besides."""
+    for times in ((1, 1, 1), (2, 2, 2), (2, 3, 1), (2, 3, 2), (4, 5, 3)):
+        for devices in (4, 8):
+            yield BenchmarkCase(
+                f"{devices} devices, forward {times[0]}, input {times[1]}, weight {times[2]}",
+                "shorter than V-Min, or proved that none is",
+                partial(beside_v_min, devices, times, 60.0),
+                (devices, times) == (4, (2, 3, 1)),
+            )
+
+
+def offload() -> Iterator[BenchmarkCase]:
+    """Yield stages of 1F1B whose activations may go to the host: the least memory without idle time."""
+    for devices in (4, 8):
+        for copy_ticks in (2, 3, 4, 6):
+            yield BenchmarkCase(
+                f"{devices} devices, copies of {copy_ticks} beside a load of 6",
+                "half the memory of 1F1B or less",
+                partial(least_memory_without_bubbles, devices, copy_ticks, 10.0),
+                (devices, copy_ticks) == (4, 3),
+            )
+
+
 def chunks() -> Iterator[BenchmarkCase]:
     """Yield waves and loops with modes at a third and a half of the memory of 1F1B."""
     for shape in (wave_shape, loop_shape):
@@ -123,6 +183,7 @@ def chunks() -> Iterator[BenchmarkCase]:
 BENCHMARK = Benchmark(
     "modes",
     "Modes and streams that the search decides, beside how people decide them by hand.",
-    {"recompute": recompute, "experts": experts, "layers": layers, "chunks": chunks},
+    {"recompute": recompute, "experts": experts, "layers": layers, "modelled": modelled}
+    | {"chunks": chunks, "v_min_memory": v_min_memory, "offload": offload},
     load_solvers,
 )

@@ -9,8 +9,12 @@ from experiments.benchmarks.modes.placements import DUAL_PIPE
 from experiments.benchmarks.results import CaseResult, true_of
 from experiments.benchmarks.timing import timed
 from placements import Placement
-from schedsearch.baselines import HAND_MADE
+from placements.shapes import v_shape, wave_shape
+from placements.stages.memory_levers import Offload, Recompute, with_levers
+from schedsearch.baselines import HAND_MADE, v_min
 from schedsearch.baselines.chosen_modes import overlapped, steady_rate, with_chosen_modes
+from schedsearch.bounds.memory_need import CapacityError
+from schedsearch.metrics import peak_memory
 from schedsearch.modulo.result import Status
 from schedsearch.modulo.search import search
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
@@ -78,6 +82,86 @@ def beside_hand_made(placement: Placement, work: float, max_ms: float | None = N
         period=float(rate),
         period_bound=found.period_bound,
         note=f"{placement.ms(rate):.4g} ms; {by_hand or 'nothing by hand fits'}",
+    )
+
+
+def beside_v_min(num_devices: int, times: tuple[int, int, int], work: float) -> CaseResult:
+    """Measure that modes make the period shorter than V-Min's in its memory, or that none can be.
+
+    Args:
+        num_devices: Of a wave of two chunks, each of which holds 10 units or computes its forward again.
+        times: Ticks of a forward and of both halves of its backward.
+        work: Units of work of the search.
+    """
+    forward, gradient, weight = times
+    wave = wave_shape(
+        num_devices,
+        forward_time=forward,
+        split_backward=True,
+        input_time=gradient,
+        weight_time=weight,
+        stage_memory=10,
+    )
+    number = 6 * num_devices
+    by_hand = v_min(wave, number)
+    placement = with_levers(
+        wave.with_memory(int(peak_memory(by_hand).max())),
+        {f"F{chunk}": [Recompute(1, forward)] for chunk in range(2 * num_devices)},
+    )
+    found, seconds = timed(lambda: search(placement, number, objectives=["period"], work_limit=work))
+    theirs = steady_rate(by_hand)
+    if found.repetend is None:
+        return CaseResult(cpu_s=seconds, missed=("no schedule",), status=found.status.value)
+    ours = Fraction(found.repetend.period, found.repetend.micro_batches)
+    none_is = found.period_bound >= theirs
+    return CaseResult(
+        cpu_s=seconds,
+        missed=true_of({"not shorter, and not proved": ours >= theirs and not none_is}),
+        status=found.status.value,
+        period=float(ours),
+        period_bound=found.period_bound,
+        note=f"V-Min {float(theirs):.4g}, memory {placement.memory[0] if placement.memory else 0}",
+    )
+
+
+def least_memory_without_bubbles(num_devices: int, copy_ticks: int, work: float) -> CaseResult:
+    """Measure the least memory at which stages with offload have no idle time in the steady state.
+
+    Args:
+        num_devices: Of a V-shape whose stages hold 10 units for a micro-batch.
+        copy_ticks: Ticks of a copy to the host and of one back; forward and backward take 6 together.
+        work: Units of work of the search with each memory.
+    """
+    stages = v_shape(num_devices, forward_time=2, backward_time=4, stage_memory=10)
+    copies = {
+        f"F{stage}": [Offload(10, copy_ticks), Offload(5, -(-copy_ticks // 2), "half")]
+        for stage in range(num_devices)
+    }
+    placement = with_levers(stages, offload=copies, host_memory=10**6)
+
+    def needs_no_more(units: int) -> bool:
+        try:
+            found = search(
+                placement.with_memory(units), 4 * num_devices, objectives=["period"], work_limit=work
+            )
+        except CapacityError:
+            return False
+        return found.repetend is not None and found.repetend.period_per_micro_batch <= stages.load(0)
+
+    def least() -> int:
+        low, high = 1, 10 * num_devices
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if needs_no_more(middle) else (middle + 1, high)
+        return high
+
+    units, seconds = timed(least)
+    share = units / (10 * num_devices)
+    return CaseResult(
+        cpu_s=seconds,
+        missed=true_of({f"{share:.0%} of the memory of 1F1B": share > 0.5}),
+        period=float(stages.load(0)),
+        note=f"{units} units, {share:.0%} of the {10 * num_devices} of 1F1B",
     )
 
 

@@ -8,6 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from placements import Block, Kind, Placement
+from placements.cluster import read_cluster
+from placements.models.costing.layer_costs import layer_cost
+from placements.models.parallel import LayerStrategy
+from placements.models.zoo import read_model
 from placements.shapes import v_shape
 from placements.stages.memory_levers import Offload, Recompute, with_levers
 
@@ -86,9 +90,13 @@ def expert_layers(stages: int, layers: int, capacity: int | None) -> Placement:
     return Placement(f"experts {stages}x{layers}", stages, tuple(blocks), tick_ms=0.01, memory=memory)
 
 
+_STATE_BYTES = 18
+"""Bytes of a parameter: its weight and its gradient of 16 and 32 bits, and Adam's states."""
+
+
 @dataclass(frozen=True)
-class MeasuredLayer:
-    """A layer as measured for one sample.
+class LayerFigures:
+    """A layer for one sample, as measured or from the cost model.
 
     Attributes:
         forward_ms: Its forward.
@@ -97,8 +105,9 @@ class MeasuredLayer:
         kept_mib: MiB that autograd keeps from the forward to the backward.
         out_ms: All of it to the host.
         in_ms: And back.
-        parameters: Its parameters.
+        state_mib: Its weights, gradients and optimizer states.
         input_mib: Its input, which is kept where the forward is computed again.
+        weight_ms: The part of the backward that only weights wait for; 0 where that is not known.
     """
 
     forward_ms: float
@@ -107,11 +116,12 @@ class MeasuredLayer:
     kept_mib: float
     out_ms: float
     in_ms: float
-    parameters: int
+    state_mib: float
     input_mib: float
+    weight_ms: float = 0.0
 
 
-def measured_layers() -> Iterator[tuple[str, MeasuredLayer]]:
+def measured_layers() -> Iterator[tuple[str, LayerFigures]]:
     """Yield the layers of `H100_LAYERS` with their names."""
     lines = [line for line in H100_LAYERS.read_text(encoding="utf-8").splitlines() if line[:1] != "#"]
     rows = list(csv.DictReader(lines))
@@ -121,25 +131,49 @@ def measured_layers() -> Iterator[tuple[str, MeasuredLayer]]:
         model, _, tokens = name.rpartition("_s")
         yield (
             name,
-            MeasuredLayer(
+            LayerFigures(
                 float(ms["forward"]["ms"]),
                 float(ms["forward_without_graph"]["ms"]),
                 float(ms["backward"]["ms"]),
                 float(ms["forward"]["kept_mib"]),
                 float(ms["offload_to_host"]["ms"]),
                 float(ms["load_from_host"]["ms"]),
-                int(ms["forward"]["parameters"]),
+                int(ms["forward"]["parameters"]) * _STATE_BYTES / 2**20,
                 int(tokens) * hidden[model] * 2 / 2**20,
             ),
         )
 
 
-_STATE_BYTES = 18
-"""Bytes of a parameter: its weight and its gradient of 16 and 32 bits, and Adam's states."""
+def modelled_layer(model: str, tensor_parallel: int, link_gb_s: float) -> LayerFigures:
+    """Return a middle layer of a published model on A100 GPUs, from the cost model.
+
+    Args:
+        model: Name of the model.
+        tensor_parallel: GPUs of a node that share it.
+        link_gb_s: Bandwidth of a GPU to its host, in one direction, 1e9 bytes per second.
+    """
+    layers = read_model(model).layers
+    layer = layers[len(layers) // 2]
+    cluster = read_cluster(f"a100_{max(tensor_parallel, 1)}")
+    strategy = LayerStrategy(tensor_parallel=tensor_parallel)
+    cost = layer_cost(layer, strategy, 1, 2, cluster.whole)
+    again = layer_cost(layer, replace(strategy, recompute="full"), 1, 2, cluster.whole)
+    copy_ms = cost.kept_bytes / link_gb_s / 1e6
+    return LayerFigures(
+        cost.forward.time_ms,
+        again.backward.time_ms - cost.backward.time_ms,
+        cost.backward.time_ms,
+        cost.kept_bytes / 2**20,
+        copy_ms,
+        copy_ms,
+        cost.static_bytes / 2**20,
+        again.kept_bytes / 2**20,
+        cost.backward.product_ms / 2,
+    )
 
 
 def stages_of_layers(
-    layer: MeasuredLayer, num_devices: int, layers: int, samples: int, memory_gib: float
+    layer: LayerFigures, num_devices: int, layers: int, samples: int, memory_gib: float
 ) -> Placement:
     """Return a V-shape of stages that may keep, compute again or send to the host, all or half of it.
 
@@ -152,14 +186,23 @@ def stages_of_layers(
     """
     parts = layers * samples
     forward, backward = round(10 * parts * layer.forward_ms), round(10 * parts * layer.backward_ms)
+    weight = round(10 * parts * layer.weight_ms)
     kept, checkpoint = round(parts * layer.kept_mib), round(parts * layer.input_mib)
     copy = max(layer.out_ms, layer.in_ms)
     placement = replace(
-        v_shape(num_devices, forward_time=forward, backward_time=backward, stage_memory=kept),
+        v_shape(
+            num_devices,
+            forward_time=forward,
+            backward_time=backward,
+            split_backward=weight > 0,
+            input_time=backward - weight,
+            weight_time=weight,
+            stage_memory=kept,
+        ),
         tick_ms=0.1,
         memory_unit_mib=1.0,
         memory=(int(memory_gib * 1024),) * num_devices,
-        static_memory=(round(layers * layer.parameters * _STATE_BYTES / 2**20),) * num_devices,
+        static_memory=(round(layers * layer.state_mib),) * num_devices,
     )
     forwards = [f"F{stage}" for stage in range(num_devices)]
     again = Recompute(

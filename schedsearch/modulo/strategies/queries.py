@@ -68,10 +68,18 @@ class Queries:
         return self._of(1, oracle).look_at_bound(state.known_of(1), self._end_of_one(state, oracle, until))
 
     def of_one(self, state: SearchState, oracle: Oracle, until: float) -> Iterator[Finding]:
-        """Make the period of one micro-batch less, after the objectives before it."""
-        known = state.known_of(1) if state.before else state.to_beat(1)
+        """Make the period of one micro-batch less, after the objectives before it.
+
+        These are of the number of micro-batches that is asked for, where that is one number alone.
+        """
+        size, known = 1, state.to_beat(1)
+        if state.before:
+            size = state.sizes[0]
+            known = state.known_of(size)
+            if known.repetend is None and state.best is not None:
+                known = state.best
         end = self._end_of_one(state, oracle, until)
-        return self._of(1, oracle).minimise_in_turn(known, (*state.before, Objective.PERIOD), end)
+        return self._of(size, oracle).minimise_in_turn(known, (*state.before, Objective.PERIOD), end)
 
     def of_more(self, state: SearchState, oracle: Oracle, until: float) -> Iterator[Finding]:
         """Make the period of more micro-batches less, where that beats the best."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import random
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+from modes_and_streams import CASES, at_random
 
 from placements import Block, Kind, Placement
 from placements.shapes import v_shape, wave_shape
@@ -44,35 +44,6 @@ def test_each_solver_knows_modes(solver: str) -> None:
     assert (found.status, found.repetend and found.repetend.period) == (Status.OPTIMAL, 8)
 
 
-CASES = {
-    "modes": with_levers(
-        v_shape(2, forward_time=1, backward_time=2, stage_memory=3).with_memory(5),
-        {"F0": [Recompute(1, 1)], "F1": [Recompute(1, 1)]},
-    )
-}
-CASES["offload"] = with_levers(
-    v_shape(1, forward_time=1, backward_time=2, stage_memory=2).with_memory(4),
-    offload={"F0": [Offload(2, 2)]},
-    host_memory=4,
-)
-CASES["tight host"] = replace(CASES["offload"], host_memory=(1,))
-CASES["copies in line"] = with_levers(
-    v_shape(2, forward_time=1, backward_time=1, stage_memory=2).with_memory((3, 2)),
-    offload={"F0": [Offload(2, 1)]},
-    host_memory=10,
-)
-CASES["streams"] = Placement(
-    "streams",
-    1,
-    (
-        Block("A", Kind.F, (0,), 2, 2),
-        Block("C", Kind.F, (0,), 3, 1, after=("A",), stream="communication"),
-        Block("D", Kind.B, (0,), 2, -3, after=("C",), transient=3),
-    ),
-    memory=(6,),
-)
-
-
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_the_least_period_is_that_of_trying_all(name: str) -> None:
     """All modes, all starts within the period, and all rounds up to three."""
@@ -85,18 +56,7 @@ def test_the_least_period_is_that_of_trying_all(name: str) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_the_least_period_is_that_of_trying_all_at_random(seed: int) -> None:
     """Two stages with times, memory, modes and copies at random."""
-    draw = random.Random(seed)
-    held = [draw.randint(1, 3) for _ in range(2)]
-    placement = v_shape(2, forward_time=draw.randint(1, 2), backward_time=draw.randint(1, 2), stage_memory=0)
-    blocks = [
-        replace(block, memory=held[int(block.name[1])] * (1 if block.kind is Kind.F else -1))
-        for block in placement.blocks
-    ]
-    recompute = {"F1": [Recompute(draw.randint(0, held[1]), draw.randint(1, 2), draw.choice([None, 1]))]}
-    offload = {"F0": [Offload(draw.randint(1, held[0]), draw.randint(1, 2))]}
-    capacity = [units + draw.randint(0, 2) for units in held]
-    placement = replace(placement, blocks=tuple(blocks)).with_memory(capacity)
-    placement = with_levers(placement, recompute, offload, host_memory=draw.randint(1, 6))
+    placement = at_random(seed)
     found = search(placement, 4, micro_batches_per_repetend=1, objectives=["period"], work_limit=30)
     periods = range(1, 1 + (found.repetend.period if found.repetend else 12))
     least = next((period for period in periods if any(repetends(placement, period))), None)

@@ -1,0 +1,121 @@
+"""Certificates of periods with modes and with streams that share a memory, proved again by Z3."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from modes_and_streams import CASES, at_random
+from told import told
+
+from placements import Placement
+from placements.shapes import v_shape
+from placements.stages.memory_levers import Offload, Recompute, with_levers
+from schedsearch.bounds.mode_choice import ModeChoice
+from schedsearch.certificate.certificate import (
+    Certificate,
+    CertificateError,
+    Load,
+    Refutation,
+    certificate_of,
+)
+from schedsearch.certificate.check import check
+from schedsearch.certificate.file import certificate_from_dict, certificate_to_dict
+from schedsearch.certificate.recheck_z3 import find_starts
+from schedsearch.modulo.result import Status
+from schedsearch.modulo.search import search
+from schedsearch.solver.query import Answer, Query
+
+PLACEMENTS = CASES | {f"at random {seed}": at_random(seed) for seed in range(4)}
+
+
+def recomputing(num_devices: int, capacity: int) -> Placement:
+    placement = v_shape(num_devices, forward_time=2, backward_time=4, stage_memory=10)
+    levers = {f"F{stage}": [Recompute(1, 2)] for stage in range(num_devices)}
+    return with_levers(placement.with_memory(capacity), levers)
+
+
+def certified(placement: Placement, **options: Any) -> Certificate:
+    found = search(placement, 4, objectives=["period"], work_limit=30, **options)
+    return certificate_of(placement, found)
+
+
+@pytest.mark.parametrize("name", sorted(PLACEMENTS))
+def test_the_proof_of_each_small_placement_is_proved_again(name: str) -> None:
+    """And not that of a tick less, nor a refutation of what there is."""
+    placement = PLACEMENTS[name]
+    found = search(placement, 4, micro_batches_per_repetend=1, objectives=["period"], work_limit=30)
+    if found.repetend is None:
+        answer, _, _ = find_starts(Query(placement, 1, 12), 60)
+        assert (found.status, answer) == (Status.INFEASIBLE, Answer.NO)
+        return
+    certificate = certificate_of(placement, found)
+    assert check(certificate).optimal
+    data = json.loads(json.dumps(certificate_to_dict(certificate)))
+    assert certificate_from_dict(data, placement, certificate.repetend) == certificate
+    with pytest.raises(CertificateError, match="bound: .* does not follow for"):
+        check(replace(certificate, period_bound=certificate.period_bound + 1))
+    false = Refutation(1, certificate.repetend.period, "me")
+    with pytest.raises(CertificateError, match="refutation by me: .* but there is one"):
+        check(replace(certificate, reasons=(*certificate.reasons, false)))
+
+
+@pytest.mark.parametrize(("size", "period"), [(1, 8), (2, 7)])
+def test_modes_that_differ_between_micro_batches_are_proved_again(size: int, period: int) -> None:
+    certificate = certified(recomputing(4, 32), max_micro_batches_per_repetend=size)
+    report = check(certificate)
+    assert (certificate.period, report.optimal) == (period, True)
+    assert any("modes of device 0, whatever their mix" in claim.text for claim in report.claims)
+
+
+def test_what_goes_to_the_host_and_back_is_proved_again() -> None:
+    placement = with_levers(
+        v_shape(2, forward_time=1, backward_time=2, stage_memory=10).with_memory(15),
+        {"F1": [Recompute(1, 1)]},
+        {"F0": [Offload(10, 2), Offload(5, 1, "half")]},
+        host_memory=10,
+    )
+    certificate = certified(placement, max_micro_batches_per_repetend=2)
+    assert check(certificate).optimal
+    assert any(certificate.repetend.chosen)
+
+
+@pytest.mark.parametrize("objective", ["span", "latency", "memory"])
+def test_limits_of_earlier_objectives_are_kept_with_modes(objective: str) -> None:
+    placement = CASES["modes"]
+    found = search(
+        placement, 4, micro_batches_per_repetend=2, objectives=[objective, "period"], work_limit=30
+    )
+    certificate = certificate_of(placement, found)
+    assert found.status is Status.OPTIMAL
+    assert check(certificate).optimal
+
+
+def test_wrong_modes_and_prices_are_refused() -> None:
+    certificate = certified(recomputing(2, 14), micro_batches_per_repetend=2)
+    repetend = certificate.repetend
+    free = ModeChoice(0, {0: Fraction(1, 2)}, Fraction(1, 2))
+    for wrong, message in (
+        (replace(certificate, repetend=replace(repetend, chosen=repetend.chosen[:1])), "no choice of modes"),
+        (
+            replace(certificate, repetend=replace(repetend, chosen=((2, 0), (0, 0)))),
+            r"modes \[2, 0\]",
+        ),
+        (replace(certificate, repetend=replace(repetend, chosen=((0, 0), (0, 0)))), "repetend: is not valid"),
+        (with_reason(certificate, replace(free, device=2)), "modes: there is no device 2"),
+        (
+            with_reason(certificate, replace(free, lanes={1: Fraction(1)})),
+            "a price is of no stream",
+        ),
+        (with_reason(certificate, replace(free, memory=Fraction(-1))), "modes: a price is below 0"),
+        (with_reason(certificate, Load(0, "copy_in")), "load: there is no device 0 copy_in"),
+    ):
+        with told(CertificateError, match=message):
+            check(wrong)
+
+
+def with_reason(certificate: Certificate, reason: ModeChoice | Load) -> Certificate:
+    return replace(certificate, reasons=(*certificate.reasons, reason))
