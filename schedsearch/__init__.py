@@ -16,6 +16,7 @@ Rooms and files in the order in which to read them; each imports only those abov
     bounds          what no schedule can beat, with proofs
     model           the rules of a schedule as constraints for CP-SAT and Z3
     solver          one question to Z3 or CP-SAT: is there a repetend of this period?
+    robust          one order that is good in many scenarios
     state_space     exact answers by dynamic programming
     baselines       schedules made by hand
     semantics       versions of weights: which a block reads and makes, with and without a flush
@@ -67,6 +68,8 @@ _HOME = {
     "schedsearch.simulation.conditions": ("Conditions", "Link"),
     "schedsearch.simulation.iterations": ("SimulatedIterations", "simulate"),
     "schedsearch.simulation.robustness": ("Degradation", "degradation", "most_robust"),
+    "schedsearch.robust.scenarios": ("Scenario",),
+    "schedsearch.robust.robust_search": ("RobustResult", "robust_search"),
     "schedsearch.modulo.result": ("SearchResult", "Status"),
     "schedsearch.schedule": ("Schedule",),
     "schedsearch.schedule_file": ("read_schedule",),

@@ -25,6 +25,7 @@ from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.modulo.result import SearchResult
 from schedsearch.planning.explanation import strategy_in_words
 from schedsearch.planning.plans import PLAN_COLUMNS, Plans
+from schedsearch.robust.robust_search import RobustResult
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import read_result, read_schedule, result_to_dict, schedule_to_dict
 from schedsearch.simulation.iterations import SimulatedIterations
@@ -40,7 +41,7 @@ _MIN_INCHES, _INCHES_FOR_EACH = 6.0, 1.0
 def _unknown(result: object) -> TypeError:
     return TypeError(
         f"{type(result).__name__}: is not a result; give a Schedule, SearchResult, Frontier, Comparison, "
-        "Plans, SimulatedIterations or Degradation"
+        "Plans, SimulatedIterations, Degradation or RobustResult"
     )
 
 
@@ -137,6 +138,12 @@ def _(result: Degradation) -> pd.DataFrame:
     )
 
 
+@frame.register
+def _(result: RobustResult) -> pd.DataFrame:
+    """One row for each schedule in each scenario; the order found comes first."""
+    return pd.DataFrame([vars(row) for row in result.rows])
+
+
 def _distribution(result: SimulatedIterations) -> dict[str, float]:
     percentiles = {f"p{each}_ms": time_ms for each, time_ms in result.percentiles_ms.items()}
     return {
@@ -214,6 +221,16 @@ def _(result: Degradation) -> Any:
     }
     width = max(_MIN_INCHES, _INCHES_FOR_EACH * len(longer))
     return draw_bars([BarPanel("Iterations under conditions", longer)], "longer by, as a part", width=width)
+
+
+@figure.register
+def _(result: RobustResult) -> Any:
+    names = dict.fromkeys(row.schedule for row in result.rows)
+    means = {
+        name: {row.scenario: row.mean_ms for row in result.rows if row.schedule == name} for name in names
+    }
+    width = max(_MIN_INCHES, _INCHES_FOR_EACH * len(means))
+    return draw_bars([BarPanel("Mean iteration in each scenario", means)], "ms", width=width)
 
 
 def _shares(result: SimulatedIterations) -> list[CurvePoint]:

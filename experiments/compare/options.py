@@ -31,6 +31,6 @@ COMMANDS = (
         "Put schedules of one model side by side.",
         CompareOptions,
         task="experiments.compare.task",
-        refused=("search.begin_with", "search.export"),
+        refused=("search.begin_with", "search.export", "search.scenarios", "search.scenario_quantile"),
     ),
 )

@@ -64,6 +64,14 @@ class SearchOptions:
     cache_dir: str | None = option(
         None, "directory in which results are kept for the same search again; null: none"
     )
+    scenarios: str | list[Any] | None = option(
+        None,
+        "what the order is to be good in: a YAML file, or a list as [{jitter: 0.1}, {slow_devices: "
+        "{3: 1.2}}]; null: the times of the placement alone",
+    )
+    scenario_quantile: float | None = option(
+        None, "share of the simulated iterations that are made short, as 0.95; null: the mean of all"
+    )
     export: str | None = option(
         None,
         "torch: also writes schedule.csv, as torch.distributed.pipelining loads it; streams: streams.csv, "

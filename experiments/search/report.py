@@ -20,6 +20,7 @@ FILES = {
     "profile.csv": "what each block costs at each clock",
     "schedule.json": "the schedule, its repetend and what is proved of it",
     "schedule.csv": "the schedule in the form that torch.distributed.pipelining reads",
+    "scenarios.csv": "schedules in each scenario, simulated: mean, percentiles and bound",
     "streams.csv": "each stream's blocks in their order, with modes and times",
     "frontier.json": "every plan of the time-energy frontier, a clock for every block",
     "plan.json": "the chosen plan",

@@ -14,6 +14,7 @@ from experiments.search.options import SearchCommandOptions
 from experiments.search.problem import SearchProblem
 from experiments.search.profile_reading import CostSource
 from experiments.search.results import SearchStepResult
+from experiments.search.scenario_step import read_scenarios, with_scenarios
 from experiments.search.schedule_finding import find_schedule
 from placements import Placement
 from placements.files import write_json, write_text
@@ -39,12 +40,15 @@ def search_and_save(
     Of a plan, the plan as it is carried out is written too.
 
     Raises:
-        OptionError: The placement does not have the form to export.
+        OptionError: The placement does not have the form to export, or a scenario is wrong.
         Interrupted: The search was interrupted from the keyboard; both files are written all the same.
     """
     placement, costs, unit = problem.placement, problem.costs, problem.memory_unit
     check_search_export(options, placement)
+    scenarios = read_scenarios(options, placement)
     schedule, result, progress = find_schedule(options, placement)
+    if scenarios and not (result is not None and result.interrupted):
+        schedule, result = with_scenarios(options, scenarios, schedule, result, directory)
     log.info("%s", costs)
     write_text(directory / "placement.yaml", placement_to_yaml(placement, costs.of_times()))
     if problem.planned:

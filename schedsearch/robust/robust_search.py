@@ -1,0 +1,181 @@
+"""The order that is best on average over scenarios, or in most of them, beside other schedules."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from schedsearch.results import TableResult
+from schedsearch.robust.drawn_orders import DrawnOrders, drawn_orders, orders_of
+from schedsearch.robust.scenarios import Scenario, weights_of
+from schedsearch.schedule import Schedule, as_soon_as_possible, require_plain
+from schedsearch.simulation.conditions import ConditionsError
+from schedsearch.simulation.iterations import simulate
+from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.validate import validate
+
+ROBUST = "robust"
+"""Name of the order that was found."""
+
+_HEAT = 0.002
+"""Share of the mean iteration by which a step may be worse at first, on average."""
+
+_STARTS = 3
+"""Schedules to start from: the best of those given."""
+
+_WORK_OF_CELL = 1.2e-9
+"""Units of work, about a second each, to compute the start of one block in one draw."""
+
+_PART = 0.5
+"""Units of work between two looks for a Ctrl-C, and of the first round."""
+
+_ITERATIONS = 1000
+"""Simulated iterations of each schedule in each scenario, of other draws than those of the search."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScenarioRow:
+    """A schedule in a scenario, simulated.
+
+    Attributes:
+        schedule: Its name.
+        scenario: Its name.
+        mean_ms: Mean iteration.
+        error_ms: Half the width of the interval in which the mean is with a probability of 95 %.
+        p50_ms: The time that half of the iterations do not exceed.
+        p95_ms: Likewise 95 %.
+        p99_ms: Likewise 99 %.
+        bound_ms: What the mean iteration of no order beats.
+    """
+
+    schedule: str
+    scenario: str
+    mean_ms: float
+    error_ms: float
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    bound_ms: float
+
+
+@dataclass(frozen=True, eq=False)
+class RobustResult(TableResult):
+    """The order found, and every schedule in every scenario.
+
+    Attributes:
+        schedule: Its blocks as soon as they can with the placement's own times, validated.
+        rows: `ROBUST` first, then the schedules given, and of each the scenarios.
+        mean_ms: The weighted mean over all scenarios, by the names of schedules.
+        bound_ms: What no order's beats.
+        interrupted: Whether a Ctrl-C ended the search; the order is the best until then.
+    """
+
+    schedule: Schedule
+    rows: tuple[ScenarioRow, ...]
+    mean_ms: Mapping[str, float]
+    bound_ms: float
+    interrupted: bool = False
+
+
+def robust_search(
+    schedules: Mapping[str, Schedule],
+    scenarios: Sequence[Scenario],
+    *,
+    quantile: float | None = None,
+    draws: int = 32,
+    work_limit: float = 20.0,
+    seed: int = 0,
+) -> RobustResult:
+    """Search an order that is good in all scenarios.
+
+    It begins with the best of the given schedules, and lets neighbours on a device change places, on a path
+    that ends one of the draws (simulated annealing). No device ever holds more than its capacity. The order
+    is at least as good as each given one on the draws of the search; the table has others.
+
+    Args:
+        schedules: Valid ones of one placement and number of micro-batches, by name.
+        scenarios: What the order is for.
+        quantile: The time that draws of so much weight keep is made least, as 0.95; None for the mean.
+        draws: Draws of each scenario in which something varies.
+        work_limit: Units of counted work, each of about a second.
+        seed: Seed of all draws and choices.
+
+    Raises:
+        ConditionsError: There is no schedule or no scenario, or a number is out of its range.
+        PlacementError: The placement has modes or streams.
+    """
+    if not schedules or not scenarios:
+        raise ConditionsError(f"{'schedules' if not schedules else 'scenarios'}: is empty; give at least one")
+    if quantile is not None and not 0 < quantile <= 1:
+        raise ConditionsError(f"quantile: {quantile!r} is not above 0 and at most 1; give one, as 0.95")
+    for name, value in (("draws", draws), ("work_limit", work_limit)):
+        if not value > 0:
+            raise ConditionsError(f"{name}: {value!r} is not above 0; give more")
+    first = next(iter(schedules.values()))
+    placement, number = first.placement, first.num_micro_batches
+    require_plain(placement, "a search with scenarios", "use schedsearch search without them")
+    for scenario in scenarios:
+        scenario.conditions.check(placement)
+    starts = [drawn_orders(each, scenarios, draws, seed) for each in schedules.values()]
+    level = -1.0 if quantile is None else quantile
+    values = [_value(each, level) for each in starts]
+    ranked = sorted(range(len(starts)), key=values.__getitem__)[:_STARTS]
+    with INTERRUPTS.answered() as ending:
+        for i in ranked:
+            _anneal(starts[i], level, work_limit / len(ranked), seed)
+    chosen = min(ranked, key=lambda i: _value(starts[i], level))
+    best = orders_of(starts[chosen], list(schedules.values())[chosen])
+    robust = validate(as_soon_as_possible(placement, number, best))
+    bounds = [each.bound_ms(placement, number) for each in scenarios]
+    rows, means = [], {}
+    for name, schedule in {ROBUST: robust, **schedules}.items():
+        own = [_row(name, schedule, each, bound, seed) for each, bound in zip(scenarios, bounds, strict=True)]
+        rows += own
+        means[name] = _mean([row.mean_ms for row in own], scenarios)
+    return RobustResult(robust, tuple(rows), means, _mean(bounds, scenarios), ending.interrupted)
+
+
+def _mean(values: Sequence[float], scenarios: Sequence[Scenario]) -> float:
+    return math.fsum(value * weight for value, weight in zip(values, weights_of(scenarios), strict=True))
+
+
+def _row(name: str, schedule: Schedule, scenario: Scenario, bound_ms: float, seed: int) -> ScenarioRow:
+    found = simulate(schedule, scenario.conditions, _ITERATIONS, seed + 1)
+    spread = float(found.iteration_ms.std(ddof=1))
+    p50, p95, p99 = found.percentiles_ms.values()
+    error_ms = 1.96 * spread / math.sqrt(_ITERATIONS)
+    return ScenarioRow(name, scenario.name, found.mean_ms, error_ms, p50, p95, p99, bound_ms)
+
+
+def _value(orders: DrawnOrders, quantile: float) -> float:
+    """Return the ticks that are made less, of orders as they are."""
+    from schedsearch.robust.swaps import starts_of, value_of  # loads numba, which is slow
+
+    begins, nodes = np.zeros_like(orders.times), len(orders.times)
+    starts_of(orders, begins, np.zeros(nodes, np.int64), np.zeros(nodes, np.int64))
+    return value_of(orders, begins, quantile)
+
+
+def _anneal(orders: DrawnOrders, quantile: float, work: float, seed: int) -> None:
+    """Make orders better in rounds, each twice as long as the one before and from the best order on.
+
+    So more work goes the same course and further, and is never worse. A round is done in parts, so that a
+    Ctrl-C is seen and loses none.
+    """
+    from schedsearch.robust.swaps import anneal
+
+    cells = orders.times.size + orders.delays.size + orders.times.shape[1] * len(orders.order)
+    part = max(1, int(_PART / (cells * _WORK_OF_CELL)))
+    left = max(1, int(work / (cells * _WORK_OF_CELL)))
+    for number in itertools.count():
+        for i in range(parts := 2**number):
+            INTERRUPTS.raise_if_seen()
+            heat, steps = _HEAT * (1 - i / parts), min(part, left)
+            anneal(orders, quantile, steps, heat, _HEAT / (parts * part), seed + parts + i)
+            left -= steps
+            if left <= 0:
+                return

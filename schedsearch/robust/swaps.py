@@ -1,0 +1,220 @@
+"""Annealing of orders on many draws at once: blocks change places on a device where a draw's end waits.
+
+Compiled by numba: a search tries some hundred thousand orders.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schedsearch.graph.compiled import compiled
+from schedsearch.robust.drawn_orders import DrawnOrders
+
+_Ints = NDArray[np.int64]
+_Floats = NDArray[np.float64]
+
+_SAME = 1e-9
+"""Share of a time below which two are equal."""
+
+_CRITICAL = 0.9
+"""Share of the steps that change what a draw's end waits for; the others change any two neighbours."""
+
+
+@compiled
+def starts_of(g: DrawnOrders, begins: _Floats, missing: _Ints, ready: _Ints) -> int:
+    """Fill in the start of each node in each draw; return how many nodes start: fewer where there is a cycle.
+
+    Args:
+        g: Orders and times.
+        begins: Room for the starts; shape ``(nodes, draws)``.
+        missing: Room; shape ``(nodes,)``.
+        ready: Likewise.
+    """
+    nodes, draws = g.times.shape
+    missing[:] = 0
+    begins[:] = 0.0
+    for receiver in g.receivers:
+        missing[receiver] += 1
+    for place in range(1, len(g.order)):
+        if g.device[place] == g.device[place - 1]:
+            missing[g.order[place]] += 1
+    count = 0
+    for node in range(nodes):
+        if not missing[node]:
+            ready[count] = node
+            count += 1
+    done = 0
+    while done < count:
+        node = ready[done]
+        done += 1
+        for message in range(g.sends[node], g.sends[node + 1]):
+            later = g.receivers[message]
+            for k in range(draws):
+                there = begins[node, k] + g.times[node, k] + g.delays[message, k]
+                begins[later, k] = max(begins[later, k], there)
+            missing[later] -= 1
+            if not missing[later]:
+                ready[count] = later
+                count += 1
+        for i in range(g.places[node], g.places[node + 1]):
+            place = g.place_of[i] + 1
+            if place < len(g.order) and g.device[place] == g.device[place - 1]:
+                later = g.order[place]
+                for k in range(draws):
+                    begins[later, k] = max(begins[later, k], begins[node, k] + g.times[node, k])
+                missing[later] -= 1
+                if not missing[later]:
+                    ready[count] = later
+                    count += 1
+    return count
+
+
+@compiled
+def value_of(g: DrawnOrders, begins: _Floats, quantile: float) -> float:
+    """Return the weighted mean of the ends of all draws, or the end that draws of so much weight keep.
+
+    Args:
+        g: Orders and times.
+        begins: The start of each node in each draw.
+        quantile: From 0 to 1; a negative number for the mean.
+    """
+    nodes, draws = g.times.shape
+    ends = np.zeros(draws)
+    for node in range(nodes):
+        for k in range(draws):
+            ends[k] = max(ends[k], begins[node, k] + g.times[node, k])
+    if quantile < 0:
+        return float(np.sum(ends * g.weights))
+    kept = 0.0
+    ranked = np.argsort(ends)
+    for k in ranked:
+        kept += g.weights[k]
+        if kept >= quantile - _SAME:
+            return float(ends[k])
+    return float(ends[ranked[-1]])
+
+
+@compiled
+def _critical_place(
+    g: DrawnOrders, begins: _Floats, senders: _Ints, inputs: _Ints, first_input: _Ints, k: int, found: _Ints
+) -> int:
+    """Return a place whose node starts when that before it ends, on a path that ends draw k; -1 for none."""
+    nodes = len(g.times)
+    node, last = 0, -1.0
+    for each in range(nodes):
+        if begins[each, k] + g.times[each, k] > last:
+            node, last = each, begins[each, k] + g.times[each, k]
+    count = 0
+    slack = _SAME * last
+    while begins[node, k] > slack:
+        before = -1
+        for i in range(g.places[node], g.places[node + 1]):
+            place = g.place_of[i]
+            if place > 0 and g.device[place] == g.device[place - 1]:
+                other = g.order[place - 1]
+                if begins[other, k] + g.times[other, k] >= begins[node, k] - slack:
+                    found[count] = place
+                    count += 1
+                    before = other
+                    break
+        if before < 0 or np.random.random() < 0.5:
+            for i in range(first_input[node], first_input[node + 1]):
+                message, other = inputs[i], senders[inputs[i]]
+                if begins[other, k] + g.times[other, k] + g.delays[message, k] >= begins[node, k] - slack:
+                    before = other
+                    break
+        if before < 0:
+            break
+        node = before
+    return found[np.random.randint(count)] if count else -1
+
+
+@compiled
+def _may_move(g: DrawnOrders, place: int) -> bool:
+    """Return whether the node of a place may run before that of the place before."""
+    if place < 1 or g.device[place] != g.device[place - 1]:
+        return False
+    return bool(g.movable[g.order[place]] and g.movable[g.order[place - 1]] and _fits(g, place))
+
+
+@compiled
+def _fits(g: DrawnOrders, place: int) -> bool:
+    """Return whether memory allows the node of a place to run before that of the place before."""
+    own = g.device[place]
+    if g.free[own] < 0:
+        return True
+    held = 0
+    first = place - 1
+    while first > 0 and g.device[first - 1] == own:
+        first -= 1
+    for each in range(first, place - 1):
+        held += g.memory[each]
+    if held + g.memory[place] + g.transient[place] > g.free[own]:
+        return False
+    return bool(held + g.memory[place] + g.memory[place - 1] + g.transient[place - 1] <= g.free[own])
+
+
+@compiled
+def _swap(g: DrawnOrders, place: int) -> None:
+    one, other = g.order[place - 1], g.order[place]
+    g.order[place - 1], g.order[place] = other, one
+    g.memory[place - 1], g.memory[place] = g.memory[place], g.memory[place - 1]
+    g.transient[place - 1], g.transient[place] = g.transient[place], g.transient[place - 1]
+    g.place_of[g.places[one]] = place  # each is on one device
+    g.place_of[g.places[other]] = place - 1
+
+
+@compiled
+def anneal(g: DrawnOrders, quantile: float, steps: int, heat: float, cooling: float, seed: int) -> float:
+    """Change orders in so many steps, leave the best in the arrays, and return its value in ticks.
+
+    Args:
+        g: Orders and times.
+        quantile: As of `value_of`.
+        steps: Swaps that are tried.
+        heat: Share of the value by which a step may be worse at first, on average.
+        cooling: What that falls by with each step.
+        seed: Seed of the random choices.
+    """
+    np.random.seed(seed)
+    nodes, draws = g.times.shape
+    begins, missing = np.zeros((nodes, draws)), np.zeros(nodes, np.int64)
+    ready, found = np.zeros(nodes, np.int64), np.zeros(nodes, np.int64)
+    senders = np.zeros(len(g.receivers), np.int64)
+    for node in range(nodes):
+        senders[g.sends[node] : g.sends[node + 1]] = node
+    inputs = np.argsort(g.receivers)
+    first_input = np.searchsorted(g.receivers[inputs], np.arange(nodes + 1))
+    starts_of(g, begins, missing, ready)
+    best = now = value_of(g, begins, quantile)
+    best_order, best_place_of = g.order.copy(), g.place_of.copy()
+    best_memory, best_transient = g.memory.copy(), g.transient.copy()
+    kept = begins.copy()
+    for step in range(steps):
+        if np.random.random() < _CRITICAL:
+            k = np.random.randint(draws)
+            place = _critical_place(g, kept, senders, inputs, first_input, k, found)
+        else:
+            place = np.random.randint(1, len(g.order)) if len(g.order) > 1 else -1
+        if not _may_move(g, place):
+            continue
+        _swap(g, place)
+        limit = now - (heat - step * cooling) * best * np.log(1 - np.random.random())
+        value = math.inf
+        if starts_of(g, begins, missing, ready) == nodes:
+            value = value_of(g, begins, quantile)
+        if value > limit:
+            _swap(g, place)
+            continue
+        now = value
+        kept[:] = begins
+        if now < best * (1 - _SAME):
+            best = now
+            best_order[:], best_place_of[:] = g.order, g.place_of
+            best_memory[:], best_transient[:] = g.memory, g.transient
+    g.order[:], g.place_of[:] = best_order, best_place_of
+    g.memory[:], g.transient[:] = best_memory, best_transient
+    return best

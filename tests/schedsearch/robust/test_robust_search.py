@@ -1,0 +1,176 @@
+"""One order for several scenarios, against trying all orders, the simulation and the bound."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from told import told
+
+from placements import Placement, PlacementError
+from placements.shapes import v_shape, wave_shape
+from schedsearch.baselines import applicable, one_f_one_b, zb_v
+from schedsearch.metrics import peak_memory
+from schedsearch.robust.drawn_orders import drawn_orders
+from schedsearch.robust.robust_search import ROBUST, robust_search
+from schedsearch.robust.scenarios import Scenario, scenarios_from
+from schedsearch.robust.swaps import starts_of, value_of
+from schedsearch.schedule import CyclicOrderError, Schedule, as_soon_as_possible
+from schedsearch.simulation.conditions import Conditions, ConditionsError
+from schedsearch.simulation.iterations import simulate
+from schedsearch.validate import InvalidScheduleError, validate
+
+SLOW = (
+    Scenario("as planned"),
+    Scenario("device 1 is slow", Conditions(slow_devices={1: 1.5}), 2.0),
+    Scenario("link 0-1 is slow", Conditions(slow_pairs={(0, 1): 3.0, (1, 0): 3.0})),
+)
+"""Scenarios in which nothing varies."""
+
+
+def with_transfers(placement: Placement, ticks: int = 1) -> Placement:
+    crossing = [
+        (source, block.name, ticks)
+        for block in placement.blocks
+        for source in block.after
+        if placement.by_name[source].devices != block.devices
+    ]
+    return replace(placement, transfer=tuple(crossing))
+
+
+def mean_of(schedule: Schedule, scenarios: tuple[Scenario, ...]) -> float:
+    weights = sum(each.weight for each in scenarios)
+    return sum(each.weight * simulate(schedule, each.conditions, 1).mean_ms / weights for each in scenarios)
+
+
+@pytest.mark.parametrize("memory", [2, 3])
+def test_the_best_order_is_that_of_trying_all(memory: int) -> None:
+    placement = with_transfers(v_shape(2, forward_time=2, backward_time=3)).with_memory((memory, 2))
+    found = robust_search({"1F1B": one_f_one_b(placement, 3)}, SLOW, work_limit=0.5)
+    least = min(mean_of(each, SLOW) for each in all_schedules(placement, 3))
+    assert found.mean_ms[ROBUST] == pytest.approx(least)
+    assert mean_of(found.schedule, SLOW) == pytest.approx(least)
+
+
+def all_schedules(placement: Placement, number: int) -> Iterator[Schedule]:
+    """Yield all orders that memory allows; micro-batches are alike, so each block runs them in order."""
+    counted: list[list[list[tuple[str, int]]]] = []
+    for device in range(placement.num_devices):
+        names = [block.name for block in placement.on(device) for _ in range(number)]
+        found = []
+        for order in sorted(set(itertools.permutations(names))):
+            seen: Counter[str] = Counter()
+            found.append([(name, (seen.update([name]), seen[name])[1] - 1) for name in order])
+        counted.append(found)
+    for orders in itertools.product(*counted):
+        try:
+            yield validate(as_soon_as_possible(placement, number, orders))
+        except (CyclicOrderError, InvalidScheduleError):
+            continue
+
+
+def test_it_is_no_worse_than_what_is_given_and_not_below_the_bound() -> None:
+    placement = with_transfers(v_shape(4, forward_time=10, backward_time=20)).with_memory(4)
+    given = applicable(placement, 8)
+    found = robust_search(given, SLOW, work_limit=1)
+    assert found.bound_ms <= found.mean_ms[ROBUST] < min(found.mean_ms[name] for name in given)
+    assert peak_memory(found.schedule).max() <= 4
+    assert all(row.bound_ms <= row.mean_ms and row.error_ms == 0 for row in found.rows)
+    assert [row.schedule for row in found.rows[:3]] == [ROBUST] * 3
+    again = robust_search(given, SLOW, work_limit=1)
+    assert again.schedule == found.schedule
+
+
+def test_more_work_is_never_worse() -> None:
+    placement = with_transfers(wave_shape(4, 2, 2, 0, True, 3, 1)).with_memory(8)
+    given = {"zb_v": zb_v(placement, 8)}
+    means = [robust_search(given, SLOW, work_limit=work).mean_ms[ROBUST] for work in (0.2, 0.6, 2)]
+    assert means == sorted(means, reverse=True)
+
+
+def test_times_that_vary_are_drawn_anew_for_the_table() -> None:
+    """The search has draws of its own; both make the order better."""
+    placement = v_shape(4, forward_time=10, backward_time=20).with_memory(4)
+    given = {"1F1B": one_f_one_b(placement, 12)}
+    jitter = (Scenario("jitter", Conditions(jitter=0.2)),)
+    found = robust_search(given, jitter, work_limit=2)
+    ours, theirs = found.rows
+    assert ours.mean_ms < theirs.mean_ms
+    assert theirs.mean_ms == simulate(given["1F1B"], jitter[0].conditions, 1000, 1).mean_ms
+    assert ours.bound_ms < ours.mean_ms < ours.p95_ms < ours.p99_ms
+    late = robust_search(given, jitter, quantile=0.95, work_limit=2)
+    assert late.rows[0].p95_ms < late.rows[1].p95_ms
+
+
+def test_the_arrays_give_the_same_ends_as_the_simulation() -> None:
+    placement = with_transfers(wave_shape(3, 2, 2, 3))
+    conditions = Conditions(jitter=0.3, slow_devices={2: 1.3}, slow_pairs={(1, 2): 5.0})
+    schedule = applicable(placement, 5)["hanayo"]
+    drawn = drawn_orders(schedule, [Scenario("", conditions)], 40, 7)
+    begins, nodes = np.zeros_like(drawn.times), len(drawn.times)
+    assert starts_of(drawn, begins, np.zeros(nodes, np.int64), np.zeros(nodes, np.int64)) == nodes
+    expected = simulate(schedule, conditions, 40, 7)
+    assert value_of(drawn, begins, -1.0) == pytest.approx(expected.mean_ms)
+    assert value_of(drawn, begins, 0.5) == pytest.approx(sorted(expected.iteration_ms)[19])
+
+
+def test_scenarios_are_read_with_names_and_weights() -> None:
+    placement = v_shape(4)
+    data = [
+        {"jitter": 0.1},
+        {"slow_devices": {"3": 1.2}, "weight": 2},
+        {"name": "net", "slow_pairs": {"2-3": 4}},
+        {"measured_ms": {"F0": [1.0, 2.0]}},
+    ]
+    found = scenarios_from(data, "search.scenarios", placement)
+    assert [each.name for each in found] == [
+        "jitter 0.1",
+        "device 3 x 1.2",
+        "net",
+        "measured times of 1 blocks",
+    ]
+    assert found[1].weight == 2
+    assert found[2].conditions.slow_pairs == {(2, 3): 4}
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"jitter": 0.1}, "search.scenarios: .* is not a list of scenarios"),
+        ([], "search.scenarios: is empty; give at least one scenario"),
+        ([{}], r"search.scenarios\[0\]: .* is not a scenario, .* say what differs"),
+        ([{"jiter": 0.1}], r"search.scenarios\[0\]: .*jiter"),
+        ([{"jitter": -1}], r"search.scenarios\[0\].jitter: -1 is not 0 or more"),
+        ([{"slow_devices": {"x": 1.2}}], r"search.scenarios\[0\].slow_devices: 'x' is not a device"),
+        ([{"slow_devices": {9: 1.2}}], r"search.scenarios\[0\].slow_devices: there is no device 9"),
+        ([{"slow_devices": [1]}], r"search.scenarios\[0\].slow_devices: .* is not a mapping"),
+        ([{"slow_pairs": {"3": 2}}], r"search.scenarios\[0\].slow_pairs: '3' is not a pair"),
+        ([{"measured_ms": {"F0": "x"}}], r"search.scenarios\[0\].measured_ms.F0: 'x' are not times in ms"),
+        ([{"measured_ms": {"F9": [1.0]}}], r"search.scenarios\[0\].measured_ms: there is no block 'F9'"),
+        ([{"jitter": 0.1, "weight": 0}], r"search.scenarios\[0\].scenario jitter 0.1: weight 0"),
+        ([{"jitter": 0.1}, {"jitter": 0.1}], "two scenarios are called 'jitter 0.1'"),
+    ],
+)
+def test_wrong_scenarios_are_one_line(data: object, message: str) -> None:
+    with told(ConditionsError, match=message):
+        scenarios_from(data, "search.scenarios", v_shape(4))
+
+
+def test_what_cannot_be_searched_is_one_line() -> None:
+    schedule = one_f_one_b(v_shape(2), 2)
+    with told(ConditionsError, begins="scenarios: is empty"):
+        robust_search({"1F1B": schedule}, [])
+    with told(ConditionsError, begins="schedules: is empty"):
+        robust_search({}, SLOW)
+    with told(ConditionsError, begins="quantile: 2 is not above 0"):
+        robust_search({"1F1B": schedule}, SLOW, quantile=2)
+    with told(ConditionsError, begins="work_limit: 0 is not above 0"):
+        robust_search({"1F1B": schedule}, SLOW, work_limit=0)
+    with pytest.raises(PlacementError, match="cannot take yet"):
+        from modes_and_streams import recomputed
+
+        robust_search({"x": recomputed()}, SLOW)
