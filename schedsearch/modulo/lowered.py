@@ -172,14 +172,19 @@ class AtWorst:
         )
 
     def lift(self, found: SearchResult) -> SearchResult:
-        """Return what was found with what is proved of the placement itself; its repetend is a slow one."""
+        """Return what was found with what is proved of the placement itself.
+
+        Its repetend is what the orders come to in the long run, where that repeats; else it is the slow one.
+        """
         placement = self.whole
         if found.schedule is None or found.status not in (Status.OPTIMAL, Status.FEASIBLE):
             return found
         schedule = validate(_in_its_orders(placement, found.schedule))
         number = schedule.num_micro_batches
-        bound = period_bound(placement)
-        is_least = found.repetend is not None and found.repetend.period_per_micro_batch <= bound
+        bound, repetend = period_bound(placement), found.repetend
+        if repetend is not None:
+            repetend = _in_the_long_run(placement, repetend, len(found.sizes) > 1) or repetend
+        is_least = repetend is not None and repetend.period_per_micro_batch <= bound
         return replace(
             found,
             status=Status.OPTIMAL if is_least else Status.FEASIBLE,
@@ -187,6 +192,7 @@ class AtWorst:
             if found.ended_by is EndedBy.PROOF and not is_least
             else found.ended_by,
             schedule=schedule,
+            repetend=repetend,
             period_bound=float(bound),
             universal_bound=float(bound),
             makespan_bound=makespan_bound(placement, number),
@@ -198,6 +204,48 @@ class AtWorst:
                 for each in found.tried
             ),
         )
+
+
+_MOST_ROUNDS = 4
+"""Rounds of a repetend after which its starts may come again, where streams slow each other down."""
+
+_SETTLING = 12
+"""Rounds that the starts have to settle, besides those in flight."""
+
+
+def _in_the_long_run(placement: Placement, slow: Repetend, may_grow: bool) -> Repetend | None:
+    """Return the steady state that the orders of a repetend come to, if its starts come again.
+
+    Proof that they go on so: what starts next, and when, depends on the last rounds in flight alone. If all
+    starts in so many rounds come again after the same ticks, so do all that follow.
+
+    Args:
+        placement: With streams that slow each other down.
+        slow: A repetend of it, with each block as slow as it can become.
+        may_grow: Whether several of its rounds may make one of the steady state.
+    """
+    size, flight = slow.micro_batches, slow.in_flight
+    rounds = 3 * (flight + _MOST_ROUNDS) + _SETTLING
+    starts = _in_its_orders(placement.per_micro_batch, slow.unroll(rounds * size)).start_of
+    last = rounds - flight - 1  # after it fewer micro-batches run beside each other
+    for several in range(1, _MOST_ROUNDS + 1 if may_grow else 2):
+        first = last - flight - several
+        periods = {
+            starts[name, n] - starts[name, n - several * size]
+            for name in placement.per_micro_batch.by_name
+            for n in range(first * size, last * size)
+        }
+        if len(periods) > 1:
+            continue
+        begin = (last - several) * size
+        return Repetend.from_first_starts(
+            placement.per_micro_batch,
+            several * size,
+            min(periods),
+            {(name, n - begin): starts[name, n] for name, n in starts if begin <= n < begin + several * size},
+            slow.chosen * several,
+        )
+    return None
 
 
 def _in_its_orders(placement: Placement, schedule: Schedule) -> Schedule:

@@ -96,6 +96,28 @@ def test_streams_that_slow_each_other_down_are_run_as_they_are() -> None:
     assert validate(found.schedule).makespan <= slow.schedule.makespan
     bound = period_bound(placement)
     assert period_bound(replace(placement, slowdown=())) < bound <= found.repetend.period < 1.01 * bound
+    assert slow.repetend is not None and found.repetend.period <= slow.repetend.period
+    validate(found.repetend.at_initiation_interval(30))
+
+
+@pytest.mark.parametrize(("num_devices", "most"), [(1, Fraction(5)), (2, Fraction(11, 2))])
+def test_a_forward_and_a_backward_take_less_side_by_side_than_one_after_the_other(
+    num_devices: int, most: Fraction
+) -> None:
+    """Times of pairs: 2 and 4 ticks alone, 5 together. The repetend is what the orders come to."""
+    stages = v_shape(num_devices, forward_time=2, backward_time=4).with_memory(2 * num_devices)
+    pairs = tuple(
+        replace(block, stream="backward") if block.kind is Kind.B else block for block in stages.blocks
+    )
+    placement = replace(stages, blocks=pairs, slowdown=(Slowdown(("compute", "backward"), (1.5, 1.5)),))
+    found = search(placement, 12, objectives=["period"], work_limit=5)
+    assert found.schedule is not None and found.repetend is not None
+    assert period_bound(placement) == 5
+    assert rate_of(found) == most < period_of(stages, 1)
+    assert found.status is (Status.OPTIMAL if most == 5 else Status.FEASIBLE)
+    validate(found.repetend.at_initiation_interval(12))
+    again = search(placement, 12, objectives=["period"], begin_with=found, work_limit=2.5)
+    assert rate_of(again) <= most
 
 
 def test_more_work_is_never_worse_with_modes() -> None:
