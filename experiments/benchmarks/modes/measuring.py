@@ -8,10 +8,10 @@ from fractions import Fraction
 from experiments.benchmarks.modes.placements import DUAL_PIPE
 from experiments.benchmarks.results import CaseResult, true_of
 from experiments.benchmarks.timing import timed
-from placements import Placement
+from placements import Kind, Placement
 from placements.shapes import v_shape, wave_shape
 from placements.stages.memory_levers import Offload, Recompute, with_levers
-from schedsearch.baselines import HAND_MADE, v_min
+from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError, one_f_one_b, v_min
 from schedsearch.baselines.chosen_modes import overlapped, steady_rate, with_chosen_modes
 from schedsearch.bounds.memory_need import CapacityError
 from schedsearch.metrics import peak_memory
@@ -169,11 +169,30 @@ def _by_hand(placement: Placement, number: int) -> Iterator[tuple[str, Schedule]
     """Yield schedules made by hand that fit the placement's memory, with their names."""
     if placement.decisions:
         makers = {name: make for name, make in HAND_MADE.items() if name != "gpipe"}  # it has no steady state
+        if any(block.kind is Kind.W for block in placement.blocks):
+            makers["one_f_one_b of both halves"] = _halves_in_a_row
         yield from with_chosen_modes(placement, number, makers)
         return
     for schedule in overlapped(placement, number):
         yield "1F1B of overlapped pairs", schedule
     yield from (("DualPipe's order", each) for each in dual_pipe_order(placement, number))
+
+
+def _halves_in_a_row(placement: Placement, number: int) -> Schedule:
+    """Return 1F1B of a chain with split backward: each device runs both halves one after the other.
+
+    Raises:
+        UnsuitablePlacementError: It is no chain of one stage on each device.
+    """
+    stages = placement.num_devices
+    if {block.name for block in placement.blocks} != {f"{kind}{s}" for kind in "FIW" for s in range(stages)}:
+        raise UnsuitablePlacementError("1F1B of both halves needs a V-shape with split backward", "give one")
+    whole = one_f_one_b(v_shape(stages), number)
+    orders = [
+        [(kind + name[1:], n) for name, n in order for kind in ("F" if name[0] == "F" else "IW")]
+        for order in whole.lane_orders
+    ]
+    return as_soon_as_possible(placement, number, orders)
 
 
 def dual_pipe_order(placement: Placement, number: int) -> Iterator[Schedule]:
