@@ -16,7 +16,7 @@ from placements.meaning import Meaning
 from placements.modes import Choice, Decision
 from placements.plain_data import Field, in_file, in_mib, plain
 from placements.spec import Placement, check_num_devices, some
-from placements.streams import Slowdown
+from placements.streams import SharedStream, Slowdown
 
 SCHEMA_VERSION = 1
 """Version of the placement file form; a file without the key is taken to be of this version."""
@@ -123,6 +123,14 @@ class SlowdownEntry:
 
 
 @dataclass(frozen=True)
+class SharedStreamEntry:
+    """A stream that several devices have together: it runs one block of all of them at a time."""
+
+    stream: Annotated[Field, Meaning("its name, as `copy_out`")]
+    devices: Annotated[Field, Meaning("list: the devices, two or more")]
+
+
+@dataclass(frozen=True)
 class TransferEntry:
     """A transfer, which may also be a list of these three."""
 
@@ -159,6 +167,7 @@ class PlacementForm:
     ] = None
     modes: Annotated[Field | None, Meaning("list of decisions on how blocks run")] = None
     slowdown: Annotated[Field | None, Meaning("list of streams that slow each other down")] = None
+    shared_streams: Annotated[Field | None, Meaning("list of streams that devices have together")] = None
     transfer: Annotated[Field | None, Meaning("times between a block and another after it")] = None
     cost_source: Annotated[
         Field | None,
@@ -196,6 +205,8 @@ def placement_to_dict(placement: Placement) -> dict[str, Any]:
         data["modes"] = [_decision_to_dict(placement, decision) for decision in placement.decisions]
     if placement.slowdown:
         data["slowdown"] = plain(placement.slowdown)
+    if placement.shared_streams:
+        data["shared_streams"] = plain(placement.shared_streams)
     if placement.transfer:
         data["transfer"] = [{"from": a, "to": b, "time": ticks} for a, b, ticks in placement.transfer]
     return data
@@ -336,6 +347,10 @@ def placement_from_dict(data: object) -> Placement:
             _read_slowdown(each, {COMPUTE, *(block.stream for block in blocks)})
             for each in _list(_optional(top, "slowdown", []))
         ),
+        shared_streams=tuple(
+            _read_shared(each, {block.stream for block in blocks})
+            for each in _list(_optional(top, "shared_streams", []))
+        ),
     )
 
 
@@ -351,6 +366,16 @@ def _read_slowdown(field: Field, known: Collection[str]) -> Slowdown:
                 f"{stream.where}: no block runs on a stream {stream.value!r}; the streams are {some(known)}"
             )
     return Slowdown((_name(streams[0]), _name(streams[1])), (_number(factors[0]), _number(factors[1])))
+
+
+def _read_shared(field: Field, known: Collection[str]) -> SharedStream:
+    entry = field.record(SharedStreamEntry)
+    stream = _name(entry.stream)
+    if stream not in known:
+        raise PlacementError(
+            f"{entry.stream.where}: no block runs on a stream {stream!r}; the streams are {some(known)}"
+        )
+    return SharedStream(stream, entry.devices.whole_numbers())
 
 
 def _choices(decision: Field) -> list[tuple[str, dict[str, Field]]]:

@@ -16,7 +16,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from placements.block import COMPUTE, Block, Kind, PlacementError
 from placements.modes import Choice, Chosen, Decision, as_chosen, check_decisions
-from placements.streams import Slowdown, check_slowdown
+from placements.streams import Lane, SharedStream, Slowdown, check_shared_streams, check_slowdown
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class Placement:
         decisions: Blocks with modes; see `placements.modes`. Each block is of one decision at most.
         host_memory: What each device may hold on its host, in units of `Block.memory`, or None for no limit.
         slowdown: How much streams of a device slow each other down while both run a block.
+        shared_streams: Streams that devices have together, as links to a host.
 
     Raises:
         PlacementError: A rule is broken; the message names the field.
@@ -62,6 +63,7 @@ class Placement:
     decisions: tuple[Decision, ...] = ()
     host_memory: tuple[int, ...] | None = None
     slowdown: tuple[Slowdown, ...] = ()
+    shared_streams: tuple[SharedStream, ...] = ()
 
     def __post_init__(self) -> None:
         """Check every rule, cheap ones first."""
@@ -78,6 +80,7 @@ class Placement:
         _check_memory_returns(self)
         check_decisions(self.by_name, self.decisions)
         check_slowdown(self.slowdown)
+        check_shared_streams(self.shared_streams, self.num_devices)
 
     @cached_property
     def by_name(self) -> Mapping[str, Block]:
@@ -121,20 +124,33 @@ class Placement:
 
     @cached_property
     def lanes(self) -> tuple[tuple[int, str], ...]:
-        """The (device, stream) pairs that run one block at a time, ``compute`` of each device first."""
+        """The (device, stream) pairs that run one block at a time, ``compute`` of each device first.
+
+        A stream that devices share is that of the first of them.
+        """
         compute = [(device, COMPUTE) for device in range(self.num_devices)]
         found = {(device, block.stream) for block in self.blocks for device in block.devices}
-        return (*compute, *sorted(found - set(compute)))
+        return (*compute, *sorted({self._owner.get(lane, lane) for lane in found} - set(compute)))
 
     @cached_property
-    def _lane_numbers(self) -> Mapping[tuple[int, str], int]:
-        return {lane: number for number, lane in enumerate(self.lanes)}
+    def _owner(self) -> Mapping[Lane, Lane]:
+        """Map each shared stream of a device to that of the first device that shares it."""
+        return {
+            (device, each.stream): (min(each.devices), each.stream)
+            for each in self.shared_streams
+            for device in each.devices
+        }
+
+    @cached_property
+    def _lane_numbers(self) -> Mapping[Lane, int]:
+        numbers = {lane: number for number, lane in enumerate(self.lanes)}
+        return numbers | {lane: numbers[own] for lane, own in self._owner.items() if own in numbers}
 
     def lanes_of(self, block: Block) -> tuple[int, ...]:
         """Return the numbers of the lanes that a block runs on; those of its devices where all compute."""
         if block.stream == COMPUTE:
             return block.devices
-        return tuple(self._lane_numbers[device, block.stream] for device in block.devices)
+        return tuple(dict.fromkeys(self._lane_numbers[device, block.stream] for device in block.devices))
 
     @cached_property
     def is_plain(self) -> bool:
@@ -251,6 +267,7 @@ class Placement:
             num_gpus=tuple(self.gpus[device] for device, _ in self.lanes) if self.num_gpus else (),
             nodes=None,
             host_memory=None,
+            shared_streams=(),
         )
 
     @cached_property
@@ -356,6 +373,10 @@ class Placement:
             num_gpus=(),
             decisions=tuple(decision.mapped(on_gpus) for decision in self.decisions),
             host_memory=None if self.host_memory is None else each(self.host_memory),
+            shared_streams=tuple(
+                replace(shared, devices=tuple(gpu for device in shared.devices for gpu in gpus[device]))
+                for shared in self.shared_streams
+            ),
         )
 
     def ms(self, ticks: int | Fraction) -> float:
@@ -456,6 +477,11 @@ class Placement:
             static_memory=tuple(self.static_memory[device] for device in kept if self.static_memory),
             num_gpus=tuple(self.num_gpus[device] for device in kept if self.num_gpus),
             nodes=self._nodes_of(kept),
+            shared_streams=tuple(
+                replace(each, devices=tuple(number[device] for device in each.devices if device in number))
+                for each in self.shared_streams
+                if len(number.keys() & set(each.devices)) > 1
+            ),
         )
 
     def _nodes_of(self, devices: Iterable[int]) -> tuple[int, ...] | None:

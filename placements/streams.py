@@ -43,6 +43,44 @@ class Slowdown:
     factors: tuple[float, float]
 
 
+@dataclass(frozen=True)
+class SharedStream:
+    """A stream that several devices have together, such as a link to their host: one block at a time of all.
+
+    Attributes:
+        stream: Its name, not ``compute``.
+        devices: The devices, at least two.
+    """
+
+    stream: str
+    devices: tuple[int, ...]
+
+
+def check_shared_streams(shared: tuple[SharedStream, ...], num_devices: int) -> None:
+    """Check the rules of streams that devices share.
+
+    Raises:
+        PlacementError: One is broken; the message names the entry.
+    """
+    seen: set[Lane] = set()
+    for i, each in enumerate(shared):
+        where = f"shared_streams[{i}]"
+        if each.stream == COMPUTE:
+            raise PlacementError(f"{where}.stream: 'compute' is each device's own; name another stream")
+        if len(each.devices) < 2:
+            raise PlacementError(
+                f"{where}.devices: {list(each.devices)} are not two or more; give all of them"
+            )
+        for device in each.devices:
+            if not 0 <= device < num_devices:
+                raise PlacementError(f"{where}.devices: {device} is out of range; use 0 to {num_devices - 1}")
+            if (device, each.stream) in seen:
+                raise PlacementError(
+                    f"{where}.devices: {device} shares its stream {each.stream} twice; name it once"
+                )
+            seen.add((device, each.stream))
+
+
 def check_slowdown(slowdown: tuple[Slowdown, ...]) -> None:
     """Check the rules of side-by-side streams.
 

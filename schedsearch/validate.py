@@ -132,6 +132,7 @@ def _check_dependencies(schedule: Schedule, ends: _Ends) -> None:
 
 
 def _check_exclusive(schedule: Schedule, on_devices: Sequence[_DeviceBlocks], ends: _Ends) -> None:
+    _check_shared(schedule, on_devices, ends)
     for device, blocks in enumerate(on_devices):
         runs: dict[str, list[tuple[int, int, str, int]]] = {}
         for start, micro_batch, block in blocks:
@@ -147,6 +148,26 @@ def _check_exclusive(schedule: Schedule, on_devices: Sequence[_DeviceBlocks], en
                         f"where {name} of micro-batch {micro_batch} runs until {end}",
                         (later, later_micro_batch),
                     )
+
+
+def _check_shared(schedule: Schedule, on_devices: Sequence[_DeviceBlocks], ends: _Ends) -> None:
+    """Check that a stream that devices share runs one block at a time."""
+    for shared in schedule.placement.shared_streams:
+        spans = {
+            (start, ends[block.name, n], block.name, n)
+            for device in shared.devices
+            for start, n, block in on_devices[device]
+            if block.stream == shared.stream
+        }
+        for (_, end, name, n), (start, _, later, later_n) in pairwise(sorted(spans)):
+            if start < end:
+                raise _fail(
+                    schedule,
+                    f"{later} of micro-batch {later_n} starts at {start} on the stream {shared.stream} of "
+                    f"devices {', '.join(map(str, shared.devices))}, where {name} of micro-batch {n} runs "
+                    f"until {end}",
+                    (later, later_n),
+                )
 
 
 def _check_memory(schedule: Schedule, on_devices: Sequence[_DeviceBlocks], ends: _Ends) -> None:

@@ -9,7 +9,7 @@ from placements import Block, Kind, Placement
 from placements.modes import Choice, Decision
 from placements.shapes import v_shape
 from placements.stages.memory_levers import Offload, Recompute, with_levers
-from placements.streams import Slowdown
+from placements.streams import SharedStream, Slowdown
 from schedsearch.schedule import Schedule, as_soon_as_possible
 
 
@@ -123,6 +123,18 @@ CASES["streams"] = Placement(
         Block("D", Kind.B, (0,), 2, -3, after=("C",), transient=3),
     ),
     memory=(6,),
+)
+CASES["shared stream"] = Placement(
+    "shared stream",
+    2,
+    (
+        Block("F0", Kind.F, (0,), 1, 1),
+        Block("S0", Kind.F, (0,), 2, -1, ("F0",), stream="copy_out"),
+        Block("F1", Kind.F, (1,), 2, 1, ("F0",)),
+        Block("S1", Kind.F, (1,), 1, -1, ("F1",), stream="copy_out"),
+    ),
+    memory=(2, 2),
+    shared_streams=(SharedStream("copy_out", (0, 1)),),
 )
 """Placements of which all schedules can be tried."""
 

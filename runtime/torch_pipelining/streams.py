@@ -29,12 +29,13 @@ def stream_table(schedule: Schedule) -> str:
     placement = schedule.placement
     rows = []
     for lane in in_rows(placement.lanes):
-        device, stream = placement.lanes[lane]
         for name, n in schedule.lane_orders[lane]:
+            block = placement.by_name[name]
+            device = next(each for each in block.devices if lane in placement.lanes_of(block))
             decided = placement.decision_of.get(name)
             mode = "" if decided is None else placement.decisions[decided].names[schedule.chosen[n][decided]]
             times = placement.ms(schedule.start_of[name, n]), placement.ms(schedule.end_of[name, n])
-            rows.append((device, stream, name, n, mode, *times))
+            rows.append((device, block.stream, name, n, mode, *times))
     return csv_text(COLUMNS, rows)
 
 

@@ -84,6 +84,7 @@ def _with_copies(placement: Placement, number: int, chosen: Chosen, base: Schedu
     """Return a schedule with copies: out in the order of the forwards, in just before the backwards."""
     as_run = placement.as_run(chosen)
     orders: list[list[Instance]] = [[] for _ in placement.lanes]
+    begins: dict[Instance, int] = {}
     waits: list[tuple[Instance, Instance, int]] = []
     for device in range(placement.num_devices):
         orders[device] = list(base.order(device))
@@ -91,11 +92,15 @@ def _with_copies(placement: Placement, number: int, chosen: Chosen, base: Schedu
             for copy in as_run.successors[name]:
                 if (out := as_run.by_name[copy]).stream != COMPUTE:
                     orders[_lane_of(placement, out)].append((copy, n))
+                    begins[copy, n] = base.start_of[name, n]
             for copy in as_run.by_name[name].after:
                 if (back := as_run.by_name[copy]).stream != COMPUTE:
                     orders[_lane_of(placement, back)].append((copy, n))
                     first = orders[device][max(place - ahead, 0)]
+                    begins[copy, n] = base.start_of[first]
                     waits.append((first, (copy, n), 0))
+    for order in orders[placement.num_devices :]:
+        order.sort(key=begins.__getitem__)  # of several devices, where they share a stream
     return as_soon_as_possible(placement, number, orders, (chosen,) * number, waits)
 
 

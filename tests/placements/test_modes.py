@@ -15,7 +15,7 @@ from placements.shapes import v_shape
 from placements.stages.memory_levers import Offload, Recompute, with_levers
 from placements.stages.stage_chain import place
 from placements.stages.stage_file import stages_of
-from placements.streams import Slowdown
+from placements.streams import SharedStream, Slowdown
 
 
 def levers() -> Placement:
@@ -53,6 +53,17 @@ def test_lanes_are_the_devices_first() -> None:
     assert placement.lanes[:2] == ((0, "compute"), (1, "compute"))
     assert placement.lanes_of(placement.by_name["F1 in"]) == (placement.lanes.index((1, "copy_in")),)
     assert v_shape(3).lanes_of(v_shape(3).by_name["F2"]) == (2,)
+
+
+def test_devices_that_share_a_stream_have_one_lane_for_it() -> None:
+    shared = (SharedStream("copy_out", (0, 1)),)
+    placement = replace(levers(), shared_streams=shared)
+    lanes = ((0, "compute"), (1, "compute"), (0, "copy_in"), (0, "copy_out"), (1, "copy_in"))
+    assert placement.lanes == lanes
+    assert placement.lanes_of(placement.by_name["F1 out"]) == (3,)
+    assert placement_from_dict(yaml.safe_load(placement_to_yaml(placement))) == placement
+    twice = replace(placement, num_gpus=(2, 1)).by_gpu
+    assert twice.shared_streams == (SharedStream("copy_out", (0, 1, 2)),)
 
 
 def test_at_its_best_each_block_takes_its_least_time_and_holds_nothing() -> None:

@@ -65,6 +65,28 @@ def choice_error(changes: str) -> str:
         ("slowdown: 3", "slowdown: 3 is not a list; give one in brackets"),
         ("slowdown: [{streams: [compute, communication]}]", "slowdown[0]: lacks the field 'factors'"),
         ("slowdown: [{streams: [compute], factors: [1, 1]}]", "slowdown[0].streams: has 1 entries; give two"),
+        ("shared_streams: 3", "shared_streams: 3 is not a list; give one in brackets"),
+        ("shared_streams: [{stream: communication}]", "shared_streams[0]: lacks the field 'devices'"),
+        (
+            "shared_streams: [{stream: copy_in, devices: [0, 1]}]",
+            "shared_streams[0].stream: no block runs on a stream 'copy_in'",
+        ),
+        (
+            "shared_streams: [{stream: communication, devices: [0]}]",
+            "shared_streams[0].devices: [0] are not two or more; give all",
+        ),
+        (
+            "shared_streams: [{stream: communication, devices: [0, 1]}]",
+            "shared_streams[0].devices: 1 is out of range; use 0 to 0",
+        ),
+        (
+            "shared_streams: [{stream: compute, devices: [0, 1]}]",
+            "shared_streams[0].stream: 'compute' is each device's own; name another stream",
+        ),
+        (
+            "{num_devices: 2, shared_streams: [{stream: communication, devices: [0, 0]}]}",
+            "shared_streams[0].devices: 0 shares its stream communication twice; name it once",
+        ),
     ],
 )
 def test_a_wrong_entry_is_one_line(changes: str, message: str) -> None:

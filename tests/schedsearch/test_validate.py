@@ -4,9 +4,10 @@ import pytest
 
 from placements import Block, Kind, Placement
 from placements.shapes import v_shape
+from placements.streams import SharedStream
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.metrics import peak_memory
-from schedsearch.schedule import Schedule, ScheduledBlock
+from schedsearch.schedule import Schedule, ScheduledBlock, as_soon_as_possible
 from schedsearch.validate import InvalidScheduleError, validate
 
 
@@ -108,3 +109,21 @@ def test_memory_is_counted_by_device() -> None:
         validate(replace(schedule, placement=uneven().with_memory([3, 2])))
     with pytest.raises(InvalidScheduleError, match="device 1 holds 2 of memory from 3 on, when B of micro-"):
         validate(replace(schedule, placement=uneven().with_memory([4, 1])))
+
+
+def test_a_stream_that_devices_share_runs_one_block_at_a_time() -> None:
+    blocks = (
+        Block("F0", Kind.F, (0,), 2),
+        Block("S0", Kind.F, (0,), 3, after=("F0",), stream="copy_out"),
+        Block("F1", Kind.F, (1,), 2),
+        Block("S1", Kind.F, (1,), 3, after=("F1",), stream="copy_out"),
+    )
+    shared = (SharedStream("copy_out", (0, 1)),)
+    placement = Placement("shared", 2, blocks, shared_streams=shared)
+    starts = {"F0": 0, "F1": 0, "S0": 2, "S1": 4}
+    at_once = tuple(ScheduledBlock(start, 0, name) for name, start in starts.items())
+    assert validate(Schedule(replace(placement, shared_streams=()), 1, at_once)).makespan == 7
+    with pytest.raises(InvalidScheduleError, match="on the stream copy_out of devices 0, 1, where S0"):
+        validate(Schedule(placement, 1, at_once))
+    in_turn = as_soon_as_possible(placement, 1, [[("F0", 0)], [("F1", 0)], [("S1", 0), ("S0", 0)]])
+    assert validate(in_turn).makespan == 8
