@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
+import re
+import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,6 +20,7 @@ from pathlib import Path
 
 import pytest
 from fake_driver import FakeDriver
+from places import ROOT
 
 from runtime.clocks.access import serve
 from runtime.clocks.access.helper_clock import HelperClock
@@ -381,3 +386,23 @@ def test_runs_find_the_helper(
     own = lock_clock("0")
     assert isinstance(own, NvmlClock)
     own.reset()
+
+
+def test_the_unit_of_the_page_starts_a_helper(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "concepts" / "clocks.md").read_text(encoding="utf-8")
+    (unit,) = re.findall(r"```ini\n(.*?)```", page, re.DOTALL)
+    (line,) = re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)
+    _, _, _, module, command, *options = shlex.split(line)
+    assert (module, command) == ("runtime.clock", "serve")
+    parser = argparse.ArgumentParser()
+    serve.add_options(parser)
+    parsed = parser.parse_args(options)
+    assert parsed.allow == ["alice:0,1", "bob:2,3"]
+    assert str(parsed.socket) == f"/run/{re.search('RuntimeDirectory=(.*)', unit)[1]}/clock.sock"  # type: ignore[index]
+    if shutil.which("systemd-analyze"):
+        path = tmp_path / "schedsearch-clock.service"
+        path.write_text(unit.replace("/opt/schedsearch/bin/python", sys.executable))
+        done = subprocess.run(
+            ["systemd-analyze", "verify", path], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
