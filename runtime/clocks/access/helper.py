@@ -180,7 +180,7 @@ def _wanted(line: str) -> tuple[str, float]:
     try:
         data = json.loads(line)
         gpu, dwell_ms = data["gpu"], data["dwell_ms"]
-        if isinstance(gpu, str) and type(dwell_ms) in (int, float) and 0 <= dwell_ms < 1e9:
+        if isinstance(gpu, str) and gpu.isascii() and type(dwell_ms) in (int, float) and 0 <= dwell_ms < 1e9:
             return gpu, float(dwell_ms)
     except (ValueError, TypeError, KeyError):
         pass

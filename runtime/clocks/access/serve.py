@@ -37,18 +37,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace) -> int:
     """Serve until SIGTERM, SIGHUP or Ctrl-C; return the exit code."""
     signals = ending_signals()
+    path = parsed.socket.absolute()
+    os.chdir("/")  # where no user can put modules for the controllers to find
     try:
         allowed = read_allow_list(parsed.allow, parsed.clocks)
         _unlock(allowed)
-        _clear(parsed.socket)
-        helper = ClockHelper(parsed.socket, allowed, parsed.max_clients)
+        path.parent.mkdir(exist_ok=True)
+        _clear(path)
+        helper = ClockHelper(path, allowed, parsed.max_clients)
     except (RefusedError, NvmlError, ClockError) as error:
         return _fail(str(error))
     except OSError as error:
-        return _fail(f"{parsed.socket}: cannot be made ({error.strerror or error}); give another --socket")
+        return _fail(f"{path}: cannot be made ({error.strerror or error}); give another --socket")
     thread = threading.Thread(target=helper.serve_forever, args=(0.05,))
     thread.start()
-    sys.stdout.write(f"clock helper: {parsed.socket}, for users {', '.join(map(str, allowed.gpus_of))}\n")
+    sys.stdout.write(f"clock helper: {path}, for users {', '.join(map(str, allowed.gpus_of))}\n")
     sys.stdout.flush()
     os.read(signals, 1)
     helper.close()
