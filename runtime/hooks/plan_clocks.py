@@ -162,10 +162,15 @@ class PlanClocks:
             type: Its block, or ``forward`` or ``backward``.
 
         Raises:
-            ScriptError: The plan has something else next.
+            ScriptError: The plan has something else next, or a CUDA graph is captured.
         """
         if not self._is_entered:
             return
+        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            raise ScriptError(
+                "clocks: a CUDA graph is captured, whose replays tell of no computation; train without CUDA "
+                "graphs (torchtitan: --training.disable_cuda_graphs)"
+            )
         self._open(None, None)
         try:
             if self._controller is not None:
@@ -202,10 +207,10 @@ class PlanClocks:
         _LOG.info("%s", self._controller.description)
 
     def _device_of(self, rank: int | None) -> int:
-        if callable(self._device):
-            return self._device()
-        if self._device is not None or rank is not None:
-            return self._device if self._device is not None else rank or 0
+        if self._device is not None:
+            return self._device() if callable(self._device) else self._device
+        if rank is not None:
+            return rank
         num_devices, size = self._schedule.placement.num_devices, int(os.environ.get("WORLD_SIZE", 1))
         if num_devices == 1:
             return 0

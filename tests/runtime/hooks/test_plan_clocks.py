@@ -184,6 +184,17 @@ def test_another_order_than_the_plans_is_told_of() -> None:
     run_in_order(["F0", "B0"], watched)
 
 
+def test_a_cuda_graph_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its replays call no hooks, so the GPU would keep the clock of the capture's last computation."""
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with (
+        pytest.raises(ScriptError, match="a CUDA graph is captured, whose replays tell of no computation"),
+        PlanClocks(plan_of(SCHEDULE), schedule=SCHEDULE, device=0, clock=RecordingClock()) as clocks,
+    ):
+        clocks.set_speed("forward")
+
+
 def test_files_of_the_commands_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_json(tmp_path / "schedule.json", schedule_to_dict(SCHEDULE))
     write_json(tmp_path / "plan.json", {"clock_mhz": plan_of(SCHEDULE).clock_mhz})
