@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from clock_helper import Helper
 from fake_driver import FakeDriver
 from torch import Tensor, nn
 
@@ -20,6 +22,7 @@ from placements.files import write_json
 from placements.gpus import A100_SXM_80GB
 from placements.hardware import modelled_profile
 from placements.shapes import loop_shape, v_shape, wave_shape
+from runtime.clocks.access.helper_clock import HelperClock
 from runtime.clocks.clock import NvmlClock, RecordingClock
 from runtime.hooks.plan_clocks import PlanClocks
 from runtime.program.calls import ScriptError
@@ -277,6 +280,21 @@ def test_a_clock_that_is_lost_does_not_end_the_training(
     assert warnings[0].startswith(
         "training goes on and its clocks are not set any more: the clock controller"
     )
+    assert driver.lines()[-1] == "0 reset"
+
+
+def test_a_killed_helper_does_not_end_the_training(
+    driver: FakeDriver, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    helper, watched = Helper(tmp_path / "clock.sock"), module()
+    clock = HelperClock("0", helper.path)
+    with PlanClocks(plan_of(SCHEDULE), watched, schedule=SCHEDULE, device=0, clock=clock):
+        run_in_order(order(SCHEDULE, 0), watched)
+        helper.end(signal.SIGKILL)
+        driver.wait_for("0 reset", 4)  # two at the helper's start, one at the client's
+        for _ in range(3):
+            run_in_order(order(SCHEDULE, 0), watched)
+    assert caplog.text.count("training goes on and its clocks are not set any more: clock helper at") == 1
     assert driver.lines()[-1] == "0 reset"
 
 

@@ -13,12 +13,14 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from clock_helper import Helper
 from fake_driver import FakeDriver
 from places import ROOT
 
@@ -44,21 +46,6 @@ if len(sys.argv) == 2:
     print("set", flush=True)
 time.sleep(600)
 """
-
-
-class Helper:
-    """A helper in a process of its own."""
-
-    def __init__(self, path: Path, *options: str) -> None:
-        line = [sys.executable, "-m", "runtime.clock", "serve", "--socket", str(path), *options]
-        self.path = path
-        self.process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        self.said = self.process.stdout.readline()
-
-    def end(self, number: signal.Signals = signal.SIGTERM) -> None:
-        self.process.send_signal(number)
-        self.process.communicate(timeout=60)
 
 
 @pytest.fixture
@@ -241,15 +228,8 @@ def test_another_user_is_refused(driver: FakeDriver, path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be two users")
-def test_a_user_without_rights_sets_clocks_and_another_does_not(
-    driver: FakeDriver, tmp_path: Path, path: Path
-) -> None:
-    helper = Helper(path, "--allow", "65534:0")
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.stat().st_uid == os.geteuid() and str(folder).startswith("/tmp/"):
-            folder.chmod(0o755)
-
-    def at_user(uid: int) -> str:
+def test_a_user_without_rights_sets_clocks_and_another_does_not(driver: FakeDriver) -> None:
+    def as_user(uid: int) -> str:
         """Return what the process of a user gets; it imports nothing, which it may have no right to."""
         read, write = os.pipe()
         if (child := os.fork()) == 0:
@@ -267,9 +247,14 @@ def test_a_user_without_rights_sets_clocks_and_another_does_not(
         with os.fdopen(read) as answer:
             return answer.read()
 
-    assert at_user(65534) == "ready\n"
-    assert at_user(65533).startswith("user 65533 may not set clocks")
-    helper.end()
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # the tests' own are for one user
+        Path(folder).chmod(0o755)
+        path = Path(folder) / "clock.sock"
+        helper = Helper(path, "--allow", "65534:0")
+        assert as_user(65534) == "ready\n"
+        assert as_user(65533).startswith("user 65533 may not set clocks")
+        assert as_user(0).startswith("user 0 may not set clocks"), "root is a user like any other"
+        helper.end()
     assert driver.lines()[-1] == "0 reset"
 
 
