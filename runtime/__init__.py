@@ -7,6 +7,7 @@ Rooms in the order in which to read them; each imports only those above it:
     options           what a user gives of a run and of its model: no torch
     plans             newer clocks for a run that goes on, from a server
     clocks            the clock of a GPU: asked for, set, measured, given back
+    hooks             the clocks of a plan in a training loop that someone else wrote
     models            the torch modules behind the blocks
     training          gradients summed over copies, clipped, and moved by
     codegen           programs as scripts with their job, and scripts read again
@@ -31,6 +32,7 @@ What scripts, users' files and documented command lines name stands beside the r
     client            the requests of the server in Python
 
 `runtime.Pipeline` is the pipeline of a job in a training loop of one's own; see `runtime.loops.pipeline`.
+`runtime.PlanClocks` is `schedsearch.clocks`; see `runtime.hooks.plan_clocks`.
 """
 
 from __future__ import annotations
@@ -39,9 +41,10 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from runtime.hooks.plan_clocks import PlanClocks
     from runtime.loops.pipeline import Pipeline
 
-__all__ = ["Pipeline"]
+__all__ = ["Pipeline", "PlanClocks"]
 
 if "RANK" in os.environ:  # one of several processes
     from runtime.transport.error_lines import print_errors_in_one_line
@@ -55,4 +58,8 @@ def __getattr__(name: str) -> Any:
         from runtime.loops.pipeline import Pipeline
 
         return Pipeline
+    if name == "PlanClocks":
+        from runtime.hooks.plan_clocks import PlanClocks
+
+        return PlanClocks
     raise AttributeError(f"module 'runtime' has no attribute {name!r}")

@@ -59,7 +59,7 @@ __version__ = "0.1.0"
 TableResult.presentation = staticmethod(lambda: importlib.import_module("schedsearch.notebook"))
 
 _HOME = {
-    "runtime": ("Pipeline",),  # the one name of a later layer, so that a training loop needs one import
+    "runtime": ("Pipeline", "clocks"),  # of a later layer, so that a training loop needs one import
     "schedsearch.modulo.search": ("search",),
     "schedsearch.comparison": ("Comparison", "compare"),
     "schedsearch.energy": ("Frontier", "frontier"),
@@ -84,7 +84,7 @@ _HOME = {
     "placements.stages.stage_chain": ("place",),
     "placements.stages.stage_file": ("read_stages", "stages_of"),
 }
-_ALIASES = {"frontier": "compute_frontier"}
+_ALIASES = {"frontier": "compute_frontier", "clocks": "PlanClocks"}
 _WITH_BAR = ("search", "compare", "frontier", "plan")
 _HOME_OF = {name: module for module, names in _HOME.items() for name in names}
 

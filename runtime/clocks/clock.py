@@ -5,8 +5,9 @@ reads the wanted clocks from a pipe, and unlocks the GPU when the script ends: a
 exception, and when it is killed. Only if the controller itself is killed does a clock stay
 locked; then run ``python -m runtime.clock reset``, or any script that controls the same GPU.
 
-Locking a clock needs root or CAP_SYS_ADMIN. The module does not know which clocks a GPU supports; the
-driver takes the nearest. Of the three backends `NvmlClock` and `RecordingClock` are here; the third is
+Locking a clock needs root or CAP_SYS_ADMIN; `runtime.clocks.access` is for users without. The module does not
+know which clocks a GPU supports; the driver takes the nearest. Of the backends `NvmlClock` and
+`RecordingClock` are here; others are `runtime.clocks.access.helper_clock.HelperClock` and
 `runtime.virtual.virtual_gpu.SimulatedGpu`.
 """
 
@@ -77,17 +78,20 @@ class NvmlClock:
         gpu: NVML's index or UUID of the GPU.
         dwell_ms: Least time between a change and a lowering after it; see
             `runtime.clocks.controller.Follower`.
+        zeusd: Socket of Zeus's daemon, which then locks the clock in place of the controller.
 
     Raises:
         ClockError: There is no driver, no such GPU, or no right to lock its clock.
     """
 
-    def __init__(self, gpu: str, dwell_ms: float = 0.0) -> None:
+    def __init__(self, gpu: str, dwell_ms: float = 0.0, zeusd: str | None = None) -> None:
         """Start the controller and wait until it says that it can lock clocks."""
         self.requests: list[int] = []
-        self.description = f"clocks of GPU {gpu} are locked through NVML; if one stays locked, run: {REPAIR}"
+        by = "NVML" if zeusd is None else f"Zeus's daemon at {zeusd}"
+        self.description = f"clocks of GPU {gpu} are locked through {by}; if one stays locked, run: {REPAIR}"
+        line = [sys.executable, "-m", "runtime.clocks.controller", gpu, str(os.getpid()), str(dwell_ms)]
         self._controller = subprocess.Popen(
-            [sys.executable, "-m", "runtime.clocks.controller", gpu, str(os.getpid()), str(dwell_ms)],
+            [*line, *([zeusd] if zeusd is not None else [])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
@@ -106,6 +110,17 @@ class NvmlClock:
         """Return the process id of the controller."""
         return self._controller.pid
 
+    @property
+    def words(self) -> int:
+        """Return a file that can be read once the controller has ended; see `last_words`."""
+        assert self._controller.stdout is not None
+        return self._controller.stdout.fileno()
+
+    @property
+    def exit_code(self) -> int | None:
+        """Return the exit code of the controller, 0 if it gave the clock back; None while it runs."""
+        return self._controller.returncode
+
     def set(self, clock_mhz: int) -> None:
         """Hand a request to the controller; this never waits.
 
@@ -117,7 +132,8 @@ class NvmlClock:
         try:
             os.write(self._controller.stdin.fileno(), CLOCK.pack(clock_mhz))
         except BrokenPipeError:
-            reason = self._last_words()
+            said = self.last_words()
+            reason = f": {said}" if said else ""
             raise ClockError(
                 f"the clock controller has ended before {clock_mhz} MHz could be set{reason}"
             ) from None
@@ -142,12 +158,11 @@ class NvmlClock:
             _LOG.warning("the clock controller hung and was killed; if a clock stays locked, run: %s", REPAIR)
         self._controller.stdout.close()
 
-    def _last_words(self) -> str:
-        """Return why the controller has ended, once it has, after a colon; nothing if it did not say."""
+    def last_words(self) -> str:
+        """Return why the controller has ended, once it has; nothing if it did not say."""
         assert self._controller.stdout is not None
         self._controller.wait()
-        said = self._controller.stdout.read().decode().strip()
-        return f": {said}" if said else ""
+        return self._controller.stdout.read().decode().strip()
 
     def _first_line(self) -> str:
         assert self._controller.stdout is not None
@@ -157,18 +172,3 @@ class NvmlClock:
         return (
             self._controller.stdout.readline().decode().strip() or "the clock controller ended without a word"
         )
-
-
-def open_clock(gpu: str | None, dwell_ms: float = 0.0) -> ClockBackend:
-    """Return a clock that locks the GPU's where there is a GPU and the right to, else one that records.
-
-    Args:
-        gpu: NVML's index or UUID, or None if the script runs on the CPU.
-        dwell_ms: See `NvmlClock`.
-    """
-    if gpu is None:
-        return RecordingClock("the script runs on the CPU")
-    try:
-        return NvmlClock(gpu, dwell_ms)
-    except ClockError as error:
-        return RecordingClock(str(error))

@@ -1,4 +1,4 @@
-"""The command line ``python -m runtime.clock``: unlock the clocks of all GPUs, or measure their changes."""
+"""The command line ``python -m runtime.clock``: unlock clocks, measure their changes, set them for others."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 
 from runtime.clocks import latency
+from runtime.clocks.access import serve
 from runtime.clocks.nvml import NvmlError, NvmlGpu, num_gpus
 
 
@@ -66,14 +67,18 @@ def _at_least(least: int) -> Callable[[str], int]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line: ``reset`` or ``latency``."""
+    """Run the command line: ``reset``, ``latency`` or ``serve``."""
     parser = argparse.ArgumentParser(
-        prog="python -m runtime.clock", description="Unlock the clocks of all GPUs, or measure their changes."
+        prog="python -m runtime.clock",
+        description="Unlock the clocks of all GPUs, measure their changes, or set them for other users.",
     )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("reset", help="give the clocks of all GPUs back to the driver")
     _add_latency_options(commands.add_parser("latency", help="measure how long changes of clock take"))
+    serve.add_options(commands.add_parser("serve", help="set clocks for users who may not, on a Unix socket"))
     parsed = parser.parse_args(arguments)
+    if parsed.command == "serve":
+        return serve.run(parsed)
     if parsed.command == "latency":
         return latency.run(parsed)
     return 0 if reset_all() else 1

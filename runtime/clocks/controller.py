@@ -12,6 +12,7 @@ import fcntl
 import os
 import select
 import signal
+import stat
 import struct
 import sys
 import tempfile
@@ -19,6 +20,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from runtime.clocks.access.zeusd import ZeusdGpu
 from runtime.clocks.nvml import NvmlError, NvmlGpu
 
 CLOCK = struct.Struct("<I")
@@ -69,23 +71,24 @@ class Follower:
         self.current_mhz, self.since_s = clock_mhz, now_s
 
 
-def control(gpu: str, script: int, dwell_ms: float = 0.0) -> None:
+def control(gpu: str, script: int, dwell_ms: float = 0.0, zeusd: str | None = None) -> None:
     """Set the clocks that arrive on standard input until the script ends, then unlock the GPU.
 
     Args:
         gpu: NVML's index or UUID.
         script: Process id of the script, which has started this process.
         dwell_ms: See `Follower`.
+        zeusd: Socket of Zeus's daemon, if that locks the clock.
     """
     try:
-        device = NvmlGpu(gpu)
+        device: NvmlGpu | ZeusdGpu = NvmlGpu(gpu) if zeusd is None else ZeusdGpu(NvmlGpu(gpu), zeusd)
         held = _hold(device.uuid, gpu)
         # Unlocking needs the same right as locking, and makes what was locked by a killed controller good.
         device.unlock()
     except NvmlError as error:
         _say(str(error))
         return
-    signals = _signals()
+    signals = ending_signals()
     _say(READY)
     try:
         _follow_requests(device, Follower(dwell_ms / 1000), signals, script)
@@ -99,10 +102,11 @@ def control(gpu: str, script: int, dwell_ms: float = 0.0) -> None:
         os.close(held)
 
 
-def _signals() -> int:
+def ending_signals() -> int:
     """Return a pipe that can be read once a signal to end has come.
 
     No signal raises an exception: one that came while another ends the process would keep it from unlocking.
+    It may come to any thread, so the main one waits for the pipe and not for a lock.
     """
     read, write = os.pipe()
     os.set_blocking(write, False)
@@ -121,11 +125,14 @@ def _hold(uuid: str, gpu: str) -> int:
     path = Path(tempfile.gettempdir()) / f"schedsearch-clock-{uuid}.lock"
     try:
         try:
-            held = os.open(path, os.O_RDWR)
+            held = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
         except FileNotFoundError:
-            held = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     except OSError as error:
         raise NvmlError(f"{path}: cannot be opened ({error.strerror}); remove it, or set TMPDIR") from None
+    found = os.fstat(held)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:  # its content will be replaced
+        raise NvmlError(f"{path}: is another file as well; remove it, or set TMPDIR")
     deadline = time.monotonic() + _OTHER_S
     while True:
         try:
@@ -144,7 +151,7 @@ def _hold(uuid: str, gpu: str) -> int:
     return held
 
 
-def _follow_requests(device: NvmlGpu, follower: Follower, signals: int, script: int) -> None:
+def _follow_requests(device: NvmlGpu | ZeusdGpu, follower: Follower, signals: int, script: int) -> None:
     unread = b""
     while os.getppid() == script:
         wait_s = follower.wait_s(time.monotonic())
@@ -183,8 +190,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("gpu", help="NVML's index or UUID")
     parser.add_argument("script", type=int, help="process id of the script that starts it")
     parser.add_argument("dwell_ms", type=float, nargs="?", default=0.0)
+    parser.add_argument("zeusd", nargs="?", help="socket of Zeus's daemon")
     parsed = parser.parse_args(arguments)
-    control(parsed.gpu, parsed.script, parsed.dwell_ms)
+    control(parsed.gpu, parsed.script, parsed.dwell_ms, parsed.zeusd)
     return 0
 
 

@@ -8,7 +8,8 @@ import torch
 
 from placements.gpus import clock_latency_of
 from placements.hardware import ClockLatency
-from runtime.clocks.clock import ClockBackend, RecordingClock, open_clock
+from runtime.clocks.access.opening import open_clock
+from runtime.clocks.clock import ClockBackend, RecordingClock
 from runtime.clocks.stream_clock import StreamClock
 from runtime.clocks.torch_gpu import gpu_uuid
 from runtime.program.calls import BlockCall

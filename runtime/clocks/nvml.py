@@ -53,6 +53,12 @@ class NvmlGpu:
         with self._errors_in_words("read the UUID"):
             return _text(self._nvml.nvmlDeviceGetUUID(self._handle))
 
+    @property
+    def index(self) -> int:
+        """Return its number among the GPUs of the machine."""
+        with self._errors_in_words("read the index"):
+            return int(self._nvml.nvmlDeviceGetIndex(self._handle))
+
     def lock(self, clock_mhz: int) -> None:
         """Ask the driver for a clock, or the supported one next to it, from soon on."""
         with self._errors_in_words("control the clock"):

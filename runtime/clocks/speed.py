@@ -107,17 +107,8 @@ class SpeedController:
         Raises:
             ValueError: A file cannot be read, or does not have the clocks of the schedule.
         """
-        data = read_json(plan, "a plan.json", ScriptError)
-        clocks = data.get("plan", data) if isinstance(data, dict) else None
-        clocks = clocks.get("clock_mhz") if isinstance(clocks, dict) else None
-        if not isinstance(clocks, dict):
-            raise ScriptError(f"{plan}: clock_mhz: is not a mapping of clocks by block; give a plan.json")
         found = read_schedule(schedule)
-        if others := clocks.keys() - found.placement.by_name:
-            raise ScriptError(
-                f"{plan}: clock_mhz: has clocks of {min(others)}, which {found.placement.name} has not; "
-                "give a plan of this schedule"
-            )
+        clocks = read_clocks(found, plan)
         try:
             return cls(found, clocks, device, torch_device, **more)
         except ScriptError as error:
@@ -201,6 +192,25 @@ class SpeedController:
         event = self._record()
         self._clock.after(event)
         self._clock.before(event)
+
+
+def read_clocks(schedule: Schedule, plan: str | Path) -> Mapping[str, Sequence[int]]:
+    """Return the clocks of a file for each block and micro-batch of a schedule.
+
+    Raises:
+        ValueError: The file cannot be read, or has clocks of other blocks.
+    """
+    data = read_json(plan, "a plan.json", ScriptError)
+    clocks = data.get("plan", data) if isinstance(data, dict) else None
+    clocks = clocks.get("clock_mhz") if isinstance(clocks, dict) else None
+    if not isinstance(clocks, dict):
+        raise ScriptError(f"{plan}: clock_mhz: is not a mapping of clocks by block; give a plan.json")
+    if others := clocks.keys() - schedule.placement.by_name:
+        raise ScriptError(
+            f"{plan}: clock_mhz: has clocks of {min(others)}, which {schedule.placement.name} has not; "
+            "give a plan of this schedule"
+        )
+    return clocks
 
 
 def _runs(schedule: Schedule, clock_mhz: Mapping[str, Sequence[int]], device: int) -> list[BlockCall]:

@@ -14,7 +14,8 @@ from torch import Tensor
 from placements import Placement
 from placements.gpus import clock_latency_of
 from placements.hardware import ClockLatency
-from runtime.clocks.clock import ClockError, NvmlClock
+from runtime.clocks.access.opening import lock_clock
+from runtime.clocks.clock import ClockBackend, ClockError
 from runtime.clocks.nvml import NvmlError, NvmlGpu
 from runtime.clocks.torch_gpu import gpu_uuid
 from runtime.profiling.observer import DeviceObserver
@@ -243,10 +244,10 @@ def _meter_of(gpu: NvmlGpu) -> tuple[Meter, Callable[[], None] | None, str]:
     return meter, meter.align, "times and energies"
 
 
-def _own_clock(uuid: str, is_shared: bool) -> NvmlClock:
+def _own_clock(uuid: str, is_shared: bool) -> ClockBackend:
     if is_shared:
         raise ClockError("all devices share one GPU")
-    return NvmlClock(uuid)
+    return lock_clock(uuid)
 
 
 def _synchronize() -> None:

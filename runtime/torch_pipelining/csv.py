@@ -4,7 +4,7 @@ torch runs one chain of stages, each on one rank. What a table cannot say is los
 modes, streams (see `runtime.torch_pipelining.streams`) and optimizer blocks; torch's user steps the
 optimizer. As a program it turns one file into the other::
 
-    python -m runtime.torch_csv schedule.json schedule.csv
+    python -m runtime.torch_csv [--receives late] schedule.json schedule.csv
     python -m runtime.torch_csv schedule.csv schedule.json
 """
 
@@ -22,6 +22,7 @@ from placements.pieces import Piece, blocks_of
 from runtime.program.tensor_flow import UnrunnablePlacementError, pair_backward, tensor_inputs
 from runtime.torch_pipelining.computations import check_computations
 from runtime.torch_pipelining.lowering import UnsafeOrderError
+from runtime.torch_pipelining.receives import with_late_receives
 from runtime.torch_pipelining.streams import left_out
 from runtime.torch_pipelining.table import (
     Action,
@@ -200,6 +201,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m runtime.torch_csv", description=main.__doc__)
     parser.add_argument("source", type=Path, help="a schedule.json, or a CSV of torch")
     parser.add_argument("target", type=Path, help="where to write the other one")
+    parser.add_argument(
+        "--receives",
+        choices=("torch", "late"),
+        default="torch",
+        help="where a table receives: torch places sends and receives when it loads the table (the default), "
+        "or they are in the table, received as late as is safe",
+    )
     paths = parser.parse_args(arguments)
     if paths.target.resolve() == paths.source.resolve():
         sys.stderr.write(f"{paths.target}: is the file that is read; choose another path to write to\n")
@@ -208,7 +216,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if paths.source.suffix == ".json":
             schedule = read_schedule(paths.source)
             order = torch_order(schedule)
-            write_text(paths.target, str(order))
+            table = with_late_receives(order) if paths.receives == "late" else order
+            write_text(paths.target, str(table))
             if lost := left_out(schedule, order):
                 sys.stderr.write(f"{paths.target}: {lost}\n")
         else:

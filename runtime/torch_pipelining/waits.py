@@ -61,6 +61,11 @@ def mildest_needed(order: TorchOrder) -> tuple[TransferWaiting | None, list[Send
     return None, _messages(cycle)
 
 
+def finishes(order: TorchOrder, waiting: TransferWaiting) -> bool:
+    """Return whether all ranks of a table finish under one of the possibilities; see `mildest_needed`."""
+    return not _cycle(_waits(order, waiting))
+
+
 def _waits(order: TorchOrder, waiting: TransferWaiting) -> Mapping[RankOperation, list[RankOperation]]:
     """Return for each node those that it waits for."""
     rank_of = order.rank_of

@@ -2,16 +2,17 @@
 
 As a program::
 
-    python -m runtime.check [--timeout-s SECONDS] FILES...
+    python -m runtime.check [--timeout-s SECONDS] [--collectives] FILES...
     python -m runtime.check --communicators SCRIPTS_OR_PROGRAMS
     python -m runtime.check --nccl SCRIPTS_OR_PROGRAMS
 
 Each file is a folder of generated scripts, a ``programs.json``, or a CSV of torch.distributed.pipelining,
 with or without sends and receives. There is a line for each on the standard output: what was proved, or the
 fault and the place where it is. With ``--communicators`` a line follows for each communicator that scripts or
-a ``programs.json`` need: its devices, and the channels that it carries. With ``--nccl`` a line follows for
-each way to carry them out on NCCL: when the iteration ends in virtual time, with the placement's times, or
-what waits for what if it does not end. Exit code 0 if all are safe, 1 if one is not, 2 if one cannot be read.
+a ``programs.json`` need: its devices, and the channels that it carries. With ``--collectives`` a CSV is not
+safe if its receives can hold up collectives of its computations. With ``--nccl`` a line follows for each way
+to carry them out on NCCL: when the iteration ends in virtual time, with the placement's times, or what waits
+for what if it does not end. Exit code 0 if all are safe, 1 if one is not, 2 if one cannot be read.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from runtime.program.program_file import ProgramFileError, read_programs
 from runtime.program.tensor_flow import UnrunnablePlacementError
 from runtime.torch_pipelining.check import check_order
 from runtime.torch_pipelining.lowering import UnsafeOrderError
+from runtime.torch_pipelining.receives import check_collectives
 from runtime.torch_pipelining.table import TorchCsvError, read_torch_csv
 from runtime.transport.communicators import DIRECTED, PAIR, Communicator, communicators
 from runtime.virtual.play import play
@@ -42,12 +44,13 @@ SAFE, UNSAFE, UNREADABLE = 0, 1, 2
 """Exit codes."""
 
 
-def check_file(path: str | Path, timeout_s: float = READ_S) -> str:
+def check_file(path: str | Path, timeout_s: float = READ_S, collectives: bool = False) -> str:
     """Return what was proved of a file or folder, in one line.
 
     Args:
         path: See above.
         timeout_s: How long reading a script may take.
+        collectives: Whether the computations of a table of torch have collectives, which receives hold up.
 
     Raises:
         UnsafeProgramsError: Programs are not safe; the message has the place of the fault.
@@ -70,7 +73,11 @@ def check_file(path: str | Path, timeout_s: float = READ_S) -> str:
         return _proved(read_programs(path))
     if path.suffix == ".py":
         raise ProgramFileError(f"{path}: is one script; give the folder with the scripts of all devices")
-    return str(check_order(read_torch_csv(path)))
+    order = read_torch_csv(path)
+    proof = check_order(order)
+    if collectives:
+        check_collectives(order)
+    return str(proof)
 
 
 def check_scripts(scripts: Sequence[Script]) -> str:
@@ -164,10 +171,10 @@ def communicators_of(programs: Programs, sharing: str) -> tuple[Communicator, ..
     return communicators(programs.placement, programs.channels, sharing)
 
 
-def _verdict(path: Path, timeout_s: float) -> tuple[str, int]:
+def _verdict(path: Path, timeout_s: float, collectives: bool) -> tuple[str, int]:
     """Return what was proved of a file, or its fault, with the exit code."""
     try:
-        return f"safe: {check_file(path, timeout_s)}", SAFE
+        return f"safe: {check_file(path, timeout_s, collectives)}", SAFE
     except (UnsafeProgramsError, UnsafeOrderError) as error:
         return f"unsafe: {error}", UNSAFE
 
@@ -189,6 +196,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="play scripts or programs on a model of NCCL: when they end, or what waits for what",
     )
     parser.add_argument(
+        "--collectives",
+        action="store_true",
+        help="refuse a CSV whose receives hold up collectives of its computations, such as those of experts",
+    )
+    parser.add_argument(
         "--timeout-s",
         type=float,
         default=READ_S,
@@ -200,7 +212,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--timeout-s: {parsed.timeout_s:g} is not above 0; give a number of seconds")
     for path in map(Path, parsed.files):
         try:
-            verdict, exit_code = _verdict(path, parsed.timeout_s)
+            verdict, exit_code = _verdict(path, parsed.timeout_s, parsed.collectives)
             sys.stdout.write(f"{path}: {verdict}\n")
             worst = max(worst, exit_code)
             lines: list[str] = []

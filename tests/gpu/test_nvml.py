@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from runtime.clocks.clock import RecordingClock, open_clock
+from runtime.clocks.access.opening import open_clock
+from runtime.clocks.clock import RecordingClock
 from runtime.clocks.nvml import NvmlError, NvmlGpu
 from runtime.clocks.torch_gpu import gpu_uuid
 from runtime.profiling.device_profiler import NvmlMeter

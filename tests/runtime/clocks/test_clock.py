@@ -14,7 +14,8 @@ from places import ROOT
 
 from runtime.clocks import clock as clock_module
 from runtime.clocks import controller
-from runtime.clocks.clock import ClockError, NvmlClock, RecordingClock, open_clock
+from runtime.clocks.access.opening import open_clock
+from runtime.clocks.clock import ClockError, NvmlClock, RecordingClock
 from runtime.clocks.controller import Follower
 
 SCRIPT = """
@@ -249,7 +250,7 @@ def test_controller_takes_its_dwell_in_milliseconds(monkeypatch: pytest.MonkeyPa
     followers: list[Follower] = []
     monkeypatch.setattr(controller, "NvmlGpu", lambda gpu: SimpleNamespace(uuid=gpu, unlock=lambda: None))
     monkeypatch.setattr(controller, "_hold", lambda uuid, gpu: os.open(os.devnull, os.O_RDONLY))
-    monkeypatch.setattr(controller, "_signals", lambda: -1)
+    monkeypatch.setattr(controller, "ending_signals", lambda: -1)
     monkeypatch.setattr(
         controller, "_follow_requests", lambda device, follower, *others: followers.append(follower)
     )

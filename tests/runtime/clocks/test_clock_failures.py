@@ -12,7 +12,8 @@ import pytest
 import torch
 from fake_driver import FakeDriver
 
-from runtime.clocks.clock import ClockError, NvmlClock, open_clock
+from runtime.clocks.access.opening import open_clock
+from runtime.clocks.clock import ClockError, NvmlClock
 from runtime.clocks.nvml import NvmlError, NvmlGpu
 from runtime.profiling import device_profiler
 from runtime.profiling.profiler import Sweep

@@ -1,0 +1,47 @@
+"""The clock of a GPU by the way that this machine offers: the helper, Zeus's daemon, or one's own right."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from runtime.clocks.access.helper_clock import HelperClock
+from runtime.clocks.access.zeusd import ZEUSD_VARIABLE
+from runtime.clocks.clock import ClockBackend, ClockError, NvmlClock, RecordingClock
+
+SOCKET_VARIABLE = "SCHEDSEARCH_CLOCK_SOCKET"
+"""Environment of a run: the socket of the clock helper; empty for none."""
+
+DEFAULT_SOCKET = Path("/run/schedsearch/clock.sock")
+"""Where the helper is looked for."""
+
+
+def lock_clock(gpu: str, dwell_ms: float = 0.0) -> ClockBackend:
+    """Return a clock that locks the GPU's.
+
+    Args:
+        gpu: NVML's index or UUID.
+        dwell_ms: See `runtime.clocks.clock.NvmlClock`.
+
+    Raises:
+        ClockError: There is no GPU, no right, and nobody who has it and gives it; or the helper refuses.
+    """
+    given = os.environ.get(SOCKET_VARIABLE)
+    if given or (given is None and DEFAULT_SOCKET.exists()):
+        return HelperClock(gpu, given or DEFAULT_SOCKET, dwell_ms)
+    return NvmlClock(gpu, dwell_ms, os.environ.get(ZEUSD_VARIABLE) or None)
+
+
+def open_clock(gpu: str | None, dwell_ms: float = 0.0) -> ClockBackend:
+    """Return a clock that locks the GPU's where there is a GPU and a way to, else one that records.
+
+    Args:
+        gpu: NVML's index or UUID, or None if the script runs on the CPU.
+        dwell_ms: See `runtime.clocks.clock.NvmlClock`.
+    """
+    if gpu is None:
+        return RecordingClock("the script runs on the CPU")
+    try:
+        return lock_clock(gpu, dwell_ms)
+    except ClockError as error:
+        return RecordingClock(str(error))

@@ -1,0 +1,236 @@
+"""``with schedsearch.clocks(plan, model): ...``: the clocks of a plan in a loop that knows nothing of them.
+
+A clock that cannot be set any more never ends a training: the log says so once, and the GPU has its clock
+back. A loop that computes in another order than the plan's is told at once, as the plan is not for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from placements import Kind
+from runtime.clocks.clock import ClockBackend, ClockError
+from runtime.clocks.speed import SpeedController, read_clocks
+from runtime.hooks.lightning import LightningHooks
+from runtime.hooks.watching import Undo, blocks_of_stages, stages_of, watch_module, watch_stage
+from runtime.program.calls import ScriptError
+from schedsearch.energy import FrequencyPlan
+from schedsearch.schedule import Schedule
+from schedsearch.schedule_file import read_schedule
+
+_LOG = logging.getLogger(__name__)
+
+
+class PlanClocks:
+    """Sets the clocks of one device of a plan while a training loop runs.
+
+    Args:
+        plan: Folder with ``plan.json`` and ``schedule.json``, as `schedsearch frontier` writes them;
+            or another file of a plan beside its ``schedule.json``; or a plan of a frontier, with its
+            ``schedule``.
+        watched: What computes, if it is there already; see `watch`.
+        schedule: Schedule of the plan, or its file.
+        device: Device of the placement, the rank of the pipeline, or a function that returns it when the
+            first thing is watched. By default that of torch's stages, else of this process if there are as
+            many processes as devices.
+        clock: Takes the requests instead of the clock of the GPU.
+
+    Raises:
+        ValueError: A file cannot be read, or is no plan of the schedule.
+    """
+
+    def __init__(
+        self,
+        plan: str | Path | FrequencyPlan,
+        watched: Any = None,
+        *,
+        schedule: str | Path | Schedule | None = None,
+        device: int | Callable[[], int] | None = None,
+        clock: ClockBackend | None = None,
+    ) -> None:
+        """Read the plan; nothing is watched and no clock set before ``with``."""
+        self._schedule, self._clock_mhz = _read(plan, schedule)
+        self._stages = blocks_of_stages(self._schedule.placement)
+        self._watched, self._device, self._clock = watched, device, clock
+        self._controller: SpeedController | None = None
+        self._undo: list[Undo] = []
+        self._number: int | None = None
+        self._num_modules, self._is_entered = 0, False
+
+    def __enter__(self) -> PlanClocks:
+        """Begin."""
+        self._is_entered = True
+        if self._watched is not None:
+            self.watch(self._watched)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Give the clock back, and leave all that was watched as it was."""
+        for undo in self._undo:
+            undo()
+        self._undo.clear()
+        self._num_modules, self._is_entered = 0, False
+        if self._controller is not None:
+            self._controller.close()
+        self._controller = self._number = None
+
+    @property
+    def num_micro_batches(self) -> int:
+        """Return the micro-batches of an iteration."""
+        return self._schedule.num_micro_batches
+
+    @property
+    def description(self) -> str:
+        """Return one line: what becomes of the requests."""
+        return "nothing is watched" if self._controller is None else self._controller.description
+
+    def watch(self, watched: Any) -> None:
+        """Set the clocks of what computes from now on.
+
+        Args:
+            watched: A schedule of `torch.distributed.pipelining`, such as torchtitan's
+                ``trainer.pp_schedule``; or its stages; or the module of a stage; or several, in the order in
+                which data goes through those of this device.
+
+        Raises:
+            ScriptError: It is not what the plan has on this device.
+        """
+        if not self._is_entered:
+            raise ScriptError("clocks: are set inside of a with statement only, so that they are given back")
+        if stages := stages_of(watched):
+            self._open(stages[0].group_rank, stages[0].device)
+            there, wanted = [each.stage_index for each in stages], [*map(self._stages.index, self._own)]
+            if sorted(there) != wanted:
+                raise ScriptError(
+                    f"stages: this rank has {there}, and device {self._number} of the plan has {wanted}; "
+                    "make a plan for this placement, or give device="
+                )
+            for each in stages:
+                self._undo.append(watch_stage(each, self._stages[each.stage_index], self.set_speed))
+            return
+        modules = [watched] if isinstance(watched, nn.Module) else list(watched)
+        for module in modules:
+            self._open(None, next((each.device for each in module.parameters()), torch.device("cpu")))
+            if self._num_modules == len(self._own):
+                raise ScriptError(
+                    f"modules: device {self._number} of the plan has stages for {len(self._own)}, and here "
+                    "is one more; make a plan for this placement"
+                )
+            blocks = self._own[self._num_modules]
+            if Kind.B not in blocks:
+                raise ScriptError(
+                    f"modules: the plan splits the backward of {blocks[Kind.F]}, and a module does not tell "
+                    "its halves; watch stages of torch, or call set_speed"
+                )
+            self._undo.append(watch_module(module, blocks[Kind.F], blocks[Kind.B], self.set_speed))
+            self._num_modules += 1
+
+    def watching(self, build: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that builds as before, and has what it built watched.
+
+        Args:
+            build: Such as Megatron-LM's ``model_provider``, called for each chunk of this device in order, or
+                a ``pipelining_fn`` of torchtitan, whose first result is a schedule.
+        """
+
+        def built(*arguments: Any, **options: Any) -> Any:
+            found = build(*arguments, **options)
+            self.watch(found[0] if isinstance(found, tuple) and stages_of(found[0]) else found)
+            return found
+
+        return built
+
+    def callback(self, base: type) -> Any:
+        """Return a callback of Lightning for a plan of one device.
+
+        Args:
+            base: Lightning's ``Callback``.
+        """
+        return type("PlanClocksCallback", (LightningHooks, base), {})(self)
+
+    def set_speed(self, type: str) -> None:
+        """Ask for the clock of the next computation; see `SpeedController.set_speed`.
+
+        Args:
+            type: Its block, or ``forward`` or ``backward``.
+
+        Raises:
+            ScriptError: The plan has something else next, or a CUDA graph is captured.
+        """
+        if not self._is_entered:
+            return
+        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            raise ScriptError(
+                "clocks: a CUDA graph is captured, whose replays tell of no computation; train without CUDA "
+                "graphs (torchtitan: --training.disable_cuda_graphs)"
+            )
+        self._open(None, None)
+        try:
+            if self._controller is not None:
+                self._controller.set_speed(type)
+        except ClockError as error:
+            _LOG.warning("training goes on and its clocks are not set any more: %s", error)
+            assert self._controller is not None
+            self._controller.close()
+            self._controller = None
+
+    def begin_iteration(self) -> None:
+        """Expect the first computation next; needed only where an iteration ended early."""
+        if self._controller is not None:
+            self._controller.begin_iteration()
+
+    @property
+    def _own(self) -> list[dict[Kind, str]]:
+        """Return the blocks of each stage of this device."""
+        devices = {block.name: block.devices for block in self._schedule.placement.blocks}
+        return [blocks for blocks in self._stages if self._number in devices[blocks[Kind.F]]]
+
+    def _open(self, rank: int | None, torch_device: torch.device | None) -> None:
+        """Open the clock, once; a clock that was lost stays so."""
+        if self._number is not None:
+            return
+        self._number = self._device_of(rank)
+        if torch_device is None or torch_device.type == "meta":
+            torch_device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if torch_device == torch.device("cuda"):
+            torch_device = torch.device("cuda", torch.cuda.current_device())
+        self._controller = SpeedController(
+            self._schedule, self._clock_mhz, self._number, torch_device, clock=self._clock
+        )
+        _LOG.info("%s", self._controller.description)
+
+    def _device_of(self, rank: int | None) -> int:
+        if self._device is not None:
+            return self._device() if callable(self._device) else self._device
+        if rank is not None:
+            return rank
+        num_devices, size = self._schedule.placement.num_devices, int(os.environ.get("WORLD_SIZE", 1))
+        if num_devices == 1:
+            return 0
+        if size != num_devices:
+            raise ScriptError(
+                f"device: the plan has {num_devices} devices, and there are {size} processes; give device=, "
+                "the rank of this process in its pipeline"
+            )
+        return int(os.environ["RANK"])
+
+
+def _read(
+    plan: str | Path | FrequencyPlan, schedule: str | Path | Schedule | None
+) -> tuple[Schedule, Mapping[str, Sequence[int]]]:
+    if isinstance(plan, FrequencyPlan):
+        if schedule is None:
+            raise ScriptError("schedule: is missing; give the schedule that the plan is for")
+        return schedule if isinstance(schedule, Schedule) else read_schedule(schedule), plan.clock_mhz
+    path = Path(plan) / "plan.json" if Path(plan).is_dir() else Path(plan)
+    if isinstance(schedule, Schedule):
+        return schedule, read_clocks(schedule, path)
+    found = read_schedule(schedule or path.parent / "schedule.json")
+    return found, read_clocks(found, path)

@@ -1,0 +1,128 @@
+"""When a module or a stage of torch's pipelining computes, told without a change of what it computes.
+
+A module's backward begins when a gradient of its output is there; a hook of the tensor says so. Torch's own
+backward hooks of modules would return views of the outputs, which Megatron-LM does not take. A stage of torch
+says more: its weight half is a call of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from placements import Kind, Placement
+from runtime.program.tensor_flow import pair_backward
+
+Told = Callable[[str], object]
+"""Takes the name of a block right before it is computed."""
+
+Undo = Callable[[], None]
+
+_CALLS = _FORWARD, _BACKWARD, _WEIGHT = "forward_one_chunk", "backward_one_chunk", "backward_weight_one_chunk"
+
+
+def watch_module(module: nn.Module, forward: str, backward: str, told: Told) -> Undo:
+    """Tell when a module computes forward and backward; not in evaluation, which has no gradients.
+
+    Args:
+        module: Module of one stage, whole.
+        forward: Its forward block.
+        backward: Its backward block.
+        told: Takes the blocks.
+
+    Returns:
+        What ends it.
+    """
+
+    def before(module: nn.Module, inputs: object) -> None:
+        if torch.is_grad_enabled():
+            told(forward)
+
+    def after(module: nn.Module, inputs: object, outputs: object) -> None:
+        waiting = [backward]  # the first gradient of several counts
+
+        def begin(gradient: torch.Tensor) -> None:
+            if waiting:
+                told(waiting.pop())
+
+        for each in _tensors(outputs):
+            if each.requires_grad:
+                each.register_hook(begin)  # type: ignore[no-untyped-call]
+
+    handles = [module.register_forward_pre_hook(before), module.register_forward_hook(after)]
+
+    def undo() -> None:
+        for handle in handles:
+            handle.remove()
+
+    return undo
+
+
+def watch_stage(stage: Any, blocks: Mapping[Kind, str], told: Told) -> Undo:
+    """Tell when a stage of `torch.distributed.pipelining` computes.
+
+    Args:
+        stage: A ``PipelineStage``.
+        blocks: Its blocks: a forward one, and a whole backward one or its two halves.
+        told: Takes the blocks.
+
+    Returns:
+        What ends it.
+    """
+    calls = {name: getattr(stage, name) for name in _CALLS}
+    before = {name: own for name, own in vars(stage).items() if name in _CALLS}
+    halves = [blocks[kind] for kind in (Kind.I, Kind.W) if kind in blocks] or [blocks[Kind.B]]
+
+    def forward(*arguments: Any, **options: Any) -> Any:
+        if torch.is_grad_enabled():
+            told(blocks[Kind.F])
+        return calls[_FORWARD](*arguments, **options)
+
+    def backward(chunk: int, loss: Any = None, full_backward: bool = True, **options: Any) -> Any:
+        for each in halves if full_backward else halves[:1]:
+            told(each)
+        return calls[_BACKWARD](chunk, loss, full_backward, **options)
+
+    def weight(*arguments: Any, **options: Any) -> Any:
+        if len(halves) == 2:
+            told(halves[1])
+        return calls[_WEIGHT](*arguments, **options)
+
+    def undo() -> None:
+        for name in _CALLS:
+            delattr(stage, name)
+        vars(stage).update(before)
+
+    vars(stage).update(zip(_CALLS, (forward, backward, weight), strict=True))
+    return undo
+
+
+def stages_of(watched: Any) -> list[Any]:
+    """Return the stages of torch that an object is or has; none if it is something else."""
+    found = getattr(watched, "_stages", None) or getattr(watched, "_stage", None) or watched
+    every = list(found) if isinstance(found, (list, tuple)) else [found]
+    return every if all(hasattr(each, _FORWARD) for each in every) else []
+
+
+def blocks_of_stages(placement: Placement) -> list[dict[Kind, str]]:
+    """Return the blocks of each stage of a chain, in the order in which data goes through."""
+    kinds = {block.name: block.kind for block in placement.blocks}
+    forward = [block.name for block in placement.topological_order if block.kind is Kind.F]
+    found = {name: {Kind.F: name} for name in forward}
+    for backward, partner in pair_backward(placement).items():
+        found[partner][kinds[backward]] = backward
+    return [found[name] for name in forward]
+
+
+def _tensors(outputs: object) -> Iterator[torch.Tensor]:
+    if isinstance(outputs, torch.Tensor):
+        yield outputs
+    elif isinstance(outputs, Mapping):
+        for each in outputs.values():
+            yield from _tensors(each)
+    elif isinstance(outputs, (list, tuple)):
+        for each in outputs:
+            yield from _tensors(each)

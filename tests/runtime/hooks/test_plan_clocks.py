@@ -1,0 +1,383 @@
+"""The clocks of a plan in loops that know nothing of them: plain torch, Megatron-LM's calls, Lightning's."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from clock_helper import Helper
+from fake_driver import FakeDriver
+from torch import Tensor, nn
+
+import schedsearch
+from placements.files import write_json
+from placements.gpus import A100_SXM_80GB
+from placements.hardware import modelled_profile
+from placements.shapes import loop_shape, v_shape, wave_shape
+from runtime.clocks.access.helper_clock import HelperClock
+from runtime.clocks.clock import NvmlClock, RecordingClock
+from runtime.hooks.plan_clocks import PlanClocks
+from runtime.program.calls import ScriptError
+from schedsearch.baselines import interleaved_one_f_one_b, one_f_one_b, zb_v
+from schedsearch.energy import FrequencyPlan, compute_frontier
+from schedsearch.schedule import Schedule
+from schedsearch.schedule_file import schedule_to_dict
+
+SCHEDULE = one_f_one_b(v_shape(2), 3)
+
+
+def plan_of(schedule: Schedule) -> FrequencyPlan:
+    """A plan in which each clock is of one computation."""
+    names = [block.name for block in schedule.placement.blocks]
+    clocks = {name: tuple(100 * (i + 1) + n for n in range(3)) for i, name in enumerate(names)}
+    return FrequencyPlan(clocks, 1.0, 1.0, 1.0)
+
+
+def clocks_of(schedule: Schedule, device: int) -> list[int]:
+    plan = plan_of(schedule)
+    return [plan.clock_mhz[block][n] for block, n in schedule.order(device)]
+
+
+def module(width: int = 4) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, width)).double()
+
+
+def inputs() -> list[Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return [torch.rand(2, 4, generator=generator, dtype=torch.float64).requires_grad_() for _ in range(3)]
+
+
+def run_in_order(order: list[str], stage: nn.Module, calls: str = "torch") -> None:
+    """Run a stage as a pipeline does: what it returns is kept until its gradient comes."""
+    waiting: list[Tensor] = []
+    data = iter(inputs())
+    for block in order:
+        if block.startswith("F"):
+            output = stage(next(data))
+            if calls == "megatron":
+                assert output._base is None, "Megatron-LM takes no views"
+                gradient = torch.ones_like(output)
+                output.data = torch.empty((1,), dtype=output.dtype)
+                output.waiting_gradient = gradient
+            waiting.append(output)
+        elif calls == "megatron":
+            output = waiting.pop(0)
+            torch.autograd.Variable._execution_engine.run_backward(
+                (output,), (output.waiting_gradient,), False, False, (), True, True
+            )
+        else:
+            waiting.pop(0).sum().backward()
+
+
+def order(schedule: Schedule, device: int) -> list[str]:
+    return [block for block, _ in schedule.order(device)]
+
+
+def gradients(stage: nn.Module) -> list[Tensor]:
+    return [each.grad for each in stage.parameters() if each.grad is not None]
+
+
+@pytest.mark.parametrize("calls", ["torch", "megatron"])
+@pytest.mark.parametrize("device", [0, 1])
+def test_a_module_gets_the_clocks_of_its_stage_and_the_gradients_that_it_had(device: int, calls: str) -> None:
+    alone, watched, clock = module(), module(), RecordingClock()
+    run_in_order(order(SCHEDULE, device), alone, calls)
+    with schedsearch.clocks(
+        plan_of(SCHEDULE), watched, schedule=SCHEDULE, device=device, clock=clock
+    ) as clocks:
+        for _ in range(2):
+            watched.zero_grad()
+            run_in_order(order(SCHEDULE, device), watched, calls)
+        assert clocks.description == "clocks are recorded only: no GPU is controlled"
+        with torch.no_grad():
+            watched(inputs()[0])
+    assert clock.requests == clocks_of(SCHEDULE, device) * 2
+    assert all(torch.equal(*pair) for pair in zip(gradients(alone), gradients(watched), strict=True))
+    run_in_order(order(SCHEDULE, device), watched, calls)
+    assert len(clock.requests) == 12, "nothing is watched afterwards"
+
+
+def test_several_chunks_of_a_device_are_built_in_order() -> None:
+    """As Megatron-LM's get_model calls its model_provider, with interleaving."""
+    schedule = interleaved_one_f_one_b(loop_shape(1, 2), 3)
+    clock = RecordingClock()
+
+    def model_provider(pre_process: bool, post_process: bool, vp_stage: int | None = None) -> nn.Module:
+        return module()
+
+    with PlanClocks(plan_of(schedule), schedule=schedule, device=lambda: 0, clock=clock) as clocks:
+        provider = clocks.watching(model_provider)
+        chunks = [provider(stage == 0, stage == 1, vp_stage=stage) for stage in range(2)]
+        waiting: dict[str, list[Tensor]] = {"0": [], "1": []}
+        data = {"0": iter(inputs()), "1": iter(inputs())}
+        for kind, stage in order(schedule, 0):
+            if kind == "F":
+                waiting[stage].append(chunks[int(stage)](next(data[stage])))
+            else:
+                waiting[stage].pop(0).sum().backward()
+        with pytest.raises(
+            ScriptError, match="modules: device 0 of the plan has stages for 2, and here is one"
+        ):
+            provider(False, True, vp_stage=2)
+    assert clock.requests == clocks_of(schedule, 0)
+
+
+def test_megatron_cores_own_steps_take_what_is_watched() -> None:
+    """Its forward_step, backward_step and deallocation, on the CPU; its schedules need a GPU."""
+    schedules = pytest.importorskip("megatron.core.pipeline_parallel.schedules")
+    config_of = pytest.importorskip("megatron.core.model_parallel_config").ModelParallelConfig
+    config = config_of(deallocate_pipeline_outputs=True, pipeline_dtype=torch.float64)
+
+    class Stage(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.config, self.inside = config, module()
+
+        def set_input_tensor(self, tensors: list[Tensor]) -> None:
+            self.given = tensors[0]
+
+        def forward(self) -> Tensor:
+            return self.inside(self.given)
+
+    def step(data_iterator: object, model: Callable[[], Tensor]) -> tuple[Tensor, None]:
+        return model(), None
+
+    def iterate(stage: nn.Module) -> list[Tensor]:
+        waiting: list[tuple[Tensor, Tensor, Tensor]] = []
+        data = iter(inputs())
+        for block in order(SCHEDULE, 0):
+            if block == "F0":
+                given = next(data)
+                output, _ = schedules.forward_step(
+                    step, None, stage, 3, given, [], config, 1, is_last_stage=False
+                )
+                gradient = torch.ones_like(output)
+                schedules.deallocate_output_tensor(output, config.deallocate_pipeline_outputs)
+                waiting.append((given, output, gradient))
+            else:
+                given, output, gradient = waiting.pop(0)
+                schedules.backward_step(given, output, gradient, None, config)
+        return gradients(stage)
+
+    clock, watched = RecordingClock(), Stage()
+    with PlanClocks(plan_of(SCHEDULE), watched, schedule=SCHEDULE, device=0, clock=clock):
+        found = iterate(watched)
+    assert clock.requests == clocks_of(SCHEDULE, 0)
+    assert all(torch.equal(*pair) for pair in zip(found, iterate(Stage()), strict=True))
+
+
+def test_another_order_than_the_plans_is_told_of() -> None:
+    watched = module()
+    with (
+        pytest.raises(
+            ScriptError, match=r"set_speed\('F0'\) comes where the schedule has B0 of micro-batch 0"
+        ),
+        PlanClocks(plan_of(SCHEDULE), watched, schedule=SCHEDULE, device=0, clock=RecordingClock()),
+    ):
+        run_in_order(["F0"] * 3, watched)
+    run_in_order(["F0", "B0"], watched)
+
+
+def test_a_cuda_graph_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its replays call no hooks, so the GPU would keep the clock of the capture's last computation."""
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with (
+        pytest.raises(ScriptError, match="a CUDA graph is captured, whose replays tell of no computation"),
+        PlanClocks(plan_of(SCHEDULE), schedule=SCHEDULE, device=0, clock=RecordingClock()) as clocks,
+    ):
+        clocks.set_speed("forward")
+
+
+def test_files_of_the_commands_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_json(tmp_path / "schedule.json", schedule_to_dict(SCHEDULE))
+    write_json(tmp_path / "plan.json", {"clock_mhz": plan_of(SCHEDULE).clock_mhz})
+    write_json(tmp_path / "switched.json", {"plan": {"clock_mhz": plan_of(SCHEDULE).clock_mhz}})
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    for path in (tmp_path, tmp_path / "switched.json"):
+        clock, watched = RecordingClock(), module()
+        with schedsearch.clocks(path, watched, clock=clock):
+            run_in_order(order(SCHEDULE, 1), watched)
+        assert clock.requests == clocks_of(SCHEDULE, 1)
+    monkeypatch.setenv("WORLD_SIZE", "16")
+    with pytest.raises(ScriptError, match="the plan has 2 devices, and there are 16 processes; give device="):
+        schedsearch.clocks(tmp_path, module()).__enter__()
+    with pytest.raises(ValueError, match=r"none.schedule\.json"):
+        schedsearch.clocks(tmp_path / "none" / "plan.json")
+    with pytest.raises(ScriptError, match="schedule: is missing"):
+        schedsearch.clocks(plan_of(SCHEDULE))
+
+
+def test_clocks_are_set_in_a_with_statement_only() -> None:
+    clocks = PlanClocks(plan_of(SCHEDULE), schedule=SCHEDULE, device=0, clock=RecordingClock())
+    with pytest.raises(ScriptError, match="inside of a with statement only"):
+        clocks.watch(module())
+    assert clocks.description == "nothing is watched"
+
+
+def test_a_split_backward_is_not_watched_in_a_module() -> None:
+    schedule = zb_v(wave_shape(2, 2, split_backward=True), 3)
+    with (
+        pytest.raises(ScriptError, match="the plan splits the backward of F0, and a module does not tell"),
+        PlanClocks(plan_of(schedule), module(), schedule=schedule, device=0, clock=RecordingClock()),
+    ):
+        pass
+
+
+def test_the_loop_asks_by_itself() -> None:
+    clock = RecordingClock()
+    with PlanClocks(plan_of(SCHEDULE), schedule=SCHEDULE, device=1, clock=clock) as clocks:
+        for _ in range(3):
+            clocks.set_speed("forward")
+            clocks.set_speed("backward")
+    assert clock.requests == clocks_of(SCHEDULE, 1)
+
+
+def test_the_gpu_runs_at_the_clocks_and_has_its_own_back(driver: FakeDriver) -> None:
+    """Through NVML, in a thread that is not the main one."""
+    schedule = one_f_one_b(v_shape(1), 3)
+    profile = modelled_profile(schedule.placement, A100_SXM_80GB)
+    frontier = compute_frontier(schedule, profile, 20)
+    plan = frontier.at(frontier.shortest.time_ms * 1.2)
+    wanted = [plan.clock_mhz[block][n] for block, n in schedule.order(0)]
+    driver.setup(1, range(210, 1410 + 1, 15))
+
+    def train() -> None:
+        with schedsearch.clocks(plan, schedule=schedule, clock=NvmlClock("0")) as clocks:
+            for block, mhz in zip(order(schedule, 0), wanted, strict=True):
+                clocks.set_speed(block)
+                driver.wait_until(
+                    lambda mhz=mhz: driver.shared_object.fake_nvml_locked_mhz(0) == mhz, str(mhz)
+                )
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    assert driver.lines()[-2:] == [f"0 lock {wanted[-1]} {wanted[-1]}", "0 reset"]
+
+
+def test_a_clock_that_is_lost_does_not_end_the_training(
+    driver: FakeDriver, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, watched = NvmlClock("0"), module()
+    with PlanClocks(plan_of(SCHEDULE), watched, schedule=SCHEDULE, device=0, clock=clock):
+        os.kill(clock.controller_pid, 15)
+        os.waitid(os.P_PID, clock.controller_pid, os.WEXITED | os.WNOWAIT)
+        for _ in range(3):
+            run_in_order(order(SCHEDULE, 0), watched)
+    warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) == 1
+    assert warnings[0].startswith(
+        "training goes on and its clocks are not set any more: the clock controller"
+    )
+    assert driver.lines()[-1] == "0 reset"
+
+
+def test_a_killed_helper_does_not_end_the_training(
+    driver: FakeDriver, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    helper, watched = Helper(tmp_path / "clock.sock"), module()
+    clock = HelperClock("0", helper.path)
+    with PlanClocks(plan_of(SCHEDULE), watched, schedule=SCHEDULE, device=0, clock=clock):
+        run_in_order(order(SCHEDULE, 0), watched)
+        helper.end(signal.SIGKILL)
+        driver.wait_for("0 reset", 4)  # two at the helper's start, one at the client's
+        for _ in range(3):
+            run_in_order(order(SCHEDULE, 0), watched)
+    assert caplog.text.count("training goes on and its clocks are not set any more: clock helper at") == 1
+    assert driver.lines()[-1] == "0 reset"
+
+
+class Callback:
+    """As much of Lightning's as a test without Lightning needs."""
+
+    def on_train_end(self, trainer: object, pl_module: object) -> None: ...
+
+
+def fit(callback: Any, num_batches: int = 6, accumulate: int = 3, fails: bool = False) -> None:
+    """Call what Lightning's documents say that it calls, in the order that they say."""
+    trainer = SimpleNamespace(accumulate_grad_batches=accumulate)
+    callback.on_fit_start(trainer, None)
+    try:
+        callback.on_train_epoch_start(trainer, None)
+        for number in range(num_batches):
+            callback.on_train_batch_start(trainer, None, None, number)
+            callback.on_before_backward(trainer, None, None)
+            if fails:
+                raise KeyboardInterrupt
+        callback.on_train_end(trainer, None)
+    except KeyboardInterrupt as error:
+        callback.on_exception(trainer, None, error)
+    callback.teardown(trainer, None, "fit")
+
+
+def of_one_device() -> tuple[Schedule, FrequencyPlan]:
+    schedule = one_f_one_b(v_shape(1), 3)
+    return schedule, plan_of(schedule)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_callback_does_what_lightnings_hooks_are_for(driver: FakeDriver, fails: bool) -> None:
+    schedule, plan = of_one_device()
+    clock = NvmlClock("0")
+    clocks = PlanClocks(plan, schedule=schedule, clock=clock)
+    fit(clocks.callback(Callback), fails=fails)
+    assert clock.requests == clocks_of(schedule, 0)[: 1 + fails] if fails else clocks_of(schedule, 0) * 2
+    assert driver.lines()[-1] == "0 reset"
+
+
+def test_a_callback_wants_the_micro_batches_of_the_plan() -> None:
+    schedule, plan = of_one_device()
+    clocks = PlanClocks(plan, schedule=schedule, clock=RecordingClock())
+    with pytest.raises(
+        ScriptError, match="accumulate_grad_batches: is 1, and the plan is for 3 micro-batches"
+    ):
+        fit(clocks.callback(Callback), accumulate=1)
+
+
+def test_lightning_itself_takes_the_callback(tmp_path: Path) -> None:
+    lightning = pytest.importorskip("pytorch_lightning")
+    schedule, plan = of_one_device()
+    clock = RecordingClock()
+
+    class Regression(lightning.LightningModule):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.inside = module()
+
+        def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
+            return self.inside(batch).square().mean()
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    data = torch.utils.data.DataLoader([each.detach()[0] for each in inputs()] * 2)
+    trainer = lightning.Trainer(
+        accelerator="cpu",
+        max_epochs=2,
+        accumulate_grad_batches=3,
+        callbacks=[PlanClocks(plan, schedule=schedule, clock=clock).callback(lightning.Callback)],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        default_root_dir=str(tmp_path),
+    )
+    trainer.fit(Regression(), data)
+    assert clock.requests == clocks_of(schedule, 0) * 4
+
+
+@pytest.fixture(autouse=True)
+def no_processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Be one process, whatever started the tests."""
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    yield
