@@ -40,9 +40,9 @@ from experiments.search.results import SearchStepResult
 from experiments.search.search_step import search_and_save
 from schedsearch.energy import EnergyError, simulate_at_clocks
 from schedsearch.energy.baselines import compute_baselines
+from schedsearch.energy.graph import check_clocks_of
 from schedsearch.energy.interchange import zeus_stages
 from schedsearch.modulo.progress import StepBar
-from schedsearch.schedule import require_plain
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,6 @@ def task(config: DictConfig) -> dict[str, float | str]:
     check_energy_options(options)
     directory = output_directory()
     problem = read_problem(options)
-    require_plain(problem.placement, "schedsearch frontier", "use schedsearch search")
     check_energy_on(options, problem)
     found, tuned = search_and_tune(options, problem, directory)
     save_frontier_report(found, tuned, directory)
@@ -83,7 +82,10 @@ def check_energy_on(options: FrontierCommandOptions, problem: SearchProblem) -> 
 
     Raises:
         OptionError: It has no such form or plans.
+        EnergyError: Streams of it slow each other down.
+        PlacementError: A plan that is asked for knows no modes or streams.
     """
+    check_clocks_of(problem.placement)
     check_constrained_plans_on(options, problem)
     if options.energy.export == "zeus":
         try:
