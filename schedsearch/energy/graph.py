@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placements import Placement
+from schedsearch.memory_order import no_sooner
 from schedsearch.schedule import Instance, Schedule, dependencies
 from schedsearch.schedule import instances as every_instance
 
@@ -218,21 +219,15 @@ def _add_memory_waits(schedule: Schedule, delays: dict[tuple[Instance, Instance]
     A block that must start no sooner than another waits for all that the other waits for: then it does not,
     if all start as soon as they can.
     """
-    no_sooner: dict[Instance, list[Instance]] = {}
-    for earlier, later, ticks in schedule.memory_waits:
+    waits = list(schedule.memory_waits)
+    for earlier, later, ticks in waits:
         if ticks:
             delays.setdefault((earlier, later), 0.0)
-        else:
-            no_sooner.setdefault(later, []).append(earlier)
     before: dict[Instance, list[tuple[Instance, float]]] = {}
-    for (source, target), delay in delays.items() if no_sooner else ():
+    for (source, target), delay in delays.items() if waits else ():
         before.setdefault(target, []).append((source, delay))
-    for later in no_sooner:
-        reached, new = {later}, [later]
-        while new:
-            new = [each for one in new for each in no_sooner.get(one, ()) if each not in reached]
-            reached.update(new)
-        for earlier in reached - {later}:
+    for later, others in no_sooner(waits).items():
+        for earlier in others - {later}:
             for source, delay in before.get(earlier, ()):
                 delays[source, later] = max(delays.get((source, later), 0.0), delay)
 

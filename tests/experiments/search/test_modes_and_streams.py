@@ -23,7 +23,6 @@ from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import read_schedule, schedule_to_dict
 from schedsearch.searches.methods import SearchRequest, find
-from schedsearch.simulation.iterations import simulate
 
 NAMES = {
     "recomputing": "recomputing has modes of B0, B1, F0, F1, which",
@@ -162,16 +161,11 @@ def test_a_frontier_of_streams(placement: Placement, command, tmp_path: Path) ->
     assert plans[-1].time_ms > plans[0].time_ms and all(plan.gap < 0.1 for plan in plans)
 
 
-@pytest.mark.parametrize("schedule", [recomputed(), communicated(), offloaded()])
-def test_functions_refuse_likewise(schedule: Schedule) -> None:
-    name = schedule.placement.name
-    for refused in (
-        lambda: simulate(schedule),
-        lambda: find(SearchRequest(schedule.placement, 2, method="time_optimal")),
-    ):
-        with pytest.raises(PlacementError) as error:
-            refused()
-        assert str(error.value).startswith(NAMES[name]) and "\n" not in str(error.value)
+@each_placement
+def test_a_search_for_the_least_time_refuses_likewise(placement: Placement) -> None:
+    with pytest.raises(PlacementError) as error:
+        find(SearchRequest(placement, 2, method="time_optimal"))
+    assert str(error.value).startswith(NAMES[placement.name]) and "\n" not in str(error.value)
 
 
 def test_the_lines_of_a_search_say_how_often_each_mode_is_chosen() -> None:

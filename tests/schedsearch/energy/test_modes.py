@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from energy.accounting import device_energy_mj, starts
 from four_clocks import four_clocks
-from modes_and_streams import communicated, offloaded, recomputed, recomputing
+from modes_and_streams import communicated, offloaded, recomputed, recomputing, swapping
 
 from placements import Placement, PlacementError, Profile
 from placements.profiles.mode_costs import with_modes
@@ -34,7 +34,7 @@ from schedsearch.energy.orders.any_order import any_order_mj
 from schedsearch.schedule import CyclicOrderError, Instance, Schedule, as_soon_as_possible
 from schedsearch.validate import InvalidScheduleError, validate
 
-each_schedule = pytest.mark.parametrize("schedule", [recomputed(), offloaded(), communicated()])
+each_schedule = pytest.mark.parametrize("schedule", [recomputed(), offloaded(), communicated(), swapping()])
 
 
 def costs_of(placement: Placement) -> Profile:
