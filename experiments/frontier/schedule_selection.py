@@ -137,7 +137,8 @@ def describe_selection(selection: SelectionResult) -> str:
 def _what_is_left(chosen: OrderChoice) -> str:
     """Return in words what another order could still save."""
     share = 1 - chosen.lower_bound_mj / chosen.best.energy_mj
-    return "no order needs less" if share < NO_GAIN else f"no order needs over {share:.2%} less than this"
+    what = "no order and no modes need" if chosen.schedule.chosen else "no order needs"
+    return f"{what} less" if share < NO_GAIN else f"{what} over {share:.2%} less than this"
 
 
 def selection_to_dict(selection: SelectionResult) -> dict[str, object]:

@@ -28,6 +28,7 @@ from experiments.frontier.energy_methods import (
     make_frontier,
 )
 from experiments.frontier.frontier_files import save_frontier
+from experiments.frontier.joint_plans import save_joint_plans
 from experiments.frontier.options import EnergyOptions, FrontierCommandOptions
 from experiments.frontier.pictures import draw_pictures
 from experiments.frontier.report import save_frontier_report
@@ -121,6 +122,7 @@ def search_and_tune(
     )
     save_frontier(options.energy, found, tuned, directory)
     save_constrained_plans(tuned, constrained, directory)
+    save_joint_plans(options, found, tuned, directory)
     if for_run and tuned.costs.placeholder:
         tables = [
             "energies come from placeholder costs (savings.csv, baselines.csv); give a profile for real ones"

@@ -6,4 +6,5 @@ In the order in which to read:
 - `joint`: the best order, modes and clocks of a small schedule.
 - `joint_model`: its program's variables.
 - `ordering`: the choice among schedules, and swaps of neighbours.
+- `joint_frontier`: the same at several deadlines.
 """

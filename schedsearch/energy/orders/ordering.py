@@ -109,6 +109,14 @@ class OrderChoice:
         return 1 - self.best.energy_mj / first.energy_mj if first.plan is not None else None
 
     @property
+    def loss(self) -> float:
+        """Return by how much of the bound the first candidate may be above the best order, modes and clocks.
+
+        Where it was chosen without clocks, that is what choosing so costs at most; infinite if it is late.
+        """
+        return self.judged[0].energy_mj / self.lower_bound_mj - 1 if self.lower_bound_mj > 0 else math.nan
+
+    @property
     def gap(self) -> float:
         """Return by how much of the bound the choice may be above the best order and clocks."""
         return self.best.energy_mj / self.lower_bound_mj - 1 if self.lower_bound_mj > 0 else math.nan

@@ -31,6 +31,7 @@ from schedsearch.energy.baselines import compute_baselines
 from schedsearch.energy.constrained.power_shape import power_trace
 from schedsearch.energy.constrained.robust import Spread, robust_plan
 from schedsearch.energy.orders.any_order import any_order_mj
+from schedsearch.energy.orders.joint_frontier import joint_frontier
 from schedsearch.schedule import CyclicOrderError, Instance, Schedule, as_soon_as_possible
 from schedsearch.validate import InvalidScheduleError, validate
 
@@ -183,6 +184,25 @@ def test_modes_order_and_clocks_are_the_best_of_all_and_proved_so(later: float, 
         if each.makespan <= deadline_ms and (plan := exact_plan(each, profile, deadline_ms).plan)
     ]
     assert min(least) == pytest.approx(found.best.energy_mj)
+
+
+def test_what_clocks_after_modes_lose_is_proved_at_every_deadline() -> None:
+    """The shortest schedule computes again; with 30 % more time it is cheaper to keep and run one by one."""
+    placement = replace(recomputing(), memory=(12, 22))
+    orders = [[("F0", 0), ("F0", 1), ("B0", 0), ("B0", 1)], [("F1", 0), ("B1", 0), ("F1", 1), ("B1", 1)]]
+    first = validate(as_soon_as_possible(placement, 2, orders, ((0, 0), (1, 0))))
+    deadlines = [first.makespan, 1.1 * first.makespan, 1.3 * first.makespan]
+    found = joint_frontier([first], costs_of(placement), deadlines, max_swaps=5)
+    energies = [each.best.energy_mj - 100.0 * each.deadline_ms for each in found]
+    assert energies == sorted(energies, reverse=True), "more time never needs more energy"
+    for choice in found:
+        frontier = compute_frontier(first, costs_of(placement), 2, choice.deadline_ms, work_limit=1)
+        alone_mj = frontier.energy_next_to(frontier.at(choice.deadline_ms), choice.deadline_ms)
+        assert choice.judged[0].energy_mj == pytest.approx(alone_mj)
+        assert choice.gap < 1e-6 and choice.loss == pytest.approx(
+            alone_mj / choice.best.energy_mj - 1, abs=1e-6
+        )
+    assert found[-1].loss > 0.005 and found[-1].schedule.chosen == ((0, 0), (0, 0))
 
 
 @each_schedule
