@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 from placements.profiles.operating_point import Clock
@@ -106,9 +107,30 @@ class ClockVariables(Variables):
         """Instance b starts at least so many ticks after a ends."""
         self.wait(a, b, self.time[a] + ticks, rounds)
 
+    def _order_equal_micro_batches(self) -> None:
+        """Let each block run those micro-batches in order that have the same modes.
+
+        Others are renamings, as where all have the same: give the k-th start of a block among them to the
+        k-th of them. The names by the order of the first block stay.
+        """
+        model, decisions = self.model, range(len(self.placement.decisions))
+        numbers = sorted({n for _, n in self.start})
+        for first, second in itertools.combinations(numbers, 2):
+            differ = []
+            for i in decisions:
+                equal = model.new_bool_var(f"modes {i} of {first} and {second}")
+                for one, other in zip(self.choices[i, first], self.choices[i, second], strict=True):
+                    model.add_bool_or(equal, ~one, ~other)
+                differ.append(~equal)
+            for block in self.placement.per_micro_batch.blocks:
+                in_order = self.before((block.name, first), (block.name, second))
+                model.add_bool_or(in_order, *differ)
+
     def keep_rules(self) -> None:
         """Add the rules of a schedule, but for the inputs, whose transfers have a unit of their own."""
         rules.order_micro_batches(self)
+        if not self.keeps_order:
+            self._order_equal_micro_batches()
         for lane in range(len(self.placement.lanes)):
             rules.run_one_at_a_time(self, lane)
         for device in range(self.placement.num_devices):
