@@ -28,13 +28,12 @@ from experiments.frontier.energy_methods import (
     make_frontier,
 )
 from experiments.frontier.frontier_files import save_frontier
-from experiments.frontier.joint_plans import save_joint_plans
 from experiments.frontier.options import EnergyOptions, FrontierCommandOptions
 from experiments.frontier.pictures import draw_pictures
 from experiments.frontier.report import save_frontier_report
 from experiments.frontier.results import EnergyResult
 from experiments.frontier.savings import describe_savings
-from experiments.frontier.schedule_selection import asked_deadline_ms, select_schedule
+from experiments.frontier.schedule_selection import asked_deadline_ms, save_joint_plans, select_schedule
 from experiments.search.options import read_options
 from experiments.search.problem import SearchProblem, read_problem
 from experiments.search.results import SearchStepResult
