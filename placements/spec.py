@@ -220,6 +220,38 @@ class Placement:
         choices = self.decisions[self.decision_of[name]].choices
         return tuple(choice.by_name.get(name, written) for choice in choices)
 
+    def run_name(self, name: str, chosen: Chosen) -> str:
+        """Return the name of a block in its mode, as a profile has its cost: ``B0@recompute``.
+
+        It is the block's own where the mode changes nothing of it.
+        """
+        decision = self.decision_of.get(name)
+        return (
+            name
+            if decision is None
+            else self.name_in(self.decisions[decision].choices[chosen[decision]], name)
+        )
+
+    def name_in(self, choice: Choice, name: str) -> str:
+        """Return likewise the name of a block in a choice of its decision."""
+        written = self.by_name[name]
+        return name if choice.by_name.get(name, written) == written else f"{name}@{choice.name}"
+
+    @cached_property
+    def runs(self) -> Mapping[str, Block]:
+        """Map the name of each block in each of its modes to the block as it then runs; see `run_name`."""
+        found = {}
+        for block in self.blocks:
+            decision = self.decision_of.get(block.name)
+            if decision is None:
+                found[block.name] = block
+                continue
+            for choice in self.decisions[decision].choices:
+                run = choice.by_name.get(block.name, block)
+                if run.time:
+                    found[self.name_in(choice, block.name)] = run
+        return found
+
     @cached_property
     def memory_streams(self) -> tuple[frozenset[str], ...]:
         """The streams whose blocks move a device's memory, or its host's; for each device."""

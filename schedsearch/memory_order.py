@@ -40,6 +40,26 @@ def memory_waits(placement: Placement, runs: Iterable[Run]) -> Iterator[tuple[In
             yield from ((released, instance, ticks) for _, released, ticks in last.values())
 
 
+def no_sooner(waits: Iterable[tuple[Instance, Instance, int]]) -> dict[Instance, set[Instance]]:
+    """Map what waits for the start of others, at once or through others, to all of these.
+
+    Args:
+        waits: As of `memory_waits`; those for an end are passed over.
+    """
+    direct: dict[Instance, list[Instance]] = {}
+    for earlier, later, ticks in waits:
+        if not ticks:
+            direct.setdefault(later, []).append(earlier)
+    found: dict[Instance, set[Instance]] = {}
+    for later in direct:
+        reached, new = set[Instance](), [later]
+        while new:
+            new = [each for one in new for each in direct.get(one, ()) if each not in reached]
+            reached.update(new)
+        found[later] = reached
+    return found
+
+
 def memory_edges(placement: Placement, runs: Iterable[Run], period: int) -> Iterator[Edge[Instance]]:
     """Yield likewise who waits for whom in a steady state, given the runs of one round."""
     for allocates, releases in _moves(placement, list(runs)):

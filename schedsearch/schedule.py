@@ -78,9 +78,18 @@ def require_plain(placement: Placement, what: str, instead: str) -> None:
     Raises:
         PlacementError: It is not so; the line names the blocks with modes, the streams and the remedy.
     """
-    found = []
-    if placement.decisions:
-        found.append(f"modes of {some(placement.decision_of)}")
+    _require_none_of(
+        placement, what, instead, [f"modes of {some(placement.decision_of)}"] if placement.decisions else []
+    )
+
+
+def require_one_stream(placement: Placement, what: str, instead: str) -> None:
+    """Check likewise that each of its devices has one stream; modes may be there."""
+    _require_none_of(placement, what, instead, [])
+
+
+def _require_none_of(placement: Placement, what: str, instead: str, found: list[str]) -> None:
+    """Refuse what was found, and streams."""
     if streams := sorted({stream for _, stream in placement.lanes} - {COMPUTE}):
         found.append(f"the stream{'s' * (len(streams) > 1)} {', '.join(streams)}")
     if placement.has_streams and not streams:
@@ -169,6 +178,20 @@ class Schedule(FileResult):
     def mode(self, name: str, micro_batch: int) -> str:
         """Return the name of the mode that a block runs in; empty for the first choice, and without one."""
         return mode_in(self.placement, self.chosen[micro_batch], name) if self.chosen else ""
+
+    def run_name(self, name: str, micro_batch: int) -> str:
+        """Return the name under which a profile has the cost of a block as a micro-batch runs it."""
+        return self.placement.run_name(name, self.chosen[micro_batch]) if self.chosen else name
+
+    @cached_property
+    def runs_of(self) -> Mapping[str, tuple[int, ...]]:
+        """Map each block that runs to the micro-batches in which it does."""
+        found: dict[str, list[int]] = {}
+        for name, n in sorted(self.start_of):
+            found.setdefault(name, []).append(n)
+        return {
+            block.name: tuple(found[block.name]) for block in self.placement.blocks if block.name in found
+        }
 
     @property
     def per_micro_batch(self) -> Schedule:

@@ -10,7 +10,7 @@ from placements.modes import Choice, Decision
 from placements.shapes import v_shape
 from placements.stages.memory_levers import Offload, Recompute, with_levers
 from placements.streams import SharedStream, Slowdown
-from schedsearch.schedule import Schedule, as_soon_as_possible
+from schedsearch.schedule import Schedule, ScheduledBlock, as_soon_as_possible
 
 
 def recomputing(num_devices: int = 2) -> Placement:
@@ -153,3 +153,28 @@ def at_random(seed: int) -> Placement:
     capacity = [units + draw.randint(0, 2) for units in held]
     placement = replace(placement, blocks=tuple(blocks)).with_memory(capacity)
     return with_levers(placement, recompute, offload, host_memory=draw.randint(1, 6))
+
+
+def swapping() -> Schedule:
+    """Return two micro-batches, one of which comes back from the host as the other goes there.
+
+    Device and host have room for one, so that both copies start together.
+    """
+    blocks = (
+        Block("F", Kind.F, (0,), 2, 4),
+        Block("O", Kind.F, (0,), 3, -4, ("F",), stream="copy_out", host_memory=4),
+        Block("I", Kind.B, (0,), 3, 4, ("O",), stream="copy_in", host_memory=-4),
+        Block("B", Kind.B, (0,), 2, -4, ("I",)),
+    )
+    starts = (
+        (0, 0, "F"),
+        (2, 0, "O"),
+        (2, 1, "F"),
+        (5, 1, "O"),
+        (5, 0, "I"),
+        (8, 0, "B"),
+        (8, 1, "I"),
+        (11, 1, "B"),
+    )
+    placement = Placement("swapping", 1, blocks, memory=(4,), host_memory=(4,))
+    return Schedule(placement, 2, tuple(ScheduledBlock(*each) for each in starts))

@@ -43,6 +43,7 @@ from schedsearch.energy.constrained.power_shape import PowerLimits, ShapedPlan, 
 from schedsearch.energy.constrained.robust import RobustPlan, Spread, robust_plan
 from schedsearch.energy.waiting import waiting_w
 from schedsearch.repetend import Repetend
+from schedsearch.schedule import require_one_stream, require_plain
 
 FREE_ROUNDS = 2
 """Rounds of the repetend at each end of the steady part whose clocks are free; they save most for little.
@@ -147,13 +148,21 @@ def check_constrained_plans_on(options: FrontierCommandOptions, problem: SearchP
 
     Raises:
         OptionError: Waiting alone breaks a power cap, or a schedule made by hand does not repeat.
+        PlacementError: It has modes or streams and clocks are to repeat, or streams and they are to change
+            seldom.
     """
+    seldom = not switching_limits(options).are_none
+    if options.energy.periodic:
+        require_plain(problem.placement, "energy.periodic", "use energy.periodic=0")
+    if seldom:
+        named = "energy.dwell_ms and energy.switch_ms"
+        require_one_stream(problem.placement, named, "leave both at 0")
     if options.energy.periodic and options.schedule in HAND_MADE and options.search.num_micro_batches > 0:
         _repetend_by_hand(options, problem.placement)
     energy, profile = options.energy, problem.whole_profile
     if energy.periodic:
         profile.require_one_config("energy.periodic")
-    if not switching_limits(options).are_none:
+    if seldom:
         profile.require_one_config("energy.dwell_ms and energy.switch_ms")
     for name, min_w in (
         ("power_cap_w", waiting_w(problem.placement, profile)),

@@ -42,6 +42,12 @@ class EnergyOptions:
         max=10_000,
     )
     orders_work_limit: float = option(5, "work to compare them with, in units of about a second", above=0)
+    joint_deadlines: int = option(
+        0,
+        "deadlines at which modes, order and clocks are chosen together too, each with that work; 0: none",
+        min=0,
+        max=1000,
+    )
     export: str | None = option(None, "zeus: also writes a file for each plan, as Zeus's server reads it")
     periodic: int = option(
         0, "also a plan whose clocks repeat, after so many rounds of the repetend; 0: none", min=0

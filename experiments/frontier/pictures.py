@@ -41,6 +41,7 @@ def _timeline(found: SearchStepResult, tuned: EnergyResult) -> Drawing:
         tuned.simulation.start_ms,
         {instance: point.time_ms for instance, point in points.items()},
         axes,
+        mode={instance: found.schedule.mode(*instance) for instance in points},
         clock_mhz={instance: float(point.clock_mhz) for instance, point in points.items()},
         title=f"{found.placement.name}: {tuned.plan.time_ms:.6g} ms at the planned clocks",
     )
@@ -62,6 +63,7 @@ def _power(
         simulation.start_ms,
         {instance: point.time_ms for instance, point in points.items()},
         axes,
+        mode={instance: found.schedule.mode(*instance) for instance in points},
         power_w={instance: point.energy_mj / point.time_ms for instance, point in points.items()},
         power_range_w=(lowest_w, max_w),
         title=f"{title}, {plan.time_ms:.6g} ms, {plan.energy_mj / 1e3:.6g} J",

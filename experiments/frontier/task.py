@@ -33,16 +33,16 @@ from experiments.frontier.pictures import draw_pictures
 from experiments.frontier.report import save_frontier_report
 from experiments.frontier.results import EnergyResult
 from experiments.frontier.savings import describe_savings
-from experiments.frontier.schedule_selection import asked_deadline_ms, select_schedule
+from experiments.frontier.schedule_selection import asked_deadline_ms, save_joint_plans, select_schedule
 from experiments.search.options import read_options
 from experiments.search.problem import SearchProblem, read_problem
 from experiments.search.results import SearchStepResult
 from experiments.search.search_step import search_and_save
 from schedsearch.energy import EnergyError, simulate_at_clocks
 from schedsearch.energy.baselines import compute_baselines
+from schedsearch.energy.graph import check_clocks_of
 from schedsearch.energy.interchange import zeus_stages
 from schedsearch.modulo.progress import StepBar
-from schedsearch.schedule import require_plain
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,6 @@ def task(config: DictConfig) -> dict[str, float | str]:
     check_energy_options(options)
     directory = output_directory()
     problem = read_problem(options)
-    require_plain(problem.placement, "schedsearch frontier", "use schedsearch search")
     check_energy_on(options, problem)
     found, tuned = search_and_tune(options, problem, directory)
     save_frontier_report(found, tuned, directory)
@@ -83,7 +82,10 @@ def check_energy_on(options: FrontierCommandOptions, problem: SearchProblem) -> 
 
     Raises:
         OptionError: It has no such form or plans.
+        EnergyError: Streams of it slow each other down.
+        PlacementError: A plan that is asked for knows no modes or streams.
     """
+    check_clocks_of(problem.placement)
     check_constrained_plans_on(options, problem)
     if options.energy.export == "zeus":
         try:
@@ -119,6 +121,7 @@ def search_and_tune(
     )
     save_frontier(options.energy, found, tuned, directory)
     save_constrained_plans(tuned, constrained, directory)
+    save_joint_plans(options, found, tuned, directory)
     if for_run and tuned.costs.placeholder:
         tables = [
             "energies come from placeholder costs (savings.csv, baselines.csv); give a profile for real ones"

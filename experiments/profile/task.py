@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from omegaconf import DictConfig
 
 from experiments.config.command import Failed
-from experiments.config.options import require_least, require_path
+from experiments.config.options import OptionError, require_least, require_path
 from experiments.config.run_record import output_directory
 from experiments.profile.options import ProfileCommandOptions
 from experiments.run.run_options import (
@@ -40,7 +40,7 @@ from runtime.program.deadlock import check
 from runtime.program.lower import lower, recomputed
 from schedsearch.baselines import gpipe
 from schedsearch.modulo.progress import IterationBar
-from schedsearch.schedule import Schedule, require_plain
+from schedsearch.schedule import Schedule
 
 log = logging.getLogger(__name__)
 
@@ -56,15 +56,19 @@ def task(config: DictConfig) -> None:
     directory = output_directory()
     problem = read_problem(options)
     placement = problem.placement
-    require_plain(placement, "schedsearch profile", "give the times of its blocks by hand")
     if options.profiling.trace is not None:
         save_traced(placement, options.profiling.trace, options.profiling.pattern, directory)
         return
     check_device_of(options.runtime, placement)
     number = options.search.num_micro_batches
     model = choose_model(options.runtime, placement, number, problem.planned)
-    measurement = _run(options, _schedule(options, problem, directory), model, directory / "scripts")
-    save_profile(placement, measurement, directory)
+    schedules = _schedules(options, problem, directory)
+    folders = [directory / (f"scripts_{k}" if k else "scripts") for k in range(len(schedules))]
+    save_profile(
+        placement,
+        [(each, _run(options, each, model, at)) for each, at in zip(schedules, folders, strict=True)],
+        directory,
+    )
 
 
 def save_traced(placement: Placement, trace: str, pattern: str | None, directory: Path) -> None:
@@ -83,11 +87,11 @@ def save_traced(placement: Placement, trace: str, pattern: str | None, directory
     """
     runs = read_traces(require_path("profiling.trace", trace), pattern)
     times = block_times(runs)
-    unknown = [name for name in times if name not in placement.by_name]
+    unknown = [name for name in times if name not in placement.runs]
     if unknown:
         raise TraceError(
             f"{trace}: has the block {unknown[0]}, and {placement.name} has "
-            f"{', '.join(placement.by_name)}; give the placement that was run"
+            f"{', '.join(placement.runs)}; give the placement that was run"
         )
     by_kernels = sum(run.by_kernels for run in runs)
     described = f"medians of {len(runs)} labelled spans of {trace}"
@@ -105,27 +109,47 @@ def save_traced(placement: Placement, trace: str, pattern: str | None, directory
     )
 
 
-def _schedule(options: ProfileCommandOptions, problem: SearchProblem, directory: Path) -> Schedule:
-    """Return what is run while the blocks are measured; the pipeline's schedule is saved."""
+def _schedules(options: ProfileCommandOptions, problem: SearchProblem, directory: Path) -> list[Schedule]:
+    """Return what is run while the blocks are measured: once, or once for each mode of blocks that have some.
+
+    The pipeline's schedule is saved.
+
+    Raises:
+        OptionError: Blocks have modes, and are to be measured in a pipeline, where each may run in one alone.
+    """
+    placement, number = problem.placement.per_micro_batch, options.search.num_micro_batches
     if not options.profiling.in_pipeline:
-        return one_after_another(problem.placement.per_micro_batch, options.search.num_micro_batches)
+        most = max((len(decision.choices) for decision in placement.decisions), default=1)
+        return [one_after_another(placement, number, choice) for choice in range(most)]
+    if placement.decisions:
+        raise OptionError(
+            f"profiling.in_pipeline: the blocks of {placement.name} have modes, each of which is measured on "
+            "its own; use false"
+        )
     unmeasured = replace(problem, profile=None)
-    return search_and_save(options, unmeasured, directory).schedule.per_micro_batch
+    return [search_and_save(options, unmeasured, directory).schedule.per_micro_batch]
 
 
-def one_after_another(placement: Placement, num_micro_batches: int) -> Schedule:
+def one_after_another(placement: Placement, num_micro_batches: int, choice: int = 0) -> Schedule:
     """Return the schedule in which each micro-batch ends before the next one begins.
 
     Perseus measures in the midst of training (Sec. 5); here nothing else runs beside a block, so that its
     time is its own also where devices share a processor, and least memory is needed.
+
+    Args:
+        placement: What is measured.
+        num_micro_batches: Of an iteration.
+        choice: Which mode all blocks run in, or their last where they have fewer.
     """
-    one = gpipe(placement, 1)
+    chosen = tuple(min(choice, len(decision.choices) - 1) for decision in placement.decisions)
+    one = gpipe(placement.as_run(chosen), 1)
     blocks = (
         block._replace(micro_batch=n, start=block.start + n * one.makespan)
         for n in range(num_micro_batches)
         for block in one.blocks
     )
-    return replace(one, num_micro_batches=num_micro_batches, blocks=tuple(blocks))
+    each = (chosen,) * num_micro_batches if chosen else ()
+    return Schedule(placement, num_micro_batches, tuple(blocks), each)
 
 
 def _run(
@@ -164,14 +188,20 @@ def _run(
             raise Failed(f"the run failed: {error}") from None
 
 
-def save_profile(placement: Placement, measurement: Measurement, directory: Path) -> None:
-    """Write ``profile.csv``, ``profile.json`` and ``placement.yaml`` of a run, and say what was measured.
+def save_profile(placement: Placement, runs: Sequence[tuple[Schedule, Measurement]], directory: Path) -> None:
+    """Write ``profile.csv``, ``profile.json`` and ``placement.yaml`` of runs, and say what was measured.
 
     Blocks that did not run (optimizer blocks) keep their times; beside them energies are not used, since a
-    frontier needs those of all blocks.
+    frontier needs those of all blocks. Of what ran in the same mode several times, the first counts.
     """
+    costs: dict[str, tuple[MeasuredCost, ...]] = {}
+    for schedule, each in runs:
+        for block, found in merged(each.profiles).items():
+            name = schedule.run_name(block, 0)
+            costs.setdefault(name, tuple(cost._replace(kind=name) for cost in found))
+    measurement = runs[0][1]
     measured = _Measured(
-        merged(measurement.profiles),
+        costs,
         blocking_by_clock(measurement.profiles),
         measurement.device_names[0],
         measurement.profiles[0].description,
@@ -204,7 +234,7 @@ def _save(placement: Placement, measured: _Measured, directory: Path) -> None:
         (cost.kind, cost.clock_mhz, cost.time_ms, cost.energy_mj) for name in costs for cost in costs[name]
     ]
     write_profile_rows(directory / PROFILE_FILES.csv, rows)
-    not_run = [block.name for block in placement.blocks if block.name not in costs]
+    not_run = [name for name in placement.runs if name not in costs]
     has_energy = all(cost.energy_mj is not None for found in costs.values() for cost in found)
     facts = {
         "schema_version": PROFILE_SCHEMA_VERSION,
@@ -232,11 +262,14 @@ def _save(placement: Placement, measured: _Measured, directory: Path) -> None:
 
 
 def with_measured_times(placement: Placement, costs: Mapping[str, tuple[MeasuredCost, ...]]) -> Placement:
-    """Return the placement with every block's time at its highest clock; blocks without costs keep theirs."""
+    """Return the placement with every block's time at its highest clock, in each of its modes.
+
+    Blocks without costs keep theirs.
+    """
     points = {}
-    for block in placement.blocks:
-        time_ms = costs[block.name][-1].time_ms if block.name in costs else block.time * placement.tick_ms
-        points[block.name] = (OperatingPoint(1, time_ms, 0.0),)
+    for name, block in placement.runs.items():
+        time_ms = costs[name][-1].time_ms if name in costs else block.time * placement.tick_ms
+        points[name] = (OperatingPoint(1, time_ms, 0.0),)
     return Profile("measured", points, 0.0).times_for(placement)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placements import Kind, Profile
+from placements import Profile
 from placements.block import COMPUTE
 from placements.streams import in_rows, lane_name
 from schedsearch.energy import FrequencyPlan, Frontier
@@ -180,19 +180,21 @@ def _firsts(counts: Sequence[int] | Array) -> Array:
 def plans_tree(schedule: Schedule, plans: PagePlans) -> Tree:
     """Return plans: their figures, what each block costs at each clock, and which clock each block has.
 
-    The costs of block b are those from ``point_first[b]`` on, by increasing clock, and ``choice`` says which
-    of them each block of the schedule has; shape ``(num_plans, num_blocks)``.
+    Block i of the schedule runs as ``run[i]``: a block of the placement in a mode. The costs of run r are
+    those from ``point_first[r]`` on, by increasing clock, and ``choice`` says which of them each block of the
+    schedule has; shape ``(num_plans, num_blocks)``.
     """
     graph = instance_graph(schedule)
     shown = plans.shown(graph.size)
-    points = [
-        sorted(plans.profile.points[block.name], key=lambda point: point.clock_mhz)
-        for block in schedule.placement.blocks
-    ]
-    every = [point for some in points for point in some]
+    costs = plans.profile.points
+    points = {
+        name: sorted(costs[name], key=lambda point: point.clock_mhz) for name in schedule.placement.runs
+    }
+    every = [point for some in points.values() for point in some]
+    number_of = {name: i for i, name in enumerate(points)}
     maximum, energy = plans.frontier.all_maximum, plans.frontier.energy_next_to
     alone = {id(plan) for plan in plans.frontier.without_straggler}
-    kind = np.uint8 if max(len(some) for some in points) < 2**8 else np.uint16
+    kind = np.uint8 if max(map(len, points.values())) < 2**8 else np.uint16
     return {
         "time_ms": [plan.time_ms for plan in shown],
         "energy_mj": [plan.energy_mj for plan in shown],
@@ -207,7 +209,8 @@ def plans_tree(schedule: Schedule, plans: PagePlans) -> Tree:
         "clock_mhz": np.array([point.clock_mhz for point in every], dtype=np.float64),
         "time_of_point_ms": np.array([point.time_ms for point in every], dtype=np.float64),
         "power_w": np.array([_power_w(point.energy_mj, point.time_ms) for point in every], dtype=np.float64),
-        "point_first": _firsts([len(some) for some in points]),
+        "run": np.array([number_of[name] for name in graph.runs], dtype=np.uint32),
+        "point_first": _firsts([len(some) for some in points.values()]),
         "choice": np.array([_choices(schedule, graph, points, plan) for plan in shown], dtype=kind),
     }
 
@@ -217,16 +220,16 @@ def _power_w(energy_mj: float, time_ms: float) -> float:
 
 
 def _choices(
-    schedule: Schedule, graph: InstanceGraph, points: Sequence[Sequence[Any]], plan: FrequencyPlan
+    schedule: Schedule, graph: InstanceGraph, points: Mapping[str, Sequence[Any]], plan: FrequencyPlan
 ) -> list[int]:
-    """Return which of a block's points each instance has."""
-    last = schedule.num_micro_batches - 1
-    place = {
-        block.name: {point.clock: i for i, point in enumerate(some)}
-        for block, some in zip(schedule.placement.blocks, points, strict=True)
+    """Return which of its points each instance has."""
+    place = {name: {point.clock: i for i, point in enumerate(some)} for name, some in points.items()}
+    clock = {
+        (name, n): clock
+        for name, clocks in plan.clock_mhz.items()
+        for n, clock in zip(schedule.runs_of[name], clocks, strict=True)
     }
-    first = {block.name: last if block.kind is Kind.O else 0 for block in schedule.placement.blocks}
-    return [place[name][plan.clock_mhz[name][n - first[name]]] for name, n in graph.instances]
+    return [place[run][clock[each]] for run, each in zip(graph.runs, graph.instances, strict=True)]
 
 
 def progress_tree(progress: Sequence[SearchProgress], tick_ms: float) -> list[Tree]:

@@ -19,11 +19,12 @@ from experiments.search.kinds.stages import StagesPlacement
 from experiments.search.problem import SearchProblem
 from experiments.search.results import SearchStepResult
 from placements import Placement
-from schedsearch.baselines import NEEDS, UnsuitablePlacementError, applicable, one_f_one_b
+from schedsearch.baselines import HAND_MADE, NEEDS, UnsuitablePlacementError, applicable, one_f_one_b
+from schedsearch.baselines.chosen_modes import with_chosen_modes
 from schedsearch.comparison import compare
 from schedsearch.energy import compute_frontier
 from schedsearch.metrics import bubble_rate, peak_memory
-from schedsearch.schedule import Schedule
+from schedsearch.schedule import Schedule, with_optimizer
 from schedsearch.validate import InvalidScheduleError, validate
 
 _SEARCHED = "searched"
@@ -101,6 +102,8 @@ def _made_by_hand(
         compared = compare(kind.stages, list(NEEDS), samples, num_chunks=kind.num_chunks)
         notes = {row.schedule: row.note for row in compared.rows}
         return {row.schedule: row.found for row in compared.rows if row.found}, notes["one_f_one_b"]
+    if not found.placement.is_plain:
+        return _with_modes_by_hand(found.placement, number), "fits with no modes that people choose"
     by_hand = applicable(found.placement, number)
     try:
         chain = _chain_of(kind, problem, number)
@@ -110,6 +113,17 @@ def _made_by_hand(
     except (OptionError, UnsuitablePlacementError) as error:
         return by_hand, str(error)
     return by_hand, ""
+
+
+def _with_modes_by_hand(placement: Placement, number: int) -> dict[str, Schedule]:
+    """Return each schedule by hand with the best of the ways in which people choose modes."""
+    found: dict[str, Schedule] = {}
+    for name, make in HAND_MADE.items():
+        made = with_chosen_modes(placement.per_micro_batch, number, {name: make})
+        best = min((schedule for _, schedule in made), key=lambda each: each.makespan, default=None)
+        if best is not None and (whole := with_optimizer(placement, best)) != found.get("one_f_one_b"):
+            found[name] = whole
+    return found
 
 
 def _chain_of(kind: PlacementKind, problem: SearchProblem, num_micro_batches: int) -> Placement:

@@ -29,7 +29,6 @@ from runtime.checkpoints.loading import has_whole
 from runtime.checkpoints.manifest import ensure_same_model, manifests
 from runtime.codegen.script import read_script
 from runtime.program.calls import ScriptError
-from schedsearch.schedule import require_plain
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +54,6 @@ def begin(options: RunCommandOptions) -> dict[str, float | str]:
     directory = output_directory()
     problem = read_problem(options)
     placement = problem.placement
-    require_plain(placement, "schedsearch run", "use schedsearch search")
     check_device_of(options.runtime, placement)
     number = options.search.num_micro_batches
     model = choose_model(options.runtime, placement, number, problem.planned)

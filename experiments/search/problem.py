@@ -17,9 +17,10 @@ from experiments.search.profile_reading import (
     said_blocking_power,
 )
 from placements import BlockingPower, Placement, Profile, ProfileError
+from placements.block import COMPUTE
 from placements.hardware import Gpu
 from placements.placement_file import read_capacity
-from placements.spec import some
+from placements.profiles.mode_costs import with_modes
 from schedsearch.bounds.memory_need import require_capacity
 
 log = logging.getLogger(__name__)
@@ -55,7 +56,10 @@ class SearchProblem:
 
     @property
     def whole_profile(self) -> Profile:
-        """What every block costs at each clock: as read, or from the GPU's power model; with transfers."""
+        """What every block costs in each of its modes at each clock, with transfers.
+
+        As read, or from the GPU's power model, which knows what computes.
+        """
         return self.profile_of(self.placement, self.profile)
 
     def profile_of(self, placement: Placement, profile: Profile | None) -> Profile:
@@ -69,7 +73,13 @@ class SearchProblem:
             profile = self.model(placement)
             if self.blocking_power_w is not None:
                 profile = replace(profile, blocking_power_w=self.blocking_power_w)
-        return profile.with_transfers(placement, self.transfer_power_w)
+            computed = {
+                name: profile.points[name]
+                for name, block in placement.by_name.items()
+                if block.stream == COMPUTE
+            }
+            profile = replace(profile, points=computed)
+        return with_modes(profile, placement).with_transfers(placement, self.transfer_power_w)
 
 
 def read_problem(options: SearchCommandOptions) -> SearchProblem:
@@ -93,7 +103,7 @@ def read_problem(options: SearchCommandOptions) -> SearchProblem:
         capacity = read_capacity(options.search.memory, *where, unit_mib=built.memory_unit_mib)
         placement = replace(placement, memory=capacity)
     if profile is not None:
-        placement = _timed(placement, profile, chosen, "" if built.placeholder else path)
+        placement, profile = _timed(placement, profile, chosen, "" if built.placeholder else path)
     require_capacity(placement)
     if (options.search.memory is not None or not unit) and (hint := mixed_memory(placement)):
         log.warning("warning: %s", hint)
@@ -114,8 +124,12 @@ def read_problem(options: SearchCommandOptions) -> SearchProblem:
     )
 
 
-def _timed(placement: Placement, profile: Profile, chosen: ProfileOptions, path: str) -> Placement:
-    """Return a placement with the times of a profile; warn where they are doubtful beside its own.
+def _timed(
+    placement: Placement, profile: Profile, chosen: ProfileOptions, path: str
+) -> tuple[Placement, Profile]:
+    """Return a placement with the times of a profile, and the profile with costs of its modes.
+
+    Warn where the times are doubtful beside its own.
 
     Args:
         placement: With times of its own.
@@ -123,18 +137,14 @@ def _timed(placement: Placement, profile: Profile, chosen: ProfileOptions, path:
         chosen: The options of the profile.
         path: Path of its file; empty where the placement's times are placeholders, which say nothing.
     """
-    if placement.decisions:
-        raise OptionError(
-            f"profile.path: a profile has no times of modes, and {placement.name} has modes of "
-            f"{some(placement.decision_of)}; give their times in the placement's file, and leave it out"
-        )
     try:
+        profile = with_modes(profile, placement)
         timed = profile.times_for(placement)
     except ProfileError as error:
         raise OptionError(f"{chosen.path}: {error}") from None
     if path and (hint := profile.doubtful_times(placement, "profile.time_scale")):
         log.warning("warning: %s: %s", path, hint)
-    return timed
+    return timed, profile
 
 
 def unit_in_words(unit_mib: float | None) -> str:

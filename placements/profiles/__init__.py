@@ -5,5 +5,6 @@ In the order in which to read:
 - `operating_point`: the cost of a block at one clock
 - `profile_csv`: the file form of a profile
 - `profile`: the cost of each block at each clock
+- `mode_costs`: what blocks cost in their modes
 - `partitions`: blocks of several partitions, each with configurations of its own
 """

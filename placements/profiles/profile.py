@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from placements.block import Block
+from placements.modes import Decision
 from placements.profiles.operating_point import OperatingPoint, ProfileError
 from placements.profiles.profile_csv import points_of_file, write_profile_rows
 from placements.spec import Placement
@@ -32,7 +33,7 @@ class Profile:
     Attributes:
         device: Name of the GPU.
         points: For each block name its operating points by increasing clock, and by configuration where
-            a clock has several.
+            a clock has several; in its modes by the names of `Placement.runs`, as ``B0@recompute``.
         blocking_power_w: Power of a GPU that waits for a transfer (Perseus, Sec. 4.1): one number, or
             (MHz, W) points, kept by increasing clock; linear between them and constant outside. Points of
             equal power are kept as the number.
@@ -137,7 +138,11 @@ class Profile:
                 ticks[block] = ticks.get(block, 0) + time
         if not power_w or not ticks:
             return self
-        more_mj = {block: power_w * placement.tick_ms * number for block, number in ticks.items()}
+        more_mj = {
+            name: power_w * placement.tick_ms * ticks[block.name]
+            for name, block in placement.runs.items()
+            if block.name in ticks
+        }
         points = {
             block: tuple(
                 replace(point, energy_mj=point.energy_mj + more_mj.get(block, 0.0)) for point in points
@@ -148,7 +153,7 @@ class Profile:
 
     def is_of(self, placement: Placement) -> bool:
         """Return whether its blocks are those of a placement and no others."""
-        return self.points.keys() == placement.by_name.keys()
+        return self.points.keys() == placement.runs.keys()
 
     def require(self, placement: Placement) -> None:
         """Check that the profile has all blocks of a placement; it may have others besides.
@@ -169,8 +174,8 @@ class Profile:
             placement: Placement whose times are compared.
             option: Name of the factor on the times of the profile, where the user gives it.
         """
-        own_ms = sum(self.fastest(block.name).time_ms for block in placement.blocks)
-        other_ms = sum(block.time for block in placement.blocks) * placement.tick_ms
+        own_ms = sum(self.fastest(name).time_ms for name in placement.runs)
+        other_ms = sum(block.time for block in placement.runs.values()) * placement.tick_ms
         if 1 / DOUBTFUL < own_ms / other_ms < DOUBTFUL:
             return ""
         cause = f"its times are read as seconds; if they are milliseconds, set {option}=0.001"
@@ -182,11 +187,16 @@ class Profile:
         )
 
     def _require_blocks(self, placement: Placement) -> None:
-        missing = [block.name for block in placement.blocks if block.name not in self.points]
+        missing = [name for name in placement.runs if name not in self.points]
         if missing:
             raise ProfileError(
                 f"profile: lacks {_some(missing)} of {placement.name}, it has {_some(self.points)}; "
                 "profile them, or use the placement that was profiled"
+                + (
+                    " and `with_modes`"
+                    if any(placement.runs[name].name in self.points for name in missing)
+                    else ""
+                )
             )
 
     def times_for(self, placement: Placement, tick_ms: float | None = None) -> Placement:
@@ -202,24 +212,43 @@ class Profile:
         """
         self._require_blocks(placement)
         if tick_ms is None:
-            tick_ms = _fine_tick(min(self.fastest(block.name).time_ms for block in placement.blocks))
+            tick_ms = _fine_tick(min(self.fastest(name).time_ms for name in placement.runs))
         if not 0 < tick_ms < math.inf:
             raise ProfileError(f"tick_ms: {tick_ms} is not a positive number of milliseconds")
         finer = Fraction(str(placement.tick_ms)) / Fraction(str(tick_ms))
+
+        def timed(block: Block, name: str) -> Block:
+            if name in self.points and block.time:
+                return self._timed(block, name, tick_ms)
+            return replace(block, time=math.ceil(block.time * finer))  # as written it never runs
+
         return replace(
             placement,
             tick_ms=tick_ms,
-            blocks=tuple(self._timed(block, tick_ms) for block in placement.blocks),
+            blocks=tuple(timed(block, block.name) for block in placement.blocks),
             transfer=tuple((a, b, math.ceil(ticks * finer)) for a, b, ticks in placement.transfer),
+            decisions=tuple(
+                Decision(
+                    tuple(
+                        replace(
+                            choice,
+                            blocks=tuple(
+                                timed(block, placement.name_in(choice, block.name)) for block in choice.blocks
+                            ),
+                        )
+                        for choice in decision.choices
+                    )
+                )
+                for decision in placement.decisions
+            ),
         )
 
-    def _timed(self, block: Block, tick_ms: float) -> Block:
-        time_ms = self.fastest(block.name).time_ms
+    def _timed(self, block: Block, name: str, tick_ms: float) -> Block:
+        time_ms = self.fastest(name).time_ms
         ticks = round(time_ms / tick_ms)
         if ticks == 0:
             raise ProfileError(
-                f"tick_ms: {tick_ms} is too long for {block.name} of {time_ms:.6g} ms; "
-                f"give at most {time_ms:.3g}"
+                f"tick_ms: {tick_ms} is too long for {name} of {time_ms:.6g} ms; give at most {time_ms:.3g}"
             )
         return replace(block, time=ticks)
 

@@ -27,7 +27,7 @@ Joules = Annotated[float, Meaning("energy of the block on one GPU", "J", min=0)]
 class ProfileRow:
     """A row of a profile by block."""
 
-    block: Annotated[str, Meaning("name of the block")]
+    block: Annotated[str, Meaning("name of the block; in a mode with it, as `B0@recompute`")]
     frequency: Frequency
     time: Seconds
     energy: Joules

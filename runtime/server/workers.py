@@ -20,6 +20,7 @@ from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from placements import Profile
+from placements.profiles.mode_costs import with_modes
 from schedsearch.energy import compute_frontier
 from schedsearch.energy.frontier import Frontier
 from schedsearch.schedule_file import schedule_from_dict
@@ -221,7 +222,8 @@ def _outcome(task: FrontierTask, pipe: Connection[Any, Any]) -> Frontier | TaskF
 
     try:
         schedule = schedule_from_dict(json.loads(task.schedule))
-        return compute_frontier(schedule, task.profile, task.num_plans, on_progress=tell)
+        profile = with_modes(task.profile, schedule.placement)
+        return compute_frontier(schedule, profile, task.num_plans, on_progress=tell)
     except OSError:
         raise
     except ValueError as error:

@@ -72,6 +72,12 @@ class VirtualScripts:
         """Return what runs where."""
         return self.programs.placement
 
+    def run_name(self, instance: Instance) -> str:
+        """Return the name under which a profile has the cost of a block in its mode."""
+        block, micro_batch = instance
+        chosen = self.programs.chosen
+        return self.placement.run_name(block, chosen[micro_batch]) if chosen else block
+
 
 def run_virtually(
     scripts: VirtualScripts, profile: Profile, gpus: Sequence[VirtualGpu], waits_for_clock: bool = False
@@ -111,11 +117,12 @@ def _check_clocks(scripts: VirtualScripts, profile: Profile) -> None:
     Raises:
         ScriptError: It does not; the message names device, block and the clocks nearest to it.
     """
-    known = {block: {point.clock_mhz for point in points} for block, points in profile.points.items()}
+    known = {name: {point.clock_mhz for point in points} for name, points in profile.points.items()}
     for device, clocks in enumerate(scripts.clocks):
         for (block, micro_batch), mhz in clocks.items():
-            if mhz is not None and mhz not in known[block]:
-                nearest = sorted((abs(each - mhz), each) for each in known[block])[:2]
+            of_run = known[scripts.run_name((block, micro_batch))]
+            if mhz is not None and mhz not in of_run:
+                nearest = sorted((abs(each - mhz), each) for each in of_run)[:2]
                 raise ScriptError(
                     f"device_{device}.py: {block} of micro-batch {micro_batch} has clock_mhz={mhz}, at which "
                     f"the profile has no cost; use {' or '.join(str(each) for _, each in nearest)}"
@@ -198,7 +205,7 @@ class _Work:
             team = self._placement.by_name[instance[0]].devices
             for other in team:
                 self._wait_until(other, now_ms)
-                self._gpus[other].work(self._profile.points[instance[0]])
+                self._gpus[other].work(self._profile.points[self._scripts.run_name(instance)])
             self._end_ms[instance] = max(self._now_ms(other) for other in team)
         end_ms = self._end_ms[instance]
         reached_ms = self._reached_ms[device][instance]

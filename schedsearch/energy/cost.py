@@ -70,10 +70,10 @@ def _is_below(middle: tuple[float, float], left: tuple[float, float], right: tup
     return rise_before < rise_after
 
 
-def cost_curve(block: str, num_gpus: int, profile: Profile) -> CostCurve:
-    """Return the cost curve of a block that runs on so many GPUs, all at one clock."""
+def cost_curve(run: str, num_gpus: int, profile: Profile) -> CostCurve:
+    """Return the cost curve of a block, in its mode, that runs on so many GPUs, all at one clock."""
     power = profile.min_blocking_power_w
-    points = profile.points[block]
+    points = profile.points[run]
     options = [(p.time_ms, num_gpus * (p.energy_mj - power * p.time_ms), p.clock) for p in points]
     best = list(pareto(options))
     time, energy, clock = zip(*best, strict=True)
@@ -93,7 +93,7 @@ def pareto(options: Iterable[tuple[float, float, int]]) -> Iterable[tuple[float,
 
 
 def cost_curves(placement: Placement, profile: Profile) -> dict[str, CostCurve]:
-    """Return the cost curve of every block of a placement."""
+    """Return the cost curve of every block of a placement, in each of its modes; see `Placement.runs`."""
     return {
-        block.name: cost_curve(block.name, placement.gpus_of(block), profile) for block in placement.blocks
+        name: cost_curve(name, placement.gpus_of(block), profile) for name, block in placement.runs.items()
     }

@@ -14,7 +14,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from schedsearch.schedule import Instance, Schedule, dependencies, require_plain
+from placements import Placement
+from schedsearch.memory_order import no_sooner
+from schedsearch.schedule import Instance, Schedule, dependencies
 from schedsearch.schedule import instances as every_instance
 
 Floats = NDArray[np.float64]
@@ -53,11 +55,13 @@ class InstanceGraph:
         instances: (block, micro-batch) in topological order.
         edges: Triples (from, to, milliseconds) of indices into `instances`, without duplicates.
         num_devices: Devices of the placement.
+        runs: Of each instance the name under which a profile has its cost: its block, in its mode.
     """
 
     instances: tuple[Instance, ...]
     edges: tuple[tuple[int, int, float], ...]
     num_devices: int
+    runs: tuple[str, ...]
 
     @property
     def size(self) -> int:
@@ -146,16 +150,30 @@ def instance_graph(schedule: Schedule) -> InstanceGraph:
 
     Raises:
         EnergyError: The schedule is empty or incomplete, or its orders contradict its dependencies.
-        PlacementError: Its placement has modes or streams.
+            Or see `check_clocks_of`.
     """
-    require_plain(schedule.placement, "a plan of clocks", "use search alone")
+    check_clocks_of(schedule.placement)
     return waiting_graph(schedule)
+
+
+def check_clocks_of(placement: Placement) -> None:
+    """Check that clocks can be chosen for a placement.
+
+    Raises:
+        EnergyError: Streams of its devices slow each other down.
+    """
+    if placement.slowdown:
+        raise EnergyError(
+            f"slowdown: streams of {placement.name} slow each other down, which no plan of clocks counts "
+            "yet; use schedsearch search, or leave it out of the placement"
+        )
 
 
 def waiting_graph(schedule: Schedule) -> InstanceGraph:
     """Return the graph of a schedule: its data dependencies, and neighbors in each device's order.
 
-    Of a device with several streams that is the order of each.
+    Of a device with several streams that is the order of each; and what releases memory that they share is
+    waited for by what allocates it.
 
     Raises:
         EnergyError: The schedule is empty or incomplete, or its orders contradict its dependencies.
@@ -172,14 +190,15 @@ def waiting_graph(schedule: Schedule) -> InstanceGraph:
     order = _topological(instances, delays)
     index = {instance: i for i, instance in enumerate(order)}
     edges = sorted((index[source], index[target], delay) for (source, target), delay in delays.items())
-    return InstanceGraph(tuple(order), tuple(edges), placement.num_devices)
+    runs = tuple(schedule.run_name(*instance) for instance in order)
+    return InstanceGraph(tuple(order), tuple(edges), placement.num_devices, runs)
 
 
 def device_orders(schedule: Schedule, graph: InstanceGraph) -> list[Ints]:
-    """Return the indices of the instances of each device, in its order."""
+    """Return the indices of the instances that each device computes, in its order."""
     index = {instance: i for i, instance in enumerate(graph.instances)}
-    devices = range(graph.num_devices)
-    return [np.array([index[each] for each in schedule.order(device)], dtype=np.int64) for device in devices]
+    computed = schedule.lane_orders[: graph.num_devices]  # of the stream compute of each
+    return [np.array([index[each] for each in order], dtype=np.int64) for order in computed]
 
 
 def _delays(schedule: Schedule) -> dict[tuple[Instance, Instance], float]:
@@ -190,7 +209,27 @@ def _delays(schedule: Schedule) -> dict[tuple[Instance, Instance], float]:
         delays.update(dict.fromkeys(pairwise(order), 0.0))
     for earlier, later, ticks in dependencies(placement, schedule.num_micro_batches, schedule.chosen):
         delays[earlier, later] = ticks * placement.tick_ms
+    _add_memory_waits(schedule, delays)
     return delays
+
+
+def _add_memory_waits(schedule: Schedule, delays: dict[tuple[Instance, Instance], float]) -> None:
+    """Add the waits for memory that streams share.
+
+    A block that must start no sooner than another waits for all that the other waits for: then it does not,
+    if all start as soon as they can.
+    """
+    waits = list(schedule.memory_waits)
+    for earlier, later, ticks in waits:
+        if ticks:
+            delays.setdefault((earlier, later), 0.0)
+    before: dict[Instance, list[tuple[Instance, float]]] = {}
+    for (source, target), delay in delays.items() if waits else ():
+        before.setdefault(target, []).append((source, delay))
+    for later, others in no_sooner(waits).items():
+        for earlier in others - {later}:
+            for source, delay in before.get(earlier, ()):
+                delays[source, later] = max(delays.get((source, later), 0.0), delay)
 
 
 def _topological(instances: list[Instance], delays: dict[tuple[Instance, Instance], float]) -> list[Instance]:

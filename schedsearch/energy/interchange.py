@@ -47,13 +47,15 @@ def frequencies_csv(schedule: Schedule, profile: Profile, plan: FrequencyPlan) -
 
     Returns:
         The columns `FREQUENCY_COLUMNS`: device and position from 0, clocks in MHz, times in milliseconds from
-        the begin of the iteration; and ``config`` where blocks have configurations.
+        the begin of the iteration; ``config`` where blocks have configurations, and ``mode`` where some block
+        runs in another mode than its first.
     """
     points = operating_points(schedule, profile, plan.clock_mhz)
     has_configs = any(point.config for point in points.values())
+    has_modes = any(schedule.mode(*instance) for instance in points)
     start_ms = simulate_at_clocks(schedule, profile, plan.clock_mhz).start_ms
     return csv_text(
-        FREQUENCY_COLUMNS + ("config",) * has_configs,
+        FREQUENCY_COLUMNS + ("config",) * has_configs + ("mode",) * has_modes,
         (
             (
                 device,
@@ -63,6 +65,7 @@ def frequencies_csv(schedule: Schedule, profile: Profile, plan: FrequencyPlan) -
                 start_ms[instance],
                 points[instance].time_ms,
                 *(points[instance].config,) * has_configs,
+                *(schedule.mode(*instance),) * has_modes,
             )
             for device in range(schedule.placement.num_devices)
             for position, instance in enumerate(schedule.order(device))

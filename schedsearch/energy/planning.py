@@ -278,7 +278,7 @@ def _deadlines(problem: ClockProblem, num_plans: int, extra_ms: list[float]) -> 
 def _no_slower(problem: ClockProblem, time_ms: Mapping[str, float]) -> Ints:
     """Return the slowest mode of each instance that takes no longer than its block's time; one plan."""
     graph = problem.graph
-    allowed = np.array([[time_ms[name]] for name, _ in graph.instances])
+    allowed = np.array([[time_ms[name]] for name in graph.runs])
     return problem.table.slowest_within(np.arange(graph.size), allowed)
 
 

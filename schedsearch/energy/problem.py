@@ -1,8 +1,10 @@
 """The clock problem: a schedule whose blocks each run in one of some modes, and what a choice of modes does.
 
 A mode is a clock with the time and the effective energy that a block has there. A block that can be computed
-in several configurations has a mode for each clock and configuration. Everything that plans clocks
-is handed this problem: it has the graph of the schedule, the modes, and the bound, each made once.
+in several configurations has a mode for each clock and configuration. The modes of a placement, such as
+``recompute``, are not these: they are chosen before, and each has its own cost at each clock. Everything that
+plans clocks is handed this problem: it has the graph of the schedule, the modes, and the bound, each made
+once.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from schedsearch.energy.frontier import FrequencyPlan
 from schedsearch.energy.graph import Floats, InstanceGraph, Ints, device_orders, instance_graph
 from schedsearch.energy.simulation import simulate_at_clocks, simulated_plan
 from schedsearch.energy.waiting import WaitingPower, undominated, waiting_w
-from schedsearch.schedule import Schedule, micro_batches_of
+from schedsearch.schedule import Schedule
 
 Clocks = Mapping[str, tuple[int, ...]]
 """For each block one clock per micro-batch, in MHz, and with its configuration if the block has several."""
@@ -93,7 +95,7 @@ def mode_table(graph: InstanceGraph, curves: Mapping[str, CostCurve]) -> ModeTab
     names = list(curves)
     shape = (len(names), max(len(curve.time_ms) for curve in curves.values()))
     table = ModeTable(
-        row=np.array([names.index(name) for name, _ in graph.instances]),
+        row=np.array([names.index(name) for name in graph.runs]),
         clock_mhz=np.zeros(shape, dtype=np.int64),
         time_ms=np.full(shape, np.inf),
         energy_mj=np.full(shape, np.inf),
@@ -147,7 +149,7 @@ class ClockProblem:
 
     @cached_property
     def curves(self) -> dict[str, CostCurve]:
-        """The cost curve of each block."""
+        """The cost curve of each block in each of its modes."""
         return cost_curves(self.schedule.placement, self.profile)
 
     @cached_property
@@ -205,11 +207,11 @@ class ClockProblem:
         return tuple(plans[i] for i in kept.tolist())
 
     def for_every_micro_batch(self, clock_of: Mapping[str, int]) -> Clocks:
-        """Return one clock for each block as clocks of all its micro-batches."""
-        placement, number = self.schedule.placement, self.schedule.num_micro_batches
+        """Return one clock for each block, in each of its modes, as clocks of all its micro-batches."""
+        run_name = self.schedule.run_name
         return {
-            name: (clock,) * len(micro_batches_of(placement, name, number))
-            for name, clock in clock_of.items()
+            name: tuple(clock_of[run_name(name, n)] for n in runs)
+            for name, runs in self.schedule.runs_of.items()
         }
 
 

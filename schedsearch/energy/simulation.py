@@ -17,7 +17,7 @@ from placements.profiles.operating_point import config_of
 from schedsearch.energy.frontier import FrequencyPlan
 from schedsearch.energy.graph import EnergyError, InstanceGraph, instance_graph
 from schedsearch.energy.waiting import WaitingPower, waiting_w
-from schedsearch.schedule import Instance, Schedule, micro_batches_of
+from schedsearch.schedule import Instance, Schedule
 
 
 @dataclass(frozen=True)
@@ -99,19 +99,18 @@ def operating_points(
         EnergyError: A clock is missing or not in the profile.
     """
     chosen: dict[Instance, OperatingPoint] = {}
-    for block in schedule.placement.blocks:
-        known = _by_clock(profile.points[block.name])
-        clocks = clock_mhz.get(block.name, ())
-        runs = micro_batches_of(schedule.placement, block.name, schedule.num_micro_batches)
+    by_clock = {run: _by_clock(profile.points[run]) for run in schedule.placement.runs}
+    for name, runs in schedule.runs_of.items():
+        clocks = clock_mhz.get(name, ())
         if len(clocks) != len(runs):
             raise EnergyError(
-                f"clock_mhz.{block.name}: has {len(clocks)} clocks for {len(runs)} micro-batches; "
-                "give one for each"
+                f"clock_mhz.{name}: has {len(clocks)} clocks for {len(runs)} micro-batches; give one for each"
             )
         for n, clock in zip(runs, clocks, strict=True):
+            known = by_clock[schedule.run_name(name, n)]
             if clock not in known:
-                raise EnergyError(f"clock_mhz.{block.name}[{n}]: {_not_known(clock, known)}")
-            chosen[block.name, n] = known[clock]
+                raise EnergyError(f"clock_mhz.{name}[{n}]: {_not_known(clock, known)}")
+            chosen[name, n] = known[clock]
     return chosen
 
 
@@ -137,9 +136,7 @@ def _not_known(clock: int, known: Mapping[int, OperatingPoint]) -> str:
 
 def all_maximum_clocks(schedule: Schedule, profile: Profile) -> dict[str, tuple[int, ...]]:
     """Return each block's highest clock for every micro-batch."""
-    placement, number = schedule.placement, schedule.num_micro_batches
     return {
-        block.name: (profile.fastest(block.name).clock,)
-        * len(micro_batches_of(placement, block.name, number))
-        for block in placement.blocks
+        name: tuple(profile.fastest(schedule.run_name(name, n)).clock for n in runs)
+        for name, runs in schedule.runs_of.items()
     }

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from placements import Placement
-from schedsearch.baselines import applicable
+from schedsearch.baselines import HAND_MADE, applicable
+from schedsearch.baselines.chosen_modes import with_chosen_modes
 from schedsearch.improve import neighbourhood
 from schedsearch.improve.improve import improve
 from schedsearch.metrics import peak_memory
@@ -24,7 +25,7 @@ from schedsearch.modulo.result import VALUE, Objective, SearchProgress, SearchRe
 from schedsearch.modulo.search import OBJECTIVES
 from schedsearch.modulo.strategies.bisection import Bisection
 from schedsearch.repetend import Repetend
-from schedsearch.schedule import Instance, Schedule, with_optimizer
+from schedsearch.schedule import Schedule, with_optimizer
 from schedsearch.solver.effort import Effort, OutOfTimeError
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.solver.portfolio import SOLVERS
@@ -57,9 +58,9 @@ class ScheduleCandidate:
     origin: str
 
 
-def orders_of(schedule: Schedule) -> tuple[tuple[Instance, ...], ...]:
-    """Return the order of the blocks on every device: all of a schedule that clocks do not change."""
-    return tuple(schedule.order(device) for device in range(schedule.placement.num_devices))
+def orders_of(schedule: Schedule) -> tuple[tuple[object, ...], ...]:
+    """Return the order of the blocks on every stream, and their modes: all that clocks do not change."""
+    return (*schedule.lane_orders, schedule.chosen)
 
 
 def schedules_of_equal_period(
@@ -78,7 +79,8 @@ def schedules_of_equal_period(
     samples of repetends of that period with spans from the least on (see `Bisection.sample`), unrolled;
     one that is longer than the search's schedule is also shortened. Each but the hand-made ones is there
     again with blocks of several devices, such as embeddings, at its ends (see `neighbourhood.gathered`). No
-    two have the same orders. Their makespans may differ; hand-made ones may have a period of their own.
+    two have the same orders and modes. Their makespans may differ; hand-made ones may have a period of their
+    own. Of a placement with modes or streams there are the search's and those made by hand alone.
 
     Args:
         placement: What runs where; its `memory` is the capacity.
@@ -93,7 +95,7 @@ def schedules_of_equal_period(
     assert result.schedule is not None, "a search without a schedule has nothing to vary"
     effort = Effort(limit=work_limit)
     limit = reached(result, OBJECTIVES) if limit is None else limit
-    known: set[tuple[tuple[Instance, ...], ...]] = set()
+    known: set[tuple[tuple[object, ...], ...]] = set()
     candidates = _Candidates(placement, num_micro_batches, result, limit, effort, seed)
     for candidate in candidates.all():
         if candidate is not None:
@@ -142,10 +144,19 @@ class _Candidates:
         if repetend is not None:
             yield from self._with_gathered(ScheduleCandidate(self._unrolled(repetend), repetend, "repetend"))
         if may_reorder(self.limit):
-            for name, hand_made in applicable(self.placement, self.number).items():
+            for name, hand_made in self._by_hand():
                 yield ScheduleCandidate(hand_made, repetend, name)
-        if repetend is not None:
+        if repetend is not None and self.placement.is_plain:
             yield from self._samples(replace(repetend, placement=self.placement.per_micro_batch))
+
+    def _by_hand(self) -> Iterator[tuple[str, Schedule]]:
+        """Yield schedules made by hand, with the modes that people choose where there are some."""
+        each = self.placement.per_micro_batch
+        if self.placement.is_plain:
+            yield from applicable(self.placement, self.number).items()
+            return
+        for name, made in with_chosen_modes(each, self.number, HAND_MADE):
+            yield name, validate(with_optimizer(self.placement, made))
 
     def _samples(self, best: Repetend) -> Iterator[ScheduleCandidate | None]:
         """Yield samples of the repetend, unrolled and shortened, until nothing new comes."""
@@ -196,7 +207,7 @@ class _Candidates:
     def _with_gathered(self, candidate: ScheduleCandidate) -> Iterator[ScheduleCandidate]:
         """Yield a candidate, and the same with its shared blocks at the ends where that is valid."""
         yield candidate
-        if may_reorder(self.limit):
+        if may_reorder(self.limit) and self.placement.is_plain:
             with contextlib.suppress(InvalidScheduleError):
                 schedule = validate(neighbourhood.gathered(candidate.schedule))
                 yield replace(candidate, schedule=schedule, origin="gathered")

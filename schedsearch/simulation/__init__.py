@@ -1,13 +1,14 @@
 """A schedule's orders under real conditions: times that vary, slow devices, shared links.
 
-Each device keeps its order and starts each block as soon as it can; between iterations there is a barrier. In
-the order in which to read:
+Each device keeps the order of each of its streams and starts each block as soon as it can; between iterations
+there is a barrier. In the order in which to read:
 
 - `conditions`: what differs from the placement's times
 - `messages`: a schedule's blocks in order, and what each sends over which link
 - `drawn_times`: the times of all blocks in all iterations
 - `recurrence`: their ends where the order of messages is known, many iterations at once
 - `events`: their ends where links are shared, event by event
+- `slowed`: their ends where streams slow each other down
 - `iterations`: how long iterations take
 - `robustness`: schedules beside each other under several conditions
 """

@@ -78,8 +78,8 @@ class Conditions:
         jitter: Standard deviation of each block's time, as a part of it; each block of each micro-batch
             varies on its own.
         distribution: Distribution of the jitter.
-        measured_ms: Measured repeats of blocks by name; such a block takes one of them each time, drawn
-            with replacement, and has no other jitter.
+        measured_ms: Measured repeats of blocks by name, in a mode as ``B0@recompute``; such a block takes one
+            of them each time, drawn with replacement, and has no other jitter.
         slow_devices: Factors on the times of blocks by device; of a block on several the largest counts.
         slow_pairs: Factors on what a message takes, by pair of devices, sender first.
         links: Links that carry one message at a time. All other messages take the placement's transfer time
@@ -124,8 +124,8 @@ class Conditions:
             ConditionsError: One is not.
         """
         for name in self.measured_ms:
-            if name not in placement.by_name:
-                names = ", ".join(sorted(placement.by_name)[:8])
+            if name not in placement.runs:
+                names = ", ".join(sorted(placement.runs)[:8])
                 raise ConditionsError(f"measured_ms: there is no block {name!r}; the blocks are {names}, ...")
         used = {
             "slow_devices": self.slow_devices.keys(),

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from placements import Placement
+from placements.modes import Chosen
 from schedsearch.schedule import Instance, micro_batches_of
 from schedsearch.simulation.conditions import Conditions, Jitter
 
 
 def drawn_times(
-    placement: Placement, num_micro_batches: int, conditions: Conditions, iterations: int, seed: int
+    placement: Placement,
+    num_micro_batches: int,
+    conditions: Conditions,
+    iterations: int,
+    seed: int,
+    chosen: Sequence[Chosen] = (),
 ) -> dict[Instance, NDArray[np.float64]]:
     """Return the ticks of each block of each micro-batch in each iteration; each of shape ``(iterations,)``.
 
@@ -23,18 +30,24 @@ def drawn_times(
         conditions: Conditions that fit the placement.
         iterations: How many.
         seed: Seed of all draws. A block's draws follow from its place in the placement, and not from a
-            schedule.
+            schedule or its mode.
+        chosen: The choices of each micro-batch, as of a schedule; empty where blocks run as they are written.
     """
     generator = np.random.default_rng(seed)
     times: dict[Instance, NDArray[np.float64]] = {}
     for block in placement.blocks:
         slow = max(conditions.slow_devices.get(device, 1.0) for device in block.devices)
         for micro_batch in micro_batches_of(placement, block.name, num_micro_batches):
-            if block.name in conditions.measured_ms:
-                repeats = np.asarray(conditions.measured_ms[block.name], dtype=np.float64)
+            name, time = block.name, block.time
+            if chosen and name in placement.decision_of:
+                decision = placement.decision_of[name]
+                time = placement.alternatives(name)[chosen[micro_batch][decision]].time
+                name = placement.run_name(name, chosen[micro_batch])
+            if name in conditions.measured_ms:
+                repeats = np.asarray(conditions.measured_ms[name], dtype=np.float64)
                 drawn = generator.choice(repeats, iterations) / placement.tick_ms
             else:
-                drawn = block.time * _factors(conditions, iterations, generator)
+                drawn = time * _factors(conditions, iterations, generator)
             times[block.name, micro_batch] = drawn * slow
     return times
 

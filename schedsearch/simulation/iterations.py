@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import SupportsIndex
 
@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schedsearch.results import TableResult
-from schedsearch.schedule import Schedule, require_plain
+from schedsearch.schedule import Schedule
 from schedsearch.simulation.conditions import Conditions, ConditionsError
 from schedsearch.simulation.drawn_times import drawn_times
 from schedsearch.simulation.events import ends_by_events
 from schedsearch.simulation.messages import IterationSteps, steps_of
 from schedsearch.simulation.recurrence import ends_by_recurrence
+from schedsearch.simulation.slowed import ends_side_by_side
 
 _CELLS = 2_000_000
 """Blocks times iterations that are held at once: some 16 MB, and 100 where links are shared by devices."""
@@ -30,7 +31,8 @@ class SimulatedIterations(TableResult):
     Attributes:
         iteration_ms: Time of each iteration; shape ``(iterations,)``.
         bubble_rates: Idle share of devices times iteration, of each; likewise.
-        waiting_ms: What each device waits in an iteration, on average; shape ``(num_devices,)``.
+        waiting_ms: What each device waits in an iteration, on average; shape ``(num_devices,)``. Of devices
+            with several streams it is what ``compute`` waits.
     """
 
     iteration_ms: NDArray[np.float64]
@@ -70,13 +72,16 @@ def simulate(
 
     Raises:
         ConditionsError: Conditions do not fit the placement, or a number is out of its range.
-        PlacementError: The placement has modes or streams.
     """
-    require_plain(schedule.placement, "simulate", "use the makespan of the schedule")
     conditions = conditions or Conditions()
     conditions.check(schedule.placement)
     _check_whole("iterations", iterations, 1)
     _check_whole("seed", seed, 0)
+    if schedule.placement.slowdown and conditions.links:
+        raise ConditionsError(
+            f"links: are given where streams of {schedule.placement.name} slow each other down, which no "
+            "simulation knows together; leave one of them out"
+        )
     steps = steps_of(schedule, conditions)
     chunk = max(1, _CELLS // max(1, len(steps.steps)))
     parts = [
@@ -97,14 +102,23 @@ def simulate(
 def _simulate(
     schedule: Schedule, conditions: Conditions, steps: IterationSteps, iterations: int, seed: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return each device's last end and its work in ticks; shapes ``(num_devices, iterations)``."""
-    drawn = drawn_times(schedule.placement, schedule.num_micro_batches, conditions, iterations, seed)
-    times = [drawn[step.instance] for step in steps.steps]
-    busy = np.zeros((steps.num_devices, iterations))
+    """Return the last end of each stream, and what each device computes, in ticks.
+
+    The shapes are ``(num_lanes, iterations)`` and ``(num_devices, iterations)``.
+    """
+    placement, number = schedule.placement, schedule.num_micro_batches
+    drawn = drawn_times(placement, number, conditions, iterations, seed, schedule.chosen)
+    times: Sequence[NDArray[np.float64]] = [drawn[step.instance] for step in steps.steps]
+    if placement.slowdown:
+        ends, took = ends_side_by_side(schedule, steps, times, iterations)
+        times = list(took)
+    else:
+        ends = (ends_by_events if steps.is_shared else ends_by_recurrence)(steps, times, iterations)
+    busy = np.zeros((placement.num_devices, iterations))
     for step, time in zip(steps.steps, times, strict=True):
-        for device in step.devices:
-            busy[device] += time
-    ends = (ends_by_events if steps.is_shared else ends_by_recurrence)(steps, times, iterations)
+        for lane in step.lanes:
+            if lane < placement.num_devices:  # others than the stream compute come after these
+                busy[lane] += time
     return ends, busy
 
 

@@ -18,7 +18,7 @@ from schedsearch.simulation.messages import NO_LINK, IterationSteps
 def ends_by_recurrence(
     steps: IterationSteps, times: Sequence[NDArray[np.float64]], iterations: int
 ) -> NDArray[np.float64]:
-    """Return when each device has ended its last block.
+    """Return when each stream of a device has ended its last block.
 
     Args:
         steps: None of whose links is shared.
@@ -26,24 +26,34 @@ def ends_by_recurrence(
         iterations: How many.
 
     Returns:
-        Ticks; shape ``(num_devices, iterations)``.
+        Ticks; shape ``(num_lanes, iterations)``.
     """
-    idle_from = np.zeros((steps.num_devices, iterations))
+    idle_from = np.zeros((steps.num_lanes, iterations))
     free_from = np.zeros((steps.num_links, iterations))
     ready: dict[int, NDArray[np.float64]] = {}
-    for position, (step, time) in enumerate(zip(steps.steps, times, strict=True)):
-        end = idle_from[list(step.devices)].max(axis=0)
-        if position in ready:
-            np.maximum(end, ready.pop(position), out=end)
-        end += time
-        for device in step.devices:
-            idle_from[device] = end
-        for message in step.messages:
-            there = end + message.occupied
-            if message.link != NO_LINK:
-                there = np.maximum(end, free_from[message.link]) + message.occupied
-                free_from[message.link] = there
-                there = there + message.latency
-            known = ready.get(message.target)
-            ready[message.target] = there if known is None else np.maximum(known, there)
+
+    def hold_up(target: int, tick: NDArray[np.float64]) -> None:
+        known = ready.get(target)
+        ready[target] = tick if known is None else np.maximum(known, tick)
+
+    for group in steps.groups:
+        start = idle_from[[lane for position in group for lane in steps.steps[position].lanes]].max(axis=0)
+        for position in group:
+            if position in ready:
+                np.maximum(start, ready.pop(position), out=start)
+        for position in group:
+            step = steps.steps[position]
+            end = start + times[position]
+            for lane in step.lanes:
+                idle_from[lane] = end
+            for message in step.messages:
+                there = end + message.occupied
+                if message.link != NO_LINK:
+                    there = np.maximum(end, free_from[message.link]) + message.occupied
+                    free_from[message.link] = there
+                    there = there + message.latency
+                hold_up(message.target, there)
+            for target in step.held_up:
+                if target not in group:
+                    hold_up(target, start)
     return idle_from

@@ -92,12 +92,12 @@ class Schedule {
 
   /** Run at the clocks of a plan: every block takes its time there, and starts as soon as it can. */
   runAt(plans, plan) {
-    const { choice, point_first, time_of_point_ms, clock_mhz, power_w } = plans;
+    const { choice, run, point_first, time_of_point_ms, clock_mhz, power_w } = plans;
     const [start, end] = [new Float64Array(this.size), new Float64Array(this.size)];
     this.clock_mhz = new Float64Array(this.size);
     this.power_w = new Float64Array(this.size);
     for (let i = 0; i < this.size; i++) {
-      const point = point_first[this.block[i]] + choice[plan * this.size + i];
+      const point = point_first[run[i]] + choice[plan * this.size + i];
       for (let k = this.before_first[i]; k < this.before_first[i + 1]; k++) {
         start[i] = Math.max(start[i], end[this.before[k]] + this.delay_ms[k]);
       }

@@ -41,9 +41,9 @@ def envpipe(problem: ClockProblem) -> Clocks:
     path = _CriticalPath(problem.schedule, graph)
     clock, time = _tables(graph, points)
     instance = np.arange(graph.size)
-    highest = np.array([len(points[name]) - 1 for name, _ in graph.instances])
+    highest = np.array([len(points[name]) - 1 for name in graph.runs])
     inside = envelope(problem.schedule)
-    least = np.array([_least_energy(points[name]) for name, _ in graph.instances])
+    least = np.array([_least_energy(points[name]) for name in graph.runs])
     choice = np.where([each in inside for each in graph.instances], highest, least)
     while True:
         critical = path.of(time[instance, choice])
@@ -66,9 +66,9 @@ def envelope(schedule: Schedule) -> set[Instance]:
     last = last_devices(placement)
     start = schedule.start_of
     inside = {key for key in start if last & set(placement.by_name[key[0]].devices)}
-    for block in placement.blocks:
-        runs = sorted((key for key in start if key[0] == block.name), key=lambda key: start[key])
-        inside.add(runs[0] if block.kind is Kind.F else runs[-1])
+    for name, numbers in schedule.runs_of.items():
+        runs = sorted(((name, n) for n in numbers), key=lambda key: start[key])
+        inside.add(runs[0] if placement.by_name[name].kind is Kind.F else runs[-1])
     return inside
 
 
@@ -91,10 +91,10 @@ def last_devices(placement: Placement) -> set[int]:
 
 def _tables(graph: InstanceGraph, points: Mapping[str, Sequence[OperatingPoint]]) -> tuple[Ints, Floats]:
     """Return clock and time of each instance at each of its points; shape ``(instances, most points)``."""
-    most = max(len(points[name]) for name, _ in graph.instances)
+    most = max(len(points[name]) for name in graph.runs)
     clock = np.zeros((graph.size, most), dtype=np.int64)
     time = np.zeros((graph.size, most))
-    for i, (name, _) in enumerate(graph.instances):
+    for i, name in enumerate(graph.runs):
         clock[i, : len(points[name])] = [point.clock_mhz for point in points[name]]
         time[i, : len(points[name])] = [point.time_ms for point in points[name]]
     return clock, time
@@ -108,9 +108,8 @@ class _CriticalPath:
         self.graph = graph
         self.on_device: list[list[int]] = [[] for _ in graph.instances]
         self.inputs: list[list[tuple[int, float]]] = [[] for _ in graph.instances]
-        for device in range(graph.num_devices):
-            order = [index[each] for each in schedule.order(device)]
-            for before, after in pairwise(order):
+        for order in schedule.lane_orders:
+            for before, after in pairwise(index[each] for each in order):
                 self.on_device[after].append(before)
         for before, after, delay in graph.edges:
             self.inputs[after].append((before, delay))

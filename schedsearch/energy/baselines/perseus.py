@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
@@ -116,7 +116,7 @@ def energy_schedules(
     """
     costs = _costs(problem, unit_ms, curve)
     graph = _in_units(problem.graph, unit_ms)
-    slowest_ms = np.array([problem.curves[name].time_ms[-1] for name, _ in graph.instances])
+    slowest_ms = np.array([problem.curves[name].time_ms[-1] for name in graph.runs])
     units = costs.slowest
     longest, shortest = (_makespan(graph, each) for each in (costs.slowest, costs.fastest))
     if longest > MOST_UNITS:
@@ -235,7 +235,7 @@ def _makespan(graph: InstanceGraph, units: Ints) -> int:
 def _in_units(graph: InstanceGraph, unit_ms: float) -> InstanceGraph:
     """Return the graph with its delays in whole units."""
     edges = tuple((a, b, float(math.floor(delay / unit_ms + _ALMOST))) for a, b, delay in graph.edges)
-    return InstanceGraph(graph.instances, edges, graph.num_devices)
+    return replace(graph, edges=edges)
 
 
 def _costs(problem: ClockProblem, unit_ms: float, curve: str) -> Costs:
@@ -265,7 +265,7 @@ def _costs(problem: ClockProblem, unit_ms: float, curve: str) -> Costs:
         times = np.arange(first[i], last[i] + 1) * unit_ms
         energy[i, : len(times)] = CURVES[curve](each)(np.maximum(times, each.time_ms[0]))
         energy[i, len(times) :] = energy[i, len(times) - 1]
-    row = np.array([list(curves).index(name) for name, _ in problem.graph.instances])
+    row = np.array([list(curves).index(name) for name in problem.graph.runs])
     return Costs(first[row], last[row], row, energy, _prices(energy, row))
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from placements import Kind, OperatingPoint
+from placements.block import COMPUTE
 from schedsearch.energy.problem import ClockProblem, Clocks
 
 
 def zeus_global(problem: ClockProblem) -> Iterator[Clocks]:
     """Yield plans with one clock for all blocks on all devices, from the highest downwards (ZeusGlobal)."""
-    names = [block.name for block in problem.schedule.placement.blocks]
+    names = list(problem.schedule.placement.runs)
     for limit in _clocks_of(problem, names):
         yield problem.for_every_micro_batch(
             {name: _at_most(problem, name, limit).clock_mhz for name in names}
@@ -34,10 +35,13 @@ def zeus_per_stage(problem: ClockProblem) -> Iterator[Clocks]:
     go on, which only adds plans, and is needed where a device has one clock.
     """
     placement = problem.schedule.placement
-    devices = [device for device in range(placement.num_devices) if placement.on(device)]
-    steps = {
-        device: _clocks_of(problem, [block.name for block in placement.on(device)]) for device in devices
+    runs = placement.runs
+    computed = {
+        device: [name for name, block in runs.items() if device in block.devices and block.stream == COMPUTE]
+        for device in range(placement.num_devices)
     }
+    devices = [device for device, names in computed.items() if names]
+    steps = {device: _clocks_of(problem, computed[device]) for device in devices}
     forward = {device: _forward_ms(problem, device) for device in devices}
     heaviest = max(devices, key=lambda device: forward[device](steps[device][0]))
     for limit in steps[heaviest]:
@@ -49,10 +53,10 @@ def zeus_per_stage(problem: ClockProblem) -> Iterator[Clocks]:
         }
         yield problem.for_every_micro_batch(
             {
-                block.name: _at_most(
-                    problem, block.name, min(limits[device] for device in block.devices)
+                name: _at_most(
+                    problem, name, min(limits.get(each, limit) for each in block.devices)
                 ).clock_mhz
-                for block in placement.blocks
+                for name, block in runs.items()
             }
         )
 
@@ -69,8 +73,10 @@ def _balanced(steps: list[int], forward_ms: Callable[[int], float], target_ms: f
 
 
 def _forward_ms(problem: ClockProblem, device: int) -> Callable[[int], float]:
-    """Return the forward time of one micro-batch on a device, as a function of the device's clock."""
-    names = [b.name for b in problem.schedule.placement.on(device) if b.kind is Kind.F]
+    """Return the forward time of the first micro-batch on a device, as a function of the device's clock."""
+    schedule = problem.schedule
+    forwards = (b.name for b in schedule.as_run(0).on(device) if b.kind is Kind.F and b.stream == COMPUTE)
+    names = [schedule.run_name(name, 0) for name in forwards]
     return lambda limit: sum(_at_most(problem, name, limit).time_ms for name in names)
 
 

@@ -35,7 +35,7 @@ from schedsearch.energy.relaxed.timing_program import RelaxedTimes, Timing, min_
 from schedsearch.energy.simulation import simulate_at_clocks, simulated_plan
 from schedsearch.energy.switching.limits import SwitchingLimits
 from schedsearch.energy.waiting import waiting_w
-from schedsearch.schedule import Instance, micro_batches_of
+from schedsearch.schedule import Instance, micro_batches_of, require_plain
 
 log = logging.getLogger(__name__)
 
@@ -186,7 +186,9 @@ def periodic_plan(
     Raises:
         ProfileError: The profile lacks a block, or has several configurations for a clock.
         EnergyError: The deadline is too short, or there are no micro-batches.
+        PlacementError: There are modes, or devices have several streams.
     """
+    require_plain(periodic.placement, "a plan of clocks that repeat", "use one without that")
     profile.require(periodic.placement)
     profile.require_one_config("periodic")
     curves = cost_curves(periodic.placement, profile)

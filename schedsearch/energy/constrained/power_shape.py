@@ -15,6 +15,7 @@ from functools import cache
 import numpy as np
 
 from placements import Profile
+from placements.block import COMPUTE
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier
 from schedsearch.energy.graph import EnergyError, Floats, device_orders, instance_graph
 from schedsearch.energy.problem import ClockProblem, Clocks
@@ -177,6 +178,11 @@ def power_trace(
         from_ms = np.append(0.0, np.column_stack([start[order], end[order]]))
         step_w = np.append(first_w, np.column_stack([running_w[order], waiting_w[order]]))
         power_w += gpus * step_w[np.searchsorted(from_ms, at_ms[:-1], side="right") - 1]
+    for i, block in enumerate(schedule.block(*instance) for instance in graph.instances):
+        if block.stream != COMPUTE:  # beside what its devices compute: what it uses beyond waiting
+            is_running = (start[i] <= at_ms[:-1]) & (at_ms[:-1] < end[i])
+            more_w = running_w[i] - profile.min_blocking_power_w
+            power_w += schedule.placement.gpus_of(block) * more_w * is_running
     return PowerTrace(at_ms, power_w)
 
 
@@ -240,7 +246,7 @@ def shaped_plan(
     _check_above_0("deadline_ms", deadline_ms)
     _starts_ms(deadline_ms, copies, 0.0)  # checks the copies
     free, problem = frontier.at(deadline_ms), ClockProblem(schedule, profile)
-    names = schedule.placement.by_name
+    names = schedule.placement.runs
     clocks = set.intersection(*({point.clock for point in profile.points[name]} for name in names))
     at_one = [problem.for_every_micro_batch(dict.fromkeys(names, clock)) for clock in sorted(clocks)]
     plans = [free, *frontier.plans, *(problem.plan(each, 0.0) for each in at_one)]

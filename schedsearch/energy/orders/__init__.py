@@ -2,7 +2,9 @@
 
 In the order in which to read:
 
-- `joint`: what no order can beat; the best order and modes of a small schedule.
+- `any_order`: what no order and no modes can beat.
+- `joint`: the best order, modes and clocks of a small schedule.
 - `joint_model`: its program's variables.
 - `ordering`: the choice among schedules, and swaps of neighbours.
+- `joint_frontier`: the same at several deadlines.
 """

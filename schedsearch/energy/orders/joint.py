@@ -1,36 +1,35 @@
-"""What no order of a placement's blocks can beat, and of a small schedule the best order and modes together.
+"""Of a small schedule the best order and clocks together, and the best modes where its placement has some.
 
-The bound leaves out who waits for whom, but for the ends: each device has the time between its first block's
-inputs and what must follow its last block, and shares it among all its blocks as is best. A block on several
-devices is shared equally among them, in parts that need not agree.
-
-The program is one of CP-SAT: the rules of a schedule (`schedsearch.model.rules`) with modes for times.
+The program is one of CP-SAT: the rules of a schedule (`schedsearch.model.rules`) with clocks for times.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
-from placements import Profile
-from schedsearch.energy.cost import CostCurve, cost_curves
+from placements import Placement
+from placements.modes import Chosen
 from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.energy.generators.neighbourhood import MAX_INSTANCES
 from schedsearch.energy.problem import ClockProblem, Clocks
-from schedsearch.energy.waiting import waiting_w
+from schedsearch.memory_order import Run, memory_waits
+from schedsearch.model.variables import Literal
 from schedsearch.schedule import (
     CyclicOrderError,
+    Instance,
     Schedule,
     as_soon_as_possible,
     dependencies,
+    instances,
     micro_batches_of,
 )
 from schedsearch.validate import InvalidScheduleError, validate
 
-if TYPE_CHECKING:  # as it loads OR-Tools, which is slow
+if TYPE_CHECKING:  # as these load OR-Tools, which is slow
+    from schedsearch.energy.orders.joint_model import ClockVariables
     from schedsearch.solver.budget import SolverBudget
 
 _TICKS = 2.0**24
@@ -40,64 +39,12 @@ _UNITS = 2.0**30
 """Units of the largest difference of two modes' energies."""
 
 
-def any_order_mj(schedule: Schedule, profile: Profile, deadline_ms: float) -> float:
-    """Return an energy until a deadline that no clocks of any order of a schedule's blocks are below.
-
-    Args:
-        schedule: Schedule whose placement and number of micro-batches count.
-        profile: Cost of each block at each clock.
-        deadline_ms: Deadline that some order keeps.
-    """
-    placement, number = schedule.placement, schedule.num_micro_batches
-    curves = cost_curves(placement, profile)
-    before, after = _fastest_paths(schedule, curves)
-    effective_mj = 0.0
-    for device in range(placement.num_devices):
-        here = placement.on(device)
-        if not here:
-            continue
-        slack_ms = deadline_ms * (1 + TIME_TOLERANCE)
-        slack_ms -= min(before[block.name] for block in here) + min(after[block.name] for block in here)
-        lengths, slopes = [], []
-        for block in here:
-            curve, runs = curves[block.name], len(micro_batches_of(placement, block.name, number))
-            time, energy = curve.time_ms[curve.hull], curve.energy_mj[curve.hull] / len(block.devices)
-            slack_ms -= runs * float(time[0])
-            effective_mj += runs * float(energy[0])
-            lengths.append(runs * np.diff(time))
-            slopes.append(np.diff(energy) / np.diff(time))
-        length, slope = np.concatenate(lengths), np.concatenate(slopes)
-        steepest = np.argsort(slope, kind="stable")
-        ends = np.minimum(np.cumsum(length[steepest]), max(slack_ms, 0.0))
-        effective_mj += float(slope[steepest] @ np.diff(ends, prepend=0.0))
-    return effective_mj + waiting_w(placement, profile) * deadline_ms
-
-
-def _fastest_paths(
-    schedule: Schedule, curves: Mapping[str, CostCurve]
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the least time of each block from the begin to its start, and from its end to the end."""
-    placement = schedule.placement
-    pairs = [
-        (name, block.name, placement.ms(placement.transfer_time(name, block.name)))
-        for block in placement.blocks
-        for name in block.after
-    ]
-    fastest = {name: float(curve.time_ms[0]) for name, curve in curves.items()}
-    before, after = dict.fromkeys(fastest, 0.0), dict.fromkeys(fastest, 0.0)
-    for _ in placement.blocks:  # at most so many steps in a row
-        for a, b, delay in pairs:
-            before[b] = max(before[b], before[a] + fastest[a] + delay)
-            after[a] = max(after[a], delay + fastest[b] + after[b])
-    return before, after
-
-
 class Joint(NamedTuple):
     """What the program says.
 
     Attributes:
-        schedule: Schedule of the best order that it found; None where that is the one of before.
-        bound_mj: Effective energy that no order and modes that keep the deadline are below.
+        schedule: Schedule of the best order and modes that it found; None where that is the one of before.
+        bound_mj: Effective energy that no order and modes at any clocks that keep the deadline are below.
     """
 
     schedule: Schedule | None
@@ -105,16 +52,19 @@ class Joint(NamedTuple):
 
 
 def is_small(schedule: Schedule) -> bool:
-    """Tell whether `best_order_and_modes` may be asked of a schedule."""
-    return len(schedule.blocks) <= MAX_INSTANCES
+    """Tell whether `best_order_and_clocks` may be asked of a schedule."""
+    placement, number = schedule.placement, schedule.num_micro_batches
+    runs = sum(len(micro_batches_of(placement, block.name, number)) for block in placement.blocks)
+    return runs <= MAX_INSTANCES
 
 
-def best_order_and_modes(
+def best_order_and_clocks(
     problem: ClockProblem, clock_mhz: Clocks, deadline_ms: float, budget: SolverBudget
 ) -> Joint | None:
-    """Return the order that, with the best modes, needs the least effective energy; None without an answer.
+    """Return the order and modes that need the least effective energy at any clocks; None without an answer.
 
-    Micro-batches stay in order, block by block: others are renamings (Tessel, Property IV.1).
+    Micro-batches stay in order, block by block: others are renamings (Tessel, Property IV.1). Where they may
+    have different modes, only the first block runs them in order.
 
     Args:
         problem: A schedule with which the deadline is kept; the others are of its placement.
@@ -125,27 +75,54 @@ def best_order_and_modes(
     Raises:
         KeyboardInterrupt: The solver was interrupted from the keyboard.
     """
-    from schedsearch.energy.orders.joint_model import ModeVariables
+    from schedsearch.energy.orders.joint_model import ClockVariables
     from schedsearch.solver.cpsat import solve, within
     from schedsearch.solver.query import Answer
 
     tick_ms = deadline_ms / _TICKS
-    v = ModeVariables.of(problem, clock_mhz, tick_ms, math.ceil(_TICKS * (1 + TIME_TOLERANCE)), _UNITS)
-    placement = problem.schedule.placement
-    for a, b, ticks in dependencies(placement, problem.schedule.num_micro_batches):
+    v = ClockVariables.of(problem, clock_mhz, tick_ms, math.ceil(_TICKS * (1 + TIME_TOLERANCE)), _UNITS)
+    placement, number = problem.schedule.placement, problem.schedule.num_micro_batches
+    for a, b, ticks in dependencies(placement, number):
         v.wait(a, b, v.time[a] + math.floor(placement.ms(ticks) / tick_ms))
     v.keep_rules()
     solver = within(budget)
     if solve(solver, v.model, budget.spend) is not Answer.YES:
         return None
-    starts = {instance: solver.value(start) for instance, start in v.start.items()}
-    orders = [sorted(v.on(device), key=starts.__getitem__) for device in range(placement.num_devices)]
     bound_mj = v.offset_mj + v.unit_mj * solver.best_objective_bound
-    now = [list(problem.schedule.order(device)) for device in range(placement.num_devices)]
-    if orders == now:
+    chosen = _chosen(v, number, solver.value)
+    starts = {each: solver.value(v.start[each]) for each, _ in instances(placement, number, chosen)}
+    lanes = range(len(placement.lanes))
+    orders = [
+        sorted((each for each in v.on_lane(lane) if each in starts), key=starts.__getitem__) for lane in lanes
+    ]
+    if tuple(map(tuple, orders)) == problem.schedule.lane_orders and chosen == problem.schedule.chosen:
         return Joint(None, bound_mj)
+    waits = _memory_waits(placement, number, chosen, starts, {i: solver.value(v.time[i]) for i in starts})
     try:
-        found = as_soon_as_possible(placement, problem.schedule.num_micro_batches, orders)
+        found = as_soon_as_possible(placement, number, orders, chosen, waits)
         return Joint(validate(found), bound_mj)
     except (CyclicOrderError, InvalidScheduleError):  # only equal starts, which rounded times may have
         return Joint(None, bound_mj)
+
+
+def _chosen(v: ClockVariables, number: int, value: Callable[[Literal], int]) -> tuple[Chosen, ...]:
+    """Return the choices of each micro-batch; nothing where nothing is decided."""
+    decisions = range(len(v.placement.decisions))
+    literals = [[v.choices[i, n] for i in decisions] for n in range(number if decisions else 0)]
+    return tuple(tuple(list(map(value, each)).index(1) for each in own) for own in literals)
+
+
+def _memory_waits(
+    placement: Placement,
+    number: int,
+    chosen: tuple[Chosen, ...],
+    starts: Mapping[Instance, int],
+    time: Mapping[Instance, int],
+) -> list[tuple[Instance, Instance, int]]:
+    """Return who waits for whom where streams share a memory, from starts and times in other ticks."""
+    if not placement.has_streams:
+        return []
+    blocks = dict(instances(placement, number, chosen))
+    runs = [Run(each, replace(block, time=time[each]), starts[each]) for each, block in blocks.items()]
+    found = memory_waits(placement, runs)
+    return [(earlier, later, blocks[earlier].time if ticks else 0) for earlier, later, ticks in found]

@@ -19,7 +19,8 @@ from placements import Profile
 from schedsearch.energy.bound import proved
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, OnProgress
 from schedsearch.energy.graph import EnergyError
-from schedsearch.energy.orders.joint import any_order_mj, best_order_and_modes, is_small
+from schedsearch.energy.orders.any_order import any_order_mj
+from schedsearch.energy.orders.joint import best_order_and_clocks, is_small
 from schedsearch.energy.planning import plan_for
 from schedsearch.energy.problem import ClockProblem
 from schedsearch.energy.relaxed.highs import SolverError
@@ -79,7 +80,8 @@ class OrderChoice:
         best: The choice, with its plan.
         deadline_ms: Deadline that its plan keeps.
         judged: All schedules, in the order in which they were judged; the first candidate first.
-        lower_bound_mj: No clocks of any order of the placement's blocks need less energy until the deadline.
+        lower_bound_mj: No clocks of any order and modes of the placement's blocks need less energy until the
+            deadline.
         interrupted: Whether it was interrupted from the keyboard; the choice is then the best so far.
     """
 
@@ -105,6 +107,14 @@ class OrderChoice:
         """Return the share of energy saved over the first candidate; None if that is later anyway."""
         first = self.judged[0]
         return 1 - self.best.energy_mj / first.energy_mj if first.plan is not None else None
+
+    @property
+    def loss(self) -> float:
+        """Return by how much of the bound the first candidate may be above the best order, modes and clocks.
+
+        Where it was chosen without clocks, that is what choosing so costs at most; infinite if it is late.
+        """
+        return self.judged[0].energy_mj / self.lower_bound_mj - 1 if self.lower_bound_mj > 0 else math.nan
 
     @property
     def gap(self) -> float:
@@ -292,13 +302,13 @@ class _Choice:
         return tried
 
     def order_jointly(self, keeps: Keeps) -> None:
-        """Find the best order and clocks of a small schedule by one program, as far as the work goes."""
+        """Find the best order, modes and clocks of a small schedule by a program, as far as the work goes."""
         now = min(self.judged, key=lambda each: each.energy_mj)
         if now.plan is None or self.is_over or not is_small(now.schedule):
             return
         problem = ClockProblem(now.schedule, self.profile)
         with contextlib.suppress(OutOfTimeError):
-            found = best_order_and_modes(
+            found = best_order_and_clocks(
                 problem, now.plan.clock_mhz, self.deadline_ms, self.effort.budget(math.inf, 0)
             )
             if found is None:
@@ -393,7 +403,7 @@ def _priced(now: Relaxed, refused: Iterable[tuple[Instance, Instance]]) -> list[
 
 
 def swapped(schedule: Schedule, first: Instance, second: Instance) -> Schedule | None:
-    """Return the schedule with two neighbors in a device's order swapped on all devices that they share.
+    """Return the schedule with two neighbors in a stream's order swapped on all devices that they share.
 
     Returns:
         The valid schedule that starts every block as soon as its order allows; None where the two are not
@@ -402,7 +412,7 @@ def swapped(schedule: Schedule, first: Instance, second: Instance) -> Schedule |
     """
     if first[0] == second[0]:
         return None
-    orders = [list(schedule.order(device)) for device in range(schedule.placement.num_devices)]
+    orders = [list(order) for order in schedule.lane_orders]
     shared = [order for order in orders if first in order and second in order]
     for order in shared:
         i = order.index(first)
@@ -412,6 +422,7 @@ def swapped(schedule: Schedule, first: Instance, second: Instance) -> Schedule |
     if not shared:
         return None
     try:
-        return validate(as_soon_as_possible(schedule.placement, schedule.num_micro_batches, orders))
+        number, chosen = schedule.num_micro_batches, schedule.chosen
+        return validate(as_soon_as_possible(schedule.placement, number, orders, chosen))
     except (CyclicOrderError, InvalidScheduleError):
         return None

@@ -143,8 +143,8 @@ def breakpoints(graph: InstanceGraph, curves: Mapping[str, CostCurve]) -> Iterat
         graph: Who waits for whom.
         curves: Cost curve of each block.
     """
-    slowest = np.array([curves[name].time_ms[-1] for name, _ in graph.instances])
-    energy = float(sum(curves[name].energy_mj[-1] for name, _ in graph.instances))
+    slowest = np.array([curves[name].time_ms[-1] for name in graph.runs])
+    energy = float(sum(curves[name].energy_mj[-1] for name in graph.runs))
     scale = _scale(float(graph.makespan(slowest[:, None])[0]), curves)
     network = _network(graph, curves, scale)
     state = _State(network)
@@ -355,7 +355,7 @@ def _segments(graph: InstanceGraph, curves: Mapping[str, CostCurve], scale: Scal
         length[row] = ticks[-1]
         length[row, : len(ticks)] = ticks
         threshold[row, : len(units)] = units
-    block = np.array([names.index(name) for name, _ in graph.instances])
+    block = np.array([names.index(name) for name in graph.runs])
     return length[block], threshold[block]
 
 

@@ -54,7 +54,7 @@ def free_timing(graph: InstanceGraph, curves: Mapping[str, CostCurve]) -> Timing
         delay_ms=delay_ms,
         rounds=np.zeros(len(tail), dtype=np.int64),
         group=np.arange(graph.size),
-        curves=[curves[name] for name, _ in graph.instances],
+        curves=[curves[name] for name in graph.runs],
         count=np.ones(graph.size),
     )
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from placements.hardware import ClockLatency
 from schedsearch.energy.graph import EnergyError, Floats, Ints
-from schedsearch.schedule import Schedule, micro_batches_of
+from schedsearch.schedule import Schedule
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,10 @@ def changes_per_iteration(schedule: Schedule, clock_mhz: Mapping[str, Sequence[i
 
 
 def _clocks_by_device(schedule: Schedule, clock_mhz: Mapping[str, Sequence[int]]) -> list[list[int]]:
-    placement, number = schedule.placement, schedule.num_micro_batches
     clock = {
         (name, n): int(mhz)
         for name, clocks in clock_mhz.items()
-        for n, mhz in zip(micro_batches_of(placement, name, number), clocks, strict=True)
+        for n, mhz in zip(schedule.runs_of[name], clocks, strict=True)
     }
-    return [
-        [clock[instance] for instance in schedule.order(device)] for device in range(placement.num_devices)
-    ]
+    computed = schedule.lane_orders[: schedule.placement.num_devices]  # copies have no clock to change to
+    return [[clock[instance] for instance in order] for order in computed]

@@ -22,7 +22,6 @@ from schedsearch.energy.graph import Floats, Ints
 from schedsearch.energy.problem import ClockProblem, Clocks
 from schedsearch.energy.simulation import ClockedIteration
 from schedsearch.energy.switching.limits import SwitchingLimits
-from schedsearch.schedule import micro_batches_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,12 +45,12 @@ class SwitchState:
 
 @dataclass(frozen=True, eq=False)
 class ClockCosts:
-    """Time and effective energy of every block at every clock of any block; infinite where it has it not.
+    """Time and effective energy of every block, in each mode, at every clock; infinite where it has it not.
 
     Attributes:
-        clock_mhz: Ascending; shape ``(clocks,)``.
-        row: Row of each instance's block; shape ``(instances,)``.
-        time_ms: Shape ``(blocks, clocks)``.
+        clock_mhz: Those of any block, ascending; shape ``(clocks,)``.
+        row: Row of each instance's block in its mode; shape ``(instances,)``.
+        time_ms: Shape ``(blocks in modes, clocks)``.
         energy_mj: Effective energy on all devices of a block.
     """
 
@@ -66,20 +65,20 @@ class ClockCosts:
         placement, profile = problem.schedule.placement, problem.profile
         profile.require_one_config("limits")
         power = profile.min_blocking_power_w
-        blocks = placement.blocks
-        clocks = sorted({p.clock_mhz for block in blocks for p in profile.points[block.name]})
+        runs = placement.runs
+        clocks = sorted({p.clock_mhz for name in runs for p in profile.points[name]})
         column = {mhz: k for k, mhz in enumerate(clocks)}
-        time, energy = np.full((2, len(blocks), len(clocks)), np.inf)
-        for row, block in enumerate(blocks):
-            for p in profile.points[block.name]:
+        time, energy = np.full((2, len(runs), len(clocks)), np.inf)
+        for row, (name, block) in enumerate(runs.items()):
+            for p in profile.points[name]:
                 time[row, column[p.clock_mhz]] = p.time_ms
                 energy[row, column[p.clock_mhz]] = placement.gpus_of(block) * (
                     p.energy_mj - power * p.time_ms
                 )
-        rows = {block.name: row for row, block in enumerate(blocks)}
+        rows = {name: row for row, name in enumerate(runs)}
         return cls(
             np.array(clocks, dtype=np.int64),
-            np.array([rows[name] for name, _ in problem.graph.instances]),
+            np.array([rows[name] for name in problem.graph.runs]),
             time,
             energy,
         )
@@ -176,9 +175,7 @@ class SwitchingProblem(ClockProblem):
         clock = {
             (name, n): mhz
             for name, clocks in clock_mhz.items()
-            for n, mhz in zip(
-                micro_batches_of(schedule.placement, name, schedule.num_micro_batches), clocks, strict=True
-            )
+            for n, mhz in zip(schedule.runs_of[name], clocks, strict=True)
         }
         return np.array([clock[instance] for instance in self.graph.instances], dtype=np.int64)
 

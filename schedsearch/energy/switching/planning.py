@@ -33,7 +33,7 @@ from schedsearch.energy.simulation import (
 from schedsearch.energy.switching.bound import min_effective_mj
 from schedsearch.energy.switching.limits import SwitchingLimits, changes_per_iteration, num_clock_changes
 from schedsearch.energy.switching.model import SwitchingProblem, SwitchState
-from schedsearch.schedule import Schedule
+from schedsearch.schedule import Schedule, require_one_stream
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,9 @@ def switched_plan(
     Raises:
         ProfileError: The profile has several configurations for a clock.
         EnergyError: The deadline is too short, or no plan was found that keeps it under the limits.
+        PlacementError: Devices have several streams.
     """
+    require_one_stream(schedule.placement, "a plan of few changes of clock", "leave its limits at 0")
     free = frontier.at(deadline_ms)
     latest_ms = deadline_ms * (1 + TIME_TOLERANCE)
     problem = SwitchingProblem(schedule, profile, frontier.relaxed, limits, latest_ms)

@@ -7,9 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from commands import refusal
+from modes_and_streams import recomputing
 
 from experiments.profile.task import one_after_another, save_profile
-from placements.placement_file import read_placement
+from placements import Placement
+from placements.files import write_text
+from placements.placement_file import placement_to_yaml, read_placement
 from placements.shapes import m_shape, v_shape
 from runtime.codegen.script import read_script
 from runtime.execution.measurement import Measurement
@@ -18,6 +22,10 @@ from schedsearch.schedule_file import read_schedule
 from schedsearch.validate import validate
 
 SMALL = ["runtime.hidden_size=8", "runtime.sequence_length=8", "search.num_micro_batches=3"]
+
+
+def save(placement: Placement, found: Measurement, directory: Path) -> None:
+    save_profile(placement, [(one_after_another(placement.per_micro_batch, 1), found)], directory)
 
 
 def test_profile_then_search(command, tmp_path: Path) -> None:
@@ -40,6 +48,29 @@ def test_profile_then_search(command, tmp_path: Path) -> None:
     done = command("search", *options, "search.num_micro_batches=5")
     assert done.returncode == 0, done.stderr
     assert validate(read_schedule(tmp_path / "out/schedule.json")).placement == placement
+
+
+def test_each_mode_is_measured_and_searched(command, tmp_path: Path) -> None:
+    write_text(tmp_path / "placement.yaml", placement_to_yaml(recomputing()))
+    options = ["placement=file", f"placement.path={tmp_path / 'placement.yaml'}", "profiling.iterations=2"]
+    done = command("profile", *options, "runtime.launcher=in_process", *SMALL)
+    assert done.returncode == 0, done.stderr
+    measured = tmp_path / "measured"
+    (tmp_path / "out").rename(measured)
+    rows = {row["block"]: float(row["time"]) for row in csv.DictReader((measured / "profile.csv").open())}
+    placement = read_placement(measured / "placement.yaml")
+    assert rows.keys() == placement.runs.keys() and {"B0", "B0@recompute"} <= rows.keys()
+    for name, block in placement.runs.items():
+        assert placement.ms(block.time) == pytest.approx(1000 * rows[name], rel=1e-5)
+    assert placement.decisions[0].names == ("keep", "recompute")
+    again = read_script(measured / "scripts_1" / "device_0.py").calls.runs
+    assert {run.mode for run in again if run.block == "F0"} == {"recompute"}
+    options = ["placement=profiled", f"placement.path={measured}", "search.work_limit=1"]
+    done = command("search", *options, "search.num_micro_batches=3")
+    assert done.returncode == 0, done.stderr
+    assert read_schedule(tmp_path / "out/schedule.json").chosen
+    done = refusal("profile", [*options[:2], "profiling.in_pipeline=true"], tmp_path / "third")
+    assert "profiling.in_pipeline: the blocks of recomputing have modes, each of which is measured on" in done
 
 
 def test_blocks_are_measured_in_the_midst_of_a_schedule(command, tmp_path: Path) -> None:
@@ -77,7 +108,7 @@ def measurement(energy: bool) -> Measurement:
 def test_a_profile_with_energies_feeds_the_frontier(command, tmp_path: Path) -> None:
     measured = tmp_path / "measured"
     measured.mkdir()
-    save_profile(v_shape(2), measurement(energy=True), measured)
+    save(v_shape(2), measurement(energy=True), measured)
     small = ["search.num_micro_batches=4", "energy.num_plans=5", "energy.baselines=[]"]
     done = command("frontier", "placement=profiled", f"placement.path={measured}", *small)
     assert done.returncode == 0, done.stderr
@@ -97,7 +128,7 @@ def test_waiting_by_clock_feeds_the_frontier(command, tmp_path: Path) -> None:
     profiles = tuple(
         each._replace(blocking_w=power_w) for each, power_w in zip(found.profiles, waits, strict=True)
     )
-    save_profile(v_shape(2), replace(found, profiles=profiles), measured)
+    save(v_shape(2), replace(found, profiles=profiles), measured)
     facts = json.loads((measured / "profile.json").read_text())
     assert facts["blocking_power_w"] == {"1410": 82, "990": 52}
     small = ["search.num_micro_batches=4", "energy.num_plans=5", "energy.baselines=[]"]
@@ -117,7 +148,7 @@ def test_optimizer_blocks_keep_their_times(tmp_path: Path, caplog: pytest.LogCap
     )
     (tmp_path / "placement.yaml").write_text(text)
     with caplog.at_level(logging.INFO):
-        save_profile(read_placement(tmp_path / "placement.yaml"), measurement(energy=True), tmp_path)
+        save(read_placement(tmp_path / "placement.yaml"), measurement(energy=True), tmp_path)
     placement = read_placement(tmp_path / "placement.yaml")
     times = {block.name: block.time * placement.tick_ms for block in placement.blocks}
     assert times == pytest.approx({"F0": 10, "F1": 10, "B1": 20, "B0": 20, "O0": 8})

@@ -45,7 +45,7 @@ def test_files_have_seconds_and_joules_by_clock_and_times_of_the_highest(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
-        save_profile(PLACEMENT, MEASUREMENT, tmp_path)
+        save_profile(PLACEMENT, [(one_after_another(PLACEMENT, 1), MEASUREMENT)], tmp_path)
     rows = list(csv.DictReader((tmp_path / "profile.csv").open()))
     found = {(row["block"], row["frequency"]): (float(row["time"]), float(row["energy"])) for row in rows}
     assert len(found) == 8

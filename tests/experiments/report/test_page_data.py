@@ -105,7 +105,7 @@ def test_every_plan_has_its_clocks_and_runs_as_it_is_simulated() -> None:
         done = simulate_at_clocks(schedule, profile, plan.clock_mhz)
         end: list[float] = []
         for i, (block, n) in enumerate(zip(on["block"], on["micro_batch"], strict=True)):
-            point = data["point_first"][block] + choice[i]
+            point = data["point_first"][data["run"][i]] + choice[i]
             assert data["clock_mhz"][point] == plan.clock_mhz[names[block]][n]
             before = range(on["before_first"][i], on["before_first"][i + 1])
             start = max((end[on["before"][k]] + on["delay_ms"][k] for k in before), default=0.0)

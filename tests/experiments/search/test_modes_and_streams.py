@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,15 +15,14 @@ from experiments.search.profile_reading import CostSource
 from experiments.search.report import schedule_sections
 from experiments.search.results import SearchStepResult
 from experiments.search.search_step import figures
-from placements import Placement, PlacementError
+from placements import Placement, PlacementError, Profile
 from placements.files import write_json, write_text
 from placements.placement_file import placement_to_yaml
-from schedsearch.energy import instance_graph
+from schedsearch.energy import Frontier, simulate_at_clocks
 from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import read_schedule, schedule_to_dict
 from schedsearch.searches.methods import SearchRequest, find
-from schedsearch.simulation.iterations import simulate
 
 NAMES = {
     "recomputing": "recomputing has modes of B0, B1, F0, F1, which",
@@ -41,24 +42,33 @@ def options_for(placement: Placement, folder: Path) -> list[str]:
 
 
 @each_placement
+def test_tessel_says_that_it_cannot_take_them(placement: Placement, tmp_path: Path) -> None:
+    options = [*options_for(placement, tmp_path), "search.method=tessel"]
+    error = refusal("search", options, tmp_path / "out")
+    assert error.startswith(NAMES[placement.name])
+    assert "search.method=tessel cannot take yet; use search.method=" in error
+
+
 @pytest.mark.parametrize(
-    ("command", "more", "message"),
+    ("command", "placement", "more", "message"),
     [
-        ("frontier", [], "schedsearch frontier cannot take yet; use schedsearch search, or leave them out"),
-        ("run", [], "schedsearch run cannot take yet; use schedsearch search"),
-        ("profile", [], "schedsearch profile cannot take yet; give the times of its blocks by hand"),
         (
-            "search",
-            ["search.method=tessel"],
-            "search.method=tessel cannot take yet; use search.method=",
+            "frontier",
+            offloading(1.5),
+            [],
+            "slowdown: streams of offloading slow each other down",
         ),
+        ("frontier", recomputing(), ["energy.periodic=1"], f"{NAMES['recomputing']} energy.periodic cannot"),
+        ("frontier", communicating(), ["energy.dwell_ms=1"], f"{NAMES['communicating']} energy.dwell_ms and"),
+        ("run", communicating(), [], "blocks (dispatch).stream: 'communication' cannot be run yet; leave it"),
+        ("run", offloading(), [], "blocks (O0).stream: 'copy_out' cannot be run yet; leave it"),
     ],
 )
 def test_what_cannot_take_them_says_so(
-    placement: Placement, command: str, more: list[str], message: str, tmp_path: Path
+    command: str, placement: Placement, more: list[str], message: str, tmp_path: Path
 ) -> None:
     error = refusal(command, [*options_for(placement, tmp_path), *more], tmp_path / "out")
-    assert error.startswith(NAMES[placement.name]) and message in error
+    assert error.startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -100,25 +110,78 @@ def test_a_search_of_modes_is_no_worse_than_what_it_begins_with(command, tmp_pat
     assert read_schedule(tmp_path / "out" / "schedule.json").makespan <= recomputed().makespan
 
 
-def test_a_profile_has_no_times_of_modes(tmp_path: Path) -> None:
-    rows = [f"{stage},{what},1000,0.1,1" for stage in (0, 1) for what in ("forward", "backward")]
-    profile = tmp_path / "profile.csv"
-    write_text(profile, "\n".join(["stage,instruction,frequency,time,energy", *rows]) + "\n")
-    options = [*options_for(recomputing(), tmp_path), f"profile.path={profile}"]
-    assert "profile.path: a profile has no times of modes" in refusal("search", options, tmp_path / "out")
+def profile_of_stages(path: Path, more: tuple[str, ...] = ()) -> str:
+    """Write what forwards of 0.02 s and backwards of 0.04 s cost at two clocks; return the option."""
+    rows = [
+        f"{kind}{stage},{mhz},{time_s * 1200 / mhz},{time_s * power_w}"
+        for stage in (0, 1)
+        for kind, time_s in (("F", 0.02), ("B", 0.04))
+        for mhz, power_w in ((900, 250), (1200, 300))
+    ]
+    write_text(path, "\n".join(["block,frequency,time,energy", *rows, *more]) + "\n")
+    return f"profile.path={path}"
 
 
-@pytest.mark.parametrize("schedule", [recomputed(), communicated(), offloaded()])
-def test_functions_refuse_likewise(schedule: Schedule) -> None:
-    name = schedule.placement.name
-    for refused in (
-        lambda: simulate(schedule),
-        lambda: instance_graph(schedule),
-        lambda: find(SearchRequest(schedule.placement, 2, method="time_optimal")),
-    ):
-        with pytest.raises(PlacementError) as error:
-            refused()
-        assert str(error.value).startswith(NAMES[name]) and "\n" not in str(error.value)
+def test_a_search_takes_the_times_of_modes_from_a_profile(command, tmp_path: Path) -> None:
+    own = "B1@recompute,1200,0.055,16"
+    options = [*options_for(recomputing(), tmp_path), profile_of_stages(tmp_path / "profile.csv", (own,))]
+    done = command("search", *options, "search.work_limit=1")
+    assert done.returncode == 0, done.stderr
+    found = read_schedule(tmp_path / "out" / "schedule.json").placement
+    times_ms = {name: found.ms(block.time) for name, block in found.runs.items()}
+    assert times_ms["B0"] == pytest.approx(40) and times_ms["F1@recompute"] == pytest.approx(20)
+    assert times_ms["B0@recompute"] == pytest.approx(20 + 40), "a forward and a backward"
+    assert times_ms["B1@recompute"] == pytest.approx(55), "as its own row says"
+
+
+def test_a_frontier_of_modes_and_what_it_writes(command, tmp_path: Path) -> None:
+    placement = replace(recomputing(), memory=(12, 12))
+    options = [*options_for(placement, tmp_path), profile_of_stages(tmp_path / "profile.csv")]
+    out = tmp_path / "out"
+    done = command(
+        "frontier",
+        *options,
+        "energy.num_plans=10",
+        "search.work_limit=1",
+        "energy.orders=8",
+        "energy.joint_deadlines=2",
+        draws=True,
+    )
+    assert done.returncode == 0, done.stderr
+    schedule = read_schedule(out / "schedule.json")
+    assert schedule.chosen
+    frontier = Frontier.from_json(out / "frontier.json")
+    profile = Profile.from_csv(out / "profile.csv", blocking_power_w=frontier.blocking_power_w)
+    assert {"B0", "B0@recompute"} <= profile.points.keys()
+    for plan in frontier.plans:
+        again = simulate_at_clocks(schedule, profile, plan.clock_mhz)
+        assert (again.time_ms, again.energy_mj) == pytest.approx((plan.time_ms, plan.energy_mj), rel=1e-6)
+    rows = list(csv.DictReader((out / "frequencies.csv").read_text().splitlines()))
+    modes = {(row["block"], int(row["micro_batch"])): row["mode"] for row in rows}
+    assert modes == {(name, n): schedule.mode(name, n) for name, n in schedule.start_of}
+    assert "no order" in done.stdout and "joint: 2 deadlines; clocks after the searched" in done.stdout
+    for row in csv.DictReader((out / "joint.csv").read_text().splitlines()):
+        in_turn, together, bound = (
+            float(row[f"{name}_mj"]) for name in ("in_turn", "together", "lower_bound")
+        )
+        assert bound * (1 - 1e-6) <= together <= in_turn * (1 + 1e-6)
+        assert float(row["lost_at_most"]) == pytest.approx(in_turn / bound - 1)
+
+
+@pytest.mark.parametrize("placement", [communicating(), offloading()], ids=lambda each: each.name)
+def test_a_frontier_of_streams(placement: Placement, command, tmp_path: Path) -> None:
+    options = [*options_for(placement, tmp_path), "energy.num_plans=10", "search.work_limit=1"]
+    done = command("frontier", *options)
+    assert done.returncode == 0, done.stderr
+    plans = Frontier.from_json(tmp_path / "out" / "frontier.json").plans
+    assert plans[-1].time_ms > plans[0].time_ms and all(plan.gap < 0.1 for plan in plans)
+
+
+@each_placement
+def test_a_search_for_the_least_time_refuses_likewise(placement: Placement) -> None:
+    with pytest.raises(PlacementError) as error:
+        find(SearchRequest(placement, 2, method="time_optimal"))
+    assert str(error.value).startswith(NAMES[placement.name]) and "\n" not in str(error.value)
 
 
 def test_the_lines_of_a_search_say_how_often_each_mode_is_chosen() -> None:

@@ -24,7 +24,9 @@ def blocking_w(profile: Profile, clock_mhz: int) -> float:
 
 def points_of(schedule: Schedule, profile: Profile, clock_mhz: Clocks) -> dict[Instance, OperatingPoint]:
     by_clock = {name: {p.clock_mhz: p for p in reversed(points)} for name, points in profile.points.items()}
-    return {(name, n): by_clock[name][clock_mhz[name][n]] for name, n in schedule.start_of}
+    return {
+        (name, n): by_clock[schedule.run_name(name, n)][clock_mhz[name][n]] for name, n in schedule.start_of
+    }
 
 
 def starts(
@@ -41,7 +43,7 @@ def starts(
             if not queue[device]:
                 continue
             name, n = head = queue[device][0]
-            block, chosen = placement.by_name[name], point[head]
+            block, chosen = schedule.block(name, n), point[head]
             inputs = [(each, n) for each in block.after]
             if any(queue[other][:1] != [head] for other in block.devices) or not set(inputs) <= set(start):
                 continue

@@ -22,7 +22,7 @@ from schedsearch.energy import (
     exact_plan,
     simulate_at_clocks,
 )
-from schedsearch.energy.orders.joint import any_order_mj
+from schedsearch.energy.orders.any_order import any_order_mj
 from schedsearch.energy.orders.ordering import PLAN_WORK, OrderChoice, best_order, relaxed, swapped
 from schedsearch.modulo.alternatives import orders_of
 from schedsearch.schedule import Schedule, as_soon_as_possible

@@ -1,0 +1,105 @@
+"""What blocks cost in their modes, and on streams that compute nothing, where a profile does not say it.
+
+A profile has a cost for each block in each of its modes, by the names of `Placement.runs`: ``B0`` as it is
+written, ``B0@recompute`` in that mode. What it lacks follows from what it has:
+
+- A backward that takes longer computes its forward again, or so much of it as the placement's times say. It
+  adds that share of the forward's time and energy at each clock.
+- In the mode ``offload``, what takes longer waits for copies: as long at every clock, with waiting's power.
+- Any other change of time is as much more work, or less, at the power of the block.
+- A block on another stream than ``compute`` takes its time at every clock, and nothing beyond waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from placements.block import COMPUTE, Block, Kind
+from placements.modes import Choice
+from placements.profiles.operating_point import OperatingPoint, ProfileError
+from placements.profiles.profile import Profile
+from placements.spec import Placement
+
+OFFLOAD = "offload"
+"""The mode in which a block that takes longer waits for copies."""
+
+
+def with_modes(profile: Profile, placement: Placement) -> Profile:
+    """Return a profile with a cost for each block in each of its modes; what is there already stays.
+
+    Args:
+        profile: With the blocks of the stream ``compute`` as they are written, at least.
+        placement: Whose times say how modes differ.
+
+    Raises:
+        ProfileError: A backward computes its forward again, and the two have no clock in common.
+    """
+    points = dict(profile.points)
+    for name, block in placement.runs.items():
+        if name not in points and (found := tuple(_points(profile, placement, name, block))):
+            points[name] = found
+    return profile if len(points) == len(profile.points) else replace(profile, points=points)
+
+
+def _points(profile: Profile, placement: Placement, name: str, block: Block) -> Iterator[OperatingPoint]:
+    """Yield the points of a block in a mode; none where the profile has nothing that they follow from."""
+    written = placement.by_name[block.name]
+    base = profile.points.get(block.name, ())
+    if block.stream != COMPUTE:
+        highest = max(point.clock_mhz for points in profile.points.values() for point in points)
+        time_ms = placement.ms(block.time)
+        yield from base or [OperatingPoint(highest, time_ms, profile.min_blocking_power_w * time_ms)]
+        return
+    more = block.time - written.time
+    choice = _choice(placement, name, block)
+    again = list(_computed_again(placement, choice, block)) if more > 0 and block.kind is not Kind.F else []
+    if choice.name == OFFLOAD and more > 0:
+        waiting_ms = placement.ms(more)
+        for point in base:
+            energy_mj = point.energy_mj + waiting_ms * profile.blocking_w(point.clock_mhz)
+            yield replace(point, time_ms=point.time_ms + waiting_ms, energy_mj=energy_mj)
+    elif again and base:
+        yield from _with_forwards(profile, name, base, again, more / sum(each.time for each in again))
+    else:
+        factor = block.time / written.time
+        for point in base:
+            yield replace(point, time_ms=point.time_ms * factor, energy_mj=point.energy_mj * factor)
+
+
+def _with_forwards(
+    profile: Profile, name: str, base: tuple[OperatingPoint, ...], again: list[Block], share: float
+) -> Iterator[OperatingPoint]:
+    """Yield the points of a backward with a share of forwards before it, all at one clock."""
+    fastest = profile.in_fastest_configs().points
+    if lacking := [each.name for each in again if each.name not in fastest]:
+        raise ProfileError(f"profile: lacks {lacking[0]}, which {name} computes again; profile it")
+    forwards = [{point.clock_mhz: point for point in fastest[each.name]} for each in again]
+    shared = [point for point in base if all(point.clock_mhz in each for each in forwards)]
+    if not shared:
+        raise ProfileError(
+            f"profile: {name} computes {again[0].name} again, and the two have no clock in common; give rows "
+            f"of the block {name}"
+        )
+    for point in shared:
+        added = [each[point.clock_mhz] for each in forwards]
+        yield replace(
+            point,
+            time_ms=point.time_ms + share * sum(each.time_ms for each in added),
+            energy_mj=point.energy_mj + share * sum(each.energy_mj for each in added),
+        )
+
+
+def _choice(placement: Placement, name: str, block: Block) -> Choice:
+    """Return the choice in which a block that a mode changes has a name."""
+    choices = placement.decisions[placement.decision_of[block.name]].choices if name != block.name else ()
+    return next((each for each in choices if placement.name_in(each, block.name) == name), Choice(""))
+
+
+def _computed_again(placement: Placement, choice: Choice, block: Block) -> Iterator[Block]:
+    """Yield the forwards of a block's decision that run on devices of its own."""
+    for name in placement.decisions[placement.decision_of[block.name]].blocks:
+        forward = placement.by_name[name]
+        is_run = choice.by_name.get(name, forward).time > 0 and set(forward.devices) & set(block.devices)
+        if is_run and forward.kind is Kind.F and forward.stream == COMPUTE:
+            yield forward

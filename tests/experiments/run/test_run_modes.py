@@ -1,0 +1,47 @@
+"""Runs of schedules that choose modes: from the search to scripts, plan, simulation and measurement."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from modes_and_streams import recomputing
+
+from placements.files import write_text
+from placements.placement_file import placement_to_yaml
+from runtime.codegen.script import programs_of, read_scripts
+from schedsearch.schedule_file import read_schedule
+
+
+@pytest.mark.parametrize("how", ["searched", "one_f_one_b"])
+def test_modes_are_chosen_planned_run_and_compared(command, how: str, tmp_path: Path) -> None:
+    write_text(tmp_path / "placement.yaml", placement_to_yaml(replace(recomputing(), memory=(12, 12))))
+    done = command(
+        "run",
+        *("placement=file", f"placement.path={tmp_path / 'placement.yaml'}", f"schedule={how}"),
+        *("search.num_micro_batches=4", "search.work_limit=1", "energy.num_plans=10", "energy.slowdown=1.1"),
+        *("runtime.launcher=in_process", "runtime.device=cpu", "runtime.simulated_gpus=true"),
+        *("runtime.trace=true", "runtime.iterations=2"),
+    )
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out"
+    schedule = read_schedule(out / "schedule.json")
+    assert any(map(any, schedule.chosen)), "12 units hold the activations of one micro-batch"
+    assert programs_of(read_scripts(out / "scripts")).chosen == schedule.chosen
+    measured = json.loads((out / "measurement.json").read_text())
+    assert measured["bitwise_equal"] and measured["max_gradient_error"] == 0
+    simulated = json.loads((out / "simulated.json").read_text())
+    plan = json.loads((out / "plan.json").read_text())
+    for name in ("time_ms", "energy_mj"):
+        assert simulated[name] == pytest.approx(plan[name]), "virtual GPUs run what was planned"
+    planned = {
+        (row["block"], int(row["micro_batch"])): float(row["time_ms"])
+        for row in csv.DictReader((out / "frequencies.csv").read_text().splitlines())
+    }
+    assert planned.keys() == schedule.start_of.keys()
+    again = [(name, n) for name, n in planned if name == "B0" and schedule.mode(name, n)]
+    assert all(planned[each] >= 6 - 1e-9 for each in again), "a forward and a backward"
+    assert ("best by hand" in done.stdout) == (how == "searched")

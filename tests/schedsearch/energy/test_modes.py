@@ -1,0 +1,228 @@
+"""Clocks of schedules whose blocks have modes or streams; modes, order and clocks together."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from energy.accounting import device_energy_mj, starts
+from four_clocks import four_clocks
+from modes_and_streams import communicated, offloaded, recomputed, recomputing, swapping
+
+from placements import Placement, PlacementError, Profile
+from placements.profiles.mode_costs import with_modes
+from schedsearch.energy import (
+    ClockProblem,
+    EnergyError,
+    PowerCap,
+    SwitchingLimits,
+    all_maximum_clocks,
+    best_order,
+    capped_plan,
+    compute_frontier,
+    exact_plan,
+    instance_graph,
+    simulate_at_clocks,
+    switched_plan,
+)
+from schedsearch.energy.baselines import compute_baselines
+from schedsearch.energy.constrained.power_shape import power_trace
+from schedsearch.energy.constrained.robust import Spread, robust_plan
+from schedsearch.energy.orders.any_order import any_order_mj
+from schedsearch.energy.orders.joint_frontier import joint_frontier
+from schedsearch.schedule import CyclicOrderError, Instance, Schedule, as_soon_as_possible
+from schedsearch.validate import InvalidScheduleError, validate
+
+each_schedule = pytest.mark.parametrize("schedule", [recomputed(), offloaded(), communicated(), swapping()])
+
+
+def costs_of(placement: Placement) -> Profile:
+    """Four clocks of what computes; streams cost their time alone."""
+    profile = four_clocks(placement)
+    computed = {block.name for block in placement.blocks if block.stream == "compute"}
+    points = {name: each for name, each in profile.points.items() if name in computed}
+    return with_modes(replace(profile, points=points), placement)
+
+
+@each_schedule
+def test_at_the_highest_clocks_blocks_start_when_the_schedule_says(schedule: Schedule) -> None:
+    profile = costs_of(schedule.placement)
+    done = simulate_at_clocks(schedule, profile, all_maximum_clocks(schedule, profile))
+    assert dict(done.start_ms) == pytest.approx(dict(schedule.start_of), abs=1e-9)
+    assert done.time_ms == pytest.approx(schedule.makespan)
+
+
+@each_schedule
+def test_every_plan_is_what_its_simulation_says_and_none_is_below_the_bound(schedule: Schedule) -> None:
+    profile = costs_of(schedule.placement)
+    frontier = compute_frontier(schedule, profile, 30, work_limit=1)
+    assert len(frontier.plans) > 3
+    for plan in frontier.plans:
+        done = simulate_at_clocks(schedule, profile, plan.clock_mhz)
+        assert (done.time_ms, done.energy_mj) == pytest.approx((plan.time_ms, plan.energy_mj))
+        assert plan.gap > -1e-6
+        assert {name: len(clocks) for name, clocks in plan.clock_mhz.items()} == {
+            name: len(runs) for name, runs in schedule.runs_of.items()
+        }
+
+
+def test_an_accounting_of_its_own_finds_the_same_energy() -> None:
+    schedule = recomputed()
+    profile = costs_of(schedule.placement)
+    for plan in compute_frontier(schedule, profile, 30).plans:
+        start_ms = starts(schedule, profile, plan.clock_mhz)
+        used = device_energy_mj(schedule, profile, plan.clock_mhz, start_ms, plan.time_ms)
+        assert sum(used) == pytest.approx(plan.energy_mj)
+
+
+def test_a_block_in_two_modes_has_the_costs_of_each() -> None:
+    schedule = recomputed()
+    profile = costs_of(schedule.placement)
+    frontier = compute_frontier(schedule, profile, 2)
+    problem = ClockProblem(schedule, profile)
+    where = {each: i for i, each in enumerate(problem.graph.instances)}
+    times = problem.table.times(problem.table.last[:, None])[:, 0]
+    cheapest = [times[where["B0", n]] for n in range(2)]
+    assert cheapest == pytest.approx([4 * 1.5, 6 * 1.5]), "both at 800 of 1200 MHz"
+    assert frontier.all_maximum.time_ms == pytest.approx(schedule.makespan)
+
+
+def test_what_a_mode_leaves_out_has_no_clock_and_no_energy() -> None:
+    schedule = offloaded()
+    profile = costs_of(schedule.placement)
+    clocks = all_maximum_clocks(schedule, profile)
+    assert (len(clocks["O0"]), len(clocks["F0"])) == (1, 3)
+    done = simulate_at_clocks(schedule, profile, clocks)
+    computed = sum(
+        profile.fastest(name).energy_mj - 50 * profile.fastest(name).time_ms for name in ("F0", "B0")
+    )
+    assert done.energy_mj == pytest.approx(3 * computed + 50 * done.time_ms), "copies use what waiting does"
+
+
+@each_schedule
+def test_the_power_over_time_has_the_energy_of_the_iteration(schedule: Schedule) -> None:
+    profile = costs_of(schedule.placement)
+    streams = {name for name, block in schedule.placement.runs.items() if block.stream != "compute"}
+    dear = {
+        name: tuple(replace(point, energy_mj=3 * point.energy_mj) for point in points)
+        for name, points in profile.points.items()
+        if name in streams
+    }
+    profile = replace(profile, points={**profile.points, **dear})
+    clocks = all_maximum_clocks(schedule, profile)
+    assert power_trace(schedule, profile, clocks).energy_mj == pytest.approx(
+        simulate_at_clocks(schedule, profile, clocks).energy_mj
+    )
+
+
+def test_baselines_and_limited_plans_know_modes() -> None:
+    schedule = recomputed()
+    profile = costs_of(schedule.placement)
+    names = ["envpipe", "zeus_global", "zeus_per_stage", "perseus", "all_maximum"]
+    plans = compute_baselines(names, schedule, profile, 0.1)
+    frontier = compute_frontier(schedule, profile, 50)
+    deadline_ms = 1.2 * schedule.makespan
+    for each in itertools.chain(*plans.values()):
+        assert each.energy_mj >= frontier.relaxed.at(each.time_ms) * (1 - 1e-9)  # type: ignore[union-attr]
+    assert plans["envpipe"][0].time_ms == pytest.approx(schedule.makespan)
+    limits = SwitchingLimits(dwell_ms=1.0, latency_ms=0.1)
+    switched = switched_plan(schedule, profile, frontier, limits, deadline_ms)
+    assert switched.plan.time_ms <= deadline_ms and switched.plan.energy_mj >= switched.free.energy_mj * (
+        1 - 1e-9
+    )
+    power_w = 0.95 * frontier.all_maximum.energy_mj / frontier.all_maximum.time_ms
+    capped = capped_plan(schedule, profile, frontier, PowerCap(job_w=power_w))
+    assert capped.job_power_w <= power_w * (1 + 1e-9)
+    robust = robust_plan(schedule, profile, frontier, deadline_ms, Spread(0.02), 0.9, samples=200)
+    assert robust.outcome.share_within(deadline_ms) >= 0.9
+
+
+def test_what_clocks_cannot_know_yet_is_refused_in_one_line() -> None:
+    with pytest.raises(EnergyError, match="slowdown: streams of offloading slow each other down"):
+        instance_graph(offloaded(1.5))
+    schedule = offloaded()
+    profile = costs_of(schedule.placement)
+    frontier = compute_frontier(schedule, profile, 5)
+    with pytest.raises(PlacementError, match="the streams copy_in, copy_out, which a plan of few changes"):
+        switched_plan(schedule, profile, frontier, SwitchingLimits(1.0, 1.0), 2 * schedule.makespan)
+
+
+def all_orders(device: int) -> Iterator[tuple[Instance, ...]]:
+    """Every order of two micro-batches on a device of one stage; the first of them begins with F0."""
+    first, second = ([(f"{kind}{device}", n) for kind in "FB"] for n in range(2))
+    for order in itertools.permutations([*first, *second]):
+        is_named = device > 0 or order[0] == ("F0", 0)
+        if is_named and all(order.index(f) < order.index(b) for f, b in (first, second)):
+            yield order
+
+
+def every_schedule(placement: Placement) -> Iterator[Schedule]:
+    """Every valid schedule of two micro-batches, in all modes and orders."""
+    modes = list(itertools.product(range(2), repeat=2))
+    for chosen, *orders in itertools.product(itertools.product(modes, modes), all_orders(0), all_orders(1)):
+        try:
+            yield validate(as_soon_as_possible(placement, 2, orders, chosen))
+        except (CyclicOrderError, InvalidScheduleError):
+            continue
+
+
+@pytest.mark.parametrize(("later", "modes"), [(1.1, ((0, 0), (1, 0))), (1.3, ((0, 0), (0, 0)))])
+def test_modes_order_and_clocks_are_the_best_of_all_and_proved_so(later: float, modes: object) -> None:
+    placement = replace(recomputing(), memory=(12, 22))
+    profile, schedules = costs_of(placement), list(every_schedule(replace(recomputing(), memory=(12, 22))))
+    shortest = min(schedules, key=lambda each: each.makespan)
+    deadline_ms = later * shortest.makespan
+    found = best_order([shortest], profile, deadline_ms, max_swaps=5)
+    assert found.gap < 1e-6, "the program proves it"
+    assert found.schedule.chosen == modes
+    assert any_order_mj(shortest, profile, deadline_ms) <= found.lower_bound_mj
+    least = [
+        plan.energy_mj + 100.0 * (deadline_ms - plan.time_ms)
+        for each in schedules
+        if each.makespan <= deadline_ms and (plan := exact_plan(each, profile, deadline_ms).plan)
+    ]
+    assert min(least) == pytest.approx(found.best.energy_mj)
+
+
+def test_what_clocks_after_modes_lose_is_proved_at_every_deadline() -> None:
+    """The shortest schedule computes again; with 30 % more time it is cheaper to keep and run one by one."""
+    placement = replace(recomputing(), memory=(12, 22))
+    orders = [[("F0", 0), ("F0", 1), ("B0", 0), ("B0", 1)], [("F1", 0), ("B1", 0), ("F1", 1), ("B1", 1)]]
+    first = validate(as_soon_as_possible(placement, 2, orders, ((0, 0), (1, 0))))
+    deadlines = [first.makespan, 1.1 * first.makespan, 1.3 * first.makespan]
+    found = joint_frontier([first], costs_of(placement), deadlines, max_swaps=5)
+    energies = [each.best.energy_mj - 100.0 * each.deadline_ms for each in found]
+    assert energies == sorted(energies, reverse=True), "more time never needs more energy"
+    for choice in found:
+        frontier = compute_frontier(first, costs_of(placement), 2, choice.deadline_ms, work_limit=1)
+        alone_mj = frontier.energy_next_to(frontier.at(choice.deadline_ms), choice.deadline_ms)
+        assert choice.judged[0].energy_mj == pytest.approx(alone_mj)
+        assert choice.gap < 1e-6 and choice.loss == pytest.approx(
+            alone_mj / choice.best.energy_mj - 1, abs=1e-6
+        )
+    assert found[-1].loss > 0.005 and found[-1].schedule.chosen == ((0, 0), (0, 0))
+
+
+@each_schedule
+def test_no_clocks_of_a_schedule_are_below_the_bound_of_any_order(schedule: Schedule) -> None:
+    profile = costs_of(schedule.placement)
+    frontier = compute_frontier(schedule, profile, 20)
+    for plan in frontier.plans:
+        bound_mj = any_order_mj(schedule, profile, plan.time_ms)
+        assert 0 < bound_mj <= plan.energy_mj * (1 + 1e-9)
+    choice = best_order([schedule], profile, 1.1 * schedule.makespan, max_swaps=10, work_limit=5)
+    assert choice.gap > -1e-9 and choice.best.energy_mj <= frontier.energy_next_to(
+        frontier.at(1.1 * schedule.makespan), 1.1 * schedule.makespan
+    ) * (1 + 1e-9)
+
+
+def test_memory_makes_the_bound_of_all_modes_better() -> None:
+    """Where activations do not fit, some are computed again, whatever the order."""
+    tight = replace(recomputing(3), memory=(12, 12, 12))
+    orders = [[(f"{kind}{d}", n) for n in range(6) for kind in "FB"] for d in range(3)]
+    schedule = as_soon_as_possible(tight, 6, orders, ((1, 1, 1),) * 6)
+    profile = costs_of(tight)
+    free = schedule.under(tight.with_memory(None))
+    assert any_order_mj(schedule, profile, 60.0) > 1.01 * any_order_mj(free, profile, 60.0)
