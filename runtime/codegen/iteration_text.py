@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from placements import Placement
+from placements.block import COMPUTE
 from runtime.codegen.clock_text import ClockText
 from runtime.codegen.literals import string_literal
 from runtime.program.any_number import is_late
@@ -96,7 +97,9 @@ class IterationText:
             verb = VERBS[self.placement.by_name[each.block].kind]
             clock = self.clocks.argument(each, number)
             mode = "" if each.mode == KEEP else f", mode={string_literal(each.mode)}"
-            return f"device.{verb}({string_literal(each.block)}, {number}{clock}{mode}){self._comment(each)}"
+            stream = "" if each.stream == COMPUTE else f", stream={string_literal(each.stream)}"
+            arguments = f"{string_literal(each.block)}, {number}{clock}{mode}{stream}"
+            return f"device.{verb}({arguments}){self._comment(each)}"
         ends = f"{string_literal(each.producer)}, {string_literal(each.consumer)}, {number}"
         if isinstance(each, Receive):
             return f"device.{'prefetch' if is_ahead else 'receive'}({ends}, source={each.source})"

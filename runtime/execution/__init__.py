@@ -3,6 +3,7 @@
 It does not know schedules, nor training loops, nor how the processes of a run are started.
 
 Read `run_options` (options of a run), `process` (which device a process is), `device` (the script's calls),
-`place` and `clock_requests` (observers of the device), `device_context` (all that a device runs with),
-`results` (what a process leaves behind), `measurement` (what a run returned).
+`side_streams` (streams beside the one that computes), `place` and `clock_requests` (observers of the device),
+`device_context` (all that a device runs with), `results` (what a process leaves behind), `measurement` (what
+a run returned).
 """

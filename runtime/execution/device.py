@@ -14,10 +14,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from placements.block import COMPUTE
 from runtime.codegen.script import Script
 from runtime.execution.place import place_observers
 from runtime.execution.process import Process
 from runtime.execution.results import Position
+from runtime.execution.side_streams import Later, Made, SideStreams
 from runtime.models import Blocks
 from runtime.profiling.observer import DeviceObserver
 from runtime.program.calls import BlockCall, Message, ScriptError, Transfer
@@ -61,7 +63,9 @@ class Device:
     """One device of the placement, as its script sees it.
 
     Transfers never wait. `run` waits for the tensors that its block takes and for no others. What is sent
-    is kept until it has left; what was received, until its block has taken it.
+    is kept until it has left; what was received, until its block has taken it. A block of another stream
+    than ``compute`` is given away, waits there for what it takes, and is waited for by who takes what it
+    makes, and by a send of that.
 
     Attributes:
         order: The (block, micro-batch) pairs that ran in this iteration, in order.
@@ -75,6 +79,8 @@ class Device:
         blocks: Computes the device's blocks.
         position: Is told where the device stands.
         observers: Are told what it does, the outermost first.
+        side: The streams beside the one that computes; None to run their blocks where the script comes to
+            them.
     """
 
     def __init__(
@@ -85,6 +91,7 @@ class Device:
         blocks: Blocks,
         position: Position,
         observers: Sequence[DeviceObserver] = (),
+        side: SideStreams | None = None,
     ) -> None:
         """Begin with nothing computed and nothing on its way."""
         self.order: list[tuple[str, int]] = []
@@ -97,6 +104,9 @@ class Device:
             position, self._index, self._calls.count, self._torch_device, process.options.timeout_s
         )
         watching = (*places, *observers)
+        self._side = side
+        self._standing_at = _told(places, "reach")
+        self._beside = [observer for observer in observers if observer.is_told_beside]
         self._begin, self._post, self._posted = (
             _told(watching, name) for name in ("begin", "post", "posted")
         )
@@ -105,13 +115,13 @@ class Device:
         )
         self._start, self._stop = _told(watching, "start"), _told(watching, "stop")
         self._drain, self._end = _told(watching, "drain"), _told(watching, "end")
-        self._steps: dict[tuple[str, int, int | None, str], _Step] = {}
+        self._steps: dict[tuple[str, int, int | None, str, str], _Step] = {}
         self._messages: dict[tuple[str, str, int, int, int], Message] = {}
         self._forms: dict[Message, _Form] = {}
         self._uses = self._count_uses()
         self._received: dict[Transfer, tuple[Message, Tensor, Pending]] = {}
         self._sent: list[tuple[Message, Tensor, Pending]] = []
-        self._made: dict[Transfer, Tensor] = {}
+        self._made: dict[Transfer, Tensor | Later] = {}
         self._uses_left: dict[Transfer, int] = {}
         self._posted_bytes = 0
 
@@ -153,24 +163,43 @@ class Device:
         self.receive(producer, consumer, micro_batch, source=source)
 
     def forward(
-        self, block: str, micro_batch: int, *, clock_mhz: int | None = None, mode: str = KEEP
+        self,
+        block: str,
+        micro_batch: int,
+        *,
+        clock_mhz: int | None = None,
+        mode: str = KEEP,
+        stream: str = COMPUTE,
     ) -> None:
         """Run a forward block; see `run`."""
-        self.run(block, micro_batch, clock_mhz, mode)
+        self.run(block, micro_batch, clock_mhz, mode, stream)
 
-    def backward(self, block: str, micro_batch: int, *, clock_mhz: int | None = None) -> None:
+    def backward(
+        self, block: str, micro_batch: int, *, clock_mhz: int | None = None, stream: str = COMPUTE
+    ) -> None:
         """Run a whole backward block; see `run`."""
-        self.run(block, micro_batch, clock_mhz)
+        self.run(block, micro_batch, clock_mhz, KEEP, stream)
 
-    def backward_input(self, block: str, micro_batch: int, *, clock_mhz: int | None = None) -> None:
+    def backward_input(
+        self, block: str, micro_batch: int, *, clock_mhz: int | None = None, stream: str = COMPUTE
+    ) -> None:
         """Run a block of input gradients; see `run`."""
-        self.run(block, micro_batch, clock_mhz)
+        self.run(block, micro_batch, clock_mhz, KEEP, stream)
 
-    def backward_weight(self, block: str, micro_batch: int, *, clock_mhz: int | None = None) -> None:
+    def backward_weight(
+        self, block: str, micro_batch: int, *, clock_mhz: int | None = None, stream: str = COMPUTE
+    ) -> None:
         """Run a block of weight gradients; see `run`."""
-        self.run(block, micro_batch, clock_mhz)
+        self.run(block, micro_batch, clock_mhz, KEEP, stream)
 
-    def run(self, block: str, micro_batch: int, clock_mhz: int | None = None, mode: str = KEEP) -> None:
+    def run(
+        self,
+        block: str,
+        micro_batch: int,
+        clock_mhz: int | None = None,
+        mode: str = KEEP,
+        stream: str = COMPUTE,
+    ) -> None:
         """Wait for a block's tensors and run it, together with its other devices.
 
         Args:
@@ -180,13 +209,18 @@ class Device:
                 GPU.
             mode: How a forward block runs: ``keep`` what its backward needs, ``recompute`` it there, or
                 ``offload`` it to the host until then.
+            stream: Stream that it runs on.
 
         Raises:
             TransferError: A tensor did not arrive.
         """
-        key = block, micro_batch, clock_mhz, mode
+        key = block, micro_batch, clock_mhz, mode, stream
         step = self._steps.get(key) or self._new_step(*key)
         run = step.run
+        self.order.append((block, micro_batch))
+        if stream != COMPUTE and self._side is not None:
+            self._run_beside(step, self._side)
+            return
         try:
             for tell in self._reach:
                 tell(run)
@@ -198,11 +232,47 @@ class Device:
         made = self._blocks.run(block, micro_batch, arrived, mode)
         for tell in self._stop:
             tell(run, made.values())
-        self.order.append((block, micro_batch))
+        later = None if self._side is None else self._side.computed(made)
         for consumer, tensor in made.items():
             transfer = step.outputs.get(consumer)
             if transfer is not None and self._uses_left.get(transfer):
-                self._made[transfer] = tensor
+                self._made[transfer] = tensor if later is None else later
+
+    def _run_beside(self, step: _Step, side: SideStreams) -> None:
+        """Give a block to another stream, with what it takes and who is told there."""
+        run = step.run
+        for tell in self._standing_at:
+            tell(run)
+        taken = [
+            (each, self._received.pop(each) if each in self._received else self._made_for(each))
+            for each in step.inputs
+        ]
+
+        def job() -> Made:
+            for watch in self._beside:
+                watch.reach(run)
+            arrived = []
+            for transfer, given in taken:
+                if isinstance(given, tuple):
+                    message, buffer, work = given
+                    self._wait_beside(message, work)
+                    arrived.append(buffer)
+                else:
+                    arrived.append(_now(given, transfer.consumer))
+            for watch in self._beside:
+                watch.start(run, arrived)
+            made = self._blocks.run(run.block, run.micro_batch, arrived, run.mode)
+            for watch in self._beside[::-1]:
+                watch.stop(run, made.values())
+            return made
+
+        self._posted_bytes -= sum(given[1].nbytes for _, given in taken if isinstance(given, tuple))
+        later = side.run(run.stream, job)
+        for transfer in step.outputs.values():
+            if self._uses_left.get(transfer):
+                self._made[transfer] = later
+        if self._blocking:
+            later()
 
     def send(self, producer: str, consumer: str, micro_batch: int, *, target: int) -> None:
         """Send what a block of this device hands to another block.
@@ -214,7 +284,7 @@ class Device:
             target: The device that receives it.
         """
         message = self._announced(producer, consumer, micro_batch, self._index, target)
-        tensor = self._use(message.transfer)
+        tensor = self._use(message.transfer)  # of another stream it is waited for
         form = self._forms.get(message) or self._new_form(message)
         if tensor.shape != form.shape or tensor.dtype != form.dtype:  # on the wire nothing would notice
             found = TensorSpec.of(tensor.dtype, tensor.shape)
@@ -242,6 +312,8 @@ class Device:
         for message, _, work in self._sent:
             self._wait(message, work)
         self._sent = []
+        if self._side is not None:
+            self._side.finish()
         left = [str(transfer) for transfer in (*self._received, *self._made)]
         if left:
             raise ScriptError(f"device {self._index}: nobody took {', '.join(left[:4])}")
@@ -258,7 +330,8 @@ class Device:
     def message_tensors(self) -> list[Tensor]:
         """Return the tensors of messages: received and not taken, made and not used up, sent and not gone."""
         moving = (*self._received.values(), *self._sent)
-        return [*self._made.values(), *(tensor for _, tensor, _ in moving)]
+        made = [each for each in (*self._made.values(),) if isinstance(each, Tensor)]
+        return [*made, *(tensor for _, tensor, _ in moving)]
 
     def spec_of_model(self, transfer: Transfer) -> TensorSpec:
         """Return what the model hands over.
@@ -285,9 +358,9 @@ class Device:
         for producer in self._blocks.inputs[run.block]:
             yield Transfer(producer, run.block, run.micro_batch)
 
-    def _new_step(self, block: str, micro_batch: int, clock_mhz: int | None, mode: str) -> _Step:
+    def _new_step(self, block: str, micro_batch: int, clock_mhz: int | None, mode: str, stream: str) -> _Step:
         """Return what is the same whenever a block of a micro-batch runs, and keep it."""
-        run = BlockCall(block, micro_batch, clock_mhz, mode)
+        run = BlockCall(block, micro_batch, clock_mhz, mode, stream)
         consumers = [name for name, inputs in self._blocks.inputs.items() if block in inputs]
         outputs = {consumer: Transfer(block, consumer, micro_batch) for consumer in consumers}
         return self._steps.setdefault(run, _Step(run, tuple(self._inputs(run)), outputs))
@@ -323,6 +396,10 @@ class Device:
 
     def _use(self, transfer: Transfer) -> Tensor:
         """Return a tensor that a block of this device made, and forget it at its last use."""
+        return _now(self._made_for(transfer), transfer.consumer)
+
+    def _made_for(self, transfer: Transfer) -> Tensor | Later:
+        """Return likewise what a block made, or will have made."""
         if transfer not in self._made:
             raise ScriptError(
                 f"device {self._index}: {self._position.text}, before {transfer} was received or computed"
@@ -341,6 +418,17 @@ class Device:
         for tell in self._waited:
             tell(message)
 
+    def _wait_beside(self, message: Message, work: Pending) -> None:
+        """Wait for a message where a block of another stream needs it; the script stands elsewhere."""
+        for watch in self._beside:
+            watch.wait(message)
+        try:
+            work.wait()
+        except RuntimeError as error:
+            raise self._in_words(error, message.source) from error
+        for watch in self._beside:
+            watch.waited(message)
+
     def _in_words(self, error: RuntimeError, other: int | None = None) -> TransferError:
         """Return an error of a transfer, with another device, that says where this one stands, and why."""
         cause = None if other is None else self._transport.cause(error, other)
@@ -354,6 +442,11 @@ class Device:
                 "generate the scripts anew"
             )
         return channel
+
+
+def _now(made: Tensor | Later, consumer: str) -> Tensor:
+    """Return what a block made for another, once it is there."""
+    return made if isinstance(made, Tensor) else made()[consumer]
 
 
 _OUTERMOST_FIRST = {"post", "reach", "wait", "start", "drain"}

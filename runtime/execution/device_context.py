@@ -21,6 +21,7 @@ from runtime.execution.device import Device
 from runtime.execution.process import Process
 from runtime.execution.results import Position
 from runtime.execution.run_options import RunOptions
+from runtime.execution.side_streams import SideStreams, side_streams
 from runtime.models import Blocks, Model, ReadVersions, load_state_dict_file, read_versions
 from runtime.models.blocks import Instance, warm_up
 from runtime.models.body import Body
@@ -128,7 +129,9 @@ def device_context(
         recorder = _recorder(script, process, model, blocks)
         clocks = clock_requests(clock, script.calls.runs)
         observers = [observer for observer in (clocks, profiler, recorder) if observer is not None]
-        device = Device(script, process, transport, blocks, position, observers)
+        device = Device(
+            script, process, transport, blocks, position, observers, _side(script, transport, model)
+        )
         if recorder is not None:
             recorder.message_tensors = device.message_tensors
             clocks.requested = recorder.request
@@ -190,6 +193,13 @@ def _versions(script: Script, transport: Transport) -> ReadVersions:
     if script.model.weight_versions != WeightMode.FLUSH:
         orders = transport.collect([(run.block, run.micro_batch) for run in script.calls.runs])
     return read_versions(script.model, script.placement, script.num_micro_batches, orders)
+
+
+def _side(script: Script, transport: Transport, model: Model) -> SideStreams | None:
+    """Return the streams beside the one that computes, if blocks run there and draw no random numbers."""
+    if not script.placement.has_streams or not transport.has_own_process or not model.draws_nothing:
+        return None
+    return side_streams(transport.device)
 
 
 def _profiler(script: Script, process: Process, transport: Transport) -> DeviceProfiler | None:

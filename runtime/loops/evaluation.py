@@ -18,7 +18,7 @@ from runtime.execution.results import Position
 from runtime.models import Blocks, Model
 from runtime.program.deadlock import check
 from runtime.program.instructions import Programs, Run, Send
-from runtime.program.lower import lower
+from runtime.program.lower import by_lane, lower
 from runtime.program.tensor_flow import forward_inputs
 from runtime.transport.protocol import Transport
 from schedsearch.schedule import Instance, as_soon_as_possible
@@ -55,7 +55,7 @@ def forward_programs(placement: Placement, num_micro_batches: int) -> Programs:
     """
     placement = forward_placement(placement)
     orders = [_order(placement, device, num_micro_batches) for device in range(placement.num_devices)]
-    return check(lower(as_soon_as_possible(placement, num_micro_batches, orders)))
+    return check(lower(as_soon_as_possible(placement, num_micro_batches, by_lane(placement, orders))))
 
 
 def _order(placement: Placement, device: int, num_micro_batches: int) -> list[Instance]:
@@ -118,7 +118,7 @@ class Evaluation:
     def _carry_out(self, device: Any, num_micro_batches: int) -> None:
         for each in self._instructions:
             if isinstance(each, Run):
-                device.run(each.block, each.micro_batch)
+                device.run(each.block, each.micro_batch, stream=each.stream)
             elif isinstance(each, Send):
                 device.send(each.producer, each.consumer, each.micro_batch, target=each.target)
             else:

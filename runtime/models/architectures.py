@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from placements import Block, Kind, Placement
+from placements.block import COMPUTE
 from runtime.models.core.layer_counts import most_shards
 from runtime.models.core.layered_block import LayeredBlock
 from runtime.models.core.options import GIVEN_MODEL, USER_MODEL, ModelError, ModelOptions
@@ -16,7 +17,7 @@ from runtime.models.core.parameters import description_of, initial_values
 from runtime.models.core.tokens import Text
 from runtime.models.user.packing import Forms
 from runtime.models.user.sources import Batches, ModuleSource
-from runtime.models.zoo import flava, gpt, mt5, synthetic
+from runtime.models.zoo import flava, gpt, moe, mt5, synthetic
 from runtime.program.tensor_flow import computes_loss
 from runtime.program.tensor_spec import TensorSpec
 
@@ -37,6 +38,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "gpt": Architecture(gpt.blocks, gpt.chains_of_stages),
     "mt5": Architecture(mt5.blocks, mt5.encoder_and_decoder),
     "flava": Architecture(flava.blocks, flava.parts),
+    "moe": Architecture(moe.blocks, moe.chains_of_layers),
     "synthetic": Architecture(synthetic.blocks, lambda placement: None),
 }
 """The models that come with the project; the last one runs any placement."""
@@ -130,6 +132,8 @@ def fits(placement: Placement, name: str) -> bool:
 def suitable_model(placement: Placement, num_heads: int | None = None) -> str:
     """Return the first model that fits: of ``gpt``, ``mt5``, ``flava`` and, for any graph, ``synthetic``.
 
+    Layers of four blocks that do not all compute are those of ``moe``.
+
     Args:
         placement: What is to run.
         num_heads: Attention heads there are, or None for enough; ``flava`` cuts them over the devices of a
@@ -139,7 +143,10 @@ def suitable_model(placement: Placement, num_heads: int | None = None) -> str:
     >>> suitable_model(m_shape()), suitable_model(nn_shape()), suitable_model(k_shape())
     ('gpt', 'mt5', 'flava')
     """
-    found = next(name for name in ARCHITECTURES if fits(placement, name))
+    has_streams = any(block.stream != COMPUTE for block in placement.blocks)
+    if has_streams and fits(placement, "moe"):
+        return "moe"
+    found = next(name for name in ARCHITECTURES if name != "moe" and fits(placement, name))
     if found == "flava" and num_heads is not None:
         most = most_shards(block for part in flava.parts(placement) for block in part)
         return found if num_heads >= most else "synthetic"

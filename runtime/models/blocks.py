@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from placements import Kind, Placement
+from placements.block import COMPUTE
 from runtime.models.core.options import ModelError
 from runtime.models.loss_shares import LossShares
 from runtime.models.model import Model
@@ -131,7 +132,12 @@ class Blocks:
         self._forward_inputs = {name: forward_inputs(placement, name) for name in model.groups}
         self._computes_loss = {name for name in model.groups if computes_loss(placement, name)}
         self._model = model
-        self.store = WeightStore(model, versions or ReadVersions({}, num_micro_batches), num_micro_batches)
+        self.store = WeightStore(
+            model,
+            versions or ReadVersions({}, num_micro_batches),
+            num_micro_batches,
+            {block.name for block in placement.blocks if block.stream != COMPUTE},
+        )
         self._data = model.data(num_micro_batches)
         self.loss_factor: Callable[[str, int], Tensor | float] = self._loss_factor
         weight, each = model.weight_of_loss, self.store.micro_batches_per_update
@@ -162,11 +168,11 @@ class Blocks:
 
     def saved(self) -> Iterator[Saved]:
         """Yield what is kept of each forward block that ran and whose backward is not over."""
-        for (block, n), (inputs, output) in self._saved.items():
+        for (block, n), (inputs, output) in list(self._saved.items()):  # another stream may add to it
             yield Saved(block, (*inputs, output), (block, n) not in self._offloaded)
-        for (block, _), (inputs, _) in self._recomputed.items():
+        for (block, _), (inputs, _) in list(self._recomputed.items()):
             yield Saved(block, tuple(inputs), False)
-        for (block, _), half in self._halfway.items():
+        for (block, _), half in list(self._halfway.items()):
             yield Saved(block, tuple(half.held), False)
 
     def spec_between(self, producer: str, consumer: str) -> TensorSpec:
@@ -304,7 +310,7 @@ class Blocks:
         saved = self._offloaded[block, micro_batch] = Offloaded([*inputs, *weights])
         with saved.saving():
             output = self._computed(block, micro_batch, inputs)
-        host_bytes = sum(each.host_bytes for each in self._offloaded.values())
+        host_bytes = sum(each.host_bytes for each in list(self._offloaded.values()))
         self.peak_host_bytes = max(self.peak_host_bytes, host_bytes)
         return output
 

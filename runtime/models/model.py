@@ -174,6 +174,7 @@ class Model:
         self.shards = dict(shards)
         self.body = body or body_of(options, placement, tuple(shards))
         self.body.place(self.shards)
+        self._check_streams()
         self.replicas = replicated_parameters(self.body, placement)
         self.buckets = replica_buckets(self.replicas, self.body, placement)
         self._weights: dict[str, Tensor] = {}
@@ -182,6 +183,28 @@ class Model:
                 if parameter.name not in self._weights:
                     self._add(parameter, shards[block])
         self.optimizer = Optimizer(options, list(self._weights.values()), list(self._weights))
+
+    def _check_streams(self) -> None:
+        """Ensure that the gradients of a parameter come from one stream, so in one order.
+
+        Raises:
+            ModelError: They do not.
+        """
+        first: dict[str, str] = {}
+        stream_of = {block.name: block.stream for block in self._placement.blocks}
+        for block in self.shards:
+            for parameter in self.body.parameters(block):
+                other = first.setdefault(parameter.name, block)
+                if stream_of[block] != stream_of[other]:
+                    raise ModelError(
+                        f"blocks ({block}).stream: {block} shares {parameter.name} with {other}, a block of "
+                        f"{stream_of[other]!r}; give both the same stream"
+                    )
+
+    @property
+    def draws_nothing(self) -> bool:
+        """Whether blocks draw no random numbers, of which there is one series for all streams."""
+        return self.body.source.seed is None
 
     @property
     def weight_of_loss(self) -> Callable[[Sample], float] | None:

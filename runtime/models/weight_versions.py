@@ -9,7 +9,7 @@ the newest weights. Which version a micro-batch reads is not known here, but in 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from placements import Placement
@@ -57,6 +57,12 @@ def read_versions(
     mode = WeightMode(options.weight_versions)
     if mode is WeightMode.FLUSH:
         return ReadVersions({}, num_micro_batches)
+    if placement.has_streams:
+        raise ModelError(
+            f"{mode} updates weights while blocks of other streams may read them; use {WeightMode.FLUSH}, or "
+            "blocks of the stream compute alone",
+            "weight_versions",
+        )
     updates = Updates(mode, options.micro_batches_per_update)
     try:
         found = find_versions(placement, orders, num_micro_batches, updates, pair_backward(placement))
@@ -77,11 +83,16 @@ class WeightStore:
         model: Holds the newest.
         versions: Versions of the weights that are read.
         num_micro_batches: Number of micro-batches of an iteration.
+        beside: Forward blocks of other streams than ``compute``: `on_complete` is not called with them, as
+            another thread would.
     """
 
-    def __init__(self, model: Model, versions: ReadVersions, num_micro_batches: int) -> None:
+    def __init__(
+        self, model: Model, versions: ReadVersions, num_micro_batches: int, beside: Container[str] = ()
+    ) -> None:
         """Begin with the model's weights alone."""
         self._model, self._versions, self._num_micro_batches = model, versions, num_micro_batches
+        self._beside = beside
         self._is_flushed = not versions.of and versions.micro_batches_per_update >= num_micro_batches
         self.max_held: Counter[str] = Counter()
         self.on_complete: Callable[[str], None] = lambda block: None
@@ -111,7 +122,7 @@ class WeightStore:
         if self._is_flushed:
             self.max_held[block] = 1
             self._num_complete[block] += 1
-            if self._num_complete[block] == self._num_micro_batches:
+            if self._num_complete[block] == self._num_micro_batches and block not in self._beside:
                 self.on_complete(block)
             return
         version = self._versions.of.get((block, micro_batch), 0)

@@ -15,7 +15,13 @@ class DeviceObserver:
 
     A device has several, one around the other. What comes before a block or a wait is told from the outermost
     to the innermost, all else the other way round, so that the innermost is next to the block itself.
+
+    Attributes:
+        is_told_beside: Whether it is also told of blocks of other streams than ``compute``, by their threads
+            where they are threads: of reaching, starting and stopping, and of the messages they wait for.
     """
+
+    is_told_beside = False
 
     def begin(self, iteration: int) -> None:
         """An iteration begins, right after the barrier; the compute stream is empty."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import platform
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
@@ -83,7 +83,7 @@ class StreamTimes:
 
 
 class Recorder(DeviceObserver):
-    """Keeps the record of one device's last iterations.
+    """Keeps the record of one device's last iterations; streams of a device may tell it at the same time.
 
     Attributes:
         message_tensors: Returns the tensors of the device's messages.
@@ -96,6 +96,8 @@ class Recorder(DeviceObserver):
         times: When it computes.
     """
 
+    is_told_beside = True
+
     def __init__(self, device: int, placement: Placement, blocks: Blocks, model: Model, times: Times) -> None:
         """Begin without an iteration."""
         self.message_tensors: Callable[[], Iterable[Tensor]] = tuple
@@ -104,7 +106,6 @@ class Recorder(DeviceObserver):
         self._on_gpu = model.device.type == "cuda"
         self._times = times
         self._records: deque[Record] = deque(maxlen=KEPT_ITERATIONS)
-        self._counting = ExitStack()
         self._machine = machine_name()
         self._clear(0)
 
@@ -125,22 +126,22 @@ class Recorder(DeviceObserver):
 
     def reach(self, run: BlockCall) -> None:
         """Note that a block is next, and waits for what it takes."""
-        self._runs.append(run)
-        self._marks.append(self._times.mark())
+        self._marks[run] = [self._times.mark()]
 
     def start(self, run: BlockCall, arrived: Sequence[Tensor]) -> None:
         """Note that all is there, what is in memory then, and that the block begins."""
-        self._marks.append(self._times.mark())
-        self._sample(arrived)
-        self._counting.enter_context(self._memory.counting(run.block, arrived, run.mode))
-        self._marks.append(self._times.mark())
+        self._marks[run].append(self._times.mark())
+        self._sample(run, arrived)
+        self._counting[run] = ExitStack()
+        self._counting[run].enter_context(self._memory.counting(run.block, arrived, run.mode))
+        self._marks[run].append(self._times.mark())
 
     def stop(self, run: BlockCall, made: Iterable[Tensor]) -> None:
         """Note that it has ended, and what is in memory then; look at the sends."""
-        self._marks.append(self._times.mark())
-        self._counting.close()
-        self._sample(made)
-        ended = [message for message, work in self._moving.items() if work.is_completed()]
+        self._marks[run].append(self._times.mark())
+        self._counting.pop(run).close()
+        self._sample(run, made)
+        ended = [message for message, work in list(self._moving.items()) if work.is_completed()]
         for message in ended:
             if message.source == self._device:
                 self.waited(message)
@@ -167,9 +168,10 @@ class Recorder(DeviceObserver):
     def end(self) -> None:
         """Turn the marks into times, and keep the iteration."""
         end_ms = self._now_ms()
-        ms = [self._times.ms(mark) for mark in self._marks]
-        blocks = [BlockRecord(*run[:2], *ms[4 * i : 4 * i + 4]) for i, run in enumerate(self._runs)]
-        at_ms = [each for block in blocks for each in (block.begin_ms, block.end_ms)]
+        blocks = [BlockRecord(*run[:2], *map(self._times.ms, marks)) for run, marks in self._marks.items()]
+        begins_and_ends = {
+            run: (block.begin_ms, block.end_ms) for run, block in zip(self._marks, blocks, strict=True)
+        }
         messages = self._messages.values()
         self._records.append(
             Record(
@@ -182,29 +184,37 @@ class Recorder(DeviceObserver):
                 tuple(row for row in messages if row.target == self._device),
                 tuple(row for row in messages if row.source == self._device),
                 tuple(self._clock_mhz),
-                tuple(map(CounterSample, at_ms, self._memory_bytes)),
-                tuple(map(CounterSample, at_ms, self._allocated_bytes)),
+                _samples(begins_and_ends, self._memory_bytes),
+                _samples(begins_and_ends, self._allocated_bytes),
             )
         )
 
     def _clear(self, iteration: int) -> None:
         self._iteration = iteration
         self._begin_s = 0.0
-        self._runs: list[BlockCall] = []
-        self._marks: list[Any] = []
+        self._marks: dict[BlockCall, list[Any]] = {}
+        self._counting: dict[BlockCall, ExitStack] = {}
         self._messages: dict[Message, MessageRecord] = {}
         self._moving: dict[Message, Pending] = {}
         self._clock_mhz: list[CounterSample] = []
-        self._memory_bytes: list[int] = []
-        self._allocated_bytes: list[int] = []
+        self._memory_bytes: dict[BlockCall, list[int]] = defaultdict(list)
+        self._allocated_bytes: dict[BlockCall, list[int]] = defaultdict(list)
 
     def _now_ms(self) -> float:
         return (time.monotonic() - self._begin_s) * 1000
 
-    def _sample(self, tensors: Iterable[Tensor]) -> None:
-        self._memory_bytes.append(self._memory.bytes([*self.message_tensors(), *tensors]))
+    def _sample(self, run: BlockCall, tensors: Iterable[Tensor]) -> None:
+        self._memory_bytes[run].append(self._memory.bytes([*self.message_tensors(), *tensors]))
         if self._on_gpu:
-            self._allocated_bytes.append(torch.cuda.memory_allocated())
+            self._allocated_bytes[run].append(torch.cuda.memory_allocated())
+
+
+def _samples(
+    at_ms: Mapping[BlockCall, tuple[float, float]], values: Mapping[BlockCall, list[int]]
+) -> tuple[CounterSample, ...]:
+    """Return what was counted at the begin and the end of each block, in order of time."""
+    found = [each for run, own in values.items() for each in map(CounterSample, at_ms[run], own)]
+    return tuple(sorted(found, key=lambda each: each[0]))
 
 
 def machine_name() -> str:

@@ -69,7 +69,8 @@ def write_trace(
     for iteration in iterations:
         drawing = _Drawing(file, placement, iteration, aligned(iteration, origin_s), planned)
         drawing.draw_measured()
-    drawing.draw_row(ZERO_COMM, zero_comm_spans(placement, iterations[-1]))
+    if not placement.has_streams:  # it knows one block of a device at a time
+        drawing.draw_row(ZERO_COMM, zero_comm_spans(placement, iterations[-1]))
     if planned is not None:
         drawing.draw_planned(planned)
     return file.write(path, costs or {})

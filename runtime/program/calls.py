@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from placements import Kind, Placement
+from placements.block import COMPUTE
 from runtime.program.instructions import Instruction, Receive, Run, Send
 from runtime.program.tensor_flow import KEEP, MODES
 
@@ -70,12 +71,14 @@ class BlockCall(NamedTuple):
         micro_batch: Number of the micro-batch.
         clock_mhz: The clock asked for before it, or None.
         mode: How a forward block runs; see `runtime.program.tensor_flow.MODES`.
+        stream: Stream of the device that it runs on.
     """
 
     block: str
     micro_batch: int
     clock_mhz: int | None
     mode: str = KEEP
+    stream: str = COMPUTE
 
     def __str__(self) -> str:
         """Return the block as errors name it."""
@@ -105,41 +108,66 @@ class Calls:
     lines: list[int] = field(default_factory=list)
 
     def forward(
-        self, block: str, micro_batch: int, *, clock_mhz: int | None = None, mode: str = KEEP
+        self,
+        block: str,
+        micro_batch: int,
+        *,
+        clock_mhz: int | None = None,
+        mode: str = KEEP,
+        stream: str = COMPUTE,
     ) -> None:
         """Write down the run of a forward block, at a clock if it is given one.
 
         Raises:
-            ScriptError: It is another kind of block, the clock is none that a GPU can be asked for, or there
-                is no such mode.
+            ScriptError: It is another kind of block, the clock is none that a GPU can be asked for or is one
+                of a block beside the stream ``compute``, or there is no such mode.
         """
-        self._compute("forward", block, micro_batch, clock_mhz, mode)
+        self._compute("forward", block, micro_batch, clock_mhz, mode, stream)
 
-    def backward(self, block: str, micro_batch: int, *, clock_mhz: int | None = None) -> None:
+    def backward(
+        self, block: str, micro_batch: int, *, clock_mhz: int | None = None, stream: str = COMPUTE
+    ) -> None:
         """Write down the run of a whole backward block; see `forward`."""
-        self._compute("backward", block, micro_batch, clock_mhz)
+        self._compute("backward", block, micro_batch, clock_mhz, KEEP, stream)
 
-    def backward_input(self, block: str, micro_batch: int, *, clock_mhz: int | None = None) -> None:
+    def backward_input(
+        self, block: str, micro_batch: int, *, clock_mhz: int | None = None, stream: str = COMPUTE
+    ) -> None:
         """Write down the run of a block that computes input gradients; see `forward`."""
-        self._compute("backward_input", block, micro_batch, clock_mhz)
+        self._compute("backward_input", block, micro_batch, clock_mhz, KEEP, stream)
 
-    def backward_weight(self, block: str, micro_batch: int, *, clock_mhz: int | None = None) -> None:
+    def backward_weight(
+        self, block: str, micro_batch: int, *, clock_mhz: int | None = None, stream: str = COMPUTE
+    ) -> None:
         """Write down the run of a block that computes weight gradients; see `forward`."""
-        self._compute("backward_weight", block, micro_batch, clock_mhz)
+        self._compute("backward_weight", block, micro_batch, clock_mhz, KEEP, stream)
 
-    def run(self, block: str, micro_batch: int, clock_mhz: int | None = None, mode: str = KEEP) -> None:
+    def run(
+        self,
+        block: str,
+        micro_batch: int,
+        clock_mhz: int | None = None,
+        mode: str = KEEP,
+        stream: str = COMPUTE,
+    ) -> None:
         """Write down a run of any block.
 
         Raises:
-            ScriptError: The clock is none that a GPU can be asked for, or there is no such mode.
+            ScriptError: The clock is none that a GPU can be asked for or is one of a block beside the stream
+                ``compute``, or there is no such mode.
         """
-        run = BlockCall(block, micro_batch, clock_mhz, mode)
+        run = BlockCall(block, micro_batch, clock_mhz, mode, stream)
         if mode not in MODES:
             raise ScriptError(f"line {_line()}: {run} has mode={mode!r}; write one of {', '.join(MODES)}")
         if clock_mhz is not None and (type(clock_mhz) is not int or clock_mhz < 1):
             raise ScriptError(f"line {_line()}: {run} has clock_mhz={clock_mhz!r}; give whole MHz above 0")
+        if clock_mhz is not None and stream != COMPUTE:
+            raise ScriptError(
+                f"line {_line()}: {run} has clock_mhz={clock_mhz!r} on the stream {stream!r}, beside blocks "
+                "of other clocks; leave the clocks of the script out"
+            )
         self.runs.append(run)
-        self._add(Run(block, micro_batch, mode))
+        self._add(Run(block, micro_batch, mode, stream))
 
     def send(self, producer: str, consumer: str, micro_batch: int, *, target: int) -> None:
         """Write down a send."""
@@ -185,7 +213,13 @@ class Calls:
             )
 
     def _compute(
-        self, verb: str, block: str, micro_batch: int, clock_mhz: int | None, mode: str = KEEP
+        self,
+        verb: str,
+        block: str,
+        micro_batch: int,
+        clock_mhz: int | None,
+        mode: str = KEEP,
+        stream: str = COMPUTE,
     ) -> None:
         known = self.placement.by_name.get(block) if self.placement else None
         if known is not None and VERBS.get(known.kind) != verb:
@@ -193,7 +227,7 @@ class Calls:
                 f"line {_line()}: {verb} of {block}, a block of kind {known.kind}; "
                 f"write {VERBS.get(known.kind, 'run')}"
             )
-        self.run(block, micro_batch, clock_mhz, mode)
+        self.run(block, micro_batch, clock_mhz, mode, stream)
 
     def _add(self, instruction: Instruction) -> None:
         self.instructions.append(instruction)

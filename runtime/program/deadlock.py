@@ -19,6 +19,7 @@ from runtime.program.handover import (
     check_runs,
     check_sources,
     check_specs,
+    check_streams,
     run_text,
 )
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
@@ -31,6 +32,7 @@ def check(programs: Programs) -> Programs:
 
     - Every block of every micro-batch runs once on each of its devices.
     - A forward block runs in a mode of the placement; what one decision is about all runs in the same.
+    - Every block runs on its stream.
     - Every message has one send and one receive, and somebody needs it; of a block in data-parallel groups,
       it is of the right group.
     - Every block runs after its inputs and after what it follows on its devices; nothing is sent before
@@ -43,6 +45,9 @@ def check(programs: Programs) -> Programs:
       where sends and receives do not block, with any amount of buffering: an operation that waits for
       less is never done later. So it is where the two directions between a pair of devices share a
       communicator, and operations there wait for the earlier ones; see `runtime.transport.communicators`.
+      And so it is where streams of a device run side by side: a block then waits for the earlier blocks of
+      its own stream and for its inputs, all of which are before it in the program. The collectives of a
+      stream have a communicator of their own, on which they keep the order of the programs.
 
     Raises:
         UnsafeProgramsError: One of these does not hold; the first line says which, the grid below it
@@ -51,6 +56,7 @@ def check(programs: Programs) -> Programs:
     """
     check_runs(programs)
     check_modes(programs)
+    check_streams(programs)
     check_needed(programs)
     check_matched(programs)
     check_local_order(programs)

@@ -65,6 +65,15 @@ def check_modes(programs: Programs) -> None:
             raise fault(programs, f"{text}, but {decided}, and one choice is for both", [other, position])
 
 
+def check_streams(programs: Programs) -> None:
+    """Ensure that every block runs on the stream that the placement says."""
+    for position, run in all_of(programs, Run):
+        stream = programs.placement.by_name[run.block].stream
+        if run.stream != stream:
+            text = f"device {position[0]} runs {run_text(run)} on the stream {run.stream!r}"
+            raise fault(programs, f"{text}, but it is a block of {stream!r}", [position])
+
+
 def check_needed(programs: Programs) -> None:
     """Ensure that what is received is what the device's blocks need from others, each once."""
     placement = programs.placement

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from placements import Block, Placement
+from placements.block import COMPUTE
 from placements.modes import Chosen
 from runtime.program.tensor_flow import KEEP, MODES, stage_decisions
 from runtime.program.tensor_spec import TensorSpec, TensorSpecs
@@ -52,15 +53,18 @@ class Run:
         block: Name of the block.
         micro_batch: Number of the micro-batch.
         mode: How a forward block runs, one of `MODES`; its backward follows it.
+        stream: Stream of its devices that it runs on, as the placement says.
     """
 
     block: str
     micro_batch: int
     mode: str = KEEP
+    stream: str = COMPUTE
 
     def __str__(self) -> str:
-        """Return the one-line text that `parse_instruction` reads; `keep` goes without saying."""
+        """Return the one-line text that `parse_instruction` reads; `keep` and `compute` go without saying."""
         how = "" if self.mode == KEEP else f" {self.mode}"
+        how += "" if self.stream == COMPUTE else f" on {quoted(self.stream)}"
         return f"run {quoted(self.block)} #{self.micro_batch}{how}"
 
 
@@ -87,18 +91,25 @@ class Send:
 
 Instruction = Receive | Run | Send
 
+
+def _run(mode: str, block: str, stream: str | None, micro_batch: int) -> Run:
+    return Run(block, micro_batch, mode, stream or COMPUTE)
+
+
 _NAME = r'([\w.]+|"(?:[^"\\]|\\.)*")'
-_TEXTS: tuple[tuple[re.Pattern[str], int, Callable[..., Instruction]], ...] = (
-    (re.compile(rf"receive {_NAME} -> {_NAME} #(-?\d+) from (\d+)"), 2, Receive),
-    (re.compile(rf"run {_NAME} #(-?\d+)"), 1, Run),
+_TEXTS: tuple[tuple[re.Pattern[str], tuple[int, ...], Callable[..., Instruction]], ...] = (
+    (re.compile(rf"receive {_NAME} -> {_NAME} #(-?\d+) from (\d+)"), (0, 1), Receive),
     *(
-        (re.compile(rf"run {_NAME} #(-?\d+) {mode}"), 1, partial(Run, mode=mode))
+        (
+            re.compile(rf"run {_NAME} #(-?\d+){'' if mode == KEEP else f' {mode}'}(?: on {_NAME})?"),
+            (0, 2),
+            partial(_run, mode),
+        )
         for mode in MODES
-        if mode != KEEP
     ),
-    (re.compile(rf"send {_NAME} -> {_NAME} #(-?\d+) to (\d+)"), 2, Send),
+    (re.compile(rf"send {_NAME} -> {_NAME} #(-?\d+) to (\d+)"), (0, 1), Send),
 )
-"""Each instruction's text, how many names it begins with, and what builds it."""
+"""Each instruction's text, which of its fields are names, and what builds it of names, then numbers."""
 
 
 def parse_instruction(line: str) -> Instruction:
@@ -112,15 +123,16 @@ def parse_instruction(line: str) -> Instruction:
     >>> str(parse_instruction('run "my block" #3'))
     'run "my block" #3'
     >>> parse_instruction("run F1 #2 recompute")
-    Run(block='F1', micro_batch=2, mode='recompute')
+    Run(block='F1', micro_batch=2, mode='recompute', stream='compute')
     """
-    for text, num_names, build in _TEXTS:
+    for text, names, build in _TEXTS:
         if found := text.fullmatch(line.strip()):
             fields = found.groups()
-            return build(*map(_unquoted, fields[:num_names]), *map(int, fields[num_names:]))
+            numbers = (int(field) for i, field in enumerate(fields) if i not in names)
+            return build(*(_unquoted(fields[i]) for i in names), *numbers)
     raise ProgramTextError(
         f"{line.strip()!r} is not an instruction; write 'run F1 #0', 'run F1 #0 recompute', "
-        "'send F1 -> F2 #0 to 2' or 'receive F0 -> F1 #0 from 0'"
+        "'run F1 #0 on communication', 'send F1 -> F2 #0 to 2' or 'receive F0 -> F1 #0 from 0'"
     )
 
 
@@ -220,5 +232,5 @@ def quoted(name: str) -> str:
     return name if re.fullmatch(r"[\w.]+", name) else json.dumps(name)
 
 
-def _unquoted(text: str) -> str:
-    return str(json.loads(text)) if text.startswith('"') else text
+def _unquoted(text: str | None) -> str:
+    return "" if text is None else str(json.loads(text)) if text.startswith('"') else text

@@ -129,7 +129,7 @@ def loops_of_each(programs: Programs, shift: int) -> tuple[LoopedProgram, ...]:
 def kind(instruction: Instruction) -> Instruction:
     """Return an instruction without its micro-batch, and without the mode that this one runs in."""
     if isinstance(instruction, Run):
-        return Run(instruction.block, 0)
+        return Run(instruction.block, 0, stream=instruction.stream)
     return replace(instruction, micro_batch=0)
 
 

@@ -67,7 +67,8 @@ def lower(schedule: Schedule) -> Programs:
     in which its producer starts; we place it where the producer ends, because then the tensor exists, and
     a long block cannot hold up the message of a short one that started later.
 
-    A forward block runs in the mode that the schedule has chosen for it and its micro-batch.
+    A forward block runs in the mode that the schedule has chosen for it and its micro-batch. The streams of
+    a device share its program, so that all of them keep this order; see `runtime.program.deadlock`.
 
     Args:
         schedule: A valid schedule; see `schedsearch.validate.validate`. Where a device of its placement
@@ -96,8 +97,10 @@ def lower(schedule: Schedule) -> Programs:
     for operator in sorted(_operators(schedule)):
         if operator.message is None:
             run = Run(operator.block, operator.micro_batch)
-            run = replace(run, mode=mode_of.get((run.block, run.micro_batch), KEEP))
-            for device in schedule.placement.by_name[operator.block].devices:
+            block = schedule.placement.by_name[operator.block]
+            mode = mode_of.get((run.block, run.micro_batch), KEEP)
+            run = replace(run, mode=mode, stream=block.stream)
+            for device in block.devices:
                 instructions[device].append(run)
         else:
             producer, consumer, source, target = operator.message
@@ -176,13 +179,21 @@ def orders_of(programs: Programs) -> list[list[Instance]]:
     ]
 
 
+def by_lane(placement: Placement, orders: Sequence[Sequence[Instance]]) -> list[list[Instance]]:
+    """Return what each lane of a placement runs, given what each device does, in order."""
+    return [
+        [each for each in orders[device] if placement.by_name[each[0]].stream == stream]
+        for device, stream in placement.lanes
+    ]
+
+
 def schedule_of(programs: Programs) -> Schedule:
     """Return the schedule that programs are of: every block as soon as its order and its inputs allow.
 
     Args:
         programs: Safe ones; see `runtime.program.deadlock.check`.
     """
-    number, orders = programs.num_micro_batches, orders_of(programs)
+    number, orders = programs.num_micro_batches, by_lane(programs.placement, orders_of(programs))
     return as_soon_as_possible(programs.placement, number, orders, programs.chosen)
 
 

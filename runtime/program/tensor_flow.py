@@ -11,13 +11,16 @@ import re
 from collections.abc import Mapping
 
 from placements import Block, Kind, Placement
-from placements.block import COMPUTE
 
 KEEP, RECOMPUTE, OFFLOAD = "keep", "recompute", "offload"
 MODES = (KEEP, RECOMPUTE, OFFLOAD)
 """How a forward block runs: it keeps what its backward needs, or its inputs alone and is computed again, or
 keeps on the host what its backward needs.
 """
+
+
+_COPIES = ("copy_out", "copy_in")
+"""Streams of copies between a device and its host; a run makes these itself, of blocks that it offloads."""
 
 
 class UnrunnablePlacementError(ValueError):
@@ -138,18 +141,18 @@ def stage_decisions(placement: Placement) -> Mapping[str, int]:
 
     Raises:
         UnrunnablePlacementError: A mode has another name than `MODES`, leaves out a block, or two decisions
-            are about one forward block and its backward; or a block is not of the stream ``compute``. Or see
-            `pair_backward`.
+            are about one forward block and its backward; a block is a copy, or a backward block is of another
+            stream than its forward block. Or see `pair_backward`.
 
     >>> from placements.shapes import v_shape
     >>> dict(stage_decisions(v_shape(2)))
     {}
     """
     for block in placement.blocks:
-        if block.stream != COMPUTE:
+        if block.stream in _COPIES:
             raise UnrunnablePlacementError(
-                f"blocks ({block.name}).stream: {block.stream!r} cannot be run yet; leave it out, which "
-                "stands for compute"
+                f"blocks ({block.name}).stream: {block.stream!r} cannot be run yet; leave the copies out, "
+                f"and give the forward block they are of a mode {OFFLOAD!r}"
             )
     for i, decision in enumerate(placement.decisions):
         for choice in decision.choices:
@@ -161,7 +164,14 @@ def stage_decisions(placement: Placement) -> Mapping[str, int]:
                     f"{where}.{gone[0]}: is left out, but a run needs it; give it a time of 1 tick at least"
                 )
     found: dict[str, int] = {}
-    pairs = pair_backward(placement) if placement.decisions else {}
+    pairs = pair_backward(placement) if placement.decisions or placement.has_streams else {}
+    for name, forward in pairs.items():
+        ours, theirs = (placement.by_name[each].stream for each in (name, forward))
+        if ours != theirs:
+            raise UnrunnablePlacementError(
+                f"blocks ({name}).stream: is {ours!r}, that of {forward}, whose gradient it computes, "
+                f"{theirs!r}; give both the same"
+            )
     for name, i in placement.decision_of.items():
         forward = pairs.get(name, name)
         if found.setdefault(forward, i) != i:

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from placements import Kind, Placement
+from placements.block import COMPUTE
 from runtime.program.data_parallel import coordinate
 
 Channel = tuple[int, int]
@@ -27,6 +28,9 @@ Channel = tuple[int, int]
 
 Team = tuple[int, ...]
 """Devices of a team, ascending."""
+
+StreamTeam = tuple[Team, str]
+"""The team of blocks of a stream: streams run side by side, so each has a communicator of its own."""
 
 DIRECTED, PAIR, AUTO = SHARINGS = ("directed", "pair", "auto")
 """One communicator for each channel; one for both directions between two devices; the second where nothing is
@@ -40,11 +44,13 @@ class Communicator(NamedTuple):
         name: Such as ``0 to 1``, ``0 and 1`` or ``team 0 1 2``.
         devices: Ascending.
         channels: Channels that it carries; none, if it is a team's.
+        stream: Stream of the blocks, if it is a team's.
     """
 
     name: str
     devices: Team
     channels: tuple[Channel, ...] = ()
+    stream: str = COMPUTE
 
 
 def communicators(
@@ -64,7 +70,7 @@ def communicators(
     1 and 2 ((1, 2),)
     team 0 1 2 ()
     """
-    return (*of_channels(channels, sharing), *map(of_team, teams_of_blocks(placement)))
+    return (*of_channels(channels, sharing), *(of_team(*each) for each in teams_of_blocks(placement)))
 
 
 def of_channels(channels: Iterable[Channel], sharing: str) -> list[Communicator]:
@@ -77,9 +83,10 @@ def of_channels(channels: Iterable[Channel], sharing: str) -> list[Communicator]
     return [Communicator(f"{pair[0]} and {pair[1]}", pair, tuple(own)) for pair, own in pairs.items()]
 
 
-def of_team(team: Team) -> Communicator:
-    """Return the communicator of a team."""
-    return Communicator(f"team {' '.join(map(str, team))}", team)
+def of_team(team: Team, stream: str = COMPUTE) -> Communicator:
+    """Return the communicator of a team of blocks of a stream."""
+    name = f"team {' '.join(map(str, team))}"
+    return Communicator(name if stream == COMPUTE else f"{name} {stream}", team, stream=stream)
 
 
 def of_copies(team: Team) -> Communicator:
@@ -87,11 +94,13 @@ def of_copies(team: Team) -> Communicator:
     return Communicator(f"copies {' '.join(map(str, team))}", team)
 
 
-def teams_of_blocks(placement: Placement) -> list[Team]:
-    """Return the devices of every data-parallel group, and those of every shard of all groups."""
+def teams_of_blocks(placement: Placement) -> list[StreamTeam]:
+    """Return the devices of every data-parallel group, and those of every shard of all groups, by stream."""
     forward = [block for block in placement.blocks if block.kind is Kind.F]
-    found = [coordinate(block, device) for block in forward for device in block.devices]
-    return sorted({team for each in found for team in (each.team, each.peers) if len(team) > 1})
+    found = [(coordinate(block, device), block.stream) for block in forward for device in block.devices]
+    return sorted(
+        {(team, stream) for each, stream in found for team in (each.team, each.peers) if len(team) > 1}
+    )
 
 
 def _ends(source: int, target: int) -> tuple[Team, tuple[Channel, ...]]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from placements import Placement
 from runtime.program.tensor_spec import TensorSpec
-from runtime.transport.communicators import teams_of_blocks
+from runtime.transport.communicators import StreamTeam, teams_of_blocks
 from runtime.transport.copies import Copies, MemoryCopies
 from runtime.transport.protocol import Channel, Team, shards_and_groups
 from runtime.transport.shards import Shards
@@ -126,6 +126,23 @@ class Network:
 
         return wait
 
+    def swap(
+        self, team: Team, device: int, rows: Tensor, sent: Sequence[int], received: Sequence[int]
+    ) -> Tensor:
+        """Return the rows that all devices of a team have for this one; see `Shards.swap`.
+
+        Raises:
+            RuntimeError: Others come than are expected, so the devices are at different places.
+        """
+        own = team.index(device)
+        found = [
+            parts[own]
+            for parts in self.exchange(team, device, rows.detach().clone().split_with_sizes(list(sent)))
+        ]
+        if [len(part) for part in found] != list(received):
+            raise RuntimeError(f"devices {team} exchange other numbers of rows than they expect")
+        return torch.cat(found)
+
     def gather(self, team: Team, device: int, value: Tensor) -> list[Tensor]:
         """Return the tensors of all devices of a team, in its order.
 
@@ -137,11 +154,16 @@ class Network:
             raise RuntimeError(f"devices {team} gather tensors of different forms")
         return [other.clone() for other in found]
 
-    def teams(self, teams: Iterable[Team], device: int) -> dict[Team, Shards]:
-        """Return a device's place in each team that it is in."""
+    def teams(self, teams: Iterable[StreamTeam], device: int) -> dict[StreamTeam, Shards]:
+        """Return a device's place in each team that it is in; all streams run in the device's one turn."""
         return {
-            team: Shards(team.index(device), len(team), partial(self.gather, team, device))
-            for team in teams
+            (team, stream): Shards(
+                team.index(device),
+                len(team),
+                partial(self.gather, team, device),
+                swap=partial(self.swap, team, device),
+            )
+            for team, stream in teams
             if device in team
         }
 
@@ -205,6 +227,11 @@ class MemoryTransport:
     def shares_gpu(self) -> bool:
         """Return whether the network is on a GPU."""
         return self.device.type == "cuda"
+
+    @property
+    def has_own_process(self) -> bool:
+        """Return no: one thread runs at a time, in its turn."""
+        return False
 
     @property
     def is_left(self) -> bool:

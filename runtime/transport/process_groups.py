@@ -27,6 +27,7 @@ from runtime.transport.communicators import (
     DIRECTED,
     Channel,
     Communicator,
+    StreamTeam,
     Team,
     communicators,
     of_copies,
@@ -100,6 +101,11 @@ class Channels:
     def shares_gpu(self) -> bool:
         """Return no: NCCL takes a GPU for each device."""
         return False
+
+    @property
+    def has_own_process(self) -> bool:
+        """Return yes."""
+        return True
 
     @property
     def is_left(self) -> bool:
@@ -213,7 +219,9 @@ def connect(
     # The store has no public name; torchrun's outlives this process, as one made here would not.
     contact = Contact(dist.distributed_c10d._get_default_store(), device, placement.num_devices)
     teams = _joined(
-        {each.devices: group for each, group in made.items() if not each.channels}, contact, exact
+        {(each.devices, each.stream): group for each, group in made.items() if not each.channels},
+        contact,
+        exact,
     )
     shards, groups = shards_and_groups(placement, device, teams)
     stream = _receive_stream() if _backend() == "nccl" else None
@@ -237,25 +245,38 @@ def all_reduce(group: dist.ProcessGroup, value: Tensor) -> Tensor:
     return total
 
 
+def all_to_all(
+    group: dist.ProcessGroup, rows: Tensor, sent: Sequence[int], received: Sequence[int]
+) -> Tensor:
+    """Return the rows that all processes of a group have for this one; see `Shards.swap`."""
+    found = rows.new_empty((sum(received), *rows.shape[1:]))
+    dist.all_to_all_single(found, rows.contiguous(), list(received), list(sent), group=group)
+    return found
+
+
 def _joined(
-    groups: Mapping[Team, dist.ProcessGroup], contact: Contact, exact: bool = True
-) -> dict[Team, Shards]:
+    groups: Mapping[StreamTeam, dist.ProcessGroup], contact: Contact, exact: bool = True
+) -> dict[StreamTeam, Shards]:
     """Return this process's place in each of its teams, warmed up."""
     device = dist.get_rank()
 
-    def met(team: Team, do: Callable[[dist.ProcessGroup, Tensor], T]) -> Callable[[Tensor], T]:
-        def meet(value: Tensor) -> T:
-            with contact.meeting(team):
-                return do(groups[team], value)
+    def met(each: StreamTeam, do: Callable[..., T]) -> Callable[..., T]:
+        def meet(*given: Any) -> T:
+            with contact.meeting(each[0]):
+                return do(groups[each], *given)
 
         return meet
 
     own = {
-        team: Shards(
-            team.index(device), len(team), met(team, all_gather), None if exact else met(team, all_reduce)
+        each: Shards(
+            each[0].index(device),
+            len(each[0]),
+            met(each, all_gather),
+            None if exact else met(each, all_reduce),
+            met(each, all_to_all),
         )
-        for team in groups
-        if device in team
+        for each in groups
+        if device in each[0]
     }
     for shards in own.values():
         shards.gather(_token())

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from placements import Kind, Placement
 from runtime.program.data_parallel import coordinate
-from runtime.transport.communicators import Channel, Team
+from runtime.transport.communicators import Channel, StreamTeam, Team
 from runtime.transport.copies import Copies
 from runtime.transport.shards import WHOLE, Shards
 
@@ -71,6 +71,10 @@ class Transport(Protocol):
         """Return for each forward block on this device its data-parallel groups, as shards of the samples."""
 
     @property
+    def has_own_process(self) -> bool:
+        """Return whether this device is alone in its process, so that its streams may have threads."""
+
+    @property
     def is_left(self) -> bool:
         """Return whether this process ends where others may be at another place: told to, or left by one."""
 
@@ -112,7 +116,7 @@ class Transport(Protocol):
 
 
 def shards_and_groups(
-    placement: Placement, device: int, teams: Mapping[Team, Shards]
+    placement: Placement, device: int, teams: Mapping[StreamTeam, Shards]
 ) -> tuple[Mapping[str, Shards], Mapping[str, Shards]]:
     """Return for each forward block on a device its shards, and its data-parallel groups.
 
@@ -121,6 +125,7 @@ def shards_and_groups(
         device: Number of the device.
         teams: Those of `runtime.transport.communicators.teams_of_blocks` that the device is in.
     """
-    found = {block.name: coordinate(block, device) for block in placement.on(device) if block.kind is Kind.F}
-    shards = {name: teams.get(each.team, WHOLE) for name, each in found.items()}
-    return shards, {name: teams.get(each.peers, WHOLE) for name, each in found.items()}
+    own = [block for block in placement.on(device) if block.kind is Kind.F]
+    found = {block.name: (coordinate(block, device), block.stream) for block in own}
+    shards = {name: teams.get((each.team, stream), WHOLE) for name, (each, stream) in found.items()}
+    return shards, {name: teams.get((each.peers, stream), WHOLE) for name, (each, stream) in found.items()}

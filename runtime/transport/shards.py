@@ -1,9 +1,12 @@
-"""Tensor parallelism of one block: which shard this device computes, and the two collectives between shards.
+"""Tensor parallelism of one block: which shard this device computes, and the collectives between shards.
 
 A block on n devices is cut into n shards, one on each, or it is whole (`WHOLE`). A layer sees only its own
 device's tensors. Two functions join the shards; each is the other's gradient (Megatron-LM's g and f):
 
     hidden (same on every device) -- copy_to_shards --> own columns, own rows -- sum_over_shards --> hidden
+
+Experts are spread with two more pairs: `own_share` and `join_shares` cut a replicated value into shares of
+its rows and put them together, and `exchange` sends rows to other shards, and its gradient sends them back.
 
 The data-parallel groups of a block are told in the same way: `Shards` whose members are the groups.
 
@@ -33,12 +36,15 @@ class Shards:
             call it at the same place.
         reduce: Returns the sum of the tensors of all shards, added in an order of its own; None for sums in
             the order of the shards.
+        swap: Returns the rows that all shards have for this one, in order, given its rows for each, in order,
+            and the numbers of both (an all-to-all). None where there is no other shard.
     """
 
     index: int
     count: int
     gather: Callable[[Tensor], list[Tensor]]
     reduce: Callable[[Tensor], Tensor] | None = None
+    swap: Callable[[Tensor, Sequence[int], Sequence[int]], Tensor] | None = None
 
     def total(self, part: Tensor) -> Tensor:
         """Return the sum of the tensors of all shards, given this one's."""
@@ -81,6 +87,37 @@ def sum_over_shards(part: Tensor, shards: Shards) -> Tensor:
     return total
 
 
+def exchange(rows: Tensor, sent: Sequence[int], received: Sequence[int], shards: Shards) -> Tensor:
+    """Return the rows that all shards have for this one; their gradient goes back the same way.
+
+    Args:
+        rows: This shard's for each shard, in order.
+        sent: How many they are, by shard.
+        received: How many come, by shard.
+        shards: Who meets.
+    """
+    if shards.count == 1:
+        return rows
+    found: Tensor = _Exchange.apply(shards, rows, sent, received)  # type: ignore[no-untyped-call]
+    return found
+
+
+def own_share(values: Tensor, shards: Shards) -> Tensor:
+    """Return this shard's equal share of the rows of a replicated value; so its gradient is replicated."""
+    if shards.count == 1:
+        return values
+    share: Tensor = _OwnShare.apply(shards, values)  # type: ignore[no-untyped-call]
+    return share
+
+
+def join_shares(share: Tensor, shards: Shards) -> Tensor:
+    """Return the equal shares of all shards as one replicated value; the gradient is this shard's of it."""
+    if shards.count == 1:
+        return share
+    joined: Tensor = _JoinShares.apply(shards, share)  # type: ignore[no-untyped-call]
+    return joined
+
+
 def sum_in_order(values: Sequence[Tensor]) -> Tensor:
     """Return the first plus the second plus the third and so on; at least one."""
     total = values[0]
@@ -112,3 +149,45 @@ class _Sum(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
         return None, gradient.clone()
+
+
+class _Exchange(torch.autograd.Function):
+    """Forward: rows to the shards that they are for. Backward: back."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, shards: Shards, rows: Tensor, sent: Sequence[int], received: Sequence[int]
+    ) -> Tensor:
+        ctx.shards, ctx.sent, ctx.received = shards, sent, received
+        assert shards.swap is not None, "shards on several devices can exchange"
+        return shards.swap(rows, sent, received)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor, None, None]:
+        return None, ctx.shards.swap(gradient, ctx.received, ctx.sent), None, None
+
+
+class _OwnShare(torch.autograd.Function):
+    """Forward: this shard's share. Backward: the shares of all."""
+
+    @staticmethod
+    def forward(ctx: Any, shards: Shards, values: Tensor) -> Tensor:
+        ctx.shards = shards
+        return shards.of(values, 0).clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
+        return None, torch.cat(ctx.shards.gather(gradient.contiguous()))
+
+
+class _JoinShares(torch.autograd.Function):
+    """Forward: the shares of all. Backward: this shard's share."""
+
+    @staticmethod
+    def forward(ctx: Any, shards: Shards, share: Tensor) -> Tensor:
+        ctx.shards = shards
+        return torch.cat(shards.gather(share.contiguous()))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
+        return None, ctx.shards.of(gradient, 0).clone()

@@ -84,8 +84,10 @@ class ModelOptions(UserModelOptions):
     Sizes are without effect on a ``module``; layers and heads also on ``synthetic``.
 
     Attributes:
-        name: ``gpt``, ``mt5``, ``flava``, ``synthetic`` (any graph of blocks), ``module`` (the user's
-            own) or ``given`` (what a script of the user's gives to `runtime.Pipeline`).
+        name: ``gpt``, ``moe``, ``mt5``, ``flava``, ``synthetic`` (any graph of blocks), ``module`` (the
+            user's own) or ``given`` (what a script of the user's gives to `runtime.Pipeline`).
+        num_experts: Experts of each layer of ``moe``.
+        experts_per_token: As many of them each token goes to.
         num_layers: None for as many as `layers_per_block` gives, or 1.
         handed_over: What each forward block of a ``module`` hands over, as `runtime.models.body.traced` found
             it; None where every process finds it anew, and so builds all modules.
@@ -101,6 +103,8 @@ class ModelOptions(UserModelOptions):
     sequence_length: int = 1
     micro_batch_size: int = 1
     num_heads: int = 1
+    num_experts: int = 4
+    experts_per_token: int = 2
     learning_rate: float = SGD_RATE
     optimizer: str = "sgd"
     layers_per_block: Mapping[str, int] | None = field(default=None, hash=False)
@@ -115,6 +119,13 @@ class ModelOptions(UserModelOptions):
         for name in ("hidden_size", "sequence_length", "micro_batch_size", "num_layers", "num_heads"):
             if getattr(self, name) is not None or name != "num_layers":
                 _check_integer(name, getattr(self, name), 1)
+        _check_integer("num_experts", self.num_experts, 1)
+        _check_integer("experts_per_token", self.experts_per_token, 1)
+        if self.experts_per_token > self.num_experts:
+            raise ModelError(
+                f"{self.experts_per_token} is more than the {self.num_experts} experts; use fewer",
+                "experts_per_token",
+            )
         if self.layers_per_block is not None:
             _check_counts(self.name, self.layers_per_block)
         _check_integer("vocab_size", self.vocab_size, NUM_BYTES)

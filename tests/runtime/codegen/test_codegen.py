@@ -50,6 +50,7 @@ def assert_calls_equal_programs(
                 run.micro_batch,
                 clock_mhz[run.block][run.micro_batch] if clock_mhz else None,
                 run.mode,
+                run.stream,
             )
             for run in program
             if isinstance(run, Run)

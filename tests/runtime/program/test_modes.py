@@ -196,7 +196,7 @@ def halves_apart() -> Placement:
                 v_shape(1),
                 blocks=(*v_shape(1).blocks, Block("C", Kind.F, (0,), 1, after=("F0",), stream="copy_out")),
             ),
-            "blocks (C).stream: 'copy_out' cannot be run yet; leave it out",
+            "blocks (C).stream: 'copy_out' cannot be run yet; leave the copies out",
         ),
     ],
     ids=["name", "left_out", "halves", "stream"],

@@ -64,7 +64,7 @@ def test_a_layer_cut_by_columns_and_rows_is_the_whole_layer() -> None:
     )
 
     def layer(device: int | None) -> list[torch.Tensor]:
-        shards = WHOLE if device is None else network.teams([TEAM], device)[TEAM]
+        shards = WHOLE if device is None else network.teams([(TEAM, "compute")], device)[TEAM, "compute"]
         leaves = [hidden, shards.of(up, 1), shards.of(down, 0)]
         leaves = [leaf.detach().clone().requires_grad_() for leaf in leaves]
         middle = (copy_to_shards(leaves[0], shards) @ leaves[1]).tanh()

@@ -1,0 +1,126 @@
+"""Streams of a device beside the one that computes: blocks that are given away, and what they make, later.
+
+On a GPU each is a CUDA stream, and what a block makes comes with an event that its taker's stream waits for.
+On the CPU each is a thread that runs its blocks one after the other, and its taker waits for the block. The
+stream that computes is the script itself: on the CPU a block of another stream begins at the earliest when
+the script comes to it, so after the computing block before it. Not known here: what blocks do.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+Made = Mapping[str, Tensor]
+"""What a block made, by the block that takes it."""
+
+Later = Callable[[], Made]
+"""Waits for a block, or lets the current CUDA stream wait, and returns what it made."""
+
+
+class SideStreams(Protocol):
+    """The streams beside the one that computes."""
+
+    def run(self, stream: str, job: Callable[[], Made]) -> Later:
+        """Run a block behind those that the stream has; the job waits for its own inputs."""
+
+    def computed(self, made: Made) -> Later:
+        """Return what a block of the current stream made, for takers of any stream."""
+
+    def finish(self) -> None:
+        """Wait until all streams are empty, and raise what failed; blocks may be given again."""
+
+
+class ThreadStreams:
+    """A thread for each stream, which begins with its first block and ends with the iteration."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._jobs: dict[str, SimpleQueue[tuple[Callable[[], Made], Future[Made]] | None]] = {}
+        self._threads: list[threading.Thread] = []
+        self._given: list[Future[Made]] = []
+
+    def run(self, stream: str, job: Callable[[], Made]) -> Later:
+        """Queue a block."""
+        if stream not in self._jobs:
+            self._jobs[stream] = SimpleQueue()
+            arguments = self._jobs[stream], torch.get_num_threads()
+            self._threads.append(threading.Thread(target=_work, args=arguments, name=stream, daemon=True))
+            self._threads[-1].start()
+        future: Future[Made] = Future()
+        self._given.append(future)
+        self._jobs[stream].put((job, future))
+        return future.result
+
+    def computed(self, made: Made) -> Later:
+        """Return what is there."""
+        return lambda: made
+
+    def finish(self) -> None:
+        """Wait for all blocks, then for the threads."""
+        for future in self._given:
+            future.result()
+        for jobs in self._jobs.values():
+            jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._jobs, self._threads, self._given = {}, [], []
+
+
+def _work(jobs: SimpleQueue[tuple[Callable[[], Made], Future[Made]] | None], num_threads: int) -> None:
+    """Run what comes, one after the other; after a failure nothing more."""
+    torch.set_num_threads(num_threads)  # OpenMP keeps it for each thread, and results depend on it.
+    failure: BaseException | None = None
+    while (found := jobs.get()) is not None:
+        job, future = found
+        try:
+            if failure is not None:
+                raise failure
+            future.set_result(job())
+        except BaseException as error:
+            failure = error
+            future.set_exception(error)
+
+
+class CudaStreams:
+    """A CUDA stream for each stream; the script gives all their work to the GPU and waits for none."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._streams: dict[str, torch.cuda.Stream] = {}
+
+    def run(self, stream: str, job: Callable[[], Made]) -> Later:
+        """Give the GPU a block."""
+        if stream not in self._streams:
+            self._streams[stream] = torch.cuda.Stream(priority=-1)  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(self._streams[stream]):
+            return self.computed(job())
+
+    def computed(self, made: Made) -> Later:
+        """Let a taker's stream wait for what the current one holds now, and keep the memory it reads."""
+        event = torch.cuda.current_stream().record_event()
+
+        def later() -> Made:
+            current = torch.cuda.current_stream()
+            current.wait_event(event)
+            for tensor in made.values():
+                tensor.record_stream(current)
+            return made
+
+        return later
+
+    def finish(self) -> None:
+        """Let the computing stream, which is waited for, wait for all."""
+        for stream in self._streams.values():
+            torch.cuda.current_stream().wait_stream(stream)
+
+
+def side_streams(device: torch.device) -> SideStreams:
+    """Return new ones for a device whose tensors live there."""
+    return CudaStreams() if device.type == "cuda" else ThreadStreams()

@@ -1,0 +1,146 @@
+"""Streams of a device: experts with dispatch and combine beside the computing, equal to the whole model."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from moe_layers import COMMUNICATION, SMALL_MOE, moe_schedule, moe_stages
+from small_runs import comparison_of, edited, launched
+
+from placements import Placement
+from placements.placement_file import read_placement
+from runtime.codegen.codegen import generate
+from runtime.codegen.script import programs_of, read_scripts
+from runtime.execution.measurement import ReferenceComparison
+from runtime.execution.side_streams import ThreadStreams
+from runtime.program.calls import ScriptError
+from runtime.program.deadlock import UnsafeProgramsError, check
+from runtime.program.instructions import Instruction, Run, parse_instruction
+from runtime.program.lower import lower, schedule_of
+from runtime.program.tensor_flow import UnrunnablePlacementError
+from schedsearch.modulo.search import search
+from schedsearch.schedule import Schedule
+
+
+def compared(schedule: Schedule, folder: Path, num_layers: int = 1, **options: Any) -> ReferenceComparison:
+    """Return how far two iterations are from the model in one piece, and from their replay."""
+    generate(check(lower(schedule)), {}, SMALL_MOE | {"num_layers": num_layers}, folder)
+    return comparison_of(launched(folder, schedule.placement.num_devices, 2, **options))
+
+
+def errors(found: ReferenceComparison) -> tuple[float, float, float]:
+    return found.max_loss_error, found.max_gradient_error, found.max_parameter_error
+
+
+def test_what_is_found_with_streams_is_run_on_them(tmp_path: Path) -> None:
+    """The layer of the example, in DeepSeek-V3's times: found, written, run beside, of the same bits."""
+    found = search(read_placement("examples/communication.yaml"), 5, work_limit=5)
+    trace = tmp_path / "trace.json"
+    comparison = compared(
+        found.schedule, tmp_path / "scripts", launcher="torchrun", backend="gloo", trace_file=trace
+    )
+    assert errors(comparison) == (0, 0, 0)
+    assert comparison.bitwise_equal
+    text = (tmp_path / "scripts" / "device_0.py").read_text()
+    assert 'device.forward("dispatch_F", 0, stream="communication")' in text
+    assert trace.is_file()
+
+
+@pytest.mark.parametrize(
+    ("placement", "num_layers"),
+    [(moe_stages([(0, 1)]), 1), (moe_stages([(0,), (1,)], with_head=True), 2)],
+    ids=["experts_apart", "two_stages"],
+)
+def test_processes_exchange_tokens_beside_their_computing(
+    placement: Placement, num_layers: int, tmp_path: Path
+) -> None:
+    """Cut attention adds in another order, so float64 has to do; without it nothing differs."""
+    schedule = moe_schedule(placement, 4)
+    comparison = compared(schedule, tmp_path, num_layers, launcher="torchrun", backend="gloo")
+    assert comparison.bitwise_equal
+    assert comparison.is_equal
+    assert max(errors(comparison)) < 1e-13
+    if num_layers == 2:
+        assert errors(comparison) == (0, 0, 0)
+
+
+def test_in_one_process_streams_take_turns(tmp_path: Path) -> None:
+    schedule = moe_schedule(moe_stages([(0, 1), (2, 3)]), 4)
+    comparison = compared(schedule, tmp_path, 2, launcher="in_process")
+    assert comparison.bitwise_equal
+    assert comparison.is_equal
+
+
+def test_programs_and_scripts_name_streams(tmp_path: Path) -> None:
+    schedule = moe_schedule(moe_stages([(0,)]), 3)
+    programs = check(lower(schedule))
+    assert "run dispatch_F0 #0 on communication" in str(programs)
+    assert schedule_of(programs) == schedule
+    for each in programs.instructions[0]:
+        assert parse_instruction(str(each)) == each
+    assert parse_instruction("run F #1 recompute on copy_x") == Run("F", 1, "recompute", "copy_x")
+    generate(programs, {}, SMALL_MOE, tmp_path)
+    assert programs_of(read_scripts(tmp_path)) == programs
+    at = programs.instructions[0].index(Run("dispatch_F0", 0, stream=COMMUNICATION))
+    wrong = edited(programs, 0, lambda own: own.__setitem__(at, Run("dispatch_F0", 0)))
+    with pytest.raises(UnsafeProgramsError, match="stream 'compute', but it is a block of 'communication'"):
+        check(wrong)
+
+
+def test_collectives_of_a_stream_in_two_orders_are_unsafe() -> None:
+    """A dispatch backward and the next dispatch, on one communicator."""
+    programs = lower(moe_schedule(moe_stages([(0, 1)]), 4))
+
+    def swap(program: list[Instruction]) -> None:
+        on = [i for i, each in enumerate(program) if isinstance(each, Run) and each.stream == COMMUNICATION]
+        first = next(i for i in on if program[i] == Run("dispatch_F0", 3, stream=COMMUNICATION))
+        second = on[on.index(first) - 1]
+        program.insert(second, program.pop(first))
+
+    with pytest.raises(UnsafeProgramsError, match="before it runs|run both together"):
+        check(edited(programs, 1, swap))
+
+
+def test_clocks_and_backwards_elsewhere_are_refused(tmp_path: Path) -> None:
+    placement = moe_stages([(0,)])
+    generate(lower(moe_schedule(placement, 2)), {}, SMALL_MOE, tmp_path)
+    path = tmp_path / "device_0.py"
+    text = path.read_text()
+    path.write_text(text.replace(', stream="communication"', ', clock_mhz=900, stream="communication"', 1))
+    with pytest.raises(ScriptError, match="clock_mhz=900 on the stream 'communication'"):
+        read_scripts(tmp_path)
+    blocks = tuple(
+        replace(each, stream="compute") if each.name == "combine_B0" else each for each in placement.blocks
+    )
+    with pytest.raises(
+        UnrunnablePlacementError, match=r"blocks \(combine_B0\).stream: is 'compute', that of"
+    ):
+        lower(moe_schedule(replace(placement, blocks=blocks), 2))
+
+
+def test_a_stream_runs_beside_in_order_and_hands_on_what_fails() -> None:
+    streams, begun = ThreadStreams(), threading.Event()
+    seen: list[int] = []
+
+    def job(number: int) -> dict[str, torch.Tensor]:
+        begun.wait()
+        seen.append(number)
+        return {"next": torch.tensor(number)}
+
+    later = [streams.run(COMMUNICATION, lambda n=n: job(n)) for n in range(3)]  # type: ignore[misc]
+    assert not seen, "the script went on"
+    begun.set()
+    assert [int(each()["next"]) for each in later] == seen == [0, 1, 2]
+    streams.finish()
+
+    def fail() -> dict[str, torch.Tensor]:
+        raise RuntimeError("lost")
+
+    streams.run(COMMUNICATION, fail)
+    with pytest.raises(RuntimeError, match="lost"):
+        streams.finish()
