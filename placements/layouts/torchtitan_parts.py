@@ -79,7 +79,7 @@ def read_parts(parts: Sequence[Sequence[str]], num_devices: int, where: str = FI
     for expected, found_number in enumerate(numbers):
         if found_number != expected:
             raise LayoutError(
-                f"{where}: layers.{found_number} stands where layers.{expected} should; name each layer once, in "
+                f"{where}: layers.{found_number} stands where layers.{expected} should; name each once, in "
                 "their order"
             )
     found = PipelineLayout(num_devices, tuple(stages))
