@@ -7,11 +7,11 @@ the loss. Interleaved 1F1B takes micro-batches through a chunk in groups, by def
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from placements.layouts.argument_words import argument_words
 from placements.layouts.layout import EMBEDDING, LAYER, LOSS, MTP, LayoutError, PipelineLayout
 from placements.layouts.megatron_notation import check_megatron, read_notation, write_notation
 
@@ -49,14 +49,7 @@ def read_arguments(path: str | Path) -> MegatronPipeline:
     Raises:
         LayoutError: The file cannot be read, or Megatron-LM would refuse it; the message names it.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        raise LayoutError(f"{path}: cannot be read; give a text file of Megatron-LM's arguments") from None
-    try:
-        words = shlex.split(text.replace("\\\n", " "), comments=True)
-    except ValueError as error:
-        raise LayoutError(f"{path}: is no command line ({error}); close the quotes") from None
+    words = argument_words(path, "Megatron-LM's arguments")
     try:
         return pipeline_of(words)
     except LayoutError as error:

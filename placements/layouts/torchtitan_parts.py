@@ -7,7 +7,9 @@ is not there, or a layer that no stage has, only shows in the losses. So all of 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
+from placements.layouts.argument_words import argument_words
 from placements.layouts.layout import EMBEDDING, LAYER, LOSS, MTP, LayoutError, PipelineLayout
 
 FIELD = "module_fqns_per_model_part"
@@ -95,3 +97,54 @@ def _check_order(parts: str, where: str) -> None:
             f"{where}: torchtitan needs tok_embeddings first, then all layers, then lm_head, each once; "
             "change the order"
         )
+
+
+PARTS_FLAG = f"--parallelism.{FIELD}"
+DEGREE_FLAG = "--parallelism.pipeline_parallel_degree"
+SCHEDULE_FLAG = "--parallelism.pipeline_parallel_schedule"
+
+
+def write_job(layout: PipelineLayout) -> dict[str, object]:
+    """Return the flags of a job that say a layout, and the schedule for it, by their names.
+
+    Raises:
+        LayoutError: torchtitan cannot run it.
+    """
+    return {
+        DEGREE_FLAG: layout.num_devices,
+        SCHEDULE_FLAG: "1F1B" if layout.num_chunks == 1 else "Interleaved1F1B",
+        PARTS_FLAG: [",".join(names) for names in write_parts(layout)],
+    }
+
+
+def read_job(path: str | Path) -> PipelineLayout:
+    """Return the layout that a file with the flags of a job says.
+
+    Raises:
+        LayoutError: The file cannot be read, has no such flags, or torchtitan cannot run it.
+    """
+    words = argument_words(path, "torchtitan's flags")
+    degree, lists = _values(words, DEGREE_FLAG, path), _values(words, PARTS_FLAG, path)
+    if len(degree) != 1 or not degree[0].isdecimal():
+        raise LayoutError(f"{path}: {DEGREE_FLAG}: {' '.join(degree)!r} is not a whole number; give one")
+    schedule = _values(words, SCHEDULE_FLAG, path) if SCHEDULE_FLAG in words else ["1F1B"]
+    found = read_parts([names.split(",") for names in lists], int(degree[0]), f"{path}: {FIELD}")
+    expected = ["1F1B" if found.num_chunks == 1 else "Interleaved1F1B"]
+    if schedule != expected:
+        raise LayoutError(
+            f"{path}: {SCHEDULE_FLAG}: {' '.join(schedule)} is not for {found.num_chunks} stages on each "
+            f"rank; use {expected[0]}"
+        )
+    return found
+
+
+def _values(words: Sequence[str], flag: str, path: str | Path) -> list[str]:
+    """Return the words behind a flag, up to the next."""
+    if flag not in words:
+        raise LayoutError(f"{path}: has no {flag}; give it")
+    found = []
+    for word in words[words.index(flag) + 1 :]:
+        if word.startswith("--") or ":" in word:
+            break
+        found.append(word)
+    return found

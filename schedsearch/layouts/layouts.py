@@ -22,6 +22,7 @@ from placements.layouts.layout import (
 from placements.layouts.megatron_arguments import MegatronPipeline, group_size
 from placements.layouts.megatron_notation import write_notation
 from placements.stages.layout_stages import PLACES, place_layout, rounded
+from schedsearch.layouts.defaults import NUM_CHUNKS, WORK_LIMIT
 from schedsearch.layouts.layout_model import LayoutProblem, Sizes
 from schedsearch.layouts.layout_search import best_layout
 from schedsearch.layouts.order_graph import graph_of, run
@@ -40,9 +41,6 @@ NOT_FOUND = "not found"
 
 NOT_APPLICABLE = "not applicable"
 """The schedule has no such layout, or too few micro-batches."""
-
-WORK_LIMIT = 6.0
-"""Units of work of a search by default, for each number of chunks."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +114,7 @@ def layout(
     layers: ModelLayers | str | Path,
     num_devices: int,
     num_micro_batches: int,
-    num_chunks: int | Sequence[int] = (1, 2, 4),
+    num_chunks: int | Sequence[int] = NUM_CHUNKS,
     memory_mib: float | None = None,
     transfer_ms: float = 0.0,
     given: Mapping[str, MegatronPipeline] | None = None,
