@@ -127,6 +127,7 @@ def test_torchtitan_splits_a_model_by_our_lists() -> None:
 def test_torchtitans_command_line_takes_our_flags() -> None:
     """By torchtitan's rules for tyro, without a model, which needs many more packages."""
     manager, configs, tyro = module("torchtitan.config.manager"), module("torchtitan.config"), module("tyro")
+    manager.ConfigManager()  # which adds its rules
     for chunks in (1, 2):
         even = even_layout(2, chunks, "E" + "t" * 8 + "L")
         assert even is not None
