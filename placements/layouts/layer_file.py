@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
-from placements.layouts.layout import LAYER, MTP, PARTS, LayoutError
+from placements.layouts.layout import LAYER, MTP, PARTS, LayoutError, PartKind
 from placements.meaning import Meaning
 from placements.plain_data import csv_records, in_file, read_csv
 
@@ -20,7 +20,7 @@ class ModelLayer:
     """A part of a model, for one micro-batch on one device."""
 
     layer: Annotated[str, Meaning("a name of its own")]
-    kind: Annotated[Literal["embedding", "layer", "mtp", "loss"], Meaning("what it is")]
+    kind: Annotated[PartKind, Meaning("what it is")]
     forward_ms: Annotated[float, Meaning("time of its forward", "ms", above=0)]
     backward_ms: Annotated[float, Meaning("time of its backward", "ms", above=0)]
     activation_mib: Annotated[float, Meaning("held from its forward to its backward", "MiB", min=0)]

@@ -5,14 +5,18 @@ The module knows no framework, and no costs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import Literal
 
 EMBEDDING, LAYER, MTP, LOSS = "E", "t", "m", "L"
 """Letters of the parts: embedding, transformer layer, layer of multi-token prediction (MTP), loss."""
 
-PARTS = {EMBEDDING: "embedding", LAYER: "layer", MTP: "mtp", LOSS: "loss"}
+PartKind = Literal["embedding", "layer", "mtp", "loss"]
+"""What a part is."""
+
+PARTS: Mapping[str, PartKind] = {EMBEDDING: "embedding", LAYER: "layer", MTP: "mtp", LOSS: "loss"}
 """Kinds of the parts by their letters."""
 
 MAX_PARTS = 100_000

@@ -1,7 +1,7 @@
 """What we write, read by the frameworks themselves: megatron-core 0.16 and torchtitan 0.3.0, where installed.
 
 ``pip install megatron-core==0.16.0 torchtitan==0.3.0`` beside this project, then run this file; see
-`docs/concepts/layouts.md`. Nothing here runs without them.
+`docs/concepts/megatron.md`. Nothing here runs without them.
 """
 
 from __future__ import annotations
