@@ -41,7 +41,7 @@ class LayoutCommandOptions:
 COMMANDS = (
     Command(
         "layout",
-        "Find the best layout of a model's layers for Megatron-LM, torchtitan and DeepSpeed.",
+        "Divide a model's layers for Megatron-LM and torchtitan.",
         LayoutCommandOptions,
         task="experiments.layout.task",
         objective="iteration_ms",
