@@ -30,8 +30,8 @@ def write_parts(layout: PipelineLayout) -> list[list[str]]:
     """
     if MTP in layout.parts:
         raise LayoutError(
-            "layout: torchtitan 0.3.0: layers of MTP have no stage of their own; leave out MTP, or export "
-            "to Megatron-LM"
+            "layout: torchtitan: MTP does not support pipeline parallelism yet; leave out MTP, or use "
+            "Megatron-LM"
         )
     if "" in layout.stages:
         raise LayoutError(
