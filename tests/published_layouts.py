@@ -1,7 +1,6 @@
 """Layouts that were published, in Megatron-LM's notation: facts, each with ranks, layers and layers of MTP.
 
-Llama 3 70B with a pipeline of 8 ranks of 5 chunks, and DeepSeek-V3 on 16 and 8 ranks, are of Megatron's own
-recipes and issues; the last is of the documentation of megatron-core.
+The first is of Llama 3 70B, the others of DeepSeek-V3; the last is of the documentation of megatron-core.
 """
 
 LLAMA3_70B = ("Et*2|(t*2|)*34,t*3|(t*2|)*3,tL", 8, 80, 0)

@@ -1,8 +1,8 @@
 """The cases of the benchmark of layouts: published ones in Megatron-LM's notation, which are facts.
 
-Llama 3 70B on 8 ranks of 5 chunks, and DeepSeek-V3 on 16 ranks (Megatron's recipes, Megatron-LM's issues 5318
-and 5329, and megatron-core's page on layouts); ``Ett|(tt|)*6mL`` has 14 layers of its kind. There is no limit of
-memory, and few GPUs share the experts: the times are to compare layouts, not to plan a run.
+Llama 3 70B on 8 ranks of 5 chunks, and DeepSeek-V3 on 16 ranks, the last one of megatron-core's page;
+``Ett|(tt|)*6mL`` has 14 layers. There is no limit of memory, and few GPUs share the experts: the times are to
+compare layouts, not to plan a run.
 """
 
 from __future__ import annotations
