@@ -23,6 +23,7 @@ Rooms and files in the order in which to read them; each imports only those abov
     starts          repetends and schedules without a solver, to begin a search with
     improve         large-neighbourhood search of a finite schedule
     modulo          the search for a repetend, and for the schedule around it
+    layouts         the best division of layers among the stages of 1F1B and interleaved 1F1B
     tessel          Tessel's own search, beside ours
     searches        the searches by name, with one question and one answer, kept on disk and as files
     certificate     what a search proved, written down and checked again without it
@@ -63,6 +64,7 @@ _HOME = {
     "schedsearch.modulo.search": ("search",),
     "schedsearch.comparison": ("Comparison", "compare"),
     "schedsearch.energy": ("Frontier", "frontier"),
+    "schedsearch.layouts.layouts": ("BestLayouts", "layout"),
     "schedsearch.planning.planner": ("plan",),
     "schedsearch.planning.plans": ("Plans",),
     "schedsearch.simulation.conditions": ("Conditions", "Link"),

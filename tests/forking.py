@@ -46,6 +46,7 @@ IMPORTED = (
     "experiments.cluster.task",
     "experiments.compare.task",
     "experiments.plan.task",
+    "experiments.layout.task",
     "experiments.reproduce.task",
     "experiments.run.task",
 )

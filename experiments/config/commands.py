@@ -11,7 +11,18 @@ from typing import Any
 from experiments.config.declaring import Command, Option, groups_of, kinds_of_groups, own_options
 
 _ROOMS = (
-    *("search", "compare", "plan", "frontier", "run", "profile", "profile_rates", "check", "cluster"),
+    *(
+        "search",
+        "compare",
+        "plan",
+        "layout",
+        "frontier",
+        "run",
+        "profile",
+        "profile_rates",
+        "check",
+        "cluster",
+    ),
     *("prices", "predict", "cluster_study", "figures", "reproduce"),
 )
 """The rooms of the commands, those that most people want first."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import fields
+from pathlib import Path
 from typing import get_args
 
 from experiments.config.command import Interrupted
@@ -20,12 +21,15 @@ from experiments.plan.own_layouts import (
 from experiments.plan.profiled_inputs import measured_rates, refuse_given
 from placements.cluster import read_cluster
 from placements.files import csv_text, write_json, write_text
+from placements.layouts.framework_files import framework_files
 from placements.models.costing.options import CostOptions
 from placements.models.memory import FRAMEWORKS
 from placements.models.parallel import Recompute
 from placements.models.zoo import read_model
+from placements.planners.hybrid.exports.as_run import decoder_layer, plan_layout
 from placements.planners.hybrid.plan_file import plan_to_dict
 from placements.planners.hybrid.search.layout_search import LayoutEstimate, LayoutOptions
+from placements.planners.parallel_plan import PlanError
 from schedsearch.figures.canvas import save as save_figure
 from schedsearch.figures.layout_memory import MemoryPanel, draw_layout_memory
 from schedsearch.modulo.progress import PlanProgress
@@ -164,6 +168,7 @@ def _save(found: LayoutPlans, machine: str | None, reserve_gib: float) -> dict[s
         write_text(directory / "explained.csv", explained_csv(found))
     write_json(directory / "plan.json", plan_to_dict(best.run.plan))
     write_json(directory / "schedule.json", schedule_to_dict(best.run.schedule))
+    lines = export_layout(best.run, directory / "export")
     for i, plan in enumerate(found.plans):
         log.info("%d. %s", i + 1, _in_brief(plan))
     log.info("%s", _bound(found))
@@ -173,6 +178,8 @@ def _save(found: LayoutPlans, machine: str | None, reserve_gib: float) -> dict[s
     if found.interrupted:
         log.info("%s", _not_looked_at(found))
     rates = "shares of the data sheet" if machine is None else f"measured, of {machine}"
+    for line in lines:
+        log.info("%s", line)
     log.info("rates: %s; plan and all layouts: %s", rates, directory)
     return {
         "plan": layout_in_words(best.layout),
@@ -182,6 +189,21 @@ def _save(found: LayoutPlans, machine: str | None, reserve_gib: float) -> dict[s
         "bound_ms": found.bound_ms,
         "num_gpus": best.layout.degrees.num_gpus,
     }
+
+
+def export_layout(run: UniformRun, directory: Path) -> list[str]:
+    """Write a pipeline's layout for training frameworks; return a line for what cannot be said."""
+    if run.layout.degrees.pipeline == 1:
+        return []
+    try:
+        decoder_layer(run.plan, "training frameworks")
+    except PlanError as error:
+        return [f"not exported: {error}"]
+    found = plan_layout(run.plan, run.chunks)
+    files = framework_files(found, run.layout.num_micro_batches)
+    for name, text in files.texts.items():
+        write_text(directory / name, text)
+    return [f"export: {line}" for line in files.lines]
 
 
 def _memory_csv(run: UniformRun) -> str:

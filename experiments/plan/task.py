@@ -36,17 +36,20 @@ from placements.planners.hybrid.exports.as_run import PlanExport, RunLimits
 from placements.planners.hybrid.exports.galvatron import to_galvatron
 from placements.planners.hybrid.exports.megatron import megatron_text, to_megatron
 from placements.planners.hybrid.exports.torchtitan import to_torchtitan, torchtitan_text
+from placements.planners.hybrid.placing.planned_placement import balanced_chunks
 from placements.planners.hybrid.placing.shared_layers import PartCosts
 from placements.planners.hybrid.plan_file import plan_to_dict
-from placements.planners.hybrid.plan_options import PlanOptions, PlanStatus
+from placements.planners.hybrid.plan_options import PlanOptions, PlanStatus, RatedPlan
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.parallel_plan import PlanError
 from schedsearch.figures.canvas import save as save_figure
 from schedsearch.modulo.progress import PlanProgress
 from schedsearch.planning.explanation import explain, in_brief, in_words, legend, ranking
+from schedsearch.planning.interleaved_run import interleaved_run
 from schedsearch.planning.planner import plan
 from schedsearch.planning.plans import PLAN_COLUMNS, Plans
 from schedsearch.schedule_file import schedule_to_dict
+from schedsearch.validate import InvalidScheduleError
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +97,7 @@ def task(config: DictConfig) -> dict[str, float | str]:
             on_search=show.search,
         )
     directory = output_directory()
-    exports = save(found, directory, costs_in_words)
+    exports = save(found, directory, costs_in_words, options.num_chunks)
     log.info("%s on %s", model.name, in_words(cluster))
     log.info("%s", "\n".join(_shown(found)))
     if found.proposed:
@@ -113,7 +116,7 @@ def task(config: DictConfig) -> dict[str, float | str]:
     return {"plan": best.name, **known, "num_gpus": best.num_gpus}
 
 
-def save(plans: Plans, directory: Path, costs_in_words: str) -> list[str]:
+def save(plans: Plans, directory: Path, costs_in_words: str, num_chunks: int) -> list[str]:
     """Write the plans, the placement of the best, why it is as it is, and the forms of other systems.
 
     Returns:
@@ -133,15 +136,18 @@ def save(plans: Plans, directory: Path, costs_in_words: str) -> list[str]:
     if best.ranked is not None and best.ranked.schedule is not None:
         write_json(directory / "schedule.json", schedule_to_dict(best.ranked.schedule))
     save_figure(plans.plot(), directory / "plan")
-    return _export(plans, directory / "export")
+    return _export(plans, directory / "export", num_chunks)
 
 
-def _export(plans: Plans, directory: Path) -> list[str]:
+def _export(plans: Plans, directory: Path, num_chunks: int) -> list[str]:
     """Write the best plan for other systems; return what was written, and for which it was not and why."""
     best = plans.best
-    if best.candidate.shape != "v_shape":
-        return [f"not exported: other systems have no {best.candidate.shape}"]
+    shape = best.candidate.shape
+    if shape not in ("v_shape", "loop_shape"):
+        return [f"not exported: other systems have no {shape}"]
     limits = RunLimits(PartCosts(best.rated.plan.model, plans.costs), best.capacities_gib(plans.options))
+    if shape == "loop_shape":
+        return _export_loop(best.rated, limits, num_chunks, directory)
     lines, written = [], []
     for system, (export, files) in _SYSTEMS.items():
         try:
@@ -152,6 +158,28 @@ def _export(plans: Plans, directory: Path) -> list[str]:
         written.append(system)
         for name, text in files(exported).items():
             write_text(directory / name, text)
+    return [*([f"exported to {', '.join(written)}: {directory}"] if written else []), *lines]
+
+
+def _export_loop(planned: RatedPlan, limits: RunLimits, num_chunks: int, directory: Path) -> list[str]:
+    """Write a plan with several chunks on each device, if interleaved 1F1B fits; see `_export`."""
+    chunks = balanced_chunks(planned.plan, limits.costs, num_chunks)
+    lines, written = ["not exported to Galvatron: its plans have no loop_shape"], []
+    for system, export, text_of, name in (
+        ("Megatron-LM", to_megatron, megatron_text, "megatron_arguments.txt"),
+        ("torchtitan", to_torchtitan, torchtitan_text, "torchtitan_arguments.txt"),
+    ):
+        try:
+            exported = export(planned, limits, chunks)
+            ms, group = interleaved_run(exported.run.plan, limits, chunks)
+        except (PlanError, InvalidScheduleError) as error:
+            reason = error.reason if isinstance(error, InvalidScheduleError) else str(error)
+            lines.append(f"not exported to {system}: {reason}")
+            continue
+        said = f"interleaved 1F1B in groups of {group} micro-batches takes {ms:,.0f} ms and fits"
+        exported = exported._replace(differs=(*exported.differs, said))
+        written.append(system)
+        write_text(directory / name, text_of(exported))
     return [*([f"exported to {', '.join(written)}: {directory}"] if written else []), *lines]
 
 

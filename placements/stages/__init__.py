@@ -2,5 +2,6 @@
 
 - `memory_levers`: recomputation and offload as modes of a placement's blocks
 - `stage_chain`: such a chain, and its placements
+- `layout_stages`: a layout of measured layers as such a chain
 - `stage_file`: its file form, plain data, or columns
 """

@@ -11,6 +11,7 @@ from experiments.search.kinds.files import FilePlacement, ProfiledPlacement
 from experiments.search.kinds.galvatron import GalvatronPlacement
 from experiments.search.kinds.gpt import GptPlacement
 from experiments.search.kinds.kind import PlacementKind
+from experiments.search.kinds.layouts import MegatronPlacement, TorchtitanPlacement
 from experiments.search.kinds.planned import PlannedPlacement
 from experiments.search.kinds.shapes import Shape, options_of_shape
 from experiments.search.kinds.stages import StagesPlacement
@@ -20,9 +21,11 @@ _RECORDS: Mapping[str, type[PlacementKind]] = {
     "file": FilePlacement,
     "galvatron": GalvatronPlacement,
     "gpt": GptPlacement,
+    "megatron": MegatronPlacement,
     "planned": PlannedPlacement,
     "profiled": ProfiledPlacement,
     "stages": StagesPlacement,
+    "torchtitan": TorchtitanPlacement,
 }
 
 PLACEMENTS: Mapping[str, tuple[Option, ...]] = {

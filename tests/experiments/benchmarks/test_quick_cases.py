@@ -12,6 +12,7 @@ from experiments.benchmarks.benchmark_command import Benchmark
 from experiments.benchmarks.cluster.cases import BENCHMARK as CLUSTER
 from experiments.benchmarks.frontier.cases import BENCHMARK as FRONTIER
 from experiments.benchmarks.frontier.lowtime_plans import reason_to_skip as no_lowtime
+from experiments.benchmarks.layouts.cases import BENCHMARK as LAYOUTS
 from experiments.benchmarks.modes.cases import BENCHMARK as MODES
 from experiments.benchmarks.peers.cases import BENCHMARK as PEERS
 from experiments.benchmarks.planners.cases import BENCHMARK as PLANNERS
@@ -36,7 +37,7 @@ WITHOUT_QUICK = {
 
 @pytest.mark.parametrize(
     "benchmark",
-    [SEARCH, MODES, FRONTIER, PLANNERS, CLUSTER, PEERS, RUNTIME, SERVER],
+    [SEARCH, MODES, LAYOUTS, FRONTIER, PLANNERS, CLUSTER, PEERS, RUNTIME, SERVER],
     ids=lambda benchmark: str(benchmark.name),
 )
 def test_quick_cases_reach_what_they_must(benchmark: Benchmark, tmp_path: Path) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from placements.layouts.framework_files import read_any
 from placements.placement_file import read_placement
 from placements.planners.galvatron_file import read_galvatron
 from placements.planners.hybrid.joined_plan import JoinedPlan
@@ -60,12 +62,28 @@ def test_a_plan_is_exported(command, tmp_path: Path) -> None:
     assert "--parallelism.pipeline_parallel_degree 2" in torchtitan
 
 
-def test_exports_are_named_only_where_there_are_some(command, tmp_path: Path) -> None:
-    """A loop once ended with "exports in" a folder that was not there."""
-    shaped = ["shapes=[loop_shape]", "rank=formula", "num_micro_batches=[4]", "num_plans=1"]
+def test_a_loop_is_exported_with_its_chunks(command, tmp_path: Path) -> None:
+    shaped = ["shapes=[loop_shape]", "num_micro_batches=[4]", "num_plans=1", "search_time_limit_s=1"]
     done = command("plan", *SMALL, *shaped)
     assert done.returncode == 0, done.stderr
-    assert "not exported: other systems have no loop_shape" in done.stdout
+    export = tmp_path / "out/export"
+    assert f"exported to Megatron-LM, torchtitan: {export}" in done.stdout
+    assert "not exported to Galvatron: its plans have no loop_shape" in done.stdout
+    layout = read_any(str(export / "megatron_arguments.txt")).layout
+    assert (layout.num_devices, layout.num_chunks, layout.num_layers) == (2, 2, 12)
+    assert read_any(str(export / "torchtitan_arguments.txt")).layout == layout
+    text = (export / "megatron_arguments.txt").read_text()
+    assert re.search(
+        r"^# interleaved 1F1B in groups of 2 micro-batches takes [\d,]+ ms and fits$", text, re.M
+    )
+
+
+def test_exports_are_named_only_where_there_are_some(command, tmp_path: Path) -> None:
+    """A loop once ended with "exports in" a folder that was not there."""
+    shaped = ["shapes=[wave_shape]", "num_micro_batches=[4]", "num_plans=1", "search_time_limit_s=1"]
+    done = command("plan", *SMALL, *shaped)
+    assert done.returncode == 0, done.stderr
+    assert "not exported: other systems have no wave_shape" in done.stdout
     assert "exported to" not in done.stdout
     assert not (tmp_path / "out/export").exists()
     done = command("plan", *SMALL, "rank=formula", "num_micro_batches=[4]", "num_plans=1")

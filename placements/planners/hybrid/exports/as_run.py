@@ -6,13 +6,13 @@ from the plan is said. The module does not know any system.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise, permutations
 from typing import NamedTuple
 
 from placements.block import PlacementError
+from placements.layouts.layout import EMBEDDING, LAYER, LOSS, PipelineLayout, layout_of_sizes
 from placements.models.calibration import CalibrationError
 from placements.models.end_layers import EmbeddingLayer, OutputLayer
 from placements.models.parallel import LayerStrategy
@@ -172,15 +172,13 @@ def differences(planned: RatedPlan, run: RatedPlan, limits: RunLimits, remedy: s
     return lines
 
 
-def arguments_text(head: str, exported: PlanExport) -> str:
-    """Return arguments as a command line has them, one a line, with what differs as comments.
+def plan_layout(plan: Plan, chunks: Sequence[range] | None = None) -> PipelineLayout:
+    """Return the layout of a plan of a decoder; see `decoder_layer`.
 
     Args:
-        head: Of which program they are.
-        exported: The arguments; a name with a colon is no flag but a word of its own.
+        plan: The plan.
+        chunks: Its layers on virtual stages, where its devices have several; None for its stages.
     """
-    lines = [f"# {line}" for line in (head, *exported.differs)]
-    for name, value in exported.options.items():
-        values = value if isinstance(value, list) else [] if value is None else [value]
-        lines.append(" ".join([name, *(shlex.quote(str(each)) for each in values)]))
-    return "\n".join(lines) + "\n"
+    letters = EMBEDDING + LAYER * (len(plan.model.layers) - 2) + LOSS
+    sizes = [len(chunk) for chunk in chunks or [stage.layers for stage in plan.stages]]
+    return layout_of_sizes(plan.num_stages, letters, tuple(sizes))

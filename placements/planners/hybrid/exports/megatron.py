@@ -7,19 +7,21 @@ each stage can be recomputed (method ``block``); Megatron-FSDP shards everything
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from placements.layouts.argument_words import argument_text
+from placements.layouts.megatron_arguments import LAYERS, arguments_of, group_size, pipeline_of
 from placements.models.end_layers import EmbeddingLayer, OutputLayer
 from placements.models.parallel import LayerStrategy
 from placements.models.transformer import TransformerLayer
 from placements.planners.hybrid.exports.as_run import (
     PlanExport,
     RunLimits,
-    arguments_text,
     decoder_layer,
     differences,
     first_that_fits,
+    plan_layout,
     shared_alike,
 )
 from placements.planners.hybrid.plan import Plan
@@ -30,14 +32,20 @@ _SYSTEM = "Megatron-LM"
 _REMEDY = "plan with uniform=true"
 
 
-def to_megatron(planned: RatedPlan, limits: RunLimits) -> PlanExport:
+def to_megatron(planned: RatedPlan, limits: RunLimits, chunks: Sequence[range] | None = None) -> PlanExport:
     """Return a plan as arguments of Megatron-LM's training script for GPT.
 
     All layers are shared as most of the plan's. Where some of them are recomputed, or memory is short
     otherwise, as many of each stage are as it takes.
 
+    Args:
+        planned: The plan.
+        limits: What layers cost, and the room.
+        chunks: Layers of each virtual stage, for interleaved 1F1B; the memory is then only that of 1F1B.
+
     Raises:
-        PlanError: The model is no decoder, or what would be run cannot be shared so or does not fit.
+        PlanError: The model is no decoder, or what would be run cannot be shared so or does not fit; or
+            Megatron-LM cannot run as many micro-batches in chunks.
     """
     layer = decoder_layer(planned.plan, _SYSTEM)
     common = _strategy(planned.plan.common, layer)
@@ -55,12 +63,16 @@ def to_megatron(planned: RatedPlan, limits: RunLimits) -> PlanExport:
         differs.append("ZeRO-3 is Megatron-FSDP: leave CUDA_DEVICE_MAX_CONNECTIONS unset")
     elif max(t, common.token_parallel) > 1:
         differs.append("set CUDA_DEVICE_MAX_CONNECTIONS=1 before Blackwell")
-    return PlanExport(_shapes(run.plan, layer) | _parallelism(run.plan, common), run, tuple(differs))
+    shared = run.plan
+    pipeline = _pipeline(shared, chunks) | _recomputation(shared, chunks)
+    arguments = _parallelism(shared, common, pipeline)
+    return PlanExport(_shapes(shared, layer) | arguments, run, tuple(differs))
 
 
 def megatron_text(exported: PlanExport) -> str:
     """Return the arguments, one a line, with what differs as comments."""
-    return arguments_text("Megatron-LM with megatron-core 0.16, pretrain_gpt.py", exported)
+    head = "Megatron-LM with megatron-core 0.16, pretrain_gpt.py"
+    return argument_text(exported.options, (head, *exported.differs))
 
 
 def _strategy(common: LayerStrategy, layer: TransformerLayer) -> LayerStrategy:
@@ -116,7 +128,7 @@ def _shapes(plan: Plan, layer: TransformerLayer) -> dict[str, object]:
     return options
 
 
-def _parallelism(plan: Plan, common: LayerStrategy) -> dict[str, object]:
+def _parallelism(plan: Plan, common: LayerStrategy, pipeline: dict[str, object]) -> dict[str, object]:
     """Return the arguments that say how GPUs share the model."""
     options: dict[str, object] = {
         "--tensor-model-parallel-size": common.matrix_parallel,
@@ -126,8 +138,7 @@ def _parallelism(plan: Plan, common: LayerStrategy) -> dict[str, object]:
         "--micro-batch-size": plan.micro_batch_size // common.data_parallel,
         "--global-batch-size": plan.global_batch_size,
     }
-    if plan.num_stages > 1:
-        options["--pipeline-model-parallel-layout"] = _layout(plan)
+    options |= pipeline
     if common.sequence == "megatron":
         options["--sequence-parallel"] = None
     if common.sequence == "ulysses":
@@ -141,11 +152,12 @@ def _parallelism(plan: Plan, common: LayerStrategy) -> dict[str, object]:
             "--no-gradient-accumulation-fusion": None,
             "--ckpt-format": "fsdp_dtensor",
         }
-    return options | _recomputation(plan)
+    return options
 
 
-def _recomputation(plan: Plan) -> dict[str, object]:
-    chosen = [[plan.strategies[i].recompute for i in stage.layers] for stage in plan.stages]
+def _recomputation(plan: Plan, chunks: Sequence[range] | None) -> dict[str, object]:
+    parts = chunks or [stage.layers for stage in plan.stages]
+    chosen = [[plan.strategies[i].recompute for i in part] for part in parts]
     if any("selective" in of_stage for of_stage in chosen):
         return {"--recompute-granularity": "selective"}
     most = max(of_stage.count("full") for of_stage in chosen)
@@ -153,15 +165,18 @@ def _recomputation(plan: Plan) -> dict[str, object]:
     return {"--recompute-granularity": "full", **method} if most else {}
 
 
-def _layout(plan: Plan) -> str:
-    """Return the stages as ``E`` embedding, ``t`` transformer layer and ``L`` loss, with bars between."""
-    last = len(plan.model.layers) - 1
-    parts = []
-    for stage in plan.stages:
-        count = sum(0 < i < last for i in stage.layers)
-        parts.append(
-            ("E" if 0 in stage.layers else "")
-            + (f"t*{count}" if count else "")
-            + ("L" if last in stage.layers else "")
-        )
-    return "|".join(parts)
+def _pipeline(plan: Plan, chunks: Sequence[range] | None) -> dict[str, object]:
+    """Return the arguments of the layout besides the number of layers, read back."""
+    layout, group = plan_layout(plan, chunks), None
+    if layout.num_chunks > 1:
+        if plan.num_micro_batches < plan.num_stages:
+            raise PlanError(
+                f"num_micro_batches: {plan.num_micro_batches} are fewer than the {plan.num_stages} ranks of "
+                "interleaved 1F1B; plan with more"
+            )
+        group = group_size(plan.num_stages, plan.num_micro_batches)
+    options = arguments_of(layout, group)
+    read = pipeline_of([str(word) for pair in options.items() for word in pair])
+    assert read.layout == layout, "it is read back"
+    del options[LAYERS]
+    return options

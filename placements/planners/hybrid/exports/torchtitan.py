@@ -7,19 +7,21 @@ layers are recomputed or none; CUDA graphs have to be off with pipelines and exp
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from placements.layouts.argument_words import argument_text
+from placements.layouts.torchtitan_parts import read_parts, write_job, write_parts
 from placements.models.parallel import LayerStrategy, Recompute
 from placements.models.transformer import TransformerLayer
 from placements.models.zoo import read_model
 from placements.planners.hybrid.exports.as_run import (
     PlanExport,
     RunLimits,
-    arguments_text,
     decoder_layer,
     differences,
     first_that_fits,
+    plan_layout,
     shared_alike,
 )
 from placements.planners.hybrid.plan import Plan
@@ -33,14 +35,20 @@ _CONFIGS = {"llama3_8b": "llama3", "llama3_70b": "llama3"}
 """The module of each model that torchtitan 0.3.0 has a config of by the same name."""
 
 
-def to_torchtitan(planned: RatedPlan, limits: RunLimits) -> PlanExport:
+def to_torchtitan(planned: RatedPlan, limits: RunLimits, chunks: Sequence[range] | None = None) -> PlanExport:
     """Return a plan as arguments of torchtitan's training.
 
     All layers are shared as most of the plan's. ZeRO-1 and ZeRO-2 become ZeRO-3. Where memory is short, all
     layers are recomputed.
 
+    Args:
+        planned: The plan.
+        limits: What layers cost, and the room.
+        chunks: Layers of each virtual stage, for interleaved 1F1B; the memory is then only that of 1F1B.
+
     Raises:
-        PlanError: The model is no decoder, or what would be run cannot be shared so or does not fit.
+        PlanError: The model is no decoder, or what would be run cannot be shared so or does not fit; or torch
+            cannot run as many micro-batches in chunks.
     """
     layer = decoder_layer(planned.plan, _SYSTEM)
     common = _strategy(planned.plan.common)
@@ -55,12 +63,13 @@ def to_torchtitan(planned: RatedPlan, limits: RunLimits) -> PlanExport:
         differs.append(
             f"torchtitan 0.3.0 has no {planned.plan.model.name}: give --module and --config of your own"
         )
-    return PlanExport(named | _options(run.plan, layer), run, tuple(differs))
+    return PlanExport(named | _options(run.plan, layer, _pipeline(run.plan, chunks)), run, tuple(differs))
 
 
 def torchtitan_text(exported: PlanExport) -> str:
     """Return the arguments, one a line, with what differs as comments."""
-    return arguments_text("torchtitan 0.3.0, torchtitan.train", exported)
+    head = "torchtitan 0.3.0, torchtitan.train"
+    return argument_text(exported.options, (head, *exported.differs))
 
 
 def _strategy(common: LayerStrategy) -> LayerStrategy:
@@ -86,7 +95,7 @@ def _config(plan: Plan, layer: TransformerLayer) -> dict[str, object]:
     return {}
 
 
-def _options(plan: Plan, layer: TransformerLayer) -> dict[str, object]:
+def _options(plan: Plan, layer: TransformerLayer, pipeline: dict[str, object]) -> dict[str, object]:
     common = plan.common
     is_pipeline, is_sharded = plan.num_stages > 1, common.zero == 3
     micro = plan.micro_batch_size // common.data_parallel
@@ -107,16 +116,17 @@ def _options(plan: Plan, layer: TransformerLayer) -> dict[str, object]:
     if is_pipeline or common.expert_parallel > 1:
         options["--training.disable_cuda_graphs"] = None
     if is_pipeline:
-        options |= {
-            "--parallelism.pipeline_parallel_schedule": "1F1B",
-            "--parallelism.pipeline_parallel_microbatch_size": micro,
-            "--parallelism.module_fqns_per_model_part": _parts(plan),
-        }
+        options |= {"--parallelism.pipeline_parallel_microbatch_size": micro} | pipeline
     return options | {f"activation_checkpoint:{common.recompute}": None}
 
 
-def _parts(plan: Plan) -> list[str]:
-    """Return the modules of each stage, with commas between."""
-    last = len(plan.model.layers) - 1
-    names = {0: "tok_embeddings", last: "norm,lm_head"}
-    return [",".join(names.get(i, f"layers.{i - 1}") for i in stage.layers) for stage in plan.stages]
+def _pipeline(plan: Plan, chunks: Sequence[range] | None) -> dict[str, object]:
+    """Return the flags of the layout, read back."""
+    layout, m = plan_layout(plan, chunks), plan.num_micro_batches
+    if layout.num_chunks > 1 and (m < plan.num_stages or m % (m // plan.num_stages)):
+        raise PlanError(
+            f"num_micro_batches: Interleaved1F1B of torch refuses {m} on {plan.num_stages} ranks; plan with "
+            f"a multiple of {plan.num_stages}"
+        )
+    assert read_parts(write_parts(layout), plan.num_stages) == layout, "it is read back"
+    return write_job(layout)

@@ -115,6 +115,17 @@ def chunked_placement(
     Raises:
         PlanError: There are fewer layers than chunks.
     """
+    (devices,) = PIPELINES[shape](plan.num_stages, num_chunks)
+    chunks = balanced_chunks(plan, costs, num_chunks)
+    return _of_chunks(plan, costs, f"planned {shape}", chunks, devices, capacities_gib, tick_ms)
+
+
+def balanced_chunks(plan: Plan, costs: LayerCosts, num_chunks: int) -> list[range]:
+    """Return the layers of each chunk, the longest as short as possible.
+
+    Raises:
+        PlanError: There are fewer layers than chunks.
+    """
     group, m = plan.group(0), plan.num_micro_batches
     times_ms = []
     for layer, strategy in zip(plan.layers, plan.strategies, strict=True):
@@ -122,9 +133,7 @@ def chunked_placement(
         times_ms.append(cost.forward.time_ms + cost.backward.time_ms)
     sizes = min_largest(times_ms, num_chunks * plan.num_stages)
     ends = [sum(sizes[:i]) for i in range(len(sizes) + 1)]
-    chunks = [range(first, end) for first, end in pairwise(ends)]
-    (devices,) = PIPELINES[shape](plan.num_stages, num_chunks)
-    return _of_chunks(plan, costs, f"planned {shape}", chunks, devices, capacities_gib, tick_ms)
+    return [range(first, end) for first, end in pairwise(ends)]
 
 
 def trunk_of(model: ModelShape, shape: str) -> ModelShape:

@@ -9,12 +9,17 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import accumulate, pairwise
+from pathlib import Path
 
 import pytest
 from export_facts import TORCHTITAN_CHECKPOINTS, megatron_parser, torchtitan_parser
 from made_up_costs import usual_plan
+from places import ROOT
 
 from placements.cluster import read_cluster
+from placements.layouts.framework_files import read_any
+from placements.layouts.layout import layout_of_sizes
 from placements.models.costing.options import CostOptions
 from placements.models.parallel import LayerStrategy
 from placements.models.transformer import TransformerLayer
@@ -328,6 +333,30 @@ def test_a_model_of_torchtitans_own_is_named() -> None:
     other = to(to_torchtitan, some_plan(*[LayerStrategy(2, 2, 3)] * 10))
     assert parsed_torchtitan(other)["config"] is None
     assert other.differs == ("torchtitan 0.3.0 has no gpt3_1.3b: give --module and --config of your own",)
+
+
+@pytest.mark.parametrize("cut", [(3, 2, 3, 2), (1, 4, 4, 1), (4, 4, 1, 1)])
+def test_chunks_are_written_and_read_back(cut: tuple[int, ...], tmp_path: Path) -> None:
+    plan = some_plan(*[LayerStrategy(2, 2, 3)] * 10)
+    ends = [0, *accumulate(cut)]
+    chunks = [range(first, end) for first, end in pairwise(ends)]
+    rated, limits = rate(plan, costs_of(plan)), RunLimits(costs_of(plan), [math.inf] * plan.num_stages)
+    expected = layout_of_sizes(2, "E" + "t" * 8 + "L", cut)
+    for export, text_of in ((to_megatron, megatron_text), (to_torchtitan, torchtitan_text)):
+        path = tmp_path / "arguments.txt"
+        path.write_text(text_of(export(rated, limits, chunks)))
+        assert read_any(str(path)).layout == expected
+    few = rated._replace(plan=replace(plan, num_micro_batches=1))
+    with pytest.raises(PlanError, match="^num_micro_batches: 1 are fewer than the 2 ranks of"):
+        to_megatron(few, limits, chunks)
+    odd = rated._replace(plan=replace(plan, num_micro_batches=5, global_batch_size=40))
+    with pytest.raises(PlanError, match="^num_micro_batches: Interleaved1F1B of torch refuses 5 on 2 ranks"):
+        to_torchtitan(odd, limits, chunks)
+
+
+@pytest.mark.parametrize("name", ["megatron", "torchtitan"])
+def test_golden_arguments_are_read_back(name: str) -> None:
+    assert read_any(str(ROOT / f"tests/golden/export/{name}.txt")).layout.stages == ("Etttt", "ttttL")
 
 
 def test_idle_gpus_are_said() -> None:

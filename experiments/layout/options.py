@@ -1,0 +1,49 @@
+"""Options of the search for a layout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.config.declaring import Command
+from placements.meaning import REQUIRED, option
+from schedsearch.layouts.defaults import NUM_CHUNKS, WORK_LIMIT
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayoutCommandOptions:
+    """The config of `experiments.layout`."""
+
+    layers: str = option(
+        REQUIRED, "CSV of the model's layers: layer,kind,forward_ms,backward_ms,activation_mib,weight_mib"
+    )
+    num_devices: int = option(REQUIRED, "devices of the pipeline", min=1)
+    num_micro_batches: int = option(REQUIRED, "micro-batches of an iteration", min=1)
+    num_chunks: list[Any] = option(
+        list(NUM_CHUNKS), "virtual stages of each device: 1 for 1F1B, more for interleaved 1F1B"
+    )
+    memory_mib: float | None = option(
+        None, "memory of each device for weights and activations; null: no limit", "MiB", above=0
+    )
+    transfer_ms: float = option(
+        0.0, "time from the end of a block to where its output is on the next device", "ms", min=0
+    )
+    given: list[Any] = option(
+        [], "files of Megatron-LM's or torchtitan's arguments, whose layouts stand beside the best"
+    )
+    work_limit: float = option(
+        WORK_LIMIT,
+        "limit of counted work for each number of chunks, a unit is about 1 s of one core",
+        above=0,
+    )
+
+
+COMMANDS = (
+    Command(
+        "layout",
+        "Divide a model's layers for Megatron-LM and torchtitan.",
+        LayoutCommandOptions,
+        task="experiments.layout.task",
+        objective="iteration_ms",
+    ),
+)

@@ -1,0 +1,93 @@
+"""The task of `experiments.layout`: the best layouts, their table, and the files of each framework."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from experiments.config.options import OptionError, read_record, require, require_path
+from experiments.config.run_record import output_directory
+from experiments.layout.options import LayoutCommandOptions
+from placements.files import csv_text, write_json, write_text
+from placements.layouts.framework_files import framework_files, read_any
+from placements.layouts.layer_file import read_layers
+from schedsearch.layouts.layouts import COLUMNS, BestLayouts, LayoutRow, layout
+from schedsearch.schedule_file import schedule_to_dict
+
+log = logging.getLogger(__name__)
+
+
+def task(config: DictConfig) -> dict[str, float | str]:
+    """Find the layouts, print and write them; return the figures of the best."""
+    options = read_record(config, LayoutCommandOptions)
+    layers = read_layers(require_path("layers", options.layers))
+    remedy = "give some, as [1,2]"
+    require(bool(options.num_chunks), "num_chunks", options.num_chunks, "a list with a number", remedy)
+    for number in options.num_chunks:
+        is_number = type(number) is int and number > 0
+        require(is_number, "num_chunks", number, "a whole number above 0", remedy)
+    given = {path: read_any(require_path("given", path)) for path in options.given}
+    found = layout(
+        layers,
+        options.num_devices,
+        options.num_micro_batches,
+        options.num_chunks,
+        options.memory_mib,
+        options.transfer_ms,
+        given,
+        options.work_limit,
+    )
+    best = found.best
+    if best is None:
+        reasons = "; ".join(dict.fromkeys(f"{row.status} ({row.note})" for row in found.rows))
+        raise OptionError(f"num_chunks: there is no layout: {reasons}")
+    directory = output_directory()
+    lines = save(found, directory)
+    log.info("%s", "\n".join(_shown(found)))
+    for line in lines:
+        log.info("%s", line)
+    log.info("table, schedules and files of each framework: %s", directory)
+    assert best.iteration_ms is not None and best.bound_ms is not None, "it is timed"
+    return {
+        "layout": best.layout,
+        "num_chunks": best.num_chunks,
+        "iteration_ms": best.iteration_ms,
+        "bound_ms": best.bound_ms,
+    }
+
+
+def save(found: BestLayouts, directory: Path) -> list[str]:
+    """Write the table, and the schedule and the files of each layout; return what cannot be said in them."""
+    rows: Iterable[LayoutRow] = (*found.rows, *found.given.values())
+    write_text(directory / "layout.csv", csv_text(COLUMNS, (row.to_dict().values() for row in rows)))
+    lines: list[str] = []
+    for row in found.rows:
+        if row.found is None or row.schedule_found is None:
+            continue
+        folder = directory / f"{row.schedule}_{row.num_chunks}"
+        files = framework_files(row.found, found.num_micro_batches, row.group)
+        for name, text in files.texts.items():
+            write_text(folder / name, text)
+        write_json(folder / "schedule.json", schedule_to_dict(row.schedule_found))
+        lines += [f"{folder.name}: {line}" for line in files.lines]
+    return lines
+
+
+def _shown(found: BestLayouts) -> list[str]:
+    """Return two lines for each layout: what it takes, and the layout."""
+    lines = []
+    for name, row in [*((row.schedule, row) for row in found.rows), *found.given.items()]:
+        if row.iteration_ms is None:
+            lines.append(f"{name}, {row.num_chunks} a device: {row.status}; {row.note}")
+            continue
+        parts = [f"{name}, {row.num_chunks} a device: {row.iteration_ms:,.6g} ms, {row.status}"]
+        if row.bound_ms is not None and row.bound_ms < row.iteration_ms:
+            parts.append(f"none is under {row.bound_ms:,.6g} ms")
+        if row.even_ms is not None:
+            parts.append(f"even layout {row.even_ms:,.6g} ms")
+        parts.append(f"{row.peak_memory_mib:,.6g} MiB")
+        lines += ["; ".join(parts), f"    {row.layout}"]
+    return lines

@@ -1,0 +1,11 @@
+"""Layouts of pipelines: which layers stand on which virtual stage, in the notations of training frameworks.
+
+- `layout`: such a layout, and the even one
+- `argument_words`: the words of a command line in a file, and back
+- `megatron_notation`: Megatron-LM's notation, and its rules
+- `megatron_arguments`: the arguments of a Megatron-LM command line that say a layout
+- `torchtitan_parts`: torchtitan's lists of modules
+- `deepspeed_parts`: DeepSpeed's bounds of stages
+- `framework_files`: the files of all of them for a layout, and what they cannot say
+- `layer_file`: times and memory of the layers of a model, as CSV
+"""

@@ -1,0 +1,88 @@
+"""A layout of measured layers as stages on devices, in the form in which hand-made schedules take them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import accumulate, pairwise
+
+from placements.layouts.layer_file import ModelLayer, ModelLayers
+from placements.layouts.layout import LayoutError, PipelineLayout
+from placements.stages.stage_chain import PlacedStages, Stage, StageChain, place
+
+PLACES = 6
+"""Decimal places to which times in ms and memory in MiB are rounded, so that sums are exact."""
+
+_LEAST = Fraction(1, 10**PLACES)
+"""Time of an empty stage in ms, as a block has some."""
+
+
+def rounded(number: float) -> Fraction:
+    """Return a time in ms or memory in MiB as a whole number of millionths."""
+    return Fraction(round(number * 10**PLACES), 10**PLACES)
+
+
+def stage_of(layers: tuple[ModelLayer, ...]) -> Stage:
+    """Return some layers as one stage, exactly; a pass takes a nanosecond at least."""
+    return Stage(
+        max(_LEAST, sum((rounded(each.forward_ms) for each in layers), Fraction(0))),
+        max(_LEAST, sum((rounded(each.backward_ms) for each in layers), Fraction(0))),
+        activation_mib=sum((rounded(each.activation_mib) for each in layers), Fraction(0)),
+        weight_mib=sum((rounded(each.weight_mib) for each in layers), Fraction(0)),
+    )
+
+
+def require_parts(layout: PipelineLayout, layers: ModelLayers, where: str = "layout") -> None:
+    """Check that a layout is of a model.
+
+    Raises:
+        LayoutError: It has other parts.
+    """
+    if layout.parts != layers.parts:
+        raise LayoutError(
+            f"{where}: has {layout.num_layers} layers and {layout.num_mtp} of MTP, and the file of layers "
+            f"{layers.num_layers} and {layers.num_mtp}; give both of the same model"
+        )
+
+
+def chain_of(
+    layout: PipelineLayout,
+    layers: ModelLayers,
+    memory_mib: float | None = None,
+    transfer_ms: float = 0.0,
+) -> StageChain:
+    """Return the stages of a layout, with as many on each device as the layout has chunks.
+
+    Args:
+        layout: Of the model.
+        layers: Times and memory of its parts.
+        memory_mib: Memory of each device; None for no limit.
+        transfer_ms: Time from the end of a block to where its output is on the next device.
+
+    Raises:
+        LayoutError: The layout is of another model.
+    """
+    require_parts(layout, layers)
+    ends = pairwise(accumulate(layout.sizes, initial=0))
+    stages = tuple(stage_of(layers.layers[first:end]) for first, end in ends)
+    memory = None if memory_mib is None else (memory_mib,) * layout.num_devices
+    return StageChain(stages, layout.num_devices, memory, transfer_ms)
+
+
+def place_layout(
+    layout: PipelineLayout,
+    layers: ModelLayers,
+    memory_mib: float | None = None,
+    transfer_ms: float = 0.0,
+) -> PlacedStages:
+    """Return a layout as a placement: a V-shape, or a loop where devices have several stages.
+
+    Args:
+        layout: See `chain_of`, as for the rest.
+        layers: Likewise.
+        memory_mib: Likewise.
+        transfer_ms: Likewise.
+    """
+    chain = chain_of(layout, layers, memory_mib, transfer_ms)
+    if layout.num_chunks == 1:
+        return place(chain, "v_shape")
+    return place(chain, "loop_shape", num_chunks=layout.num_chunks)

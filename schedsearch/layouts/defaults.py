@@ -1,0 +1,7 @@
+"""Defaults of the search for a layout, for whoever shows them without a search."""
+
+NUM_CHUNKS = (1, 2, 4)
+"""Virtual stages of each device that are tried."""
+
+WORK_LIMIT = 6.0
+"""Units of work, of about a second each, for each number of chunks."""

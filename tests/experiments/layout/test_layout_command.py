@@ -1,0 +1,138 @@
+"""`experiments.layout`: its table and files, layouts of one's own beside the best, and what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from commands import refusal
+from made_up_layers import as_csv, made_up_layers
+
+from placements.layouts.framework_files import read_any
+from placements.layouts.megatron_notation import read_notation
+from schedsearch.metrics import peak_memory
+from schedsearch.schedule_file import read_schedule
+
+COLUMNS = "schedule,num_chunks,layout,iteration_ms,bound_ms,even_ms,peak_memory_mib,status"
+
+
+@pytest.fixture
+def layers(tmp_path: Path) -> Path:
+    path = tmp_path / "layers.csv"
+    path.write_text(as_csv(made_up_layers(12)))
+    return path
+
+
+def test_the_table_and_the_files_of_each_framework(command, layers: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.txt"
+    own.write_text("--num-layers 12 --pipeline-model-parallel-size 4\n")
+    done = command(
+        "layout",
+        *(f"layers={layers}", "num_devices=4", "num_chunks=[1,2]", "num_micro_batches=8"),
+        *("memory_mib=8000", f"given=[{own}]"),
+    )
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out"
+    text = (out / "layout.csv").read_text()
+    assert text.splitlines()[0] == COLUMNS
+    once, twice, given = csv.DictReader(text.splitlines())
+    assert [once["schedule"], twice["schedule"]] == ["one_f_one_b", "interleaved_one_f_one_b"]
+    assert (once["status"], given["status"]) == ("proved", "given")
+    assert float(once["iteration_ms"]) == float(once["bound_ms"]) < float(once["even_ms"])
+    assert once["even_ms"] == given["iteration_ms"], "the even layout is what Megatron-LM makes"
+    for row in (once, twice):
+        folder = out / f"{row['schedule']}_{row['num_chunks']}"
+        layout = read_notation(row["layout"], 4)
+        assert read_any(str(folder / "megatron.txt")).layout == layout
+        assert read_any(str(folder / "torchtitan.txt")).layout == layout
+        schedule = read_schedule(folder / "schedule.json")
+        placement = schedule.placement
+        assert placement.ms(schedule.makespan) == float(row["iteration_ms"])
+        assert placement.mib(int(peak_memory(schedule).max())) == float(row["peak_memory_mib"]) <= 8000
+    bounds = json.loads((out / "one_f_one_b_1/deepspeed.json").read_text())
+    assert bounds["num_stages"] == 4
+    assert bounds["parts"][-1] == 14
+    assert "interleaved_one_f_one_b_2: no deepspeed.json: DeepSpeed: has one stage on each" in done.stdout
+    assert f"    {once['layout']}" in done.stdout.splitlines()
+    figures = json.loads((out / "result.json").read_text())["figures"]
+    assert figures["iteration_ms"] == min(float(row["iteration_ms"]) for row in (once, twice))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["layers=none.csv"], "none.csv: cannot be read (No such file or directory); give the path of a CSV"),
+        (["num_devices=0"], "num_devices: 0 is not at least 1"),
+        (["num_chunks=[1,x]"], "num_chunks: 'x' is not a whole number above 0; give some, as [1,2]"),
+        (["num_chunks=[]"], "num_chunks: [] is not a list with a number; give some, as [1,2]"),
+        (["memory_mib=0"], "memory_mib: 0 is not above 0 MiB"),
+        (["memory_mib=1000"], "num_chunks: there is no layout: does not fit (memory_mib: 1000 holds"),
+        (
+            ["num_chunks=[9]"],
+            "num_chunks: there is no layout: not applicable (num_chunks: 36 stages are more",
+        ),
+        (["given=[none.txt]"], "none.txt: cannot be read; give a text file of"),
+    ],
+)
+def test_what_is_refused(overrides: list[str], message: str, layers: Path, tmp_path: Path) -> None:
+    usual = [f"layers={layers}", "num_devices=4", "num_micro_batches=8", "num_chunks=[1]"]
+    (tmp_path / "out").mkdir()
+    assert refusal("layout", [*usual, *overrides], tmp_path / "out").startswith(message)
+
+
+def test_a_layout_of_a_framework_is_a_placement(command, layers: Path, tmp_path: Path) -> None:
+    words = "--num-layers 12 --pipeline-model-parallel-size 2 --pipeline-model-parallel-layout"
+    text = "Et*3|t*3|t*3|t*3L"
+    files = {"megatron": f"{words} '{text}'", "torchtitan": ""}
+    lists = ["tok_embeddings", *(f"layers.{i}" for i in range(12)), "norm", "lm_head"]
+    files["torchtitan"] = (
+        "--parallelism.pipeline_parallel_degree 2 --parallelism.pipeline_parallel_schedule Interleaved1F1B "
+        "--parallelism.module_fqns_per_model_part "
+        + " ".join(",".join(lists[a:b]) for a, b in ((0, 4), (4, 7), (7, 10), (10, 15)))
+    )
+    found = []
+    for kind, content in files.items():
+        path = tmp_path / f"{kind}.txt"
+        path.write_text(content)
+        done = command(
+            "search",
+            *("schedule=interleaved_one_f_one_b", f"placement={kind}", f"placement.path={path}"),
+            *(f"placement.layers={layers}", "search.num_micro_batches=4"),
+        )
+        assert done.returncode == 0, done.stderr
+        found.append(read_schedule(tmp_path / "out/schedule.json"))
+    assert found[0].makespan == found[1].makespan
+    assert found[0].placement == found[1].placement
+    done = command(
+        "layout",
+        *(f"layers={layers}", "num_devices=2", "num_chunks=[2]", "num_micro_batches=4"),
+        f"given=[{tmp_path / 'megatron.txt'}]",
+    )
+    assert done.returncode == 0, done.stderr
+    *_, given = csv.DictReader((tmp_path / "out/layout.csv").read_text().splitlines())
+    assert float(given["iteration_ms"]) == found[0].placement.ms(found[0].makespan)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ([], "placement.path: give either it, or placement.layout and placement.num_devices"),
+        (["placement.layout='EttL'"], "placement.num_devices: is missing"),
+        (
+            ["placement.layout='Et*6|t*6'", "placement.num_devices=2"],
+            "placement.layout: Megatron-LM: The last layer must be loss, but got LayerType.decoder; end",
+        ),
+        (
+            ["placement.layout='Et*6|t*7L'", "placement.num_devices=2"],
+            "layout: has 13 layers and 0 of MTP, and the file of layers 12 and 0; give both of the same",
+        ),
+    ],
+)
+def test_placements_that_are_refused(
+    overrides: list[str], message: str, layers: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "out").mkdir()
+    usual = ["placement=megatron", f"placement.layers={layers}"]
+    assert refusal("search", [*usual, *overrides], tmp_path / "out").startswith(message)

@@ -1,0 +1,284 @@
+"""Layouts in the notations of frameworks: read back equal, and refused with the frameworks' own messages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from published_layouts import PUBLISHED
+
+from placements.layouts.deepspeed_parts import read_bounds, write_bounds
+from placements.layouts.layer_file import read_layers
+from placements.layouts.layout import LayoutError, PipelineLayout, even_layout, layout_of_sizes
+from placements.layouts.megatron_arguments import arguments_of, group_size, pipeline_of, read_arguments
+from placements.layouts.megatron_notation import check_megatron, read_notation, write_notation
+from placements.layouts.torchtitan_parts import read_parts, write_parts
+
+
+@st.composite
+def layouts(
+    draw: st.DrawFn, with_mtp: bool = True, max_chunks: int = 4, empty: bool = True
+) -> PipelineLayout:
+    """Layouts that Megatron-LM accepts."""
+    num_devices, num_chunks = draw(st.integers(1, 6)), draw(st.integers(1, max_chunks))
+    num_stages = num_devices * num_chunks
+    sizes = draw(st.lists(st.integers(0 if empty else 1, 4), min_size=num_stages, max_size=num_stages))
+    stages = ["t" * size for size in sizes]
+    stages[0] = "E" + stages[0]
+    if with_mtp and draw(st.booleans()):
+        last_layer = max(i for i, stage in enumerate(stages) if "t" in stage or i == 0)
+        at = draw(st.integers(max(last_layer, num_stages - num_devices), num_stages - 1))
+        stages[at] += "m" * draw(st.integers(1, 2))
+    stages[-1] += "L"
+    return PipelineLayout(num_devices, tuple(stages))
+
+
+@settings(max_examples=300, deadline=None)
+@given(layouts())
+def test_megatrons_notation_is_read_back(layout: PipelineLayout) -> None:
+    text = write_notation(layout)
+    assert read_notation(text, layout.num_devices) == layout
+    assert len(text) <= len("|".join(layout.stages))
+    assert check_megatron(layout, layout.num_layers, layout.num_mtp or None) == layout
+    if layout.num_layers:
+        words = [str(word) for pair in arguments_of(layout, 7).items() for word in pair]
+        found = pipeline_of(words)
+        assert found.layout == layout
+        assert found.group == (7 if layout.num_chunks > 1 and layout.num_devices != 7 else None)
+
+
+@settings(max_examples=300, deadline=None)
+@given(layouts(with_mtp=False, empty=False))
+def test_torchtitans_lists_are_read_back(layout: PipelineLayout) -> None:
+    assert read_parts(write_parts(layout), layout.num_devices) == layout
+
+
+@settings(max_examples=300, deadline=None)
+@given(layouts(max_chunks=1))
+def test_deepspeeds_bounds_are_read_back(layout: PipelineLayout) -> None:
+    assert read_bounds(write_bounds(layout), layout.parts) == layout
+
+
+@pytest.mark.parametrize(("text", "num_devices", "num_layers", "num_mtp"), PUBLISHED)
+def test_published_layouts_are_accepted(text: str, num_devices: int, num_layers: int, num_mtp: int) -> None:
+    layout = read_notation(text, num_devices)
+    assert check_megatron(layout, num_layers, num_mtp or None) == layout
+    assert read_notation(write_notation(layout), num_devices) == layout
+
+
+def test_a_notation_is_compact() -> None:
+    assert write_notation(read_notation("Et*2|(t*2|)*34,t*3|(t*2|)*3,tL", 8)) == "Ett|(tt|)*34,t*3|(tt|)*3,tL"
+    assert write_notation(read_notation("Et|" + "tt|t|" * 9 + "L", 4)) == "Et|(tt|t|)*9,L"
+    assert write_notation(read_notation("E||||L", 5)) == "E||||L"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Et|tx|L", "Invalid layer character: x (stage='tx')"),
+        ("Et|tt|L", "must be divisible by pipeline_model_parallel_size (len(layout)=3, "),
+        ("tE|tL", "The first layer must be embedding, but got LayerType.decoder"),
+        ("|", "The first layer must be embedding, but got nothing"),
+        ("Ett|ttLt", "The last layer must be loss, but got LayerType.decoder"),
+        ("EEt|tttL", "Embedding must be specified exactly once"),
+        ("Ett|ttLL", "Loss must be specified exactly once"),
+        ("Ett|tL", "Number of decoder layers 3must match num_layers 4"),
+        ("Ett|ttmL", "Number of mtp layers in layout must match mtp_num_layers"),
+    ],
+)
+def test_what_megatron_refuses_is_refused_in_its_words(text: str, message: str) -> None:
+    with pytest.raises(LayoutError) as error:
+        check_megatron(read_notation(text, 2), 4)
+    assert str(error.value).startswith("layout: Megatron-LM: ")
+    assert message in str(error.value)
+    assert "; " in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Em|ttttL", "decoder layers must be placed before MTP layers"),
+        ("Ett|ttm|t*0|L", "always in the last "),
+        ("Ettt|tm|mL|", "The last layer must be loss"),
+        ("Ettttm|mL", "All of the MTP layers must be in the same one virtual pipeline stage"),
+    ],
+)
+def test_where_mtp_may_not_stand(text: str, message: str) -> None:
+    text = text.removesuffix("|") if text.endswith("L|") else text
+    if message == "The last layer must be loss":
+        text = "Ettt|tmmt"
+    with pytest.raises(LayoutError, match=message):
+        check_megatron(read_notation(text, 2), text.count("t") - ("t*0" in text), text.count("m"))
+
+
+def test_a_number_that_is_too_large_is_refused_at_once() -> None:
+    with pytest.raises(LayoutError, match="^layout: has more than 100000 parts; check the numbers"):
+        read_notation("E(t*99999|)*99999,L", 2)
+    with pytest.raises(LayoutError, match="has more than 100000 parts"):
+        read_notation("Et*99999999999999|L", 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "stages"),
+    [
+        ("--num-layers 6 --pipeline-model-parallel-size 3", ("Ett", "tt", "ttL")),
+        (
+            "--num-layers 8 --pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2",
+            ("Ett", "tt", "tt", "ttL"),
+        ),
+        (
+            "--num-layers 8 --pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2",
+            ("Ett", "tt", "tt", "ttL"),
+        ),
+        (
+            "--num-layers 5 --pipeline-model-parallel-size 3 --decoder-first-pipeline-num-layers 1 "
+            "--decoder-last-pipeline-num-layers=2",
+            ("Et", "tt", "ttL"),
+        ),
+        (
+            "--num-layers 4 --pipeline-model-parallel-size 3 --account-for-embedding-in-pipeline-split "
+            "--account-for-loss-in-pipeline-split --mtp-num-layers 1",
+            ("Et", "tt", "tmL"),
+        ),
+        ("--num-layers 2", ("EttL",)),
+    ],
+)
+def test_arguments_without_a_layout(words: str, stages: tuple[str, ...]) -> None:
+    assert pipeline_of(words.split()).layout.stages == stages
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--pipeline-model-parallel-size 2", "^--num-layers: is missing; give"),
+        ("--num-layers", "^--num-layers: has no value; give one behind it$"),
+        ("--num-layers $LAYERS", r"^--num-layers: '\$LAYERS' is not a whole number above 0; write"),
+        (
+            "--num-layers 5 --pipeline-model-parallel-size 2",
+            "^--num-layers: Megatron-LM: 5 layers are not div",
+        ),
+        (
+            "--num-layers 6 --pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2",
+            "^--num-virtual-stages-per-pipeline-rank: Megatron-LM: num_layers_per_pipeline_rank 3 should be",
+        ),
+        (
+            "--num-layers 2 --pipeline-model-parallel-layout EttL --decoder-first-pipeline-num-layers 1",
+            "cannot be set with other pipeline layout arguments; leave out --decoder-first-pipeline-num-lay",
+        ),
+        (
+            "--num-layers 3 --pipeline-model-parallel-size 2 --decoder-first-pipeline-num-layers 1 "
+            "--account-for-loss-in-pipeline-split",
+            "cannot be set at the same time with account_for_embedding_in_pipeline_split",
+        ),
+    ],
+)
+def test_arguments_that_are_refused(words: str, message: str) -> None:
+    with pytest.raises(LayoutError, match=message):
+        pipeline_of(words.split())
+
+
+def test_a_script_is_read_with_comments_and_continued_lines(tmp_path: Path) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text(
+        "# a comment\ntorchrun pretrain_gpt.py --num-layers 4 \\\n  --pipeline-model-parallel-size 2 \\\n"
+        "  --pipeline-model-parallel-layout 'Et*3|tL' --micro-batch-size 1\n"
+    )
+    assert read_arguments(script).layout.stages == ("Ettt", "tL")
+    script.write_text("--num-layers '4")
+    with pytest.raises(LayoutError, match="train.sh: is no command line .*; close the quotes$"):
+        read_arguments(script)
+    with pytest.raises(LayoutError, match="none.txt: cannot be read; give a text file"):
+        read_arguments(tmp_path / "none.txt")
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ([["tok_embeddings"], ["layers.0"], ["norm", "lm_head"]], "must be evenly divisible by pp_degree 2"),
+        ([["tok_embeddings", "layers.0"], ["norm", "output"]], r"\[1\]: 'output' is no module of a decoder"),
+        ([["tok_embeddings", "layers.1"], ["layers.0", "norm", "lm_head"]], "layers.1 stands where layers.0"),
+        ([["layers.0"], ["tok_embeddings", "norm", "lm_head"]], "needs tok_embeddings first"),
+        ([["tok_embeddings", "norm"], ["layers.0", "lm_head"]], "norm has to stand once"),
+        ([["tok_embeddings", "layers.0"], ["norm"]], "then lm_head, each once"),
+    ],
+)
+def test_lists_of_modules_that_are_refused(parts: list[list[str]], message: str) -> None:
+    with pytest.raises(LayoutError, match=message):
+        read_parts(parts, 2)
+
+
+def test_what_a_framework_cannot_say_is_refused() -> None:
+    with pytest.raises(LayoutError, match="torchtitan: MTP does not support pipeline parallelism yet; "):
+        write_parts(PipelineLayout(2, ("Et", "tmL")))
+    with pytest.raises(LayoutError, match="stage 1 is empty"):
+        write_parts(PipelineLayout(3, ("Et", "", "tL")))
+    with pytest.raises(LayoutError, match="DeepSpeed: has one stage on each rank, and the layout 2"):
+        write_bounds(PipelineLayout(1, ("Et", "tL")))
+    for bounds in ([0], [1, 4], [0, 3, 2, 4], [0, 3]):
+        with pytest.raises(LayoutError, match="^parts: .* do not rise from 0 to the 4 layers"):
+            read_bounds(bounds, "EttL")
+
+
+def test_the_even_layout() -> None:
+    even = even_layout(2, 2, "EttttmL")
+    assert even is not None
+    assert even.stages == ("Et", "t", "t", "tmL")
+    assert even_layout(2, 2, "EtttttL") is None
+    assert layout_of_sizes(2, "EttttmL", (2, 1, 1, 3)) == even
+
+
+def test_groups_of_micro_batches_that_megatron_takes() -> None:
+    assert [group_size(4, number) for number in (4, 5, 7, 8, 9, 11, 12, 14, 15)] == [
+        4,
+        5,
+        7,
+        4,
+        5,
+        6,
+        4,
+        5,
+        5,
+    ]
+
+
+HEAD = "layer,kind,forward_ms,backward_ms,activation_mib,weight_mib\n"
+GOOD = ("e,embedding,0.1,0.2,1,2GiB", "t0,layer,1,2,10,100", "l,loss,0.5,1,3,200")
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ((), "has no rows below the header; give one for each layer"),
+        (GOOD[1:], "kind: there are 0 rows of 'embedding'; give exactly one"),
+        ((GOOD[1], GOOD[0], GOOD[2]), "row 1, kind: 'layer' stands where 'embedding' should; order the rows"),
+        ((*GOOD[:2], *GOOD[1:]), "row 3, layer: 't0' is there twice; give each a name of its own"),
+        ((GOOD[0], GOOD[2]), "kind: there are no rows of 'layer'"),
+        ((GOOD[0], "t0,layer,0,2,10,100", GOOD[2]), "line 3, column forward_ms: '0' is not a number above 0"),
+        ((GOOD[0], "t0,layer,1,2,-1,100", GOOD[2]), "line 3, column activation_mib: '-1' is not a number"),
+        ((GOOD[0], "t0,block,1,2,1,100", GOOD[2]), "line 3, column kind: 'block' is not"),
+        ((GOOD[0], "t0,layer,1,2,1", GOOD[2]), "line 3: has 5 cells for 6 columns; give one each"),
+    ],
+)
+def test_files_of_layers_that_are_refused(rows: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    path = tmp_path / "layers.csv"
+    path.write_text(HEAD + "\n".join(rows))
+    with pytest.raises(LayoutError) as error:
+        read_layers(path)
+    assert str(error.value).startswith(f"{path}: {message}")
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_of_layers(tmp_path: Path) -> None:
+    path = tmp_path / "layers.csv"
+    path.write_text(HEAD + "\n".join(GOOD))
+    found = read_layers(path)
+    assert found.parts == "EtL"
+    assert found.layers[0].weight_mib == 2048
+    path.write_text("layer,time\na,1")
+    with pytest.raises(
+        LayoutError, match="the columns are 'layer,time'; use layer,kind,forward_ms,backward_ms"
+    ):
+        read_layers(path)

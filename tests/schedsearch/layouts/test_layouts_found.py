@@ -1,0 +1,182 @@
+"""Best layouts: as good as all layouts tried one by one, within memory, and bounded by what is true."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from made_up_layers import made_up_layers
+
+import schedsearch
+from placements.layouts.layer_file import ModelLayers
+from placements.layouts.layout import LayoutError, PipelineLayout, layout_of_sizes
+from placements.layouts.megatron_arguments import MegatronPipeline
+from placements.layouts.megatron_notation import check_megatron, read_notation
+from placements.stages.layout_stages import place_layout
+from schedsearch.baselines import interleaved_one_f_one_b, one_f_one_b
+from schedsearch.layouts.layouts import DOES_NOT_FIT, GIVEN, NOT_APPLICABLE, PROVED
+from schedsearch.layouts.order_graph import graph_of
+from schedsearch.metrics import peak_memory
+from schedsearch.validate import validate
+
+
+def all_layouts(model: ModelLayers, num_devices: int, num_chunks: int) -> Iterator[PipelineLayout]:
+    """Yield every layout without an empty stage that Megatron-LM accepts."""
+    number, num_stages = len(model.parts), num_devices * num_chunks
+    for ends in itertools.combinations(range(1, number), num_stages - 1):
+        sizes = tuple(b - a for a, b in itertools.pairwise((0, *ends, number)))
+        layout = layout_of_sizes(num_devices, model.parts, sizes)
+        try:
+            yield check_megatron(layout, model.num_layers, model.num_mtp)
+        except LayoutError:
+            continue
+
+
+def makespan_ms(layout: PipelineLayout, model: ModelLayers, m: int, transfer_ms: float = 0.0) -> float:
+    placement = place_layout(layout, model, None, transfer_ms).placement
+    make = one_f_one_b if layout.num_chunks == 1 else interleaved_one_f_one_b
+    return placement.ms(make(placement, m).makespan)
+
+
+@pytest.mark.parametrize(
+    ("model", "num_devices", "num_chunks", "m", "transfer_ms"),
+    [
+        (made_up_layers(9), 3, 1, 8, 0.0),
+        (made_up_layers(9, slower=0.07), 4, 1, 6, 0.25),
+        (made_up_layers(7, num_mtp=1), 4, 1, 8, 0.0),
+        (made_up_layers(7, num_mtp=2), 2, 2, 4, 0.0),
+        (made_up_layers(8, slower=-0.05), 2, 2, 6, 0.5),
+        (made_up_layers(8), 2, 3, 4, 0.0),
+        (made_up_layers(9), 3, 1, 2, 0.0),
+    ],
+)
+def test_nothing_is_faster_than_the_best(
+    model: ModelLayers, num_devices: int, num_chunks: int, m: int, transfer_ms: float
+) -> None:
+    found = schedsearch.layout(model, num_devices, m, num_chunks, transfer_ms=transfer_ms)
+    (row,) = found.rows
+    every = [makespan_ms(each, model, m, transfer_ms) for each in all_layouts(model, num_devices, num_chunks)]
+    assert row.status == PROVED
+    assert row.iteration_ms == row.bound_ms == min(every)
+    assert row.found is not None
+    assert makespan_ms(row.found, model, m, transfer_ms) == row.iteration_ms
+
+
+@pytest.mark.parametrize("num_mtp", [0, 1])
+@pytest.mark.parametrize("slower", [0.0, 0.013])
+@pytest.mark.parametrize(("num_devices", "num_chunks"), [(4, 1), (3, 2)])
+def test_bounds_of_a_larger_search_are_true(
+    num_devices: int, num_chunks: int, slower: float, num_mtp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With no list of all layouts: neighbours, paths and the solver have to agree with it."""
+    model = made_up_layers(10, num_mtp=num_mtp, slower=slower)
+    monkeypatch.setattr("schedsearch.layouts.layout_search._MOST_LISTED", 0)
+    (row,) = schedsearch.layout(model, num_devices, 6, num_chunks, work_limit=2.0).rows
+    best_ms = min(makespan_ms(each, model, 6) for each in all_layouts(model, num_devices, num_chunks))
+    assert row.bound_ms is not None and row.iteration_ms is not None
+    assert row.bound_ms <= best_ms + 1e-9
+    assert best_ms <= row.iteration_ms <= 1.02 * best_ms
+    assert (row.status == PROVED) == (row.bound_ms == row.iteration_ms)
+
+
+def test_memory_is_kept_and_is_the_least_that_there_is() -> None:
+    model = made_up_layers(10)
+    peaks = []
+    for each in all_layouts(model, 3, 1):
+        placement = place_layout(each, model).placement
+        peaks.append(placement.mib(int(peak_memory(one_f_one_b(placement, 6)).max())))
+    least = min(peaks)
+    (row,) = schedsearch.layout(model, 3, 6, 1, memory_mib=least).rows
+    assert row.peak_memory_mib == least
+    fitting = [
+        makespan_ms(each, model, 6)
+        for each, peak in zip(all_layouts(model, 3, 1), peaks, strict=True)
+        if peak <= least
+    ]
+    assert row.iteration_ms == min(fitting)
+    assert row.schedule_found is not None
+    validate(row.schedule_found)
+    (row,) = schedsearch.layout(model, 3, 6, 1, memory_mib=least - 1).rows
+    assert (row.status, row.layout, row.iteration_ms) == (DOES_NOT_FIT, "", None)
+    assert schedsearch.layout(model, 3, 6, 1, memory_mib=least - 1).best is None
+
+
+def test_memory_in_a_search_without_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = made_up_layers(12)
+    free = schedsearch.layout(model, 3, 6, [1, 2], memory_mib=None).rows
+    monkeypatch.setattr("schedsearch.layouts.layout_search._MOST_LISTED", 0)
+    for number, row in zip((1, 2), free, strict=True):
+        assert row.peak_memory_mib is not None
+        (tight,) = schedsearch.layout(model, 3, 6, number, memory_mib=row.peak_memory_mib - 200).rows
+        assert tight.peak_memory_mib is None or tight.peak_memory_mib <= row.peak_memory_mib - 200
+        (none,) = schedsearch.layout(model, 3, 6, number, memory_mib=3000).rows
+        assert none.status == DOES_NOT_FIT
+
+
+def test_the_even_layout_and_ones_own_stand_beside_the_best() -> None:
+    model = made_up_layers(16)
+    own = read_notation("Et*3|t*5|t*4|t*4L", 4)
+    found = schedsearch.layout(model, 4, 8, [1, 2], given={"own": MegatronPipeline(own)})
+    for row in found.rows:
+        assert row.even_ms is not None and row.iteration_ms is not None
+        assert row.iteration_ms < row.even_ms
+    given = found.given["own"]
+    assert (given.status, given.iteration_ms) == (GIVEN, makespan_ms(own, model, 8))
+    assert found.rows[0].iteration_ms is not None and given.iteration_ms is not None
+    assert found.rows[0].iteration_ms <= given.iteration_ms
+    assert found.best == min(found.rows, key=lambda row: row.iteration_ms or 0)
+    uneven = schedsearch.layout(made_up_layers(15), 4, 8, 1).rows[0]
+    assert uneven.even_ms is None, "15 layers are not divisible by 4"
+
+
+def test_what_a_schedule_has_no_layout_for_is_said() -> None:
+    model = made_up_layers(4)
+    found = schedsearch.layout(model, 2, 4, [1, 4])
+    assert [row.status for row in found.rows] == [PROVED, NOT_APPLICABLE]
+    assert found.rows[1].note == ("num_chunks: 8 stages are more than the 6 pieces of the model; use fewer")
+    few = schedsearch.layout(model, 3, 2, 2).rows[0]
+    assert few.note.startswith("num_micro_batches: interleaved 1F1B needs at least 3")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        ((0, 4, 1), "num_devices: 0 is not a whole number above 0"),
+        ((2, 0, 1), "num_micro_batches: 0 is not"),
+        ((2, 4, []), "num_chunks: 0 is not"),
+        ((2, 4, [1, 1.5]), "num_chunks: 1.5 is not"),
+    ],
+)
+def test_wrong_numbers_are_refused(numbers: tuple[int, int, int], message: str) -> None:
+    with pytest.raises(LayoutError, match=f"^{message}"):
+        schedsearch.layout(made_up_layers(4), *numbers)
+
+
+def test_layouts_of_another_model_are_refused() -> None:
+    model = made_up_layers(4)
+    with pytest.raises(
+        LayoutError, match="^layout: has 6 layers and 0 of MTP, and the file of layers 4 and 0"
+    ):
+        schedsearch.layout(model, 2, 4, 1, given={"own": MegatronPipeline(read_notation("Et*3|t*3L", 2))})
+    with pytest.raises(LayoutError, match="^layout: has 1 pipeline ranks, and num_devices is 2"):
+        schedsearch.layout(model, 2, 4, 1, given={"own": MegatronPipeline(read_notation("Et*4L", 1))})
+
+
+@pytest.mark.parametrize(
+    ("num_devices", "num_chunks", "m", "group"), [(3, 1, 5, None), (3, 3, 7, 3), (2, 2, 6, 3)]
+)
+def test_the_graph_takes_what_the_schedule_takes(
+    num_devices: int, num_chunks: int, m: int, group: int | None
+) -> None:
+    if group == 3 and m == 7:
+        group = 7
+    graph = graph_of(num_devices, num_chunks, m, group)
+    rng = np.random.default_rng(1)
+    times = rng.integers(1, 50, (2 * graph.num_stages, 20))
+    ends = graph.makespans(times, 4)
+    for i in range(20):
+        path = graph.longest_path(times[:, i], 4)
+        assert path.counts @ times[:, i] + 4 * path.num_transfers == ends[i]
+        assert (path.counts @ times + 4 * path.num_transfers <= ends).all(), "a path bounds all layouts"
