@@ -23,7 +23,7 @@ class ModelChoice:
 
     model: str = option(
         "auto",
-        "gpt | mt5 | flava | synthetic | auto: the first that fits | module: your own | given: to "
+        "gpt | mt5 | flava | moe | synthetic | auto: the first that fits | module: your own | given: to "
         "runtime.Pipeline",
     )
 

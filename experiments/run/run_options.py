@@ -27,6 +27,7 @@ from runtime.models import (
 from runtime.models.core.options import SGD_RATE
 from runtime.models.optimizer import usual_learning_rate
 from runtime.models.state_dict import StateDictError, check_save_path, check_state_dict_file
+from runtime.models.zoo.moe import BLOCKS_OF_LAYER
 from runtime.options.run import UserRunOptions
 from runtime.program.calls import ScriptError
 from runtime.program.lower import RecomputeError, blocks_to_recompute
@@ -199,7 +200,7 @@ def _model_options(options: RuntimeOptions, name: str, placement: Placement | No
         given["learning_rate"] = SGD_RATE
     if options.num_layers is None and options.layers_per_block is None:
         stages = sum(block.kind is Kind.F for block in placement.blocks) if placement else 0
-        given["num_layers"] = max(NUM_LAYERS, stages)
+        given["num_layers"] = stages // BLOCKS_OF_LAYER if name == "moe" else max(NUM_LAYERS, stages)
     if options.path is not None:
         given["path"] = str(Path(options.path).resolve())
     try:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from placements.block import COMPUTE
 from placements.files import write_text
 from runtime.clocks.periodic_clocks import PeriodicClocks, ScriptClocks, unrolled_clocks
 from runtime.codegen.clock_text import ClockPlanError, ClockText, check_clocks
@@ -72,6 +73,8 @@ def generate(
         ModelError: It is a user's file that makes no model of the placement.
     """
     check_clocks(programs.placement, programs.num_micro_batches, clock_mhz)
+    by_name = programs.placement.by_name  # blocks that compute set a GPU's one clock, those beside them none
+    clock_mhz = {name: own for name, own in clock_mhz.items() if by_name[name].stream == COMPUTE}
     placement, number = programs.placement, programs.num_micro_batches
     model = _with_forms(model, programs)
     shift, looped = best_loops(programs) if shift is None else (shift, loops_of_each(programs, shift))

@@ -31,6 +31,8 @@ class UserModelOptions:
     )
     hidden_size: int = option(64, "hidden size of the model")
     num_heads: int = option(4, "attention heads")
+    num_experts: int = option(4, "experts of each layer of moe")
+    experts_per_token: int = option(2, "as many of them each token goes to")
     sequence_length: int = option(64, "tokens of a sample")
     micro_batch_size: int | None = option(None, "samples of a micro-batch; null: those of the plan, else 2")
     vocab_size: int = option(256, "entries of the vocabulary: bytes")

@@ -194,7 +194,7 @@ class Calls:
         return any(run.clock_mhz is not None for run in self.runs)
 
     def check_clocks(self) -> None:
-        """Ensure that all blocks have a clock or none has.
+        """Ensure that all blocks that compute have a clock or none has; blocks beside them have none.
 
         Raises:
             ScriptError: Some have and some have not; the message names one of each with its line.
@@ -204,6 +204,8 @@ class Calls:
         for each, line in zip(self.instructions, self.lines, strict=True):
             if isinstance(each, Run):
                 run = next(runs)
+                if run.stream != COMPUTE:
+                    continue
                 found.setdefault(run.clock_mhz is None, (run, line))
         if len(found) == 2:
             (bare, line), (clocked, other_line) = found[True], found[False]

@@ -86,8 +86,6 @@ class ModelOptions(UserModelOptions):
     Attributes:
         name: ``gpt``, ``moe``, ``mt5``, ``flava``, ``synthetic`` (any graph of blocks), ``module`` (the
             user's own) or ``given`` (what a script of the user's gives to `runtime.Pipeline`).
-        num_experts: Experts of each layer of ``moe``.
-        experts_per_token: As many of them each token goes to.
         num_layers: None for as many as `layers_per_block` gives, or 1.
         handed_over: What each forward block of a ``module`` hands over, as `runtime.models.body.traced` found
             it; None where every process finds it anew, and so builds all modules.
@@ -103,8 +101,6 @@ class ModelOptions(UserModelOptions):
     sequence_length: int = 1
     micro_batch_size: int = 1
     num_heads: int = 1
-    num_experts: int = 4
-    experts_per_token: int = 2
     learning_rate: float = SGD_RATE
     optimizer: str = "sgd"
     layers_per_block: Mapping[str, int] | None = field(default=None, hash=False)

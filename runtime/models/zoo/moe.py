@@ -35,7 +35,8 @@ from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.core.parameters import parameter
 from runtime.transport.shards import Shards, exchange, join_shares, own_share
 
-_PARTS = 4
+BLOCKS_OF_LAYER = 4
+"""Forward blocks of each layer."""
 
 
 def blocks(placement: Placement, options: ModelOptions) -> Mapping[str, LayeredBlock]:
@@ -57,8 +58,8 @@ def blocks(placement: Placement, options: ModelOptions) -> Mapping[str, LayeredB
     for chain in chains:
         made = [_ExpertBlock(options) for _ in chain]
         made[0].start = Embedding("embedding.tokens", "embedding.positions", options)
-        for place in range(len(chain) // _PARTS * _PARTS):
-            made[place].add(place % _PARTS, f"layer{place // _PARTS}", options)
+        for place in range(len(chain) // BLOCKS_OF_LAYER * BLOCKS_OF_LAYER):
+            made[place].add(place % BLOCKS_OF_LAYER, f"layer{place // BLOCKS_OF_LAYER}", options)
         made[-1].output = Output("output", table, options)
         found |= {block.name: module for block, module in zip(chain, made, strict=True)}
     return found
@@ -72,29 +73,29 @@ def chains_of_layers(placement: Placement) -> Sequence[Sequence[Block]]:
     """
     chains = forward_chains(placement, "moe")
     for chain in chains:
-        if len(chain) < _PARTS or len(chain) % _PARTS > 1:
+        if len(chain) < BLOCKS_OF_LAYER or len(chain) % BLOCKS_OF_LAYER > 1:
             raise ModelError(
-                f"moe needs {_PARTS} forward blocks a layer (attention, dispatch, experts, combine) and at "
-                f"most one more, and the chain from {chain[0].name} has {len(chain)}; {REMEDY}",
+                f"moe needs {BLOCKS_OF_LAYER} forward blocks a layer (attention, dispatch, experts, combine) "
+                f"and at most one more, and the chain from {chain[0].name} has {len(chain)}; {REMEDY}",
                 "name",
             )
-        for place, block in enumerate(chain[: len(chain) // _PARTS * _PARTS]):
-            first = chain[place - place % _PARTS]
+        for place, block in enumerate(chain[: len(chain) // BLOCKS_OF_LAYER * BLOCKS_OF_LAYER]):
+            first = chain[place - place % BLOCKS_OF_LAYER]
             if block.groups != first.groups:
                 raise ModelError(
-                    f"moe needs the {_PARTS} blocks of a layer on the same devices, and {block.name} is not "
-                    f"on those of {first.name}; {REMEDY}",
+                    f"moe needs the {BLOCKS_OF_LAYER} blocks of a layer on the same devices, and "
+                    f"{block.name} is not on those of {first.name}; {REMEDY}",
                     "name",
                 )
     return chains
 
 
 def _check_sizes(chain: Sequence[Block], options: ModelOptions) -> None:
-    num_layers = len(chain) // _PARTS
+    num_layers = len(chain) // BLOCKS_OF_LAYER
     if options.layers_per_block is not None or options.num_layers != num_layers:
         field = "num_layers" if options.layers_per_block is None else "layers_per_block"
         raise ModelError(
-            f"the chain from {chain[0].name} has {num_layers} layers of {_PARTS} blocks; use "
+            f"the chain from {chain[0].name} has {num_layers} layers of {BLOCKS_OF_LAYER} blocks; use "
             f"num_layers={num_layers} and no layers_per_block",
             field,
         )

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 from modes_and_streams import recomputing
+from places import ROOT
 
 from placements.files import write_text
-from placements.placement_file import placement_to_yaml
+from placements.placement_file import placement_to_yaml, read_placement
 from runtime.codegen.script import programs_of, read_scripts
 from schedsearch.schedule_file import read_schedule
+
+EXAMPLES = ROOT / "examples"
 
 
 @pytest.mark.parametrize("how", ["searched", "one_f_one_b"])
@@ -45,3 +48,21 @@ def test_modes_are_chosen_planned_run_and_compared(command, how: str, tmp_path: 
     again = [(name, n) for name, n in planned if name == "B0" and schedule.mode(name, n)]
     assert all(planned[each] >= 6 - 1e-9 for each in again), "a forward and a backward"
     assert ("best by hand" in done.stdout) == (how == "searched")
+
+
+def test_a_layer_of_experts_runs_on_two_streams_with_the_clocks_of_its_plan(command, tmp_path: Path) -> None:
+    placement = replace(read_placement(EXAMPLES / "communication.yaml"), slowdown=())
+    write_text(tmp_path / "placement.yaml", placement_to_yaml(placement))
+    done = command(
+        "run",
+        *("placement=file", f"placement.path={tmp_path / 'placement.yaml'}", "search.num_micro_batches=3"),
+        *("search.work_limit=1", "energy.num_plans=10", "runtime.launcher=in_process", "runtime.device=cpu"),
+        *("runtime.iterations=1", "runtime.num_experts=3"),
+    )
+    assert done.returncode == 0, done.stderr
+    measured = json.loads((tmp_path / "out" / "measurement.json").read_text())
+    assert measured["bitwise_equal"] and measured["max_gradient_error"] == 0
+    calls = (tmp_path / "out" / "scripts" / "device_0.py").read_text().splitlines()
+    beside = [line for line in calls if 'stream="communication"' in line]
+    assert beside and not any("clock_mhz" in line for line in beside)
+    assert any("attention_F" in line and "clock_mhz" in line for line in calls)

@@ -60,8 +60,8 @@ def test_tessel_says_that_it_cannot_take_them(placement: Placement, tmp_path: Pa
         ),
         ("frontier", recomputing(), ["energy.periodic=1"], f"{NAMES['recomputing']} energy.periodic cannot"),
         ("frontier", communicating(), ["energy.dwell_ms=1"], f"{NAMES['communicating']} energy.dwell_ms and"),
-        ("run", communicating(), [], "blocks (dispatch).stream: 'communication' cannot be run yet; leave it"),
-        ("run", offloading(), [], "blocks (O0).stream: 'copy_out' cannot be run yet; leave it"),
+        ("run", communicating(), [], "blocks (mlp).stream: is 'compute', that of dispatch, whose gradient"),
+        ("run", offloading(), [], "blocks (O0).stream: 'copy_out' cannot be run yet; leave the copies out"),
     ],
 )
 def test_what_cannot_take_them_says_so(
