@@ -15,7 +15,12 @@ class LayoutCommandOptions:
     """The config of `experiments.layout`."""
 
     layers: str = option(
-        REQUIRED, "CSV of the model's layers: layer,kind,forward_ms,backward_ms,activation_mib,weight_mib"
+        REQUIRED,
+        "CSV of the model's layers, log of Megatron-LM's timers, folder of schedsearch profile, or trace",
+    )
+    measured_layout: str | None = option(
+        None,
+        "parts of each block in a profile or trace, as 'Et*8|t*8L'; null: the embedding, layers and the loss",
     )
     num_devices: int = option(REQUIRED, "devices of the pipeline", min=1)
     num_micro_batches: int = option(REQUIRED, "micro-batches of an iteration", min=1)

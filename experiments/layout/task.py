@@ -13,7 +13,7 @@ from experiments.config.run_record import output_directory
 from experiments.layout.options import LayoutCommandOptions
 from placements.files import csv_text, write_json, write_text
 from placements.layouts.framework_files import framework_files, read_any
-from placements.layouts.layer_file import read_layers
+from placements.layouts.measured_layers import read_measured
 from schedsearch.layouts.layouts import COLUMNS, BestLayouts, LayoutRow, layout
 from schedsearch.schedule_file import schedule_to_dict
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 def task(config: DictConfig) -> dict[str, float | str]:
     """Find the layouts, print and write them; return the figures of the best."""
     options = read_record(config, LayoutCommandOptions)
-    layers = read_layers(require_path("layers", options.layers))
+    measured = read_measured(require_path("layers", options.layers), options.measured_layout)
     remedy = "give some, as [1,2]"
     require(bool(options.num_chunks), "num_chunks", options.num_chunks, "a list with a number", remedy)
     for number in options.num_chunks:
@@ -31,7 +31,7 @@ def task(config: DictConfig) -> dict[str, float | str]:
         require(is_number, "num_chunks", number, "a whole number above 0", remedy)
     given = {path: read_any(require_path("given", path)) for path in options.given}
     found = layout(
-        layers,
+        measured.layers,
         options.num_devices,
         options.num_micro_batches,
         options.num_chunks,
@@ -45,7 +45,9 @@ def task(config: DictConfig) -> dict[str, float | str]:
         reasons = "; ".join(dict.fromkeys(f"{row.status} ({row.note})" for row in found.rows))
         raise OptionError(f"num_chunks: there is no layout: {reasons}")
     directory = output_directory()
-    lines = save(found, directory)
+    lines = [f"{options.layers}: {line}" for line in measured.lines] + save(found, directory)
+    if measured.lines:
+        write_text(directory / "layers.csv", measured.to_csv())
     log.info("%s", "\n".join(_shown(found)))
     for line in lines:
         log.info("%s", line)

@@ -8,4 +8,6 @@
 - `deepspeed_parts`: DeepSpeed's bounds of stages
 - `framework_files`: the files of all of them for a layout, and what they cannot say
 - `layer_file`: times and memory of the layers of a model, as CSV
+- `megatron_log`: times of pipeline ranks in a log of Megatron-LM's timers
+- `measured_layers`: layers from such a log, a profile of ours, a trace, or their CSV
 """

@@ -70,6 +70,11 @@ class ModelLayers:
         return "".join(each.part for each in self.layers)
 
     @property
+    def has_memory(self) -> bool:
+        """Whether any of them holds memory."""
+        return any(each.activation_mib or each.weight_mib for each in self.layers)
+
+    @property
     def num_layers(self) -> int:
         """Transformer layers."""
         return self.parts.count(LAYER)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
-from placements.layouts.layer_file import ModelLayers, read_layers
+from placements.layouts.layer_file import ModelLayers
 from placements.layouts.layout import (
     MTP,
     LayoutError,
@@ -19,6 +19,7 @@ from placements.layouts.layout import (
     even_layout,
     layout_of_sizes,
 )
+from placements.layouts.measured_layers import read_measured
 from placements.layouts.megatron_arguments import MegatronPipeline, group_size
 from placements.layouts.megatron_notation import write_notation
 from placements.stages.layout_stages import PLACES, place_layout, rounded
@@ -124,7 +125,8 @@ def layout(
     """Return the best layouts of a model, by its layers' times and memory.
 
     Args:
-        layers: The layers, or the path of their CSV file; see `placements.layouts.layer_file`.
+        layers: The layers, or the path of their CSV file, or of what was measured; see
+            `placements.layouts.measured_layers.read_measured`.
         num_devices: Devices of the pipeline.
         num_micro_batches: Micro-batches of an iteration.
         num_chunks: Virtual stages of each device: 1 for 1F1B, more for interleaved 1F1B; one number or some.
@@ -137,7 +139,12 @@ def layout(
     Raises:
         LayoutError: A number or a file is wrong, or a layout is of another model.
     """
-    model = layers if isinstance(layers, ModelLayers) else read_layers(layers)
+    model = layers if isinstance(layers, ModelLayers) else read_measured(layers).layers
+    if memory_mib is not None and not model.has_memory:
+        raise LayoutError(
+            "memory_mib: the layers have no memory, so that nothing is over it; fill activation_mib and "
+            "weight_mib into the layers.csv that is written without memory_mib, and give that as layers"
+        )
     chunks = (num_chunks,) if isinstance(num_chunks, int) else tuple(num_chunks)
     for name, numbers in (
         ("num_devices", (num_devices,)),

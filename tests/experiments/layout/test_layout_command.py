@@ -136,3 +136,27 @@ def test_placements_that_are_refused(
     (tmp_path / "out").mkdir()
     usual = ["placement=megatron", f"placement.layers={layers}"]
     assert refusal("search", [*usual, *overrides], tmp_path / "out").startswith(message)
+
+
+def test_a_log_of_megatron_is_a_profile(command, tmp_path: Path) -> None:
+    """Its layers are written as CSV, which finds the same layout again; memory has to be filled in."""
+    arguments = {"num_layers": 6, "pipeline_model_parallel_size": 3, "data_parallel_size": 1}
+    arguments |= {"global_batch_size": 4, "micro_batch_size": 1}
+    lines = [f"  {name} ........ {value}" for name, value in arguments.items()]
+    for name, times in (("forward-compute", (17, 16, 24)), ("backward-compute", (34, 32, 48))):
+        lines += [f"  {name}:", *(f"     rank {rank:2d}: {time:.2f}" for rank, time in enumerate(times))]
+    log = tmp_path / "train.log"
+    log.write_text("\n".join(lines))
+    usual = ["num_devices=2", "num_chunks=[1]", "num_micro_batches=8"]
+    done = command("layout", f"layers={log}", *usual)
+    assert done.returncode == 0, done.stderr
+    assert f"{log}: memory is not in the file: 0 MiB; fill it into layers.csv" in done.stdout
+    first = (tmp_path / "out/layout.csv").read_text()
+    written = tmp_path / "again.csv"
+    written.write_text((tmp_path / "out/layers.csv").read_text())
+    done = command("layout", f"layers={written}", *usual)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out/layout.csv").read_text() == first
+    (tmp_path / "none").mkdir()
+    message = refusal("layout", [f"layers={log}", *usual, "memory_mib=1000"], tmp_path / "none")
+    assert message.startswith("memory_mib: the layers have no memory, so that nothing is over it; fill")

@@ -1,0 +1,133 @@
+"""Times of pipeline ranks in a log of Megatron-LM's training: its arguments, and its timers.
+
+Facts of Megatron-LM with megatron-core 0.16 and ``--log-timing-level 2``: a timer has the time of an
+iteration in ms, all micro-batches together, as ``(min, max)`` over ranks, or with
+``--timing-log-option all`` in a line for each rank. Ranks of a pipeline stage follow each other. The
+arguments stand at the log's begin.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from statistics import mean, median
+from typing import NamedTuple
+
+from placements.layouts.layout import LAYER, MTP, LayoutError, PipelineLayout
+from placements.layouts.megatron_arguments import pipeline_of
+
+FORWARD, BACKWARD = "forward-compute", "backward-compute"
+"""Names of the timers."""
+
+_ARGUMENT = re.compile(r"(?:^|[\s:])([a-z][a-z0-9_]*) \.{2,} (.*?)\s*$", re.MULTILINE)
+_RANGE = r"{} \.+: \(([\d.]+), ([\d.]+)\)"
+_ALL = r"{}:[^\S\n]*\n((?:[^\n]*\brank\s+\d+: [\d.]+[^\S\n]*(?:\n|$))+)"
+_RANK = re.compile(r"\brank\s+(\d+): ([\d.]+)")
+_BATCH = ("global_batch_size", "micro_batch_size", "data_parallel_size")
+_PIPELINE = (
+    "num_layers",
+    "mtp_num_layers",
+    "pipeline_model_parallel_size",
+    "pipeline_model_parallel_layout",
+    "num_layers_per_virtual_pipeline_stage",
+    "num_virtual_stages_per_pipeline_rank",
+    "decoder_first_pipeline_num_layers",
+    "decoder_last_pipeline_num_layers",
+    "account_for_embedding_in_pipeline_split",
+    "account_for_loss_in_pipeline_split",
+)
+
+
+class RankTimes(NamedTuple):
+    """Times of a micro-batch on the ranks of a pipeline.
+
+    Attributes:
+        layout: Which parts of the model each rank has.
+        forward_ms: Time of all its forwards.
+        backward_ms: Time of all its backwards.
+        note: What is assumed of them; may be empty.
+    """
+
+    layout: PipelineLayout
+    forward_ms: tuple[float, ...]
+    backward_ms: tuple[float, ...]
+    note: str = ""
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Parts of each rank, all of its stages together."""
+        ranks = self.layout.num_devices
+        return tuple("".join(self.layout.stages[rank::ranks]) for rank in range(ranks))
+
+
+def read_log(text: str) -> RankTimes:
+    """Return the times that the text of a log has.
+
+    Raises:
+        LayoutError: It lacks the arguments or a timer; one line with what to give Megatron-LM.
+    """
+    arguments: dict[str, str] = dict(reversed(_ARGUMENT.findall(text)))
+    for name in ("num_layers", *_BATCH):
+        if name not in arguments:
+            raise LayoutError(
+                f"{name}: is not in the log; keep its begin, where Megatron-LM prints its arguments"
+            )
+    words: list[str] = []
+    for name in _PIPELINE:
+        value = arguments.get(name, "None")
+        if value not in ("None", "False"):
+            words += [f"--{name.replace('_', '-')}", *([] if value == "True" else [value])]
+    layout = pipeline_of(words).layout
+    whole, one, copies = (_count(name, arguments[name]) for name in _BATCH)
+    if whole % (one * copies):
+        raise LayoutError(
+            f"global_batch_size: {whole} is no multiple of micro_batch_size {one} times data_parallel_size "
+            f"{copies}; give the log of one run"
+        )
+    number, parts = whole // (one * copies), RankTimes(layout, (), ()).parts
+    (forward_ms, note), (backward_ms, _) = (_timer(text, name, parts) for name in (FORWARD, BACKWARD))
+    return RankTimes(
+        layout,
+        tuple(each / number for each in forward_ms),
+        tuple(each / number for each in backward_ms),
+        note,
+    )
+
+
+def _count(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) > 0):
+        raise LayoutError(f"{name}: {text!r} is not a whole number above 0; give the log as it was written")
+    return int(text)
+
+
+def _timer(text: str, name: str, parts: Sequence[str]) -> tuple[tuple[float, ...], str]:
+    """Return the time of each pipeline rank in an iteration, and what is assumed."""
+    every: list[Mapping[int, float]] = [
+        {int(rank): float(time_ms) for rank, time_ms in _RANK.findall(block)}
+        for block in re.findall(_ALL.format(name), text)
+    ]
+    if every:
+        steady = every[1:] or every
+        world = len(steady[0])
+        if world % len(parts) or any(times.keys() != set(range(world)) for times in steady):
+            raise LayoutError(
+                f"{name}: has {world} ranks, and the pipeline {len(parts)}; give the log of one whole run"
+            )
+        of_rank = [median(times[rank] for times in steady) for rank in range(world)]
+        share = world // len(parts)
+        return tuple(mean(of_rank[i * share : (i + 1) * share]) for i in range(len(parts))), ""
+    ranges = [(float(low), float(high)) for low, high in re.findall(_RANGE.format(name), text)]
+    if not ranges:
+        raise LayoutError(
+            f"{name}: is not in the log; train with --log-timing-level 2 --timing-log-option all"
+        )
+    counts = {each.count(LAYER) for each in parts}
+    if len(parts) < 3 or len(counts) > 1 or any(MTP in each for each in parts):
+        raise LayoutError(
+            f"{name}: has only the times of the fastest and the slowest rank, which do not say "
+            "whose they are here; train with --timing-log-option all"
+        )
+    steady_ranges = ranges[1:] or ranges
+    low, high = (median(each[i] for each in steady_ranges) for i in range(2))
+    note = "the slowest rank is that of the loss, and the embedding takes next to nothing"
+    return (*[low] * (len(parts) - 1), high), note
