@@ -1,8 +1,8 @@
-"""The clocks of a plan in a training loop that someone else wrote: torchtitan, Megatron-LM, Lightning, torch.
+"""A training loop that someone else wrote: the clocks of a plan in it, and an order of ours in Megatron-LM's.
 
-It knows what a loop calls, and asks the controller of `runtime.clocks.speed` right before each computation.
-It imports none of those frameworks.
+It knows what a loop calls. For clocks it asks the controller of `runtime.clocks.speed` right before each
+computation, in torchtitan, Megatron-LM, Lightning and torch. It imports none of those frameworks.
 
-Read `watching` (what tells when a module or a stage of torch computes), `lightning` (the hooks of a callback)
-and `plan_clocks`, which is `schedsearch.clocks`.
+Read `watching` (what tells when a module or a stage of torch computes), `lightning` (the hooks of a
+callback), `plan_clocks`, which is `schedsearch.clocks`, and `megatron` (the ``forward_backward_func``).
 """

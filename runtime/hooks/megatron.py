@@ -1,0 +1,413 @@
+"""An order of ours in Megatron-LM's training: a ``forward_backward_func`` that runs programs.
+
+It is written to what ``megatron.core.pipeline_parallel.get_forward_backward_func`` documents of the function
+that it returns, with megatron-core 0.16. Megatron-LM makes the model, its chunks, the data and the optimizer
+step as ever; only the order of forwards, backwards and messages is the programs'. Nothing of Megatron-LM is
+imported, but for its process groups where the caller gives none.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cached_property
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from placements import Kind, Placement
+from placements.block import COMPUTE
+from placements.files import read_json
+from runtime.program.deadlock import check
+from runtime.program.instructions import Programs, Receive, Run, Send
+from runtime.program.lower import lower
+from runtime.program.program_file import read_programs
+from runtime.program.tensor_flow import KEEP, forward_graphs, pair_backward
+from schedsearch.schedule import Schedule
+from schedsearch.schedule_file import read_schedule
+
+_NOT_RUN: Mapping[str, tuple[object, ...]] = {
+    "variable_seq_lengths": (False, None),
+    "num_moe_experts": (None,),
+    "mtp_num_layers": (None, 0),
+    "overlap_moe_expert_parallel_comm": (False, None),
+    "use_ring_exchange_p2p": (False, None),
+    "num_microbatches_with_partial_activation_checkpoints": (None,),
+    "defer_embedding_wgrad_compute": (False, None),
+    "fine_grained_activation_offloading": (False, None),
+    "cuda_graph_impl": ("none", None),
+    "param_sync_func": (None,),
+}
+"""Fields of Megatron-LM's config that change what a step is, and their values that are run."""
+
+
+class MegatronOrderError(ValueError):
+    """Megatron-LM cannot run the order, or the order the job; one line with the place and the remedy."""
+
+
+class MegatronOrder:
+    """A ``forward_backward_func`` that runs an order; returns the losses on the rank of the last stage.
+
+    Stage i is chunk i // ranks of rank i % ranks, as Megatron-LM builds its model chunks.
+
+    Args:
+        order: A schedule, its programs, or the path of a ``schedule.json`` or ``programs.json``.
+
+    Raises:
+        MegatronOrderError: The order is not of one chain of whole forwards and backwards on such stages.
+        UnsafeProgramsError: It can deadlock, or a block misses an input; see `runtime.program.deadlock`.
+    """
+
+    def __init__(self, order: Schedule | Programs | str | Path) -> None:
+        """Prove the order, before any process waits."""
+        self.programs = check(_programs(order))
+        self.stages = _stages(self.programs)
+
+    @cached_property
+    def num_ranks(self) -> int:
+        """Pipeline ranks."""
+        return self.programs.placement.num_devices
+
+    @cached_property
+    def num_stages(self) -> int:
+        """Virtual stages of all ranks."""
+        return 1 + max(self.stages.values())
+
+    def __call__(
+        self,
+        *,
+        forward_step_func: Callable[..., Any],
+        data_iterator: Any,
+        model: nn.Module | Sequence[nn.Module],
+        num_microbatches: int,
+        seq_length: int,
+        micro_batch_size: int,
+        decoder_seq_length: int | None = None,
+        forward_only: bool = False,
+        collect_non_loss_data: bool = False,
+        first_val_step: bool | None = None,
+        adjust_tensor_shapes_fn: Callable[..., Any] | None = None,
+        p2p_communicator: Any = None,
+        pg_collection: Any = None,
+        force_all_reduce: bool | None = False,
+    ) -> list[Any]:
+        """Run an iteration; the arguments are those that Megatron-LM documents.
+
+        Raises:
+            MegatronOrderError: The job has other ranks, chunks or micro-batches than the order, or needs
+                what is not run here.
+        """
+        chunks: list[nn.Module] = [model] if isinstance(model, nn.Module) else list(model)
+        iterators = data_iterator if isinstance(data_iterator, list) else [data_iterator] * len(chunks)
+        config = _attribute(chunks[0], "config")
+        groups = pg_collection or _their_groups()
+        self._check(config, chunks, num_microbatches, groups.pp, adjust_tensor_shapes_fn)
+        length = (seq_length if decoder_seq_length is None else decoder_seq_length) // groups.cp.size()
+        length //= groups.tp.size() if config.sequence_parallel else 1
+        step = _Step(
+            self,
+            config,
+            groups,
+            chunks,
+            iterators,
+            forward_step_func,
+            (length, micro_batch_size, config.hidden_size),
+            forward_only,
+            collect_non_loss_data,
+            first_val_step,
+        )
+        barrier = {"barrier": config.barrier_with_L1_time} if config.timers is not None else {}
+        with _timed(config, "forward-backward", 1, **barrier):
+            step.run()
+            if config.finalize_model_grads_func is not None and not forward_only:
+                config.finalize_model_grads_func(
+                    chunks,
+                    step.num_tokens if config.calculate_per_token_loss else None,
+                    pg_collection=pg_collection,
+                    force_all_reduce=force_all_reduce,
+                )
+        return [step.losses[n] for n in sorted(step.losses)]
+
+    def _check(
+        self, config: Any, chunks: Sequence[nn.Module], number: int, group: dist.ProcessGroup, adjust: Any
+    ) -> None:
+        """Check that the job is the one that the order is for."""
+        for name, found, wanted, what in (
+            ("pipeline_model_parallel_size", group.size(), self.num_ranks, "pipeline ranks"),
+            ("model", len(chunks), self.num_stages // self.num_ranks, "model chunks on a rank"),
+            ("num_microbatches", number, self.programs.num_micro_batches, "micro-batches"),
+        ):
+            if found != wanted:
+                raise MegatronOrderError(
+                    f"{name}: the job has {found} {what}, and the order {wanted}; change either"
+                )
+        for name, allowed in _NOT_RUN.items():
+            value = getattr(config, name, None)
+            if value not in allowed:
+                raise MegatronOrderError(
+                    f"{name}: {value!r} is not run with an order of ours; use {allowed[0]}, or "
+                    "Megatron-LM's own order"
+                )
+        if adjust is not None:
+            raise MegatronOrderError(
+                "adjust_tensor_shapes_fn: is not called by an order of ours; leave it out"
+            )
+        if not isinstance(config.no_sync_func, list) and config.no_sync_func and len(chunks) > 1:
+            raise MegatronOrderError("no_sync_func: is one function; give a list, one for each model chunk")
+
+
+class _Step:
+    """One iteration on one rank.
+
+    Attributes:
+        losses: What the loss function gives besides the loss, by micro-batch.
+        num_tokens: Sum of the numbers of tokens that it gives.
+    """
+
+    def __init__(
+        self,
+        order: MegatronOrder,
+        config: Any,
+        groups: Any,
+        chunks: list[nn.Module],
+        iterators: Sequence[Any],
+        forward_step: Callable[..., Any],
+        shape: tuple[int, ...],
+        forward_only: bool,
+        collect: bool,
+        first_val_step: bool | None,
+    ) -> None:
+        self.order, self.config, self.groups = order, config, groups
+        self.chunks, self.iterators, self.forward_step = chunks, iterators, forward_step
+        self.shape, self.forward_only, self.collect = shape, forward_only, collect
+        self.first_val_step = first_val_step
+        self.device = torch.device("cuda", torch.cuda.current_device()) if _has_gpu(groups.pp) else None
+        self.losses: dict[int, Any] = {}
+        self.num_tokens = torch.zeros([], dtype=torch.int, device=self.device)
+        self.arriving: dict[tuple[str, int], tuple[Any, Tensor]] = {}
+        self.leaving: list[tuple[Any, Tensor]] = []
+        self.made: dict[tuple[str, int], Tensor] = {}
+        self.held: dict[tuple[int, int], tuple[Tensor | None, Tensor]] = {}
+        found = config.no_sync_func
+        syncs = found if isinstance(found, list) else [found] * len(chunks)
+        self.no_sync: list[AbstractContextManager[Any] | None] = [make() if make else None for make in syncs]
+
+    def run(self) -> None:
+        """Carry out the rank's program; messages are posted where it says so, and waited for where used."""
+        programs, placement = self.order.programs, self.order.programs.placement
+        for context in self.no_sync:
+            if context is not None:
+                context.__enter__()
+        left = [programs.num_micro_batches] * len(self.chunks)
+        for each in programs.instructions[self.groups.pp.rank()]:
+            name = each.block if isinstance(each, Run) else each.producer
+            is_forward = placement.by_name[name].kind is Kind.F
+            if self.forward_only and not is_forward:
+                continue
+            if isinstance(each, Receive):
+                self._receive(each, is_forward)
+            elif isinstance(each, Send):
+                tensor = self.made.pop((name, each.micro_batch)).detach().contiguous()
+                self.leaving = [pair for pair in self.leaving if not pair[0].is_completed()]
+                self.leaving.append((dist.isend(tensor, self._rank(each.target), self.groups.pp), tensor))
+            elif is_forward:
+                self._forward(name, each.micro_batch)
+            else:
+                chunk = self.order.stages[name] // self.order.num_ranks
+                left[chunk] -= 1
+                self._backward(name, each.micro_batch, chunk, is_last=not left[chunk])
+        for work, _ in self.leaving:
+            work.wait()
+        if self.forward_only:
+            for chunk in range(len(self.no_sync)):
+                self._let_sync(chunk)
+
+    def _rank(self, device: int) -> int:
+        return dist.get_global_rank(self.groups.pp, device)
+
+    def _receive(self, message: Receive, is_forward: bool) -> None:
+        if self.config.pipeline_dtype is None:
+            raise MegatronOrderError("pipeline_dtype: is None; give the type of what stages pass on")
+        buffer = torch.empty(
+            self.shape, dtype=self.config.pipeline_dtype, device=self.device, requires_grad=is_forward
+        )
+        work = dist.irecv(buffer.detach(), self._rank(message.source), self.groups.pp)
+        self.arriving[message.consumer, message.micro_batch] = work, buffer
+
+    def _arrived(self, consumer: str, micro_batch: int) -> Tensor:
+        """Return what a block takes, once it is here: from another rank, or of the same."""
+        if (consumer, micro_batch) in self.arriving:
+            work, buffer = self.arriving.pop((consumer, micro_batch))
+            work.wait()
+            return buffer
+        after = self.order.programs.placement.by_name[consumer].after
+        found = next(name for name in after if (name, micro_batch) in self.made)
+        tensor = self.made.pop((found, micro_batch)).detach()
+        kind = self.order.programs.placement.by_name[consumer].kind
+        return tensor.requires_grad_() if kind is Kind.F else tensor
+
+    def _forward(self, name: str, micro_batch: int) -> None:
+        stage, config = self.order.stages[name], self.config
+        chunk: Any = self.chunks[stage // self.order.num_ranks]
+        taken = self._arrived(name, micro_batch) if stage else None
+        is_first = micro_batch == 0 and (
+            self.first_val_step is None or not self.forward_only or self.first_val_step
+        )
+        if is_first and hasattr(chunk, "set_is_first_microbatch"):
+            chunk.set_is_first_microbatch()
+        with _timed(config, "forward-compute", 2):
+            _attribute(chunk, "set_input_tensor")([taken])
+            with torch.autocast("cuda", config.autocast_dtype) if config.enable_autocast else nullcontext():
+                output, loss_function = self.forward_step(
+                    self.iterators[stage // self.order.num_ranks], chunk
+                )
+            if stage == self.order.num_stages - 1:
+                output = self._loss(output, loss_function, micro_batch)
+        if not self.forward_only:
+            self.held[stage, micro_batch] = taken, output
+        if stage < self.order.num_stages - 1:
+            self.made[name, micro_batch] = output
+
+    def _loss(self, output: Any, function: Callable[..., Any] | None, micro_batch: int) -> Any:
+        """Return the loss as Megatron-LM scales it, and keep what is reported of it."""
+        if function is None or self.collect:
+            self.losses[micro_batch] = output if function is None else function(output, non_loss_data=True)
+            return output
+        loss, *tokens, self.losses[micro_batch] = function(output)
+        number = self.order.programs.num_micro_batches
+        if not tokens:
+            return loss * self.groups.cp.size() / number
+        self.num_tokens += tokens[0]
+        if self.config.calculate_per_token_loss:
+            return loss
+        return loss / torch.clamp(tokens[0], min=1) / number
+
+    def _backward(self, name: str, micro_batch: int, chunk: int, is_last: bool) -> None:
+        stage, config = self.order.stages[name], self.config
+        taken, output = self.held.pop((stage, micro_batch))
+        gradient = self._arrived(name, micro_batch) if stage < self.order.num_stages - 1 else None
+        if is_last and config.grad_sync_func is None:
+            self._let_sync(chunk)
+        with _timed(config, "backward-compute", 2):
+            if gradient is None and config.grad_scale_func is not None:
+                output = config.grad_scale_func(output)
+            torch.autograd.backward(output, gradient)
+        if taken is not None:
+            assert taken.grad is not None, "the model uses its input"
+            self.made[name, micro_batch] = taken.grad
+        if is_last and config.grad_sync_func is not None:
+            self._let_sync(chunk)
+            found = config.grad_sync_func
+            (found[chunk] if isinstance(found, list) else found)(self.chunks[chunk].parameters())
+
+    def _let_sync(self, chunk: int) -> None:
+        """Let gradients of a chunk be summed over copies from here on."""
+        context, self.no_sync[chunk] = self.no_sync[chunk], None
+        if context is not None:
+            context.__exit__(None, None, None)
+
+
+def _programs(order: Schedule | Programs | str | Path) -> Programs:
+    if isinstance(order, Programs):
+        return order
+    if isinstance(order, Schedule):
+        return lower(order)
+    data = read_json(order, "a schedule.json or programs.json", MegatronOrderError)
+    is_programs = isinstance(data, dict) and "programs" in data
+    return read_programs(order) if is_programs else lower(read_schedule(order))
+
+
+def _stages(programs: Programs) -> dict[str, int]:
+    """Return the stage of each forward and backward block."""
+    placement = programs.placement
+    chains = forward_graphs(placement)
+    pairs = pair_backward(placement)
+    if len(chains) != 1 or not _is_chain(placement, chains[0]):
+        raise MegatronOrderError(f"{placement.name}: is not one chain of stages; Megatron-LM runs no other")
+    stages = {name: i for i, name in enumerate(chains[0])}
+    for name, stage in stages.items():
+        device = stage % placement.num_devices
+        if placement.by_name[name].devices != (device,):
+            raise MegatronOrderError(
+                f"{placement.name}: {name} is on devices {list(placement.by_name[name].devices)}, and "
+                f"Megatron-LM has stage {stage} on rank {device}; use v_shape, loop_shape or a layout"
+            )
+    if len(stages) % placement.num_devices:
+        raise MegatronOrderError(
+            f"{placement.name}: has {len(stages)} stages on {placement.num_devices} ranks; give each as many"
+        )
+    for block in placement.blocks:
+        if block.kind not in (Kind.F, Kind.B) or block.stream != COMPUTE:
+            raise MegatronOrderError(
+                f"{placement.name}: {block.name} is no whole forward or backward of a stage; leave split "
+                "backwards, optimizer blocks and copies out"
+            )
+    if len(pairs) != len(stages):
+        raise MegatronOrderError(f"{placement.name}: a stage has no backward; give each one")
+    _check_runs(programs, stages)
+    return stages | {name: stages[forward] for name, forward in pairs.items()}
+
+
+def _check_runs(programs: Programs, stages: Mapping[str, int]) -> None:
+    """Check that data come in their order, and that Megatron-LM alone says what is computed again."""
+    seen = dict.fromkeys(stages, 0)
+    for program in programs.instructions:
+        for each in program:
+            if isinstance(each, Run) and each.mode != KEEP:
+                raise MegatronOrderError(
+                    f"{each}: {each.mode} is not run here; use Megatron-LM's --recompute-granularity instead"
+                )
+            if isinstance(each, Run) and each.block in stages:
+                if each.micro_batch != seen[each.block]:
+                    raise MegatronOrderError(
+                        f"{each}: stands where micro-batch {seen[each.block]} should, in whose order "
+                        "Megatron-LM's data come; order the forwards of a stage so"
+                    )
+                seen[each.block] += 1
+
+
+def _is_chain(placement: Placement, names: Sequence[str]) -> bool:
+    inputs = [placement.forward_inputs[name] for name in names]
+    return all(found == (() if i == 0 else (names[i - 1],)) for i, found in enumerate(inputs))
+
+
+def _attribute(model: nn.Module, name: str) -> Any:
+    """Return an attribute of a model, or of the one that it wraps."""
+    found: Any = model
+    while not hasattr(found, name):
+        if not hasattr(found, "module"):
+            raise MegatronOrderError(f"model: has no {name}; give a MegatronModule, or one with {name}")
+        found = found.module
+    return getattr(found, name)
+
+
+def _their_groups() -> Any:
+    """Return Megatron-LM's own process groups, in a process in which it is imported."""
+    state: Any = sys.modules.get("megatron.core.parallel_state")
+    if state is None:
+        raise MegatronOrderError("pg_collection: is None without megatron-core; give groups pp, tp and cp")
+    return SimpleNamespace(
+        pp=state.get_pipeline_model_parallel_group(),
+        tp=state.get_tensor_model_parallel_group(),
+        cp=state.get_context_parallel_group(),
+    )
+
+
+def _has_gpu(group: dist.ProcessGroup) -> bool:
+    return dist.get_backend(group) == "nccl"
+
+
+@contextmanager
+def _timed(config: Any, name: str, level: int, **how: Any) -> Iterator[None]:
+    """Run Megatron-LM's timer meanwhile, if there is one."""
+    if config.timers is None:
+        yield
+        return
+    config.timers(name, log_level=level).start(**how)
+    yield
+    config.timers(name).stop()
