@@ -14,6 +14,7 @@ import pytest
 from published_layouts import PUBLISHED
 
 from placements.layouts.layout import LayoutError, even_layout
+from placements.layouts.megatron_log import read_log
 from placements.layouts.megatron_notation import check_megatron, read_notation, write_notation
 from placements.layouts.torchtitan_parts import write_job, write_parts
 
@@ -139,3 +140,20 @@ def test_torchtitans_command_line_takes_our_flags() -> None:
         assert config.module_fqns_per_model_part == write_parts(even)
         assert config.pipeline_parallel_degree == 2
         assert config.pipeline_parallel_schedule == ("1F1B", "Interleaved1F1B")[chunks - 1]
+
+
+@pytest.mark.parametrize("option", ["all", "minmax"])
+def test_we_read_what_megatrons_timers_print(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their text of an iteration of 4 micro-batches, below arguments as its training script prints them."""
+    timers, torch = module("megatron.core.timers").Timers(2, option), module("torch")
+    seconds = torch.tensor([[0.016, 0.032], [0.016, 0.032], [0.024, 0.04]])
+    monkeypatch.setattr(timers, "_get_elapsed_time_all_ranks", lambda *_: seconds)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda *_: 3)
+    arguments = {"num_layers": 6, "pipeline_model_parallel_size": 3, "data_parallel_size": 1}
+    arguments |= {"global_batch_size": 4, "micro_batch_size": 1}
+    text = "".join(f"  {name} {'.' * (48 - len(name))} {value}\n" for name, value in arguments.items())
+    text += timers.get_all_timers_string(["forward-compute", "backward-compute"])
+    found = read_log(text)
+    assert found.parts == ("Ett", "tt", "ttL")
+    assert found.forward_ms == pytest.approx((4, 4, 6))
+    assert found.backward_ms == pytest.approx((8, 8, 10))
