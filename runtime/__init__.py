@@ -7,7 +7,7 @@ Rooms in the order in which to read them; each imports only those above it:
     options           what a user gives of a run and of its model: no torch
     plans             newer clocks for a run that goes on, from a server
     clocks            the clock of a GPU: asked for, set, measured, given back
-    hooks             the clocks of a plan in a training loop that someone else wrote
+    hooks             the clocks of a plan, and an order of ours, in a loop that someone else wrote
     models            the torch modules behind the blocks
     training          gradients summed over copies, clipped, and moved by
     codegen           programs as scripts with their job, and scripts read again
