@@ -27,7 +27,7 @@ SLOW = re.compile("CPU s|CPU is|p50 is|look-up|is not within|more than")
 
 WITHOUT_QUICK = {
     "search": {"tight8_16", "large", "real_times", "random_placements"},
-    "modes": {"layers", "chunks"},
+    "modes": {"layers", "modelled", "chunks"},
     "frontier": {"lowtime", "large", "orders"},
     "cluster": {"simulations"},
     "server": {"long"},

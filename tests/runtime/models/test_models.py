@@ -212,7 +212,7 @@ def test_missing_option_is_named() -> None:
 
 def test_wrong_name_heads_and_text_are_named() -> None:
     with pytest.raises(
-        ModelError, match="'bert' is not a model; use gpt or mt5 or flava or synthetic or module"
+        ModelError, match="'bert' is not a model; use gpt or mt5 or flava or moe or synthetic or module"
     ):
         zoo_blocks(v_shape(2), replace(OPTIONS, name="bert"))
     with pytest.raises(ModelError, match="3 does not divide hidden_size 8"):
