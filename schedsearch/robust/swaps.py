@@ -22,6 +22,9 @@ _SAME = 1e-9
 _CRITICAL = 0.9
 """Share of the steps that change what a draw's end waits for; the others change any two neighbours."""
 
+_FAR = 0.5
+"""Share of the moves of groups in which only two change places."""
+
 
 @compiled
 def starts_of(g: DrawnOrders, begins: _Floats, missing: _Ints, ready: _Ints) -> int:
@@ -168,16 +171,86 @@ def _swap(g: DrawnOrders, place: int) -> None:
 
 
 @compiled
-def anneal(g: DrawnOrders, quantile: float, steps: int, heat: float, cooling: float, seed: int) -> float:
+def _exchange(g: DrawnOrders, twins: _Ints, one: int, other: int) -> None:
+    """Let the blocks of two groups change places, each with its twin."""
+    for kind in range(len(twins)):
+        a, b = twins[kind, one], twins[kind, other]
+        if a < 0 or b < 0:
+            continue
+        for i in range(g.places[a + 1] - g.places[a]):
+            here, there = g.place_of[g.places[a] + i], g.place_of[g.places[b] + i]
+            g.order[here], g.order[there] = b, a
+            g.memory[here], g.memory[there] = g.memory[there], g.memory[here]
+            g.transient[here], g.transient[there] = g.transient[there], g.transient[here]
+            g.place_of[g.places[a] + i], g.place_of[g.places[b] + i] = there, here
+
+
+@compiled
+def _all_fit(g: DrawnOrders) -> bool:
+    """Return whether no device holds more than it can."""
+    held = 0
+    for place in range(len(g.order)):
+        own = g.device[place]
+        if place and g.device[place - 1] != own:
+            held = 0
+        held += g.memory[place]
+        if g.free[own] >= 0 and held + g.transient[place] > g.free[own]:
+            return False
+    return True
+
+
+@compiled
+def _move(g: DrawnOrders, twins: _Ints, groups: _Ints, far: bool, one: int, other: int) -> None:
+    """Let two groups change places, or one take another's place while those between move up.
+
+    Args:
+        g: Orders; changed.
+        twins: As of `anneal`.
+        groups: All groups in their order; changed.
+        far: Whether only the two change places.
+        one: Place of a group among all.
+        other: The place that it takes.
+    """
+    towards = other - one if far else 1 if other > one else -1
+    for place in range(one, other, towards):
+        here, there = groups[place], groups[place + towards]
+        _exchange(g, twins, here, there)
+        groups[place], groups[place + towards] = there, here
+
+
+@compiled
+def _in_order(twins: _Ints, begins: _Floats) -> _Ints:
+    """Return the groups of nodes by their first start."""
+    firsts = np.full(twins.shape[1], np.inf)
+    for kind, group in np.ndindex(twins.shape):
+        if twins[kind, group] >= 0:
+            firsts[group] = min(firsts[group], begins[twins[kind, group], 0])
+    return np.argsort(firsts)
+
+
+@compiled
+def anneal(
+    g: DrawnOrders,
+    quantile: float,
+    steps: int,
+    heat: float,
+    cooling: float,
+    seed: int,
+    twins: _Ints,
+    share: float,
+) -> float:
     """Change orders in so many steps, leave the best in the arrays, and return its value in ticks.
 
     Args:
         g: Orders and times.
         quantile: As of `value_of`.
-        steps: Swaps that are tried.
+        steps: Changes that are tried.
         heat: Share of the value by which a step may be worse at first, on average.
         cooling: What that falls by with each step.
         seed: Seed of the random choices.
+        twins: Nodes that may change places with others of their kind, in groups such as micro-batches, -1
+            where there is none; shape ``(kinds, groups)``.
+        share: Share of the steps that move groups; 0 for none.
     """
     np.random.seed(seed)
     nodes, draws = g.times.shape
@@ -193,21 +266,34 @@ def anneal(g: DrawnOrders, quantile: float, steps: int, heat: float, cooling: fl
     best_order, best_place_of = g.order.copy(), g.place_of.copy()
     best_memory, best_transient = g.memory.copy(), g.transient.copy()
     kept = begins.copy()
+    groups = _in_order(twins, begins)
     for step in range(steps):
-        if np.random.random() < _CRITICAL:
-            k = np.random.randint(draws)
-            place = _critical_place(g, kept, senders, inputs, first_input, k, found)
+        one = other = place = 0
+        far = False
+        if share and np.random.random() < share:
+            one, other = np.random.randint(len(groups)), np.random.randint(len(groups))
+            if one == other:
+                continue
+            far = np.random.random() < _FAR
+            _move(g, twins, groups, far, one, other)
         else:
-            place = np.random.randint(1, len(g.order)) if len(g.order) > 1 else -1
-        if not _may_move(g, place):
-            continue
-        _swap(g, place)
+            if np.random.random() < _CRITICAL:
+                k = np.random.randint(draws)
+                place = _critical_place(g, kept, senders, inputs, first_input, k, found)
+            else:
+                place = np.random.randint(1, len(g.order)) if len(g.order) > 1 else -1
+            if not _may_move(g, place):
+                continue
+            _swap(g, place)
         limit = now - (heat - step * cooling) * best * np.log(1 - np.random.random())
         value = math.inf
-        if starts_of(g, begins, missing, ready) == nodes:
+        if (one == other or _all_fit(g)) and starts_of(g, begins, missing, ready) == nodes:
             value = value_of(g, begins, quantile)
         if value > limit:
-            _swap(g, place)
+            if one == other:
+                _swap(g, place)
+            else:
+                _move(g, twins, groups, far, other, one)
             continue
         now = value
         kept[:] = begins
