@@ -171,6 +171,73 @@ def _swap(g: DrawnOrders, place: int) -> None:
 
 
 @compiled
+def _tails(g: DrawnOrders, topological: _Ints, tails: _Floats) -> None:
+    """Fill in the ticks from the end of each node to the last end, in the first draw."""
+    for i in range(len(topological) - 1, -1, -1):
+        node, last = topological[i], 0.0
+        for message in range(g.sends[node], g.sends[node + 1]):
+            later = g.receivers[message]
+            last = max(last, g.delays[message, 0] + g.times[later, 0] + tails[later])
+        for j in range(g.places[node], g.places[node + 1]):
+            place = g.place_of[j] + 1
+            if place < len(g.order) and g.device[place] == g.device[place - 1]:
+                last = max(last, g.times[g.order[place], 0] + tails[g.order[place]])
+        tails[node] = last
+
+
+@compiled
+def _least_end(
+    g: DrawnOrders,
+    place: int,
+    begins: _Floats,
+    tails: _Floats,
+    senders: _Ints,
+    inputs: _Ints,
+    first_input: _Ints,
+) -> float:
+    """Return a tick before which no schedule ends in which a node has changed places with that before it.
+
+    Proof. It is the longest path through one of the two, whose other inputs and followers stay as they are:
+    none of these waits for the other of the two in between, as the new orders would then be a cycle.
+
+    Args:
+        g: Orders with one draw.
+        place: The node's place; it may move.
+        begins: Starts in these orders.
+        tails: As of `_tails`.
+        senders: The node that sends each message.
+        inputs: Messages by the nodes that wait for them.
+        first_input: For each node the first of its messages there, and one entry more.
+    """
+    early, late = g.order[place - 1], g.order[place]
+    first = later = 0.0  # the earliest starts of the two then
+    if place > 1 and g.device[place - 2] == g.device[place]:
+        before = g.order[place - 2]
+        first = begins[before, 0] + g.times[before, 0]
+    for i in range(first_input[late], first_input[late + 1]):
+        message, other = inputs[i], senders[inputs[i]]
+        if other == early:
+            return math.inf
+        first = max(first, begins[other, 0] + g.times[other, 0] + g.delays[message, 0])
+    for i in range(first_input[early], first_input[early + 1]):
+        message, other = inputs[i], senders[inputs[i]]
+        later = max(later, begins[other, 0] + g.times[other, 0] + g.delays[message, 0])
+    later = max(later, first + g.times[late, 0])
+    last = own = 0.0  # what follows each of the two then
+    if place + 1 < len(g.order) and g.device[place + 1] == g.device[place]:
+        after = g.order[place + 1]
+        last = g.times[after, 0] + tails[after]
+    for message in range(g.sends[early], g.sends[early + 1]):
+        after = g.receivers[message]
+        last = max(last, g.delays[message, 0] + g.times[after, 0] + tails[after])
+    for message in range(g.sends[late], g.sends[late + 1]):
+        after = g.receivers[message]
+        own = max(own, g.delays[message, 0] + g.times[after, 0] + tails[after])
+    own = max(own, g.times[early, 0] + last)
+    return float(max(first + g.times[late, 0] + own, later + g.times[early, 0] + last))
+
+
+@compiled
 def _exchange(g: DrawnOrders, twins: _Ints, one: int, other: int) -> None:
     """Let the blocks of two groups change places, each with its twin."""
     for kind in range(len(twins)):
@@ -267,6 +334,7 @@ def anneal(
     best_memory, best_transient = g.memory.copy(), g.transient.copy()
     kept = begins.copy()
     groups = _in_order(twins, begins)
+    topological, tails, known = ready.copy(), np.zeros(nodes), False
     for step in range(steps):
         one = other = place = 0
         far = False
@@ -284,8 +352,15 @@ def anneal(
                 place = np.random.randint(1, len(g.order)) if len(g.order) > 1 else -1
             if not _may_move(g, place):
                 continue
-            _swap(g, place)
         limit = now - (heat - step * cooling) * best * np.log(1 - np.random.random())
+        if one == other:
+            if draws == 1:
+                if not known:
+                    _tails(g, topological, tails)
+                    known = True
+                if _least_end(g, place, kept, tails, senders, inputs, first_input) > limit:
+                    continue
+            _swap(g, place)
         value = math.inf
         if (one == other or _all_fit(g)) and starts_of(g, begins, missing, ready) == nodes:
             value = value_of(g, begins, quantile)
@@ -296,7 +371,7 @@ def anneal(
                 _move(g, twins, groups, far, other, one)
             continue
         now = value
-        kept[:] = begins
+        kept[:], topological[:], known = begins, ready, False
         if now < best * (1 - _SAME):
             best = now
             best_order[:], best_place_of[:] = g.order, g.place_of

@@ -1,4 +1,4 @@
-"""Schedules to begin with: those made by hand, with micro-batches in orders by their work, and one by one.
+"""Schedules to begin with, in orders of micro-batches by their work: by hand, by idle devices, one by one.
 
 Knows no search.
 """
@@ -8,10 +8,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from fractions import Fraction
 
 from placements import Placement
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
-from schedsearch.schedule import CyclicOrderError, Instance, Schedule, as_soon_as_possible
+from schedsearch.modulo.lowered import Lowered
+from schedsearch.schedule import CyclicOrderError, Instance, Schedule, as_soon_as_possible, with_optimizer
+from schedsearch.starts.event_simulation import Rule, list_schedule
 from schedsearch.unequal.micro_batches import UnequalBatch
 from schedsearch.validate import InvalidScheduleError, validate
 
@@ -83,6 +86,20 @@ def executed(batch: UnequalBatch, orders: Orders, numbers: Sequence[int]) -> Sch
         return validate(as_soon_as_possible(placement, batch.num_micro_batches, own, batch.chosen))
     except (CyclicOrderError, InvalidScheduleError):
         return None
+
+
+def dispatched(lowered: Lowered, numbers: Sequence[int]) -> Schedule | None:
+    """Return the schedule of the plain placement in which idle devices run what is ready and fits.
+
+    Args:
+        lowered: The micro-batches as one.
+        numbers: Micro-batches in the order in which they come first; of one, backward blocks do.
+    """
+    place = {n: i for i, n in enumerate(numbers)}
+    each = lowered.plain.per_micro_batch
+    ranks = {block.name: place[lowered.own(block.name)[1]] for block in each.blocks}
+    found = list_schedule(each, 1, Rule(None, patience=Fraction(1, 2)), ranks=ranks)
+    return None if found is None else with_optimizer(lowered.plain, found)
 
 
 def _mean(batch: UnequalBatch) -> Placement:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -30,14 +30,22 @@ from schedsearch.modulo.result import (
 )
 from schedsearch.modulo.search import search, seconds_of
 from schedsearch.robust.annealing import PART, anneal_part
-from schedsearch.robust.drawn_orders import DrawnOrders, drawn_orders, orders_of
+from schedsearch.robust.drawn_orders import drawn_orders, orders_of
 from schedsearch.robust.scenarios import Scenario
 from schedsearch.schedule import CyclicOrderError, Schedule, as_soon_as_possible
 from schedsearch.solver.effort import Effort, OutOfTimeError, OutOfWorkError
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.unequal.micro_batches import UnequalBatch
-from schedsearch.unequal.starts import Orders, executed, hand_made_orders, numberings, one_by_one
-from schedsearch.validate import validate
+from schedsearch.unequal.starts import (
+    AS_GIVEN,
+    Orders,
+    dispatched,
+    executed,
+    hand_made_orders,
+    numberings,
+    one_by_one,
+)
+from schedsearch.validate import InvalidScheduleError, validate
 
 _FIRST_ROUND = 0.5
 """Units of work after which the first round of annealing ends; each later one ends at twice as much."""
@@ -45,14 +53,20 @@ _FIRST_ROUND = 0.5
 _SOLVER_FROM = 2.0
 """Units of work from which on the second half of each round is the solver's."""
 
+_ANNEALED = 0.85
+"""Share of the work that annealing has of large batches, where a solver orders small parts alone."""
+
 _EXCHANGES = 0.5
 """Share of annealing's steps that move whole micro-batches."""
 
 _WORK_OF_BLOCK = 4e-5
 """Units of work for a block of a schedule that is made and checked."""
 
-_TRIED = 3
-"""Orders made by hand that are also tried with micro-batches in other orders, and then annealed."""
+_WORK_OF_DISPATCH = 1.2e-4
+"""Likewise of one that idle devices make."""
+
+_GOOD = (AS_GIVEN, "short first", "long first")
+"""Orders of micro-batches that are tried first."""
 
 _WHOLE = 100
 """Blocks up to which all are ordered anew at once; with memory, models of more take a solver long to read."""
@@ -99,10 +113,8 @@ def unequal_search(
             begin_with=begin_with,
             on_progress=on_progress,
         )
-    if begin_with is not None and (
-        begin_with.placement.blocks != batch.placement.blocks or begin_with.chosen != batch.chosen
-    ):
-        raise SearchError("search.begin_with: is a schedule of other micro-batches; give one of these")
+    if begin_with is not None:
+        begin_with = _on(batch, begin_with)
     effort = Effort(time.monotonic() + seconds_of(time_limit_s, work_limit), limit=work_limit or math.inf)
     running = _BatchSearch(batch, Objective(objective), given_order, effort, seed, on_progress)
     over: OutOfTimeError | None = None
@@ -135,11 +147,7 @@ class _BatchSearch:
         self.on_progress = on_progress or (lambda _: None)
         self.began = time.monotonic()
         lowered = Lowered.of(batch.placement, batch.chosen)
-        if lowered is None:
-            raise SearchError(
-                "search.micro_batches: a micro-batch has no block on some device; let a block of a short "
-                "time run there"
-            )
+        assert lowered is not None, "a batch has no streams"
         self.lowered = _in_given_order(lowered) if given_order else lowered
         self.bound = 0
         self.best: Schedule | None = None
@@ -156,12 +164,16 @@ class _BatchSearch:
         if begin_with is not None:
             self.offer("given", begin_with)
         self.bound = self.goal.bound(self.lowered.plain, 1)
-        starts = self.hand_made()
+        starts = self.begin()
         improvement: Improvement | None = None
         for number in itertools.count():
-            end = _FIRST_ROUND * 2**number
-            anneal_until = end if end <= _SOLVER_FROM else self.effort.share(end, 0.5)
-            self.anneal(starts if not number else [], number, anneal_until)
+            end = max(_FIRST_ROUND, 2 * self.effort.spent)
+            until = self.effort.share(end, 0.5)
+            while self.effort.spent < until and not self.proved and next(starts, None) is not None:
+                self.effort.require_s()
+            small = len(self.lowered.plain.blocks) <= _WHOLE
+            share = 1.0 if end <= _SOLVER_FROM else 0.5 if small else _ANNEALED
+            self.anneal(number, self.effort.share(end, share))
             improvement = self.improve(improvement, end)
             if self.proved:
                 return
@@ -184,41 +196,33 @@ class _BatchSearch:
         """Whether none is better."""
         return self.best is not None and self.value <= self.bound
 
-    def hand_made(self) -> list[Schedule]:
-        """Offer schedules made by hand with micro-batches in several orders; return the best as they are."""
-        made: list[tuple[int, int, Orders]] = []
-        known: list[Orders] = []
-        found: list[tuple[int, int, Schedule]] = []
-        count = itertools.count()
-        for name, orders in hand_made_orders(self.batch):
-            if orders in known:
-                continue
-            known.append(orders)
-            if (value := self.tried(name, orders, self.numbers, found, next(count))) is not None:
-                made.append((value, next(count), orders))
-        best = sorted(made)[:_TRIED] or [(0, 0, one_by_one(self.batch))]
-        others = [] if self.given_order else [*numberings(self.batch)][1:]
-        for (_, _, orders), (how, numbers) in itertools.product(best, others):
-            if self.effort.spent < _FIRST_ROUND / 2:
-                self.tried(how, orders, numbers, found, next(count))
-        return [schedule for _, _, schedule in sorted(found)[:_TRIED]]
+    def begin(self) -> Iterator[str]:
+        """Offer schedules to begin with, and yield the name of each; those first that are good most often.
 
-    def tried(
-        self,
-        name: str,
-        orders: Orders,
-        numbers: Sequence[int],
-        found: list[tuple[int, int, Schedule]],
-        number: int,
-    ) -> int | None:
-        """Offer orders run with micro-batches in an order; return the value, None where that is not valid."""
-        self.effort.require_s()
-        self.effort.spend(len(self.lowered.plain.blocks) * _WORK_OF_BLOCK)
-        plain = self.offer(name, executed(self.batch, orders, numbers))
-        if plain is None:
-            return None
-        found.append((self.goal.value(plain), number, plain))
-        return self.goal.value(plain)
+        Idle devices run what is ready, with micro-batches in several orders; orders made by hand are run.
+        """
+        blocks = len(self.lowered.plain.blocks)
+        every = dict(numberings(self.batch))
+        if self.given_order:
+            every = {AS_GIVEN: every[AS_GIVEN]}
+        made: dict[str, Orders] = {}
+        for name, orders in hand_made_orders(self.batch):
+            if orders not in made.values():
+                made[name] = orders
+        for how in sorted(every, key=lambda how: how not in _GOOD):
+            self.effort.spend(blocks * _WORK_OF_DISPATCH)
+            if (plain := dispatched(self.lowered, every[how])) is not None:
+                self.keep(how, plain)
+            yield how
+            if how == AS_GIVEN:
+                for name, orders in made.items():
+                    self.effort.spend(blocks * _WORK_OF_BLOCK)
+                    self.offer(name, executed(self.batch, orders, self.numbers))
+                    yield name
+        for how, (name, orders) in itertools.product([*every][1:], made.items()):
+            self.effort.spend(blocks * _WORK_OF_BLOCK)
+            self.offer(f"{name}, {how}", executed(self.batch, orders, every[how]))
+            yield name
 
     def offer(self, name: str, schedule: Schedule | None) -> Schedule | None:
         """Keep a valid schedule of the batch if better, and return it lowered; None if it may not be."""
@@ -240,39 +244,23 @@ class _BatchSearch:
             self.tell()
         return settled
 
-    def anneal(self, starts: Sequence[Schedule], number: int, until: float) -> None:
-        """Let blocks and micro-batches change places, from the best on, or in turn from several schedules."""
+    def anneal(self, number: int, until: float) -> None:
+        """Let blocks and micro-batches change places, from the best on, until so much work is done."""
         assert self.best is not None
-        begun = [*starts] or [self.best]
-        share = (until - self.effort.spent) / len(begun)
-        for schedule in begun:
-            drawn = drawn_orders(schedule, [Scenario("own times")], 1, self.seed)
-            twins = self.twins(schedule)
-            self.effort.spend(len(schedule.blocks) * _WORK_OF_BLOCK)
-            left, rounds = share, itertools.count()
-            parts = max(1, round(share / PART))
-            for part in rounds:
-                if left <= 0 or self.proved or self.effort.is_over:
-                    break
-                INTERRUPTS.raise_if_seen()
-                spent = self.annealed(drawn, min(left, self.effort.at_most(left)), part, parts, twins, number)
-                left -= spent
-                self.effort.spend(spent)
-                orders = orders_of(drawn, schedule)
-                self.keep("annealing", as_soon_as_possible(schedule.placement, 1, orders))
-
-    def annealed(
-        self,
-        drawn: DrawnOrders,
-        work: float,
-        part: int,
-        parts: int,
-        twins: NDArray[np.int64],
-        number: int,
-    ) -> float:
-        """Anneal one part of a round, and return the work."""
-        share = 0.0 if self.given_order else _EXCHANGES
-        return anneal_part(drawn, -1.0, work, part, parts, self.seed + 1000 * number, twins, share)
+        schedule, share = self.best, 0.0 if self.given_order else _EXCHANGES
+        drawn = drawn_orders(schedule, [Scenario("own times")], 1, self.seed)
+        twins, seed = self.twins(schedule), self.seed + 1000 * number
+        parts = max(1, round((until - self.effort.spent) / PART))
+        self.effort.spend(len(schedule.blocks) * _WORK_OF_BLOCK)
+        for part in itertools.count():
+            left = until - self.effort.spent
+            if left <= 0 or self.proved:
+                return
+            self.effort.require_s()
+            work = self.effort.at_most(left)
+            self.effort.spend(anneal_part(drawn, -1.0, work, part, parts, seed, twins, share))
+            orders = orders_of(drawn, schedule)
+            self.keep("annealing", as_soon_as_possible(schedule.placement, 1, orders))
 
     def twins(self, schedule: Schedule) -> NDArray[np.int64]:
         """Return the nodes of each micro-batch by block; -1 for what does not run."""
@@ -358,6 +346,22 @@ class _BatchSearch:
             if schedule
             else "no schedule of these micro-batches fits the memory that was tried; raise it",
         )
+
+
+def _on(batch: UnequalBatch, schedule: Schedule) -> Schedule:
+    """Return a schedule to begin with under the memory of a batch.
+
+    Raises:
+        SearchError: It is of other micro-batches, or needs more memory.
+    """
+    placement, own = schedule.placement, batch.placement
+    same = all(getattr(placement, name) == getattr(own, name) for name in ("blocks", "decisions", "transfer"))
+    if not same or schedule.chosen != batch.chosen:
+        raise SearchError("search.begin_with: is a schedule of other micro-batches; give one of these")
+    try:
+        return validate(schedule.under(own))
+    except InvalidScheduleError as error:
+        raise SearchError(f"search.begin_with: {error.reason}; give one that fits, or leave it out") from None
 
 
 def _in_given_order(lowered: Lowered) -> Lowered:

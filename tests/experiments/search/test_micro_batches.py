@@ -24,8 +24,9 @@ def test_the_schedule_has_the_times_of_the_file(command, tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
     schedule = validate(read_schedule(tmp_path / "out" / "schedule.json"))
     assert schedule.num_micro_batches == 3
-    assert [schedule.block("F0", n).time for n in range(3)] == [1, 4, 1]
-    assert [schedule.block("B1", n).time for n in range(3)] == [2, 2, 6]
+    tick_ms = schedule.placement.tick_ms
+    assert [schedule.block("F0", n).time * tick_ms for n in range(3)] == [10, 4, 10]
+    assert [schedule.block("B1", n).time * tick_ms for n in range(3)] == [20, 20, 6]
 
 
 def test_wrong_tables_and_options_are_refused_before_the_search(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from placements import Block, Kind, Placement
 from placements.shapes import v_shape
-from schedsearch.modulo.result import Status
+from schedsearch.device_span import device_spans
+from schedsearch.modulo.result import SearchError, Status
 from schedsearch.modulo.search import search
 from schedsearch.schedule import CyclicOrderError, as_soon_as_possible
 from schedsearch.unequal.micro_batches import MicroBatchRow, UnequalBatch, unequal_batch
@@ -63,7 +64,7 @@ def brute_force(batch: UnequalBatch) -> int:
 @pytest.mark.parametrize("seed", range(3))
 def test_tiny_batches_are_as_brute_force_says(seed: int) -> None:
     batch = small_batch(2, 2, seed)
-    found = unequal_search(batch, work_limit=8)
+    found = unequal_search(batch, work_limit=4)
     assert found.schedule is not None and found.status is Status.OPTIMAL
     assert found.schedule.makespan == brute_force(batch)
 
@@ -97,6 +98,23 @@ def test_memory_is_kept_and_more_work_is_never_worse() -> None:
     assert ends == sorted(ends, reverse=True)
 
 
+def test_blocks_may_be_absent_on_a_whole_device() -> None:
+    table = [MicroBatchRow(1, "F0", 0.0), MicroBatchRow(1, "B0", 0.0), MicroBatchRow(3, "F1", 4.0)]
+    batch = unequal_batch(v_shape(3, 1, 2).with_memory(3), table)
+    found = unequal_search(batch, work_limit=3)
+    assert found.schedule is not None and found.status is Status.OPTIMAL
+    assert "F0" not in {name for _, n, name in found.schedule.blocks if n == 1}
+
+
+def test_the_device_span_may_be_the_objective() -> None:
+    batch = unequal_batch(v_shape(3, 1, 2).with_memory(3), [MicroBatchRow(3, "F1", 4.0)])
+    found = unequal_search(batch, objective="device_span", work_limit=3)
+    assert found.schedule is not None and found.status is Status.OPTIMAL
+    assert max(device_spans(found.schedule)) == found.device_span_bound
+    with pytest.raises(SearchError, match=r"search\.objectives: 'period' is not for one batch"):
+        unequal_search(batch, objective="period")
+
+
 def test_equal_micro_batches_have_the_answer_of_any_search() -> None:
     placement = v_shape(3, 1, 2).with_memory(3)
     alike = unequal_batch(placement, [MicroBatchRow(n, "F1", 2.0) for n in range(5)])
@@ -112,3 +130,5 @@ def test_it_is_no_worse_than_what_it_begins_with() -> None:
     assert good is not None
     again = unequal_search(batch, work_limit=0.1, begin_with=good).schedule
     assert again is not None and again.makespan <= good.makespan
+    with pytest.raises(SearchError, match="is a schedule of other micro-batches"):
+        unequal_search(small_batch(5, 3, 3), begin_with=good)
