@@ -17,7 +17,9 @@ _CAPACITY_MIB = 65536
 """Memory for activations on each GPU: 80 GiB without weights, gradients and optimizer states."""
 
 
-def sequences(seed: int, split: bool, number: int = 64, stages: int = 8) -> UnequalBatch:
+def sequences(
+    seed: int, split: bool, limited: bool = True, number: int = 64, stages: int = 8
+) -> UnequalBatch:
     """Return sequences of log-normal lengths, a median of 4500 tokens and at most 32768, one a micro-batch.
 
     The time of a layer is a quadratic rule of the length through two lengths that were measured on an H100.
@@ -25,13 +27,14 @@ def sequences(seed: int, split: bool, number: int = 64, stages: int = 8) -> Uneq
     Args:
         seed: Seed of the lengths.
         split: Whether the backward is in two, as ZB-H1 needs it.
+        limited: Whether activations must fit; else only what they take is known.
         number: Sequences.
         stages: GPUs, each with `_LAYERS` layers.
     """
     rng = random.Random(seed)
     lengths = [min(32.768, rng.lognormvariate(1.504, 1.0)) for _ in range(number)]
     rules = _rules()
-    placement = v_shape(stages, 1, 2, split_backward=split).with_memory(_CAPACITY_MIB)
+    placement = v_shape(stages, 1, 2, split_backward=split).with_memory(_CAPACITY_MIB if limited else None)
     rows = []
     for n, length in enumerate(lengths):
         ms = {name: _LAYERS * (rule[0] * length + rule[1] * length**2) for name, rule in rules.items()}

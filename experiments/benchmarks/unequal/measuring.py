@@ -38,9 +38,9 @@ def by_hand(batch: UnequalBatch, names: tuple[str, ...] = ("one_f_one_b", "zb_h1
     return found
 
 
-def beside_hand_made(seed: int, split: bool, work: float) -> CaseResult:
+def beside_hand_made(seed: int, split: bool, limited: bool, work: float) -> CaseResult:
     """Measure a batch of sequences: 10 % below the best by hand, or 2 % above the bound."""
-    batch = sequences(seed, split)
+    batch = sequences(seed, split, limited)
     hand = by_hand(batch)
     name = min(hand, key=hand.__getitem__)
     found, seconds = timed(lambda: unequal_search(batch, work_limit=work, seed=seed))
