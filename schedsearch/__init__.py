@@ -16,13 +16,14 @@ Rooms and files in the order in which to read them; each imports only those abov
     bounds          what no schedule can beat, with proofs
     model           the rules of a schedule as constraints for CP-SAT and Z3
     solver          one question to Z3 or CP-SAT: is there a repetend of this period?
-    robust          one order that is good in many scenarios
     state_space     exact answers by dynamic programming
     baselines       schedules made by hand
     semantics       versions of weights: which a block reads and makes, with and without a flush
     starts          repetends and schedules without a solver, to begin a search with
     improve         large-neighbourhood search of a finite schedule
     modulo          the search for a repetend, and for the schedule around it
+    robust          one order that is good in many scenarios
+    unequal         one batch of micro-batches that differ
     layouts         the best division of layers among the stages of 1F1B and interleaved 1F1B
     tessel          Tessel's own search, beside ours
     searches        the searches by name, with one question and one answer, kept on disk and as files
@@ -73,6 +74,8 @@ _HOME = {
     "schedsearch.robust.scenarios": ("Scenario",),
     "schedsearch.robust.robust_search": ("RobustResult", "robust_search"),
     "schedsearch.modulo.result": ("SearchResult", "Status"),
+    "schedsearch.unequal.micro_batches": ("MicroBatchRow", "read_micro_batches", "unequal_batch"),
+    "schedsearch.unequal.unequal_search": ("unequal_search",),
     "schedsearch.schedule": ("Schedule",),
     "schedsearch.schedule_file": ("read_schedule",),
     "schedsearch.baselines": (

@@ -31,6 +31,7 @@ COMMANDS = (
         "Put schedules of one model side by side.",
         CompareOptions,
         task="experiments.compare.task",
-        refused=("search.begin_with", "search.export", "search.scenarios", "search.scenario_quantile"),
+        refused=("search.begin_with", "search.export", "search.scenarios", "search.scenario_quantile")
+        + ("search.micro_batches", "search.micro_batch_order"),
     ),
 )

@@ -16,6 +16,7 @@ from placements.gpus import GPUS
 from placements.hardware import Gpu
 from placements.meaning import group, option
 from placements.plain_data import json_file
+from schedsearch.unequal.micro_batches import count_micro_batches
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,14 @@ class SearchOptions:
     without: list[Any] = option([], "strategies to leave out, as [annealing]")
     cache_dir: str | None = option(
         None, "directory in which results are kept for the same search again; null: none"
+    )
+    micro_batches: str | None = option(
+        None,
+        "CSV of micro-batches that differ: micro_batch,block,time_ms and optionally memory_mib; what it does "
+        "not list is as in the placement, and the makespan or device_span is made less; null: all are alike",
+    )
+    micro_batch_order: str = option(
+        "free", "free | given: each block runs the micro-batches of search.micro_batches as they are numbered"
     )
     scenarios: str | list[Any] | None = option(
         None,
@@ -159,8 +168,11 @@ def _fill_in(data: dict[Any, Any]) -> None:
         if found := kind.run(gpu):
             usual = found
             layers = usual.shared_layers(runtime.get("num_layers") if isinstance(runtime, dict) else None)
+    number, search = usual.num_micro_batches, data.get("search")
+    if isinstance(search, dict) and isinstance(search.get("micro_batches"), str):
+        number = count_micro_batches(search["micro_batches"])
     for group_name, name, value in (
-        ("search", "num_micro_batches", usual.num_micro_batches),
+        ("search", "num_micro_batches", number),
         ("runtime", "micro_batch_size", usual.micro_batch_size),
         ("runtime", "recompute", list(usual.recompute)),
         ("runtime", "layers_per_block", layers),

@@ -22,6 +22,7 @@ from placements.hardware import Gpu
 from placements.placement_file import read_capacity
 from placements.profiles.mode_costs import with_modes
 from schedsearch.bounds.memory_need import require_capacity
+from schedsearch.unequal.micro_batches import UnequalBatch, read_micro_batches
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ class SearchProblem:
         blocking_power_w: Of a GPU that waits, as the options give it; None where they do not.
         transfer_power_w: What a GPU draws for a transfer, in W.
         is_memory_given: Whether its memory is that of the options, and not of its kind.
+        batch: Its micro-batches, where these differ.
     """
 
     placement: Placement
@@ -53,6 +55,7 @@ class SearchProblem:
     blocking_power_w: BlockingPower | None
     transfer_power_w: float
     is_memory_given: bool
+    batch: UnequalBatch | None = None
 
     @property
     def whole_profile(self) -> Profile:
@@ -104,6 +107,11 @@ def read_problem(options: SearchCommandOptions) -> SearchProblem:
         placement = replace(placement, memory=capacity)
     if profile is not None:
         placement, profile = _timed(placement, profile, chosen, "" if built.placeholder else path)
+    batch = None
+    if options.search.micro_batches is not None:
+        number = options.search.num_micro_batches
+        batch = read_micro_batches(options.search.micro_batches, placement, number, built.memory_unit_mib)
+        placement, batch = batch.placement, batch if batch.chosen else None
     require_capacity(placement)
     if (options.search.memory is not None or not unit) and (hint := mixed_memory(placement)):
         log.warning("warning: %s", hint)
@@ -121,6 +129,7 @@ def read_problem(options: SearchCommandOptions) -> SearchProblem:
         given,
         chosen.transfer_power_w,
         is_memory_given=options.search.memory is not None,
+        batch=batch,
     )
 
 

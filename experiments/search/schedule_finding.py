@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from experiments.config.command import Failed, Interrupted
-from experiments.config.options import OptionError, require_known, require_least, require_path
+from experiments.config.options import OptionError, require, require_known, require_least, require_path
 from experiments.search.options import SearchCommandOptions, SearchOptions
+from experiments.search.unequal_finding import find_unequal_schedule
 from placements import Placement
 from schedsearch.baselines import HAND_MADE
 from schedsearch.baselines.chosen_modes import with_chosen_modes
@@ -19,15 +20,21 @@ from schedsearch.schedule import Schedule, require_plain
 from schedsearch.schedule_file import read_found
 from schedsearch.searches.cache import cached_search
 from schedsearch.searches.methods import SearchRequest
+from schedsearch.unequal.micro_batches import UnequalBatch
 from schedsearch.validate import InvalidScheduleError, validate
 
 log = logging.getLogger(__name__)
 
 
 def find_schedule(
-    options: SearchCommandOptions, placement: Placement
+    options: SearchCommandOptions, placement: Placement, batch: UnequalBatch | None = None
 ) -> tuple[Schedule, SearchResult | None, tuple[SearchProgress, ...]]:
     """Search a schedule, or make the hand-made one that the options name; both validated.
+
+    Args:
+        options: Options of the command.
+        placement: What runs where.
+        batch: Its micro-batches, where these differ.
 
     Returns:
         The schedule; the search's result, or None for a hand-made one; what the search told on its way.
@@ -37,6 +44,15 @@ def find_schedule(
         PlacementError: The placement has streams, and the schedule is to be hand-made.
     """
     number = options.search.num_micro_batches
+    require(
+        options.search.micro_batch_order in ("free", "given"),
+        "search.micro_batch_order",
+        options.search.micro_batch_order,
+        "known",
+        "use free or given",
+    )
+    if batch is not None:
+        return find_unequal_schedule(options, batch)
     if options.schedule == "searched":
         request = search_request(options, placement)
         directory = cache_directory(options.search.cache_dir, "search.cache_dir")

@@ -46,7 +46,7 @@ def search_and_save(
     placement, costs, unit = problem.placement, problem.costs, problem.memory_unit
     check_search_export(options, placement)
     scenarios = read_scenarios(options, placement)
-    schedule, result, progress = find_schedule(options, placement)
+    schedule, result, progress = find_schedule(options, placement, problem.batch)
     if scenarios and not (result is not None and result.interrupted):
         schedule, result = with_scenarios(options, scenarios, schedule, result, directory)
     log.info("%s", costs)

@@ -26,6 +26,9 @@ Group = tuple[tuple[Pair, int], ...]
 _MAX_STATES = 1_500
 """States of a device beyond which only what fits counts; more raised no bound of 140 random placements."""
 
+_MAX_GROUPS = 12
+"""Groups of blocks that wait for each other beyond which the states are too many: sets of groups."""
+
 _MAX_STATES_IN_ALL = 12_000
 """The same of all devices together; that takes a fraction of a second."""
 
@@ -195,6 +198,8 @@ class _Walk:
         """Return every step between states from which the device can empty itself; none if too many."""
         if any(sum(self.memory[i] for i in group) for group in self.groups):
             return []  # what a group holds then has no end
+        if len(self.groups) > _MAX_GROUPS:
+            return []
         nothing = (0,) * len(self.after)
         seen, todo, steps = {nothing}, [nothing], list[_Step]()
         while todo:

@@ -70,7 +70,7 @@ class Lowered:
         size = len(self.chosen)
         first: dict[Instance, int] = {}
         for (name, n), start in found.first_starts.items():
-            own, number = self._own(name)
+            own, number = self.own(name)
             first[own, n * size + number] = start
         chosen = self.chosen * found.micro_batches if self.whole.decisions else ()
         whole = self.whole.per_micro_batch
@@ -95,7 +95,7 @@ class Lowered:
             if found.placement.by_name[name].kind is Kind.O:
                 blocks.append(ScheduledBlock(start, number_of - 1, name))
             else:
-                own, number = self._own(name)
+                own, number = self.own(name)
                 blocks.append(ScheduledBlock(start, n * size + number, own))
         chosen = self.chosen * found.num_micro_batches if self.whole.decisions else ()
         whole = self.whole if len(found.placement.optimizer_blocks) else self.whole.per_micro_batch
@@ -134,7 +134,7 @@ class Lowered:
             repetend=None if repetend is None else self.repetend(repetend),
         )
 
-    def _own(self, name: str) -> tuple[str, int]:
+    def own(self, name: str) -> tuple[str, int]:
         """Return the name that a block of the plain placement has in the whole, and its micro-batch."""
         if len(self.chosen) == 1:
             return name, 0

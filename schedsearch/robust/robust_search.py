@@ -7,9 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from schedsearch.results import TableResult
+from schedsearch.robust.annealing import anneal_part, value_now
 from schedsearch.robust.drawn_orders import DrawnOrders, drawn_orders, orders_of
 from schedsearch.robust.scenarios import Scenario, weights_of
 from schedsearch.schedule import Schedule, as_soon_as_possible, require_plain
@@ -21,17 +20,8 @@ from schedsearch.validate import validate
 ROBUST = "robust"
 """Name of the order that was found."""
 
-_HEAT = 0.002
-"""Share of the mean iteration by which a step may be worse at first, on average."""
-
 _STARTS = 3
 """Schedules to start from: the best of those given."""
-
-_WORK_OF_CELL = 1.2e-9
-"""Units of work, about a second each, to compute the start of one block in one draw."""
-
-_PART = 0.5
-"""Units of work between two looks for a Ctrl-C, and of the first round."""
 
 _ITERATIONS = 1000
 """Simulated iterations of each schedule in each scenario, of other draws than those of the search."""
@@ -122,12 +112,12 @@ def robust_search(
         scenario.conditions.check(placement)
     starts = [drawn_orders(each, scenarios, draws, seed) for each in schedules.values()]
     level = -1.0 if quantile is None else quantile
-    values = [_value(each, level) for each in starts]
+    values = [value_now(each, level) for each in starts]
     ranked = sorted(range(len(starts)), key=values.__getitem__)[:_STARTS]
     with INTERRUPTS.answered() as ending:
         for i in ranked:
             _anneal(starts[i], level, work_limit / len(ranked), seed)
-    chosen = min(ranked, key=lambda i: _value(starts[i], level))
+    chosen = min(ranked, key=lambda i: value_now(starts[i], level))
     best = orders_of(starts[chosen], list(schedules.values())[chosen])
     robust = validate(as_soon_as_possible(placement, number, best))
     bounds = [each.bound_ms(placement, number) for each in scenarios]
@@ -151,31 +141,11 @@ def _row(name: str, schedule: Schedule, scenario: Scenario, bound_ms: float, see
     return ScenarioRow(name, scenario.name, found.mean_ms, error_ms, p50, p95, p99, bound_ms)
 
 
-def _value(orders: DrawnOrders, quantile: float) -> float:
-    """Return the ticks that are made less, of orders as they are."""
-    from schedsearch.robust.swaps import starts_of, value_of  # loads numba, which is slow
-
-    begins, nodes = np.zeros_like(orders.times), len(orders.times)
-    starts_of(orders, begins, np.zeros(nodes, np.int64), np.zeros(nodes, np.int64))
-    return value_of(orders, begins, quantile)
-
-
 def _anneal(orders: DrawnOrders, quantile: float, work: float, seed: int) -> None:
-    """Make orders better in rounds, each twice as long as the one before and from the best order on.
-
-    So more work goes the same course and further, and is never worse. A round is done in parts, so that a
-    Ctrl-C is seen and loses none.
-    """
-    from schedsearch.robust.swaps import anneal
-
-    cells = orders.times.size + orders.delays.size + orders.times.shape[1] * len(orders.order)
-    part = max(1, int(_PART / (cells * _WORK_OF_CELL)))
-    left = max(1, int(work / (cells * _WORK_OF_CELL)))
+    """Make orders better in rounds, each twice as long as the one before."""
     for number in itertools.count():
-        for i in range(parts := 2**number):
+        for part in range(2**number):
             INTERRUPTS.raise_if_seen()
-            heat, steps = _HEAT * (1 - i / parts), min(part, left)
-            anneal(orders, quantile, steps, heat, _HEAT / (parts * part), seed + parts + i)
-            left -= steps
-            if left <= 0:
+            work -= anneal_part(orders, quantile, work, part, 2**number, seed)
+            if work <= 0:
                 return

@@ -59,7 +59,11 @@ RULES = (
 
 
 def list_schedule(
-    placement: Placement, num_micro_batches: int, rule: Rule, deadline: float = math.inf
+    placement: Placement,
+    num_micro_batches: int,
+    rule: Rule,
+    deadline: float = math.inf,
+    ranks: Mapping[str, int] | None = None,
 ) -> Schedule | None:
     """Return the schedule that a rule makes, or None where it comes to a standstill or takes too long.
 
@@ -68,6 +72,8 @@ def list_schedule(
         num_micro_batches: Number of micro-batches, at least 1.
         rule: What an idle device prefers.
         deadline: When to give up, in seconds of `time.monotonic`. A million blocks take about ten seconds.
+        ranks: Which of two blocks that are ready and alike comes first: that of the lower rank. None for that
+            with less to come after it.
 
     Returns:
         A schedule that keeps each device's memory, and runs each block's micro-batches in order.
@@ -75,13 +81,15 @@ def list_schedule(
     Raises:
         KeyboardInterrupt: There was a Ctrl-C.
     """
-    return _Simulation(placement, num_micro_batches, rule).run(deadline)
+    return _Simulation(placement, num_micro_batches, rule, ranks).run(deadline)
 
 
 class _Simulation:
     """The state of all devices at one tick."""
 
-    def __init__(self, placement: Placement, num_micro_batches: int, rule: Rule) -> None:
+    def __init__(
+        self, placement: Placement, num_micro_batches: int, rule: Rule, ranks: Mapping[str, int] | None = None
+    ) -> None:
         self.placement = placement
         self.number = num_micro_batches
         self.rule = rule
@@ -99,7 +107,7 @@ class _Simulation:
         """For each block and micro-batch, of how many inputs it is not yet known when they are there."""
         self.ready = {block.name: [0] * num_micro_batches for block in self.blocks}
         """For each block and micro-batch the tick at which its known inputs are there."""
-        self.tail = Timeline(placement, frozenset()).tails
+        self.rank = Timeline(placement, frozenset()).tails if ranks is None else ranks
         self.found: list[ScheduledBlock] = []
 
     def run(self, deadline: float) -> Schedule | None:
@@ -154,7 +162,7 @@ class _Simulation:
             kind = 1 if self.rule.eager else 3
         else:
             kind = 0 if block.memory_on(device) <= 0 else 2
-        return kind, self.tail[block.name], self.next[block.name]
+        return kind, self.rank[block.name], self.next[block.name]
 
     def _may_run(self, block: Block, micro_batch: int) -> bool:
         """Return whether a block keeps the limits: ahead of its return, and each device's memory."""

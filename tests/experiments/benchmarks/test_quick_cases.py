@@ -21,6 +21,7 @@ from experiments.benchmarks.runtime.cases import BENCHMARK as RUNTIME
 from experiments.benchmarks.runtime.one_device import no_gpu
 from experiments.benchmarks.search.cases import BENCHMARK as SEARCH
 from experiments.benchmarks.server.cases import BENCHMARK as SERVER
+from experiments.benchmarks.unequal.cases import BENCHMARK as UNEQUAL
 
 SLOW = re.compile("CPU s|CPU is|p50 is|look-up|is not within|more than")
 """What may be missed here: how long things take depends on the machine, and on what else it does."""
@@ -31,13 +32,14 @@ WITHOUT_QUICK = {
     "frontier": {"lowtime", "large", "orders"},
     "cluster": {"simulations"},
     "server": {"long"},
+    "unequal": {"sequences", "quick"},
 }
 """Groups that have no small case."""
 
 
 @pytest.mark.parametrize(
     "benchmark",
-    [SEARCH, MODES, LAYOUTS, FRONTIER, PLANNERS, CLUSTER, PEERS, RUNTIME, SERVER],
+    [SEARCH, MODES, LAYOUTS, FRONTIER, PLANNERS, CLUSTER, PEERS, RUNTIME, SERVER, UNEQUAL],
     ids=lambda benchmark: str(benchmark.name),
 )
 def test_quick_cases_reach_what_they_must(benchmark: Benchmark, tmp_path: Path) -> None:

@@ -1,0 +1,6 @@
+"""One batch of micro-batches that differ, beside the orders that people use.
+
+- `batches`: sequences of log-normal lengths with the times of measured layers, and flow shops
+- `measuring`: what a search reaches, beside hand-made schedules in arrival order and sorted
+- `cases`: what must be reached
+"""

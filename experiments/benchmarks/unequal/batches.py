@@ -1,0 +1,95 @@
+"""Batches of the benchmark: sequences through stages of measured layers, flow shops, tiny random ones."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+from experiments.benchmarks.modes.placements import H100_LAYERS
+from placements import Block, Kind, Placement
+from placements.shapes import v_shape
+from schedsearch.unequal.micro_batches import MicroBatchMemoryRow, MicroBatchRow, UnequalBatch, unequal_batch
+
+_LAYERS = 4
+"""Layers of Llama 3 8B on each of 8 GPUs."""
+
+_CAPACITY_MIB = 65536
+"""Memory for activations on each GPU: 80 GiB without weights, gradients and optimizer states."""
+
+
+def sequences(
+    seed: int, split: bool, limited: bool = True, number: int = 64, stages: int = 8
+) -> UnequalBatch:
+    """Return sequences of log-normal lengths, a median of 4500 tokens and at most 32768, one a micro-batch.
+
+    The time of a layer is a quadratic rule of the length through two lengths that were measured on an H100.
+
+    Args:
+        seed: Seed of the lengths.
+        split: Whether the backward is in two, as ZB-H1 needs it.
+        limited: Whether activations must fit; else only what they take is known.
+        number: Sequences.
+        stages: GPUs, each with `_LAYERS` layers.
+    """
+    rng = random.Random(seed)
+    lengths = [min(32.768, rng.lognormvariate(1.504, 1.0)) for _ in range(number)]
+    rules = _rules()
+    placement = v_shape(stages, 1, 2, split_backward=split).with_memory(_CAPACITY_MIB if limited else None)
+    rows = []
+    for n, length in enumerate(lengths):
+        ms = {name: _LAYERS * (rule[0] * length + rule[1] * length**2) for name, rule in rules.items()}
+        ms["weights"] = ms["backward"] - ms["input_gradient_only"]
+        kept = round(_LAYERS * rules["kept"][0] * length)
+        name_of = {Kind.F: "forward", Kind.B: "backward", Kind.I: "input_gradient_only", Kind.W: "weights"}
+        for block in placement.blocks:
+            time_ms = max(0.1, round(ms[name_of[block.kind]], 1))
+            held = block.memory_on(block.devices[0])
+            memory = kept * (held > 0) - kept * (held < 0)
+            rows.append(MicroBatchMemoryRow(n, block.name, time_ms, float(memory)))
+    return unequal_batch(placement, rows)
+
+
+def _rules() -> Mapping[str, tuple[float, float]]:
+    """Return what a layer takes in ms, or keeps in MiB, by factors of 1000 tokens and their square."""
+    at: dict[str, dict[float, float]] = {}
+    for line in H100_LAYERS.read_text(encoding="utf-8").splitlines():
+        cells = line.split(",")
+        if cells[0] in ("llama3_8b_s8192", "llama3_8b_s4096"):
+            length = float(cells[0].rpartition("_s")[2]) / 1000
+            at.setdefault(cells[1], {})[length] = float(cells[2])
+            if cells[1] == "forward":
+                at.setdefault("kept", {})[length] = float(cells[4])
+    found = {}
+    for name in ("forward", "backward", "input_gradient_only", "kept"):
+        (one, y), (other, z) = sorted(at[name].items())
+        square = (z / other - y / one) / (other - one)
+        found[name] = (y / one - square * one, square)
+    found["kept"] = (at["kept"][8.192] / 8.192, 0.0)
+    linear, square = found["input_gradient_only"]
+    found["input_gradient_only"] = (linear, min(square, found["backward"][1]))  # weights have no attention
+    return found
+
+
+def flow_shop(number: int, seed: int) -> tuple[UnequalBatch, int]:
+    """Return a flow shop of two machines with times from 1 to 99, and its optimum by Johnson's rule."""
+    rng = random.Random(seed)
+    blocks = (Block("F0", Kind.F, (0,), 1), Block("F1", Kind.F, (1,), 1, after=("F0",)))
+    times = [(rng.randint(1, 99), rng.randint(1, 99)) for _ in range(number)]
+    rows = [MicroBatchRow(n, f"F{i}", float(each[i])) for n, each in enumerate(times) for i in (0, 1)]
+    rising = sorted(each for each in times if each[0] <= each[1])
+    falling = sorted((each for each in times if each[0] > each[1]), key=lambda each: -each[1])
+    first = second = 0
+    for one, other in rising + falling:
+        first += one
+        second = max(first, second) + other
+    return unequal_batch(Placement("flow shop", 2, blocks), rows), second
+
+
+def tiny(seed: int, memory: int | None) -> UnequalBatch:
+    """Return two micro-batches of random times on two devices."""
+    rng = random.Random(seed)
+    placement = v_shape(2, 1, 2).with_memory(memory)
+    rows = [
+        MicroBatchRow(n, block.name, float(rng.randint(1, 9))) for n in (0, 1) for block in placement.blocks
+    ]
+    return unequal_batch(placement, rows)

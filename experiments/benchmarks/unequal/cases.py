@@ -1,0 +1,92 @@
+"""The cases of the benchmark of micro-batches that differ, and what must be reached."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from functools import partial
+
+from experiments.benchmarks.benchmark_command import Benchmark
+from experiments.benchmarks.modes.placements import H100_LAYERS
+from experiments.benchmarks.results import BenchmarkCase
+from experiments.benchmarks.unequal.measuring import (
+    alike,
+    beside_hand_made,
+    brute_force,
+    johnson,
+    load,
+    quick,
+)
+
+_WORK = 20.0
+"""Units of work of a long search."""
+
+
+def _lacks() -> str:
+    return "" if H100_LAYERS.exists() else "measured layers are missing"
+
+
+def tiny() -> Iterator[BenchmarkCase]:
+    """Yield two micro-batches on two devices, with and without a limit of memory."""
+    for seed in range(4):
+        for memory in (None, 1):
+            yield BenchmarkCase(
+                f"random times {seed}, memory {memory or 'without limit'}",
+                "the least of all orders",
+                partial(brute_force, seed, memory),
+                seed == 0,
+            )
+
+
+def equal() -> Iterator[BenchmarkCase]:
+    """Yield micro-batches that are alike, as a table."""
+    for stages, number in ((4, 8), (8, 16)):
+        yield BenchmarkCase(
+            f"{stages} stages, {number} micro-batches",
+            "the same schedule in 1.2 times the CPU time",
+            partial(alike, stages, number),
+            stages == 4,
+        )
+
+
+def flow_shops() -> Iterator[BenchmarkCase]:
+    """Yield flow shops of two machines."""
+    for number in (10, 20, 50):
+        for seed in range(2):
+            yield BenchmarkCase(
+                f"{number} micro-batches, seed {seed}",
+                "Johnson's optimum, proved",
+                partial(johnson, number, seed),
+                (number, seed) == (10, 0),
+            )
+
+
+def sequences() -> Iterator[BenchmarkCase]:
+    """Yield 64 sequences of log-normal lengths through 8 stages of Llama 3 8B."""
+    for seed, split, limited in itertools.product(range(3), (False, True), (True, False)):
+        yield BenchmarkCase(
+            f"seed {seed}, {'split' if split else 'whole'} backward, {'64 GiB' if limited else 'no limit'}",
+            "10 % below the best by hand, or 2 % above the bound",
+            partial(beside_hand_made, seed, split, limited, _WORK),
+            lacks=_lacks,
+        )
+
+
+def quick_mode() -> Iterator[BenchmarkCase]:
+    """Yield the same with one unit of work."""
+    for seed in range(2):
+        for split in (False, True):
+            yield BenchmarkCase(
+                f"seed {seed}, {'split backward' if split else 'whole backward'}",
+                f"within 3 % of {_WORK:g} units of work",
+                partial(quick, seed, split, _WORK),
+                lacks=_lacks,
+            )
+
+
+BENCHMARK = Benchmark(
+    "unequal",
+    "One batch of micro-batches that differ, beside the orders that people use.",
+    {"tiny": tiny, "equal": equal, "flow_shops": flow_shops, "sequences": sequences, "quick": quick_mode},
+    load,
+)

@@ -1,0 +1,113 @@
+"""Schedules to begin with, in orders of micro-batches by their work: by hand, by idle devices, one by one.
+
+Knows no search.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from placements import Placement
+from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
+from schedsearch.modulo.lowered import Lowered
+from schedsearch.schedule import CyclicOrderError, Instance, Schedule, as_soon_as_possible, with_optimizer
+from schedsearch.starts.event_simulation import Rule, list_schedule
+from schedsearch.unequal.micro_batches import UnequalBatch
+from schedsearch.validate import InvalidScheduleError, validate
+
+Orders = Sequence[Sequence[Instance]]
+"""For each device the blocks of micro-batches in the order in which it runs them."""
+
+AS_GIVEN = "as given"
+"""Name of the order of micro-batches in which they are numbered."""
+
+
+def hand_made_orders(batch: UnequalBatch) -> Iterator[tuple[str, Orders]]:
+    """Yield the orders of schedules made by hand for micro-batches of mean times, with their names."""
+    usual = _mean(batch)
+    for name, make in HAND_MADE.items():
+        with contextlib.suppress(UnsuitablePlacementError, InvalidScheduleError, CyclicOrderError):
+            yield name, make(usual, batch.num_micro_batches).lane_orders
+
+
+def one_by_one(batch: UnequalBatch) -> Orders:
+    """Return orders in which a micro-batch begins when the one before has ended; none need less memory."""
+    each = batch.placement.per_micro_batch
+    orders: list[list[Instance]] = [[] for _ in range(each.num_devices)]
+    for n in range(batch.num_micro_batches):
+        for block in each.topological_order:
+            for device in block.devices:
+                orders[device].append((block.name, n))
+    return orders
+
+
+def numberings(batch: UnequalBatch) -> Iterator[tuple[str, list[int]]]:
+    """Yield orders of the micro-batches, with their names; the first is that in which they are numbered."""
+    numbers = list(range(batch.num_micro_batches))
+    yield AS_GIVEN, numbers
+    first, second = {}, {}
+    for n in numbers:
+        blocks = batch.placement.as_run(batch.chosen[n]).per_micro_batch.topological_order
+        half = len(blocks) // 2
+        first[n], second[n] = (sum(b.time for b in part) for part in (blocks[:half], blocks[half:]))
+    ascending = sorted(numbers, key=lambda n: first[n] + second[n])
+    yield "short first", ascending
+    yield "long first", ascending[::-1]
+    rising = sorted((n for n in numbers if first[n] <= second[n]), key=first.__getitem__)
+    falling = sorted((n for n in numbers if first[n] > second[n]), key=lambda n: -second[n])
+    yield "Johnson's order", rising + falling
+    yield "long in the middle", ascending[::2] + ascending[1::2][::-1]
+    yield "short in the middle", ascending[1::2][::-1] + ascending[::2]
+
+
+def executed(batch: UnequalBatch, orders: Orders, numbers: Sequence[int]) -> Schedule | None:
+    """Return orders run with micro-batches in another order and their own times; None if not valid.
+
+    Args:
+        batch: The micro-batches.
+        orders: Of micro-batches 0, 1, ...
+        numbers: The micro-batch that stands for each of these.
+    """
+    placement, last = batch.placement, batch.num_micro_batches - 1
+    runs = [placement.as_run(each).by_name for each in batch.chosen]
+    optimizer = {block.name for block in placement.optimizer_blocks}
+    own = [
+        [
+            (name, last if name in optimizer else numbers[n])
+            for name, n in order
+            if name in optimizer or name in runs[numbers[n]]
+        ]
+        for order in orders
+    ]
+    try:
+        return validate(as_soon_as_possible(placement, batch.num_micro_batches, own, batch.chosen))
+    except (CyclicOrderError, InvalidScheduleError):
+        return None
+
+
+def dispatched(lowered: Lowered, numbers: Sequence[int]) -> Schedule | None:
+    """Return the schedule of the plain placement in which idle devices run what is ready and fits.
+
+    Args:
+        lowered: The micro-batches as one.
+        numbers: Micro-batches in the order in which they come first; of one, backward blocks do.
+    """
+    place = {n: i for i, n in enumerate(numbers)}
+    each = lowered.plain.per_micro_batch
+    ranks = {block.name: place[lowered.own(block.name)[1]] for block in each.blocks}
+    found = list_schedule(each, 1, Rule(None, patience=Fraction(1, 2)), ranks=ranks)
+    return None if found is None else with_optimizer(lowered.plain, found)
+
+
+def _mean(batch: UnequalBatch) -> Placement:
+    """Return the placement with mean times and no limit of memory."""
+    placement = replace(batch.placement, decisions=(), memory=None, static_memory=())
+    runs = [batch.placement.as_run(each).by_name for each in batch.chosen]
+    blocks = []
+    for block in placement.blocks:
+        times = [each[block.name].time for each in runs if block.name in each]
+        blocks.append(replace(block, time=max(1, round(sum(times) / len(runs)))))
+    return replace(placement, blocks=tuple(blocks))

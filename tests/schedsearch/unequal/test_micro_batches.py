@@ -1,0 +1,117 @@
+"""A table of micro-batches that differ: what it makes of a placement, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from placements import Placement
+from placements.shapes import v_shape
+from schedsearch.metrics import peak_memory
+from schedsearch.schedule import as_soon_as_possible
+from schedsearch.unequal.micro_batches import (
+    MicroBatchError,
+    MicroBatchMemoryRow,
+    MicroBatchRow,
+    count_micro_batches,
+    read_micro_batches,
+    unequal_batch,
+)
+from schedsearch.unequal.starts import executed, one_by_one
+from schedsearch.validate import validate
+
+V2 = v_shape(2, 1, 2).with_memory(3)
+
+
+def rows(text: str, tmp_path: Path) -> Path:
+    path = tmp_path / "micro_batches.csv"
+    path.write_text(text)
+    return path
+
+
+def test_each_micro_batch_has_its_own_times_and_others_are_as_in_the_placement(tmp_path: Path) -> None:
+    path = rows("micro_batch,block,time_ms\n2,F0,4\n2,B1,7\n0,F0,3\n", tmp_path)
+    batch = read_micro_batches(path, V2)
+    assert batch.num_micro_batches == count_micro_batches(path) == 3
+    times = [{b.name: b.time for b in batch.placement.as_run(each).blocks} for each in batch.chosen]
+    assert times == [
+        {"F0": 3, "F1": 1, "B1": 2, "B0": 2},
+        {"F0": 1, "F1": 1, "B1": 2, "B0": 2},
+        {"F0": 4, "F1": 1, "B1": 7, "B0": 2},
+    ]
+    schedule = executed(batch, one_by_one(batch), range(3))
+    assert schedule is not None
+    assert schedule.makespan == 8 + 6 + 14
+
+
+def test_memory_may_differ_and_counts(tmp_path: Path) -> None:
+    text = "micro_batch,block,time_ms,memory_mib\n1,F0,1,2\n1,B0,2,-2\n0,F1,1,\n"
+    batch = read_micro_batches(rows(text, tmp_path), V2)
+    orders = [[("F0", 0), ("F0", 1), ("B0", 0), ("B0", 1)], [("F1", 0), ("F1", 1), ("B1", 0), ("B1", 1)]]
+    schedule = validate(as_soon_as_possible(batch.placement, 2, orders, batch.chosen))
+    assert peak_memory(schedule).tolist() == [3, 2]
+
+
+def test_equal_micro_batches_are_a_placement_with_these_times() -> None:
+    table = [MicroBatchRow(n, name, 5.0) for n in range(4) for name in ("F0", "F1")]
+    batch = unequal_batch(V2, table)
+    assert batch.chosen == () and batch.placement.is_plain and batch.num_micro_batches == 4
+    assert [batch.placement.by_name[name].time for name in ("F0", "F1", "B0")] == [5, 5, 2]
+
+
+def test_ticks_become_shorter_where_times_are_no_whole_numbers_of_them() -> None:
+    batch = unequal_batch(V2, [MicroBatchRow(0, "F0", 1.25), MicroBatchRow(1, "F0", 3.0)])
+    assert batch.placement.tick_ms == 0.01
+    assert [batch.placement.as_run(each).by_name["F0"].time for each in batch.chosen] == [125, 300]
+    assert batch.placement.by_name["B0"].time == 200
+
+
+def test_a_block_of_no_time_does_not_run() -> None:
+    table = [MicroBatchMemoryRow(1, name, 0.0) for name in ("F1", "B1")]
+    batch = unequal_batch(V2, table)
+    assert list(batch.placement.as_run(batch.chosen[1]).by_name) == ["F0", "B0"]
+    schedule = executed(batch, one_by_one(batch), range(2))
+    assert schedule is not None and schedule.makespan == 6 + 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("micro_batch,block\n0,F0\n", "line 1: the columns are 'micro_batch,block'"),
+        (
+            "micro_batch,block,time_ms\n0,F9,1\n",
+            "line 2, column block: F9 is not a block of v_shape",
+        ),
+        ("micro_batch,block,time_ms\n-1,F0,1\n", "line 2, column micro_batch: '-1' is not"),
+        ("micro_batch,block,time_ms\n0,F0,fast\n", "line 2, column time_ms: 'fast' is not"),
+        ("micro_batch,block,time_ms\n0,F0,1\n0,F0,2\n", "line 3, column block: F0 of micro-batch 0 is there"),
+        (
+            "micro_batch,block,time_ms,memory_mib\n1,F0,1,2\n",
+            "micro-batch 1: the memory of its blocks sums",
+        ),
+        (
+            "micro_batch,block,time_ms\n7,F0,1\n",
+            "line 2, column micro_batch: 7 is not below",
+        ),
+    ],
+)
+def test_wrong_tables_are_refused_in_a_line(text: str, message: str, tmp_path: Path) -> None:
+    path = rows(text, tmp_path)
+    with pytest.raises(MicroBatchError) as caught:
+        read_micro_batches(path, V2, 4)
+    assert str(caught.value).startswith(f"{path}: {message}")
+    assert "\n" not in str(caught.value)
+
+
+def test_the_unit_of_memory_must_be_known() -> None:
+    table = [MicroBatchMemoryRow(0, "F0", 1.0, 2.0), MicroBatchRow(1, "F0", 2.0)]
+    with pytest.raises(MicroBatchError, match="not in MiB"):
+        unequal_batch(V2, table, unit_mib=None)
+
+
+def test_placements_with_modes_are_refused() -> None:
+    batch = unequal_batch(V2, [MicroBatchRow(1, "F0", 3.0)])
+    again: Placement = batch.placement
+    with pytest.raises(ValueError, match="a table of micro-batches"):
+        unequal_batch(again, [MicroBatchRow(0, "F0", 3.0)])

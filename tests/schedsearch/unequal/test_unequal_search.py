@@ -1,0 +1,134 @@
+"""The search for one batch: optima by brute force and by Johnson's rule, given orders, more work."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from placements import Block, Kind, Placement
+from placements.shapes import v_shape
+from schedsearch.device_span import device_spans
+from schedsearch.modulo.result import SearchError, Status
+from schedsearch.modulo.search import search
+from schedsearch.schedule import CyclicOrderError, as_soon_as_possible
+from schedsearch.unequal.micro_batches import MicroBatchRow, UnequalBatch, unequal_batch
+from schedsearch.unequal.unequal_search import unequal_search
+from schedsearch.validate import InvalidScheduleError, validate
+
+FLOW = Placement("flow", 2, (Block("F0", Kind.F, (0,), 1), Block("F1", Kind.F, (1,), 1, after=("F0",))))
+
+
+def flow_shop(number: int, seed: int) -> tuple[UnequalBatch, int]:
+    """Return a flow shop of two machines, and the makespan of Johnson's rule."""
+    rng = random.Random(seed)
+    times = [(rng.randint(1, 99), rng.randint(1, 99)) for _ in range(number)]
+    table = [MicroBatchRow(n, f"F{i}", float(each[i])) for n, each in enumerate(times) for i in (0, 1)]
+    rising = sorted((each for each in times if each[0] <= each[1]), key=lambda each: each[0])
+    falling = sorted((each for each in times if each[0] > each[1]), key=lambda each: -each[1])
+    first = second = 0
+    for a, b in rising + falling:
+        first += a
+        second = max(first, second) + b
+    return unequal_batch(FLOW, table), second
+
+
+def small_batch(number: int, devices: int, seed: int, memory: int | None = None) -> UnequalBatch:
+    rng = random.Random(seed)
+    placement = v_shape(devices, 1, 2).with_memory(memory)
+    table = []
+    for n in range(number):
+        length = rng.randint(1, 9)
+        for block in placement.blocks:
+            time = length * (1 if block.kind is Kind.F else 2) + rng.randint(0, 2)
+            table.append(MicroBatchRow(n, block.name, float(time)))
+    return unequal_batch(placement, table)
+
+
+def brute_force(batch: UnequalBatch) -> int:
+    """Return the least makespan over all orders of all devices."""
+    placement, number, best = batch.placement, batch.num_micro_batches, 10**9
+    blocks = [
+        [(block.name, n) for block in placement.on(device) for n in range(number)]
+        for device in range(placement.num_devices)
+    ]
+    for orders in itertools.product(*(itertools.permutations(each) for each in blocks)):
+        try:
+            best = min(best, validate(as_soon_as_possible(placement, number, orders, batch.chosen)).makespan)
+        except (CyclicOrderError, InvalidScheduleError):
+            continue
+    return best
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_tiny_batches_are_as_brute_force_says(seed: int) -> None:
+    batch = small_batch(2, 2, seed)
+    found = unequal_search(batch, work_limit=4)
+    assert found.schedule is not None and found.status is Status.OPTIMAL
+    assert found.schedule.makespan == brute_force(batch)
+
+
+@pytest.mark.parametrize("number", [5, 10, 20])
+def test_johnsons_optimum_is_found_and_proved(number: int) -> None:
+    batch, optimum = flow_shop(number, number)
+    found = unequal_search(batch, work_limit=20)
+    assert found.schedule is not None
+    assert (found.schedule.makespan, found.makespan_bound) == (optimum, optimum)
+
+
+def test_micro_batches_keep_the_given_order() -> None:
+    batch, optimum = flow_shop(8, 1)
+    found = unequal_search(batch, given_order=True, work_limit=4)
+    assert found.schedule is not None and found.status is Status.OPTIMAL
+    for device in (0, 1):
+        assert [n for _, n in found.schedule.order(device)] == list(range(8))
+    assert found.schedule.makespan >= optimum
+
+
+def test_memory_is_kept_and_more_work_is_never_worse() -> None:
+    batch = small_batch(8, 3, 7, memory=2)
+    ends = []
+    for work in (0.3, 1, 4):
+        found = unequal_search(batch, work_limit=work)
+        assert found.schedule is not None
+        validate(found.schedule)
+        assert found.schedule.makespan >= found.makespan_bound
+        ends.append(found.schedule.makespan)
+    assert ends == sorted(ends, reverse=True)
+
+
+def test_blocks_may_be_absent_on_a_whole_device() -> None:
+    table = [MicroBatchRow(1, "F0", 0.0), MicroBatchRow(1, "B0", 0.0), MicroBatchRow(3, "F1", 4.0)]
+    batch = unequal_batch(v_shape(3, 1, 2).with_memory(3), table)
+    found = unequal_search(batch, work_limit=3)
+    assert found.schedule is not None and found.status is Status.OPTIMAL
+    assert "F0" not in {name for _, n, name in found.schedule.blocks if n == 1}
+
+
+def test_the_device_span_may_be_the_objective() -> None:
+    batch = unequal_batch(v_shape(3, 1, 2).with_memory(3), [MicroBatchRow(3, "F1", 4.0)])
+    found = unequal_search(batch, objective="device_span", work_limit=3)
+    assert found.schedule is not None and found.status is Status.OPTIMAL
+    assert max(device_spans(found.schedule)) == found.device_span_bound
+    with pytest.raises(SearchError, match=r"search\.objectives: 'period' is not for one batch"):
+        unequal_search(batch, objective="period")
+
+
+def test_equal_micro_batches_have_the_answer_of_any_search() -> None:
+    placement = v_shape(3, 1, 2).with_memory(3)
+    alike = unequal_batch(placement, [MicroBatchRow(n, "F1", 2.0) for n in range(5)])
+    ours = unequal_search(alike, work_limit=3)
+    other = search(alike.placement, 5, objectives=["makespan"], work_limit=3)
+    assert ours.schedule is not None and other.schedule is not None
+    assert ours.schedule.blocks == other.schedule.blocks
+
+
+def test_it_is_no_worse_than_what_it_begins_with() -> None:
+    batch = small_batch(5, 3, 2)
+    good = unequal_search(batch, work_limit=4).schedule
+    assert good is not None
+    again = unequal_search(batch, work_limit=0.1, begin_with=good).schedule
+    assert again is not None and again.makespan <= good.makespan
+    with pytest.raises(SearchError, match="is a schedule of other micro-batches"):
+        unequal_search(small_batch(5, 3, 3), begin_with=good)
