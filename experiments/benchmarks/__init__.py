@@ -5,6 +5,6 @@ function that measures it. One driver runs them all. Read `benchmark_command` (c
 goes on after an interruption), `results` (cases, rows, and their files), `comparison` (ours over a peer's,
 and packages that are missing) and `timing` (CPU seconds); then the rooms `search`, `modes`, `unequal`,
 `layouts`, `frontier`, `planners`, `cluster`, `runtime` and `server`, and `peers`, which has small tasks on
-which ours stands beside every peer. What they gave is in ``measured``. `instances` has named placements with the best
-answers known.
+which ours stands beside every peer. What they gave is in ``measured``. `instances` has named placements with
+the best answers known.
 """
