@@ -15,7 +15,7 @@ from experiments.config.command import Interrupted
 from experiments.config.commands import commands
 from experiments.config.options import OptionError, require, require_path
 from experiments.config.run_record import output_directory
-from experiments.search.options import read_options
+from experiments.search.options import SearchOptions, read_options
 from experiments.search.profile_reading import CostSource, stages_cost_source
 from experiments.search.schedule_finding import cache_directory, search_limits
 from placements.files import csv_text, write_json, write_text
@@ -40,8 +40,8 @@ def task(config: DictConfig) -> dict[str, float]:
     if options.search.memory is not None:
         stages = with_memory(stages, options.search.memory, "search.memory")
     for name in commands()["compare"].refused:
-        given = getattr(options.search, name.removeprefix("search."))
-        require(given is None, name, given, "for a comparison", "leave it out")
+        given, usual = (getattr(of, name.removeprefix("search.")) for of in (options.search, SearchOptions()))
+        require(given == usual, name, given, "for a comparison", "leave it out")
     cache = cache_directory(options.search.cache_dir, "search.cache_dir")
     with PlanProgress() as show:
         found = compare(
