@@ -51,6 +51,11 @@ def begin(options: RunCommandOptions) -> dict[str, float | str]:
     """
     check_energy_options(options)
     check_runtime_options(options.runtime)
+    if options.search.micro_batches is not None:
+        raise OptionError(
+            "search.micro_batches: scripts of micro-batches that differ cannot be run yet; use schedsearch "
+            "search or frontier"
+        )
     directory = output_directory()
     problem = read_problem(options)
     placement = problem.placement
