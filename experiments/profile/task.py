@@ -137,9 +137,9 @@ def one_after_another(placement: Placement, num_micro_batches: int, choice: int 
     time is its own also where devices share a processor, and least memory is needed.
 
     Args:
-        placement: What is measured.
-        num_micro_batches: Of an iteration.
-        choice: Which mode all blocks run in, or their last where they have fewer.
+        placement: Blocks to measure.
+        num_micro_batches: Micro-batches of an iteration.
+        choice: Number of the mode that all blocks run in, or their last where they have fewer.
     """
     chosen = tuple(min(choice, len(decision.choices) - 1) for decision in placement.decisions)
     one = gpipe(placement.as_run(chosen), 1)

@@ -59,7 +59,7 @@ class SearchProblem:
 
     @property
     def whole_profile(self) -> Profile:
-        """What every block costs in each of its modes at each clock, with transfers.
+        """Costs of every block in each of its modes at each clock, with transfers.
 
         As read, or from the GPU's power model, which knows what computes.
         """

@@ -127,7 +127,7 @@ class LayoutBound(NamedTuple):
     sizes: Sizes | None
 
 
-def least_bound(
+def min_bound(
     problem: LayoutProblem,
     paths: Sequence[LongestPath],
     below: int | None,

@@ -1,7 +1,7 @@
 """The best layout for a schedule: neighbours of layouts, and bounds that hold for all of them, in turn.
 
 A longest path of each layout that is looked at bounds all others (`LongestPath`). Neighbours that no path
-leaves room for are not timed. The least bound over all layouts, by `least_bound` or for 1F1B by a table, says
+leaves room for are not timed. The least bound over all layouts, by `min_bound` or for 1F1B by a table, says
 when a layout is proved to be the best, and which layout to look at next. All work is counted.
 """
 
@@ -15,7 +15,7 @@ from itertools import combinations, pairwise
 import numpy as np
 
 from placements.planners.partition import min_largest
-from schedsearch.layouts.layout_model import LayoutProblem, Sizes, least_bound
+from schedsearch.layouts.layout_model import LayoutProblem, Sizes, min_bound
 from schedsearch.layouts.order_graph import Ints, LongestPath
 from schedsearch.solver.budget import SolverBudget
 
@@ -131,7 +131,7 @@ class _Search:
         while not self.is_over:
             most = None if self.best is None else int(self.ticks)
             left = min(_MODEL_WORK, self.work_limit - self.work)
-            found = least_bound(
+            found = min_bound(
                 self.problem, self.paths, most, self.best, SolverBudget(left, 600, 0, self._spend)
             )
             self.bound = max(self.bound, min(found.ticks, self.ticks))

@@ -29,7 +29,7 @@ def modelled(layout: PipelineLayout, model: str, degrees: Degrees, gpus: str) ->
     """Return the parts of a layout as the model's layers on GPUs; MTP is one more of its last layers.
 
     Args:
-        layout: Of the model's layers, or of fewer: these are then its first and last ones.
+        layout: Layout of the model's layers, or of fewer: these are then its first and last ones.
         model: A name of `placements.models.zoo`.
         degrees: How the GPUs of a stage share a layer.
         gpus: The cluster, as ``h100_64``.

@@ -11,7 +11,7 @@ from experiments.benchmarks.benchmark_command import Benchmark
 from experiments.benchmarks.modes.measuring import (
     beside_hand_made,
     beside_v_min,
-    least_memory_without_bubbles,
+    min_memory_without_bubbles,
     proved,
 )
 from experiments.benchmarks.modes.placements import (
@@ -158,7 +158,7 @@ def offload() -> Iterator[BenchmarkCase]:
             yield BenchmarkCase(
                 f"{devices} devices, copies of {copy_ticks} beside a load of 6",
                 "half the memory of 1F1B or less" if half else "less memory than 1F1B",
-                partial(least_memory_without_bubbles, devices, copy_ticks, 10.0, 0.5 if half else 0.99),
+                partial(min_memory_without_bubbles, devices, copy_ticks, 10.0, 0.5 if half else 0.99),
                 (devices, copy_ticks) == (4, 3),
             )
 

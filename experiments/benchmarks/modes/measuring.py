@@ -89,7 +89,7 @@ def beside_v_min(num_devices: int, times: tuple[int, int, int], work: float) -> 
     """Measure that modes make the period shorter than V-Min's in its memory, or that none can be.
 
     Args:
-        num_devices: Of a wave of two chunks, each of which holds 10 units or computes its forward again.
+        num_devices: Devices of a wave of two chunks, each of which holds 10 units or recomputes.
         times: Ticks of a forward and of both halves of its backward.
         work: Units of work of the search.
     """
@@ -124,13 +124,13 @@ def beside_v_min(num_devices: int, times: tuple[int, int, int], work: float) -> 
     )
 
 
-def least_memory_without_bubbles(
+def min_memory_without_bubbles(
     num_devices: int, copy_ticks: int, work: float, max_share: float
 ) -> CaseResult:
     """Measure the least memory at which stages with offload have no idle time in the steady state.
 
     Args:
-        num_devices: Of a V-shape whose stages hold 10 units for a micro-batch.
+        num_devices: Devices of a V-shape whose stages hold 10 units for a micro-batch.
         copy_ticks: Ticks of a copy to the host and of one back; forward and backward take 6 together.
         work: Units of work of the search with each memory.
         max_share: Share of the memory of 1F1B that must be enough.

@@ -19,7 +19,7 @@ from placements.stages.layout_stages import place_layout
 
 @dataclass(frozen=True, kw_only=True)
 class LayoutPlacement(PlacementKind):
-    """What the placements of all frameworks have in common."""
+    """Options that the placements of all frameworks have in common."""
 
     kind: str = option("", "set by placement=")
     layers: str | None = option(

@@ -51,7 +51,7 @@ def any_order_mj(schedule: Schedule, profile: Profile, deadline_ms: float) -> fl
         if placement.is_plain:
             effective_mj += _filled_mj(placement, curves, number, device, slack_ms[device])
         else:
-            effective_mj += _Mix(placement, curves, number, device).least_mj(slack_ms, deadline_ms)
+            effective_mj += _Mix(placement, curves, number, device).min_mj(slack_ms, deadline_ms)
     return effective_mj + waiting_w(placement, profile) * deadline_ms
 
 
@@ -90,7 +90,7 @@ class _Mix:
     def __init__(self, placement: Placement, curves: Curves, number: int, device: int) -> None:
         self.placement, self.curves, self.number, self.device = placement, curves, number, device
 
-    def least_mj(self, slack_ms: Mapping[int, float], deadline_ms: float) -> float:
+    def min_mj(self, slack_ms: Mapping[int, float], deadline_ms: float) -> float:
         """Return the least effective energy of all micro-batches; each at its cheapest if HiGHS fails."""
         placement, device = self.placement, self.device
         decisions = [list(ways) for ways in self._decisions()]
@@ -191,8 +191,8 @@ def _fastest_paths(placement: Placement, curves: Curves) -> tuple[dict[str, floa
         if any(not block.time for block in placement.alternatives(name))
     }
     for run, block in placement.runs.items():
-        least_ms = float(curves[run].time_ms[0])
-        fastest[block.name] = min(fastest.get(block.name, least_ms), least_ms)
+        min_ms = float(curves[run].time_ms[0])
+        fastest[block.name] = min(fastest.get(block.name, min_ms), min_ms)
     before, after = dict.fromkeys(fastest, 0.0), dict.fromkeys(fastest, 0.0)
     for _ in placement.blocks:  # at most so many steps in a row
         for a, b, delay in pairs:

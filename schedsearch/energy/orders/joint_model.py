@@ -63,13 +63,13 @@ class ClockVariables(Variables):
                 for curve in [problem.curves[name] if name else None]
             ]
             energies = [float(each.energy_mj.min()) if each else 0.0 for _, _, each in options]
-            least_mj = min(energies)
-            v.offset_mj += least_mj
+            min_mj = min(energies)
+            v.offset_mj += min_mj
             times: list[tuple[Literal, int]] = []
             for literal, name, curve in options:
                 if curve is None:
                     terms.append(literal)
-                    costs.append(-least_mj)
+                    costs.append(-min_mj)
                     continue
                 clocks = [model.new_bool_var(f"clock {k} of {instance}") for k in range(len(curve.time_ms))]
                 model.add(model.weighted_sum(clocks, [1] * len(clocks)) == literal)
@@ -78,7 +78,7 @@ class ClockVariables(Variables):
                     for each, ms in zip(clocks, curve.time_ms.tolist(), strict=True)
                 ]
                 terms += clocks
-                costs += [mj - least_mj for mj in curve.energy_mj.tolist()]
+                costs += [mj - min_mj for mj in curve.energy_mj.tolist()]
                 for each, clock in zip(clocks, _clocks(curve), strict=True):
                     model.add_hint(each, name == run_name and clock == clock_of[instance])
             most = max(ticks for _, ticks in times)
