@@ -1,6 +1,6 @@
 """A bound on the period where blocks have modes: time and memory of each device over the mixes of its modes.
 
-Knows nothing of the search.
+Knows nothing of the search. Scipy is loaded with the first program, since reading a frontier needs none.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from fractions import Fraction
 
 import networkx as nx
 import numpy as np
-from scipy.optimize import linprog
 
 from placements import Block, Placement
 
@@ -84,6 +83,8 @@ class Need:
 
 def _on(placement: Placement, device: int) -> ModeChoice:
     """Return the bound of a device at the best prices, which are those of the best mix of modes."""
+    from scipy.optimize import linprog
+
     needs = list(needs_of(placement, device).values())
     lanes = sorted({lane for choices in needs for each in choices for lane in each.time})
     free = None if placement.free_memory is None else placement.free_memory[device]
