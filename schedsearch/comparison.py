@@ -162,6 +162,7 @@ def compare(
     num_micro_batches: int = 16,
     *,
     num_chunks: int = 2,
+    given: Mapping[str, tuple[PlacedStages, Schedule]] | None = None,
     on_progress: ComparisonReport | None = None,
     answer: Method = find,
     **options: Any,
@@ -180,6 +181,7 @@ def compare(
         schedules: Names: ``searched``, ``searched@SHAPE``, or keys of `schedsearch.baselines.HAND_MADE`.
         num_micro_batches: Micro-batches of every schedule.
         num_chunks: Pieces of the model on each device of a loop or wave.
+        given: Schedules of one's own by name, each with the model on its devices. Their rows come first.
         on_progress: Told how far the searches are.
         answer: What answers the searches, such as one with a cache.
         options: Options of each search: the fields of `SearchRequest`, such as ``time_limit_s``.
@@ -199,8 +201,10 @@ def compare(
             of_shape = [*running.variants(shape), *(each for each in variants if each[0] == shape)]
             rows[name] = running.searched(name, list(dict.fromkeys(of_shape)) if shape else variants)
     proved = running.bound_ms
+    own = [_given(name, *each) for name, each in (given or {}).items()]
     judged = (_judged(rows[name], proved.get(NEEDS.get(name, ("", False)), 0.0)) for name in schedules)
-    powered = (replace(row, energy_j=_energy_j(row.found, stages.power_w)) for row in judged)
+    rated = (*own, *judged)
+    powered = (replace(row, energy_j=_energy_j(row.found, stages.power_w)) for row in rated)
     return Comparison(num_micro_batches, tuple(powered), running.interrupted)
 
 
@@ -416,6 +420,17 @@ def _row(name: str, placed: PlacedStages, schedule: Schedule, note: str) -> Comp
         note=note,
         found=schedule,
     )
+
+
+def _given(name: str, placed: PlacedStages, schedule: Schedule) -> ComparedRow:
+    """Return the row of a schedule of one's own; its bound is for the model as it has it on devices."""
+    if missing := _missing_memory(placed, peak_memory(schedule).tolist()):
+        return ComparedRow(
+            name, placed.placement.name, DOES_NOT_FIT, note="; ".join([missing, *placed.notes])
+        )
+    row = _row(name, placed, validate(schedule.under(placed.placement)), "; ".join(placed.notes))
+    bound = makespan_bound(placed.placement, schedule.num_micro_batches)
+    return _judged(replace(row, makespan_bound_ms=placed.placement.ms(bound)), 0.0)
 
 
 def _growth_ms(make: Maker, placed: PlacedStages, number: int) -> float | None:

@@ -15,8 +15,12 @@ class CompareOptions:
     """The config of `experiments.compare`."""
 
     stages: str = option(
-        REQUIRED, "a YAML file: times in ms and memory in MiB of each stage, or of each layer"
+        REQUIRED, "a YAML file of stages or layers, or what schedsearch layout takes as layers"
     )
+    given: list[Any] = option(
+        [], "with such layers: files of Megatron-LM's or torchtitan's arguments, to put first"
+    )
+    num_devices: int | None = option(None, "with such layers: devices; null: those of given", min=1)
     schedules: list[Any] = option(
         ["searched", "one_f_one_b", "interleaved_one_f_one_b", "zb_v", "dual_pipe"],
         "also searched@v_shape and the like",

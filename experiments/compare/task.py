@@ -9,17 +9,17 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
+from experiments.compare.model import read_model
 from experiments.compare.options import CompareOptions
 from experiments.compare.report import save_comparison_report
 from experiments.config.command import Interrupted
 from experiments.config.commands import commands
-from experiments.config.options import OptionError, require, require_path
+from experiments.config.options import OptionError, require
 from experiments.config.run_record import output_directory
 from experiments.search.options import SearchOptions, read_options
 from experiments.search.profile_reading import CostSource, stages_cost_source
 from experiments.search.schedule_finding import cache_directory, search_limits
 from placements.files import csv_text, write_json, write_text
-from placements.stages.stage_file import read_stages, with_memory
 from schedsearch.comparison import COLUMNS, ComparedRow, Comparison, compare
 from schedsearch.figures.canvas import COLUMN_INCHES, save_widths
 from schedsearch.figures.comparison import draw_timelines
@@ -33,12 +33,10 @@ log = logging.getLogger(__name__)
 def task(config: DictConfig) -> dict[str, float]:
     """Compare, print the table, and save it with the figure; return the makespan of each schedule."""
     options = read_options(config, CompareOptions)
-    stages = read_stages(require_path("stages", options.stages))
+    stages, own = read_model(options)
     costs = stages_cost_source(options.stages, stages.power_w)
     are_names = all(isinstance(name, str) for name in options.schedules)
     require(are_names, "schedules", options.schedules, "a list of names")
-    if options.search.memory is not None:
-        stages = with_memory(stages, options.search.memory, "search.memory")
     for name in commands()["compare"].refused:
         given, usual = (getattr(of, name.removeprefix("search.")) for of in (options.search, SearchOptions()))
         require(given == usual, name, given, "for a comparison", "leave it out")
@@ -49,6 +47,7 @@ def task(config: DictConfig) -> dict[str, float]:
             options.schedules,
             options.search.num_micro_batches,
             num_chunks=options.num_chunks,
+            given=own,
             on_progress=lambda row, on, event: show.search(f"{row}, {on.name}", on.tick_ms, event),
             answer=lambda request, report: cached_search(cache, request, report)[0],
             **search_limits(options.search),

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from placements.layouts.argument_words import argument_text
+from placements.layouts.argument_words import argument_text, argument_words
 from placements.layouts.deepspeed_parts import FIELD, read_bounds, write_bounds
 from placements.layouts.layout import LayoutError, PipelineLayout
 from placements.layouts.megatron_arguments import MegatronPipeline, arguments_of, pipeline_of, read_arguments
@@ -101,6 +101,7 @@ def read_any(path: str) -> MegatronPipeline:
     Raises:
         LayoutError: It is wrong; the message begins with the path.
     """
+    argument_words(path, "Megatron-LM's or torchtitan's arguments")
     try:
         return MegatronPipeline(read_job(path))
     except LayoutError as error:

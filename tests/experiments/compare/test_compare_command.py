@@ -88,6 +88,48 @@ def test_wrong_input(override: str, message: str, refused, stages: Path, tmp_pat
     assert not (tmp_path / "out/compare.csv").exists()
 
 
+LAYERS = "layer,kind,forward_ms,backward_ms,activation_mib,weight_mib\n" + "".join(
+    f"{name},{kind},{forward},{2 * forward},10,5\n"
+    for name, kind, forward in [
+        ("e", "embedding", 1),
+        *((f"l{i}", "layer", 4) for i in range(6)),
+        ("loss", "loss", 8),
+    ]
+)
+"""Six layers and a loss that takes two of them."""
+
+
+def test_a_layout_of_ones_own_stands_beside_the_best(command, tmp_path: Path) -> None:
+    (tmp_path / "layers.csv").write_text(LAYERS)
+    layout = "--pipeline-model-parallel-layout Ettt|tttL"
+    (tmp_path / "mine.sh").write_text(f"train --pipeline-model-parallel-size 2 --num-layers 6 {layout}\n")
+    quick = ["search.num_micro_batches=4", "search.work_limit=2", "search.memory=130"]
+    files = [f"stages={tmp_path}/layers.csv", f"given=[{tmp_path}/mine.sh]"]
+    done = command("compare", *files, "schedules=[searched,one_f_one_b]", *quick)
+    assert done.returncode == 0, done.stderr
+    rows = {row["schedule"]: row for row in csv.DictReader((tmp_path / "out/compare.csv").open())}
+    assert list(rows) == ["mine", "best layout, 1 a device", "searched", "one_f_one_b"]
+    mine, best = rows["mine"], rows["best layout, 1 a device"]
+    # a stage of 39 ms and one of 60 ms: the way of one micro-batch, and three times the longer stage
+    assert float(mine["makespan_ms"]) == 39 + 60 + 3 * 60
+    assert mine["note"] == "Et*3|t*3L"
+    assert best["note"] == f"Et*4|ttL, none is under {float(best['makespan_ms']):g} ms"
+    assert float(best["makespan_ms"]) < float(mine["makespan_ms"])
+    assert float(rows["searched"]["makespan_ms"]) <= float(best["makespan_ms"])
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ((), "num_devices: has no value, and nothing is given; give the number of devices"),
+        (("given=[no.sh]",), "no.sh: cannot be read; give a text file of Megatron-LM's or torchtitan's"),
+    ],
+)
+def test_layers_need_devices(override: tuple[str, ...], message: str, refused, tmp_path: Path) -> None:
+    (tmp_path / "layers.csv").write_text(LAYERS)
+    assert message in refused("compare", f"stages={tmp_path}/layers.csv", *override)
+
+
 def test_energies_come_from_the_power_of_a_device(command, stages: Path, tmp_path: Path) -> None:
     """1F1B of 4 micro-batches, 152 ms: both devices compute for 120 ms and wait for 32 ms."""
     data = yaml.safe_load(stages.read_text()) | {"power_w": {"running": 300, "blocking": 0.5}}

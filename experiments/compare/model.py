@@ -1,0 +1,70 @@
+"""The model of a comparison: stages of a file, or layers, which layouts of one's own divide too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from experiments.compare.options import CompareOptions
+from experiments.config.options import OptionError, require_path
+from placements.layouts.framework_files import read_any
+from placements.layouts.layer_file import ModelLayers
+from placements.layouts.measured_layers import read_measured
+from placements.stages.layout_stages import place_layout, stage_of
+from placements.stages.stage_chain import PlacedStages, StageChain
+from placements.stages.stage_file import read_stages, with_memory
+from schedsearch.layouts.layouts import LayoutRow, layout
+from schedsearch.schedule import Schedule
+
+OwnSchedules = Mapping[str, tuple[PlacedStages, Schedule]]
+"""Schedules by name, each with the model on its devices."""
+
+
+def read_model(options: CompareOptions) -> tuple[StageChain, OwnSchedules]:
+    """Return the model, and the schedules of layouts that were given, with the best layouts beside them.
+
+    Raises:
+        OptionError: Layers have no number of devices, or a file of stages has one, or a layout.
+        LayoutError: A file is wrong, or a layout is of another model.
+    """
+    path = Path(require_path("stages", options.stages))
+    wants_layers = next((name for name in ("given", "num_devices") if getattr(options, name)), "")
+    if wants_layers and path.suffix in (".yaml", ".yml"):
+        raise OptionError(
+            f"{wants_layers}: goes with layers, and stages={path} is a file of stages; leave it "
+            "out, or give a CSV of layers as stages"
+        )
+    if not (wants_layers or path.is_dir() or path.suffix == ".csv"):
+        return _limited(read_stages(path), options), {}
+    layers = read_measured(path).layers
+    pipelines = {name: read_any(require_path("given", name)) for name in options.given}
+    ranks = [each.layout.num_devices for each in pipelines.values()]
+    number = options.num_devices or next(iter(ranks), None)
+    if number is None:
+        raise OptionError("num_devices: has no value, and nothing is given; give the number of devices")
+    pieces = tuple(stage_of((each,)) for each in layers.layers)
+    chain = _limited(StageChain(pieces, number, are_layers=True), options)
+    if not pipelines:
+        return chain, {}
+    chunks = dict.fromkeys(each.layout.num_chunks for each in pipelines.values())
+    found = layout(layers, number, options.search.num_micro_batches, list(chunks), given=pipelines)
+    memory_mib = None if chain.memory_mib is None else min(chain.memory_mib)
+    best = layout(layers, number, options.search.num_micro_batches, list(chunks), memory_mib)
+    rows = {Path(name).stem: row for name, row in found.given.items()}
+    if len(rows) < len(found.given):
+        raise OptionError(f"given: two of {', '.join(found.given)} have one name; rename one")
+    rows |= {f"best layout, {row.num_chunks} a device": row for row in best.rows}
+    return chain, {name: _own(row, layers, memory_mib) for name, row in rows.items() if row.found}
+
+
+def _limited(chain: StageChain, options: CompareOptions) -> StageChain:
+    memory = options.search.memory
+    return chain if memory is None else with_memory(chain, memory, "search.memory")
+
+
+def _own(row: LayoutRow, layers: ModelLayers, memory_mib: float | None) -> tuple[PlacedStages, Schedule]:
+    assert row.found is not None and row.schedule_found is not None, "it has a layout"
+    placed = place_layout(row.found, layers, memory_mib)
+    bound = "" if row.bound_ms is None else f", none is under {row.bound_ms:,.6g} ms"
+    return replace(placed, notes=(f"{row.layout}{bound}",)), row.schedule_found
