@@ -21,6 +21,8 @@ from schedsearch.figures.comparison import draw_timelines, title_of
 from schedsearch.figures.frontier import draw_frontier
 from schedsearch.figures.panels import CurvePoint, Panel, draw_panels
 from schedsearch.figures.plan import draw_plan
+from schedsearch.layouts.layouts import COLUMNS as LAYOUT_COLUMNS
+from schedsearch.layouts.layouts import BestLayouts
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.modulo.result import SearchResult
 from schedsearch.planning.explanation import strategy_in_words
@@ -41,7 +43,7 @@ _MIN_INCHES, _INCHES_FOR_EACH = 6.0, 1.0
 def _unknown(result: object) -> TypeError:
     return TypeError(
         f"{type(result).__name__}: is not a result; give a Schedule, SearchResult, Frontier, Comparison, "
-        "Plans, SimulatedIterations, Degradation or RobustResult"
+        "Plans, BestLayouts, SimulatedIterations, Degradation or RobustResult"
     )
 
 
@@ -101,6 +103,13 @@ def _(result: Frontier) -> pd.DataFrame:
     ]
     columns = ["time_ms", "energy_j", "lower_bound_j", "saving_against_all_maximum"]
     return pd.DataFrame(rows, columns=columns)
+
+
+@frame.register
+def _(result: BestLayouts) -> pd.DataFrame:
+    """One row for each number of chunks, and for each layout that was given."""
+    rows = [{"name": name, **row.to_dict()} for name, row in result.named_rows]
+    return pd.DataFrame(rows, columns=["name", *LAYOUT_COLUMNS])
 
 
 @frame.register
@@ -192,6 +201,18 @@ def _(result: Comparison) -> Any:
     if not result.by_title:
         raise ValueError("schedules: none of them fits, so there is none to draw; see to_frame() for why")
     return draw_timelines(result.by_title)
+
+
+@figure.register
+def _(result: BestLayouts) -> Any:
+    timelines = {
+        f"{name}, {row.layout}: {row.iteration_ms:,.6g} ms": row.schedule_found
+        for name, row in result.named_rows
+        if row.schedule_found is not None
+    }
+    if not timelines:
+        raise ValueError("layouts: none of them fits, so there is none to draw; see to_frame() for why")
+    return draw_timelines(timelines)
 
 
 @figure.register

@@ -81,7 +81,7 @@ def save(found: BestLayouts, directory: Path) -> list[str]:
 def _shown(found: BestLayouts) -> list[str]:
     """Return two lines for each layout: what it takes, and the layout."""
     lines = []
-    for name, row in [*((row.schedule, row) for row in found.rows), *found.given.items()]:
+    for name, row in found.named_rows:
         if row.iteration_ms is None:
             lines.append(f"{name}, {row.num_chunks} a device: {row.status}; {row.note}")
             continue

@@ -28,6 +28,7 @@ from schedsearch.layouts.layout_model import LayoutProblem, Sizes
 from schedsearch.layouts.layout_search import best_layout
 from schedsearch.layouts.order_graph import graph_of, run
 from schedsearch.metrics import peak_memory
+from schedsearch.results import TableResult
 from schedsearch.schedule import Schedule
 from schedsearch.validate import validate
 
@@ -87,7 +88,7 @@ COLUMNS = tuple(each.name for each in fields(LayoutRow))[:8]
 
 
 @dataclass(frozen=True)
-class BestLayouts:
+class BestLayouts(TableResult):
     """The best layouts of a model.
 
     Attributes:
@@ -103,6 +104,11 @@ class BestLayouts:
     num_micro_batches: int
     rows: tuple[LayoutRow, ...]
     given: Mapping[str, LayoutRow]
+
+    @property
+    def named_rows(self) -> tuple[tuple[str, LayoutRow], ...]:
+        """All rows: the best by the name of their schedule, and those that were given by their own."""
+        return (*((row.schedule, row) for row in self.rows), *self.given.items())
 
     @property
     def best(self) -> LayoutRow | None:

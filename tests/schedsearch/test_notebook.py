@@ -18,6 +18,7 @@ import schedsearch
 from placements.files import write_json
 from placements.gpus import GPUS
 from placements.hardware import modelled_profile
+from placements.layouts.layer_file import ModelLayer, ModelLayers
 from placements.shapes import k_shape, v_shape
 from schedsearch.energy import Frontier
 from schedsearch.figures.canvas import Figure
@@ -101,6 +102,19 @@ def test_a_comparison_shows_itself(tmp_path: Path, shown: Shown) -> None:
     assert [row.found for row in again.rows] == [row.found for row in found.rows]
     assert shown(found) == [Figure, pd.DataFrame]
     assert shown(schedsearch.compare(stages, ["gpipe"], 4)) == [pd.DataFrame]
+
+
+def test_layouts_show_themselves(shown: Shown) -> None:
+    layers = tuple(
+        ModelLayer(f"{kind} {i}", kind, forward, 2 * forward, 0, 0)
+        for i, (kind, forward) in enumerate([("embedding", 1), *[("layer", 4)] * 6, ("loss", 8)])
+    )
+    found = schedsearch.layout(ModelLayers(layers), 2, 4, [1, 2])
+    frame = found.to_frame().set_index("name")
+    assert frame.layout["one_f_one_b"] == found.rows[0].layout
+    assert list(frame.num_chunks) == [1, 2]
+    assert len(found.plot().axes) == 2
+    assert shown(found) == [Figure, pd.DataFrame]
 
 
 def test_a_frontier_shows_itself(tmp_path: Path, shown: Shown) -> None:
