@@ -11,6 +11,7 @@ from pathlib import Path
 from experiments.frontier.energy_baselines import TITLES
 from experiments.frontier.results import EnergyResult
 from experiments.search.results import SearchStepResult
+from placements.block import COMPUTE
 from schedsearch.energy import ClockedIteration, FrequencyPlan, simulate_at_clocks
 from schedsearch.energy.simulation import operating_points
 from schedsearch.figures import frontier as plot_frontier
@@ -42,7 +43,12 @@ def _timeline(found: SearchStepResult, tuned: EnergyResult) -> Drawing:
         {instance: point.time_ms for instance, point in points.items()},
         axes,
         mode={instance: found.schedule.mode(*instance) for instance in points},
-        clock_mhz={instance: float(point.clock_mhz) for instance, point in points.items()},
+        # scripts set no clocks for blocks of other streams
+        clock_mhz={
+            instance: float(point.clock_mhz)
+            for instance, point in points.items()
+            if found.placement.by_name[instance[0]].stream == COMPUTE
+        },
         title=f"{found.placement.name}: {tuned.plan.time_ms:.6g} ms at the planned clocks",
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,7 @@ def timeline(
         mode: For those that do not run in the first mode of their decision, the name of theirs; None for
             none.
         target: Axes to draw on, or a PNG file to write; None for a new figure.
-        clock_mhz: Likewise, its clock.
+        clock_mhz: Likewise, its clock; of a block without one the colour is the kind.
         power_w: Likewise, the power of one device while it runs; instead of `clock_mhz`.
         power_range_w: Powers at the ends of the colours; the first is that of waiting, drawn where nothing
             runs.
@@ -163,8 +164,10 @@ def _draw_row(
     kinds = [_kind_color(placement.by_name[name], n if scale is None else 0) for _, (name, n) in instances]
     colors = kinds
     if shade is not None and scale is not None:
-        rgba = scale.to_rgba(np.array([shade[key] for _, key in instances], dtype=float))
-        colors = [(float(r), float(g), float(b)) for r, g, b, _ in np.reshape(rgba, (-1, 4))]
+        rgba = scale.to_rgba(np.array([shade.get(key, math.nan) for _, key in instances], dtype=float))
+        shades = [(float(r), float(g), float(b)) for r, g, b, _ in np.reshape(rgba, (-1, 4))]
+        keys = [key for _, key in instances]
+        colors = [of if key in shade else kind for of, key, kind in zip(shades, keys, kinds, strict=True)]
     spans = [(start, duration_ms[key]) for start, key in instances]
     per_point = _ms_per_point(axes)
     # A block too thin for a white edge keeps its own colour, so that it can still be seen.
