@@ -6,9 +6,9 @@ import random
 from dataclasses import replace
 
 from placements import Block, Kind, Placement
+from placements.models.memory_levers import Offload, Recompute, with_levers
 from placements.modes import Choice, Decision
 from placements.shapes import v_shape
-from placements.stages.memory_levers import Offload, Recompute, with_levers
 from placements.streams import SharedStream, Slowdown
 from schedsearch.schedule import Schedule, ScheduledBlock, as_soon_as_possible
 

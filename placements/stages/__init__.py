@@ -1,6 +1,5 @@
 """A model as people write it: a chain of stages in ms and MiB, cut into other pieces, on devices.
 
-- `memory_levers`: recomputation and offload as modes of a placement's blocks
 - `stage_chain`: such a chain, and its placements
 - `layout_stages`: a layout of measured layers as such a chain
 - `stage_file`: its file form, plain data, or columns

@@ -14,10 +14,10 @@ from itertools import pairwise
 from typing import Annotated, Any
 
 from placements.meaning import Meaning
+from placements.models.memory_levers import Offload, Recompute, with_levers
 from placements.pieces import PIPELINES, Piece, blocks_of, pieces_on, transfers_of
 from placements.planners.partition import min_largest
 from placements.spec import Placement
-from placements.stages.memory_levers import Offload, Recompute, with_levers
 
 Number = float | Fraction
 """Milliseconds or MiB: as given, or an exact part or sum of such."""

@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from placements import Block, Kind, Placement, PlacementError
+from placements.models.memory_levers import Offload, Recompute, with_levers
 from placements.placement_file import placement_from_dict, placement_to_dict, placement_to_yaml
 from placements.shapes import v_shape
-from placements.stages.memory_levers import Offload, Recompute, with_levers
 from placements.stages.stage_chain import place
 from placements.stages.stage_file import stages_of
 from placements.streams import SharedStream, Slowdown

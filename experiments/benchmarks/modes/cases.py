@@ -24,8 +24,8 @@ from experiments.benchmarks.modes.placements import (
 )
 from experiments.benchmarks.results import BenchmarkCase, CaseResult
 from experiments.benchmarks.timing import load_solvers
+from placements.models.memory_levers import Recompute, with_levers
 from placements.shapes import loop_shape, wave_shape
-from placements.stages.memory_levers import Recompute, with_levers
 from placements.streams import Slowdown
 
 _PERIODS = {

@@ -9,8 +9,8 @@ from experiments.benchmarks.modes.placements import DUAL_PIPE
 from experiments.benchmarks.results import CaseResult, true_of
 from experiments.benchmarks.timing import timed
 from placements import Kind, Placement
+from placements.models.memory_levers import Offload, Recompute, with_levers
 from placements.shapes import v_shape, wave_shape
-from placements.stages.memory_levers import Offload, Recompute, with_levers
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError, one_f_one_b, v_min
 from schedsearch.baselines.chosen_modes import overlapped, steady_rate, with_chosen_modes
 from schedsearch.bounds.memory_need import CapacityError

@@ -10,10 +10,10 @@ from pathlib import Path
 from placements import Block, Kind, Placement
 from placements.cluster import read_cluster
 from placements.models.costing.layer_costs import layer_cost
+from placements.models.memory_levers import Offload, Recompute, with_levers
 from placements.models.parallel import LayerStrategy
 from placements.models.zoo import read_model
 from placements.shapes import v_shape
-from placements.stages.memory_levers import Offload, Recompute, with_levers
 
 H100_LAYERS = Path(__file__).parents[4] / "shared" / "data" / "h100_layers" / "h100_layers.csv"
 """Layers of transformers measured on an H100, where there is such a file."""

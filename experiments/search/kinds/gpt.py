@@ -30,6 +30,9 @@ class GptPlacement(ModelledKind):
     sequence_length: int = option(2048, "tokens of a sample")
     micro_batch_size: int = option(2, "samples of a micro-batch")
     recompute: bool = option(False, "recompute each layer's activations in the backward")
+    modes: list[Any] = option(
+        [], "what each stage may compute again, for each micro-batch, as searched: [selective, full]"
+    )
     flash_attention: bool = option(
         True, "true: attention keeps no scores; false: they are kept for the backward"
     )
@@ -69,6 +72,7 @@ class GptPlacement(ModelledKind):
                 self.num_devices,
                 num_gpus=num_gpus,
                 data_parallel=data_parallel,
+                modes=self.modes,
                 tick_ms=self.tick_ms,
                 **{each.name: getattr(rates, each.name) for each in fields(rates) if each.name != "gpu"},
             )

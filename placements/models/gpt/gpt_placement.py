@@ -23,7 +23,9 @@ from placements.models.gpt.gpt_config import (
 )
 from placements.models.gpt.workload import Workload
 from placements.models.layers import HALF
+from placements.models.memory_levers import Recompute, with_levers
 from placements.models.parallel import Cost, LayerStrategy, Pass, VocabularyStrategy
+from placements.models.parallel import Recompute as RecomputeKind
 from placements.models.piece_placement import PieceCost, in_ticks
 from placements.models.rates import COPY_COMPUTE_SHARE, Rates
 from placements.pieces import Piece, blocks_of, transfers_of, updates_of
@@ -50,6 +52,7 @@ def gpt_m_shape(
     *,
     num_gpus: int = 1,
     data_parallel: int = 1,
+    modes: Sequence[RecomputeKind] = (),
     tick_ms: float | None = None,
     **rates: float,
 ) -> Placement:
@@ -76,6 +79,8 @@ def gpt_m_shape(
         num_devices: Stages of layers, and shards of the vocabulary.
         num_gpus: GPUs that each device stands for.
         data_parallel: 1: groups of a block on all devices would not be those of a stage.
+        modes: What a search may let each stage compute again, for each micro-batch: ``selective``, ``full``
+            or both.
         tick_ms: Length of a tick; by default the longest power of ten of which the shortest block has at
             least 100.
         rates: Shares of the GPU's peaks that are reached, by the names of `placements.models.rates.Rates`.
@@ -103,7 +108,7 @@ def gpt_m_shape(
     pieces = [embedding, first._replace(forward_transfer_ms=0.0), *stages, output]
     parameters = [share * shared.layer_parameters + table_parameters(config, rows) for share in shares]
     parameters[0] += position_parameters(config)
-    return _placement("gpt_m_shape", shared, pieces, parameters, tick_ms)
+    return _placement("gpt_m_shape", shared, pieces, parameters, tick_ms, shares, modes)
 
 
 def gpt_v_shape(
@@ -113,6 +118,7 @@ def gpt_v_shape(
     *,
     num_gpus: int = 1,
     data_parallel: int = 1,
+    modes: Sequence[RecomputeKind] = (),
     tick_ms: float | None = None,
     **rates: float,
 ) -> Placement:
@@ -132,6 +138,7 @@ def gpt_v_shape(
         num_devices: Stages.
         num_gpus: GPUs that each device stands for.
         data_parallel: Groups of so many; a divisor.
+        modes: See `gpt_m_shape`.
         tick_ms: Length of a tick.
         rates: See `gpt_m_shape`.
 
@@ -155,7 +162,7 @@ def gpt_v_shape(
     parameters = [share * shared.layer_parameters for share in shares]
     parameters[0] += table_parameters(config, rows) + position_parameters(config)
     parameters[last] += table_parameters(config, rows) if last else 0
-    return _placement("gpt_v_shape", shared, pieces, parameters, tick_ms)
+    return _placement("gpt_v_shape", shared, pieces, parameters, tick_ms, shares, modes)
 
 
 def gpt_compute_shares(placement: Placement, config: GptConfig, rates: Rates) -> dict[str, float]:
@@ -186,6 +193,9 @@ def gpt_compute_shares(placement: Placement, config: GptConfig, rates: Rates) ->
             share = (own * part.product_ms + COPY_COMPUTE_SHARE * part.copy_ms) / part.time_ms
             shares |= {f"{letter}{stage}": share for stage in stages}
     return shares
+
+
+_MODES = ("selective", "full")
 
 
 @dataclass(frozen=True)
@@ -259,6 +269,35 @@ class _SharedGpt:
             found.append(PieceCost((stage,), cost, groups, sent_ms, sent_ms, name=f"F{stage}"))
         return found
 
+    def levers(
+        self, placement: Placement, stage: int, share: int, modes: Sequence[RecomputeKind]
+    ) -> list[Recompute]:
+        """Return the modes of a stage of so many layers, which its backward computes again one by one.
+
+        Raises:
+            PlacementError: A mode is unknown or saves nothing, or everything is computed again anyway.
+        """
+        held, found = placement.by_name[f"F{stage}"].memory_on(stage), list[Recompute]()
+        group = replace(self.strategy, data_parallel=1)  # the config is that of one group
+        for mode in modes:
+            if mode not in _MODES or self.strategy.recompute != "none":
+                raise PlacementError(
+                    f"modes: {mode!r} is none of {', '.join(_MODES)}, or recompute is true; give some of "
+                    "these, and recompute=false"
+                )
+            again = Workload(self.config, self.rates, 1).layer_cost(replace(group, recompute=mode))
+            saved_mib = (self.layer_kept_bytes - again.kept_bytes) / 2**20
+            if saved_mib <= 0:
+                raise PlacementError(
+                    f"modes: {mode} saves nothing, as flash attention keeps no scores; leave it out, or give "
+                    "flash_attention=false"
+                )
+            more_ms = share * (again.backward.time_ms - self.layer_backward.time_ms)
+            time = max(1, round(more_ms / placement.tick_ms))
+            kept, layer = held - math.floor(share * saved_mib), math.ceil(saved_mib)
+            found.append(Recompute(kept, time, layer, "recompute" if mode == "full" else mode))
+        return found if share else []
+
     @property
     def layer_parameters(self) -> float:
         """Parameters of a layer on each GPU."""
@@ -303,6 +342,8 @@ def _placement(
     costs: Sequence[PieceCost],
     parameters: Sequence[float],
     tick_ms: float | None,
+    shares: Sequence[int],
+    modes: Sequence[RecomputeKind],
 ) -> Placement:
     """Return the pieces on devices; where these have groups, each sums their gradients in the end."""
     pieces, tick_ms = in_ticks(costs, tick_ms)
@@ -310,18 +351,24 @@ def _placement(
     if groups > 1:
         times_ms = [shared.rates.all_reduce_ms(HALF_BYTES * count, groups) for count in parameters]
         blocks += updates_of(pieces, [max(1, round(time_ms / tick_ms)) for time_ms in times_ms])
-    return Placement(
+    placement = Placement(
         name,
         len(parameters),
         tuple(blocks),
         tick_ms,
         transfer=transfers_of(pieces),
-        memory=_capacities(shared, pieces, parameters),
+        memory=_capacities(shared, pieces, parameters, computes_again=bool(modes)),
         num_gpus=(shared.strategy.tensor_parallel * groups,) * len(parameters),
     )
+    levers = {
+        f"F{stage}": shared.levers(placement, stage, share, modes) for stage, share in enumerate(shares)
+    }
+    return with_levers(placement, levers) if modes else placement
 
 
-def _capacities(shared: _SharedGpt, pieces: Sequence[Piece], parameters: Sequence[float]) -> tuple[int, ...]:
+def _capacities(
+    shared: _SharedGpt, pieces: Sequence[Piece], parameters: Sequence[float], computes_again: bool
+) -> tuple[int, ...]:
     """Return the MiB that each GPU of a device has for activations.
 
     Raises:
@@ -332,7 +379,8 @@ def _capacities(shared: _SharedGpt, pieces: Sequence[Piece], parameters: Sequenc
     found = []
     for device, count in enumerate(parameters):
         static_gib = HALF.static_bytes * count / 2**30
-        needed_mib = sum(piece.blocks[0].memory_on(device) for piece in pieces)
+        kept_mib = sum(piece.blocks[0].memory_on(device) for piece in pieces)
+        needed_mib = 0 if computes_again else kept_mib  # a search says whether any mode fits
         free_gib = rates.gpu.memory_gib - rates.reserve_gib - static_gib - working_gib
         found.append(math.floor(free_gib * 1024))
         if found[-1] < needed_mib:

@@ -149,6 +149,44 @@ def test_only_the_embedding_has_a_compute_share_of_its_own() -> None:
     assert gpt_compute_shares(gpt_v_shape(SMALL, A100), SMALL, Rates(A100)) == {}
 
 
+@pytest.mark.parametrize("make", [gpt_m_shape, gpt_v_shape])
+def test_a_stage_in_a_mode_is_that_of_a_model_computed_again(make: Any) -> None:
+    config = replace(SMALL, flash_attention=False)
+    placement = make(config, A100, modes=["full", "selective"])
+    assert [decision.names for decision in placement.decisions] == [("keep", "recompute", "selective")] * 4
+    kept, again, selective = (placement.as_run((mode,) * 4) for mode in range(3))
+    assert kept.blocks == make(config, A100).blocks
+    whole = make(replace(config, recompute=True), A100, tick_ms=placement.tick_ms)
+    for stage in range(4):
+        forward, backward = f"F{stage}", f"B{stage}"
+        assert again.by_name[forward].time == whole.by_name[forward].time
+        assert again.by_name[backward].time == pytest.approx(whole.by_name[backward].time, abs=2)
+        assert again.by_name[forward].memory == pytest.approx(whole.by_name[forward].memory, abs=2)
+        held = [each.by_name[forward].memory for each in (kept, selective, again)]
+        times = [each.by_name[backward].time for each in (kept, selective, again)]
+        assert held == sorted(held, reverse=True) and times == sorted(times)
+        # its backward holds one layer more, and all of them are saved
+        layers = (held[0] - held[2]) / again.by_name[backward].transient
+        assert layers == pytest.approx(round(layers), abs=0.01) and 5 <= round(layers) <= 7
+
+
+@pytest.mark.parametrize(
+    ("config", "modes", "message"),
+    [
+        (SMALL, ["some"], "modes: 'some' is none of selective, full, or recompute is true"),
+        (SMALL, ["selective"], "modes: selective saves nothing, as flash attention keeps no scores"),
+        (
+            replace(SMALL, recompute=True),
+            ["full"],
+            "or recompute is true; give some of these, and recompute=",
+        ),
+    ],
+)
+def test_wrong_modes_are_named_in_one_line(config: GptConfig, modes: list[Any], message: str) -> None:
+    with told(PlacementError, has=message):
+        gpt_v_shape(config, A100, modes=modes)
+
+
 def test_gpus_that_share_a_layer_split_its_work_and_sum_its_outputs() -> None:
     """By hand: a layer of 24 b s h^2 + 4 b s^2 h operations, halved, and two sums of b s h halves.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import schedsearch
 from experiments.benchmarks.modes.measuring import dual_pipe_order
 from experiments.benchmarks.modes.placements import expert_layers, recomputing
+from placements.models.memory_levers import Offload, with_levers
 from placements.shapes import v_shape
-from placements.stages.memory_levers import Offload, with_levers
 from schedsearch.baselines import HAND_MADE
 from schedsearch.baselines.chosen_modes import overlapped, steady_rate, with_chosen_modes
 from schedsearch.metrics import peak_memory

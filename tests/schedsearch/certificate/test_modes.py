@@ -12,8 +12,8 @@ from modes_and_streams import CASES, at_random
 from told import told
 
 from placements import Placement
+from placements.models.memory_levers import Offload, Recompute, with_levers
 from placements.shapes import v_shape
-from placements.stages.memory_levers import Offload, Recompute, with_levers
 from schedsearch.bounds.mode_choice import ModeChoice
 from schedsearch.certificate.certificate import (
     Certificate,
