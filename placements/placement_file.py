@@ -84,6 +84,13 @@ class BlockEntry:
         Field | None,
         Meaning("allocated on the host of each of its devices, released when negative", "units"),
     ] = None
+    in_turns: Annotated[
+        Field | None,
+        Meaning(
+            "`true`: its groups take whole micro-batches in turn, as PipeDream's replicas do; each is a "
+            "device of its own for a schedule"
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -229,6 +236,8 @@ def _block_to_dict(block: Block) -> dict[str, Any]:
         data["stream"] = block.stream
     if block.host_memory:
         data["host_memory"] = block.host_memory
+    if block.in_turns:
+        data["in_turns"] = True
     return data
 
 
@@ -622,6 +631,7 @@ def _read_block(entry: Field, time: int, unit_mib: float | None) -> Block:
         data_parallel=_integer(entry.get("data_parallel", 1)),
         stream=_name(_optional(entry, "stream", COMPUTE)),
         host_memory=_integer(_in_units(_optional(entry, "host_memory", 0), unit_mib)),
+        in_turns=bool(_optional(entry, "in_turns", False).typed(bool)),
     )
 
 

@@ -67,7 +67,8 @@ def lower(schedule: Schedule) -> Programs:
     in which its producer starts; we place it where the producer ends, because then the tensor exists, and
     a long block cannot hold up the message of a short one that started later.
 
-    A forward block runs in the mode that the schedule has chosen for it and its micro-batch. The streams of
+    A forward block runs in the mode that the schedule has chosen for it and its micro-batch, and where it
+    takes a copy of a stage, nothing goes to the other copies. The streams of
     a device share its program, so that all of them keep this order; see `runtime.program.deadlock`.
 
     Args:
@@ -212,9 +213,10 @@ def _operators(schedule: Schedule) -> Iterator[_Operator]:
     by_producer: dict[str, list[Route]] = {block.name: [] for block in schedule.placement.blocks}
     for message in messages(schedule.placement):
         by_producer[message.producer].append(message)
+    runs = {(each.block, each.micro_batch) for each in schedule.blocks}
     for start, micro_batch, name in schedule.blocks:
         block = schedule.block(name, micro_batch)
         yield _Operator(start, True, block.devices, micro_batch, name, None)
-        for message in by_producer[name]:
+        for message in (each for each in by_producer[name] if (each.consumer, micro_batch) in runs):
             ends = (message.source, message.target)
             yield _Operator(start + block.time, False, ends, micro_batch, message.consumer, message)
