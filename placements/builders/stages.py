@@ -6,7 +6,7 @@ block on several devices (`placements.Block.in_turns`): it has the stage's param
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -52,13 +52,21 @@ def left_out(placement: Placement, chosen: Chosen) -> frozenset[str]:
     )
 
 
+def orders_of_stages(
+    placement: Placement, orders: Sequence[Sequence[tuple[str, int]]]
+) -> list[list[tuple[str, int]]]:
+    """Return the (block, micro-batch) pairs that each device runs, blocks of copies named as their stages."""
+    copies = copies_in(placement)
+    return [[(copies[name].stage if copies else name, n) for name, n in order] for order in orders]
+
+
 def as_stages(placement: Placement) -> Placement:
     """Return a placement of copies as its stages: each block once, on the devices of all of its copies.
 
     Any other placement is returned as it is.
 
     Raises:
-        PlacementError: Copies of a block are groups of devices that are not equal, or cut samples into shares.
+        PlacementError: Copies of a block are unequal groups of devices, or cut samples into shares.
 
     >>> from placements.shapes import v_shape
     >>> [(block.name, block.groups) for block in as_stages(replicated(v_shape(2), [2, 1])).blocks[:2]]
@@ -133,12 +141,13 @@ def _stage(name: str, blocks: list[Block], copies: Mapping[str, StageCopy]) -> B
     devices = [device for team in teams for device in team]
     if len({len(team) for team in teams}) > 1 or devices != sorted(devices):
         raise PlacementError(
-            f"blocks ({name}).devices: its copies are on {', '.join(map(str, teams))}; let each have as many, "
-            "numbered one copy after the other"
+            f"blocks ({name}).devices: its copies are on {', '.join(map(str, teams))}; let each have as "
+            "many, numbered one copy after the other"
         )
     if any(block.data_parallel > 1 for block in blocks):
         raise PlacementError(
-            f"blocks ({name}).data_parallel: a copy that takes whole micro-batches cannot cut them too; give 1"
+            f"blocks ({name}).data_parallel: a copy that takes whole micro-batches cannot cut them too; "
+            "give 1"
         )
     after: Iterable[str] = (copies[each].stage for block in blocks for each in block.after)
     return replace(

@@ -1,9 +1,9 @@
 """Which device has which share of a block's tensors, where blocks run in data-parallel groups.
 
-Each group of a block computes its share of the samples, or takes whole micro-batches in turn. From a block to another of as many groups, group by
-group hands its share to its like; otherwise the producer's groups exchange their shares, and all of its
-devices have the whole tensor, of which the consumer's groups take theirs. The module knows placements of
-which each device is one GPU, and no torch.
+Each group of a block computes its share of the samples, or takes whole micro-batches in turn. From a block to
+another of as many groups, group by group hands its share to its like; otherwise the producer's groups
+exchange their shares, and all of its devices have the whole tensor, of which the consumer's groups take
+theirs. The module knows placements of which each device is one GPU, and no torch.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Coordinate(NamedTuple):
         group: Index of its data-parallel group.
         shard: Its index in that group.
         team: The devices of the group: tensor parallel.
-        peers: The devices that hold the same shard and compute other shares, one of each group, in order; where
-            groups take micro-batches in turn the device alone.
+        peers: The devices that hold the same shard, one of each group, in order; where groups take
+            micro-batches in turn the device alone.
     """
 
     group: int

@@ -6,9 +6,12 @@ Does not know how the programs were made: what each block needs, it reads from t
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
+from placements import Block, Kind
+from placements.builders.stages import copies_in
 from runtime.program.error_grid import ProgramPosition, UnsafeProgramsError, all_of, at, cycle_from, fault
 from runtime.program.handover import (
     check_channels,
@@ -23,8 +26,9 @@ from runtime.program.handover import (
     run_text,
 )
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
+from runtime.program.tensor_flow import pair_backward
 
-__all__ = ["UnsafeProgramsError", "check"]
+__all__ = ["UnsafeProgramsError", "check", "check_updates"]
 
 
 def check(programs: Programs) -> Programs:
@@ -66,6 +70,53 @@ def check(programs: Programs) -> Programs:
     _check_collectives(programs)
     _check_rendezvous(programs)
     return programs
+
+
+def check_updates(programs: Programs, micro_batches_per_update: int) -> None:
+    """Ensure that programs finish although the copies of a stage wait for each other at each update.
+
+    An update within an iteration is there as soon as the gradients of so many micro-batches are complete on
+    each copy: a meeting of the copies, which is put there as if it were a block of all of them.
+
+    Args:
+        programs: Safe ones; see `check`.
+        micro_batches_per_update: Micro-batches of each copy that make an update.
+
+    Raises:
+        UnsafeProgramsError: They wait for each other in a cycle, where a meeting is called ``update of F1``.
+    """
+    placement, copies = programs.placement, copies_in(programs.placement)
+    pairs = pair_backward(placement)
+    completes = {name: copies[pairs[name]].stage for name in copies if placement.by_name[name].kind in _LAST}
+    devices: dict[str, set[int]] = {}
+    for name, stage in completes.items():
+        devices.setdefault(f"update of {stage}", set()).update(placement.by_name[name].devices)
+    instructions = [
+        tuple(_with_updates(program, completes, micro_batches_per_update))
+        for program in programs.instructions
+    ]
+    meetings = tuple(Block(name, Kind.F, tuple(at), 1) for name, at in devices.items())
+    met = replace(placement, blocks=(*placement.blocks, *meetings), decisions=())
+    _check_rendezvous(replace(programs, placement=met, instructions=tuple(instructions), lines=()))
+
+
+_LAST = (Kind.B, Kind.W)
+"""Kinds of blocks that complete gradients."""
+
+
+def _with_updates(
+    program: Sequence[Instruction], completes: Mapping[str, str], each: int
+) -> Iterator[Instruction]:
+    """Yield what a device does, and where it meets the other copies of its stages but for the last update."""
+    left = Counter(completes.get(run.block) for run in program if isinstance(run, Run))
+    done: Counter[str] = Counter()
+    for instruction in program:
+        yield instruction
+        stage = completes.get(instruction.block) if isinstance(instruction, Run) else None
+        if stage is not None:
+            done[stage] += 1
+            if done[stage] % each == 0 and done[stage] < left[stage]:
+                yield Run(f"update of {stage}", done[stage] // each)
 
 
 def _check_collectives(programs: Programs) -> None:

@@ -182,8 +182,8 @@ class Programs:
     def chosen(self) -> tuple[Chosen, ...]:
         """For each micro-batch the choice of each decision of the placement; empty where it has none.
 
-        The modes of the forward blocks say so, or which copies of them run; the first choice counts where none
-        of them runs.
+        The modes of the forward blocks say so, or which copies of them run; the first choice counts where
+        none of them runs.
         """
         decisions = self.placement.decisions
         if not decisions:
