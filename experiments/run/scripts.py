@@ -25,7 +25,7 @@ from runtime.models import GIVEN_MODEL, Blocks, Model, ModelOptions
 from runtime.plans.planned import PlannedIteration
 from runtime.program.deadlock import check, check_updates
 from runtime.program.instructions import Programs
-from runtime.program.lower import lower, recomputed
+from runtime.program.lower import lower, recomputed, with_updates
 from runtime.program.prefetch import peak_posted, prefetch_receives
 from runtime.program.program_file import programs_to_dict
 from runtime.program.tensor_flow import pair_backward
@@ -105,6 +105,8 @@ def _versions_in_words(schedule: Schedule, model: ModelOptions) -> str:
 
 def _programs(schedule: Schedule, model: ModelOptions, options: RuntimeOptions) -> Programs:
     """Return proved programs; of what only a user's own script knows, without the sizes of messages."""
+    if model.weight_versions != WeightMode.FLUSH:
+        schedule = with_updates(schedule, model.micro_batches_per_update)
     programs = recomputed(lower(schedule), options.recompute or ())
     if model.name == GIVEN_MODEL:
         return check(prefetch_receives(programs, blocks_ahead(options)))

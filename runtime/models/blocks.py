@@ -253,6 +253,7 @@ class Blocks:
 
     def _run(self, block: str, micro_batch: int, arrived: Sequence[Tensor], mode: str) -> _Made:
         kind = self._placement.by_name[block].kind
+        self.store.settle(self._pairs.get(block, block))
         if kind is Kind.F:
             return self._forward(block, micro_batch, arrived, mode)
         forward = self._pairs[block]

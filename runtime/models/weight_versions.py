@@ -99,7 +99,9 @@ class WeightStore:
     Attributes:
         max_held: For each forward block the most versions that were held at one time, in all iterations.
         on_complete: Called with a forward block when it has all its gradients of an iteration.
-        on_update: Called with a forward block before an update within an iteration, to add up its gradients.
+        on_update: Called with a forward block when its gradients of an update within an iteration are
+            complete. What it returns is called before the update is made, and that before the next run of the
+            block; where it returns None, no other device has gradients of it.
 
     Args:
         model: Holds the newest.
@@ -118,7 +120,8 @@ class WeightStore:
         self._is_flushed = not versions.of and versions.micro_batches_per_update >= num_micro_batches
         self.max_held: Counter[str] = Counter()
         self.on_complete: Callable[[str], None] = lambda block: None
-        self.on_update: Callable[[str], None] = lambda block: None
+        self.on_update: Callable[[str], Callable[[], None] | None] = lambda block: None
+        self._due: dict[str, Callable[[], None]] = {}
         self.begin()
 
     @property
@@ -162,11 +165,25 @@ class WeightStore:
         self._num_complete[block] += 1
         number = self._num_complete[block]
         if number < self._num_of(block) and number % self.micro_batches_per_update == 0:
-            self._update(block)
-        held = 1 + sum(name == block for name, _ in self._older)
-        self.max_held[block] = max(self.max_held[block], held)
+            wait = self.on_update(block)
+            if wait is None:
+                self._update(block)
+            else:
+                self._due[block] = wait
+        self._count_held(block)
         if number == self._num_of(block):
             self.on_complete(block)
+
+    def settle(self, block: str) -> None:
+        """Make the update of a forward block for which other devices are to be waited, if one is due."""
+        if block in self._due:
+            self._due.pop(block)()
+            self._update(block)
+            self._count_held(block)
+
+    def _count_held(self, block: str) -> None:
+        held = 1 + sum(name == block for name, _ in self._older)
+        self.max_held[block] = max(self.max_held[block], held)
 
     def _num_of(self, block: str) -> int:
         return self._versions.own.get(block, self._num_micro_batches)
@@ -178,7 +195,6 @@ class WeightStore:
                 weight.grad = addend if weight.grad is None else weight.grad.add_(addend)
 
     def _update(self, block: str) -> None:
-        self.on_update(block)
         newest = self._newest[block]
         if self._reads_left[block, newest] > 0:
             self._older[block, newest] = self._model.copy_weights(block)

@@ -5,14 +5,16 @@ And programs as a schedule again, of which more can be told.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from placements import Kind, Placement
+from placements.builders.stages import copies_in
 from runtime.program.data_parallel import holders
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
-from runtime.program.tensor_flow import KEEP, RECOMPUTE, stage_decisions, tensor_inputs
+from runtime.program.tensor_flow import KEEP, RECOMPUTE, pair_backward, stage_decisions, tensor_inputs
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 
 
@@ -108,6 +110,74 @@ def lower(schedule: Schedule) -> Programs:
             instructions[source].append(Send(producer, consumer, operator.micro_batch, target))
             instructions[target].append(Receive(producer, consumer, operator.micro_batch, source))
     return Programs(schedule.placement, schedule.num_micro_batches, tuple(map(tuple, instructions)))
+
+
+class CopiesUpdate(NamedTuple):
+    """An update within an iteration, as one copy of a stage makes it together with the others.
+
+    Attributes:
+        stage: Name of the stage's forward block.
+        number: Number of the update, from 1 on.
+        last: (block, micro-batch) whose gradients are the last that the copy adds.
+        next: The next of the stage that the copy runs, which waits for the update.
+    """
+
+    stage: str
+    number: int
+    last: Instance
+    next: Instance
+
+
+def updates_of(placement: Placement, order: Iterable[Instance], each: int) -> Iterator[CopiesUpdate]:
+    """Yield the updates that a device makes together with other copies, but for the last of an iteration.
+
+    Args:
+        placement: What runs where.
+        order: The (block, micro-batch) pairs that the device runs, in order.
+        each: Micro-batches of each copy that make an update.
+    """
+    copies, pairs = copies_in(placement), pair_backward(placement)
+    alone = Counter(copy.stage for copy in copies.values())
+    done: Counter[str] = Counter()
+    last: dict[str, Instance] = {}
+    for name, n in order:
+        forward = pairs.get(name, name)
+        if not copies or alone[stage := copies[forward].stage] == 1:
+            continue
+        if stage in last:
+            yield CopiesUpdate(stage, done[stage] // each, last.pop(stage), (name, n))
+        if placement.by_name[name].kind in (Kind.B, Kind.W):
+            done[stage] += 1
+            if done[stage] % each == 0:
+                last[stage] = name, n
+
+
+def with_updates(schedule: Schedule, micro_batches_per_update: int) -> Schedule:
+    """Return a schedule in the same orders, in which copies of a stage wait for each other at each update.
+
+    Args:
+        schedule: A valid schedule, one GPU for each device.
+        micro_batches_per_update: Micro-batches of each copy that make an update.
+
+    Raises:
+        CyclicOrderError: They wait for each other in a cycle.
+    """
+    placement = schedule.placement
+    orders = [schedule.order(device) for device in range(placement.num_devices)]
+    of_each: dict[tuple[str, int], list[CopiesUpdate]] = {}
+    for order in orders:
+        for update in updates_of(placement, order, micro_batches_per_update):
+            of_each.setdefault((update.stage, update.number), []).append(update)
+    waits = [
+        (other.last, own.next, schedule.block(*other.last).time)
+        for together in of_each.values()
+        for own in together
+        for other in together
+        if other is not own
+    ]
+    if not waits:
+        return schedule
+    return as_soon_as_possible(placement, schedule.num_micro_batches, orders, schedule.chosen, waits)
 
 
 def _modes(schedule: Schedule) -> dict[Instance, str]:

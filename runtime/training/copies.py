@@ -80,11 +80,19 @@ class CopySums:
         while len(self._begun) < len(self._sums) and self._sums[len(self._begun)].blocks <= self._complete:
             self._begin_next()
 
-    def update(self, block: str) -> None:
-        """Give every copy of a block the sum at an update within an iteration; all copies must call it."""
-        for each in self._sums:
-            if each.blocks == {block}:
-                self._model.set_gradients(each.bucket.names, self._begin(each)())
+    def begin_update(self, block: str) -> Callable[[], None] | None:
+        """Begin the sums of a block at an update within an iteration; all of its copies must call it.
+
+        Returns:
+            What waits for them, and gives every copy its own; None where the block has no copies.
+        """
+        begun = [(each, self._begin(each)) for each in self._sums if each.blocks == {block}]
+
+        def finish() -> None:
+            for each, wait in begun:
+                self._model.set_gradients(each.bucket.names, wait())
+
+        return finish if begun else None
 
     def finish(self) -> None:
         """Wait for all sums, and give every copy its own; every device must call it after an iteration."""

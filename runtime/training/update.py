@@ -43,7 +43,7 @@ class Update:
         self._counted = counted_here(model, copies)
         self.owners = Owners(model, copies)
         self.is_skipped = False
-        blocks.store.on_complete, blocks.store.on_update = self._sums.complete, self._sums.update
+        blocks.store.on_complete, blocks.store.on_update = self._sums.complete, self._sums.begin_update
         if model.options.zero:
             own = self.owners.own
             model.optimizer = Optimizer(model.options, list(own.values()), [shard.name for shard in own])
