@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import schedsearch
 from experiments.config.options import OptionError
@@ -71,7 +72,7 @@ def generate_scripts(
         repetend = tuned.periodic.periodic.repetend
     return generate(
         programs,
-        clocks if options.clocks else {},
+        _of_each_micro_batch(whole, clocks) if options.clocks else {},
         model.to_dict(),
         directory,
         shift=repetend.micro_batches if repetend else None,
@@ -127,6 +128,17 @@ def _programs(schedule: Schedule, model: ModelOptions, options: RuntimeOptions) 
     posted = max(peak_posted(programs, size_bytes))
     log.info("receive buffers: at most %d bytes at a time on a device", posted)
     return programs
+
+
+def _of_each_micro_batch(schedule: Schedule, clocks: ScriptClocks) -> ScriptClocks:
+    """Return clocks with one for each micro-batch, also where copies of a stage take only some: there 0."""
+    number, found = schedule.num_micro_batches, dict(clocks)
+    for name in copies_in(schedule.placement) if clocks else ():
+        own = dict(
+            zip(schedule.runs_of.get(name, ()), cast(Sequence[int], clocks.get(name, ())), strict=True)
+        )
+        found[name] = [own.get(n, 0) for n in range(number)]
+    return found
 
 
 def planned_scripts(
