@@ -30,6 +30,8 @@ from runtime.models import (
     load_state_dict_file,
     read_versions,
 )
+from runtime.profiling.records import of_copies
+from runtime.profiling.zero_comm import zero_comm_spans
 from runtime.program.deadlock import UnsafeProgramsError, check, check_updates
 from runtime.program.instructions import Programs, Receive, Run, Send, parse_instruction
 from runtime.program.lower import lower, orders_of, schedule_of, with_updates
@@ -66,12 +68,16 @@ def programs_of(schedule: Schedule, options: ModelOptions = GPT) -> Programs:
 
 
 def run(
-    schedule: Schedule, options: ModelOptions, iterations: int = 2, launcher: str = "in_process"
+    schedule: Schedule,
+    options: ModelOptions,
+    iterations: int = 2,
+    launcher: str = "in_process",
+    trace: bool = False,
 ) -> Measurement:
     """Run a schedule, and compare every iteration."""
     programs = programs_of(schedule, options)
     where = None if launcher == "in_process" else "cpu"
-    settings = RunOptions(launcher=launcher, iterations=iterations, verify="all", device=where)
+    settings = RunOptions(launcher=launcher, iterations=iterations, verify="all", device=where, trace=trace)
     with tempfile.TemporaryDirectory() as folder:
         generate(programs, {}, options.to_dict(), Path(folder))
         return launch(folder, programs.placement.num_devices, settings)
@@ -120,6 +126,41 @@ def test_copies_run_as_processes(options: ModelOptions) -> None:
     found = run(in_turn((2, 1), 4), options, launcher="fork")
     require_equal(found)
     assert len(found.losses[0]) == 4
+
+
+def test_a_record_names_the_copies_that_ran() -> None:
+    found = run(in_turn((2, 1), 3), SYNTHETIC, trace=True)
+    placement = in_turn((2, 1), 3).placement
+    records = of_copies([of_device[-1] for of_device in found.records], placement)
+    assert [{row.block for row in record.blocks} for record in records] == [
+        {"F0@0", "B0@0"},
+        {"F0@1", "B0@1"},
+        {"F1@0", "B1@0"},
+    ]
+    assert {(row.producer, row.consumer) for row in records[2].receives} == {
+        ("F0@0", "F1@0"),
+        ("F0@1", "F1@0"),
+    }
+    spans = zero_comm_spans(placement, records)
+    assert len(spans) == 4 * 3
+    for n in range(3):
+        assert spans[f"F0@{n % 2}", n][1] <= spans["F1@0", n][0]
+
+
+def test_a_run_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+    programs = programs_of(in_turn((2, 1), 4))
+    generate(programs, {}, replace(GPT, optimizer="adamw").to_dict(), tmp_path / "scripts")
+    whole = RunOptions(launcher="in_process", iterations=4, verify="all")
+    all_losses = launch(tmp_path / "scripts", 3, whole).losses
+    kept = replace(whole, iterations=2, checkpoints=tmp_path / "kept", checkpoint_every=2)
+    launch(tmp_path / "scripts", 3, kept)
+    found = launch(tmp_path / "scripts", 3, replace(whole, resume=tmp_path / "kept"))
+    require_equal(found)
+    assert found.losses == all_losses[2:]
+
+
+def test_zero_gives_each_copy_a_part_of_the_optimizer() -> None:
+    require_equal(run(in_turn((2, 1), 4), replace(GPT, optimizer="adamw", zero=1)))
 
 
 @pytest.mark.parametrize("number", [4, 6])
@@ -237,6 +278,23 @@ def test_parallel_pipelines_run_with_other_versions(mode: str) -> None:
     """As many copies of every stage: the same versions for all, of two micro-batches of each copy."""
     options = replace(SYNTHETIC, weight_versions=mode, micro_batches_per_update=2)
     require_equal(run(in_turn((2, 2, 2), 16), options))
+
+
+def test_double_buffering_runs_in_data_parallel_groups() -> None:
+    """Each micro-batch is cut over two pipelines: equal up to the order of sums, and to the replay."""
+    base = pipedream(v_shape(2, 1, 2), 8)
+    blocks = tuple(
+        replace(block, devices=(2 * block.devices[0], 2 * block.devices[0] + 1), data_parallel=2)
+        for block in base.placement.blocks
+    )
+    both = replace(base.placement, num_devices=4, blocks=blocks)
+    orders = [base.order(device // 2) for device in range(4)]
+    options = replace(
+        SYNTHETIC, micro_batch_size=2, weight_versions="double_buffering", micro_batches_per_update=2
+    )
+    comparison = run(as_soon_as_possible(both, 8, orders), options).comparison
+    assert comparison is not None and comparison.bitwise_equal
+    assert max(comparison.max_gradient_error, comparison.max_parameter_error) < 1e-14
 
 
 def test_versions_are_those_of_each_copy() -> None:
