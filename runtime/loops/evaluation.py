@@ -102,8 +102,8 @@ class Evaluation:
         """Derive and prove the programs."""
         if any(block.in_turns for block in script.placement.blocks):
             raise PipelineError(
-                "eval_step: knows no copies of stages that take micro-batches in turn; evaluate saved weights "
-                "in a job without copies"
+                "eval_step: knows no copies of stages that take micro-batches in turn; evaluate saved "
+                "weights in a job without copies"
             )
         programs = forward_programs(script.placement, num_micro_batches)
         self._instructions = programs.instructions[process.device]
