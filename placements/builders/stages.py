@@ -42,8 +42,8 @@ def copies_in(placement: Placement) -> Mapping[str, StageCopy]:
     return {name: StageCopy(stage, int(number)) for name, (stage, _, number) in found.items()}
 
 
-def left_out(placement: Placement, chosen: Chosen) -> frozenset[str]:
-    """Return the blocks that do not run once each decision is taken."""
+def not_taken(placement: Placement, chosen: Chosen) -> frozenset[str]:
+    """Return the blocks of copies that a micro-batch does not take."""
     return frozenset(
         block.name
         for decision, number in zip(placement.decisions, chosen, strict=True)

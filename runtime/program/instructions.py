@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from placements import Block, Placement
 from placements.block import COMPUTE
-from placements.builders.stages import copies_in, left_out
+from placements.builders.stages import copies_in, not_taken
 from placements.modes import Chosen
 from runtime.program.tensor_flow import KEEP, MODES, stage_decisions
 from runtime.program.tensor_spec import TensorSpec, TensorSpecs
@@ -202,15 +202,12 @@ class Programs:
         return tuple(map(tuple, found))
 
     @cached_property
-    def left_out(self) -> tuple[frozenset[str], ...]:
-        """For each micro-batch the blocks that it leaves out: those of copies that it does not take."""
-        if not copies_in(self.placement):
-            return (frozenset(),) * self.num_micro_batches
-        return tuple(left_out(self.placement, chosen) for chosen in self.chosen)
-
-    def runs(self, names: Iterable[str], micro_batch: int) -> bool:
-        """Tell whether a micro-batch runs all of some blocks."""
-        return self.left_out[micro_batch].isdisjoint(names)
+    def left_out(self) -> frozenset[tuple[str, int]]:
+        """The blocks of copies that micro-batches do not take: (block, micro-batch) pairs."""
+        chosen = self.chosen if copies_in(self.placement) else ()
+        return frozenset(
+            (name, n) for n, taken in enumerate(chosen) for name in not_taken(self.placement, taken)
+        )
 
     def block(self, name: str, micro_batch: int) -> Block:
         """Return a block as a micro-batch runs it."""
