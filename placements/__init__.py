@@ -18,6 +18,7 @@ Rooms and files in the order in which to read them; each imports only those abov
     measured          measured layers and links, and plans that were run with them
     models            what the layers of models cost
     layouts           which layers stand on which virtual stage, in the notations of training frameworks
+    builders          placements built from others: copies of devices
     planners          placements from what a planner decided
     stages            a model as a chain of stages in ms and MiB, cut into other pieces, on devices
     shapes            V, X, M, NN and K (Tessel), wave and loop

@@ -45,6 +45,9 @@ class Block:
         transient: More units needed on each of its devices only while it runs.
         data_parallel: Its GPUs, in order, are so many equal groups. Each computes its share of the
             micro-batch's samples, and the GPUs of a group share the layers (tensor parallel).
+        in_turns: Its groups take whole micro-batches in turn, instead of a share of each: the copies of a
+            stage, as a run knows them. Which of them takes which is a matter of a schedule; see
+            `placements.builders`.
         stream: Which of its devices' streams it runs on, each of which runs one block at a time: ``compute``,
             ``communication``, ``copy_out``, ``copy_in`` or any other name. Memory is the device's.
         host_memory: Units that the host of each of its devices holds from its start when positive, released
@@ -61,6 +64,7 @@ class Block:
     data_parallel: int = 1
     stream: str = COMPUTE
     host_memory: int = 0
+    in_turns: bool = False
 
     def __post_init__(self) -> None:
         """Sort the devices, so that all of them agree on their order, and their memory with them."""
@@ -72,6 +76,11 @@ class Block:
     def memory_on(self, device: int) -> int:
         """Return the units held on a device, released when negative; 0 where the block does not run."""
         return self._units.get(device, 0)
+
+    @property
+    def num_shares(self) -> int:
+        """Into how many shares its groups cut the samples of a micro-batch."""
+        return 1 if self.in_turns else self.data_parallel
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:

@@ -6,6 +6,7 @@ choice of one decision, and says what differs from the blocks as they are writte
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -68,7 +69,8 @@ def as_chosen(
 ) -> tuple[tuple[Block, ...], tuple[tuple[str, str, int], ...]]:
     """Return the blocks that run once each decision is taken, and the times of transfer between them.
 
-    A block that does not run hands on what it waits for; transfers to it and from it add up.
+    A block that does not run hands on what it waits for; transfers to it and from it add up. It hands on
+    nothing where another block of its decision runs in its place and comes as late after the same.
 
     Args:
         blocks: As written, each after those that it waits for.
@@ -82,17 +84,31 @@ def as_chosen(
     ticks = {(source, target): time for source, target, time in transfer}
     # for each block that does not run: what stands for it, and the ticks from there
     inputs: dict[str, dict[str, int]] = {}
+    # for each block that runs: the ticks to its end from the ends of all that come before
+    since: dict[str, dict[str, int]] = {}
+    owner = {name: i for i, decision in enumerate(decisions) for name in decision.blocks}
     kept, delays = [], []
     for written in blocks:
         block = changed.get(written.name, written)
         waits: dict[str, int] = {}
-        for name in written.after:
-            delay = ticks.get((name, written.name), 0)
+        after = {name: ticks.get((name, written.name), 0) for name in written.after}
+        instead = {owner[name]: name for name in after if name in owner and name not in inputs}
+        for name, delay in after.items():
+            other = instead.get(owner.get(name, -1), name)
             for source, before in inputs.get(name, {name: 0}).items():
+                if (
+                    name in inputs
+                    and since.get(other, {}).get(source, -math.inf) + after[other] >= before + delay
+                ):
+                    continue
                 waits[source] = max(waits.get(source, 0), before + delay)
         if not block.time:
             inputs[block.name] = waits
             continue
+        own = since.setdefault(block.name, {})
+        for source, delay in waits.items():
+            for earlier, ticks_before in ({source: 0} | since[source]).items():
+                own[earlier] = max(own.get(earlier, 0), ticks_before + delay + block.time)
         kept.append(replace(block, after=tuple(waits)))
         delays += [(source, block.name, time) for source, time in waits.items() if time]
     return tuple(kept), tuple(delays)

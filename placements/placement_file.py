@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import yaml
 
 from placements.block import COMPUTE, Block, Kind, PlacementError
+from placements.builders.stages import as_copies
 from placements.meaning import Meaning
 from placements.modes import Choice, Decision
 from placements.plain_data import Field, in_file, in_mib, plain
@@ -83,6 +84,13 @@ class BlockEntry:
     host_memory: Annotated[
         Field | None,
         Meaning("allocated on the host of each of its devices, released when negative", "units"),
+    ] = None
+    in_turns: Annotated[
+        Field | None,
+        Meaning(
+            "`true`: its groups take whole micro-batches in turn, as PipeDream's replicas do; each is a "
+            "device of its own for a schedule"
+        ),
     ] = None
 
 
@@ -229,6 +237,8 @@ def _block_to_dict(block: Block) -> dict[str, Any]:
         data["stream"] = block.stream
     if block.host_memory:
         data["host_memory"] = block.host_memory
+    if block.in_turns:
+        data["in_turns"] = True
     return data
 
 
@@ -427,14 +437,14 @@ def _read_change(
 
 
 def read_placement(path: str | Path) -> Placement:
-    """Read a placement from a YAML file.
+    """Read a placement from a YAML file; blocks that take micro-batches in turn are copies in it.
 
     Raises:
         PlacementError: The file cannot be read or is wrong; the message begins with its path.
     """
     data = read_yaml(path, PlacementError)
     with in_file(path, PlacementError):
-        return placement_from_dict(data)
+        return as_copies(placement_from_dict(data))
 
 
 def read_yaml(path: str | Path, error: type[ValueError]) -> object:
@@ -622,6 +632,7 @@ def _read_block(entry: Field, time: int, unit_mib: float | None) -> Block:
         data_parallel=_integer(entry.get("data_parallel", 1)),
         stream=_name(_optional(entry, "stream", COMPUTE)),
         host_memory=_integer(_in_units(_optional(entry, "host_memory", 0), unit_mib)),
+        in_turns=bool(_optional(entry, "in_turns", False).typed(bool)),
     )
 
 

@@ -356,6 +356,11 @@ class Placement:
         blocks, transfer = as_chosen(
             self.topological_order, self.transfer, (Decision((Choice("best", tuple(best)),)),), (0,)
         )
+        if not blocks:
+            raise PlacementError(
+                f"{self.name}: some mode leaves out each of its blocks, as where every stage has copies, so "
+                "that no bound is known; use schedule=pipedream"
+            )
         return replace(self, blocks=blocks, transfer=transfer, decisions=())
 
     @cached_property

@@ -302,8 +302,9 @@ def _inputs(schedule: Schedule, blocks: Mapping[str, Block], block: Block) -> di
     missing = [(name, delays(name, block.name)) for name in block.after]
     while missing:
         name, delay = missing.pop()
-        if blocks[name].time:
-            found[name] = max(found.get(name, 0), delay)
-        else:
+        if found.get(name, -1) >= delay:
+            continue
+        found[name] = delay
+        if not blocks[name].time:
             missing += [(each, delay + delays(each, name)) for each in blocks[name].after]
-    return found
+    return {name: delay for name, delay in found.items() if blocks[name].time}

@@ -5,5 +5,6 @@
 - `layout_plan`: all layers shared alike, as frameworks are configured
 - `own_layouts`: layouts of the user's own beside the best, part by part
 - `pipedream_plan`: a profile of nodes planned as PipeDream does, and written
+- `two_bw_plan`: parallel pipelines of equal blocks planned as PipeDream-2BW does
 - `task`: plans, ranked by their schedules, and written
 """

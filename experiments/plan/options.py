@@ -17,7 +17,7 @@ class PlanCommandOptions:
     planner: str = option(
         "hybrid",
         "hybrid: each layer in the best of several kinds of parallelism | layouts: all layers alike, as "
-        "frameworks are configured | pipedream: a profile as a graph",
+        "frameworks are configured | pipedream: a profile as a graph | pipedream_2bw: equal pipelines",
     )
     model: str | None = option(
         None,
@@ -50,7 +50,9 @@ class PlanCommandOptions:
     machine: str | None = option(
         None, "file of measured rates of the GPU, JSON or CSV; null: shares of peaks"
     )
-    micro_batch_sizes: list[Any] = option([1, 2, 4], "for layouts: samples of a micro-batch to try")
+    micro_batch_sizes: list[Any] = option(
+        [1, 2, 4], "for layouts and pipedream_2bw: samples of a micro-batch to try"
+    )
     max_chunks: int = option(24, "for layouts: most chunks of a stage", min=1)
     explain: dict[str, Any] | list[Any] | None = option(
         None, "for layouts: one or several to compare with the best, as {tp: 4, pp: 8}"

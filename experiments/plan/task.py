@@ -22,6 +22,7 @@ from experiments.plan.profiled_inputs import (
     refuse_given,
     required_model,
 )
+from experiments.plan.two_bw_plan import plan_two_bw
 from placements.block import PlacementError
 from placements.cluster import Cluster, GpusError, read_cluster
 from placements.files import csv_text, write_json, write_text
@@ -53,7 +54,7 @@ from schedsearch.validate import InvalidScheduleError
 
 log = logging.getLogger(__name__)
 
-_PLANNERS = ("hybrid", "layouts", "pipedream")
+_PLANNERS = ("hybrid", "layouts", "pipedream", "pipedream_2bw")
 
 _WORDS = {
     PlanStatus.OPTIMAL: "plan proved",
@@ -73,6 +74,9 @@ def task(config: DictConfig) -> dict[str, float | str]:
     require_known("planner", options.planner, _PLANNERS)
     if options.planner == "pipedream":
         return plan_profile(options)
+    if options.planner == "pipedream_2bw":
+        named, servers = _model(options), _cluster(options)
+        return plan_two_bw(options, named, servers, _costs(options, named, servers).options)
     if options.planner == "layouts":
         return plan_in_layouts(options)
     refuse_given(options, ("flat",), "it is of planner=pipedream; leave it out")

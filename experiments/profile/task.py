@@ -25,6 +25,7 @@ from experiments.search.options import read_options
 from experiments.search.problem import SearchProblem, read_problem
 from experiments.search.search_step import search_and_save
 from placements import OperatingPoint, Placement, Profile
+from placements.builders.stages import copies_in
 from placements.files import write_json, write_text
 from placements.measured.run_trace import TraceError, block_times, read_traces
 from placements.placement_file import placement_to_yaml
@@ -118,6 +119,11 @@ def _schedules(options: ProfileCommandOptions, problem: SearchProblem, directory
         OptionError: Blocks have modes, and are to be measured in a pipeline, where each may run in one alone.
     """
     placement, number = problem.placement.per_micro_batch, options.search.num_micro_batches
+    if copies_in(placement):
+        raise OptionError(
+            f"placement: {placement.name} has copies of stages, which are alike; profile the placement "
+            "without them"
+        )
     if not options.profiling.in_pipeline:
         most = max((len(decision.choices) for decision in placement.decisions), default=1)
         return [one_after_another(placement, number, choice) for choice in range(most)]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import logging
 import math
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import schedsearch
 from experiments.config.options import OptionError
@@ -17,24 +17,26 @@ from experiments.run.options import RuntimeOptions
 from experiments.run.run_options import blocks_ahead
 from experiments.run.traces import planned_run
 from experiments.search.results import SearchStepResult
+from placements.builders.stages import as_stages, copies_in, orders_of_stages
 from placements.files import write_json
 from runtime.clocks.periodic_clocks import ScriptClocks, clocks_of_rounds
 from runtime.codegen.codegen import generate
 from runtime.codegen.header import PICTURE_WIDTH
 from runtime.models import GIVEN_MODEL, Blocks, Model, ModelOptions
 from runtime.plans.planned import PlannedIteration
-from runtime.program.deadlock import check
+from runtime.program.deadlock import check, check_updates
 from runtime.program.instructions import Programs
-from runtime.program.lower import lower, recomputed
+from runtime.program.lower import lower, recomputed, with_updates
 from runtime.program.prefetch import peak_posted, prefetch_receives
 from runtime.program.program_file import programs_to_dict
 from runtime.program.tensor_flow import pair_backward
+from runtime.program.tensor_spec import TensorSpec
 from schedsearch.picture import both_ends
 from schedsearch.schedule import Schedule
 from schedsearch.semantics.check import check_versions
 from schedsearch.semantics.residency import peak_versions
-from schedsearch.semantics.stages import orders_of, versions_of
-from schedsearch.semantics.versions import WeightMode, WeightVersionError
+from schedsearch.semantics.stages import orders_of
+from schedsearch.semantics.versions import Updates, WeightMode, WeightVersionError, find_versions
 from schedsearch.validate import validate
 
 log = logging.getLogger(__name__)
@@ -70,7 +72,7 @@ def generate_scripts(
         repetend = tuned.periodic.periodic.repetend
     return generate(
         programs,
-        clocks if options.clocks else {},
+        _of_each_micro_batch(whole, clocks) if options.clocks else {},
         model.to_dict(),
         directory,
         shift=repetend.micro_batches if repetend else None,
@@ -87,10 +89,15 @@ def _versions_in_words(schedule: Schedule, model: ModelOptions) -> str:
     Raises:
         OptionError: The schedule has no such versions.
     """
-    placement, orders = schedule.placement, orders_of(schedule)
-    mode, each = model.weight_versions, model.micro_batches_per_update
+    placement, orders = (
+        as_stages(schedule.placement),
+        orders_of_stages(schedule.placement, orders_of(schedule)),
+    )
+    mode = WeightMode(model.weight_versions)
+    updates = Updates(mode, model.micro_batches_per_update)
+    number, pairs = schedule.num_micro_batches, pair_backward(placement)
     try:
-        versions = versions_of(schedule, mode, each, pairs=pair_backward(placement))
+        versions = find_versions(placement, orders, number, updates, pairs)
     except WeightVersionError as error:
         raise OptionError(f"runtime.{error}") from None
     held = peak_versions(placement, orders, check_versions(placement, orders, versions))
@@ -99,17 +106,39 @@ def _versions_in_words(schedule: Schedule, model: ModelOptions) -> str:
 
 def _programs(schedule: Schedule, model: ModelOptions, options: RuntimeOptions) -> Programs:
     """Return proved programs; of what only a user's own script knows, without the sizes of messages."""
+    if model.weight_versions != WeightMode.FLUSH:
+        schedule = with_updates(schedule, model.micro_batches_per_update)
     programs = recomputed(lower(schedule), options.recompute or ())
     if model.name == GIVEN_MODEL:
         return check(prefetch_receives(programs, blocks_ahead(options)))
-    blocks = Blocks(schedule.placement, Model(model, schedule.placement, {}), 1)
-    size_bytes = functools.partial(_message_bytes, blocks)
-    programs = programs.with_specs(blocks.spec_between)
+    if model.weight_versions != WeightMode.FLUSH:
+        check_updates(programs, model.micro_batches_per_update)
+    stages, copies = as_stages(schedule.placement), copies_in(schedule.placement)
+    blocks = Blocks(stages, Model(model, stages, {}), 1)
+
+    def spec_between(*names: str) -> TensorSpec:
+        return blocks.spec_between(*(copies[name].stage if copies else name for name in names))
+
+    def size_bytes(*names: str) -> int:
+        return math.prod(spec_between(*names).shape) * blocks.dtype.itemsize
+
+    programs = programs.with_specs(spec_between)
     programs = prefetch_receives(programs, blocks_ahead(options), options.receive_memory, size_bytes)
     check(programs)
     posted = max(peak_posted(programs, size_bytes))
     log.info("receive buffers: at most %d bytes at a time on a device", posted)
     return programs
+
+
+def _of_each_micro_batch(schedule: Schedule, clocks: ScriptClocks) -> ScriptClocks:
+    """Return clocks with one for each micro-batch, also where copies of a stage take only some: there 0."""
+    number, found = schedule.num_micro_batches, dict(clocks)
+    for name in copies_in(schedule.placement) if clocks else ():
+        own = dict(
+            zip(schedule.runs_of.get(name, ()), cast(Sequence[int], clocks.get(name, ())), strict=True)
+        )
+        found[name] = [own.get(n, 0) for n in range(number)]
+    return found
 
 
 def planned_scripts(
@@ -137,7 +166,3 @@ def _schedule_and_clocks(
     number = found.schedule.num_micro_batches if num_micro_batches is None else num_micro_batches
     schedule = tuned.periodic.periodic.schedule(number)
     return schedule, clocks_of_rounds(warmup, steady, cooldown, data["micro_batches_per_repetend"], number)
-
-
-def _message_bytes(blocks: Blocks, producer: str, consumer: str) -> int:
-    return math.prod(blocks.spec_between(producer, consumer).shape) * blocks.dtype.itemsize

@@ -11,7 +11,7 @@ from experiments.search.profile_reading import CostSource
 from placements import Placement, Profile
 from runtime.clocks.periodic_clocks import ScriptClocks, unrolled_clocks
 from runtime.plans.planned import PlannedIteration
-from runtime.profiling.records import Record
+from runtime.profiling.records import Record, of_copies
 from runtime.profiling.trace import write_trace
 from runtime.profiling.utilisation import UtilisationTable, utilisation_table
 from schedsearch.schedule import Schedule
@@ -57,6 +57,7 @@ def save_trace(
         costs: Where the plan's come from.
         name: Name of the files.
     """
+    records = [of_copies(of_device, placement) for of_device in records]
     write_trace(directory / f"{name}.json", placement, records, planned, costs.to_dict() if costs else None)
     table = utilisation_table(placement, [of_device[-1] for of_device in records], planned)
     table.write_csv(directory / f"{name}.csv")

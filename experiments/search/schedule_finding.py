@@ -12,7 +12,8 @@ from experiments.config.options import OptionError, require, require_known, requ
 from experiments.search.options import SearchCommandOptions, SearchOptions
 from experiments.search.unequal_finding import find_unequal_schedule
 from placements import Placement
-from schedsearch.baselines import HAND_MADE
+from placements.builders.stages import copies_in
+from schedsearch.baselines import HAND_MADE, pipedream
 from schedsearch.baselines.chosen_modes import with_chosen_modes
 from schedsearch.modulo.progress import SearchBar
 from schedsearch.modulo.result import SearchProgress, SearchResult, Status
@@ -71,9 +72,16 @@ def find_schedule(
         return _require_schedule(result), result, tuple(told)
     require_known("schedule", options.schedule, ["searched", *HAND_MADE])
     require_least("search.num_micro_batches", number, 1)
-    if placement.decisions:
+    has_copies = bool(copies_in(placement))
+    if has_copies and options.schedule != pipedream.__name__:
+        raise OptionError(
+            f"schedule: {options.schedule} knows no copies of stages, which {placement.name} has; use "
+            "schedule=pipedream or schedule=searched"
+        )
+    if placement.decisions and not has_copies:
         return _with_chosen_modes(options.schedule, placement, number), None, ()
-    require_plain(placement, f"schedule={options.schedule}", "use schedule=searched")
+    if not has_copies:
+        require_plain(placement, f"schedule={options.schedule}", "use schedule=searched")
     schedule = HAND_MADE[options.schedule](placement, number)
     try:
         return validate(schedule), None, ()

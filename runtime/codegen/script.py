@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placements import Placement
+from placements.builders.stages import as_stages, copies_in
 from placements.plain_data import Field
 from runtime.codegen.job import JOB_FILE, ScriptJob, read_job
 from runtime.codegen.time_limit import TooLongError, time_limit
-from runtime.program.calls import ACTIONS, BlockCall, Calls, ScriptError, Transfer
+from runtime.program.calls import ACTIONS, BlockCall, Calls, OfStages, ScriptError, Transfer
 from runtime.program.instructions import Programs
 from runtime.program.program_file import for_single_gpus
 from runtime.program.tensor_spec import TensorSpec, TensorSpecs
@@ -80,6 +81,24 @@ class Script:
                 f"use {and_so_on} and so on"
             )
         return replace(self, num_micro_batches=num_micro_batches)
+
+    @cached_property
+    def of_stages(self) -> Script:
+        """The script as a process runs it: blocks that are copies are named as their stages.
+
+        What is read, computed, updated and kept is then that of a model which knows no copies.
+        """
+        stages = {name: copy.stage for name, copy in copies_in(self.placement).items()}
+        if not stages:
+            return self
+
+        def iteration(device: Any, num_micro_batches: int) -> None:
+            self.iteration(OfStages(device, stages), num_micro_batches)
+
+        specs = self.specs and {
+            (stages[producer], stages[consumer]): spec for (producer, consumer), spec in self.specs.items()
+        }
+        return replace(self, iteration=iteration, placement=as_stages(self.placement), specs=specs)
 
     @cached_property
     def model(self) -> ModelOptions:
@@ -323,7 +342,13 @@ def check_script(script: Script, device: int, num_devices: int) -> None:
     _check_number(num_devices, script.placement)
     times = Counter((run.block, run.micro_batch) for run in script.calls.runs)
     blocks = script.placement.on(device)
-    expected = {(block.name, n) for block in blocks for n in range(script.num_micro_batches)}
+    taken = {n for _, n in times}
+    expected = {
+        (block.name, n)
+        for block in blocks
+        for n in range(script.num_micro_batches)
+        if not block.in_turns or n in taken
+    }
     for block, micro_batch in sorted(expected | times.keys()):
         wanted = int((block, micro_batch) in expected)
         if times[block, micro_batch] != wanted:

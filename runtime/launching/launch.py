@@ -23,6 +23,7 @@ from functools import cache
 from pathlib import Path
 
 from placements import ProfileError
+from placements.builders.stages import as_stages, orders_of_stages
 from placements.placement_file import placement_from_dict
 from runtime.checkpoints.loading import check_resume
 from runtime.checkpoints.manifest import facts_of
@@ -49,7 +50,7 @@ from runtime.options.run import BACKENDS, DEVICE_OF, LAUNCHERS
 from runtime.profiling.profiler import DeviceProfile
 from runtime.profiling.records import Record
 from runtime.program.calls import ScriptError
-from runtime.program.deadlock import check
+from runtime.program.deadlock import check, check_updates
 from runtime.program.instructions import Programs
 from runtime.program.lower import orders_of, schedule_of
 from runtime.transport.communicators import AUTO
@@ -58,6 +59,7 @@ from runtime.verify.extent import Extent, extent_of
 from runtime.verify.reference import ReferenceCase
 from runtime.virtual.play import cheapest_sharing
 from schedsearch.metrics import peak_memory
+from schedsearch.semantics.versions import WeightMode
 
 __all__ = ["LAUNCHERS", "LaunchError", "launch", "main"]
 
@@ -183,7 +185,10 @@ def _checked(directory: Path, num_devices: int, options: RunOptions) -> bool:
         _check_memory(programs)
         try:
             number, orders = programs.num_micro_batches, orders_of(programs)
-            read_versions(changed[0].model, programs.placement, number, orders)
+            model, stages = changed[0].model, as_stages(programs.placement)
+            read_versions(model, stages, number, orders_of_stages(programs.placement, orders))
+            if model.weight_versions != WeightMode.FLUSH:
+                check_updates(programs, model.micro_batches_per_update)
         except ModelError as error:
             raise ScriptError(
                 f"num_micro_batches: {programs.num_micro_batches} cannot be run: {error}"

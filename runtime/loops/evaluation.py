@@ -20,6 +20,7 @@ from runtime.program.deadlock import check
 from runtime.program.instructions import Programs, Run, Send
 from runtime.program.lower import by_lane, lower
 from runtime.program.tensor_flow import forward_inputs
+from runtime.transport.agreement import PipelineError
 from runtime.transport.protocol import Transport
 from schedsearch.schedule import Instance, as_soon_as_possible
 
@@ -85,6 +86,9 @@ class Evaluation:
         transport: Reaches the other devices.
         model: Model of the training.
         num_micro_batches: Number of micro-batches of one evaluation.
+
+    Raises:
+        PipelineError: Copies of a stage take micro-batches in turn.
     """
 
     def __init__(
@@ -96,6 +100,11 @@ class Evaluation:
         num_micro_batches: int,
     ) -> None:
         """Derive and prove the programs."""
+        if any(block.in_turns for block in script.placement.blocks):
+            raise PipelineError(
+                "eval_step: knows no copies of stages that take micro-batches in turn; evaluate saved "
+                "weights in a job without copies"
+            )
         programs = forward_programs(script.placement, num_micro_batches)
         self._instructions = programs.instructions[process.device]
         self._number = num_micro_batches

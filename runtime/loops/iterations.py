@@ -84,7 +84,7 @@ class Iterations:
         own = {
             instance: float(loss)
             for instance, loss in blocks.losses.items()
-            if placement.by_name[instance[0]].devices[0] == index
+            if (sink := placement.by_name[instance[0]]).devices[0] == index or sink.in_turns
         }
         instances = [(block, n) for n in range(num_micro_batches) for block in sinks]
         failure = blocks.take_failure()

@@ -91,7 +91,7 @@ class Pipeline:
     ) -> None:
         """Join the other processes and build the own blocks."""
         process = own_process(replace(RunOptions.of_environment(), timeout_s=timeout_s, exact=exact))
-        script = read_script_of(job, process.device)
+        script = read_script_of(job, process.device).of_stages
         check_script(script, process.device, process.num_devices)
         of_modules = {"loss": loss, "precision": precision, "loss_weight": loss_weight, "compile": compile}
         with ExitStack() as stack:

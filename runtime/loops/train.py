@@ -49,7 +49,7 @@ def run_device(script: Script, process: Process, connect: Connect, plans: PlanSo
             cannot be resumed.
         TransferError: A tensor did not arrive or could not be sent.
     """
-    script = script.at(process.options.num_micro_batches)
+    script = script.at(process.options.num_micro_batches).of_stages
     check_script(script, process.device, process.num_devices)
     position = Position(process.options.results, process.device)
     position.move("connecting")

@@ -156,7 +156,7 @@ def suitable_model(placement: Placement, num_heads: int | None = None) -> str:
 def _check_cuts(block: Block, options: ModelOptions) -> None:
     if (count := len(block.groups[0])) > options.vocab_size:
         raise ModelError(f"{options.vocab_size} rows cannot be cut over {count} devices", "vocab_size")
-    if options.micro_batch_size % block.data_parallel:
+    if options.micro_batch_size % block.num_shares:
         raise ModelError(
             f"{options.micro_batch_size} samples have no equal shares for the "
             f"{block.data_parallel} data-parallel groups of {block.name}; use a multiple of "

@@ -180,7 +180,7 @@ class Blocks:
         block = self._placement.by_name[producer]
         whole = self._model.output_shape(producer if block.kind is Kind.F else self._pairs[consumer])
         is_share = (producer, consumer) in self._in_shares
-        shape = share_shape(whole, block.data_parallel) if is_share else whole
+        shape = share_shape(whole, block.num_shares) if is_share else whole
         return TensorSpec.of(self.dtype, shape)
 
     def run(
@@ -248,11 +248,12 @@ class Blocks:
 
     def _zeros_as(self, block: str, forward: str) -> Tensor:
         """Return the share of a block's group in zeros, in the form of a forward block's output."""
-        shape = share_shape(self._model.output_shape(forward), self._placement.by_name[block].data_parallel)
+        shape = share_shape(self._model.output_shape(forward), self._placement.by_name[block].num_shares)
         return torch.zeros(shape, dtype=self.dtype, device=self._model.device)
 
     def _run(self, block: str, micro_batch: int, arrived: Sequence[Tensor], mode: str) -> _Made:
         kind = self._placement.by_name[block].kind
+        self.store.settle(self._pairs.get(block, block))
         if kind is Kind.F:
             return self._forward(block, micro_batch, arrived, mode)
         forward = self._pairs[block]

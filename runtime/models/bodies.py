@@ -92,12 +92,6 @@ def _check_separate(options: ModelOptions, placement: Placement, body: Body) -> 
     for block in placement.topological_order:
         if block.kind is not Kind.F:
             continue
-        if block.data_parallel > 1:
-            raise ModelError(
-                f"{options.weight_versions} is not known for the data-parallel "
-                f"groups of {block.name}; use {WeightMode.FLUSH}",
-                "weight_versions",
-            )
         for parameter in body.parameters(block.name):
             other = holder.setdefault(parameter.name, block.name)
             if other != block.name:

@@ -9,8 +9,8 @@ the newest weights. Which version a micro-batch reads is not known here, but in 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from placements import Placement
 from runtime.models.core.options import ModelError, ModelOptions
@@ -29,11 +29,31 @@ class ReadVersions:
 
     Attributes:
         of: For each (forward block, micro-batch) the version that it reads; those left out read version 0.
-        micro_batches_per_update: Micro-batches whose gradients, as their mean, make one update.
+        micro_batches_per_update: Micro-batches whose gradients, as their mean, make one update; where the
+            copies of a stage take turns, so many of each copy.
+        copies: For each forward block whose copies take turns their number, where there is no flush.
+        own: For each forward block how many micro-batches the device computes; those left out all.
     """
 
     of: Mapping[Instance, int]
     micro_batches_per_update: int
+    copies: Mapping[str, int] = field(default_factory=dict)
+    own: Mapping[str, int] = field(default_factory=dict)
+
+    def per_update(self, block: str) -> int:
+        """Return how many micro-batches make an update of a forward block, on all of its copies."""
+        return self.micro_batches_per_update * self.copies.get(block, 1)
+
+    def on(self, placement: Placement, order: Iterable[Instance]) -> ReadVersions:
+        """Return the versions with what a device computes of the blocks that take turns.
+
+        Args:
+            placement: What runs where.
+            order: The (block, micro-batch) pairs that the device runs.
+        """
+        own = Counter(name for name, _ in order)
+        turns = [block.name for block in placement.blocks if block.in_turns]
+        return replace(self, own={name: own[name] for name in turns})
 
 
 def read_versions(
@@ -69,7 +89,8 @@ def read_versions(
     except WeightVersionError as error:
         raise ModelError(error.reason, error.field) from None
     forward = {instance: found.reads[instance] for instance in found.makes}
-    return ReadVersions(forward, options.micro_batches_per_update)
+    copies = {block.name: block.data_parallel for block in placement.blocks if block.in_turns}
+    return ReadVersions(forward, options.micro_batches_per_update, copies)
 
 
 class WeightStore:
@@ -78,6 +99,9 @@ class WeightStore:
     Attributes:
         max_held: For each forward block the most versions that were held at one time, in all iterations.
         on_complete: Called with a forward block when it has all its gradients of an iteration.
+        on_update: Called with a forward block when its gradients of an update within an iteration are
+            complete. What it returns is called before the update is made, and that before the next run of the
+            block; where it returns None, no other device has gradients of it.
 
     Args:
         model: Holds the newest.
@@ -96,12 +120,19 @@ class WeightStore:
         self._is_flushed = not versions.of and versions.micro_batches_per_update >= num_micro_batches
         self.max_held: Counter[str] = Counter()
         self.on_complete: Callable[[str], None] = lambda block: None
+        self.on_update: Callable[[str], Callable[[], None] | None] = lambda block: None
+        self._due: dict[str, Callable[[], None]] = {}
         self.begin()
 
     @property
     def micro_batches_per_update(self) -> int:
         """Micro-batches whose gradients, as their mean, make one update."""
         return self._versions.micro_batches_per_update
+
+    @property
+    def takers(self) -> Mapping[str, int]:
+        """For each block whose copies take turns and average their gradients at each update their number."""
+        return self._versions.copies
 
     def begin(self) -> None:
         """Begin an iteration: the model's weights are version 0."""
@@ -122,7 +153,7 @@ class WeightStore:
         if self._is_flushed:
             self.max_held[block] = 1
             self._num_complete[block] += 1
-            if self._num_complete[block] == self._num_micro_batches and block not in self._beside:
+            if self._num_complete[block] == self._num_of(block) and block not in self._beside:
                 self.on_complete(block)
             return
         version = self._versions.of.get((block, micro_batch), 0)
@@ -133,12 +164,29 @@ class WeightStore:
                 del self._older[block, version]
         self._num_complete[block] += 1
         number = self._num_complete[block]
-        if number < self._num_micro_batches and number % self.micro_batches_per_update == 0:
+        if number < self._num_of(block) and number % self.micro_batches_per_update == 0:
+            wait = self.on_update(block)
+            if wait is None:
+                self._update(block)
+            else:
+                self._due[block] = wait
+        self._count_held(block)
+        if number == self._num_of(block):
+            self.on_complete(block)
+
+    def settle(self, block: str) -> None:
+        """Make the update of a forward block for which other devices are to be waited, if one is due."""
+        if block in self._due:
+            self._due.pop(block)()
             self._update(block)
+            self._count_held(block)
+
+    def _count_held(self, block: str) -> None:
         held = 1 + sum(name == block for name, _ in self._older)
         self.max_held[block] = max(self.max_held[block], held)
-        if number == self._num_micro_batches:
-            self.on_complete(block)
+
+    def _num_of(self, block: str) -> int:
+        return self._versions.own.get(block, self._num_micro_batches)
 
     def _add_to_newest(self, block: str, older: Weights) -> None:
         for name, weight in self._model.weights(block).items():

@@ -8,9 +8,11 @@ devices on one axis. Nothing here knows how the times were taken; see `runtime.p
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
+from placements import Placement
+from placements.builders.stages import copies_in
 from runtime.program.calls import Transfer
 from schedsearch.schedule import Instance
 
@@ -132,6 +134,31 @@ _ROWS: Mapping[str, type[BlockRecord] | type[MessageRecord] | type[CounterSample
     "held_bytes": CounterSample,
     "allocated_bytes": CounterSample,
 }
+
+
+def of_copies(records: Sequence[Record], placement: Placement) -> tuple[Record, ...]:
+    """Return records of stages with the names of the copies that ran, where a placement has copies."""
+    names = {
+        (copy.stage, device): name
+        for name, copy in copies_in(placement).items()
+        for device in placement.by_name[name].devices
+    }
+
+    def message(row: MessageRecord) -> MessageRecord:
+        producer, consumer = names[row.producer, row.source], names[row.consumer, row.target]
+        return row._replace(producer=producer, consumer=consumer)
+
+    return tuple(
+        replace(
+            record,
+            blocks=tuple(row._replace(block=names[row.block, record.device]) for row in record.blocks),
+            receives=tuple(map(message, record.receives)),
+            sends=tuple(map(message, record.sends)),
+        )
+        if names
+        else record
+        for record in records
+    )
 
 
 def aligned(records: Sequence[Record], origin_s: float | None = None) -> dict[int, float]:

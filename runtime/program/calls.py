@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from placements import Kind, Placement
 from placements.block import COMPUTE
@@ -234,6 +235,29 @@ class Calls:
     def _add(self, instruction: Instruction) -> None:
         self.instructions.append(instruction)
         self.lines.append(_line())
+
+
+class OfStages:
+    """A device, or what stands for it, that is called with the names of copies and knows their stages.
+
+    Args:
+        device: Is called with the names of stages.
+        stages: The stage of each block.
+    """
+
+    def __init__(self, device: Any, stages: Mapping[str, str]) -> None:
+        """Call the device."""
+        self._device, self._stages = device, stages
+
+    def __getattr__(self, verb: str) -> Callable[..., None]:
+        """Return an action of the device."""
+        action, stages = getattr(self._device, verb), self._stages
+
+        def called(*names_and_micro_batch: Any, **options: Any) -> None:
+            *names, micro_batch = names_and_micro_batch
+            action(*(stages[name] for name in names), micro_batch, **options)
+
+        return called
 
 
 def _line() -> int:

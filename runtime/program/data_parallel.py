@@ -1,9 +1,9 @@
 """Which device has which share of a block's tensors, where blocks run in data-parallel groups.
 
-Each group of a block computes its share of the samples. From a block to another of as many groups, group by
-group hands its share to its like; otherwise the producer's groups exchange their shares, and all of its
-devices have the whole tensor, of which the consumer's groups take theirs. The module knows placements of
-which each device is one GPU, and no torch.
+Each group of a block computes its share of the samples, or takes whole micro-batches in turn. From a block to
+another of as many groups, group by group hands its share to its like; otherwise the producer's groups
+exchange their shares, and all of its devices have the whole tensor, of which the consumer's groups take
+theirs. The module knows placements of which each device is one GPU, and no torch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ class Coordinate(NamedTuple):
         group: Index of its data-parallel group.
         shard: Its index in that group.
         team: The devices of the group: tensor parallel.
-        peers: The devices that hold the same shard, one of each group, in order.
+        peers: The devices that hold the same shard, one of each group, in order; where groups take
+            micro-batches in turn the device alone.
     """
 
     group: int
@@ -38,6 +39,8 @@ def coordinate(block: Block, device: int) -> Coordinate:
     """
     groups = block.groups
     group, shard = divmod(block.devices.index(device), len(groups[0]))
+    if block.in_turns:
+        return Coordinate(0, shard, groups[group], (device,))
     return Coordinate(group, shard, groups[group], tuple(team[shard] for team in groups))
 
 
@@ -46,7 +49,7 @@ def in_shares(producer: Block, consumer: Block) -> bool:
 
     Besides equal numbers of groups this needs that a device of both blocks is in the same group of both.
     """
-    if producer.data_parallel != consumer.data_parallel:
+    if producer.data_parallel != consumer.data_parallel or producer.in_turns or consumer.in_turns:
         return False
     pairs = zip(producer.groups, consumer.groups, strict=True)
     return all(set(theirs).issuperset(set(own).intersection(producer.devices)) for theirs, own in pairs)

@@ -7,7 +7,8 @@ Does not know how the programs were made: what each block needs, it reads from t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from runtime.program.error_grid import ProgramPosition, UnsafeProgramsError, all_of, at, cycle_from, fault
 from runtime.program.handover import (
@@ -23,8 +24,9 @@ from runtime.program.handover import (
     run_text,
 )
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
+from runtime.program.lower import CopiesUpdate, orders_of, updates_of
 
-__all__ = ["UnsafeProgramsError", "check"]
+__all__ = ["UnsafeProgramsError", "check", "check_updates"]
 
 
 def check(programs: Programs) -> Programs:
@@ -68,6 +70,44 @@ def check(programs: Programs) -> Programs:
     return programs
 
 
+def check_updates(programs: Programs, micro_batches_per_update: int) -> None:
+    """Ensure that programs finish although the copies of a stage wait for each other at each update.
+
+    An update within an iteration begins on each copy when the gradients of so many of its micro-batches are
+    complete, beside what the copy does then. The next block of the stage waits until it has begun on all.
+
+    Args:
+        programs: Safe ones; see `check`.
+        micro_batches_per_update: Micro-batches of each copy that make an update.
+
+    Raises:
+        UnsafeProgramsError: Copies make their updates in other orders, or wait for each other in a cycle.
+    """
+    placement, orders = programs.placement, orders_of(programs)
+    updates = [list(updates_of(placement, order, micro_batches_per_update)) for order in orders]
+    of_each: dict[tuple[str, int], dict[int, CopiesUpdate]] = {}
+    for device, own in enumerate(updates):
+        for update in own:
+            of_each.setdefault((update.stage, update.number), {})[device] = update
+    for devices in of_each.values():
+        series = {tuple((each.stage, each.number) for each in updates[device]) for device in devices}
+        if len(series) > 1:
+            raise UnsafeProgramsError(
+                f"devices {', '.join(map(str, sorted(devices)))} make the updates of their stages in "
+                "different orders; use a flush, or one order for all copies"
+            )
+    place = {
+        (device, (each.block, each.micro_batch)): (device, index)
+        for (device, index), each in all_of(programs, Run)
+    }
+    after = {
+        place[device, own.next]: [place[other, each.last] for other, each in together.items()]
+        for together in of_each.values()
+        for device, own in together.items()
+    }
+    _check_rendezvous(programs, after)
+
+
 def _check_collectives(programs: Programs) -> None:
     """Ensure one order of the blocks that share several devices; the rendezvous finds longer cycles."""
     wide = [block for block in programs.placement.blocks if len(block.devices) > 1]
@@ -96,7 +136,11 @@ def _check_same_order(
             )
 
 
-def _check_rendezvous(programs: Programs) -> None:
+_Waits = Mapping[ProgramPosition, Sequence[ProgramPosition]]
+"""For instructions those of other devices, done earlier, that they wait for without a meeting."""
+
+
+def _check_rendezvous(programs: Programs, after: _Waits = MappingProxyType({})) -> None:
     """Run all programs, each operation when all its devices have come to it.
 
     What can proceed stays able to, so the order of trying does not matter: a device is tried once when it
@@ -104,17 +148,30 @@ def _check_rendezvous(programs: Programs) -> None:
     """
     index = [0] * programs.placement.num_devices
     arriving = deque(range(programs.placement.num_devices))
+    held_up: dict[int, list[int]] = {}
     while arriving:
         device = arriving.popleft()
         if index[device] == len(programs.instructions[device]):
             continue
         peers = _peers(programs, device, at(programs, (device, index[device])))
-        if all(_waits(programs, peer, index[peer], wanted) for peer, wanted in peers.items()):
+        late = [_late(after, index, peer) for peer in peers]
+        if any(each is not None for each in late):
+            for each in late:
+                if each is not None:
+                    held_up.setdefault(each, []).append(device)
+        elif all(_waits(programs, peer, index[peer], wanted) for peer, wanted in peers.items()):
             for peer in peers:
                 index[peer] += 1
                 arriving.append(peer)
+                arriving.extend(held_up.pop(peer, ()))
     if any(done < len(program) for done, program in zip(index, programs.instructions, strict=True)):
-        raise _deadlock(programs, index)
+        raise _deadlock(programs, index, after)
+
+
+def _late(after: _Waits, index: Sequence[int], device: int) -> int | None:
+    """Return a device that has yet to do what another waits for where it stands."""
+    needed = after.get((device, index[device]), ())
+    return next((other for other, place in needed if index[other] <= place), None)
 
 
 def _peers(programs: Programs, device: int, instruction: Instruction) -> dict[int, Instruction]:
@@ -132,12 +189,18 @@ def _waits(programs: Programs, device: int, index: int, instruction: Instruction
     return index < len(program) and program[index] == instruction
 
 
-def _deadlock(programs: Programs, index: Sequence[int]) -> UnsafeProgramsError:
+def _deadlock(programs: Programs, index: Sequence[int], after: _Waits) -> UnsafeProgramsError:
     """Return the error that shows the devices that wait for each other."""
 
     def waits_for(device: int) -> int:
+        if (late := _late(after, index, device)) is not None:
+            return late
         peers = _peers(programs, device, at(programs, (device, index[device])))
-        return next(peer for peer, wanted in peers.items() if not _waits(programs, peer, index[peer], wanted))
+        return next(
+            peer
+            for peer, wanted in peers.items()
+            if not _waits(programs, peer, index[peer], wanted) or _late(after, index, peer) is not None
+        )
 
     first = next(d for d, program in enumerate(programs.instructions) if index[d] < len(program))
     cycle = cycle_from(first, waits_for)

@@ -13,6 +13,7 @@ from functools import cached_property, partial
 
 from placements import Block, Placement
 from placements.block import COMPUTE
+from placements.builders.stages import copies_in, not_taken
 from placements.modes import Chosen
 from runtime.program.tensor_flow import KEEP, MODES, stage_decisions
 from runtime.program.tensor_spec import TensorSpec, TensorSpecs
@@ -96,7 +97,7 @@ def _run(mode: str, block: str, stream: str | None, micro_batch: int) -> Run:
     return Run(block, micro_batch, mode, stream or COMPUTE)
 
 
-_NAME = r'([\w.]+|"(?:[^"\\]|\\.)*")'
+_NAME = r'([\w.@]+|"(?:[^"\\]|\\.)*")'
 _TEXTS: tuple[tuple[re.Pattern[str], tuple[int, ...], Callable[..., Instruction]], ...] = (
     (re.compile(rf"receive {_NAME} -> {_NAME} #(-?\d+) from (\d+)"), (0, 1), Receive),
     *(
@@ -181,20 +182,32 @@ class Programs:
     def chosen(self) -> tuple[Chosen, ...]:
         """For each micro-batch the choice of each decision of the placement; empty where it has none.
 
-        The modes of the forward blocks say so; the first choice counts where none of them runs.
+        The modes of the forward blocks say so, or which copies of them run; the first choice counts where
+        none of them runs.
         """
         decisions = self.placement.decisions
         if not decisions:
             return ()
-        decision_of = stage_decisions(self.placement)
+        copies = copies_in(self.placement)
+        decision_of = self.placement.decision_of if copies else stage_decisions(self.placement)
         found = [[0] * len(decisions) for _ in range(self.num_micro_batches)]
         for program in self.instructions:
             for each in program:
                 if isinstance(each, Run) and each.block in decision_of and each.micro_batch < len(found):
                     i = decision_of[each.block]
-                    if each.mode in decisions[i].names:
+                    if copies:
+                        found[each.micro_batch][i] = copies[each.block].number
+                    elif each.mode in decisions[i].names:
                         found[each.micro_batch][i] = decisions[i].names.index(each.mode)
         return tuple(map(tuple, found))
+
+    @cached_property
+    def left_out(self) -> frozenset[tuple[str, int]]:
+        """The blocks of copies that micro-batches do not take: (block, micro-batch) pairs."""
+        chosen = self.chosen if copies_in(self.placement) else ()
+        return frozenset(
+            (name, n) for n, taken in enumerate(chosen) for name in not_taken(self.placement, taken)
+        )
 
     def block(self, name: str, micro_batch: int) -> Block:
         """Return a block as a micro-batch runs it."""
@@ -229,7 +242,7 @@ def _tensor(message: Send | Receive) -> str:
 
 def quoted(name: str) -> str:
     """Return a name as one word on one line: in quotes, as in JSON, if it is not of letters and digits."""
-    return name if re.fullmatch(r"[\w.]+", name) else json.dumps(name)
+    return name if re.fullmatch(r"[\w.@]+", name) else json.dumps(name)
 
 
 def _unquoted(text: str | None) -> str:

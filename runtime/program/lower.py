@@ -5,14 +5,16 @@ And programs as a schedule again, of which more can be told.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from placements import Kind, Placement
+from placements.builders.stages import copies_in
 from runtime.program.data_parallel import holders
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
-from runtime.program.tensor_flow import KEEP, RECOMPUTE, stage_decisions, tensor_inputs
+from runtime.program.tensor_flow import KEEP, RECOMPUTE, pair_backward, stage_decisions, tensor_inputs
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 
 
@@ -67,7 +69,8 @@ def lower(schedule: Schedule) -> Programs:
     in which its producer starts; we place it where the producer ends, because then the tensor exists, and
     a long block cannot hold up the message of a short one that started later.
 
-    A forward block runs in the mode that the schedule has chosen for it and its micro-batch. The streams of
+    A forward block runs in the mode that the schedule has chosen for it and its micro-batch, and where it
+    takes a copy of a stage, nothing goes to the other copies. The streams of
     a device share its program, so that all of them keep this order; see `runtime.program.deadlock`.
 
     Args:
@@ -107,6 +110,74 @@ def lower(schedule: Schedule) -> Programs:
             instructions[source].append(Send(producer, consumer, operator.micro_batch, target))
             instructions[target].append(Receive(producer, consumer, operator.micro_batch, source))
     return Programs(schedule.placement, schedule.num_micro_batches, tuple(map(tuple, instructions)))
+
+
+class CopiesUpdate(NamedTuple):
+    """An update within an iteration, as one copy of a stage makes it together with the others.
+
+    Attributes:
+        stage: Name of the stage's forward block.
+        number: Number of the update, from 1 on.
+        last: (block, micro-batch) whose gradients are the last that the copy adds.
+        next: The next of the stage that the copy runs, which waits for the update.
+    """
+
+    stage: str
+    number: int
+    last: Instance
+    next: Instance
+
+
+def updates_of(placement: Placement, order: Iterable[Instance], each: int) -> Iterator[CopiesUpdate]:
+    """Yield the updates that a device makes together with other copies, but for the last of an iteration.
+
+    Args:
+        placement: What runs where.
+        order: The (block, micro-batch) pairs that the device runs, in order.
+        each: Micro-batches of each copy that make an update.
+    """
+    copies, pairs = copies_in(placement), pair_backward(placement)
+    alone = Counter(copy.stage for copy in copies.values())
+    done: Counter[str] = Counter()
+    last: dict[str, Instance] = {}
+    for name, n in order:
+        forward = pairs.get(name, name)
+        if not copies or alone[stage := copies[forward].stage] == 1:
+            continue
+        if stage in last:
+            yield CopiesUpdate(stage, done[stage] // each, last.pop(stage), (name, n))
+        if placement.by_name[name].kind in (Kind.B, Kind.W):
+            done[stage] += 1
+            if done[stage] % each == 0:
+                last[stage] = name, n
+
+
+def with_updates(schedule: Schedule, micro_batches_per_update: int) -> Schedule:
+    """Return a schedule in the same orders, in which copies of a stage wait for each other at each update.
+
+    Args:
+        schedule: A valid schedule, one GPU for each device.
+        micro_batches_per_update: Micro-batches of each copy that make an update.
+
+    Raises:
+        CyclicOrderError: They wait for each other in a cycle.
+    """
+    placement = schedule.placement
+    orders = [schedule.order(device) for device in range(placement.num_devices)]
+    of_each: dict[tuple[str, int], list[CopiesUpdate]] = {}
+    for order in orders:
+        for update in updates_of(placement, order, micro_batches_per_update):
+            of_each.setdefault((update.stage, update.number), []).append(update)
+    waits = [
+        (other.last, own.next, schedule.block(*other.last).time)
+        for together in of_each.values()
+        for own in together
+        for other in together
+        if other is not own
+    ]
+    if not waits:
+        return schedule
+    return as_soon_as_possible(placement, schedule.num_micro_batches, orders, schedule.chosen, waits)
 
 
 def _modes(schedule: Schedule) -> dict[Instance, str]:
@@ -212,9 +283,10 @@ def _operators(schedule: Schedule) -> Iterator[_Operator]:
     by_producer: dict[str, list[Route]] = {block.name: [] for block in schedule.placement.blocks}
     for message in messages(schedule.placement):
         by_producer[message.producer].append(message)
+    runs = {(each.block, each.micro_batch) for each in schedule.blocks}
     for start, micro_batch, name in schedule.blocks:
         block = schedule.block(name, micro_batch)
         yield _Operator(start, True, block.devices, micro_batch, name, None)
-        for message in by_producer[name]:
+        for message in (each for each in by_producer[name] if (each.consumer, micro_batch) in runs):
             ends = (message.source, message.target)
             yield _Operator(start + block.time, False, ends, micro_batch, message.consumer, message)

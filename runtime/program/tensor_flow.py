@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 
 from placements import Block, Kind, Placement
+from placements.builders.stages import copies_in
 
 KEEP, RECOMPUTE, OFFLOAD = "keep", "recompute", "offload"
 MODES = (KEEP, RECOMPUTE, OFFLOAD)
@@ -138,6 +139,7 @@ def stage_decisions(placement: Placement) -> Mapping[str, int]:
     """Return for each forward block whose mode is decided the number of the decision.
 
     A decision on a backward block, or on a half of one, is one on the forward block that it differentiates.
+    Which copy of a stage a micro-batch takes is no mode.
 
     Raises:
         UnrunnablePlacementError: A mode has another name than `MODES`, leaves out a block, or two decisions
@@ -154,6 +156,8 @@ def stage_decisions(placement: Placement) -> Mapping[str, int]:
                 f"blocks ({block.name}).stream: {block.stream!r} cannot be run yet; leave the copies out, "
                 f"and give the forward block they are of a mode {OFFLOAD!r}"
             )
+    if copies_in(placement):
+        return {}
     for i, decision in enumerate(placement.decisions):
         for choice in decision.choices:
             where = f"modes[{i}].choices.{choice.name}"

@@ -44,13 +44,22 @@ class CopySums:
     Args:
         model: Model whose gradients are added up.
         copies: Those of its `teams_of_replicas` that the device is in.
+        takers: For each block whose copies take micro-batches in turn, and average their gradients, how many
+            there are; the gradients of other copies are added up.
         exact: Whether gradients are gathered and added in the order of the groups, so that a run can be
             compared bit by bit; otherwise the library adds them up, and less is sent.
     """
 
-    def __init__(self, model: Model, copies: Mapping[Team, Copies], *, exact: bool) -> None:
+    def __init__(
+        self,
+        model: Model,
+        copies: Mapping[Team, Copies],
+        takers: Mapping[str, int] | None = None,
+        *,
+        exact: bool,
+    ) -> None:
         """Find the sums that the device takes part in, in the order of all."""
-        self._model, self._exact = model, exact
+        self._model, self._exact, self._takers = model, exact, takers or {}
         self._sums = [
             _Sum(
                 bucket,
@@ -71,6 +80,20 @@ class CopySums:
         while len(self._begun) < len(self._sums) and self._sums[len(self._begun)].blocks <= self._complete:
             self._begin_next()
 
+    def begin_update(self, block: str) -> Callable[[], None] | None:
+        """Begin the sums of a block at an update within an iteration; all of its copies must call it.
+
+        Returns:
+            What waits for them, and gives every copy its own; None where the block has no copies.
+        """
+        begun = [(each, self._begin(each)) for each in self._sums if each.blocks == {block}]
+
+        def finish() -> None:
+            for each, wait in begun:
+                self._model.set_gradients(each.bucket.names, wait())
+
+        return finish if begun else None
+
     def finish(self) -> None:
         """Wait for all sums, and give every copy its own; every device must call it after an iteration."""
         while len(self._begun) < len(self._sums):
@@ -80,15 +103,21 @@ class CopySums:
         self._complete, self._begun = set(), []
 
     def _begin_next(self) -> None:
-        each = self._sums[len(self._begun)]
+        self._begun.append(self._begin(self._sums[len(self._begun)]))
+
+    def _begin(self, each: _Sum) -> Callable[[], Tensor]:
         row = self._model.flat_gradients(each.bucket.names)
+        takers = self._takers.get(each.bucket.blocks[0], 1)
+        wait_for_sum = self._begin_sum(each, row)
+        return wait_for_sum if takers == 1 else lambda: wait_for_sum() / takers
+
+    def _begin_sum(self, each: _Sum, row: Tensor) -> Callable[[], Tensor]:
         if not self._exact:
-            self._begun.append(each.copies.begin_sum(row))
-            return
+            return each.copies.begin_sum(row)
         gathered = each.copies.begin_gather(row)
 
         def wait() -> Tensor:
             found = gathered()
             return sum_in_order([found[place] for place in each.order])
 
-        self._begun.append(wait)
+        return wait

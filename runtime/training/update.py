@@ -39,11 +39,11 @@ class Update:
         """Connect the copies; with ZeRO, let the optimizer hold what the device owns."""
         self._model, self._placement, self._transport, self._exact = model, placement, transport, exact
         copies = transport.connect_copies(model.teams_of_replicas())
-        self._sums = CopySums(model, copies, exact=exact)
+        self._sums = CopySums(model, copies, blocks.store.takers, exact=exact)
         self._counted = counted_here(model, copies)
         self.owners = Owners(model, copies)
         self.is_skipped = False
-        blocks.store.on_complete = self._sums.complete
+        blocks.store.on_complete, blocks.store.on_update = self._sums.complete, self._sums.begin_update
         if model.options.zero:
             own = self.owners.own
             model.optimizer = Optimizer(model.options, list(own.values()), [shard.name for shard in own])

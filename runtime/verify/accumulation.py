@@ -27,14 +27,18 @@ def backward_orders(placement: Placement, orders: Sequence[Sequence[Instance]]) 
 
     Returns:
         Device -> (forward block, micro-batch) pairs, those whose backward block, or weight half of it, has
-        this as its first device.
+        this as its first device, or as that of one of its copies that take turns.
     """
     pairs, blocks = pair_backward(placement), placement.by_name
+    first = {
+        block.name: {team[0] for team in block.groups} if block.in_turns else {block.devices[0]}
+        for block in placement.blocks
+    }
     return {
         device: [
             (pairs[name], n)
             for name, n in order
-            if blocks[name].kind in (Kind.B, Kind.W) and blocks[name].devices[0] == device
+            if blocks[name].kind in (Kind.B, Kind.W) and device in first[name]
         ]
         for device, order in enumerate(orders)
     }

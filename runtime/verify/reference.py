@@ -8,7 +8,7 @@ others, and up to the order of sums elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -118,20 +118,29 @@ def plain(case: ReferenceCase, orders: Sequence[Sequence[Instance]] | None = Non
     orders = orders or _one_by_one(case)
     versions = read_versions(case.options, case.placement, case.num_micro_batches, orders)
     order = backward_orders(case.placement, orders)
+    together = _together(models, versions)
     shares = _loss_shares(case, body, data, versions)
     for iteration in range(case.iterations):
         losses: dict[Instance, float] = {}
         if shares is not None:
             shares.begin(iteration)
         history = _History(models, versions)
-        for update in _updates(case, versions):
-            sums = Accumulation(_of_micro_batches(order, update))
-            for n in update:
-                weights = history.read(n)
-                found = _differentiated(case, models, weights, data, iteration, n, sums, shares)
-                losses |= {(block, n): loss for block, loss in found.items()}
-            gradients = _step(case, models, sums.totals())
-            history.add(update.stop)
+        sums: dict[int, Accumulation] = {}
+        gradients: dict[ParameterShard, Tensor] = {}
+        for n in range(case.num_micro_batches):
+            of_losses, by_block = _differentiated(case, models, history.read(n), data, iteration, n, shares)
+            losses |= {(block, n): loss for block, loss in of_losses.items()}
+            for each, own in together.items():
+                if n % each == 0:
+                    sums[each] = Accumulation(_of_blocks(order, own, range(n, n + each)))
+                for block in own & by_block.keys():
+                    sums[each].add(block, n, by_block[block])
+                if (n + 1) % each == 0:
+                    totals = _averaged(sums[each].totals(), own, models, versions)
+                    gradients |= _step(
+                        case, {block: models[block] for block in models if block in own}, totals
+                    )
+                    history.add(own, n + 1)
         parameters = {shard: value for model in models.values() for shard, value in model.state().items()}
         yield TrainingStep(sum_over_sinks(case, losses), gradients, parameters)
 
@@ -152,16 +161,31 @@ def begin_weights(case: ReferenceCase, model: Model) -> None:
         load_state_dict_file(model, case.load_weights)
 
 
-def _updates(case: ReferenceCase, versions: ReadVersions) -> list[range]:
-    """Return the micro-batches of each update."""
-    each = versions.micro_batches_per_update
-    return [range(first, first + each) for first in range(0, case.num_micro_batches, each)]
+def _together(blocks: Iterable[str], versions: ReadVersions) -> dict[int, set[str]]:
+    """Return the blocks that are updated at the same time, by how many micro-batches make their updates."""
+    found: dict[int, set[str]] = {}
+    for block in blocks:
+        found.setdefault(versions.per_update(block), set()).add(block)
+    return found
 
 
-def _of_micro_batches(
-    order: Mapping[int, Sequence[Instance]], micro_batches: range
+def _of_blocks(
+    order: Mapping[int, Sequence[Instance]], blocks: Container[str], micro_batches: range
 ) -> dict[int, list[Instance]]:
-    return {device: [(name, n) for name, n in of if n in micro_batches] for device, of in order.items()}
+    return {
+        device: [(name, n) for name, n in of if n in micro_batches and name in blocks]
+        for device, of in order.items()
+    }
+
+
+def _averaged(
+    totals: dict[str, Tensor], blocks: Iterable[str], models: Mapping[str, Model], versions: ReadVersions
+) -> dict[str, Tensor]:
+    """Return sums of gradients; means where copies of a stage take turns without a flush."""
+    copies = {
+        name: versions.copies.get(block, 1) for block in blocks for name in models[block].trained(block)
+    }
+    return {name: total if copies[name] == 1 else total / copies[name] for name, total in totals.items()}
 
 
 def _step(
@@ -200,24 +224,24 @@ class _History:
     def __init__(self, models: Mapping[str, Model], versions: ReadVersions) -> None:
         """Begin with version 0."""
         self._models, self._versions = models, versions
-        self._kept: list[dict[str, dict[str, Tensor]]] = []
-        self.add(0)
+        self._kept: dict[str, list[dict[str, Tensor]]] = {block: [] for block in models}
+        self.add(models, 0)
 
     def read(self, micro_batch: int) -> Mapping[str, Weights]:
         """Return what each block reads of a micro-batch."""
-        return {
-            block: self._kept[self._versions.of.get((block, micro_batch), 0)][block] for block in self._models
-        }
+        of = self._versions.of
+        return {block: kept[of.get((block, micro_batch), 0)] for block, kept in self._kept.items()}
 
-    def add(self, num_done: int) -> None:
-        """Add the newest, after so many micro-batches; forget what no later one reads."""
-        kept = {block: model.weights(block) for block, model in self._models.items()}
-        if self._versions.of:
-            kept = {block: _copied(weights) for block, weights in kept.items()}
-        self._kept.append(kept)
-        later = [version for (_, n), version in self._versions.of.items() if n >= num_done]
-        for old in range(min(later, default=0)):
-            self._kept[old] = {}
+    def add(self, blocks: Iterable[str], num_done: int) -> None:
+        """Add the newest of some blocks, after so many micro-batches; forget what no later one reads."""
+        for block in blocks:
+            weights, kept = self._models[block].weights(block), self._kept[block]
+            kept.append(_copied(weights) if self._versions.of else weights)
+            later = (
+                version for (name, n), version in self._versions.of.items() if name == block and n >= num_done
+            )
+            for old in range(min(later, default=0)):
+                kept[old] = {}
 
 
 def _copied(weights: Weights) -> dict[str, Tensor]:
@@ -240,10 +264,9 @@ def _differentiated(
     data: ModelData,
     iteration: int,
     micro_batch: int,
-    sums: Accumulation,
     shares: LossShares | None,
-) -> dict[str, float]:
-    """Run a micro-batch through the whole model and back; return the losses."""
+) -> tuple[dict[str, float], dict[str, dict[str, Tensor]]]:
+    """Run a micro-batch through the whole model and back; return losses, and gradients by block and name."""
     by_block: dict[str, dict[str, Tensor]] = {block: {} for block in pair_backward(case.placement).values()}
     outputs: dict[str, Tensor] = {}
     with torch.set_grad_enabled(bool(by_block)):
@@ -273,11 +296,9 @@ def _differentiated(
         for (block, name), gradient in zip(named, found, strict=True):
             if gradient is not None:
                 by_block[block][name] = gradient
-    for block, gradients in by_block.items():
-        sums.add(block, micro_batch, gradients)
     if counts is not None:
         losses = {block: loss * (counts[block] * mean_over) for block, loss in losses.items()}
-    return {block: float(loss.detach()) for block, loss in losses.items()}
+    return {block: float(loss.detach()) for block, loss in losses.items()}, by_block
 
 
 def sum_over_sinks(case: ReferenceCase, losses: Mapping[Instance, float]) -> tuple[float, ...]:

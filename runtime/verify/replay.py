@@ -5,12 +5,13 @@ It must always agree with the run bit for bit, whatever the order of sums: so me
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from torch import Tensor
 
+from placements import Placement
 from runtime.models import Blocks, Model, ParameterShard, ReadVersions, read_versions
 from runtime.models.blocks import Instance
 from runtime.program.data_parallel import holders
@@ -38,9 +39,12 @@ def replay(case: ReferenceCase, orders: Sequence[Sequence[Instance]]) -> Iterato
         ReplayError: The orders wait for each other.
     """
     network = Network(case.placement.num_devices, device=case.torch_device)
-    made = _Made({}, set())
+    made = _Made({}, set(), case.placement, {(run, d) for d, order in enumerate(orders) for run in order})
     versions = read_versions(case.options, case.placement, case.num_micro_batches, orders)
-    devices = [_Replayed(case, network, made, versions, each) for each in range(network.num_devices)]
+    devices = [
+        _Replayed(case, network, made, versions.on(case.placement, order), device)
+        for device, order in enumerate(orders)
+    ]
     for iteration in range(case.iterations):
         made.done.clear()
         runs = [partial(each.run, iteration, order) for each, order in zip(devices, orders, strict=True)]
@@ -60,10 +64,21 @@ class _Made(NamedTuple):
     Attributes:
         tensors: Those handed over: (producer, consumer, micro-batch, device of the consumer) -> tensor.
         done: The (block, micro-batch, device) that ran in this iteration.
+        placement: What runs where.
+        order: What is in the order of each device.
     """
 
     tensors: dict[tuple[str, str, int, int], Tensor]
     done: set[tuple[str, int, int]]
+    placement: Placement
+    order: Collection[tuple[Instance, int]]
+
+    def devices(self, name: str, micro_batch: int) -> tuple[int, ...]:
+        """Return the devices that run a block of a micro-batch: of copies that take turns one."""
+        block = self.placement.by_name[name]
+        if not block.in_turns:
+            return block.devices
+        return tuple(each for each in block.devices if ((name, micro_batch), each) in self.order)
 
 
 class _Replayed:
@@ -110,16 +125,17 @@ class _Replayed:
         """Run a block as soon as its other devices are at it too, and what it is after is done everywhere."""
         by_name, made = self._placement.by_name, self._made
         block = by_name[name]
-        others = self._network.exchange(block.devices, self._index, (name, micro_batch))
+        team = made.devices(name, micro_batch)
+        others = self._network.exchange(team, self._index, (name, micro_batch))
         if len(set(others)) > 1:
             raise DeadlockError
-        needed = {(other, micro_batch, d) for other in block.after for d in by_name[other].devices}
+        needed = {(other, micro_batch, d) for other in block.after for d in made.devices(other, micro_batch)}
         self._network.turns.wait_until(self._index, lambda: needed <= made.done)
         taken = [(producer, name, micro_batch, self._index) for producer in self._blocks.inputs[name]]
         arrived = [made.tensors.pop(key) for key in taken]
         for consumer, tensor in self._blocks.run(name, micro_batch, arrived).items():
-            for target in by_name[consumer].devices:
-                sources = holders(block, by_name[consumer], target)
+            for target in made.devices(consumer, micro_batch):
+                sources = [each for each in holders(block, by_name[consumer], target) if each in team]
                 if self._index == (target if target in sources else sources[0]):
                     made.tensors[name, consumer, micro_batch, target] = tensor
         made.done.add((name, micro_batch, self._index))

@@ -26,7 +26,7 @@ from runtime.codegen.job import JOB_FILE
 from runtime.codegen.script import READ_S, Script, programs_of, read_scripts
 from runtime.program import deadlock
 from runtime.program.calls import ScriptError
-from runtime.program.deadlock import UnsafeProgramsError
+from runtime.program.deadlock import UnsafeProgramsError, check_updates
 from runtime.program.instructions import Programs, Run, Send
 from runtime.program.lower import schedule_of
 from runtime.program.program_file import ProgramFileError, read_programs
@@ -39,6 +39,7 @@ from runtime.transport.communicators import DIRECTED, PAIR, Communicator, commun
 from runtime.virtual.play import play
 from runtime.virtual.rules import NCCL_RULES
 from schedsearch.metrics import peak_host_memory, peak_memory
+from schedsearch.semantics.versions import WeightMode
 
 SAFE, UNSAFE, UNREADABLE = 0, 1, 2
 """Exit codes."""
@@ -95,6 +96,9 @@ def check_scripts(scripts: Sequence[Script]) -> str:
             )
     programs = programs_of(scripts)
     proved = _proved(programs)
+    model = scripts[0].model_data
+    if model.get("weight_versions", WeightMode.FLUSH) != WeightMode.FLUSH:
+        check_updates(programs, model["micro_batches_per_update"])
     if missing := sorted(set(programs.channels) - set(first)):
         source, target = missing[0]
         raise UnsafeProgramsError(f"the channels lack ({source}, {target}), on which device {source} sends")

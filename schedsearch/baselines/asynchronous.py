@@ -7,7 +7,14 @@ schedule, no flush means that it is one of many micro-batches, or the repetend.
 from __future__ import annotations
 
 from placements import Placement
-from schedsearch.baselines.structure import BaselineStage, in_orders, replicated_chains
+from placements.builders.stages import StageCopy, as_stages, copies_in
+from schedsearch.baselines.structure import (
+    BaselineStage,
+    UnsuitablePlacementError,
+    in_orders,
+    pipelines,
+    replicated_chains,
+)
 from schedsearch.repetend import Cycle, Repetend
 from schedsearch.schedule import Instance, Schedule
 
@@ -20,12 +27,15 @@ def pipedream(placement: Placement, num_micro_batches: int) -> Schedule:
     has NOAM of them. Then it runs one backward and one forward block in turn. Without replicas this is 1F1B.
 
     Args:
-        placement: A V-shape, or `placements.planners.replicated`; its micro-batches are rounds of inputs.
-        num_micro_batches: How many rounds.
+        placement: A V-shape, one with copies of its devices (`placements.builders.replicas`), or one of
+            `placements.planners.replicated`, whose micro-batches are rounds of inputs.
+        num_micro_batches: How many, or how many rounds.
 
     Raises:
-        UnsuitablePlacementError: The placement is neither.
+        UnsuitablePlacementError: The placement is none of these.
     """
+    if copies_in(placement):
+        return _on_copies(placement, num_micro_batches)
     chains = replicated_chains(placement, "PipeDream")
     orders: dict[int, list[Instance]] = {}
     for device, (stages, ahead) in _replicas(chains).items():
@@ -36,6 +46,35 @@ def pipedream(placement: Placement, num_micro_batches: int) -> Schedule:
             order.append((stage.backward, n))
         orders[device] = order
     return in_orders(placement, num_micro_batches, orders)
+
+
+def _on_copies(placement: Placement, num_micro_batches: int) -> Schedule:
+    """Return `pipedream` on copies of stages: micro-batch n takes copy n mod r of a stage of r copies."""
+    copies, stages = copies_in(placement), as_stages(placement)
+    named = {copy: name for name, copy in copies.items()}
+    found = pipelines(stages)
+    if len(found) != 1 or any(stage.weight for stage in found[0]):
+        what = "copies of a chain of stages with mirrored backward blocks that are whole"
+        raise UnsuitablePlacementError(
+            f"schedule: PipeDream needs {what}, which {placement.name} is not", "use schedule=searched"
+        )
+    orders: dict[int, list[Instance]] = {}
+    takes = [0] * len(placement.decisions)
+    for place, stage in enumerate(found[0]):
+        workers = sum(len(later.devices) for later in found[0][place:])
+        for number, device in enumerate(stage.devices):
+            ahead = -(-workers // len(stage.devices))
+            own = range(number, num_micro_batches, len(stage.devices))
+            forward, backward = (named[StageCopy(name, number)] for name in (stage.forward, stage.backward))
+            order = [(forward, n) for n in own[: ahead - 1]]
+            for i, n in enumerate(own):
+                order += [(forward, later) for later in own[i + ahead - 1 : i + ahead]]
+                order.append((backward, n))
+            orders[device] = order
+            if len(stage.devices) > 1:
+                takes[placement.decision_of[forward]] = len(stage.devices)
+    chosen = tuple(tuple(n % count if count else 0 for count in takes) for n in range(num_micro_batches))
+    return in_orders(placement, num_micro_batches, orders, chosen)
 
 
 def pipedream_repetend(placement: Placement) -> Repetend:

@@ -13,6 +13,7 @@ from fractions import Fraction
 
 from placements import Block, Placement
 from placements.block import COMPUTE
+from placements.builders.stages import copies_in
 from placements.modes import Chosen
 from placements.streams import Lane
 from schedsearch.baselines.structure import UnsuitablePlacementError
@@ -35,12 +36,24 @@ def with_chosen_modes(
         num_micro_batches: Micro-batches of each schedule.
         makers: Hand-made schedules of plain placements by name.
     """
+    if copies_in(placement):
+        yield from _in_turn(placement, num_micro_batches, makers)
+        return
     if not placement.decisions or not _computing(placement).is_plain:
         return  # streams that no mode leaves out: no such schedule knows them
     for name, make in makers.items():
         for how, chosen in _plans(placement, num_micro_batches, make):
             for schedule in _made(placement, num_micro_batches, make, chosen):
                 yield f"{name}, {how}", schedule
+
+
+def _in_turn(placement: Placement, number: int, makers: dict[str, Maker]) -> Iterator[tuple[str, Schedule]]:
+    """Yield PipeDream's schedule on copies of stages, which alone knows them, where it fits."""
+    try:
+        if (make := makers.get("pipedream")) is not None:
+            yield "pipedream, copies in turn", validate(make(placement, number))
+    except (UnsuitablePlacementError, InvalidScheduleError, CyclicOrderError):
+        return
 
 
 def _made(placement: Placement, number: int, make: Maker, chosen: Chosen) -> Iterator[Schedule]:

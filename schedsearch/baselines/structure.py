@@ -6,12 +6,13 @@ and refuses placements that a rule is not defined for. It knows no rule, and mak
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import networkx as nx
 
 from placements import Block, Kind, Placement
+from placements.modes import Chosen
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 
 
@@ -263,8 +264,11 @@ def _is_split(stages: list[BaselineStage]) -> bool:
 
 
 def in_orders(
-    placement: Placement, num_micro_batches: int, orders: Mapping[int, Iterable[Instance]]
+    placement: Placement,
+    num_micro_batches: int,
+    orders: Mapping[int, Iterable[Instance]],
+    chosen: Sequence[Chosen] = (),
 ) -> Schedule:
     """Return the schedule of the orders of some devices; nothing runs on the others."""
     everywhere = [orders.get(device, ()) for device in range(placement.num_devices)]
-    return as_soon_as_possible(placement, num_micro_batches, everywhere)
+    return as_soon_as_possible(placement, num_micro_batches, everywhere, chosen)

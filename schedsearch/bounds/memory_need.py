@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import networkx as nx
 
 from placements import Placement
+from placements.builders.stages import copies_in
 
 _FAR_TOO_SMALL = 50
 """A capacity of so small a share of what a micro-batch needs is likely given in another unit."""
@@ -75,7 +76,7 @@ def require_capacity(placement: Placement) -> None:
         for number in numbers:
             chosen = tuple(min(number, len(each.choices) - 1) for each in placement.decisions)
             _require_no_early_release(placement.as_run(chosen))
-        placement = placement.at_best
+        placement = placement.as_run(chosen) if copies_in(placement) else placement.at_best
     else:
         _require_no_early_release(placement)
     for device, capacity in enumerate(placement.memory or ()):

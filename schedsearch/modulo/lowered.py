@@ -57,9 +57,9 @@ class Lowered:
         for block in placed[0].optimizer_blocks:
             sources = [
                 name if name in optimizer else _name(name, n)
-                for name in block.after
                 for n, each in enumerate(placed)
-                if name in each.by_name and (name not in optimizer or not n)
+                for name in each.by_name[block.name].after
+                if name not in optimizer or not n
             ]
             blocks.append(replace(block, after=tuple(sources)))
         plain = replace(placed[0], blocks=tuple(blocks), transfer=tuple(transfer))

@@ -5,7 +5,7 @@ Shares no code with what finds them: it counts the updates of every stage again,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from placements import Kind, Placement
 from schedsearch.schedule import Instance
@@ -49,8 +49,26 @@ def _check_stage(
     placement: Placement, orders: Orders, versions: WeightVersions, stage: StageWeights
 ) -> Newest:
     """Hold every rule that is of one stage; return the newest version at each of its forward blocks."""
+    newest: dict[Instance, int] = {}
+    for order in stage.orders(placement, orders):
+        newest |= _check_copy(placement, order, versions, stage)
+    of_update: dict[tuple[str, int], set[int]] = {}
+    for (name, n), made in versions.makes.items():
+        if stage.teams and name in stage.forward:
+            of_update.setdefault((name, made), set()).add(n)
+    for (name, made), numbers in sorted(of_update.items()):
+        if max(numbers) - min(numbers) >= len(numbers):
+            raise WrongVersionError(
+                f"version {made} of {name} is made of the micro-batches {sorted(numbers)}, not all in a row"
+            )
+    return newest
+
+
+def _check_copy(
+    placement: Placement, order: Sequence[Instance], versions: WeightVersions, stage: StageWeights
+) -> Newest:
+    """Hold every rule that is of one copy of a stage, or of all of it, by its order; see `_check_stage`."""
     mode, each = versions.updates.mode, versions.updates.micro_batches_per_update
-    order = orders[placement.by_name[stage.name].devices[0]]
     if mode is WeightMode.FLUSH:
         each = sum(name in stage.forward for name, _ in order)
     forward_read: dict[Instance, int] = {}

@@ -49,7 +49,12 @@ def peak_versions(placement: Placement, orders: Orders, versions: WeightVersions
     """
     return {
         stage.name: max(
-            _held(placement, orders[placement.by_name[stage.name].devices[0]], versions, stage), default=1
+            (
+                held
+                for order in stage.orders(placement, orders)
+                for held in _held(placement, order, versions, stage)
+            ),
+            default=1,
         )
         for stage in versions.stages
     }
@@ -95,10 +100,9 @@ def _held(
     placement: Placement, order: Sequence[Instance], versions: WeightVersions, stage: StageWeights
 ) -> list[int]:
     """Return after each block of a device how many versions of a stage's weights it holds."""
-    reads_left = Counter(
-        versions.reads[instance] for instance in versions.makes if instance[0] in stage.forward
-    )
-    gradients_left = Counter(made for (name, _), made in versions.makes.items() if name in stage.forward)
+    own = [instance for instance in order if instance[0] in stage.forward]
+    reads_left = Counter(versions.reads[instance] for instance in own)
+    gradients_left = Counter(versions.makes[instance] for instance in own)
     newest, counts = 0, []
     for name, n in order:
         if versions.pairs.get(name) in stage.forward and placement.by_name[name].kind is not Kind.I:

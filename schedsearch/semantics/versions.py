@@ -12,8 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from placements import Kind, Placement
+from placements import Block, Kind, Placement
 from schedsearch.schedule import Instance
+
+Orders = Sequence[Sequence[Instance]]
+"""For each device the (block, micro-batch) pairs that it runs, in order."""
 
 
 class WeightVersionError(ValueError):
@@ -54,9 +57,12 @@ class StageWeights:
     Attributes:
         forward: Names of the forward blocks that read them, on the same devices: one, or several where a
             micro-batch of the placement is several inputs of the pipeline, in the order of the inputs.
+        teams: Devices of each of its copies that take micro-batches in turn, and make each update together;
+            empty where all of its devices run each micro-batch.
     """
 
     forward: tuple[str, ...]
+    teams: tuple[tuple[int, ...], ...] = ()
 
     @property
     def name(self) -> str:
@@ -67,6 +73,15 @@ class StageWeights:
         """Return how many inputs the stage takes before that of a forward block."""
         return micro_batch * len(self.forward) + self.forward.index(block)
 
+    @property
+    def num_takers(self) -> int:
+        """How many copies take micro-batches in turn."""
+        return len(self.teams) or 1
+
+    def orders(self, placement: Placement, orders: Orders) -> Orders:
+        """Return the order of each of its copies."""
+        return [orders[team[0]] for team in self.teams or (placement.by_name[self.name].devices,)]
+
 
 @dataclass(frozen=True)
 class Updates:
@@ -74,8 +89,8 @@ class Updates:
 
     Attributes:
         mode: Which version is read.
-        micro_batches_per_update: Inputs whose gradients make one update of each stage; without effect
-            with a flush.
+        micro_batches_per_update: Inputs whose gradients make one update of each stage, so many of each of its
+            copies that take turns; without effect with a flush.
     """
 
     mode: WeightMode
@@ -119,10 +134,6 @@ class WeightVersions:
         return tuple(self.makes[instance] - 1 - self.reads[instance] for _, instance in inputs)
 
 
-Orders = Sequence[Sequence[Instance]]
-"""For each device the (block, micro-batch) pairs that it runs, in order."""
-
-
 def find_versions(
     placement: Placement,
     orders: Orders,
@@ -143,25 +154,30 @@ def find_versions(
 
     Raises:
         WeightVersionError: The number is no multiple of those of an update, gradients are not complete update
-            by update, or a version is not there when it is to be read.
+            by update, or a version is not there when it is to be read; or copies that take turns do not take
+            as many micro-batches of each update, or stages with different numbers of them are to read one
+            version.
     """
     kinds = {block.name: block.kind for block in placement.blocks}
     forward = [block.name for block in placement.topological_order if block.kind is Kind.F]
-    stages = tuple(stages or (StageWeights((name,)) for name in forward))
+    stages = tuple(stages or (_weights_of(placement.by_name[name]) for name in forward))
+    _check_equal_copies(updates, stages)
     completes = {name: pair for name, pair in pairs.items() if kinds[name] in (Kind.B, Kind.W)}
     at_hand: dict[Instance, int] = {}
     makes: dict[Instance, int] = {}
     for stage in stages:
         each = _gradients_per_update(stage, num_micro_batches, updates)
-        done = 0
-        for name, n in orders[placement.by_name[stage.name].devices[0]]:
-            pair = completes.get(name, "")
-            if name in stage.forward:
-                at_hand[name, n] = done // each
-            elif pair in stage.forward:
-                _check_in_order(stage.input_number(pair, n) // each == done // each, pair, n)
-                makes[pair, n] = done // each + 1
-                done += 1
+        of_all = each * stage.num_takers
+        for order in stage.orders(placement, orders):
+            done = 0
+            for name, n in order:
+                pair = completes.get(name, "")
+                if name in stage.forward:
+                    at_hand[name, n] = done // each
+                elif pair in stage.forward:
+                    _check_in_order(stage.input_number(pair, n) // of_all == done // each, pair, n)
+                    makes[pair, n] = done // each + 1
+                    done += 1
     if at_hand.keys() != makes.keys():
         raise WeightVersionError(
             "weight_versions",
@@ -182,13 +198,27 @@ def _gradients_per_update(stage: StageWeights, num_micro_batches: int, updates: 
     inputs, each = num_micro_batches * len(stage.forward), updates.micro_batches_per_update
     if updates.mode is WeightMode.FLUSH:
         return inputs
-    if each < 1 or inputs % each:
+    if each < 1 or inputs % (each * stage.num_takers):
+        on_all = f" on each of its {stage.num_takers} copies" if stage.teams else ""
         raise WeightVersionError(
             "micro_batches_per_update",
-            f"{each} is not a divisor of the {inputs} inputs of {stage.name}; "
+            f"{each}{on_all} is not a divisor of the {inputs} inputs of {stage.name}; "
             "give a divisor, or another number of micro-batches",
         )
     return each
+
+
+def _weights_of(block: Block) -> StageWeights:
+    return StageWeights((block.name,), block.groups if block.in_turns else ())
+
+
+def _check_equal_copies(updates: Updates, stages: Sequence[StageWeights]) -> None:
+    if updates.mode is WeightMode.VERTICAL_SYNC and len({stage.num_takers for stage in stages}) > 1:
+        raise WeightVersionError(
+            "weight_versions",
+            "vertical_sync needs as many copies of every stage, else these make different numbers of "
+            f"versions; use {WeightMode.WEIGHT_STASHING}",
+        )
 
 
 def _check_in_order(is_in_order: bool, forward: str, micro_batch: int) -> None:
@@ -213,7 +243,7 @@ def _version(
     name, n = instance
     if updates.mode is WeightMode.DOUBLE_BUFFERING:
         each = _gradients_per_update(stage, num_micro_batches, updates)
-        return max(stage.input_number(name, n) // each - 1, 0)
+        return max(stage.input_number(name, n) // (each * stage.num_takers) - 1, 0)
     if updates.mode is WeightMode.VERTICAL_SYNC:
         return min(at_hand[source, n] for source in _input_stages(placement, name))
     return at_hand[instance]

@@ -1,17 +1,16 @@
 """A pipeline plan as blocks on devices, for a search that decides their order, or as a file of stages.
 
-Each stage is a device that stands for the workers that share it. In PipeDream these take different inputs in
-turn (1F1B-RR), so that the stage is done with one input after another in a share of the time that each takes.
-A device has no such turns: its blocks take that share, which keeps the steady state and shortens the way of
-one input, and with it what is in flight: each worker holds an input for each that the device holds. A stage
-that waits for its exchange of gradients has the wait in its backward. The module does not know in what order
-blocks run.
+Each worker is a device: the workers of a stage are its copies, which take different inputs in turn (1F1B-RR).
+A stage that waits for its exchange of gradients has the wait in its backward. The module does not know in
+what order blocks run.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
+from placements.builders.replicas import replicated
 from placements.models.parallel import Cost, Pass
 from placements.models.piece_placement import PieceCost, in_ticks
 from placements.pieces import blocks_of, transfers_of
@@ -27,7 +26,7 @@ _MIN_MS = 1e-3
 def plan_placement(
     plan: PipelinePlan, memory_mib: float | None = None, tick_ms: float | None = None
 ) -> Placement:
-    """Return the blocks of a plan: a chain of forwards, and of backwards in reverse.
+    """Return the blocks of a plan: a chain of forwards, and of backwards in reverse, on copies of each stage.
 
     Args:
         plan: What the planner decided.
@@ -48,7 +47,7 @@ def plan_placement(
         for i, (stage, hop_ms) in enumerate(zip(plan.stages, hops_ms, strict=False))
     ]
     pieces, tick_ms = in_ticks(costs, tick_ms)
-    return Placement(
+    stages = Placement(
         f"pipedream_{plan.configuration}",
         len(pieces),
         tuple(blocks_of(pieces)),
@@ -56,15 +55,16 @@ def plan_placement(
         transfer=transfers_of(pieces),
         memory=None if memory_mib is None else (math.floor(memory_mib),) * len(pieces),
         static_memory=tuple(_mib(stage.in_flight * stage.parameter_bytes) for stage in plan.stages),
-        num_gpus=tuple(stage.replicas for stage in plan.stages),
         memory_unit_mib=1.0,
     )
+    replicas = [stage.replicas for stage in plan.stages]
+    return stages if max(replicas) == 1 else replace(replicated(stages, replicas), name=stages.name)
 
 
 def _cost(stage: PlannedStage) -> Cost:
-    """Return what an input costs a stage."""
-    forward_ms = stage.forward_ms / stage.replicas
-    times_ms = max(forward_ms, _MIN_MS), max(stage.period_ms - forward_ms, _MIN_MS)
+    """Return what an input costs a worker of a stage."""
+    backward_ms = stage.period_ms * stage.replicas - stage.forward_ms
+    times_ms = max(stage.forward_ms, _MIN_MS), max(backward_ms, _MIN_MS)
     return Cost(Pass(times_ms[0]), Pass(times_ms[1]), stage.activation_bytes)
 
 

@@ -68,7 +68,7 @@ def trace(body: Body) -> None:
             sample where it is data parallel.
     """
     sizes = {each.name: each.numel for name in body.names for each in body.parameters(name)}
-    in_groups = any(body.placement.by_name[name].data_parallel > 1 for name in body.names)
+    in_groups = any(body.placement.by_name[name].num_shares > 1 for name in body.names)
     if sum(sizes.values()) * body.dtype.itemsize > RUN_MIB * 2**20 and not in_groups:
         try:
             _trace(body, torch.device("meta"))
@@ -118,7 +118,7 @@ def try_block(
         )
     check_tensors(body.placement, block, outputs)
     body.forms[block] = forms_of(outputs)
-    if (count := body.placement.by_name[block].data_parallel) > 1:
+    if (count := body.placement.by_name[block].num_shares) > 1:
         for name, value in body.buffers(block, "cpu").items():
             if not torch.equal(value, buffers[name].cpu()):
                 raise changes_buffer(block, name, f"its {count} data-parallel groups would each have another")

@@ -13,6 +13,7 @@ from commands import one_line_error
 from places import SHARED_DATA
 from small_profiles import write_galvatron, write_profile
 
+from placements.builders.stages import as_stages
 from placements.files import write_text
 from placements.placement_file import read_placement
 from placements.planners.hybrid.plan_file import read_plan_file
@@ -129,7 +130,8 @@ def test_pipedream_plans_a_profile_of_nodes(command: Command, nodes: Path, tmp_p
     text = (out / "plan.md").read_text()
     assert "- stage 0: first, second\n- stage 1: third\n" in text
     assert "Workers: 4 at 1 GB/s." in text
-    assert read_placement(out / "placement.yaml").gpus == (3, 1)
+    stages = as_stages(read_placement(out / "placement.yaml"))
+    assert [stages.by_name[name].data_parallel for name in ("F0", "F1")] == [3, 1]
     assert json.loads((out / "result.json").read_text())["figures"]["plan"] == "3-1"
 
 

@@ -203,13 +203,6 @@ def test_what_cannot_be_is_refused_in_one_line() -> None:
         ModelError, match=r"F0 and F7 share embedding.tokens; use flush or the model 'synthetic'"
     ):
         body_of(replace(GPT, num_layers=8, weight_versions="weight_stashing"), wave_shape(4))
-    groups = replace(
-        v_shape(1, 1, 2),
-        num_devices=2,
-        blocks=tuple(replace(each, devices=(0, 1), data_parallel=2) for each in v_shape(1).blocks),
-    )
-    with pytest.raises(ModelError, match="is not known for the data-parallel groups of F0; use flush"):
-        body_of(replace(SYNTHETIC, micro_batch_size=2, weight_versions="weight_stashing"), groups)
     for name, value in [("weight_versions", "stale"), ("micro_batches_per_update", 0), ("momentum", -1)]:
         with pytest.raises(ModelError, match=f"model.{name}: "):
             replace(SYNTHETIC, **{name: value})  # type: ignore[arg-type]

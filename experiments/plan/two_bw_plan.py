@@ -1,0 +1,207 @@
+"""`experiments.plan` with PipeDream-2BW's planner: parallel pipelines of equal blocks, and which to take."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Sequence
+
+from experiments.config.options import OptionError, require
+from experiments.config.run_record import output_directory
+from experiments.plan.options import PlanCommandOptions
+from experiments.plan.profiled_inputs import refuse_given
+from placements import Placement
+from placements.builders.replicas import replicated
+from placements.cluster import Cluster
+from placements.files import csv_text, write_text
+from placements.models.chain import ModelShape
+from placements.models.costing.layer_costs import layer_cost
+from placements.models.costing.options import CostOptions
+from placements.models.parallel import Cost, LayerStrategy, Pass
+from placements.models.piece_placement import PieceCost, in_ticks
+from placements.models.transformer import TransformerLayer
+from placements.pieces import blocks_of, transfers_of
+from placements.placement_file import placement_to_yaml
+from placements.planners.parallel_plan import PlanError
+from placements.planners.pipedream.two_bw import BlockProfile, EqualServers, TwoBwPlan, two_bw_plans
+from schedsearch.planning.explanation import table
+
+log = logging.getLogger(__name__)
+
+_OWN = (
+    *("planner", "model", "cluster", "batch", "micro_batch_sizes", "num_layers", "sequence_length"),
+    *("vocab_size", "precision", "machine", "layer_times", "gpus_per_node", "node_bandwidth_gb_s"),
+    *("link_bandwidth_gb_s", "memory_gib", "model_flops_utilisation", "memory_efficiency"),
+)
+"""Options that this planner has."""
+
+_SHOWN = 10
+"""Rows of the table in ``plan.md``."""
+
+
+def plan_two_bw(
+    options: PlanCommandOptions, model: ModelShape, cluster: Cluster, costs: CostOptions
+) -> dict[str, float | str]:
+    """Plan equal blocks, write the best plan with all that were looked at, and return its figures.
+
+    Args:
+        options: Those of the command.
+        model: Its transformer layers are the equal blocks; embedding and output layer are not counted.
+        cluster: Servers of one kind.
+        costs: What layers reach.
+
+    Raises:
+        OptionError: An option is wrong or of another planner, or the layers or nodes are not equal.
+        PlanError: No plan fits.
+    """
+    batch = _checked(options)
+    profile, servers = _profile(options, model, cluster, costs), _servers(options, cluster)
+    plans = two_bw_plans(profile, servers, batch)
+    best = plans[0]
+    if best.reason:
+        raise PlanError(f"no plan fits: that of {_in_words(best)} {best.reason}; give more memory or GPUs")
+    directory = output_directory()
+    write_text(directory / "plan.md", _explained(model, plans))
+    columns = [each.name for each in dataclasses.fields(TwoBwPlan)]
+    rows = (
+        [*(getattr(plan, name) for name in columns), plan.batch_size, plan.samples_per_s] for plan in plans
+    )
+    write_text(directory / "plans.csv", csv_text([*columns, "batch_size", "samples_per_s"], rows))
+    write_text(directory / "placement.yaml", placement_to_yaml(_placement(best, profile, servers)))
+    log.info("best: %s, %.5g ms for a micro-batch of each pipeline", _in_words(best), best.time_ms)
+    log.info("plan, placement and the table in %s", directory)
+    log.info("run it with: %s", _run_options(best))
+    return {
+        "plan": f"{best.data_parallel}x{best.num_stages}",
+        "samples_per_s": best.samples_per_s,
+        "num_gpus": best.data_parallel * best.num_stages,
+    }
+
+
+def _checked(options: PlanCommandOptions) -> int:
+    """Return the batch."""
+    others = [each.name for each in dataclasses.fields(options) if each.name not in _OWN]
+    refuse_given(options, others, "it is not of planner=pipedream_2bw; leave it out")
+    sizes, batch = options.micro_batch_sizes, options.batch
+    require(
+        bool(sizes) and all(type(size) is int and size > 0 for size in sizes),
+        *("micro_batch_sizes", sizes, "a list of whole numbers above 0", "give some, as [1,2,4]"),
+    )
+    require(type(batch) is int and batch > 0, "batch", batch, "the samples of an update", "give one number")
+    assert isinstance(batch, int)
+    return batch
+
+
+def _profile(
+    options: PlanCommandOptions, model: ModelShape, cluster: Cluster, costs: CostOptions
+) -> BlockProfile:
+    """Return what a block costs one GPU."""
+    blocks = [(count, layer) for count, layer in model.chained.runs if isinstance(layer, TransformerLayer)]
+    if len(blocks) != 1:
+        raise OptionError(
+            f"model: {model.name} has {len(blocks)} kinds of transformer layers in a row, but "
+            "planner=pipedream_2bw plans equal blocks; use planner=hybrid"
+        )
+    ((count, layer),) = blocks
+    found = {
+        size: layer_cost(layer, LayerStrategy(), size, 1, cluster.group(0, 1), costs)
+        for size in sorted(set(options.micro_batch_sizes))
+    }
+    precision = model.precision
+    return BlockProfile(
+        count,
+        {size: cost.forward.time_ms for size, cost in found.items()},
+        {size: cost.backward.time_ms for size, cost in found.items()},
+        precision.weight_bytes * layer.num_parameters,
+        sum(layer.kept(precision, 1)),
+        float(precision.number_bytes * layer.output_elements()),
+    )
+
+
+def _servers(options: PlanCommandOptions, cluster: Cluster) -> EqualServers:
+    if len(cluster.nodes) > 1:
+        raise OptionError(
+            "cluster: has several kinds of nodes, which planner=pipedream_2bw cannot; use one kind"
+        )
+    (nodes,) = cluster.nodes
+    memory_gib = nodes.gpu.memory_gib if options.memory_gib is None else options.memory_gib
+    return EqualServers(
+        cluster.num_gpus,
+        nodes.gpus_per_node,
+        cluster.link_bandwidth_gb_s or nodes.gpu.link_bandwidth_gb_s,
+        cluster.node_bandwidth_gb_s,
+        1024 * memory_gib,
+    )
+
+
+def _placement(plan: TwoBwPlan, profile: BlockProfile, servers: EqualServers) -> Placement:
+    """Return the plan's pipelines: a device for each GPU, and stages as copies that take turns."""
+    size, blocks = plan.micro_batch_size, profile.num_blocks // plan.num_stages
+    forward_ms, backward_ms = (blocks * each[size] for each in (profile.forward_ms, profile.backward_ms))
+    if plan.recompute:
+        backward_ms += forward_ms
+    kept = size * (profile.input_bytes if plan.recompute else blocks * profile.activation_bytes)
+    cost = Cost(Pass(forward_ms), Pass(backward_ms), kept)
+    hop_ms = servers.in_pipeline_ms(size * profile.input_bytes, plan.data_parallel, plan.num_stages)
+    hops_ms = [hop_ms * (stage > 0) for stage in range(plan.num_stages)]
+    pieces, tick_ms = in_ticks(
+        [PieceCost((stage,), cost, 1, hop, hop) for stage, hop in enumerate(hops_ms)], None
+    )
+    stages = Placement(
+        f"pipedream_2bw_{plan.data_parallel}x{plan.num_stages}",
+        plan.num_stages,
+        tuple(blocks_of(pieces)),
+        tick_ms,
+        transfer=transfers_of(pieces),
+        memory_unit_mib=1.0,
+    )
+    if plan.data_parallel == 1:
+        return stages
+    return dataclasses.replace(replicated(stages, [plan.data_parallel] * plan.num_stages), name=stages.name)
+
+
+def _run_options(plan: TwoBwPlan) -> str:
+    """Return the options with which a run is the plan; without a flush of four updates."""
+    each = plan.num_stages * plan.accumulation
+    flushes, number = plan.num_stages == 1, each * plan.data_parallel
+    run = f"schedule=pipedream search.num_micro_batches={number if flushes else 4 * number}"
+    if plan.recompute:
+        run += " runtime.recompute=all"
+    versions = f"runtime.weight_versions=double_buffering runtime.micro_batches_per_update={each}"
+    return run if flushes else f"{run} {versions}"
+
+
+def _in_words(plan: TwoBwPlan) -> str:
+    again = ", computed again" if plan.recompute else ""
+    return (
+        f"{plan.data_parallel} pipelines of {plan.num_stages} stages, micro-batches of "
+        f"{plan.micro_batch_size}{again}"
+    )
+
+
+def _explained(model: ModelShape, plans: Sequence[TwoBwPlan]) -> str:
+    """Return the best plans as Markdown."""
+    best = plans[0]
+    head = ["pipelines", "stages", "micro-batch", "again", "ms", "samples/s", "MiB of a GPU", "note"]
+    rows = [
+        [
+            *(str(plan.data_parallel), str(plan.num_stages), str(plan.micro_batch_size)),
+            *("yes" if plan.recompute else "no", f"{plan.time_ms:.5g}", f"{plan.samples_per_s:.5g}"),
+            *(f"{plan.memory_mib:.0f}", plan.reason),
+        ]
+        for plan in plans[:_SHOWN]
+    ]
+    lines = [
+        f"# {model.name} in parallel pipelines, as PipeDream-2BW plans",
+        "",
+        f"Best: {_in_words(best)}; an update of {best.batch_size} samples, of {best.accumulation} times as "
+        "many micro-batches of each pipeline as it has stages.",
+        "",
+        f"Run it with `{_run_options(best)}`.",
+        "",
+        "Costs are those of the transformer layers, computed; memory is that of the dissertation's closed "
+        "form: weights of two versions and activations, without gradients and the optimizer's states.",
+        "",
+        *table([head, *rows]),
+    ]
+    return "\n".join(lines) + "\n"

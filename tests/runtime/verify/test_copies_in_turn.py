@@ -1,0 +1,347 @@
+"""Copies of a stage that take micro-batches in turn: runs equal the unpipelined model, and the recursion."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from placements import Kind, Placement
+from placements.builders.replicas import replicated
+from placements.builders.stages import as_copies, as_stages, orders_of_stages
+from placements.modes import Chosen
+from placements.placement_file import placement_from_dict, placement_to_dict
+from placements.shapes import v_shape
+from runtime.codegen.codegen import generate
+from runtime.execution.measurement import Measurement
+from runtime.execution.run_options import RunOptions
+from runtime.launching.launch import launch
+from runtime.models import (
+    WHOLE,
+    Model,
+    ModelError,
+    ModelOptions,
+    body_of,
+    load_state_dict_file,
+    read_versions,
+)
+from runtime.profiling.records import of_copies
+from runtime.profiling.zero_comm import zero_comm_spans
+from runtime.program.deadlock import UnsafeProgramsError, check, check_updates
+from runtime.program.instructions import Programs, Receive, Run, Send, parse_instruction
+from runtime.program.lower import lower, orders_of, schedule_of, with_updates
+from schedsearch.baselines import pipedream
+from schedsearch.schedule import Schedule, as_soon_as_possible
+from schedsearch.semantics.check import check_versions
+from schedsearch.semantics.residency import peak_versions
+from schedsearch.semantics.versions import Updates, WeightMode, WeightVersionError, find_versions
+from schedsearch.validate import validate
+
+GPT = ModelOptions(
+    "gpt",
+    hidden_size=8,
+    sequence_length=5,
+    micro_batch_size=1,
+    num_layers=4,
+    num_heads=4,
+    seed=3,
+    learning_rate=0.01,
+)
+SYNTHETIC = replace(GPT, name="synthetic")
+STASHING = replace(SYNTHETIC, weight_versions="weight_stashing")
+
+
+def programs_of(schedule: Schedule, options: ModelOptions = GPT) -> Programs:
+    """Return the proved programs of a schedule, as a run of the model has them."""
+    each = options.micro_batches_per_update
+    if options.weight_versions != "flush":
+        schedule = with_updates(schedule, each)
+    programs = check(lower(validate(schedule)))
+    if options.weight_versions != "flush":
+        check_updates(programs, each)
+    return programs
+
+
+def run(
+    schedule: Schedule,
+    options: ModelOptions,
+    iterations: int = 2,
+    launcher: str = "in_process",
+    trace: bool = False,
+) -> Measurement:
+    """Run a schedule, and compare every iteration."""
+    programs = programs_of(schedule, options)
+    where = None if launcher == "in_process" else "cpu"
+    settings = RunOptions(launcher=launcher, iterations=iterations, verify="all", device=where, trace=trace)
+    with tempfile.TemporaryDirectory() as folder:
+        generate(programs, {}, options.to_dict(), Path(folder))
+        return launch(folder, programs.placement.num_devices, settings)
+
+
+def require_equal(found: Measurement) -> None:
+    """Require every loss, gradient and parameter to be that of the references, bit for bit."""
+    comparison = found.comparison
+    assert comparison is not None and comparison.bitwise_equal
+    assert comparison.max_loss_error == 0
+    assert comparison.max_gradient_error == 0
+    assert comparison.max_parameter_error == 0
+
+
+def in_turn(replicas: Sequence[int], number: int) -> Schedule:
+    """Return 1F1B-RR on a V-shape with so many copies of each stage."""
+    return pipedream(replicated(v_shape(len(replicas), 1, 2), replicas), number)
+
+
+def taking(replicas: Sequence[int], chosen: Sequence[Chosen]) -> Schedule:
+    """Return a schedule in which each micro-batch takes the copies that are given for it, two in flight."""
+    placement = replicated(v_shape(len(replicas), 1, 2), replicas)
+    orders = []
+    for stage, copies in enumerate(replicas):
+        for copy in range(copies):
+            own = [n for n, taken in enumerate(chosen) if taken[stage] == copy]
+            order = [(f"F{stage}@{copy}", n) for n in own[: len(replicas) - stage - 1]]
+            for i, n in enumerate(own):
+                ahead = own[i + len(replicas) - stage - 1 :][:1]
+                order += [*((f"F{stage}@{copy}", later) for later in ahead), (f"B{stage}@{copy}", n)]
+            orders.append(order)
+    return as_soon_as_possible(placement, len(chosen), orders, chosen)
+
+
+@pytest.mark.parametrize("replicas", [(2, 1), (1, 2), (2, 2), (1, 3, 2)])
+@pytest.mark.parametrize("options", [GPT, replace(GPT, optimizer="adamw", clip_grad_norm=0.1)])
+def test_one_update_of_all_copies_is_that_of_the_model_in_one_piece(
+    replicas: tuple[int, ...], options: ModelOptions
+) -> None:
+    """Also with more copies than divide the micro-batches, and with clipped gradients."""
+    require_equal(run(in_turn(replicas, 5), options))
+
+
+@pytest.mark.parametrize("options", [GPT, STASHING])
+def test_copies_run_as_processes(options: ModelOptions) -> None:
+    found = run(in_turn((2, 1), 4), options, launcher="fork")
+    require_equal(found)
+    assert len(found.losses[0]) == 4
+
+
+def test_a_record_names_the_copies_that_ran() -> None:
+    found = run(in_turn((2, 1), 3), SYNTHETIC, trace=True)
+    placement = in_turn((2, 1), 3).placement
+    records = of_copies([of_device[-1] for of_device in found.records], placement)
+    assert [{row.block for row in record.blocks} for record in records] == [
+        {"F0@0", "B0@0"},
+        {"F0@1", "B0@1"},
+        {"F1@0", "B1@0"},
+    ]
+    assert {(row.producer, row.consumer) for row in records[2].receives} == {
+        ("F0@0", "F1@0"),
+        ("F0@1", "F1@0"),
+    }
+    spans = zero_comm_spans(placement, records)
+    assert len(spans) == 4 * 3
+    for n in range(3):
+        assert spans[f"F0@{n % 2}", n][1] <= spans["F1@0", n][0]
+
+
+def test_a_run_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+    programs = programs_of(in_turn((2, 1), 4))
+    generate(programs, {}, replace(GPT, optimizer="adamw").to_dict(), tmp_path / "scripts")
+    whole = RunOptions(launcher="in_process", iterations=4, verify="all")
+    all_losses = launch(tmp_path / "scripts", 3, whole).losses
+    kept = replace(whole, iterations=2, checkpoints=tmp_path / "kept", checkpoint_every=2)
+    launch(tmp_path / "scripts", 3, kept)
+    found = launch(tmp_path / "scripts", 3, replace(whole, resume=tmp_path / "kept"))
+    require_equal(found)
+    assert found.losses == all_losses[2:]
+
+
+def test_zero_gives_each_copy_a_part_of_the_optimizer() -> None:
+    require_equal(run(in_turn((2, 1), 4), replace(GPT, optimizer="adamw", zero=1)))
+
+
+@pytest.mark.parametrize("number", [4, 6])
+def test_a_lost_device_leaves_its_micro_batches_to_other_copies(number: int) -> None:
+    """Copy 0 of the first stage is lost: the other takes all its micro-batches, the losses stay the same."""
+    whole = taking((2, 2), [(n % 2, n % 2) for n in range(number)])
+    lost = taking((2, 2), [(1, n % 2) for n in range(number)])
+    assert not lost.order(0) and len(lost.order(1)) == 2 * number
+    before, after = run(whole, GPT), run(lost, GPT)
+    require_equal(before)
+    require_equal(after)
+    for own, other in zip(before.losses, after.losses, strict=True):
+        assert own == pytest.approx(other, rel=1e-12)
+
+
+def test_a_message_goes_between_the_copies_that_a_micro_batch_takes_alone() -> None:
+    programs = programs_of(in_turn((2, 3), 6))
+    sent = [each for program in programs.instructions for each in program if isinstance(each, Send)]
+    assert len(sent) == 2 * 6
+    for each in sent:
+        copies = {
+            name.rpartition("@")[0]: int(name.rpartition("@")[2]) for name in (each.producer, each.consumer)
+        }
+        assert set(copies.values()) == {each.micro_batch % 2, each.micro_batch % 3}
+    assert schedule_of(programs) == in_turn((2, 3), 6)
+    for program in programs.instructions:
+        assert [parse_instruction(str(each)) for each in program] == list(program)
+
+
+def test_what_a_copy_that_is_not_taken_runs_or_receives_is_refused() -> None:
+    programs = programs_of(in_turn((2, 1), 2))
+    first, second, third = programs.instructions
+    more = (*second, Run("F0@1", 0))
+    with pytest.raises(UnsafeProgramsError, match="which is none of its blocks and micro-batches"):
+        check(replace(programs, instructions=(first, more, third)))
+    needless = (*second, Receive("B1@0", "B0@1", 0, 2))
+    with pytest.raises(UnsafeProgramsError, match="which nothing there needs"):
+        check(replace(programs, instructions=(first, needless, third)))
+
+
+def recursion(replicas: Sequence[int], number: int, in_flight: Sequence[int]) -> Iterator[dict[str, Tensor]]:
+    """Yield the parameters of each stage after its last update of weight stashing, one gradient a copy.
+
+    Update t of a stage of r copies is the mean over micro-batches r t to r t + r - 1. A copy that runs k
+    forwards before its first backward reads the newest version of its stage: after k micro-batches of its own
+    that of t + 1 - k, before that version 0.
+    """
+    placement = v_shape(len(replicas))
+    body = body_of(STASHING, placement)
+    names = [f"F{stage}" for stage in range(len(replicas))]
+    models = [Model(STASHING, placement, {name: WHOLE}, body=body) for name in names]
+    data = body.data(number, "cpu")
+    versions = [[model.weights(name)] for name, model in zip(names, models, strict=True)]
+    sums: list[dict[str, Tensor]] = [{} for _ in names]
+    for n in range(number):
+        read = [
+            {
+                name: weight.detach().clone().requires_grad_()
+                for name, weight in own[max(n // r + 1 - k, 0)].items()
+            }
+            for own, r, k in zip(versions, replicas, in_flight, strict=True)
+        ]
+        value: list[Tensor] = []
+        for name, model, weights in zip(names, models, read, strict=True):
+            value = [model.forward(name, value, data.read(name, 0, n), weights)]
+        value[0].backward()  # type: ignore[no-untyped-call]
+        for stage, weights in enumerate(read):
+            for name, weight in weights.items():
+                assert weight.grad is not None
+                before = sums[stage].get(name)
+                sums[stage][name] = weight.grad if before is None else before + weight.grad
+            if (n + 1) % replicas[stage] == 0:
+                newest = versions[stage][-1]
+                versions[stage].append(
+                    {
+                        name: weight.detach().sub(
+                            sums[stage][name] / replicas[stage], alpha=STASHING.learning_rate
+                        )
+                        for name, weight in newest.items()
+                    }
+                )
+                sums[stage] = {}
+    for own in versions:
+        yield {name: weight.detach() for name, weight in own[-1].items()}
+
+
+@pytest.mark.parametrize(
+    ("replicas", "in_flight"), [((2, 1), (2, 1)), ((1, 3), (4, 1)), ((2, 2), (2, 1)), ((1, 3, 2), (6, 2, 1))]
+)
+def test_weight_stashing_is_pipedreams_recursion(
+    replicas: tuple[int, ...], in_flight: tuple[int, ...], tmp_path: Path
+) -> None:
+    """Bit for bit the recursion that is written down here, and the replay and the model in one piece."""
+    schedule = in_turn(replicas, 12)
+    require_equal(run(schedule, STASHING))
+    programs = programs_of(schedule, STASHING)
+    generate(programs, {}, STASHING.to_dict(), tmp_path)
+    saved = tmp_path / "weights.safetensors"
+    launch(
+        tmp_path,
+        programs.placement.num_devices,
+        RunOptions(launcher="in_process", iterations=1, verify="none", exact=True, save_weights=saved),
+    )
+    placement = v_shape(len(replicas))
+    found = Model(STASHING, placement, dict.fromkeys((f"F{stage}" for stage in range(len(replicas))), WHOLE))
+    load_state_dict_file(found, saved)
+    for stage, weights in enumerate(recursion(replicas, 12, in_flight)):
+        assert weights.keys() == found.weights(f"F{stage}").keys() != set()
+        for name, value in found.weights(f"F{stage}").items():
+            assert torch.equal(value, weights[name]), name
+
+
+@pytest.mark.parametrize("mode", ["vertical_sync", "double_buffering"])
+def test_parallel_pipelines_run_with_other_versions(mode: str) -> None:
+    """As many copies of every stage: the same versions for all, of two micro-batches of each copy."""
+    options = replace(SYNTHETIC, weight_versions=mode, micro_batches_per_update=2)
+    require_equal(run(in_turn((2, 2, 2), 16), options))
+
+
+def test_double_buffering_runs_in_data_parallel_groups() -> None:
+    """Each micro-batch is cut over two pipelines: equal up to the order of sums, and to the replay."""
+    base = pipedream(v_shape(2, 1, 2), 8)
+    blocks = tuple(
+        replace(block, devices=(2 * block.devices[0], 2 * block.devices[0] + 1), data_parallel=2)
+        for block in base.placement.blocks
+    )
+    both = replace(base.placement, num_devices=4, blocks=blocks)
+    orders = [base.order(device // 2) for device in range(4)]
+    options = replace(
+        SYNTHETIC, micro_batch_size=2, weight_versions="double_buffering", micro_batches_per_update=2
+    )
+    comparison = run(as_soon_as_possible(both, 8, orders), options).comparison
+    assert comparison is not None and comparison.bitwise_equal
+    assert max(comparison.max_gradient_error, comparison.max_parameter_error) < 1e-14
+
+
+def test_versions_are_those_of_each_copy() -> None:
+    schedule = in_turn((2, 1), 8)
+    stages = as_stages(schedule.placement)
+    orders = orders_of_stages(schedule.placement, orders_of(programs_of(schedule)))
+    pairs = {"B0": "F0", "B1": "F1"}
+    found = find_versions(stages, orders, 8, Updates(WeightMode.WEIGHT_STASHING), pairs)
+    check_versions(stages, orders, found)
+    assert [found.reads["F0", n] for n in range(8)] == [0, 0, 0, 0, 1, 1, 2, 2]
+    assert [found.makes["F0", n] for n in range(8)] == [1, 1, 2, 2, 3, 3, 4, 4]
+    assert [found.reads["F1", n] for n in range(8)] == list(range(8))
+    assert peak_versions(stages, orders, found) == {"F0": 2, "F1": 1}
+    with pytest.raises(WeightVersionError, match="vertical_sync needs as many copies of every stage"):
+        find_versions(stages, orders, 8, Updates(WeightMode.VERTICAL_SYNC), pairs)
+    with pytest.raises(WeightVersionError, match="3 on each of its 2 copies is not a divisor"):
+        find_versions(stages, orders, 8, Updates(WeightMode.WEIGHT_STASHING, 3), pairs)
+
+
+def test_copies_that_take_other_micro_batches_than_an_update_has_are_refused() -> None:
+    lost = taking((2, 1), [(1, 0)] * 4)
+    stages = as_stages(lost.placement)
+    orders = orders_of_stages(lost.placement, orders_of(programs_of(lost)))
+    with pytest.raises(ModelError, match="gradient of F0 of micro-batch 1 is complete before or after"):
+        read_versions(STASHING, stages, 4, orders)
+
+
+def test_copies_that_wait_for_each_other_in_a_cycle_are_refused() -> None:
+    """The second stage wants the other copy's micro-batch first, which waits for the update."""
+    placement = replicated(v_shape(2), [2, 1])
+    chosen = ((0, 0), (1, 0), (0, 0), (1, 0))
+    orders = [
+        [("F0@0", 0), ("B0@0", 0), ("F0@0", 2), ("B0@0", 2)],
+        [("F0@1", 1), ("B0@1", 1), ("F0@1", 3), ("B0@1", 3)],
+        [(f"{kind}1@0", n) for n in (0, 2, 1, 3) for kind in "FB"],
+    ]
+    programs = check(lower(as_soon_as_possible(placement, 4, orders, chosen)))
+    with pytest.raises(UnsafeProgramsError, match="devices wait for each other in a cycle"):
+        check_updates(programs, 1)
+
+
+def test_stages_and_copies_are_one_placement() -> None:
+    copies = replicated(v_shape(3, 1, 2).with_memory(7), [2, 1, 3])
+    stages = as_stages(copies)
+    assert as_copies(stages) == copies
+    assert placement_from_dict(placement_to_dict(stages)) == stages
+    forward = [block for block in stages.blocks if block.kind is Kind.F]
+    assert [block.groups for block in forward] == [((0,), (1,)), ((2,),), ((3,), (4,), (5,))]
+    plain: Placement = v_shape(2)
+    assert as_stages(plain) is plain and as_copies(plain) is plain
