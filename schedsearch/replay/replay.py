@@ -12,7 +12,7 @@ import numpy as np
 from schedsearch.modulo.result import Objective
 from schedsearch.replay.pipeline import JobPipeline, job_pipeline, orders_of
 from schedsearch.replay.trace import TICK_MS, JobTrace, ReplicaIteration
-from schedsearch.schedule import Schedule, as_soon_as_possible
+from schedsearch.schedule import as_soon_as_possible
 from schedsearch.simulation.iterations import simulate
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.unequal.micro_batches import MicroBatchMemoryRow, UnequalBatch, unequal_batch
@@ -135,19 +135,19 @@ def _replayed(
         step,
         len(runs),
         work.num_micro_batches,
-        max(measured),
-        max(_simulated_ms(each) for each in schedules),
-        reordered.value(Objective.MAKESPAN) * TICK_MS,
-        reassigned.value(Objective.MAKESPAN) * TICK_MS,
-        searched.bound * TICK_MS,
-        fmean(measured),
-        fmean(spans) * TICK_MS,
+        _rounded(max(measured)),
+        _rounded(max(simulate(each, iterations=1).mean_ms for each in schedules)),
+        _rounded(reordered.value(Objective.MAKESPAN) * TICK_MS),
+        _rounded(reassigned.value(Objective.MAKESPAN) * TICK_MS),
+        _rounded(searched.bound * TICK_MS),
+        _rounded(fmean(measured)),
+        _rounded(fmean(spans) * TICK_MS),
         moved,
     )
 
 
-def _simulated_ms(schedule: Schedule) -> float:
-    return simulate(schedule, iterations=1).mean_ms
+def _rounded(ms: float) -> float:
+    return round(ms, 6)
 
 
 def iteration_work(
