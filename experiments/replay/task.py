@@ -14,8 +14,10 @@ from experiments.config.command import Interrupted
 from experiments.config.options import read_record, require_path
 from experiments.config.run_record import output_directory
 from experiments.replay.options import ReplayCommandOptions
-from placements.files import csv_text, write_text
+from placements.files import csv_text, write_json, write_text
+from placements.placement_file import placement_to_yaml
 from schedsearch.modulo.progress import StepBar
+from schedsearch.replay.pipeline import measured_placement
 from schedsearch.replay.replay import ReplayedIteration, ReplayedJob, mean_of, replay
 from schedsearch.replay.trace import read_job_trace, read_job_traces
 from schedsearch.solver.interrupts import INTERRUPTS
@@ -43,6 +45,10 @@ def task(config: DictConfig) -> dict[str, float | str]:
         for trace in traces:
             for line in trace.lines:
                 log.info("%s", line)
+            placement, times = measured_placement(trace)
+            write_text(directory / f"placement-{trace.job}.yaml", placement_to_yaml(placement))
+            scenario = {"name": f"as measured in {trace.job}", "measured_ms": times}
+            write_json(directory / f"scenarios-{trace.job}.yaml", [scenario])
             replay(trace, options.work_limit, options.seed, keep)
     for job in jobs_of(done):
         log.info("%s", _in_words(job, [each for each in done if each.job == job.job]))

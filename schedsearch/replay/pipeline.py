@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from statistics import fmean, median, stdev
 from typing import NamedTuple
 
@@ -70,6 +71,17 @@ def job_pipeline(trace: JobTrace) -> JobPipeline:
     replicas = range(len(next(iter(trace.steps.values()))))
     speeds = tuple({name: _speed(trace, replica, name) for name in names} for replica in replicas)
     return JobPipeline(placement, speeds)
+
+
+def measured_placement(trace: JobTrace) -> tuple[Placement, dict[str, list[float]]]:
+    """Return the placement with median times, and all times of each block in ms, for scenarios."""
+    times: dict[str, list[float]] = defaultdict(list)
+    for run in (run for step in trace.steps.values() for run in step):
+        for (name, _), measured in run.blocks.items():
+            times[name].append(round(measured.time_ms, 3))
+    placement = job_pipeline(trace).placement
+    blocks = (replace(b, time=max(1, round(median(times[b.name]) / TICK_MS))) for b in placement.blocks)
+    return replace(placement, name=trace.job, blocks=tuple(blocks)), times
 
 
 def orders_of(run: ReplicaIteration, device: Mapping[str, int], stages: int) -> list[list[Instance]]:

@@ -184,7 +184,9 @@ def _batch(
     pipeline: JobPipeline, names: Sequence[str], times: np.typing.NDArray[np.int64], numbers: Sequence[int]
 ) -> UnequalBatch:
     rows = [
-        MicroBatchMemoryRow(place, name, float(times[kind, n] * TICK_MS), (name[0] == "F") - (name[0] == "B"))
+        MicroBatchMemoryRow(
+            place, name, round(float(times[kind, n]) * TICK_MS, 3), (name[0] == "F") - (name[0] == "B")
+        )
         for place, n in enumerate(numbers)
         for kind, name in enumerate(names)
     ]

@@ -39,3 +39,22 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "meta-job.yaml").write_text("dp_size: 3\npp_size: 2\n")
     message = refusal("replay", [f"data={tmp_path}"], tmp_path / "out2")
     assert "column dp_rank: goes to 1, where the meta file says dp_size 3" in message
+
+
+def test_the_times_of_a_job_are_scenarios_of_a_search(command, tmp_path: Path) -> None:
+    write_trace(tmp_path, uneven, name="one", steps=(1, 2))
+    assert command("replay", f"data={tmp_path}", "work_limit=0.01").returncode == 0
+    out = tmp_path / "out"
+    done = command(
+        "search",
+        *("placement=file", f"placement.path={out / 'placement-one.yaml'}", "search.num_micro_batches=4"),
+        *(f"search.scenarios={out / 'scenarios-one.yaml'}", "search.scenario_quantile=0.95"),
+        *("search.work_limit=0.5", "schedule=one_f_one_b"),
+    )
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.DictReader((out / "scenarios.csv").read_text().splitlines()))
+    assert {row["schedule"] for row in rows} >= {"robust", "one_f_one_b"}
+    for row in rows:
+        assert row["scenario"] == "as measured in one"
+        assert 0 < float(row["error_ms"]) < float(row["mean_ms"]) / 10
+        assert float(row["bound_ms"]) <= float(row["mean_ms"])

@@ -17,7 +17,7 @@ REAL = SHARED_DATA / "stragglers" / "trace-ST.csv.gz"
 
 def uneven(step: int, replica: int, kind: str, block: int, n: int) -> float:
     long = 4 if (replica, n % 2) == (0, step % 2) else 1
-    return long * (0.010 if kind == "F" else 0.020)
+    return long * (0.0100637 if kind == "F" else 0.0201913)
 
 
 @pytest.mark.parametrize(("stages", "chunks"), [(2, 1), (3, 1), (2, 2)])
