@@ -23,7 +23,8 @@ Rooms and files in the order in which to read them; each imports only those abov
     improve         large-neighbourhood search of a finite schedule
     modulo          the search for a repetend, and for the schedule around it
     robust          one order that is good in many scenarios
-    unequal         one batch of micro-batches that differ
+    unequal         one batch of micro-batches that differ, on one replica and on several
+    replay          measured iterations of a training job, in better orders
     layouts         the best division of layers among the stages of 1F1B and interleaved 1F1B
     tessel          Tessel's own search, beside ours
     searches        the searches by name, with one question and one answer, kept on disk and as files

@@ -47,6 +47,7 @@ IMPORTED = (
     "experiments.compare.task",
     "experiments.plan.task",
     "experiments.layout.task",
+    "experiments.replay.task",
     "experiments.reproduce.task",
     "experiments.run.task",
 )

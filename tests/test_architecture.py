@@ -80,6 +80,7 @@ OWNERS = {
         "schedsearch/cluster/policies/spending/shifting.py",
         "schedsearch/energy/relaxed/",
         "schedsearch/energy/baselines/max_flow.py",
+        "schedsearch/unequal/replica_bound.py",
         "experiments/cluster/loads.py",
     ],
     "networkx": [

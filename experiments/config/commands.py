@@ -16,6 +16,7 @@ _ROOMS = (
         "compare",
         "plan",
         "layout",
+        "replay",
         "frontier",
         "run",
         "profile",

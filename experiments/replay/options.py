@@ -1,0 +1,30 @@
+"""Options of the replay of measured jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from experiments.config.declaring import Command
+from placements.meaning import REQUIRED, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayCommandOptions:
+    """The config of `experiments.replay`."""
+
+    data: str = option(REQUIRED, "folder with a trace-NAME.csv.gz and a meta-NAME.yaml for each job")
+    work_limit: float = option(
+        1.0, "limit of counted work for each iteration, a unit is about 1 s of one core", above=0
+    )
+    seed: int = option(0, "seed of the random choices", min=0)
+
+
+COMMANDS = (
+    Command(
+        "replay",
+        "Replay measured training jobs in better orders.",
+        ReplayCommandOptions,
+        task="experiments.replay.task",
+        objective="reassigned_ms",
+    ),
+)

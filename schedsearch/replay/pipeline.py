@@ -1,0 +1,107 @@
+"""A measured job as a placement: its blocks, messages between them, and how fast each replica is.
+
+Knows no search.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+from statistics import fmean, median, stdev
+from typing import NamedTuple
+
+from placements import Block, Kind, Placement
+from schedsearch.replay.trace import TICK_MS, JobTrace, ReplicaIteration
+from schedsearch.schedule import Instance
+
+_MIN_STEPS = 8
+"""Iterations below which a replica's speed is not told from chance."""
+
+_CERTAIN = 3.0
+"""Standard errors from which on a replica counts as faster or slower in a block than the others."""
+
+
+class JobPipeline(NamedTuple):
+    """What a trace says of all its iterations.
+
+    Attributes:
+        placement: Of one replica, with the micro-batches that each device held at once as its memory.
+        speeds: Times of each replica's block as a multiple of those of all replicas.
+    """
+
+    placement: Placement
+    speeds: tuple[Mapping[str, float], ...]
+
+
+def job_pipeline(trace: JobTrace) -> JobPipeline:
+    """Return a job as a placement.
+
+    A message takes the median of what blocks waited for it, of those whose device was idle already. A
+    block's memory is 1 from its forward to its backward.
+    """
+    stages, last = trace.num_stages, trace.num_stages * trace.num_chunks - 1
+    chain = [(Kind.F, n) for n in range(last + 1)] + [(Kind.B, n) for n in range(last, -1, -1)]
+    names = [f"{kind.value}{n}" for kind, n in chain]
+    after = [tuple(names[max(0, i - 1) : i]) for i in range(len(names))]
+    blocks = [
+        Block(name, kind, (n % stages,), 1, 1 if kind is Kind.F else -1, after=inputs)
+        for name, (kind, n), inputs in zip(names, chain, after, strict=True)
+    ]
+    before = dict(zip(names[1:], names, strict=False))
+    device = {block.name: block.devices[0] for block in blocks}
+    waits: dict[str, list[float]] = defaultdict(list)
+    held = [1] * stages
+    for run in (run for step in trace.steps.values() for run in step):
+        for place, order in enumerate(orders_of(run, device, stages)):
+            idle_from, now = -math.inf, 0
+            for name, number in order:
+                own = run.blocks[name, number]
+                if name in before and device[before[name]] != place:
+                    sent = run.blocks[before[name], number].end_ms
+                    if sent > idle_from:
+                        waits[name].append(max(0.0, own.start_ms - sent))
+                idle_from = own.end_ms
+                now += 1 if name.startswith("F") else -1
+                held[place] = max(held[place], now)
+    delays = {name: round(median(each) / TICK_MS) for name, each in waits.items()}
+    transfer = tuple((before[name], name, ticks) for name, ticks in delays.items() if ticks)
+    placement = Placement("measured job", stages, tuple(blocks), TICK_MS, transfer, tuple(held))
+    replicas = range(len(next(iter(trace.steps.values()))))
+    speeds = tuple({name: _speed(trace, replica, name) for name in names} for replica in replicas)
+    return JobPipeline(placement, speeds)
+
+
+def measured_placement(trace: JobTrace) -> tuple[Placement, dict[str, list[float]]]:
+    """Return the placement with median times, and all times of each block in ms, for scenarios."""
+    times: dict[str, list[float]] = defaultdict(list)
+    for run in (run for step in trace.steps.values() for run in step):
+        for (name, _), measured in run.blocks.items():
+            times[name].append(round(measured.time_ms, 3))
+    placement = job_pipeline(trace).placement
+    blocks = (replace(b, time=max(1, round(median(times[b.name]) / TICK_MS))) for b in placement.blocks)
+    return replace(placement, name=trace.job, blocks=tuple(blocks)), times
+
+
+def orders_of(run: ReplicaIteration, device: Mapping[str, int], stages: int) -> list[list[Instance]]:
+    """Return the order in which each device ran its blocks."""
+    orders: list[list[Instance]] = [[] for _ in range(stages)]
+    for each in sorted(run.blocks, key=lambda each: (run.blocks[each].start_ms, run.blocks[each].end_ms)):
+        orders[device[each[0]]].append(each)
+    return orders
+
+
+def _speed(trace: JobTrace, replica: int, name: str) -> float:
+    """Return a replica's time of a block in times of all replicas'; 1 where that may be chance."""
+    offs = []
+    for step in trace.steps.values():
+        means = [
+            fmean(math.log(max(time, TICK_MS)) for (own, _), (_, time) in run.blocks.items() if own == name)
+            for run in step
+        ]
+        offs.append(means[replica] - fmean(means))
+    if len(offs) < _MIN_STEPS:
+        return 1.0
+    off = fmean(offs)
+    return math.exp(off) if abs(off) > _CERTAIN * stdev(offs) / math.sqrt(len(offs)) else 1.0

@@ -1,0 +1,193 @@
+"""Measured iterations through the simulator, in better orders, and with micro-batches assigned anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+
+import numpy as np
+
+from schedsearch.modulo.result import Objective
+from schedsearch.replay.pipeline import JobPipeline, job_pipeline, orders_of
+from schedsearch.replay.trace import TICK_MS, JobTrace, ReplicaIteration
+from schedsearch.schedule import as_soon_as_possible
+from schedsearch.simulation.iterations import simulate
+from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.unequal.micro_batches import MicroBatchMemoryRow, UnequalBatch, unequal_batch
+from schedsearch.unequal.replica_work import ReplicaWork
+from schedsearch.unequal.replicas import ReplicaSchedules, replica_search
+from schedsearch.validate import validate
+
+_REORDERED = 0.4
+"""Share of the work for the best order; the rest is for assignment and order."""
+
+
+@dataclass(frozen=True)
+class ReplayedIteration:
+    """An iteration; each time is that of its slowest replica.
+
+    Attributes:
+        job: Name of the job.
+        step: Its number in the trace.
+        replicas: How many replicas it has.
+        micro_batches: Of all replicas.
+        measured_ms: From the first start to the last end of a replica's blocks, as measured.
+        simulated_ms: Its own block times in its own orders.
+        reordered_ms: The best orders found; micro-batches stay on their replica.
+        reassigned_ms: The best assignment and orders found.
+        bound_ms: What no assignment and order beats.
+        measured_mean_ms: The mean over replicas, as measured.
+        reassigned_mean_ms: Likewise of the best assignment.
+        moved: Micro-batches that are on another replica there.
+    """
+
+    job: str
+    step: int
+    replicas: int
+    micro_batches: int
+    measured_ms: float
+    simulated_ms: float
+    reordered_ms: float
+    reassigned_ms: float
+    bound_ms: float
+    measured_mean_ms: float
+    reassigned_mean_ms: float
+    moved: int
+
+
+@dataclass(frozen=True)
+class ReplayedJob:
+    """The means of a job's iterations."""
+
+    job: str
+    iterations: int
+    measured_ms: float
+    simulated_ms: float
+    reordered_ms: float
+    reassigned_ms: float
+    bound_ms: float
+
+
+def mean_of(iterations: Sequence[ReplayedIteration]) -> ReplayedJob:
+    """Return the means of iterations of one job."""
+    columns = ("measured_ms", "simulated_ms", "reordered_ms", "reassigned_ms", "bound_ms")
+    means = (round(fmean(getattr(each, column) for each in iterations), 6) for column in columns)
+    return ReplayedJob(iterations[0].job, len(iterations), *means)
+
+
+def replay(
+    trace: JobTrace,
+    work_limit: float = 1.0,
+    seed: int = 0,
+    on_iteration: Callable[[ReplayedIteration], None] | None = None,
+) -> list[ReplayedIteration]:
+    """Return each iteration of a job as it was and as it could have been.
+
+    Args:
+        trace: The job.
+        work_limit: Units of counted work for each iteration, each of about a second.
+        seed: Seed of the random choices.
+        on_iteration: Called after each.
+
+    Raises:
+        KeyboardInterrupt: There was a Ctrl-C; `on_iteration` has had what was done.
+    """
+    pipeline, found = job_pipeline(trace), []
+    for step, runs in trace.steps.items():
+        INTERRUPTS.raise_if_seen()
+        found.append(_replayed(trace, pipeline, step, runs, work_limit, seed))
+        if on_iteration is not None:
+            on_iteration(found[-1])
+    return found
+
+
+def _replayed(
+    trace: JobTrace,
+    pipeline: JobPipeline,
+    step: int,
+    runs: Sequence[ReplicaIteration],
+    work_limit: float,
+    seed: int,
+) -> ReplayedIteration:
+    work, own = iteration_work(pipeline, runs)
+    device = {block.name: block.devices[0] for block in pipeline.placement.blocks}
+    schedules = []
+    for replica, run in enumerate(runs):
+        batch = work.part(replica, own[replica])
+        orders = orders_of(run, device, trace.num_stages)
+        made = as_soon_as_possible(batch.placement, batch.num_micro_batches, orders, batch.chosen)
+        schedules.append(validate(made))
+    begin = ReplicaSchedules(own, tuple(schedules))
+    reordered = replica_search(
+        work, given=own, begin_with=begin, work_limit=work_limit * _REORDERED, seed=seed
+    ).found
+    assert reordered is not None, "it began with a schedule"
+    searched = replica_search(work, begin_with=reordered, work_limit=work_limit * (1 - _REORDERED), seed=seed)
+    reassigned = searched.found
+    assert reassigned is not None, "likewise"
+    measured = [run.measured_ms for run in runs]
+    spans = [0 if each is None else each.makespan for each in reassigned.schedules]
+    moved = sum(len(set(new) - set(old)) for new, old in zip(reassigned.assigned, own, strict=True))
+    return ReplayedIteration(
+        trace.job,
+        step,
+        len(runs),
+        work.num_micro_batches,
+        _rounded(max(measured)),
+        _rounded(max(simulate(each, iterations=1).mean_ms for each in schedules)),
+        _rounded(reordered.value(Objective.MAKESPAN) * TICK_MS),
+        _rounded(reassigned.value(Objective.MAKESPAN) * TICK_MS),
+        _rounded(searched.bound * TICK_MS),
+        _rounded(fmean(measured)),
+        _rounded(fmean(spans) * TICK_MS),
+        moved,
+    )
+
+
+def _rounded(ms: float) -> float:
+    return round(ms, 6)
+
+
+def iteration_work(
+    pipeline: JobPipeline, runs: Sequence[ReplicaIteration]
+) -> tuple[ReplicaWork, tuple[tuple[int, ...], ...]]:
+    """Return the micro-batches of an iteration on all replicas, and the numbers of each replica's own.
+
+    On its own replica a micro-batch has its measured times. On another these are multiplied by how fast that
+    replica is in each block beside its own, over all iterations.
+    """
+    names = [block.name for block in pipeline.placement.topological_order]
+    firsts = np.cumsum([0, *(run.num_micro_batches for run in runs)]).tolist()
+    own = tuple(tuple(range(a, b)) for a, b in pairwise(firsts))
+    times = np.zeros((len(runs), len(names), firsts[-1]), np.int64)
+    for source, run in enumerate(runs):
+        for (name, n), measured in run.blocks.items():
+            kind = names.index(name)
+            for replica, speeds in enumerate(pipeline.speeds):
+                factor = speeds[name] / pipeline.speeds[source][name] if replica != source else 1.0
+                times[replica, kind, firsts[source] + n] = max(1, round(measured.time_ms * factor / TICK_MS))
+    memory = np.array([[1 if name.startswith("F") else -1] for name in names])
+    work = ReplicaWork(
+        pipeline.placement,
+        times,
+        np.repeat(memory, firsts[-1], axis=1),
+        np.zeros((len(names), firsts[-1]), np.int64),
+        lambda replica, numbers: _batch(pipeline, names, times[replica], numbers),
+        np.ones(firsts[-1]),
+    )
+    return work, own
+
+
+def _batch(
+    pipeline: JobPipeline, names: Sequence[str], times: np.typing.NDArray[np.int64], numbers: Sequence[int]
+) -> UnequalBatch:
+    rows = [
+        MicroBatchMemoryRow(
+            place, name, round(float(times[kind, n]) * TICK_MS, 3), (name[0] == "F") - (name[0] == "B")
+        )
+        for place, n in enumerate(numbers)
+        for kind, name in enumerate(names)
+    ]
+    return unequal_batch(pipeline.placement, rows, len(numbers))

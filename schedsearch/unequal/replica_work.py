@@ -1,0 +1,104 @@
+"""The micro-batches of one batch on data-parallel replicas: what each takes where. Knows no search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placements import Placement
+from schedsearch.unequal.micro_batches import MicroBatchError, UnequalBatch
+
+
+@dataclass(frozen=True, eq=False)
+class ReplicaWork:
+    """What each block of each micro-batch takes on each replica.
+
+    Attributes:
+        placement: Of one replica, each block on one device.
+        times: Ticks; 0 where a block does not run; shape ``(replicas, blocks, number)``. Blocks are in
+            topological order.
+        memory: What it holds; shape ``(blocks, number)``.
+        transient: What it holds while it runs; likewise.
+        part: Returns some micro-batches on a replica as a batch, by the replica and their numbers.
+        weights: What each micro-batch counts for a replica's room.
+        room: The most that a replica may have of these.
+    """
+
+    placement: Placement
+    times: NDArray[np.int64]
+    memory: NDArray[np.int64]
+    transient: NDArray[np.int64]
+    part: Callable[[int, Sequence[int]], UnequalBatch]
+    weights: NDArray[np.float64]
+    room: float = float("inf")
+
+    @property
+    def num_replicas(self) -> int:
+        """How many replicas there are."""
+        return len(self.times)
+
+    @property
+    def num_micro_batches(self) -> int:
+        """How many micro-batches there are on all replicas."""
+        return int(self.times.shape[2])
+
+    @property
+    def names(self) -> list[str]:
+        """The blocks of a micro-batch, in topological order."""
+        return [block.name for block in self.placement.per_micro_batch.topological_order]
+
+
+def replica_work(
+    batch: UnequalBatch,
+    num_replicas: int,
+    max_micro_batches: int | None = None,
+    factors: Sequence[float] | None = None,
+) -> ReplicaWork:
+    """Return the micro-batches of a batch on replicas that are alike.
+
+    Args:
+        batch: All micro-batches.
+        num_replicas: At least 1.
+        max_micro_batches: The most that a replica may have; None for no limit.
+        factors: Time of each replica as a multiple of the batch's; None for 1 each.
+
+    Raises:
+        MicroBatchError: A block is on several devices, or the replicas cannot have all micro-batches.
+    """
+    placement = batch.placement
+    for block in placement.blocks:
+        if len(block.devices) > 1:
+            raise MicroBatchError(
+                f"search.replicas: block {block.name} is on {len(block.devices)} devices; give placements "
+                "whose blocks are on one each"
+            )
+    number = batch.num_micro_batches
+    if max_micro_batches is not None and max_micro_batches * num_replicas < number:
+        raise MicroBatchError(
+            f"search.max_micro_batches: {num_replicas} replicas of {max_micro_batches} micro-batches cannot "
+            f"have all {number}; give at least {-(-number // num_replicas)}"
+        )
+    names = [block.name for block in placement.per_micro_batch.topological_order]
+    tables = np.zeros((3, len(names), number), np.int64)
+    for n in range(number):
+        run = placement.as_run(batch.chosen[n]) if batch.chosen else placement
+        for kind, name in enumerate(names):
+            if (own := run.by_name.get(name)) is not None:
+                tables[:, kind, n] = own.time, own.memory_on(own.devices[0]), own.transient
+
+    def part(replica: int, numbers: Sequence[int]) -> UnequalBatch:
+        chosen = tuple(batch.chosen[n] for n in numbers) if batch.chosen else ()
+        return UnequalBatch(placement, chosen, len(numbers))
+
+    return ReplicaWork(
+        placement,
+        np.repeat(tables[:1], num_replicas, axis=0),
+        tables[1],
+        tables[2],
+        part,
+        np.ones(number),
+        float("inf") if max_micro_batches is None else float(max_micro_batches),
+    )

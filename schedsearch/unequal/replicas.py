@@ -1,0 +1,294 @@
+"""Which data-parallel replica gets which micro-batch, and in which order each replica runs its blocks.
+
+The replicas end together, so the slowest one counts. Packings by predicted time begin; micro-batches then
+change replicas and places (`schedsearch.unequal.sequencing`), and at last blocks of the slowest replica do.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from schedsearch.graph.compiling import told_of_compilations
+from schedsearch.modulo.result import FINITE, EndedBy, Objective, SearchError, SearchProgress
+from schedsearch.modulo.search import seconds_of
+from schedsearch.schedule import Schedule
+from schedsearch.solver.effort import Effort, OutOfTimeError, OutOfWorkError
+from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.unequal.replica_bound import replica_bound
+from schedsearch.unequal.replica_work import ReplicaWork
+from schedsearch.unequal.sequence_tables import order_of, schedule_of, sequences_of
+from schedsearch.unequal.unequal_search import unequal_search
+
+if TYPE_CHECKING:
+    from schedsearch.unequal.sequencing import Sequences
+
+_ROUND = 0.25
+"""Units of work of the first round of changes; each later one has twice as many."""
+
+_PART = 0.1
+"""Units of work between two looks for a Ctrl-C."""
+
+_HEAT = 0.004
+"""Share of the value by which a step may be worse at first, on average."""
+
+_WORK_OF_BLOCK = 3.0e-8
+"""Units of work for a block in a step of the changes."""
+
+_SEQUENCED = 0.7
+"""Share of the work that changes replicas and sequences; the rest is for blocks of the slowest replica."""
+
+
+@dataclass(frozen=True)
+class ReplicaSchedules:
+    """A schedule for each replica.
+
+    Attributes:
+        assigned: The micro-batches of each replica, as they are numbered in its schedule.
+        schedules: One for each replica; None for a replica without micro-batches.
+    """
+
+    assigned: tuple[tuple[int, ...], ...]
+    schedules: tuple[Schedule | None, ...]
+
+    def value(self, objective: Objective) -> int:
+        """Return the ticks of the slowest replica."""
+        return max(FINITE[objective].value(each) for each in self.schedules if each is not None)
+
+    def slowest(self, objective: Objective) -> int:
+        """Return which replica is the slowest."""
+        values = [-1 if each is None else FINITE[objective].value(each) for each in self.schedules]
+        return values.index(max(values))
+
+
+@dataclass(frozen=True)
+class ReplicaResult:
+    """What was found.
+
+    Attributes:
+        found: The schedules; None where none fits the memory.
+        bound: Ticks that no assignment and no order beats.
+        seconds: How long it took.
+        ended_by: How it ended.
+        found_by: What found it.
+    """
+
+    found: ReplicaSchedules | None
+    bound: int
+    seconds: float
+    ended_by: str
+    found_by: str
+
+
+def packings(work: ReplicaWork) -> Iterator[tuple[str, list[list[int]]]]:
+    """Yield assignments that people use, with their names; the sequence is that of the numbers or sorted."""
+    replicas, number = work.num_replicas, work.num_micro_batches
+    total = work.times.sum(axis=1).min(axis=0)
+    longest = sorted(range(number), key=lambda n: -int(total[n]))
+    yield "round robin", [list(range(r, number, replicas)) for r in range(replicas)]
+    yield "blocks", [part.tolist() for part in np.array_split(np.arange(number), replicas)]
+    yield "sorted", [longest[r::replicas] for r in range(replicas)]
+    for name, limit in (("balanced", work.room), ("balanced, equal numbers", -(-number // replicas))):
+        packed: list[list[int]] = [[] for _ in range(replicas)]
+        load, used = [0] * replicas, [0.0] * replicas
+        for n in longest:
+            fits = [r for r in range(replicas) if used[r] + work.weights[n] <= work.room]
+            fits = [r for r in fits if len(packed[r]) < limit] or fits or list(range(replicas))
+            r = min(fits, key=lambda r: load[r] + int(work.times[r, :, n].sum()))
+            packed[r].append(n)
+            load[r] += int(work.times[r, :, n].sum())
+            used[r] += float(work.weights[n])
+        yield name, [sorted(each) for each in packed]
+
+
+def replica_search(
+    work: ReplicaWork,
+    *,
+    objective: str = Objective.MAKESPAN,
+    given: Sequence[Sequence[int]] | None = None,
+    begin_with: ReplicaSchedules | None = None,
+    work_limit: float | None = None,
+    time_limit_s: float | None = None,
+    seed: int = 0,
+    on_progress: Callable[[SearchProgress], None] | None = None,
+) -> ReplicaResult:
+    """Search the assignment and the orders of the least makespan over all replicas.
+
+    Args:
+        work: The micro-batches.
+        objective: ``makespan`` or ``device_span``.
+        given: The micro-batches of each replica, which stay there; None where that is to be decided.
+        begin_with: The answer is no longer.
+        work_limit: Units of counted work, each of about a second; more is never worse.
+        time_limit_s: As of `schedsearch.modulo.search.search`.
+        seed: Seed of the random choices.
+        on_progress: Called whenever something better is found.
+
+    Raises:
+        SearchError: An argument is out of its range.
+    """
+    if objective not in FINITE:
+        raise SearchError(
+            f"search.objectives: {objective!r} is not for one batch; use makespan or device_span"
+        )
+    effort = Effort(time.monotonic() + seconds_of(time_limit_s, work_limit), limit=work_limit or math.inf)
+    running = _ReplicaSearch(work, Objective(objective), given, effort, seed, on_progress)
+    over: OutOfTimeError | None = None
+    with INTERRUPTS.answered() as ending, told_of_compilations(effort.postpone):
+        try:
+            running.run(begin_with)
+        except OutOfTimeError as error:
+            over = error
+    out_of_work = isinstance(over, OutOfWorkError)
+    ended_by = EndedBy.of(
+        interrupted=ending.interrupted,
+        proved=running.proved and not ending.interrupted,
+        out_of_time=over is not None and not out_of_work,
+        out_of_work=out_of_work,
+    )
+    seconds = time.monotonic() - running.began
+    return ReplicaResult(running.best, running.bound, seconds, str(ended_by), running.found_by)
+
+
+class _ReplicaSearch:
+    """The state of a search: the best schedules so far, and the bound."""
+
+    def __init__(
+        self,
+        work: ReplicaWork,
+        objective: Objective,
+        given: Sequence[Sequence[int]] | None,
+        effort: Effort,
+        seed: int,
+        on_progress: Callable[[SearchProgress], None] | None,
+    ) -> None:
+        self.work = work
+        self.objective = objective
+        self.span = objective is Objective.DEVICE_SPAN
+        self.given = given
+        self.effort = effort
+        self.seed = seed
+        self.on_progress = on_progress or (lambda _: None)
+        self.began = time.monotonic()
+        self.bound = 0
+        self.best: ReplicaSchedules | None = None
+        self.found_by = ""
+
+    @property
+    def proved(self) -> bool:
+        """Whether none is better."""
+        return self.best is not None and self.best.value(self.objective) <= self.bound
+
+    def keep(self, name: str, found: ReplicaSchedules) -> bool:
+        """Keep schedules if better, and return whether they are."""
+        goal = FINITE[self.objective]
+        settled = tuple(None if each is None else goal.settled(each) for each in found.schedules)
+        found = ReplicaSchedules(found.assigned, settled)
+        value = found.value(self.objective)
+        if self.best is not None and value >= self.best.value(self.objective):
+            return False
+        self.best, self.found_by = found, name
+        elapsed_s = time.monotonic() - self.began
+        self.on_progress(SearchProgress(self.objective.value, value, self.bound, 0, elapsed_s, 1, name))
+        return True
+
+    def run(self, begin_with: ReplicaSchedules | None) -> None:
+        """Go on until the best is proved.
+
+        Raises:
+            OutOfTimeError: The limit of time or of work is reached.
+            KeyboardInterrupt: There was a Ctrl-C.
+        """
+        if begin_with is not None:
+            self.keep("given", begin_with)
+        if self.given is None:
+            self.bound = replica_bound(self.work, self.span)
+        orders = self.start()
+        for number in itertools.count():
+            if self.proved:
+                return
+            end = max(_ROUND, 2 * self.effort.spent)
+            orders = self.sequence(orders, number, self.effort.share(end, _SEQUENCED))
+            self.polish(end)
+            self.effort.spent = max(self.effort.spent, end)
+            self.effort.require_s()
+
+    def start(self) -> list[list[int]]:
+        """Offer the usual assignments, and return the sequences to begin with."""
+        from schedsearch.unequal.sequencing import run_of  # loads numba, which is slow
+
+        starts = dict(packings(self.work))
+        if self.given is not None:
+            starts = {"as given": [list(each) for each in self.given]}
+        elif self.best is not None:
+            starts["given"] = [list(each) for each in self.best.assigned]
+        ranked = []
+        for name, orders in starts.items():
+            loads = [float(self.work.weights[own].sum()) for own in orders]
+            if max(loads) > self.work.room:
+                continue
+            g = sequences_of(self.work, orders, self.span)
+            ends, ran = np.zeros(self.work.times.shape[1:]), np.zeros((self.work.times[0].size, 2), np.int64)
+            value = max(run_of(g, r, ends, ran, 0, np.inf) for r in range(self.work.num_replicas))
+            self.effort.spend(self.work.times[0].size * _WORK_OF_BLOCK)
+            ranked.append((value, name))
+        value, name = min(ranked)
+        if math.isfinite(value):
+            self.offer(name, sequences_of(self.work, starts[name], self.span))
+        return starts[name]
+
+    def offer(self, name: str, g: Sequences) -> None:
+        """Keep the schedules of sequences if better."""
+        found = [schedule_of(g, r, self.work) if g.size[r] else None for r in range(self.work.num_replicas)]
+        if all(each is not None or not size for each, size in zip(found, g.size, strict=True)):
+            orders = tuple(order_of(g, r) for r in range(self.work.num_replicas))
+            self.keep(name, ReplicaSchedules(orders, tuple(found)))
+
+    def sequence(self, orders: list[list[int]], number: int, until: float) -> list[list[int]]:
+        """Let micro-batches change replicas and places until so much work is done; return the best."""
+        from schedsearch.unequal.sequencing import anneal_sequences
+
+        g = sequences_of(self.work, orders, self.span)
+        work_of_step = 1.5 * self.work.times[0].size / self.work.num_replicas * _WORK_OF_BLOCK
+        total = max(1, round((until - self.effort.spent) / work_of_step))
+        part = max(1, round(_PART / work_of_step))
+        scale = 2 * float(self.work.times.mean())
+        for i, done in enumerate(range(0, total, part)):
+            self.effort.require_s()
+            steps = min(part, total - done)
+            seed = self.seed + 1000 * number + i
+            heat = _HEAT * (1 - done / total)
+            anneal_sequences(g, steps, heat, _HEAT / total, seed, scale, self.given is None)
+            self.effort.spend(steps * work_of_step)
+        self.offer("sequences", g)
+        return [list(order_of(g, r)) for r in range(self.work.num_replicas)]
+
+    def polish(self, until: float) -> None:
+        """Order the blocks of the slowest replica anew until so much work is done, or it is proved."""
+        proved: set[int] = set()
+        while self.best is not None and self.effort.spent < until and not self.proved:
+            self.effort.require_s()
+            slowest = self.best.slowest(self.objective)
+            if slowest in proved:
+                return
+            left = self.effort.at_most(until - self.effort.spent)
+            share = left if self.work.num_replicas == 1 else left / 2
+            schedule = self.best.schedules[slowest]
+            found = unequal_search(
+                self.work.part(slowest, self.best.assigned[slowest]),
+                objective=self.objective,
+                work_limit=share,
+                seed=self.seed,
+                begin_with=schedule,
+            )
+            self.effort.spend(share)
+            schedules = list(self.best.schedules)
+            schedules[slowest] = found.schedule
+            if not self.keep("blocks", ReplicaSchedules(self.best.assigned, tuple(schedules))):
+                proved.add(slowest)

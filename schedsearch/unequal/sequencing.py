@@ -1,0 +1,305 @@
+"""Annealing of the sequence of micro-batches, and of the replica that each is on; idle devices do the rest.
+
+All blocks of a kind run the micro-batches of a replica in its sequence. A device takes the block that can
+start first and fits its memory; one kind waits some time for another. Compiled by numba.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schedsearch.graph.compiled import compiled
+
+_Ints = NDArray[np.int64]
+_Floats = NDArray[np.float64]
+
+_OTHERS = 0.05
+"""Weight of the mean over all replicas beside the slowest."""
+
+_SLOWEST = 0.7
+"""Share of the steps that change the slowest replica."""
+
+_ACROSS = 0.5
+"""Share of the steps that change which replica a micro-batch is on."""
+
+_PATIENCE = 0.1
+"""Share of the steps that change how long a kind of block waits for others."""
+
+
+class Sequences(NamedTuple):
+    """Micro-batches, and where each is in the sequence of which replica.
+
+    Kinds are the blocks of a micro-batch in topological order, each on one device.
+
+    Attributes:
+        times: Ticks of each kind of each micro-batch on each replica; shape ``(replicas, kinds, number)``.
+        memory: What each kind of each micro-batch holds; shape ``(kinds, number)``.
+        transient: What it holds while it runs; likewise.
+        tails: Ticks from the start of each kind of a micro-batch to its last end; of the shape of `times`.
+        free: What each device can hold.
+        device: The device of each kind.
+        first_kind: For each device the first of its kinds in `kinds`, and one entry more.
+        kinds: The kinds of each device, one device after another.
+        first_input: For each kind the first of its inputs, and one entry more.
+        inputs: Kinds of the inputs.
+        delays: Ticks from the end of each input to the start.
+        first_output: For each kind the first of the kinds that wait for it, and one entry more.
+        outputs: These kinds.
+        order: The micro-batches of each replica in their sequence, then -1; shape ``(replicas, number)``.
+        size: How many each replica has; shape ``(replicas,)``.
+        patience: Ticks for which each kind waits for others.
+        weights: What each micro-batch counts for a replica's room.
+        room: The most that each replica may have of these.
+        span: Whether a device's own time counts, and not that of the whole.
+    """
+
+    times: _Floats
+    memory: _Ints
+    transient: _Ints
+    tails: _Floats
+    free: _Ints
+    device: _Ints
+    first_kind: _Ints
+    kinds: _Ints
+    first_input: _Ints
+    inputs: _Ints
+    delays: _Floats
+    first_output: _Ints
+    outputs: _Ints
+    order: _Ints
+    size: _Ints
+    patience: _Floats
+    weights: _Floats
+    room: _Floats
+    span: bool
+
+
+@compiled
+def _ready(g: Sequences, at: _Ints, ends: _Floats, kind: int, count: int) -> float:
+    """Return when the next of a kind has all its inputs; infinite where that is not known yet."""
+    if at[kind] >= count:
+        return np.inf
+    start = 0.0
+    for i in range(g.first_input[kind], g.first_input[kind + 1]):
+        if at[g.inputs[i]] <= at[kind]:
+            return np.inf
+        start = max(start, ends[g.inputs[i], at[kind]] + g.delays[i])
+    return start
+
+
+@compiled
+def _unchanged(g: Sequences, ran: _Ints, total: int, place: int) -> int:
+    """Return how many blocks start before any of a place could; they stay where later places change."""
+    if place == 0:
+        return 0
+    for done in range(total):
+        if ran[done, 1] == place - 1 and g.first_input[ran[done, 0]] == g.first_input[ran[done, 0] + 1]:
+            return done + 1
+    return total
+
+
+@compiled
+def run_of(g: Sequences, replica: int, ends: _Floats, ran: _Ints, same: int, limit: float) -> float:
+    """Return the ticks of a replica in its sequence; infinite where idle devices come to a standstill.
+
+    Args:
+        g: Sequences.
+        replica: Whose.
+        ends: The end of each kind at each place; shape ``(kinds, number)``; filled in.
+        ran: Kinds and places in the order in which they start; shape ``(kinds * number, 2)``; filled in.
+        same: How many of these, and of their ends, are in place already.
+        limit: Ticks of which only more is said where it is more; no limit for `span`.
+    """
+    num_kinds, count, devices = g.times.shape[1], g.size[replica], len(g.free)
+    order, times = g.order[replica], g.times[replica]
+    at, ready = np.zeros(num_kinds, np.int64), np.full(num_kinds, np.inf)
+    idle, first = np.zeros(devices), np.full(devices, np.inf)
+    held, dirty = np.zeros(devices, np.int64), np.ones(devices, np.bool_)
+    key, begin, chosen = np.full(devices, np.inf), np.zeros(devices), np.zeros(devices, np.int64)
+    for kind in range(num_kinds):
+        if count and g.first_input[kind] == g.first_input[kind + 1]:
+            ready[kind] = 0.0
+    left = np.zeros(devices)
+    for place in range(count):
+        for kind in range(num_kinds):
+            left[g.device[kind]] += times[kind, order[place]]
+    for done in range(same):
+        kind, place = ran[done, 0], ran[done, 1]
+        own, number = g.device[kind], order[place]
+        idle[own] = ends[kind, place]
+        first[own] = min(first[own], ends[kind, place] - times[kind, number])
+        held[own] += g.memory[kind, number]
+        left[own] -= times[kind, number]
+        at[kind] = place + 1
+    for kind in range(num_kinds if same else 0):
+        ready[kind] = _ready(g, at, ends, kind, count)
+    for done in range(same, num_kinds * count):
+        own, least = -1, np.inf
+        for each in range(devices):
+            if dirty[each]:
+                dirty[each], key[each] = False, np.inf
+                for i in range(g.first_kind[each], g.first_kind[each + 1]):
+                    kind = g.kinds[i]
+                    start = max(ready[kind], idle[each])
+                    if start + g.patience[kind] < key[each]:
+                        number = order[at[kind]]
+                        after = held[each] + g.memory[kind, number] + g.transient[kind, number]
+                        if after <= g.free[each]:
+                            key[each], begin[each], chosen[each] = start + g.patience[kind], start, kind
+            if key[each] < least:
+                own, least = each, key[each]
+        if own < 0:
+            return np.inf
+        kind, place = chosen[own], at[chosen[own]]
+        end = begin[own] + times[kind, order[place]]
+        ends[kind, place] = end
+        if begin[own] + max(left[own], g.tails[replica, kind, order[place]]) > limit:
+            return np.inf
+        left[own] -= times[kind, order[place]]
+        ran[done, 0], ran[done, 1] = kind, place
+        idle[own] = end
+        first[own] = min(first[own], begin[own])
+        held[own] += g.memory[kind, order[place]]
+        at[kind], dirty[own] = place + 1, True
+        for i in range(g.first_output[kind] - 1, g.first_output[kind + 1]):
+            later = kind if i < g.first_output[kind] else g.outputs[i]
+            ready[later] = _ready(g, at, ends, later, count)
+            dirty[g.device[later]] = True
+    if not g.span:
+        return float(np.max(idle))
+    longest = 0.0
+    for each in range(devices):
+        if first[each] < np.inf:
+            longest = max(longest, idle[each] - first[each])
+    return longest
+
+
+@compiled
+def _value(ticks: _Floats) -> float:
+    return float(np.max(ticks) + _OTHERS * np.mean(ticks))
+
+
+@compiled
+def _insert(order: _Ints, size: int, place: int, number: int) -> None:
+    for i in range(size, place, -1):
+        order[i] = order[i - 1]
+    order[place] = number
+
+
+@compiled
+def _remove(order: _Ints, size: int, place: int) -> int:
+    number = order[place]
+    for i in range(place, size - 1):
+        order[i] = order[i + 1]
+    order[size - 1] = -1
+    return int(number)
+
+
+@compiled
+def _load(g: Sequences, replica: int) -> float:
+    total = 0.0
+    for i in range(g.size[replica]):
+        total += g.weights[g.order[replica, i]]
+    return total
+
+
+@compiled
+def anneal_sequences(
+    g: Sequences, steps: int, heat: float, cooling: float, seed: int, scale: float, across: bool
+) -> float:
+    """Change sequences in so many steps, leave the best in the arrays, and return its ticks.
+
+    Args:
+        g: Sequences; changed.
+        steps: Changes that are tried.
+        heat: Share of the value by which a step may be worse at first, on average.
+        cooling: What that falls by with each step.
+        seed: Seed of the random choices.
+        scale: Ticks of the longest patience that is tried.
+        across: Whether micro-batches may go to other replicas.
+    """
+    np.random.seed(seed)
+    replicas, kinds, number = g.times.shape
+    ends, ran = np.zeros((replicas, kinds, number)), np.zeros((replicas, kinds * number, 2), np.int64)
+    ticks, places = np.zeros(replicas), np.zeros(replicas, np.int64)
+    for each in range(replicas):
+        ticks[each] = run_of(g, each, ends[each], ran[each], 0, np.inf)
+    kept_order, kept_size, kept_patience = g.order.copy(), g.size.copy(), g.patience.copy()
+    best_order, best_size, best_patience = g.order.copy(), g.size.copy(), g.patience.copy()
+    new_ends, new_ran = ends.copy(), ran.copy()
+    now, best, new = _value(ticks), np.max(ticks), ticks.copy()
+    for step in range(steps):
+        one = int(np.argmax(ticks)) if np.random.random() < _SLOWEST else np.random.randint(replicas)
+        other = one
+        draw = np.random.random()
+        all_change = draw < _PATIENCE
+        places[:] = number
+        if all_change:
+            kind = np.random.randint(kinds)
+            wait = np.random.random() * scale if np.random.random() < 0.5 else 0.0
+            for each in range(kinds):
+                if each == kind or (g.memory[each, 0] > 0) == (g.memory[kind, 0] > 0):
+                    g.patience[each] = wait
+            places[:] = 0
+        elif across and replicas > 1 and draw < _PATIENCE + _ACROSS:
+            while other == one:
+                other = np.random.randint(replicas)
+            if not g.size[one]:
+                continue
+            i, j = np.random.randint(g.size[one]), np.random.randint(g.size[other] + 1)
+            places[one], places[other] = i, j
+            if j < g.size[other] and np.random.random() < 0.6:
+                a, b = g.order[one, i], g.order[other, j]
+                g.order[one, i], g.order[other, j] = b, a
+            else:
+                moved = _remove(g.order[one], g.size[one], i)
+                g.size[one] -= 1
+                _insert(g.order[other], g.size[other], j, moved)
+                g.size[other] += 1
+        elif g.size[one] > 1:
+            i, j = np.random.randint(g.size[one]), np.random.randint(g.size[one])
+            if i == j:
+                continue
+            places[one] = min(i, j)
+            if np.random.random() < 0.5:
+                g.order[one, i], g.order[one, j] = g.order[one, j], g.order[one, i]
+            else:
+                moved = _remove(g.order[one], g.size[one], i)
+                _insert(g.order[one], g.size[one] - 1, j, moved)
+        else:
+            continue
+        limit = now - (heat - step * cooling) * best * np.log(1 - np.random.random())
+        value = np.inf
+        if _load(g, one) <= g.room[one] and _load(g, other) <= g.room[other]:
+            new[:] = ticks
+            for each in range(replicas):
+                if places[each] < number:
+                    total = kinds * min(g.size[each], kept_size[each])
+                    same = _unchanged(g, ran[each], total, places[each])
+                    same = 0 if g.size[each] < kept_size[each] and same == total else same
+                    new_ran[each, :same] = ran[each, :same]
+                    new_ends[each] = ends[each]
+                    most = np.inf if g.span or now == np.inf else limit
+                    new[each] = run_of(g, each, new_ends[each], new_ran[each], same, most)
+            value = _value(new)
+        if value > limit or value == np.inf:
+            for each in range(replicas):
+                if places[each] < number:
+                    g.order[each], g.size[each] = kept_order[each], kept_size[each]
+            g.patience[:] = kept_patience
+            continue
+        now = value
+        ticks[:] = new
+        for each in range(replicas):
+            if places[each] < number:
+                kept_order[each], kept_size[each] = g.order[each], g.size[each]
+                ends[each], ran[each] = new_ends[each], new_ran[each]
+        kept_patience[:] = g.patience
+        if np.max(ticks) < best:
+            best = np.max(ticks)
+            best_order[:], best_size[:], best_patience[:] = g.order, g.size, g.patience
+    g.order[:], g.size[:], g.patience[:] = best_order, best_size, best_patience
+    return float(best)
