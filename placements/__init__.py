@@ -20,6 +20,7 @@ Rooms and files in the order in which to read them; each imports only those abov
     layouts           which layers stand on which virtual stage, in the notations of training frameworks
     planners          placements from what a planner decided
     stages            a model as a chain of stages in ms and MiB, cut into other pieces, on devices
+    builders          placements made of others: slices of a sequence
     shapes            V, X, M, NN and K (Tessel), wave and loop
 """
 

@@ -49,6 +49,8 @@ class Block:
             ``communication``, ``copy_out``, ``copy_in`` or any other name. Memory is the device's.
         host_memory: Units that the host of each of its devices holds from its start when positive, released
             when negative.
+        sequence_slice: Which slice of the micro-batch's sequence it computes, from 0 on. A forward that is
+            after one of another slice takes no tensor of it, but the keys and values that it left.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Block:
     data_parallel: int = 1
     stream: str = COMPUTE
     host_memory: int = 0
+    sequence_slice: int = 0
 
     def __post_init__(self) -> None:
         """Sort the devices, so that all of them agree on their order, and their memory with them."""

@@ -84,6 +84,14 @@ class BlockEntry:
         Field | None,
         Meaning("allocated on the host of each of its devices, released when negative", "units"),
     ] = None
+    sequence_slice: Annotated[
+        Field | None,
+        Meaning(
+            "the slice of the micro-batch's sequence that it computes, from 0 on; a forward after one of an "
+            "earlier slice takes the keys and values that this left on the device",
+            min=0,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -229,6 +237,8 @@ def _block_to_dict(block: Block) -> dict[str, Any]:
         data["stream"] = block.stream
     if block.host_memory:
         data["host_memory"] = block.host_memory
+    if block.sequence_slice:
+        data["sequence_slice"] = block.sequence_slice
     return data
 
 
@@ -622,6 +632,7 @@ def _read_block(entry: Field, time: int, unit_mib: float | None) -> Block:
         data_parallel=_integer(entry.get("data_parallel", 1)),
         stream=_name(_optional(entry, "stream", COMPUTE)),
         host_memory=_integer(_in_units(_optional(entry, "host_memory", 0), unit_mib)),
+        sequence_slice=_integer(_optional(entry, "sequence_slice", 0)),
     )
 
 
