@@ -21,7 +21,7 @@ from fractions import Fraction
 from placements.block import Block, Kind, PlacementError
 from placements.pieces import backwards_of
 from placements.spec import Placement
-from placements.stages.stage_chain import exact
+from placements.stages.stage_chain import PlacedStages, StageChain, StagesError, exact, place
 
 EVEN, EQUAL_TIME = "even", "equal_time"
 PARTITIONS = (EVEN, EQUAL_TIME)
@@ -133,6 +133,31 @@ def sliced(
         static_memory=tuple(each * parts for each in placement.static_memory),
         memory_unit_mib=None if unit is None else unit / parts,
     )
+
+
+def place_in_slices(
+    chain: StageChain, shape: str, split_backward: bool = False, num_chunks: int = 2
+) -> PlacedStages:
+    """Return stages on their devices with each sequence cut as they say; see `placements.stages.place`.
+
+    Raises:
+        StagesError: They do not say it, or do not fit the shape.
+    """
+    given = chain.sequence_slices
+    if given is None:
+        raise StagesError("sequence_slices: has no value; give the number of slices")
+    whole = place(chain, shape, split_backward, num_chunks)
+    try:
+        cut = sliced(
+            whole.placement,
+            given.num_slices,
+            attention_share=given.attention_share,
+            kv_share=given.kv_share,
+            partition=given.partition,
+        )
+    except PlacementError as error:
+        raise StagesError(f"sequence_slices.{error}") from None
+    return replace(whole, placement=cut)
 
 
 def slice_ends(
