@@ -28,7 +28,7 @@ PARTITIONS = (EVEN, EQUAL_TIME)
 """How a sequence is cut: into slices of equal length, or into slices that take equally long."""
 
 _FINEST = 1000
-"""Parts of the shortest whole block to which times are rounded where they have no common tick."""
+"""Parts of the shortest or smallest even slice to which others are rounded where nothing divides them all."""
 
 Shares = float | Mapping[str, float]
 """One share for all blocks, or by the names of blocks; 0 where one is left out."""
@@ -69,10 +69,11 @@ def sliced(
     _check(placement, num_slices, kv_share)
     ends = (Fraction(0), *slice_ends(placement, num_slices, attention_share, partition))
     until = _times_until(placement, attention_share, ends)
-    shortest = min(block.time for block in placement.blocks)
+    shortest = Fraction(min(block.time for block in placement.blocks), num_slices)
     finer = _finer([ticks for row in until.values() for ticks in row], shortest)
     held = [abs(units) for block in placement.blocks for units in (*_memory(block), block.transient)]
-    parts = _finer([units * x * y for units in held for x in ends for y in (1, exact(kv_share))], 1)
+    least = Fraction(min((units for units in held if units), default=1), num_slices)
+    parts = _finer([units * x * y for units in held for x in ends for y in (1, exact(kv_share))], least)
     numbers = range(num_slices)
 
     def part(units: int | Fraction, i: int) -> int:
@@ -285,8 +286,8 @@ def _memory(block: Block) -> tuple[int, ...]:
     return tuple(block.memory_on(device) for device in block.devices)
 
 
-def _finer(numbers: Iterable[Fraction], shortest: int) -> int:
-    """Return how many new units an old one is: as few as make all numbers whole, or fine ones."""
-    finest = max(1, math.ceil(_FINEST / shortest))
+def _finer(numbers: Iterable[Fraction], least: Fraction) -> int:
+    """Return how many new units an old one is: as few as make all numbers whole, or a power of ten."""
+    finest = 10 ** max(0, math.ceil(math.log10(_FINEST / least)))
     found = math.lcm(*(Fraction(each).denominator for each in numbers))
     return found if found <= finest else finest
