@@ -11,6 +11,7 @@ Rooms and files in the order in which to read them; each imports only those abov
     spec              the blocks of one micro-batch, the devices they run on, and what they need
     pieces            pieces of a model as blocks: forwards, backwards in reverse, optimizers
     profiles          costs of blocks at each clock
+    copies            copies of devices, of which each micro-batch takes one
     placement_file    the file form of a placement
     hardware          what a GPU is: clocks, power, link
     gpus              GPUs by name
@@ -18,9 +19,9 @@ Rooms and files in the order in which to read them; each imports only those abov
     measured          measured layers and links, and plans that were run with them
     models            what the layers of models cost
     layouts           which layers stand on which virtual stage, in the notations of training frameworks
-    builders          placements built from others: copies of devices
     planners          placements from what a planner decided
     stages            a model as a chain of stages in ms and MiB, cut into other pieces, on devices
+    slices            sequences cut into slices, one after the other through the pipeline
     shapes            V, X, M, NN and K (Tessel), wave and loop
 """
 

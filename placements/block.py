@@ -47,11 +47,13 @@ class Block:
             micro-batch's samples, and the GPUs of a group share the layers (tensor parallel).
         in_turns: Its groups take whole micro-batches in turn, instead of a share of each: the copies of a
             stage, as a run knows them. Which of them takes which is a matter of a schedule; see
-            `placements.builders`.
+            `placements.copies`.
         stream: Which of its devices' streams it runs on, each of which runs one block at a time: ``compute``,
             ``communication``, ``copy_out``, ``copy_in`` or any other name. Memory is the device's.
         host_memory: Units that the host of each of its devices holds from its start when positive, released
             when negative.
+        sequence_slice: Which slice of the micro-batch's sequence it computes, from 0 on. A forward that is
+            after one of another slice takes no tensor of it, but the keys and values that it left.
     """
 
     name: str
@@ -65,6 +67,7 @@ class Block:
     stream: str = COMPUTE
     host_memory: int = 0
     in_turns: bool = False
+    sequence_slice: int = 0
 
     def __post_init__(self) -> None:
         """Sort the devices, so that all of them agree on their order, and their memory with them."""

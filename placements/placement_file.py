@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import yaml
 
 from placements.block import COMPUTE, Block, Kind, PlacementError
-from placements.builders.stages import as_copies
+from placements.copies.stages import as_copies
 from placements.meaning import Meaning
 from placements.modes import Choice, Decision
 from placements.plain_data import Field, in_file, in_mib, plain
@@ -90,6 +90,14 @@ class BlockEntry:
         Meaning(
             "`true`: its groups take whole micro-batches in turn, as PipeDream's replicas do; each is a "
             "device of its own for a schedule"
+        ),
+    ] = None
+    sequence_slice: Annotated[
+        Field | None,
+        Meaning(
+            "the slice of the micro-batch's sequence that it computes, from 0 on; a forward after one of an "
+            "earlier slice takes the keys and values that this left on the device",
+            min=0,
         ),
     ] = None
 
@@ -239,6 +247,8 @@ def _block_to_dict(block: Block) -> dict[str, Any]:
         data["host_memory"] = block.host_memory
     if block.in_turns:
         data["in_turns"] = True
+    if block.sequence_slice:
+        data["sequence_slice"] = block.sequence_slice
     return data
 
 
@@ -633,6 +643,7 @@ def _read_block(entry: Field, time: int, unit_mib: float | None) -> Block:
         stream=_name(_optional(entry, "stream", COMPUTE)),
         host_memory=_integer(_in_units(_optional(entry, "host_memory", 0), unit_mib)),
         in_turns=bool(_optional(entry, "in_turns", False).typed(bool)),
+        sequence_slice=_integer(_optional(entry, "sequence_slice", 0)),
     )
 
 

@@ -89,21 +89,28 @@ class Placement:
 
     @cached_property
     def forward_inputs(self) -> Mapping[str, tuple[str, ...]]:
-        """Map each block's name to the forward blocks that it is after, in the order of its `after`."""
+        """Map each block's name to the forward blocks of its slice that it is after, as `after` has them."""
         return {
-            block.name: tuple(name for name in block.after if self.by_name[name].kind is Kind.F)
+            block.name: tuple(name for name in block.after if self._hands_over(name, block))
             for block in self.blocks
         }
 
     @cached_property
     def forward_consumers(self) -> Mapping[str, tuple[str, ...]]:
-        """Map each block's name to the forward blocks that are after it, in the order of the blocks."""
+        """Map each block's name to the forward blocks of its slice after it, in the order of the blocks."""
         return {
-            block.name: tuple(
-                name for name in self.successors[block.name] if self.by_name[name].kind is Kind.F
-            )
+            block.name: tuple(name for name in self.successors[block.name] if self._hands_over(name, block))
             for block in self.blocks
         }
+
+    def _hands_over(self, forward: str, block: Block) -> bool:
+        other = self.by_name[forward]
+        return other.kind is Kind.F and other.sequence_slice == block.sequence_slice
+
+    @cached_property
+    def num_slices(self) -> int:
+        """How many slices each micro-batch's sequence is cut into; 1 where it is whole."""
+        return 1 + max(block.sequence_slice for block in self.blocks)
 
     @cached_property
     def per_micro_batch(self) -> Placement:
@@ -606,6 +613,10 @@ def _check_blocks(placement: Placement) -> None:
         names.add(block.name)
         if block.time < 1:
             raise PlacementError(f"{where}.time: {block.time} is not at least 1 tick")
+        if block.sequence_slice < 0:
+            raise PlacementError(
+                f"{where}.sequence_slice: {block.sequence_slice} is negative; number from 0 on"
+            )
         if block.transient < 0:
             raise PlacementError(f"{where}.transient: {block.transient} is negative; give 0 or more")
         if not block.devices:

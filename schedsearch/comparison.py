@@ -14,8 +14,9 @@ from placements import Placement
 from placements.block import COMPUTE
 from placements.pieces import PIPELINES
 from placements.plain_data import Field, json_file
+from placements.slices.slices import place_in_slices
 from placements.stages.stage_chain import DevicePower, PlacedStages, StageChain, StagesError, place
-from schedsearch.baselines import HAND_MADE, NEEDS, UnsuitablePlacementError
+from schedsearch.baselines import HAND_MADE, NEEDS, SLICED, UnsuitablePlacementError
 from schedsearch.baselines.chosen_modes import with_chosen_modes
 from schedsearch.baselines.structure import TooFewMicroBatchesError
 from schedsearch.bounds.makespan import makespan_bound
@@ -194,7 +195,9 @@ def compare(
         stages, num_micro_batches, num_chunks, answer, options, on_progress or (lambda *_: None)
     )
     rows = {name: running.hand_made(name) for name in schedules if name in HAND_MADE}
-    variants = list(dict.fromkeys(NEEDS[name] for name in rows if name in NEEDS)) or [("v_shape", False)]
+    variants = list(dict.fromkeys(_VARIANTS[name] for name in rows if name in _VARIANTS)) or [
+        ("v_shape", False)
+    ]
     for name in schedules:
         if name not in rows:
             shape = name.partition("@")[2]
@@ -202,7 +205,7 @@ def compare(
             rows[name] = running.searched(name, list(dict.fromkeys(of_shape)) if shape else variants)
     proved = running.bound_ms
     own = [_given(name, *each) for name, each in (given or {}).items()]
-    judged = (_judged(rows[name], proved.get(NEEDS.get(name, ("", False)), 0.0)) for name in schedules)
+    judged = (_judged(rows[name], proved.get(_VARIANTS.get(name, ("", False)), 0.0)) for name in schedules)
     rated = (*own, *judged)
     powered = (replace(row, energy_j=_energy_j(row.found, stages.power_w)) for row in rated)
     return Comparison(num_micro_batches, tuple(powered), running.interrupted)
@@ -238,7 +241,12 @@ class _UnplacedError(ValueError):
 
 
 Variant = tuple[str, bool]
-"""A shape, and whether its backward is split."""
+"""A shape, perhaps in slices, and whether its backward is split."""
+
+_IN_SLICES = " in slices"
+
+_VARIANTS = {**NEEDS, **{name: (f"{shape}{_IN_SLICES}", split) for name, (shape, split) in SLICED.items()}}
+"""The shape that each hand-made schedule needs."""
 
 
 @dataclass
@@ -287,11 +295,11 @@ class _Course:
 
     def hand_made(self, name: str) -> ComparedRow:
         """Return the row of a hand-made schedule."""
-        if name not in NEEDS:
+        if name not in _VARIANTS:
             return ComparedRow(name, note="needs stages on all devices, and a chain of stages has none")
-        shape, _ = NEEDS[name]
+        shape, _ = _VARIANTS[name]
         try:
-            placed, number = self._placed(NEEDS[name])
+            placed, number = self._placed(_VARIANTS[name])
         except _UnplacedError as error:
             return ComparedRow(name, shape, note=str(error))
         if placed.placement.decisions:
@@ -305,8 +313,8 @@ class _Course:
         if missing := _missing_memory(placed, peak_memory(schedule).tolist()):
             return ComparedRow(name, shape, DOES_NOT_FIT, note="; ".join([missing, *placed.notes]))
         row = _row(name, placed, validate(schedule), "; ".join(placed.notes))
-        best = self.made.setdefault(NEEDS[name], schedule)
-        self.made[NEEDS[name]] = min(best, schedule, key=lambda each: each.makespan)
+        best = self.made.setdefault(_VARIANTS[name], schedule)
+        self.made[_VARIANTS[name]] = min(best, schedule, key=lambda each: each.makespan)
         bound = placed.placement.ms(makespan_bound(placed.placement, number))
         return replace(row, makespan_bound_ms=bound, period_ms=_growth_ms(HAND_MADE[name], placed, number))
 
@@ -314,13 +322,13 @@ class _Course:
         """Return the row of a hand-made schedule with the best of the ways in which people choose modes."""
         made = with_chosen_modes(placed.placement, number, {name: HAND_MADE[name]})
         best = min(made, key=lambda each: each[1].makespan, default=None)
-        shape = NEEDS[name][0]
+        shape = _VARIANTS[name][0]
         if best is None:
             note = "no modes chosen by hand fit its memory, or it is not defined for this model"
             return ComparedRow(name, shape, DOES_NOT_FIT, note="; ".join([note, *placed.notes]))
         how = best[0].partition(", ")[2]
-        earlier = self.made.setdefault(NEEDS[name], best[1])
-        self.made[NEEDS[name]] = min(earlier, best[1], key=lambda each: each.makespan)
+        earlier = self.made.setdefault(_VARIANTS[name], best[1])
+        self.made[_VARIANTS[name]] = min(earlier, best[1], key=lambda each: each.makespan)
         row = _row(name, placed, best[1], "; ".join([f"modes: {how}", *placed.notes]))
         return replace(row, makespan_bound_ms=placed.placement.ms(makespan_bound(placed.placement, number)))
 
@@ -365,7 +373,9 @@ class _Course:
     def _placed(self, variant: Variant) -> tuple[PlacedStages, int]:
         """Return the model on a shape, and the placement's number of micro-batches."""
         try:
-            placed = place(self.stages, *variant, num_chunks=self.num_chunks)
+            shape, _, in_slices = variant[0].partition(_IN_SLICES[:1])
+            make = place_in_slices if in_slices else place
+            placed = make(self.stages, shape, variant[1], self.num_chunks)
         except StagesError as error:
             raise _UnplacedError(str(error)) from None
         number, rest = divmod(self.num_micro_batches, placed.num_samples)

@@ -11,8 +11,8 @@ from experiments.config.run_record import output_directory
 from experiments.plan.options import PlanCommandOptions
 from experiments.plan.profiled_inputs import refuse_given
 from placements import Placement
-from placements.builders.replicas import replicated
 from placements.cluster import Cluster
+from placements.copies.replicas import replicated
 from placements.files import csv_text, write_text
 from placements.models.chain import ModelShape
 from placements.models.costing.layer_costs import layer_cost

@@ -25,7 +25,7 @@ from experiments.search.options import read_options
 from experiments.search.problem import SearchProblem, read_problem
 from experiments.search.search_step import search_and_save
 from placements import OperatingPoint, Placement, Profile
-from placements.builders.stages import copies_in
+from placements.copies.stages import copies_in
 from placements.files import write_json, write_text
 from placements.measured.run_trace import TraceError, block_times, read_traces
 from placements.placement_file import placement_to_yaml

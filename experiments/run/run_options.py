@@ -199,7 +199,8 @@ def _model_options(options: RuntimeOptions, name: str, placement: Placement | No
     if options.learning_rate is None:
         given["learning_rate"] = SGD_RATE
     if options.num_layers is None and options.layers_per_block is None:
-        stages = sum(block.kind is Kind.F for block in placement.blocks) if placement else 0
+        blocks = placement.blocks if placement else ()
+        stages = sum(block.kind is Kind.F and block.sequence_slice == 0 for block in blocks)
         given["num_layers"] = stages // BLOCKS_OF_LAYER if name == "moe" else max(NUM_LAYERS, stages)
     if options.path is not None:
         given["path"] = str(Path(options.path).resolve())

@@ -12,7 +12,7 @@ from experiments.config.options import OptionError, require, require_known, requ
 from experiments.search.options import SearchCommandOptions, SearchOptions
 from experiments.search.unequal_finding import find_unequal_schedule
 from placements import Placement
-from placements.builders.stages import copies_in
+from placements.copies.stages import copies_in
 from schedsearch.baselines import HAND_MADE, pipedream
 from schedsearch.baselines.chosen_modes import with_chosen_modes
 from schedsearch.modulo.progress import SearchBar

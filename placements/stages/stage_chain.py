@@ -87,6 +87,21 @@ class DevicePower:
 
 
 @dataclass(frozen=True)
+class SequenceSlices:
+    """How sequences are cut into slices."""
+
+    num_slices: Annotated[int, Meaning("slices of each sequence", min=1)]
+    attention_share: Annotated[
+        float,
+        Meaning("part of a stage's time that grows with the square of the length", min=0, max=1),
+    ] = 0.0
+    kv_share: Annotated[float, Meaning("part of its activations that is keys and values", min=0, max=1)] = 0.0
+    partition: Annotated[
+        str, Meaning("`even` slices, or slices of `equal_time`", choices=("even", "equal_time"))
+    ] = "even"
+
+
+@dataclass(frozen=True)
 class StageChain:
     """A model: pieces of which each hands its output to the next, and the devices for them.
 
@@ -100,6 +115,7 @@ class StageChain:
         are_layers: The pieces are divided among stages as they are. Otherwise a stage may be cut in parts.
         power_w: Power of each device; None where it is not known.
         host_memory_mib: What each device may hold on its host; None for no limit.
+        sequence_slices: How schedules of slices cut a sequence; None where they do not apply.
     """
 
     pieces: tuple[Stage, ...]
@@ -110,6 +126,7 @@ class StageChain:
     are_layers: bool = False
     power_w: DevicePower | None = None
     host_memory_mib: float | None = None
+    sequence_slices: SequenceSlices | None = None
 
     @property
     def knows_halves(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, SupportsFloat, SupportsIndex, TypeGuard
 from placements.meaning import Meaning
 from placements.placement_file import read_yaml
 from placements.plain_data import Field, in_file
-from placements.stages.stage_chain import DevicePower, Stage, StageChain, StagesError, exact
+from placements.stages.stage_chain import DevicePower, SequenceSlices, Stage, StageChain, StagesError, exact
 
 _MIB = Meaning("memory of a device", "MiB", min=0)
 
@@ -104,6 +104,13 @@ class StagesForm:
     host_memory_mib: Annotated[
         float | None, Meaning("what each device may hold on its host; none for no limit", "MiB", min=0)
     ] = None
+    sequence_slices: Annotated[
+        SequenceSlices | None,
+        Meaning(
+            "how each sequence is cut into slices: `num_slices`, and `attention_share`, "
+            "`kv_share` (0 to 1, default 0) and `partition` (`even`, or `equal_time`)"
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         """Check that there are stages or layers."""
@@ -143,6 +150,7 @@ def stages_from_dict(data: object) -> StageChain:
         bool(form.layers),
         form.power_w,
         form.host_memory_mib,
+        form.sequence_slices,
     )
 
 
@@ -181,6 +189,7 @@ def stages_of(
     input_gradient_share: float = 0.5,
     power_w: Mapping[str, float] | None = None,
     host_memory_mib: float | None = None,
+    sequence_slices: Mapping[str, Any] | None = None,
     **columns: float | Iterable[float],
 ) -> StageChain:
     """Build a model from columns; see `stages_from_dict` for their names.
@@ -193,6 +202,7 @@ def stages_of(
         input_gradient_share: Likewise.
         power_w: Power of a device, as ``{"running": 300, "blocking": 75}``.
         host_memory_mib: See `StageChain`.
+        sequence_slices: How sequences are cut, as ``{"num_slices": 8, "attention_share": 0.3}``.
         columns: One number for all stages, or one for each: lists, arrays, or columns of a DataFrame.
 
     Raises:
@@ -220,6 +230,7 @@ def stages_of(
     data |= {} if host_memory_mib is None else {"host_memory_mib": host_memory_mib}
     number = {} if num_devices is None else {"num_devices": num_devices}
     power = None if power_w is None else dict(power_w)
+    data |= {} if sequence_slices is None else {"sequence_slices": dict(sequence_slices)}
     return stages_from_dict(data | number | {"input_gradient_share": input_gradient_share, "power_w": power})
 
 

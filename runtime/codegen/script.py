@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placements import Placement
-from placements.builders.stages import as_stages, copies_in
+from placements.copies.stages import as_stages, copies_in
 from placements.plain_data import Field
 from runtime.codegen.job import JOB_FILE, ScriptJob, read_job
 from runtime.codegen.time_limit import TooLongError, time_limit

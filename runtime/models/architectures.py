@@ -14,6 +14,7 @@ from runtime.models.core.layer_counts import most_shards
 from runtime.models.core.layered_block import LayeredBlock
 from runtime.models.core.options import GIVEN_MODEL, USER_MODEL, ModelError, ModelOptions
 from runtime.models.core.parameters import description_of, initial_values
+from runtime.models.core.slices import cannot_be_cut
 from runtime.models.core.tokens import Text
 from runtime.models.user.packing import Forms
 from runtime.models.user.sources import Batches, ModuleSource
@@ -55,6 +56,8 @@ def zoo_blocks(placement: Placement, options: ModelOptions) -> Mapping[str, Laye
     """
     if options.name not in ARCHITECTURES:
         raise ModelError(f"{options.name!r} is not a model; use {' or '.join(MODEL_NAMES)}", "name")
+    if placement.num_slices > 1 and options.name != "gpt":
+        raise cannot_be_cut(f"the model {options.name!r}")
     for block in placement.blocks:
         if block.kind is Kind.F:
             _check_cuts(block, options)

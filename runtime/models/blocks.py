@@ -159,6 +159,9 @@ class Blocks:
             return
         left = self._saved or self._recomputed or self._halfway
         assert not left, "a forward block of the last iteration had no backward"
+        for name in self._model.groups:
+            if (sliced := self._model.body.slice_of(name)) is not None:
+                sliced.clear()
         self._iteration = iteration
         self.losses = {}
         self._have_gradient = set()
@@ -264,13 +267,21 @@ class Blocks:
         own = self._own_shares(block, forward, arrived)
         gradient = sum_in_order(own) if own else self._gradient_of_loss(output, forward, micro_batch)
         found: list[Tensor | None] = [None for _ in inputs]
+        sliced = self._model.body.slice_of(forward)
         half = WeightHalf()
         if output.requires_grad and self._has_gradient(block, gradient):
             if kind is Kind.B:
                 torch.autograd.backward(output, gradient)
                 found = [value.grad for value in inputs]
             else:
-                found, half = self._splits[forward].input_half(output, gradient, inputs)
+                past = [] if sliced is None else sliced.past(micro_batch)
+                found, half = self._splits[forward].input_half(output, gradient, [*inputs, *past])
+                for value, more in zip(past, found[len(inputs) :], strict=True):
+                    if more is not None:
+                        value.grad = more if value.grad is None else value.grad + more
+                found = found[: len(inputs)]
+        if sliced is not None:
+            sliced.forget(micro_batch)
         if kind is Kind.B:
             self.store.complete(forward, micro_batch)
         else:
@@ -300,6 +311,9 @@ class Blocks:
                 output = self._computed(block, micro_batch, inputs)
         if trains and not again:
             self._saved[block, micro_batch] = inputs, output
+        sliced = self._model.body.slice_of(block)
+        if sliced is not None and sliced.is_last and not trains:
+            sliced.forget(micro_batch)
         output = output.detach()
         if block in self._computes_loss:
             return _Made([], self._weighted(block, micro_batch, output))
@@ -332,6 +346,8 @@ class Blocks:
 
     def _computed(self, block: str, micro_batch: int, inputs: Sequence[Tensor]) -> Tensor:
         weights = self.store.weights(block, micro_batch)
+        if (sliced := self._model.body.slice_of(block)) is not None:
+            sliced.begin(micro_batch, block in self._trained)
         return self._model.forward(block, inputs, self._sample(block, micro_batch), weights)
 
     def _gradient_of_loss(self, output: Tensor, forward: str, micro_batch: int) -> Tensor:

@@ -21,6 +21,7 @@ from runtime.models.core.layers import ShardedLayer
 from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.core.parameters import Parameter, Weights, description_of
 from runtime.models.core.precision import compute_type
+from runtime.models.core.slices import SlicedBlock, cannot_be_cut
 from runtime.models.user.calling import Call, CalledModule, call
 from runtime.models.user.cut import INPUT_NAMES, TARGET_NAMES, names_in_model
 from runtime.models.user.packing import Forms, forms_of, packed, packed_shape, unpacked
@@ -85,6 +86,7 @@ class Body:
             )
         self.modules = {name: modules[name] for name in self.names if name in modules}
         self._check_devices()
+        self._check_slices()
         self.read_names: dict[str, Mapping[str, tuple[str, ...]]] = {
             block: {INPUTS: getattr(module, INPUT_NAMES, ()), TARGETS: getattr(module, TARGET_NAMES, ())}
             for block, module in self.modules.items()
@@ -347,6 +349,20 @@ class Body:
                     "module runs on one; put it on one device, or a share of the samples on each "
                     f"(data_parallel: {count}), or use the model 'synthetic'"
                 )
+
+    def _check_slices(self) -> None:
+        """Ensure that blocks of slices of a sequence have modules that keep keys and values.
+
+        Raises:
+            ModelError: They have not.
+        """
+        if self.placement.num_slices > 1 and not all(map(self.slice_of, self.modules)):
+            raise cannot_be_cut(self.source.name)
+
+    def slice_of(self, block: str) -> SlicedBlock | None:
+        """Return the module of a block that computes a slice of a sequence; None of one that does not."""
+        module = self.modules[block]
+        return module if isinstance(module, SlicedBlock) else None
 
     def _name_parameters(self, keeps_names: bool) -> None:
         """Name every parameter as it says itself, or by the first block that has it."""

@@ -76,6 +76,9 @@ class UserModelOptions:
     zero: int = option(
         0, "1: ZeRO-1, each copy holds the optimizer's state of a part of the parameters; 0: off"
     )
+    slice_lengths: Sequence[Any] | None = option(
+        None, "tokens of each slice, where sequences are cut into some; null: even ones", hash=False
+    )
     compile: str | None = option(
         None, "torch's compiler for each forward block: inductor | aot_eager | eager; null: not compiled"
     )

@@ -13,7 +13,7 @@ from functools import cached_property, partial
 
 from placements import Block, Placement
 from placements.block import COMPUTE
-from placements.builders.stages import copies_in, not_taken
+from placements.copies.stages import copies_in, not_taken
 from placements.modes import Chosen
 from runtime.program.tensor_flow import KEEP, MODES, stage_decisions
 from runtime.program.tensor_spec import TensorSpec, TensorSpecs

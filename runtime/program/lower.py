@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from placements import Kind, Placement
-from placements.builders.stages import copies_in
+from placements.copies.stages import copies_in
 from runtime.program.data_parallel import holders
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
 from runtime.program.tensor_flow import KEEP, RECOMPUTE, pair_backward, stage_decisions, tensor_inputs

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 
 from placements import Block, Kind, Placement
-from placements.builders.stages import copies_in
+from placements.copies.stages import copies_in
 
 KEEP, RECOMPUTE, OFFLOAD = "keep", "recompute", "offload"
 MODES = (KEEP, RECOMPUTE, OFFLOAD)
@@ -75,7 +75,7 @@ def computes_loss(placement: Placement, block: str) -> bool:
 
 
 def forward_graphs(placement: Placement) -> tuple[tuple[str, ...], ...]:
-    """Return the forward blocks that are connected with each other, graph by graph.
+    """Return the forward blocks that are connected with each other, graph by graph; slices are connected.
 
     Returns:
         The names of each graph in topological order; the graphs in the order of their first blocks.
@@ -87,7 +87,7 @@ def forward_graphs(placement: Placement) -> tuple[tuple[str, ...], ...]:
     graph_of: dict[str, int] = {}
     for i, block in enumerate(placement.topological_order):
         if block.kind is Kind.F:
-            joined = {graph_of[name] for name in forward_inputs(placement, block.name)} | {i}
+            joined = {graph_of[name] for name in block.after if name in graph_of} | {i}
             graph_of[block.name] = min(joined)
             graph_of = {name: min(joined) if graph in joined else graph for name, graph in graph_of.items()}
     return tuple(
@@ -191,7 +191,12 @@ def _gives_gradient(placement: Placement, name: str) -> bool:
 
 
 def _partner(placement: Placement, block: Block, pairs: Mapping[str, str]) -> str:
-    arrived = {pairs[name] for name in block.after if _gives_gradient(placement, name)}
+    of_slice = [
+        name
+        for name in block.after
+        if placement.by_name[name].sequence_slice == block.sequence_slice and _gives_gradient(placement, name)
+    ]
+    arrived = {pairs[name] for name in of_slice}
     candidates = _candidates(placement, block, arrived, taken=set(pairs.values()))
     if not candidates:
         raise UnrunnablePlacementError(
@@ -222,6 +227,7 @@ def _candidates(placement: Placement, block: Block, arrived: set[str], taken: se
         if forward.name in near
         and forward.kind is Kind.F
         and set(forward.devices) == set(block.devices)
+        and forward.sequence_slice == block.sequence_slice
         and forward.name not in taken
     ]
 

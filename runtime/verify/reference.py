@@ -3,13 +3,14 @@
 It has whole parameters and one backward per micro-batch through the whole model: it shares no cutting, no
 collectives and no messages with the run. It adds up the gradients of the micro-batches in the order of the
 devices, so that it agrees bit for bit where every block is on one device and hands its output to at most two
-others, and up to the order of sums elsewhere.
+others, and up to the order of sums elsewhere. Of a run of slices it computes whole sequences, so that they
+agree up to rounding.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -106,6 +107,8 @@ def plain(case: ReferenceCase, orders: Sequence[Sequence[Instance]] | None = Non
     Yields:
         Each iteration in turn, valid until the next is asked for.
     """
+    if case.placement.num_slices > 1:
+        case, orders = _of_whole_sequences(case, orders)
     # Each block has tensors of its own, so that what it adds to a shared parameter's gradient is known apart.
     body = body_of(case.options, case.placement)
     models = {
@@ -143,6 +146,27 @@ def plain(case: ReferenceCase, orders: Sequence[Sequence[Instance]] | None = Non
                     history.add(own, n + 1)
         parameters = {shard: value for model in models.values() for shard, value in model.state().items()}
         yield TrainingStep(sum_over_sinks(case, losses), gradients, parameters)
+
+
+def _of_whole_sequences(
+    case: ReferenceCase, orders: Sequence[Sequence[Instance]] | None
+) -> tuple[ReferenceCase, Sequence[Sequence[Instance]] | None]:
+    """Return a case of slices as one of whole sequences, in the orders of the slices that end them."""
+    names = {block.name for block in case.placement.blocks if block.sequence_slice == 0}
+    blocks = tuple(
+        replace(block, memory=0, after=tuple(name for name in block.after if name in names))
+        for block in case.placement.blocks
+        if block.name in names
+    )
+    transfer = tuple(each for each in case.placement.transfer if names.issuperset(each[:2]))
+    layers = case.options.layers_per_block
+    own = None if layers is None else {name: count for name, count in layers.items() if name in names}
+    whole = replace(
+        case,
+        placement=replace(case.placement, blocks=blocks, transfer=transfer, memory=None, decisions=()),
+        options=replace(case.options, slice_lengths=None, layers_per_block=own),
+    )
+    return whole, orders and [[each for each in order if each[0] in names] for order in orders]
 
 
 def _loss_shares(

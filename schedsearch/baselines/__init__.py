@@ -12,6 +12,7 @@ They know no search. In the order in which to read:
 - `dual_pipe`: DualPipe and DualPipeV.
 - `controllable_memory`: V-Half, V-Min and 1F1B-V.
 - `hanayo`: Hanayo.
+- `slices`: TeraPipe, Seq1F1B and SlimPipe.
 - `chosen_modes`: any of these where blocks have modes, and pairs of blocks that share streams.
 """
 
@@ -26,6 +27,7 @@ from schedsearch.baselines.embedding import one_f_one_b_plus
 from schedsearch.baselines.hanayo import hanayo
 from schedsearch.baselines.interleaved import breadth_first, interleaved_one_f_one_b
 from schedsearch.baselines.pipelines import eager_one_f_one_b, gpipe, one_f_one_b
+from schedsearch.baselines.slices import seq1f1b, seq1f1b_zb, slimpipe, terapipe
 from schedsearch.baselines.structure import UnsuitablePlacementError
 from schedsearch.baselines.zero_bubble import zb_h1, zb_h2, zb_v
 from schedsearch.schedule import Schedule, with_optimizer
@@ -34,6 +36,7 @@ from schedsearch.validate import InvalidScheduleError, validate
 __all__ = [
     "HAND_MADE",
     "NEEDS",
+    "SLICED",
     "UnsuitablePlacementError",
     "applicable",
     "breadth_first",
@@ -52,6 +55,10 @@ __all__ = [
     "one_f_one_b_v",
     "pipedream",
     "pipedream_repetend",
+    "seq1f1b",
+    "seq1f1b_zb",
+    "slimpipe",
+    "terapipe",
     "v_half",
     "v_min",
     "zb_h1",
@@ -90,11 +97,22 @@ _NEEDS: dict[_Maker, tuple[str, bool] | None] = {
 }
 """Shape that each needs, and whether its backward is split; None for stages on all devices."""
 
-HAND_MADE: dict[str, _Maker] = {make.__name__: _with_updates(make) for make in _NEEDS}
+_SLICED: dict[_Maker, tuple[str, bool]] = {
+    terapipe: ("v_shape", False),
+    seq1f1b: ("v_shape", False),
+    seq1f1b_zb: ("v_shape", True),
+    slimpipe: ("loop_shape", False),
+}
+"""Likewise of those that need it in slices; SlimPipe's may be a V-shape too."""
+
+HAND_MADE: dict[str, _Maker] = {make.__name__: _with_updates(make) for make in (*_NEEDS, *_SLICED)}
 """The hand-made schedules by the name that the command line uses."""
 
 NEEDS: dict[str, tuple[str, bool]] = {make.__name__: needs for make, needs in _NEEDS.items() if needs}
 """The shape of a chain of stages that a hand-made schedule needs, and whether its backward is split."""
+
+SLICED: dict[str, tuple[str, bool]] = {make.__name__: needs for make, needs in _SLICED.items()}
+"""Likewise, of schedules of slices of a sequence."""
 
 
 def applicable(placement: Placement, num_micro_batches: int) -> dict[str, Schedule]:

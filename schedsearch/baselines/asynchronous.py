@@ -7,7 +7,7 @@ schedule, no flush means that it is one of many micro-batches, or the repetend.
 from __future__ import annotations
 
 from placements import Placement
-from placements.builders.stages import StageCopy, as_stages, copies_in
+from placements.copies.stages import StageCopy, as_stages, copies_in
 from schedsearch.baselines.structure import (
     BaselineStage,
     UnsuitablePlacementError,
@@ -27,7 +27,7 @@ def pipedream(placement: Placement, num_micro_batches: int) -> Schedule:
     has NOAM of them. Then it runs one backward and one forward block in turn. Without replicas this is 1F1B.
 
     Args:
-        placement: A V-shape, one with copies of its devices (`placements.builders.replicas`), or one of
+        placement: A V-shape, one with copies of its devices (`placements.copies.replicas`), or one of
             `placements.planners.replicated`, whose micro-batches are rounds of inputs.
         num_micro_batches: How many, or how many rounds.
 

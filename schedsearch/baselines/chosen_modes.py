@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from placements import Block, Placement
 from placements.block import COMPUTE
-from placements.builders.stages import copies_in
+from placements.copies.stages import copies_in
 from placements.modes import Chosen
 from placements.streams import Lane
 from schedsearch.baselines.structure import UnsuitablePlacementError

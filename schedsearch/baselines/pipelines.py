@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from placements import Kind, Placement
 from schedsearch.baselines.structure import BaselineStage, V, in_orders, stages_in
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible, micro_batches_of
@@ -79,18 +81,38 @@ def one_forward_one_backward(
         weight_delay: Micro-batches by which a weight half is behind the input half before it, for each
             stage before; the rest comes at the end.
     """
+    numbers = range(num_micro_batches)
     orders: dict[int, list[Instance]] = {}
     for position, stage in enumerate(stages):
-        warmup = min(ahead * (len(stages) - position - 1), num_micro_batches)
-        delay = weight_delay * position
-        order = [(stage.forward, n) for n in range(warmup)]
-        for n in range(num_micro_batches):
-            if warmup + n < num_micro_batches:
-                order.append((stage.forward, warmup + n))
-            order.append((stage.backward, n))
-            if stage.weight is not None and n >= delay:
-                order.append((stage.weight, n - delay))
-        if stage.weight is not None:
-            order += [(stage.weight, n) for n in range(max(num_micro_batches - delay, 0), num_micro_batches)]
-        orders[stage.device] = order
+        orders[stage.device] = in_turns(
+            [(stage.forward, n) for n in numbers],
+            [(stage.backward, n) for n in numbers],
+            [] if stage.weight is None else [(stage.weight, n) for n in numbers],
+            ahead * (len(stages) - position - 1),
+            weight_delay * position,
+        )
     return in_orders(placement, num_micro_batches, orders)
+
+
+def in_turns(
+    forward: Sequence[Instance],
+    backward: Sequence[Instance],
+    weight: Sequence[Instance],
+    warmup: int,
+    delay: int,
+) -> list[Instance]:
+    """Return a device's order: forwards first, then one forward and one backward in turn.
+
+    Args:
+        forward: All its forward blocks in order.
+        backward: All its backward blocks, or input halves.
+        weight: The weight halves; empty where backwards are whole.
+        warmup: Forwards before the first turn.
+        delay: Blocks by which a weight half is behind the input half before it; the rest comes at the end.
+    """
+    order = list(forward[:warmup])
+    for n, block in enumerate(backward):
+        order += [*forward[warmup + n : warmup + n + 1], block]
+        if n >= delay:
+            order += weight[n - delay : n - delay + 1]
+    return order + list(weight[max(len(weight) - delay, 0) :])

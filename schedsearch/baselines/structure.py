@@ -7,7 +7,7 @@ and refuses placements that a rule is not defined for. It knows no rule, and mak
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import networkx as nx
 
@@ -133,6 +133,11 @@ V = PipelineForm(
 LOOP = PipelineForm(
     "loop_shape", "a loop (several rounds of stages over the devices, in one order)", _is_loop
 )
+V_OR_LOOP = PipelineForm(
+    "loop_shape",
+    "a V-shape or a loop",
+    lambda stages, placement: _is_v(stages) or _is_loop(stages, placement),
+)
 EMBEDDED = PipelineForm(
     "m_shape", "an M- or NN-shape (a V-shape with stages on all devices in between)", _is_embedded
 )
@@ -197,6 +202,38 @@ def x_shape_pipelines(
             return down, up
     what = "an X-shape (two V-shapes in opposite directions) of an even number of devices"
     raise _unsuitable(placement, schedule, what, "x_shape", split)
+
+
+def slices_in(
+    placement: Placement, schedule: str, form: PipelineForm, split: bool
+) -> list[list[BaselineStage]]:
+    """Return the stages of each slice of a placement of one pipeline in slices, first slice first.
+
+    Raises:
+        UnsuitablePlacementError: It is none, of another form or whole; the message begins with the
+            schedule's name.
+    """
+    found = [
+        _pipeline(
+            placement,
+            [
+                replace(block, after=tuple(name for name in block.after if slice_of[name] == i))
+                for block in placement.topological_order
+                if slice_of[block.name] == i
+            ],
+        )
+        for slice_of in [{block.name: block.sequence_slice for block in placement.blocks}]
+        for i in range(placement.num_slices)
+    ]
+    first = found[0]
+    alike = all([stage.devices for stage in each] == [stage.devices for stage in first] for each in found)
+    if len(found) > 1 and first and alike and _is_split(first) == split and form.holds(first, placement):
+        return found
+    raise UnsuitablePlacementError(
+        f"schedule: {schedule} needs {form.what} in slices with {'split' if split else 'whole'} backward, "
+        f"which {placement.name} is not",
+        "use schedule=searched, schedule=gpipe or placement=stages placement.num_slices=8",
+    )
 
 
 def _unsuitable(

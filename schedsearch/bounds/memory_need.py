@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import networkx as nx
 
 from placements import Placement
-from placements.builders.stages import copies_in
+from placements.copies.stages import copies_in
 
 _FAR_TOO_SMALL = 50
 """A capacity of so small a share of what a micro-batch needs is likely given in another unit."""

@@ -204,3 +204,14 @@ def test_ctrl_c_ends_the_searches_and_keeps_the_rows() -> None:
 def test_wrong_arguments(arguments: tuple[Any, Any], message: str) -> None:
     with pytest.raises(SearchError, match=message):
         compare(chain(), *arguments)
+
+
+def test_slices_are_put_beside_whole_sequences() -> None:
+    slices = {"num_slices": 4, "attention_share": 0.4, "kv_share": 0.1}
+    found = compare(chain(memory_mib=400, sequence_slices=slices), ["one_f_one_b", "seq1f1b", "slimpipe"], 4)
+    rows = by_name(found)
+    assert rows["one_f_one_b"].proved == DOES_NOT_FIT
+    assert rows["seq1f1b"].placement == "v_shape in 4 slices"
+    assert rows["slimpipe"].placement == "loop_shape in 4 slices"
+    assert rows["seq1f1b"].peak_memory_mib < 50 + 2 * 100
+    assert by_name(compare(chain(), ["seq1f1b"], 4))["seq1f1b"].note.startswith("sequence_slices: has no")

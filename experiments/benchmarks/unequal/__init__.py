@@ -2,5 +2,6 @@
 
 - `batches`: sequences of log-normal lengths with the times of measured layers, and flow shops
 - `measuring`: what a search reaches, beside hand-made schedules in arrival order and sorted
+- `slices`: long sequences cut into slices, beside orders by hand
 - `cases`: what must be reached
 """

@@ -17,6 +17,8 @@ from experiments.benchmarks.unequal.measuring import (
     load,
     quick,
 )
+from experiments.benchmarks.unequal.slices import in_slices
+from placements.slices.slices import EQUAL_TIME, EVEN
 
 _WORK = 20.0
 """Units of work of a long search."""
@@ -84,9 +86,27 @@ def quick_mode() -> Iterator[BenchmarkCase]:
             )
 
 
+def slices() -> Iterator[BenchmarkCase]:
+    """Yield sequences of 32 thousand to half a million tokens in 8 slices through 4 stages."""
+    for tokens, partition in itertools.product((32_768, 131_072, 524_288), (EVEN, EQUAL_TIME)):
+        for own in (False, True):
+            yield BenchmarkCase(
+                f"{tokens} tokens, {partition}, {'memory of the GPUs' if own else 'memory of Seq1F1B'}",
+                "not longer than by hand in the same memory",
+                partial(in_slices, tokens, partition, own, 5.0),
+            )
+
+
 BENCHMARK = Benchmark(
     "unequal",
     "One batch of micro-batches that differ, beside the orders that people use.",
-    {"tiny": tiny, "equal": equal, "flow_shops": flow_shops, "sequences": sequences, "quick": quick_mode},
+    {
+        "tiny": tiny,
+        "equal": equal,
+        "flow_shops": flow_shops,
+        "sequences": sequences,
+        "quick": quick_mode,
+        "slices": slices,
+    },
     load,
 )

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 from experiments.config.options import OptionError, require_known
 from experiments.search.kinds.kind import Built, ModelledKind
-from placements import PlacementError, Profile
+from placements import Placement, PlacementError, Profile
 from placements.hardware import Gpu, modelled_profile
 from placements.meaning import option
 from placements.models.gpt.gpt_placement import GptConfig, gpt_compute_shares, gpt_m_shape, gpt_v_shape
+from placements.models.rates import Rates
+from placements.slices.gpt_slices import gpt_in_slices
 
 ARRANGEMENTS = {"m_shape": gpt_m_shape, "v_shape": gpt_v_shape}
 """The placements of a GPT by the name that the command line uses."""
@@ -46,6 +49,9 @@ class GptPlacement(ModelledKind):
         None, "for v_shape: number of groups of a device's GPUs that share the samples; null: 1"
     )
 
+    num_slices: int = option(1, "for v_shape: slices of each sequence, with keys and values kept; 1: whole")
+    partition: str = option("even", "even | equal_time: lengths of the slices")
+
     @property
     def config(self) -> GptConfig:
         """The model.
@@ -63,16 +69,22 @@ class GptPlacement(ModelledKind):
         num_gpus = _one_number("num_gpus", self.num_gpus)
         data_parallel = _one_number("data_parallel", self.data_parallel)
         require_known("placement.arrangement", self.arrangement, ARRANGEMENTS)
-        config = self.config
+        config, arranged = self.config, ARRANGEMENTS[self.arrangement]
+        make = partial(arranged, data_parallel=data_parallel, modes=self.modes)
+        if self.num_slices != 1:
+            if self.arrangement != "v_shape" or data_parallel != 1 or self.modes:
+                raise OptionError(
+                    f"placement.num_slices: {self.num_slices} slices are costed for arrangement=v_shape "
+                    "without data_parallel and modes; set these, or give 1"
+                )
+            make = partial(gpt_in_slices, num_slices=self.num_slices, partition=self.partition)
         try:
             rates = self.rates(gpu)
-            placement = ARRANGEMENTS[self.arrangement](
+            placement = make(
                 config,
                 gpu,
                 self.num_devices,
                 num_gpus=num_gpus,
-                data_parallel=data_parallel,
-                modes=self.modes,
                 tick_ms=self.tick_ms,
                 **{each.name: getattr(rates, each.name) for each in fields(rates) if each.name != "gpu"},
             )
@@ -81,9 +93,14 @@ class GptPlacement(ModelledKind):
         return Built(
             placement,
             f"cost model of placement=gpt on {gpu.name}",
-            lambda each: modelled_profile(each, gpu, gpt_compute_shares(each, config, rates)),
-            memory_unit_mib=1.0,
+            lambda each: modelled_profile(each, gpu, _compute_shares(each, config, rates)),
+            memory_unit_mib=placement.memory_unit_mib or 1.0,
         )
+
+
+def _compute_shares(placement: Placement, config: GptConfig, rates: Rates) -> dict[str, float]:
+    """Return the shares of `gpt_compute_shares`; those of slices are the power model's own."""
+    return gpt_compute_shares(placement, config, rates) if placement.num_slices == 1 else {}
 
 
 def _one_number(name: str, value: object) -> int:

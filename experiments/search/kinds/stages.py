@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from experiments.config.options import require, require_known, require_path
 from experiments.search.kinds.kind import Built, PlacementKind, power_model
@@ -10,7 +10,8 @@ from placements import Profile
 from placements.hardware import Gpu
 from placements.meaning import REQUIRED, option
 from placements.pieces import PIPELINES
-from placements.stages.stage_chain import PlacedStages, StageChain, place
+from placements.slices.slices import place_in_slices
+from placements.stages.stage_chain import PlacedStages, SequenceSlices, StageChain, place
 from placements.stages.stage_file import read_stages
 
 
@@ -26,18 +27,25 @@ class StagesPlacement(PlacementKind):
         "directions",
     )
     num_chunks: int = option(2, "stages on each device of a wave or a loop")
+    num_slices: int | None = option(None, "slices of each sequence; null: the file's, else whole sequences")
 
     @property
     def stages(self) -> StageChain:
         """The file's stages or layers."""
-        return read_stages(require_path("placement.path", self.path))
+        stages = read_stages(require_path("placement.path", self.path))
+        if self.num_slices is None:
+            return stages
+        require(self.num_slices >= 1, "placement.num_slices", self.num_slices, "at least 1")
+        given = stages.sequence_slices or SequenceSlices(1)
+        return replace(stages, sequence_slices=replace(given, num_slices=self.num_slices))
 
     def placed(self) -> PlacedStages:
         """Return the stages on their devices, the backward split where the file tells its halves."""
         require_known("placement.shape", self.shape, PIPELINES)
         require(self.num_chunks >= 1, "placement.num_chunks", self.num_chunks, "at least 1")
         stages = self.stages
-        return place(stages, self.shape, stages.knows_halves, self.num_chunks)
+        make = place if stages.sequence_slices is None else place_in_slices
+        return make(stages, self.shape, stages.knows_halves, self.num_chunks)
 
     def build(self, gpu: Gpu, num_micro_batches: int, profile: Profile | None) -> Built:
         """Return the stages on their devices."""

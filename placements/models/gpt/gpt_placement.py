@@ -31,7 +31,7 @@ from placements.models.rates import COPY_COMPUTE_SHARE, Rates
 from placements.pieces import Piece, blocks_of, transfers_of, updates_of
 from placements.spec import Placement
 
-__all__ = ["GPT_11B", "GptConfig", "gpt_compute_shares", "gpt_m_shape", "gpt_v_shape"]
+__all__ = ["GPT_11B", "GptConfig", "gpt_compute_shares", "gpt_m_shape", "gpt_stage_layers", "gpt_v_shape"]
 
 GPT_11B = GptConfig(
     num_layers=32,
@@ -150,19 +150,36 @@ def gpt_v_shape(
     """
     shared = _SharedGpt.of(config, Rates(gpu, **rates), num_devices, num_gpus, data_parallel)
     config, shards, last = shared.config, shared.strategy.tensor_parallel, num_devices - 1
-    rows, (looked_up, out) = math.ceil(config.vocab_size / shards), shared.ends(shards)
-    ends = [Cost()] * num_devices
-    ends[0] += looked_up
-    ends[last] += out
-    layer_ms = shared.layer_forward.time_ms + shared.layer_backward.time_ms
-    ends_ms = [end.forward.time_ms + end.backward.time_ms for end in ends]
-    shares = _min_largest_shares(config.num_layers, layer_ms, ends_ms)
+    rows = math.ceil(config.vocab_size / shards)
+    shares, ends = _chain(shared, num_devices)
     stages = zip(shared.stages(shares), ends, strict=True)
     pieces = [layers._replace(cost=layers.cost + end) for layers, end in stages]
     parameters = [share * shared.layer_parameters for share in shares]
     parameters[0] += table_parameters(config, rows) + position_parameters(config)
     parameters[last] += table_parameters(config, rows) if last else 0
     return _placement("gpt_v_shape", shared, pieces, parameters, tick_ms, shares, modes)
+
+
+def _chain(shared: _SharedGpt, num_devices: int) -> tuple[list[int], list[Cost]]:
+    """Return the layers of each stage of a V-shape, and what its vocabulary costs."""
+    looked_up, out = shared.ends(shared.strategy.tensor_parallel)
+    ends = [Cost()] * num_devices
+    ends[0] += looked_up
+    ends[num_devices - 1] += out
+    layer_ms = shared.layer_forward.time_ms + shared.layer_backward.time_ms
+    ends_ms = [end.forward.time_ms + end.backward.time_ms for end in ends]
+    return _min_largest_shares(shared.config.num_layers, layer_ms, ends_ms), ends
+
+
+def gpt_stage_layers(
+    config: GptConfig, gpu: Gpu, num_devices: int, num_gpus: int = 1, **rates: float
+) -> list[int]:
+    """Return how many layers each stage of `gpt_v_shape` has.
+
+    Raises:
+        PlacementError: An argument is out of its range.
+    """
+    return _chain(_SharedGpt.of(config, Rates(gpu, **rates), num_devices, num_gpus, 1), num_devices)[0]
 
 
 def gpt_compute_shares(placement: Placement, config: GptConfig, rates: Rates) -> dict[str, float]:

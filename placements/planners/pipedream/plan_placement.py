@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from placements.builders.replicas import replicated
+from placements.copies.replicas import replicated
 from placements.models.parallel import Cost, Pass
 from placements.models.piece_placement import PieceCost, in_ticks
 from placements.pieces import blocks_of, transfers_of

@@ -1,6 +1,6 @@
 """What models are made of: options, the text that ours read, and layers that are whole or cut into shards.
 
 It does not know which layers which model has. `torch_optimizers` and `precision` say how one can be trained.
-Then `options`, `compiling`, `parameters`, `tokens`, `layers`, `attention` and `layered_block`; `chains` and
-`layer_counts` say which blocks of a placement share the transformer layers.
+Then `options`, `compiling`, `parameters`, `tokens`, `layers`, `attention`, `layered_block` and `slices` of
+sequences; `chains` and `layer_counts` say which blocks of a placement share the transformer layers.
 """

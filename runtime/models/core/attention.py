@@ -39,10 +39,14 @@ class Attention(Normed):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Return the input plus the attention's output."""
-        joint = _by_head(self.normal(hidden), self.into)
-        query, key, value = (joint + self.into_bias.unsqueeze(1)).chunk(3, dim=-1)
+        query, key, value = self.heads(hidden)
         mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=self.causal)
-        return _with_output(self, hidden, mixed)
+        return with_output(self, hidden, mixed)
+
+    def heads(self, hidden: Tensor) -> tuple[Tensor, ...]:
+        """Return query, key and value, each ``(rows, heads, length, width)``."""
+        joint = _by_head(self.normal(hidden), self.into)
+        return (joint + self.into_bias.unsqueeze(1)).chunk(3, dim=-1)
 
 
 class CrossAttention(Normed):
@@ -68,7 +72,7 @@ class CrossAttention(Normed):
         seen = copy_to_shards(memory, self.shards)
         key, value = _by_head(seen, self.memory).chunk(2, dim=-1)
         mixed = functional.scaled_dot_product_attention(query, key, value)
-        return _with_output(self, hidden, mixed)
+        return with_output(self, hidden, mixed)
 
 
 def _sizes(options: ModelOptions) -> tuple[int, int, int]:
@@ -83,7 +87,7 @@ def _by_head(hidden: Tensor, weight: Tensor) -> Tensor:
     return (hidden @ weight.flatten(1)).view(rows, length, heads, width).transpose(1, 2)
 
 
-def _with_output(layer: Attention | CrossAttention, hidden: Tensor, mixed: Tensor) -> Tensor:
+def with_output(layer: Attention | CrossAttention, hidden: Tensor, mixed: Tensor) -> Tensor:
     """Add what the heads found, ``(rows, heads, length, width)``, to ``(rows, length, hidden)``."""
     part = mixed.transpose(1, 2).flatten(2) @ layer.out.flatten(0, 1)
     return hidden + (sum_over_shards(part, layer.shards) + layer.out_bias)

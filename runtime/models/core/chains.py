@@ -8,13 +8,14 @@ from placements import Block, Placement
 from runtime.models.core.attention import Attention
 from runtime.models.core.layers import FeedForward, ShardedLayer
 from runtime.models.core.options import ModelError, ModelOptions
+from runtime.models.core.slices import SliceAttention
 from runtime.program.tensor_flow import forward_graphs, forward_inputs
 
 REMEDY = "use the model 'synthetic'"
 
 
 def forward_chains(placement: Placement, model: str) -> list[list[Block]]:
-    """Return the chains that the forward blocks form, each in order.
+    """Return the chains that the forward blocks form, each in order; those of slices one after the other.
 
     Args:
         placement: What runs where.
@@ -24,7 +25,7 @@ def forward_chains(placement: Placement, model: str) -> list[list[Block]]:
         ModelError: A block branches.
     """
     chains = []
-    for graph in forward_graphs(placement):
+    for graph in _whole_or_slices(placement):
         for i, name in enumerate(graph):
             if forward_inputs(placement, name) != graph[:i][-1:]:
                 raise ModelError(
@@ -32,6 +33,16 @@ def forward_chains(placement: Placement, model: str) -> list[list[Block]]:
                 )
         chains.append([placement.by_name[name] for name in graph])
     return chains
+
+
+def _whole_or_slices(placement: Placement) -> list[tuple[str, ...]]:
+    """Return the forward blocks of each graph, slice by slice."""
+    slice_of = {block.name: block.sequence_slice for block in placement.blocks}
+    return [
+        tuple(name for name in graph if slice_of[name] == i)
+        for graph in forward_graphs(placement)
+        for i in sorted({slice_of[name] for name in graph})
+    ]
 
 
 def is_beside(chain: Sequence[Block], place: int) -> bool:
@@ -50,6 +61,9 @@ def stages(chain: Sequence[Block]) -> list[Block]:
     return [block for place, block in enumerate(chain) if not is_beside(chain, place)]
 
 
-def transformer_layer(name: str, options: ModelOptions, causal: bool) -> tuple[ShardedLayer, ShardedLayer]:
-    """Return self-attention and a perceptron."""
-    return Attention(f"{name}.attention", options, causal), FeedForward(f"{name}.feed_forward", options)
+def transformer_layer(
+    name: str, options: ModelOptions, causal: bool, sliced: bool = False
+) -> tuple[ShardedLayer, ShardedLayer]:
+    """Return self-attention, of slices of a sequence or the whole, and a perceptron."""
+    attention = SliceAttention if sliced else Attention
+    return attention(f"{name}.attention", options, causal), FeedForward(f"{name}.feed_forward", options)

@@ -15,6 +15,9 @@ from runtime.models.core.options import ModelOptions
 from runtime.models.core.parameters import parameter
 from runtime.transport.shards import WHOLE, Shards, copy_to_shards, sum_over_shards
 
+WHOLE_SEQUENCE = slice(None)
+"""All positions of a sequence."""
+
 
 class ShardedLayer(nn.Module):
     """A module that can be cut over several devices.
@@ -67,24 +70,33 @@ class Embedding(ShardedLayer):
         positions: Name of the table of the positions.
         options: Give the sizes of both.
         reads: See above.
+        span: The positions of a sequence that it looks up.
     """
 
-    def __init__(self, tokens: str, positions: str, options: ModelOptions, reads: str = "inputs") -> None:
+    def __init__(
+        self,
+        tokens: str,
+        positions: str,
+        options: ModelOptions,
+        reads: str = "inputs",
+        span: slice = WHOLE_SEQUENCE,
+    ) -> None:
         """Make both tables."""
         super().__init__()
-        self.reads = reads
+        self.reads, self._span = reads, span
         self.vocab_size = options.vocab_size
         self.tokens = parameter(tokens, (options.vocab_size, options.hidden_size), split=0)
         self.positions = parameter(positions, (options.sequence_length, options.hidden_size))
 
     def forward(self, values: Tensor) -> Tensor:
         """Return the sum of both look-ups; a shard contributes zeros for the bytes of the others."""
+        values, positions = values[:, self._span], self.positions[self._span]
         if self.shards.count == 1:
-            return functional.embedding(values, self.tokens) + self.positions
+            return functional.embedding(values, self.tokens) + positions
         first_row = _first_row(self.vocab_size, self.shards)
         rows, mine = _local_rows(values, first_row, len(self.tokens))
         part = functional.embedding(rows, self.tokens) * mine.unsqueeze(-1).to(self.tokens.dtype)
-        return sum_over_shards(part, self.shards) + self.positions
+        return sum_over_shards(part, self.shards) + positions
 
 
 class Output(Normed):
@@ -99,18 +111,30 @@ class Output(Normed):
         tokens: Name of the table of the vocabulary, the embedding's where they are tied.
         options: Give the sizes.
         truth: See above.
+        span: The positions of a sequence that it gets; the loss is then their part of the sequence's.
     """
 
-    def __init__(self, name: str, tokens: str, options: ModelOptions, truth: str = "targets") -> None:
+    def __init__(
+        self,
+        name: str,
+        tokens: str,
+        options: ModelOptions,
+        truth: str = "targets",
+        span: slice = WHOLE_SEQUENCE,
+    ) -> None:
         """Add the table."""
         super().__init__(name, options)
-        self.truth = truth
+        self.truth, self._span = truth, span
         self.vocab_size = options.vocab_size
         self.tokens = parameter(tokens, (options.vocab_size, options.hidden_size), split=0)
 
     def forward(self, hidden: Tensor, truth: Tensor) -> Tensor:
         """Return the loss: a scalar."""
-        logits = self.normal(hidden) @ self.tokens.T
+        own = truth[:, self._span]
+        loss = self._mean(self.normal(hidden) @ self.tokens.T, own)
+        return loss if own.shape == truth.shape else loss * (own.shape[1] / truth.shape[1])
+
+    def _mean(self, logits: Tensor, truth: Tensor) -> Tensor:
         if self.shards.count == 1:
             return functional.cross_entropy(logits.flatten(0, 1), truth.flatten())
         first_row = _first_row(self.vocab_size, self.shards)

@@ -124,6 +124,10 @@ class ModelOptions(UserModelOptions):
             )
         if self.layers_per_block is not None:
             _check_counts(self.name, self.layers_per_block)
+        if self.slice_lengths is not None and not (
+            isinstance(self.slice_lengths, (list, tuple)) and all(type(n) is int for n in self.slice_lengths)
+        ):
+            raise ModelError(f"{self.slice_lengths!r} is not a list of whole numbers", "slice_lengths")
         _check_integer("vocab_size", self.vocab_size, NUM_BYTES)
         _check_integer("seed", self.seed, 0)
         if self.dtype not in DTYPES:

@@ -12,6 +12,9 @@ and output by the vocabulary; in data-parallel groups, each group so.
 Several chains are replicas of one model with micro-batches of their own, as the two directions of Chimera
 (the X-shape; Tessel, Fig. 1b): each device that has a parameter has a replica of it, and the replicas'
 gradients are added up before the step; see `runtime.training.copies`.
+
+Where sequences are cut into slices, each slice is a chain too. The slices of a stage stand on the same
+devices, and share its parameters, keys and values; see `runtime.models.core.slices`.
 """
 
 from __future__ import annotations
@@ -22,8 +25,9 @@ from placements import Block, Placement
 from runtime.models.core.chains import REMEDY, forward_chains, is_beside, stages, transformer_layer
 from runtime.models.core.layer_counts import check_holders, share
 from runtime.models.core.layered_block import LayeredBlock
-from runtime.models.core.layers import Embedding, Output
+from runtime.models.core.layers import WHOLE_SEQUENCE, Embedding, Output
 from runtime.models.core.options import ModelError, ModelOptions
+from runtime.models.core.slices import KeysAndValues, SlicedBlock, slice_spans
 
 
 def blocks(placement: Placement, options: ModelOptions) -> Mapping[str, LayeredBlock]:
@@ -38,12 +42,50 @@ def blocks(placement: Placement, options: ModelOptions) -> Mapping[str, LayeredB
     _check_replicas(chains, options)
     tied = all(chain[0].groups == chain[-1].groups for chain in chains)
     table = "embedding.tokens" if tied else "output.tokens"
-    found = {block.name: LayeredBlock(options) for chain in chains for block in chain}
+    found = _modules(placement, chains, options)
+    spans = slice_spans(options, placement.num_slices) if placement.num_slices > 1 else [WHOLE_SEQUENCE]
     for chain in chains:
-        found[chain[0].name].start = Embedding("embedding.tokens", "embedding.positions", options)
+        span = spans[chain[0].sequence_slice]
+        found[chain[0].name].start = Embedding("embedding.tokens", "embedding.positions", options, span=span)
         for name, index in share(stages(chain), options.num_layers, options, placement.name):
-            found[name].layers.extend(transformer_layer(f"layer{index}", options, causal=True))
-        found[chain[-1].name].output = Output("output", table, options)
+            layer = transformer_layer(f"layer{index}", options, causal=True, sliced=len(spans) > 1)
+            found[name].layers.extend(layer)
+        found[chain[-1].name].output = Output("output", table, options, span=span)
+    return found
+
+
+def _modules(
+    placement: Placement, chains: Sequence[Sequence[Block]], options: ModelOptions
+) -> dict[str, LayeredBlock]:
+    """Return the module of each block, without layers.
+
+    Raises:
+        ModelError: Slices of a stage stand on several devices, or their lengths are not those of a sequence.
+    """
+    number = placement.num_slices
+    if number == 1:
+        if options.slice_lengths is not None:
+            raise ModelError(f"{placement.name} has whole sequences; leave it out (null)", "slice_lengths")
+        return {block.name: LayeredBlock(options) for chain in chains for block in chain}
+    if options.compile is not None:
+        raise ModelError("slices of a sequence are not compiled; leave it out (null)", "compile")
+    spans = slice_spans(options, number)
+    found: dict[str, LayeredBlock] = {}
+    for first in range(0, len(chains), number):
+        slices = chains[first : first + number]
+        if [chain[0].sequence_slice for chain in slices] != list(range(number)):
+            raise ModelError(f"gpt needs every slice of a sequence, {placement.name} lacks some", "name")
+        for stage in zip(*slices, strict=False):
+            kept = KeysAndValues()
+            for i, (block, before) in enumerate(zip(stage, (None, *stage), strict=False)):
+                length = spans[i].stop - spans[i].start
+                found[block.name] = SlicedBlock(options, i, i == number - 1, length, kept)
+                if before is not None and (block.groups != before.groups or before.name not in block.after):
+                    raise ModelError(
+                        f"gpt needs {block.name} on the devices of {before.name} and after it, whose keys "
+                        f"and values it reads; change {placement.name}",
+                        "name",
+                    )
     return found
 
 

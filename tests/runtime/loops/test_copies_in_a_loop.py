@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 import runtime
-from placements.builders.replicas import replicated
+from placements.copies.replicas import replicated
 from placements.shapes import v_shape
 from runtime.codegen.codegen import generate
 from runtime.models import cut

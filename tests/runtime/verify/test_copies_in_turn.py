@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from placements import Kind, Placement
-from placements.builders.replicas import replicated
-from placements.builders.stages import as_copies, as_stages, orders_of_stages
+from placements.copies.replicas import replicated
+from placements.copies.stages import as_copies, as_stages, orders_of_stages
 from placements.modes import Chosen
 from placements.placement_file import placement_from_dict, placement_to_dict
 from placements.shapes import v_shape

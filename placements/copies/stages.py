@@ -1,6 +1,6 @@
 """Copies of devices as stages again, whose groups take micro-batches in turn; and stages as copies.
 
-A schedule knows the copies of a stage as blocks of their own (`placements.builders.replicas`), a model as one
+A schedule knows the copies of a stage as blocks of their own (`placements.copies.replicas`), a model as one
 block on several devices (`placements.Block.in_turns`): it has the stage's parameters once.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from placements.block import Block, PlacementError
-from placements.builders.replicas import replicated
+from placements.copies.replicas import replicated
 from placements.modes import Chosen
 from placements.spec import Placement
 

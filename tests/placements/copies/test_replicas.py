@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from placements import Block, Kind, Placement, PlacementError
-from placements.builders.replicas import replicated
+from placements.copies.replicas import replicated
 from placements.modes import Chosen
 from placements.placement_file import placement_from_dict, placement_to_yaml
 from placements.shapes import loop_shape, v_shape

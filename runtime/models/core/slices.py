@@ -1,0 +1,203 @@
+"""Slices of a sequence: blocks that keep keys and values for the slices after them, with gradients through.
+
+The blocks of all slices of a stage share the stage's keys and values, and its parameters. What a slice leaves
+is cut off from the graph that made it. The backward of a later slice adds to its gradients; the backward of
+its own slice, which comes after, begins with what has been added. Only attention knows other slices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as functional
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+from torch.nn.attention.bias import causal_lower_right
+
+from runtime.models.core.attention import Attention, with_output
+from runtime.models.core.layered_block import LayeredBlock
+from runtime.models.core.options import ModelError, ModelOptions
+
+
+class SliceAttention(Attention):
+    """Add self-attention of a slice to its input, over the slices before and its own."""
+
+    def attend(self, hidden: Tensor, past: Sequence[Sequence[Tensor]]) -> tuple[Tensor, Sequence[Tensor]]:
+        """Return the input plus the attention's output, and the slice's own key and value.
+
+        Args:
+            hidden: Of the slice.
+            past: Key and value of each slice before.
+        """
+        query, *own = self.heads(hidden)
+        before = sum(each[0].shape[2] for each in past)
+        parts = [[*(each[j] for each in past), own[j]] for j in (0, 1)]
+        key, value = (torch.cat(each, dim=2) for each in parts)
+        own_length = query.shape[2]
+        seen: Any = causal_lower_right(own_length, before + own_length)  # kernels of GPUs need no mask
+        if not query.is_cuda:
+            seen = query.new_ones(own_length, before + own_length, dtype=torch.bool).tril(before)
+        with _not_saved_twice([(key, parts[0]), (value, parts[1])]):
+            mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=seen)
+        return with_output(self, hidden, mixed), own
+
+
+def _not_saved_twice(joined: Sequence[tuple[Tensor, Sequence[Tensor]]]) -> saved_tensors_hooks:
+    """Let the backward join tensors anew from their parts, which are kept anyway, rather than keep a copy."""
+    parts_of = {whole.data_ptr(): [part.detach() for part in parts] for whole, parts in joined}
+    shape = joined[0][0].shape
+
+    def pack(saved: Tensor) -> Any:
+        parts = parts_of.get(saved.data_ptr())
+        return saved if parts is None or saved.shape != shape else parts
+
+    def unpack(kept: Any) -> Tensor:
+        return torch.cat(kept, dim=2) if isinstance(kept, list) else kept
+
+    return saved_tensors_hooks(pack, unpack)
+
+
+class KeysAndValues:
+    """What the slices of a stage left, for each micro-batch: a key and a value of each layer."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._left: dict[int, dict[int, list[Tensor]]] = {}
+
+    def before(self, micro_batch: int, index: int) -> list[list[Tensor]]:
+        """Return what the slices before one left.
+
+        Raises:
+            ModelError: One of them did not run.
+        """
+        left = self._left.get(micro_batch, {})
+        if missing := [i for i in range(index) if i not in left]:
+            raise ModelError(
+                f"slice {index} of micro-batch {micro_batch} runs before slice {missing[0]}, whose keys and "
+                "values it needs; let its forward block be after that one"
+            )
+        return [left[i] for i in range(index)]
+
+    def leave(self, micro_batch: int, index: int, made: Sequence[Tensor], trains: bool) -> list[Tensor]:
+        """Return what a slice leaves; the second time, for its backward, what it left at first."""
+        left = self._left.setdefault(micro_batch, {})
+        if index not in left:
+            left[index] = [each.detach().requires_grad_(trains) for each in made]
+        return left[index]
+
+    def forget(self, micro_batch: int, index: int | None = None) -> None:
+        """Forget what one slice, or all, left of a micro-batch."""
+        left = self._left.get(micro_batch, {})
+        for i in [index] if index is not None else list(left):
+            left.pop(i, None)
+        if not left:
+            self._left.pop(micro_batch, None)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._left.clear()
+
+
+class SlicedBlock(LayeredBlock):
+    """Layers over one slice of each sequence.
+
+    Attributes:
+        index: Number of the slice.
+        is_last: Whether no slice comes after it.
+
+    Args:
+        options: Give the sizes.
+        index: See above.
+        is_last: See above.
+        length: Tokens of the slice.
+        kept: Keys and values of the stage.
+    """
+
+    def __init__(
+        self, options: ModelOptions, index: int, is_last: bool, length: int, kept: KeysAndValues
+    ) -> None:
+        """Begin without any layer."""
+        super().__init__(options)
+        self.returns = [(options.micro_batch_size, length, options.hidden_size)]
+        self.index, self.is_last = index, is_last
+        self._kept = kept
+        self._micro_batch, self._trains = 0, False
+
+    def begin(self, micro_batch: int, trains: bool) -> None:
+        """Say of which micro-batch the next call is, and whether a backward follows."""
+        self._micro_batch, self._trains = micro_batch, trains
+
+    def past(self, micro_batch: int) -> list[Tensor]:
+        """Return the keys and values that its forward read."""
+        return [each for left in self._kept.before(micro_batch, self.index) for each in left]
+
+    def forget(self, micro_batch: int) -> None:
+        """Forget what it left: after its backward; what all left, after the last forward without one."""
+        self._kept.forget(micro_batch, self.index if self._trains else None)
+
+    def clear(self) -> None:
+        """Forget everything that the stage's slices left."""
+        self._kept.clear()
+
+    def forward(self, *given: Tensor) -> Any:
+        """Return the hidden values after the last layer, or the slice's part of the loss."""
+        truth, before = given[-1], given[:-1] if self.output is not None else given
+        hidden = self.join(before) if self.start is None else self.start(*before)
+        past = self._kept.before(self._micro_batch, self.index)
+        made: list[Tensor] = []
+        for layer in self.layers:
+            if isinstance(layer, SliceAttention):
+                of_layer = [left[len(made) : len(made) + 2] for left in past]
+                hidden, own = layer.attend(hidden, of_layer)
+                made += own
+            else:
+                hidden = layer(hidden)
+        found = hidden if self.output is None else self.output(hidden, truth)
+        left = self._kept.leave(self._micro_batch, self.index, made, self._trains)
+        return _WithGradients.apply(left, found, *made)  # type: ignore[no-untyped-call]
+
+
+class _WithGradients(torch.autograd.Function):
+    """Hand on an output whose backward also begins at keys and values, with what later slices added."""
+
+    @staticmethod
+    def forward(context: Any, left: Sequence[Tensor], output: Tensor, *made: Tensor) -> Tensor:
+        """Return the output."""
+        context.left = left
+        return output.view_as(output)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> Any:
+        """Return the gradient of the output, and those of keys and values; None where no slice read them."""
+        return None, *gradients, *(each.grad for each in context.left)
+
+
+def cannot_be_cut(model: str) -> ModelError:
+    """Return the error of a model whose blocks cannot be slices."""
+    return ModelError(
+        f"{model} cannot run slices of a sequence: that needs causal attention which keeps keys and values; "
+        "use the model 'gpt', or a placement of whole sequences",
+        "name",
+    )
+
+
+def slice_spans(options: ModelOptions, num_slices: int) -> list[slice]:
+    """Return the tokens of each slice: of the lengths given, or even ones, the first get the extra.
+
+    Raises:
+        ModelError: The lengths are not those of the sequence, or a slice has no token.
+    """
+    length, lengths = options.sequence_length, options.slice_lengths
+    if lengths is None:
+        small, larger = divmod(length, num_slices)
+        lengths = [small + (i < larger) for i in range(num_slices)]
+    if len(lengths) != num_slices or sum(lengths) != length or min(lengths) < 1:
+        raise ModelError(
+            f"{list(lengths)} are not {num_slices} slices of one token or more, of {length} tokens together; "
+            "change either",
+            "slice_lengths" if options.slice_lengths is not None else "sequence_length",
+        )
+    ends = [sum(lengths[: i + 1]) for i in range(num_slices)]
+    return [slice(end - each, end) for end, each in zip(ends, lengths, strict=True)]
