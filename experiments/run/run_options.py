@@ -30,7 +30,7 @@ from runtime.models.state_dict import StateDictError, check_save_path, check_sta
 from runtime.models.zoo.moe import BLOCKS_OF_LAYER
 from runtime.options.run import UserRunOptions
 from runtime.program.calls import ScriptError
-from runtime.program.lower import RecomputeError, blocks_to_recompute
+from runtime.program.lower import RecomputeError, blocks_to_recompute, check_batch
 from runtime.program.tensor_flow import pair_backward, stage_decisions
 from schedsearch.semantics.versions import WeightMode
 
@@ -131,17 +131,32 @@ def blocks_ahead(options: RuntimeOptions) -> int:
 
 
 def choose_model(
-    options: RuntimeOptions, placement: Placement, num_micro_batches: int, plan: RunPlan | None
+    options: RuntimeOptions,
+    placement: Placement,
+    num_micro_batches: int,
+    plan: RunPlan | None,
+    *,
+    is_batch: bool = False,
 ) -> ModelOptions:
     """Return the model to run on the GPUs of the placement, optimizer blocks aside.
 
     A GPT on the placement of a plan has the plan's layers in each block; what of it is not run is logged.
+
+    Args:
+        options: Options of the model.
+        placement: What runs where.
+        num_micro_batches: Number of micro-batches of an iteration.
+        plan: The plan that the placement is of, if it is.
+        is_batch: Whether the choices of its one decision are micro-batches that differ.
 
     Raises:
         OptionError: It does not fit the placement, or its text or Python file cannot be read.
         UnrunnablePlacementError: Gradients have no way through the placement.
     """
     placement = placement.per_micro_batch.by_gpu
+    if is_batch:
+        check_batch(placement)
+        placement = dataclasses.replace(placement, decisions=())
     pair_backward(placement)
     stage_decisions(placement)
     try:

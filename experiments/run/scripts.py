@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-import math
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -46,6 +45,8 @@ def generate_scripts(
     tuned: EnergyResult,
     model: ModelOptions,
     directory: Path,
+    *,
+    is_batch: bool = False,
 ) -> list[Path]:
     """Lower the schedule, prove the programs free of deadlock, and write one script per GPU and their job.
 
@@ -62,7 +63,7 @@ def generate_scripts(
     schedule = validate(dataclasses.replace(schedule, placement=schedule.placement.by_gpu))
     if model.weight_versions != WeightMode.FLUSH:
         log.info("%-12s%s", "weights", _versions_in_words(schedule, model))
-    programs = _programs(schedule, model, options)
+    programs = _programs(lower(schedule, is_batch=is_batch), model, options)
     write_json(directory / "programs.json", programs_to_dict(programs))
     device_of = [device for device, count in enumerate(whole.placement.gpus) for _ in range(count)]
     repetend = found.result.repetend if found.result else None
@@ -97,12 +98,12 @@ def _versions_in_words(schedule: Schedule, model: ModelOptions) -> str:
     return f"{mode}, at most {', '.join(f'{number} of {name}' for name, number in held.items())}"
 
 
-def _programs(schedule: Schedule, model: ModelOptions, options: RuntimeOptions) -> Programs:
+def _programs(programs: Programs, model: ModelOptions, options: RuntimeOptions) -> Programs:
     """Return proved programs; of what only a user's own script knows, without the sizes of messages."""
-    programs = recomputed(lower(schedule), options.recompute or ())
+    programs = recomputed(programs, options.recompute or ())
     if model.name == GIVEN_MODEL:
         return check(prefetch_receives(programs, blocks_ahead(options)))
-    blocks = Blocks(schedule.placement, Model(model, schedule.placement, {}), 1)
+    blocks = Blocks(programs.decided, Model(model, programs.decided, {}), 1)
     size_bytes = functools.partial(_message_bytes, blocks)
     programs = programs.with_specs(blocks.spec_between)
     programs = prefetch_receives(programs, blocks_ahead(options), options.receive_memory, size_bytes)
@@ -140,4 +141,5 @@ def _schedule_and_clocks(
 
 
 def _message_bytes(blocks: Blocks, producer: str, consumer: str) -> int:
-    return math.prod(blocks.spec_between(producer, consumer).shape) * blocks.dtype.itemsize
+    """Return the size of a message, at most."""
+    return blocks.spec_between(producer, consumer).num_bytes(blocks.dtype.itemsize, blocks.max_tokens)

@@ -45,6 +45,7 @@ class Script:
         least_micro_batches: The fewest that its loops can run; None if it runs only its own number.
         micro_batches_per_round: Step between the numbers of micro-batches that its loops can run.
         specs: What its messages carry; None where only the model knows.
+        batch: As of `runtime.program.instructions.Programs`.
         path: Its file; None where it is none.
     """
 
@@ -56,6 +57,7 @@ class Script:
     least_micro_batches: int | None = None
     micro_batches_per_round: int = 1
     specs: TensorSpecs | None = None
+    batch: tuple[int, ...] = ()
     path: Path | None = None
 
     def at(self, num_micro_batches: int | None) -> Script:
@@ -135,6 +137,7 @@ def script_of_job(iteration: Callable[[Any, int], None], job: ScriptJob, wanted:
         job.least_micro_batches,
         job.micro_batches_per_round,
         job.specs[device] if job.specs else None,
+        job.batch,
         path,
     )
 
@@ -311,7 +314,7 @@ def programs_of(scripts: Sequence[Script]) -> Programs:
     has_specs = any(script.specs is not None for script in scripts)
     specs = tuple(script.specs or {} for script in scripts) if has_specs else ()
     lines = tuple(tuple(script.calls.lines) for script in scripts)
-    return Programs(first.placement, first.num_micro_batches, instructions, specs, lines)
+    return Programs(first.placement, first.num_micro_batches, instructions, specs, first.batch, lines)
 
 
 def check_script(script: Script, device: int, num_devices: int) -> None:

@@ -24,7 +24,7 @@ from runtime.models import Blocks
 from runtime.profiling.observer import DeviceObserver
 from runtime.program.calls import BlockCall, Message, ScriptError, Transfer
 from runtime.program.tensor_flow import KEEP
-from runtime.program.tensor_spec import TensorSpec
+from runtime.program.tensor_spec import TOKENS, TensorSpec
 from runtime.transport.contact import reason
 from runtime.transport.protocol import Channel, Pending, TransferError, Transport
 
@@ -48,7 +48,7 @@ class _Form(NamedTuple):
 
     Attributes:
         channel: It goes over.
-        spec: What it carries, as the script says, or else the model.
+        spec: What it carries in this iteration, as the script says, or else the model.
         shape: Shape of the spec.
         dtype: Type of the spec.
     """
@@ -118,6 +118,7 @@ class Device:
         self._steps: dict[tuple[str, int, int | None, str, str], _Step] = {}
         self._messages: dict[tuple[str, str, int, int, int], Message] = {}
         self._forms: dict[Message, _Form] = {}
+        self._varies = False
         self._uses = self._count_uses()
         self._received: dict[Transfer, tuple[Message, Tensor, Pending]] = {}
         self._sent: list[tuple[Message, Tensor, Pending]] = []
@@ -131,6 +132,8 @@ class Device:
             tell(iteration)
         self._blocks.begin(iteration)
         self.order = []
+        if self._varies:
+            self._forms = {}
         self._uses_left = dict(self._uses)
 
     def receive(self, producer: str, consumer: str, micro_batch: int, *, source: int) -> None:
@@ -377,10 +380,13 @@ class Device:
         return message
 
     def _new_form(self, message: Message) -> _Form:
-        """Return what is the same whenever a message is posted, and keep it."""
+        """Return what is the same whenever a message is posted, and keep it; its tokens for an iteration."""
         transfer = message.transfer
         spec = self._specs.get((transfer.producer, transfer.consumer)) or self.spec_of_model(transfer)
         dtype: torch.dtype = getattr(torch, spec.dtype)
+        if TOKENS in spec.shape:
+            self._varies = True
+            spec = spec.with_tokens(self._blocks.tokens_of(transfer.micro_batch))
         form = _Form(self._channel(message), spec, torch.Size(spec.shape), dtype)
         return self._forms.setdefault(message, form)
 

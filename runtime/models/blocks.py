@@ -126,7 +126,7 @@ class Blocks:
         }
         self.dtype = model.dtype
         self.losses: dict[Instance, Tensor] = {}
-        self._placement = placement
+        self._placement, self._num_micro_batches = placement, num_micro_batches
         self._pairs = pair_backward(placement)
         self._trained = set(self._pairs.values())
         self._forward_inputs = {name: forward_inputs(placement, name) for name in model.groups}
@@ -176,12 +176,24 @@ class Blocks:
             yield Saved(block, tuple(half.held), False)
 
     def spec_between(self, producer: str, consumer: str) -> TensorSpec:
-        """Return the form of what a device hands to another: an output, the gradient of one, or a share."""
+        """Return the form of what a device hands to another: an output, the gradient of one, or a share.
+
+        Where the samples of micro-batches differ in their tokens it is the form of any of them.
+        """
         block = self._placement.by_name[producer]
         whole = self._model.output_shape(producer if block.kind is Kind.F else self._pairs[consumer])
         is_share = (producer, consumer) in self._in_shares
         shape = share_shape(whole, block.data_parallel) if is_share else whole
         return TensorSpec.of(self.dtype, shape)
+
+    @property
+    def max_tokens(self) -> int:
+        """The most tokens that the samples of a micro-batch may have."""
+        return self._model.options.sequence_length
+
+    def tokens_of(self, micro_batch: int) -> int:
+        """Return the tokens of the samples of a micro-batch of the iteration begun last."""
+        return self._model.options.tokens_of(self._iteration, micro_batch, self._num_micro_batches)
 
     def run(
         self, block: str, micro_batch: int, arrived: Sequence[Tensor], mode: str = KEEP
@@ -204,7 +216,7 @@ class Blocks:
             what = f"{block} of micro-batch {micro_batch}"
             made = self.attempt(lambda: self._run(block, micro_batch, arrived, mode), what)
         if made is None:
-            made = self._zeros(block)
+            made = self._zeros(block, micro_batch)
         if made.loss is not None:
             self.losses[block, micro_batch] = self._loss_of_all_groups(block, made.loss)
         found: dict[str, Tensor] = {}
@@ -237,19 +249,20 @@ class Blocks:
             self._saved, self._recomputed, self._offloaded, self._halfway = {}, {}, {}, {}
         return failure
 
-    def _zeros(self, block: str) -> _Made:
+    def _zeros(self, block: str, micro_batch: int) -> _Made:
         """Return what stands for the work of a block after a failure, in the forms of what it makes."""
         if self._placement.by_name[block].kind is not Kind.F:
-            pairs = [(self._zeros_as(block, self._pairs[each]), [each]) for each in self.consumers[block]]
-            return _Made(pairs)
+            forward = [(self._pairs[each], each) for each in self.consumers[block]]
+            return _Made([(self._zeros_as(block, name, micro_batch), [each]) for name, each in forward])
         if block in self._computes_loss:
             return _Made([], torch.zeros((), device=self._model.device))
-        return _Made([(self._zeros_as(block, block), self.consumers[block])])
+        return _Made([(self._zeros_as(block, block, micro_batch), self.consumers[block])])
 
-    def _zeros_as(self, block: str, forward: str) -> Tensor:
+    def _zeros_as(self, block: str, forward: str, micro_batch: int) -> Tensor:
         """Return the share of a block's group in zeros, in the form of a forward block's output."""
         shape = share_shape(self._model.output_shape(forward), self._placement.by_name[block].data_parallel)
-        return torch.zeros(shape, dtype=self.dtype, device=self._model.device)
+        spec = TensorSpec.of(self.dtype, shape).with_tokens(self.tokens_of(micro_batch))
+        return torch.zeros(spec.shape, dtype=self.dtype, device=self._model.device)
 
     def _run(self, block: str, micro_batch: int, arrived: Sequence[Tensor], mode: str) -> _Made:
         kind = self._placement.by_name[block].kind

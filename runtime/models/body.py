@@ -224,8 +224,11 @@ class Body:
             TensorSpec(form.dtype, share_shape(form.shape, sample.num_shares))
             for form in self._carried(block)
         )
-        if forms_of(outputs) != expected:
-            found, wanted = (", ".join(map(str, forms)) for forms in (forms_of(outputs), expected))
+        found_forms = forms_of(outputs)
+        if len(expected) != len(found_forms) or not all(
+            form.fits(*found) for form, found in zip(expected, found_forms, strict=True)
+        ):
+            found, wanted = (", ".join(map(str, forms)) for forms in (found_forms, expected))
             raise ModelError(
                 f"module: {block} returned {found}, and {wanted} for the first micro-batch; "
                 "let it return the same types and shapes for every one"

@@ -146,6 +146,8 @@ class Programs:
         instructions: For each device what it does, in order; shape ``(num_devices, any)``.
         specs: For each device what the messages carry that it sends or receives; shape ``(num_devices,)``,
             or empty where no model is known yet.
+        batch: For each micro-batch the choice of the placement's one decision, whose choices are then the
+            micro-batches of a batch and no modes; empty where all are alike.
         lines: For each device the line of its script on which each instruction stands; empty where there are
             no scripts.
     """
@@ -154,12 +156,14 @@ class Programs:
     num_micro_batches: int
     instructions: tuple[tuple[Instruction, ...], ...]
     specs: tuple[TensorSpecs, ...] = ()
+    batch: tuple[int, ...] = ()
     lines: tuple[tuple[int, ...], ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         """Hold the rule that every look-up relies on; `runtime.program.deadlock.check` proves the others."""
         assert len(self.instructions) == self.placement.num_devices
         assert len(self.specs) in (0, self.placement.num_devices)
+        assert len(self.batch) in (0, self.num_micro_batches)
 
     def with_specs(self, spec_between: Callable[[str, str], TensorSpec]) -> Programs:
         """Return the programs with the spec of every message at both its ends.
@@ -181,8 +185,10 @@ class Programs:
     def chosen(self) -> tuple[Chosen, ...]:
         """For each micro-batch the choice of each decision of the placement; empty where it has none.
 
-        The modes of the forward blocks say so; the first choice counts where none of them runs.
+        The modes of the forward blocks say so, the first choice counts where none of them runs; or the batch.
         """
+        if self.batch:
+            return tuple((choice,) for choice in self.batch)
         decisions = self.placement.decisions
         if not decisions:
             return ()
@@ -195,6 +201,11 @@ class Programs:
                     if each.mode in decisions[i].names:
                         found[each.micro_batch][i] = decisions[i].names.index(each.mode)
         return tuple(map(tuple, found))
+
+    @property
+    def decided(self) -> Placement:
+        """The placement with decisions on modes alone: without that on the micro-batches of a batch."""
+        return replace(self.placement, decisions=()) if self.batch else self.placement
 
     def block(self, name: str, micro_batch: int) -> Block:
         """Return a block as a micro-batch runs it."""

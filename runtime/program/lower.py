@@ -12,7 +12,13 @@ from typing import NamedTuple
 from placements import Kind, Placement
 from runtime.program.data_parallel import holders
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
-from runtime.program.tensor_flow import KEEP, RECOMPUTE, stage_decisions, tensor_inputs
+from runtime.program.tensor_flow import (
+    KEEP,
+    RECOMPUTE,
+    UnrunnablePlacementError,
+    stage_decisions,
+    tensor_inputs,
+)
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 
 
@@ -57,7 +63,7 @@ def messages(placement: Placement) -> tuple[Route, ...]:
     return tuple(found)
 
 
-def lower(schedule: Schedule) -> Programs:
+def lower(schedule: Schedule, *, is_batch: bool = False) -> Programs:
     """Return the programs of a schedule: each device's share of one global order (Tessel, Sec. IV-D).
 
     The order holds the run of every block at its start, and every message as one operator (its send and
@@ -73,9 +79,12 @@ def lower(schedule: Schedule) -> Programs:
     Args:
         schedule: A valid schedule; see `schedsearch.validate.validate`. Where a device of its placement
             stands for several GPUs, each of them has a program, as a device of `Placement.by_gpu`.
+        is_batch: Whether the choices of its placement's one decision are micro-batches that differ, as in
+            `schedsearch.unequal.micro_batches`, and no modes.
 
     Raises:
-        UnrunnablePlacementError: See `pair_backward` and `stage_decisions` of `runtime.program.tensor_flow`.
+        UnrunnablePlacementError: See `pair_backward` and `stage_decisions` of `runtime.program.tensor_flow`;
+            or a micro-batch leaves out a block.
 
     >>> from placements.shapes import v_shape
     >>> from schedsearch.baselines import gpipe
@@ -92,7 +101,10 @@ def lower(schedule: Schedule) -> Programs:
         send B1 -> B0 #0 to 0
     """
     schedule = replace(schedule, placement=schedule.placement.by_gpu)
-    mode_of = _modes(schedule)
+    mode_of = {} if is_batch else _modes(schedule)
+    batch = tuple(chosen[0] for chosen in schedule.chosen) if is_batch else ()
+    if is_batch:
+        check_batch(schedule.placement)
     instructions: list[list[Instruction]] = [[] for _ in range(schedule.placement.num_devices)]
     for operator in sorted(_operators(schedule)):
         if operator.message is None:
@@ -106,7 +118,23 @@ def lower(schedule: Schedule) -> Programs:
             producer, consumer, source, target = operator.message
             instructions[source].append(Send(producer, consumer, operator.micro_batch, target))
             instructions[target].append(Receive(producer, consumer, operator.micro_batch, source))
-    return Programs(schedule.placement, schedule.num_micro_batches, tuple(map(tuple, instructions)))
+    programs = tuple(map(tuple, instructions))
+    return Programs(schedule.placement, schedule.num_micro_batches, programs, batch=batch)
+
+
+def check_batch(placement: Placement) -> None:
+    """Ensure that every micro-batch of a batch runs all blocks.
+
+    Raises:
+        UnrunnablePlacementError: One leaves out a block.
+    """
+    for choice in placement.decisions[0].choices:
+        for block in choice.blocks:
+            if not block.time:
+                raise UnrunnablePlacementError(
+                    f"search.micro_batches: {block.name} does not run {choice.name}, where its time is 0, "
+                    "but a run needs it; give it a time above 0"
+                )
 
 
 def _modes(schedule: Schedule) -> dict[Instance, str]:
@@ -133,7 +161,7 @@ def recomputed(programs: Programs, recompute: str | Sequence[object]) -> Program
     Raises:
         RecomputeError: See `blocks_to_recompute`.
     """
-    again = blocks_to_recompute(programs.placement, recompute)
+    again = blocks_to_recompute(programs.decided, recompute)
 
     def changed(each: Instruction) -> Instruction:
         return replace(each, mode=RECOMPUTE) if isinstance(each, Run) and each.block in again else each

@@ -79,12 +79,13 @@ class Embedding(ShardedLayer):
 
     def forward(self, values: Tensor) -> Tensor:
         """Return the sum of both look-ups; a shard contributes zeros for the bytes of the others."""
+        positions = self.positions[: values.shape[1]]
         if self.shards.count == 1:
-            return functional.embedding(values, self.tokens) + self.positions
+            return functional.embedding(values, self.tokens) + positions
         first_row = _first_row(self.vocab_size, self.shards)
         rows, mine = _local_rows(values, first_row, len(self.tokens))
         part = functional.embedding(rows, self.tokens) * mine.unsqueeze(-1).to(self.tokens.dtype)
-        return sum_over_shards(part, self.shards) + self.positions
+        return sum_over_shards(part, self.shards) + positions
 
 
 class Output(Normed):
