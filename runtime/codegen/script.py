@@ -24,6 +24,7 @@ from runtime.program.calls import ACTIONS, BlockCall, Calls, ScriptError, Transf
 from runtime.program.instructions import Programs
 from runtime.program.program_file import for_single_gpus
 from runtime.program.tensor_spec import TensorSpec, TensorSpecs
+from schedsearch.semantics.versions import WeightMode
 
 if TYPE_CHECKING:
     from runtime.models import ModelOptions
@@ -89,6 +90,11 @@ class Script:
         from runtime.models import ModelOptions  # It loads torch, which a check of saved programs need not.
 
         return ModelOptions.from_dict(self.model_data)
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether there is one update of the weights, after all micro-batches."""
+        return self.model_data.get("weight_versions", WeightMode.FLUSH) == WeightMode.FLUSH
 
     @cached_property
     def calls(self) -> Calls:

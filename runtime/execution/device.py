@@ -101,7 +101,11 @@ class Device:
         self._transport, self._blocks, self._position = transport, blocks, position
         self._torch_device = transport.device
         places = place_observers(
-            position, self._index, self._calls.count, self._torch_device, process.options.timeout_s
+            position,
+            self._index,
+            lambda: self._calls.count,
+            self._torch_device,
+            process.options.timeout_s,
         )
         watching = (*places, *observers)
         self._side = side
@@ -125,6 +129,12 @@ class Device:
         self._made: dict[Transfer, Tensor | Later] = {}
         self._uses_left: dict[Transfer, int] = {}
         self._posted_bytes = 0
+
+    def follow(self, script: Script) -> None:
+        """Expect the calls of another script from the next iteration on: another order of the same blocks."""
+        if script.calls is not self._calls:
+            self._calls = script.calls
+            self._uses = self._count_uses()
 
     def begin(self, iteration: int) -> None:
         """Begin an iteration."""

@@ -25,6 +25,8 @@ from runtime.execution.results import DONE, Position, Progress, write_progress, 
 from runtime.loops.iterations import BlockLoss, Iterations
 from runtime.loops.run_checkpoints import RunCheckpoints, TerminatedError, Termination, termination
 from runtime.models import Model, ParameterShard, save_state_dict_file
+from runtime.orders.offered import ProgramFolder
+from runtime.orders.switching import ProgramSwitch
 from runtime.plans.plan_client import PlanSource
 from runtime.profiling.process_memory import peak_rss_mib
 from runtime.transport.agreement import not_finite
@@ -91,19 +93,28 @@ def _train(context: DeviceContext, asked: Termination) -> None:
     for note in resumed.notes:
         _report(process, note)
     first = resumed.iterations
+    switch = ProgramSwitch(context, None if options.programs is None else ProgramFolder(options.programs))
+    orders: list[tuple[int, list[tuple[str, int]]]] = []
+    notes = [_follow_program(iterations, switch, process, first)]
     times_ms: list[float] = []
     losses: list[list[BlockLoss]] = []
     for index in range(first, options.iterations):
         _follow_plan(iterations, process, index)
         times_ms.append(iterations.timed(index))
         losses.append(iterations.losses())
+        if not orders or (options.verifies(index) and orders[-1][1] != context.device.order):
+            orders.append((index, context.device.order))
         iterations.update.prepare()
         if options.verifies(index):
             _keep(process, f"gradients_{index}", model.gradients())
         iterations.update.step()
         if options.verify == "first" and options.verifies(index):
             _keep(process, "parameters", model.state())
-        is_asked, all_losses = _share_progress(context, index, times_ms[-1], losses[-1], asked.is_asked)
+        if index + 1 < options.iterations:
+            notes.append(_follow_program(iterations, switch, process, index + 1))
+        note = "\n".join(filter(None, notes))
+        is_asked, all_losses = _share_progress(context, index, times_ms[-1], losses[-1], asked.is_asked, note)
+        notes = []
         _check_finite(context, index, all_losses)
         checkpoints.after_iteration(index + 1, _state(model), is_asked and index + 1 < options.iterations)
         if context.profiler is not None and context.profiler.all_done():
@@ -116,7 +127,7 @@ def _train(context: DeviceContext, asked: Termination) -> None:
     if options.trace_file:
         _draw(options.trace_file, context)
     if options.results:
-        done = {"first_iteration": first, "time_ms": times_ms, "losses": losses}
+        done = {"first_iteration": first, "time_ms": times_ms, "losses": losses, "orders": orders}
         write_summary(options.results, process.device, done | _measured(context) | _facts(context))
 
 
@@ -133,6 +144,17 @@ def _follow_plan(iterations: Iterations, process: Process, iteration: int) -> No
         _report(process, line)
 
 
+def _follow_program(iterations: Iterations, switch: ProgramSwitch, process: Process, iteration: int) -> str:
+    """Go over to the program of an iteration; return what there is to tell."""
+    if not switch.is_used:
+        return ""
+    script, note = switch.decide(iteration)
+    iterations.follow_program(script)
+    if note:
+        _report(process, note)
+    return note
+
+
 def _draw(path: Path, context: DeviceContext) -> None:
     """Collect what all devices recorded; device 0 draws it."""
     from runtime.profiling.trace import write_trace  # loads the solvers of plans, which no other run needs
@@ -145,7 +167,7 @@ def _draw(path: Path, context: DeviceContext) -> None:
 def _measured(context: DeviceContext) -> dict[str, Any]:
     """Return what the device did, beside times and losses."""
     device = context.device
-    measured: dict[str, Any] = {"order": device.order, "peak_posted_bytes": device.peak_posted_bytes}
+    measured: dict[str, Any] = {"peak_posted_bytes": device.peak_posted_bytes}
     measured["peak_host_bytes"] = context.blocks.peak_host_bytes
     if context.profiler is not None:
         measured["profile"] = context.profiler.result().to_plain()
@@ -175,7 +197,12 @@ def _keep(process: Process, name: str, tensors: Mapping[ParameterShard, Tensor])
 
 
 def _share_progress(
-    context: DeviceContext, index: int, time_ms: float, losses: Sequence[BlockLoss], is_asked: bool
+    context: DeviceContext,
+    index: int,
+    time_ms: float,
+    losses: Sequence[BlockLoss],
+    is_asked: bool,
+    note: str,
 ) -> tuple[bool, dict[tuple[str, int], float]]:
     """Collect what the devices know of an iteration; device 0 reports it.
 
@@ -188,7 +215,8 @@ def _share_progress(
     by_instance = {(block, n): loss for _, rows, _ in collected for block, n, loss in rows}
     if process.device == 0:
         slowest_ms = max(device_ms for device_ms, _, _ in collected)
-        progress = Progress(index, sum(by_instance.values()) / context.script.num_micro_batches, slowest_ms)
+        mean = sum(by_instance.values()) / context.script.num_micro_batches
+        progress = Progress(index, mean, slowest_ms, note)
         if results:
             write_progress(results, progress)
         _report(process, str(progress))

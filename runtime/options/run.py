@@ -69,6 +69,11 @@ class UserRunOptions:
         "true: training goes on while a checkpoint is written, except where all devices are in one process; "
         "false: it waits",
     )
+    programs: Path | None = option(
+        None,
+        "folder of programs that iterations run: iteration_N.json for iteration N, from_N.json from it on; "
+        "null: the scripts alone",
+    )
     load_weights: Path | None = option(
         None, "state dict to start from, unless from a checkpoint: .safetensors, or a file of torch"
     )

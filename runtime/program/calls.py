@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from placements import Kind, Placement
 from placements.block import COMPUTE
@@ -234,6 +235,17 @@ class Calls:
     def _add(self, instruction: Instruction) -> None:
         self.instructions.append(instruction)
         self.lines.append(_line())
+
+
+def carry_out(instructions: Iterable[Instruction], device: Any) -> None:
+    """Call a device, or what stands for one, with each instruction in turn."""
+    for each in instructions:
+        if isinstance(each, Run):
+            device.run(each.block, each.micro_batch, mode=each.mode, stream=each.stream)
+        elif isinstance(each, Send):
+            device.send(each.producer, each.consumer, each.micro_batch, target=each.target)
+        else:
+            device.receive(each.producer, each.consumer, each.micro_batch, source=each.source)
 
 
 def _line() -> int:

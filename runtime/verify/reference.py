@@ -95,13 +95,18 @@ class TrainingStep(NamedTuple):
     parameters: Mapping[ParameterShard, Tensor]
 
 
-def plain(case: ReferenceCase, orders: Sequence[Sequence[Instance]] | None = None) -> Iterator[TrainingStep]:
+def plain(
+    case: ReferenceCase,
+    orders: Sequence[Sequence[Instance]] | None = None,
+    changed: Mapping[int, Sequence[Sequence[Instance]]] | None = None,
+) -> Iterator[TrainingStep]:
     """Train the whole model: forward through all blocks, then one backward, micro-batch by micro-batch.
 
     Args:
         case: What was run.
         orders: For each device the (block, micro-batch) pairs that it ran, in order, as the gradients are
             added up; None for one micro-batch after the other.
+        changed: Orders from these iterations on.
 
     Yields:
         Each iteration in turn, valid until the next is asked for.
@@ -120,6 +125,8 @@ def plain(case: ReferenceCase, orders: Sequence[Sequence[Instance]] | None = Non
     order = backward_orders(case.placement, orders)
     shares = _loss_shares(case, body, data, versions)
     for iteration in range(case.iterations):
+        if changed and iteration in changed:
+            order = backward_orders(case.placement, changed[iteration])
         losses: dict[Instance, float] = {}
         if shares is not None:
             shares.begin(iteration)

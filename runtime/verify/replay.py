@@ -24,12 +24,17 @@ class ReplayError(ValueError):
     """The devices' orders wait for each other in a cycle, so no single process can replay them."""
 
 
-def replay(case: ReferenceCase, orders: Sequence[Sequence[Instance]]) -> Iterator[TrainingStep]:
+def replay(
+    case: ReferenceCase,
+    orders: Sequence[Sequence[Instance]],
+    changed: Mapping[int, Sequence[Sequence[Instance]]] | None = None,
+) -> Iterator[TrainingStep]:
     """Run the devices' orders in one process, in turns; tensors are handed over without messages.
 
     Args:
         case: What was run.
         orders: For each device the (block, micro-batch) pairs that it ran, in order.
+        changed: Orders from these iterations on.
 
     Yields:
         Each iteration in turn, valid until the next is asked for.
@@ -43,6 +48,7 @@ def replay(case: ReferenceCase, orders: Sequence[Sequence[Instance]]) -> Iterato
     devices = [_Replayed(case, network, made, versions, each) for each in range(network.num_devices)]
     for iteration in range(case.iterations):
         made.done.clear()
+        orders = (changed or {}).get(iteration, orders)
         runs = [partial(each.run, iteration, order) for each, order in zip(devices, orders, strict=True)]
         try:
             steps = network.run(runs)

@@ -1,0 +1,5 @@
+"""Orders of the next iterations: another program for an iteration, without another process.
+
+- `offered`: a folder of programs, and what is looked at before one may run
+- `switching`: all devices agree on the program of each iteration
+"""
