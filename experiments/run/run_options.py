@@ -40,8 +40,12 @@ NUM_LAYERS = 8
 log = logging.getLogger(__name__)
 
 
-def check_runtime_options(options: RuntimeOptions) -> None:
+def check_runtime_options(options: RuntimeOptions, *, is_batch: bool = False) -> None:
     """Reject wrong options before any work starts.
+
+    Args:
+        options: Options of the run.
+        is_batch: Whether its micro-batches are of a file, so that they may differ.
 
     Raises:
         ValueError: One is out of its range.
@@ -58,6 +62,18 @@ def check_runtime_options(options: RuntimeOptions) -> None:
             check_save_path(options.save_weights)
         except StateDictError as error:
             raise OptionError(f"runtime.{error}") from None
+    ahead = options.order_ahead_ms is not None or options.order_ahead_work is not None
+    if ahead and (not is_batch or options.sequence_lengths is None):
+        name = "order_ahead_work" if options.order_ahead_ms is None else "order_ahead_ms"
+        raise OptionError(
+            f"runtime.{name}: is for micro-batches that differ; give search.micro_batches and "
+            "runtime.sequence_lengths, or leave it out"
+        )
+    if options.clocks and (ahead or options.programs is not None):
+        raise OptionError(
+            "runtime.clocks: true makes clocks for one order of the blocks, and iterations run others; use "
+            "runtime.clocks=false"
+        )
     if options.simulated_gpus and not options.clocks:
         raise OptionError("runtime.simulated_gpus: needs scripts with clocks; use runtime.clocks=true")
     if options.resume is not None and not Path(options.resume).is_dir():

@@ -50,7 +50,7 @@ def begin(options: RunCommandOptions) -> dict[str, float | str]:
         Failed: The run failed.
     """
     check_energy_options(options)
-    check_runtime_options(options.runtime)
+    check_runtime_options(options.runtime, is_batch=options.search.micro_batches is not None)
     directory = output_directory()
     problem = read_problem(options)
     placement = problem.placement
@@ -111,7 +111,7 @@ def go_on(directory: Path, given: RunCommandOptions) -> None:
         Failed: The run failed.
     """
     kept = options_of(directory, given, HydraConfig.get().overrides.task)
-    check_runtime_options(kept.runtime)
+    check_runtime_options(kept.runtime, is_batch=True)
     placement = _placement_of(directory / "scripts")
     check_device_of(kept.runtime, placement)
     checkpoints: Path | None = directory / "checkpoints"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,8 @@ from runtime.execution.results import DONE, Position, Progress, write_progress, 
 from runtime.loops.iterations import BlockLoss, Iterations
 from runtime.loops.run_checkpoints import RunCheckpoints, TerminatedError, Termination, termination
 from runtime.models import Model, ParameterShard, save_state_dict_file
-from runtime.orders.offered import ProgramFolder
+from runtime.orders.ahead import OrderAhead
+from runtime.orders.offered import ProgramFolder, ProgramSource
 from runtime.orders.switching import ProgramSwitch
 from runtime.plans.plan_client import PlanSource
 from runtime.profiling.process_memory import peak_rss_mib
@@ -74,15 +75,15 @@ def train(context: DeviceContext) -> None:
         PipelineError: A loss is not finite; checkpoints are as they were before that iteration.
         TerminatedError: The process was told to end, and all that was done is in a checkpoint.
     """
-    with termination(context.process.options) as asked:
+    with termination(context.process.options) as asked, ExitStack() as at_end:
         try:
-            _train(context, asked)
+            _train(context, asked, at_end)
         except TerminatedError as ended:
             _report(context.process, str(ended))
             raise
 
 
-def _train(context: DeviceContext, asked: Termination) -> None:
+def _train(context: DeviceContext, asked: Termination, at_end: ExitStack) -> None:
     script, process, transport, model = context.script, context.process, context.transport, context.model
     options = process.options
     iterations = Iterations(context)
@@ -93,7 +94,7 @@ def _train(context: DeviceContext, asked: Termination) -> None:
     for note in resumed.notes:
         _report(process, note)
     first = resumed.iterations
-    switch = ProgramSwitch(context, None if options.programs is None else ProgramFolder(options.programs))
+    switch = ProgramSwitch(context, _programs(context, at_end))
     orders: list[tuple[int, list[tuple[str, int]]]] = []
     notes = [_follow_program(iterations, switch, process, first)]
     times_ms: list[float] = []
@@ -142,6 +143,27 @@ def _follow_plan(iterations: Iterations, process: Process, iteration: int) -> No
     if plan is not None:
         line = f"iteration {iteration}: from here on plan {plan.version}, of {plan.time_ms:.1f} ms"
         _report(process, line)
+
+
+def _programs(context: DeviceContext, at_end: ExitStack) -> ProgramSource | None:
+    """Return where programs for iterations come from; only device 0 searches them.
+
+    Raises:
+        ScriptError: What is asked for is not for this run.
+    """
+    options, script, model = context.process.options, context.script, context.script.model
+    if options.programs is not None:
+        return ProgramFolder(options.programs)
+    work, time_ms = options.order_ahead_work, options.order_ahead_ms
+    if (work is None and time_ms is None) or context.process.device > 0:
+        return None
+
+    def tokens_of(iteration: int) -> list[int]:
+        number = script.num_micro_batches
+        return [model.tokens_of(iteration, n, number) for n in range(number)]
+
+    ahead = OrderAhead(script, tokens_of, work=work, time_ms=time_ms, ahead=0 if options.blocking else 1)
+    return at_end.enter_context(ahead)
 
 
 def _follow_program(iterations: Iterations, switch: ProgramSwitch, process: Process, iteration: int) -> str:

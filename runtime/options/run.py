@@ -74,6 +74,15 @@ class UserRunOptions:
         "folder of programs that iterations run: iteration_N.json for iteration N, from_N.json from it on; "
         "null: the scripts alone",
     )
+    order_ahead_ms: float | None = option(
+        None,
+        "time in which a process beside searches the order of the next iteration's micro-batches; null: off",
+        "ms",
+        above=0,
+    )
+    order_ahead_work: float | None = option(
+        None, "the same in units of work, which the iteration's end waits for; null: off", above=0
+    )
     load_weights: Path | None = option(
         None, "state dict to start from, unless from a checkpoint: .safetensors, or a file of torch"
     )
