@@ -94,7 +94,7 @@ class Script:
     @property
     def is_flushed(self) -> bool:
         """Whether there is one update of the weights, after all micro-batches."""
-        return self.model_data.get("weight_versions", WeightMode.FLUSH) == WeightMode.FLUSH
+        return WeightMode(self.model_data.get("weight_versions", WeightMode.FLUSH)) is WeightMode.FLUSH
 
     @cached_property
     def calls(self) -> Calls:

@@ -111,7 +111,9 @@ def fitting(programs: Programs, script: Script) -> Programs:
     if more := set(programs.channels) - set(script.channels):
         source, target = min(more)
         raise OfferError(f"sends from device {source} to {target}, which the run's own order does not")
-    if len(script.model_data.get("sequence_lengths") or ()) <= number:  # else each iteration holds other bytes
+    if (
+        len(script.model_data.get("sequence_lengths") or ()) <= number
+    ):  # else each iteration holds other bytes
         check_memory(programs)
     return programs
 

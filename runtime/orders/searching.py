@@ -1,4 +1,4 @@
-"""A process that searches the order of the next batch's micro-batches: ``python -m runtime.orders.searching``.
+"""A process that searches the order of the next batch: ``python -m runtime.orders.searching``.
 
 It reads a line of JSON that says what run it is for, and then one for each batch, with the tokens of its
 micro-batches; it answers each with the programs of the devices. Times are known for the lengths of the batch

@@ -13,7 +13,7 @@ from schedsearch.schedule_file import read_schedule
 
 LENGTHS = [4, 24, 8, 12]
 OPTIONS = [
-    *("placement=v_shape", "placement.num_devices=2", "search.work_limit=1", "energy.num_plans=10"),
+    *("placement=v_shape", "placement.num_devices=2", "search.work_limit=1", "energy.num_plans=3"),
     *("energy.slowdown=1.1", "runtime.launcher=in_process", "runtime.device=cpu", "runtime.hidden_size=8"),
 ]
 
@@ -37,6 +37,8 @@ def test_a_batch_is_searched_planned_simulated_run_and_compared(command, tmp_pat
     assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
     schedule = read_schedule(out / "schedule.json")
+    tick_ms = schedule.placement.tick_ms
+    assert [schedule.block("F0", n).time * tick_ms for n in range(4)] == pytest.approx(LENGTHS)
     scripts = read_scripts(out / "scripts")
     assert programs_of(scripts).chosen == schedule.chosen
     assert scripts[0].model.sequence_lengths == tuple(LENGTHS)
@@ -59,6 +61,8 @@ def test_what_a_run_cannot_do_is_refused_before_the_search(tmp_path: Path) -> No
     lengths = "runtime.sequence_lengths=[4,24,8,12]"
     error = refusal("run", [*OPTIONS, given, lengths, "runtime.order_ahead_ms=1"], out)
     assert error.startswith("runtime.clocks: true makes clocks for one order of the blocks")
+    error = refusal("run", [*OPTIONS, given, "energy.joint_deadlines=2"], out)
+    assert error.startswith("energy.joint_deadlines: chooses modes, and micro-batches that differ have none")
     absent = table(tmp_path / "batch.csv", "4,F0,0\n4,B0,0\n")
     error = refusal("run", [*OPTIONS, absent], out)
     assert error.startswith("search.micro_batches: F0 does not run as micro-batch 4")

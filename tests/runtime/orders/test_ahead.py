@@ -31,7 +31,7 @@ LENGTHS = [[6, 1, 2, 4], [6, 5, 1, 3], [2, 2, 6, 1]]
 """Of three iterations."""
 
 STAGES = v_shape(2, 10, 20)
-MODEL = ModelOptions.from_dict(SMALL_GPT | {"sequence_lengths": sum(LENGTHS, [])})
+MODEL = ModelOptions.from_dict(SMALL_GPT | {"sequence_lengths": [*LENGTHS[0], *LENGTHS[1], *LENGTHS[2]]})
 
 
 def batch_of(placement: Placement, lengths: list[int]) -> UnequalBatch:

@@ -57,9 +57,7 @@ def test_iterations_run_programs_of_a_folder_and_train_to_the_same_bits(
     unsafe = edited(of(gpipe), 0, lambda program: program.reverse())
     offer(unsafe, folder, iteration=3)
     offer(of(gpipe), folder, first=4)
-    found = launched(
-        scripts, 2, 6, progress=told.append, launcher=launcher, programs=folder
-    )
+    found = launched(scripts, 2, 6, progress=told.append, launcher=launcher, programs=folder)
     assert comparison_of(found).bitwise_equal
     assert comparison_of(found).max_gradient_error == 0
     notes = [each.note for each in told]
