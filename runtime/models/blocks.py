@@ -246,8 +246,12 @@ class Blocks:
         """Return what failed, and forget it, and what the blocks had saved; None if nothing did."""
         failure, self.failure = self.failure, None
         if failure is not None:
-            self._saved, self._recomputed, self._offloaded, self._halfway = {}, {}, {}, {}
+            self.discard()
         return failure
+
+    def discard(self) -> None:
+        """Forget what blocks have saved for their backward."""
+        self._saved, self._recomputed, self._offloaded, self._halfway = {}, {}, {}, {}
 
     def _zeros(self, block: str, micro_batch: int) -> _Made:
         """Return what stands for the work of a block after a failure, in the forms of what it makes."""

@@ -289,6 +289,14 @@ class Body:
         """Let the next call of a block find these buffers."""
         self._held[block] = buffers
 
+    def kept_buffers(self) -> dict[str, dict[str, Tensor]]:
+        """Return what the next call of each block finds; calls replace it and change none of it."""
+        return dict(self._held)
+
+    def restore_buffers(self, kept: Mapping[str, dict[str, Tensor]]) -> None:
+        """Let the next calls find what was kept."""
+        self._held = dict(kept)
+
     def _check_changed(self, block: str, held: Mapping[str, Tensor], changed: Mapping[str, Tensor]) -> None:
         """Ensure that buffers can be changed, so that their last values are those of the model in one piece.
 

@@ -237,11 +237,15 @@ class Calls:
         self.lines.append(_line())
 
 
-def carry_out(instructions: Iterable[Instruction], device: Any) -> None:
-    """Call a device, or what stands for one, with each instruction in turn."""
+def carry_out(
+    instructions: Iterable[Instruction], device: Any, clocks_mhz: Iterable[int | None] = ()
+) -> None:
+    """Call a device, or what stands for one, with each instruction in turn; blocks at these clocks."""
+    clocks = iter(clocks_mhz)
     for each in instructions:
         if isinstance(each, Run):
-            device.run(each.block, each.micro_batch, mode=each.mode, stream=each.stream)
+            clock_mhz = next(clocks, None)
+            device.run(each.block, each.micro_batch, clock_mhz, each.mode, each.stream)
         elif isinstance(each, Send):
             device.send(each.producer, each.consumer, each.micro_batch, target=each.target)
         else:
