@@ -382,7 +382,7 @@ class Device:
 
     def _inputs(self, run: BlockCall) -> Iterator[Transfer]:
         """Yield what a block takes."""
-        for producer in self._blocks.inputs[run.block]:
+        for producer in self._blocks.inputs_of(run.block, run.micro_batch):
             yield Transfer(producer, run.block, run.micro_batch)
 
     def _new_step(self, block: str, micro_batch: int, clock_mhz: int | None, mode: str, stream: str) -> _Step:

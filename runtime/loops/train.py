@@ -303,6 +303,7 @@ def _facts(context: DeviceContext) -> dict[str, Any]:
         "model": asdict(context.script.model),
         "placement": placement_to_dict(context.script.placement),
         "num_micro_batches": context.script.num_micro_batches,
+        "left_out": sorted(context.script.left_out),
         "clock_requests": context.clocks.clock.requests,
         "clock_backend": context.clocks.clock.description,
         "backend": context.process.options.backend,

@@ -248,7 +248,8 @@ class Body:
 
         Buffers that the module replaces are replaced.
         """
-        producers = forward_inputs(self.placement, block)
+        # Blocks of which a micro-batch leaves out some inputs take tensors of one form.
+        producers = forward_inputs(self.placement, block)[: len(inputs)]
         arguments = [
             argument
             for producer, value in zip(producers, inputs, strict=True)

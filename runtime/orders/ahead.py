@@ -51,6 +51,11 @@ class OrderAhead:
     ) -> None:
         """Start the process."""
         assert (work is None) != (time_ms is None)
+        if script.left_out:
+            raise ScriptError(
+                "order_ahead: knows times of any length, but not which micro-batches leave out a block; use "
+                "the scripts' order alone"
+            )
         if not script.batch or script.path is None:
             raise ScriptError(
                 "order_ahead: is for micro-batches that differ in time; make the scripts with "

@@ -24,6 +24,7 @@ def check_runs(programs: Programs) -> None:
         for block in programs.placement.blocks
         for device in block.devices
         for n in range(programs.num_micro_batches)
+        if (block.name, n) not in programs.left_out
     }
     seen: dict[tuple[int, Instance], ProgramPosition] = {}
     for position, run in all_of(programs, Run):
@@ -84,6 +85,7 @@ def check_needed(programs: Programs) -> None:
         for device in placement.by_name[consumer].devices
         if device not in placement.by_name[producer].devices
         for n in range(programs.num_micro_batches)
+        if programs.left_out.isdisjoint(((producer, n), (consumer, n)))
     }
     seen: dict[tuple[int, str, str, int], ProgramPosition] = {}
     for position, receive in all_of(programs, Receive):
@@ -157,7 +159,8 @@ def _check_there(
 ) -> None:
     instruction = at(programs, position)
     for item in needs:
-        if (item, instruction.micro_batch) not in there:
+        n = instruction.micro_batch
+        if (item, n) not in there and (item[0], n) not in programs.left_out:
             verb = "runs" if len(item) == 1 else "receives"
             late = f"before it {verb} {quoted(item[0])} of that micro-batch"
             raise fault(programs, f"device {position[0]} has '{instruction}' {late}", [position])

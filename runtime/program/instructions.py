@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -202,6 +202,11 @@ class Programs:
                         found[each.micro_batch][i] = decisions[i].names.index(each.mode)
         return tuple(map(tuple, found))
 
+    @cached_property
+    def left_out(self) -> frozenset[tuple[str, int]]:
+        """The blocks that micro-batches of a batch leave out: (block, micro-batch) pairs."""
+        return left_out(self.placement, self.batch)
+
     @property
     def decided(self) -> Placement:
         """The placement with decisions on modes alone: without that on the micro-batches of a batch."""
@@ -232,6 +237,17 @@ class Programs:
         for device, program in enumerate(self.instructions):
             lines += [f"device {device}", *(f"    {instruction}" for instruction in program)]
         return "\n".join(lines)
+
+
+def left_out(placement: Placement, batch: Sequence[int]) -> frozenset[tuple[str, int]]:
+    """Return the blocks that do not run, where micro-batches are choices of the placement's one decision."""
+    runs = {choice: placement.as_run((choice,)).by_name for choice in set(batch)}
+    return frozenset(
+        (block.name, n)
+        for n, choice in enumerate(batch)
+        for block in placement.blocks
+        if block.name not in runs[choice]
+    )
 
 
 def _tensor(message: Send | Receive) -> str:

@@ -11,11 +11,15 @@ from typing import NamedTuple
 
 from placements import Kind, Placement
 from runtime.program.data_parallel import holders
-from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
+from runtime.program.instructions import Instruction, Programs, Receive, Run, Send, left_out
 from runtime.program.tensor_flow import (
     KEEP,
     RECOMPUTE,
     UnrunnablePlacementError,
+    computes_loss,
+    forward_consumers,
+    forward_inputs,
+    pair_backward,
     stage_decisions,
     tensor_inputs,
 )
@@ -105,6 +109,7 @@ def lower(schedule: Schedule, *, is_batch: bool = False) -> Programs:
     batch = tuple(chosen[0] for chosen in schedule.chosen) if is_batch else ()
     if is_batch:
         check_batch(schedule.placement)
+    gone = left_out(schedule.placement, batch)
     instructions: list[list[Instruction]] = [[] for _ in range(schedule.placement.num_devices)]
     for operator in sorted(_operators(schedule)):
         if operator.message is None:
@@ -116,6 +121,8 @@ def lower(schedule: Schedule, *, is_batch: bool = False) -> Programs:
                 instructions[device].append(run)
         else:
             producer, consumer, source, target = operator.message
+            if (consumer, operator.micro_batch) in gone:
+                continue
             instructions[source].append(Send(producer, consumer, operator.micro_batch, target))
             instructions[target].append(Receive(producer, consumer, operator.micro_batch, source))
     programs = tuple(map(tuple, instructions))
@@ -123,18 +130,38 @@ def lower(schedule: Schedule, *, is_batch: bool = False) -> Programs:
 
 
 def check_batch(placement: Placement) -> None:
-    """Ensure that every micro-batch of a batch runs all blocks.
+    """Ensure that every micro-batch of a batch can do without the blocks that it leaves out.
+
+    A forward and its backward are left out together. What runs has an input and is used, and each loss runs.
 
     Raises:
-        UnrunnablePlacementError: One leaves out a block.
+        UnrunnablePlacementError: One cannot.
     """
+    plain = replace(placement, decisions=())
+    pairs = pair_backward(plain)
     for choice in placement.decisions[0].choices:
-        for block in choice.blocks:
-            if not block.time:
-                raise UnrunnablePlacementError(
-                    f"search.micro_batches: {block.name} does not run {choice.name}, where its time is 0, "
-                    "but a run needs it; give it a time above 0"
-                )
+        gone = {block.name for block in choice.blocks if not block.time}
+        for name in [block.name for block in placement.topological_order if block.kind is not Kind.O]:
+            forward = pairs.get(name, name)
+            if (name in gone) != (forward in gone):
+                alone = name if name in gone else forward
+                raise _lacking(alone, choice.name, f"{forward} and {name} go together")
+            if name not in gone and name == forward:
+                for others, what in (
+                    (forward_inputs(plain, name), "has no input"),
+                    (forward_consumers(plain, name), "is of no use"),
+                ):
+                    if others and gone.issuperset(others):
+                        raise _lacking(others[0], choice.name, f"{name} then {what}")
+            elif computes_loss(plain, name):
+                raise _lacking(name, choice.name, "it computes the loss")
+
+
+def _lacking(block: str, micro_batch: str, why: str) -> UnrunnablePlacementError:
+    return UnrunnablePlacementError(
+        f"search.micro_batches: {block} does not run {micro_batch}, where its time is 0, but {why}; give it "
+        "a time above 0"
+    )
 
 
 def _modes(schedule: Schedule) -> dict[Instance, str]:

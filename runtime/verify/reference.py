@@ -53,6 +53,7 @@ class ReferenceCase:
         load_weights: File of a state dict that it began with, or None.
         exact: Whether its sums over devices were made in the order of the devices.
         is_compiled: Whether its blocks were compiled; those of the references are not.
+        left_out: The (block, micro-batch) pairs that did not run.
     """
 
     options: ModelOptions
@@ -63,6 +64,7 @@ class ReferenceCase:
     load_weights: Path | None = None
     exact: bool = True
     is_compiled: bool = False
+    left_out: frozenset[Instance] = frozenset()
 
     @property
     def tolerance(self) -> float:
@@ -251,12 +253,18 @@ def _differentiated(
     shares: LossShares | None,
 ) -> dict[str, float]:
     """Run a micro-batch through the whole model and back; return the losses."""
-    by_block: dict[str, dict[str, Tensor]] = {block: {} for block in pair_backward(case.placement).values()}
+    by_block: dict[str, dict[str, Tensor]] = {
+        block: {}
+        for block in pair_backward(case.placement).values()
+        if (block, micro_batch) not in case.left_out
+    }
     outputs: dict[str, Tensor] = {}
     with torch.set_grad_enabled(bool(by_block)):
         for block in case.forward_blocks:
+            if (block, micro_batch) in case.left_out:
+                continue
             # Views, so that what a block adds to the gradient of its input is summed before it meets others'.
-            before = [outputs[name] for name in forward_inputs(case.placement, block)]
+            before = [outputs[name] for name in forward_inputs(case.placement, block) if name in outputs]
             inputs = [output.view_as(output) for output in before]
             sample = data.read(block, iteration, micro_batch)
             outputs[block] = models[block].forward(block, inputs, sample, weights[block])

@@ -94,7 +94,8 @@ class _Replayed:
             groups=transport.groups,
         )
         begin_weights(case, self.model)
-        self._blocks = Blocks(case.placement, self.model, case.num_micro_batches, versions)
+        self._left_out = case.left_out
+        self._blocks = Blocks(case.placement, self.model, case.num_micro_batches, versions, case.left_out)
         self._update = Update(self.model, self._blocks, case.placement, transport)
         self.at: Instance | None = None
 
@@ -119,9 +120,11 @@ class _Replayed:
         others = self._network.exchange(block.devices, self._index, (name, micro_batch))
         if len(set(others)) > 1:
             raise DeadlockError
-        needed = {(other, micro_batch, d) for other in block.after for d in by_name[other].devices}
+        before = [other for other in block.after if (other, micro_batch) not in self._left_out]
+        needed = {(other, micro_batch, d) for other in before for d in by_name[other].devices}
         self._network.turns.wait_until(self._index, lambda: needed <= made.done)
-        taken = [(producer, name, micro_batch, self._index) for producer in self._blocks.inputs[name]]
+        inputs = self._blocks.inputs_of(name, micro_batch)
+        taken = [(producer, name, micro_batch, self._index) for producer in inputs]
         arrived = [made.tensors.pop(key) for key in taken]
         for consumer, tensor in self._blocks.run(name, micro_batch, arrived).items():
             for target in by_name[consumer].devices:

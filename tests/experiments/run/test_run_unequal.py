@@ -65,7 +65,9 @@ def test_what_a_run_cannot_do_is_refused_before_the_search(tmp_path: Path) -> No
     assert error.startswith("energy.joint_deadlines: chooses modes, and micro-batches that differ have none")
     absent = table(tmp_path / "batch.csv", "4,F0,0\n4,B0,0\n")
     error = refusal("run", [*OPTIONS, absent], out)
-    assert error.startswith("search.micro_batches: F0 does not run as micro-batch 4")
+    assert error.startswith(
+        "search.micro_batches: F0 does not run as micro-batch 4, where its time is 0, but F1"
+    )
 
 
 def test_steps_that_cannot_be_taken_back_are_refused_before_the_search(tmp_path: Path) -> None:

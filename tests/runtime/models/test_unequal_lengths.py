@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import SMALL_GPT, compared, launched
+from small_runs import SMALL_GPT, compared, edited, launched
 
-from placements import Placement
+from placements import Block, Kind, Placement
 from placements.files import write_json
 from placements.shapes import k_shape, m_shape, v_shape, x_shape
 from runtime.codegen.codegen import generate
@@ -18,11 +18,12 @@ from runtime.models import ModelError, ModelOptions, body_of
 from runtime.models.blocks import Blocks
 from runtime.models.model import Model
 from runtime.program.deadlock import UnsafeProgramsError, check
-from runtime.program.lower import lower
+from runtime.program.instructions import Run
+from runtime.program.lower import check_batch, lower
 from runtime.program.program_file import programs_to_dict, read_programs
 from runtime.program.tensor_flow import UnrunnablePlacementError
 from runtime.program.tensor_spec import TensorSpec
-from schedsearch import MicroBatchRow, unequal_batch
+from schedsearch import MicroBatchRow, unequal_batch, unequal_search
 from schedsearch.baselines import HAND_MADE, gpipe, one_f_one_b
 from schedsearch.schedule import Schedule
 from schedsearch.unequal.starts import executed, hand_made_orders
@@ -140,12 +141,70 @@ def test_lengths_are_for_each_micro_batch() -> None:
         body.data(3, "cpu")
 
 
-def test_a_micro_batch_runs_all_blocks() -> None:
-    batch = unequal_batch(v_shape(2), [MicroBatchRow(1, "F1", 0.0), MicroBatchRow(1, "B1", 0.0)])
-    found = executed(batch, dict(hand_made_orders(batch))["gpipe"], [0, 1])
+ENCODED = Placement(
+    "encoded",
+    2,
+    (
+        Block("F0", Kind.F, (0,), 2, memory=1),
+        Block("F1", Kind.F, (1,), 1, memory=1),
+        Block("J", Kind.F, (1,), 1, memory=1, after=("F0", "F1")),
+        Block("JB", Kind.B, (1,), 2, memory=-1, after=("J",)),
+        Block("B1", Kind.B, (1,), 2, memory=-1, after=("JB",)),
+        Block("B0", Kind.B, (0,), 4, memory=-1, after=("JB",)),
+    ),
+)
+"""An encoder, such as of images, beside the first stage."""
+
+
+def without(*blocks: str) -> Schedule:
+    """Return a schedule of three micro-batches, of which the second leaves out some blocks."""
+    rows = [*(MicroBatchRow(1, name, 0.0) for name in blocks), MicroBatchRow(2, "F0", 5.0)]
+    batch = unequal_batch(ENCODED, rows)
+    found = unequal_search(batch, work_limit=0.2).schedule
     assert found is not None
-    with pytest.raises(UnrunnablePlacementError, match="F1 does not run as micro-batch 1"):
-        lower(found, is_batch=True)
+    return found
+
+
+@pytest.mark.parametrize("launcher", ["in_process", "fork"])
+def test_an_encoder_is_left_out_of_micro_batches_without_its_input(launcher: str) -> None:
+    programs = check(lower(without("F0", "B0"), is_batch=True))
+    assert programs.left_out == {("F0", 1), ("B0", 1)}
+    assert not any("#1" in str(each) for each in programs.instructions[0])
+    options = replace(
+        GPT, name="synthetic", sequence_lengths=[3, 6, 2], optimizer="adamw", clip_grad_norm=0.1
+    )
+    found = compared(programs, options, launcher)
+    assert found.bitwise_equal
+    assert found.max_gradient_error == found.max_parameter_error == found.max_loss_error == 0
+
+
+def test_programs_that_run_what_is_left_out_are_not_safe() -> None:
+    programs = lower(without("F0", "B0"), is_batch=True)
+    more = edited(programs, 0, lambda program: program.append(Run("F0", 1)))
+    with pytest.raises(UnsafeProgramsError, match="device 0 runs F0 of micro-batch 1, which is none of its"):
+        check(more)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "error"),
+    [
+        (("F0",), "F0 does not run as micro-batch 1, where its time is 0, but F0 and B0 go together"),
+        (("J", "JB"), "J does not run as micro-batch 1, where its time is 0, but F0 then is of no use"),
+        (("F0", "B0", "F1", "B1"), "F0 does not run as micro-batch 1, .* but J then has no input"),
+        (("F0", "B0", "F1", "B1", "J", "JB"), "J does not run .* but it computes the loss"),
+    ],
+)
+def test_what_cannot_be_left_out_is_refused(blocks: tuple[str, ...], error: str) -> None:
+    free = replace(ENCODED, blocks=tuple(replace(block, memory=0) for block in ENCODED.blocks))
+    rows = [*(MicroBatchRow(1, name, 0.0) for name in blocks), MicroBatchRow(0, "F0", 3.0)]
+    batch = unequal_batch(free, rows)
+    with pytest.raises(UnrunnablePlacementError, match=error):
+        check_batch(batch.placement)
+
+
+def test_a_gpt_leaves_out_no_block() -> None:
+    with pytest.raises(ModelError, match="gpt needs all blocks in each micro-batch, and F0 is left out"):
+        Blocks(ENCODED, Model(replace(GPT, name="gpt"), v_shape(2), {}), 3, left_out={("F0", 1)})
 
 
 def test_zeros_that_stand_for_a_failed_block_have_the_length_of_the_micro_batch() -> None:
