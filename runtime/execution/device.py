@@ -97,7 +97,7 @@ class Device:
         self.order: list[tuple[str, int]] = []
         self.peak_posted_bytes = 0
         self._index, self._blocking = process.device, process.options.blocking
-        self._calls, self._specs = script.calls, script.specs or {}
+        self._calls, self._specs, self._left_out = script.calls, script.specs or {}, script.left_out
         self._transport, self._blocks, self._position = transport, blocks, position
         self._torch_device = transport.device
         places = place_observers(
@@ -382,8 +382,9 @@ class Device:
 
     def _inputs(self, run: BlockCall) -> Iterator[Transfer]:
         """Yield what a block takes."""
-        for producer in self._blocks.inputs_of(run.block, run.micro_batch):
-            yield Transfer(producer, run.block, run.micro_batch)
+        for producer in self._blocks.inputs[run.block]:
+            if (producer, run.micro_batch) not in self._left_out:
+                yield Transfer(producer, run.block, run.micro_batch)
 
     def _new_step(self, block: str, micro_batch: int, clock_mhz: int | None, mode: str, stream: str) -> _Step:
         """Return what is the same whenever a block of a micro-batch runs, and keep it."""

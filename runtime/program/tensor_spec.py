@@ -58,7 +58,7 @@ class TensorSpec(NamedTuple):
 
     def __str__(self) -> str:
         """Return it as errors name it."""
-        return f"{self.dtype} ({', '.join(map(str, _sizes(self.shape)))})"
+        return f"{self.dtype} {self.shape}".replace(str(TOKENS), _TOKENS_TEXT)
 
 
 TensorSpecs = Mapping[TensorEdge, TensorSpec]
