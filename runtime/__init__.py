@@ -14,6 +14,7 @@ Rooms in the order in which to read them; each imports only those above it:
     checkpoints       what a run needs to go on, in files for any number of devices
     profiling         what blocks cost and what a run did
     execution         the calls of a script carried out on one device
+    orders            other programs for the next iterations, the same on all devices
     loops             training loops: of scripts, and of the user's own
     virtual           one virtual machine: programs and scripts in virtual time
     torch_pipelining  schedules as tables of torch.distributed.pipelining, and back

@@ -56,15 +56,20 @@ def select_schedule(
 ) -> SearchStepResult:
     """Return the result with the schedule of least energy at the deadline; write it as ``schedule.json``.
 
-    Where one schedule is asked for, it is for several scenarios or it is made by hand, that is it and nothing
-    is done.
+    Where one schedule is asked for, it is for several scenarios or for micro-batches that differ, or it is
+    made by hand, that is it and nothing is done.
 
     Raises:
         OptionError: No schedule keeps the deadline.
         Interrupted: The choice was interrupted from the keyboard; the best so far is written all the same.
     """
     energy, result = options.energy, found.result
-    if energy.orders == 1 or result is None or options.search.scenarios is not None:
+    if (
+        energy.orders == 1
+        or result is None
+        or options.search.scenarios is not None
+        or problem.batch is not None
+    ):
         return found
     profile = problem.whole_profile
     deadline_ms = asked_deadline_ms(energy, found.schedule, profile)

@@ -86,6 +86,10 @@ def check_energy_on(options: FrontierCommandOptions, problem: SearchProblem) -> 
         PlacementError: A plan that is asked for knows no modes or streams.
     """
     check_clocks_of(problem.placement)
+    if options.energy.joint_deadlines and problem.batch is not None:
+        raise OptionError(
+            "energy.joint_deadlines: chooses modes, and micro-batches that differ have none; leave it out"
+        )
     check_constrained_plans_on(options, problem)
     if options.energy.export == "zeus":
         try:

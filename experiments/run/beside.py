@@ -25,6 +25,8 @@ from schedsearch.comparison import compare
 from schedsearch.energy import compute_frontier
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.schedule import Schedule, with_optimizer
+from schedsearch.unequal.micro_batches import UnequalBatch
+from schedsearch.unequal.starts import executed, hand_made_orders
 from schedsearch.validate import InvalidScheduleError, validate
 
 _SEARCHED = "searched"
@@ -102,6 +104,10 @@ def _made_by_hand(
         compared = compare(kind.stages, list(NEEDS), samples, num_chunks=kind.num_chunks)
         notes = {row.schedule: row.note for row in compared.rows}
         return {row.schedule: row.found for row in compared.rows if row.found}, notes["one_f_one_b"]
+    if problem.batch is not None:
+        by_hand = _of_batch(problem.batch)
+        note = "does not fit these micro-batches or their memory"
+        return by_hand, "" if "one_f_one_b" in by_hand else note
     if not found.placement.is_plain:
         return _with_modes_by_hand(found.placement, number), "fits with no modes that people choose"
     by_hand = applicable(found.placement, number)
@@ -113,6 +119,16 @@ def _made_by_hand(
     except (OptionError, UnsuitablePlacementError) as error:
         return by_hand, str(error)
     return by_hand, ""
+
+
+def _of_batch(batch: UnequalBatch) -> dict[str, Schedule]:
+    """Return each schedule by hand that fits, with the micro-batches as they come and their own times."""
+    found: dict[str, Schedule] = {}
+    for name, orders in hand_made_orders(batch):
+        made = executed(batch, orders, range(batch.num_micro_batches))
+        if made is not None and made != found.get("one_f_one_b"):
+            found[name] = made
+    return found
 
 
 def _with_modes_by_hand(placement: Placement, number: int) -> dict[str, Schedule]:

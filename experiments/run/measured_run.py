@@ -52,6 +52,8 @@ def run_and_save(
     def show(done: Progress) -> None:
         bar(str(done), done.iteration + 1, options.iterations)
         losses.append(done.loss)
+        if done.note:
+            log.info("%s", done.note)
         warn_of_rise(losses)
 
     with bar:

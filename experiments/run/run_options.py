@@ -28,9 +28,9 @@ from runtime.models.core.options import SGD_RATE
 from runtime.models.optimizer import usual_learning_rate
 from runtime.models.state_dict import StateDictError, check_save_path, check_state_dict_file
 from runtime.models.zoo.moe import BLOCKS_OF_LAYER
-from runtime.options.run import UserRunOptions
+from runtime.options.run import UserRunOptions, not_post_validated
 from runtime.program.calls import ScriptError
-from runtime.program.lower import RecomputeError, blocks_to_recompute
+from runtime.program.lower import RecomputeError, blocks_to_recompute, check_batch
 from runtime.program.tensor_flow import pair_backward, stage_decisions
 from schedsearch.semantics.versions import WeightMode
 
@@ -40,8 +40,12 @@ NUM_LAYERS = 8
 log = logging.getLogger(__name__)
 
 
-def check_runtime_options(options: RuntimeOptions) -> None:
+def check_runtime_options(options: RuntimeOptions, *, is_batch: bool = False) -> None:
     """Reject wrong options before any work starts.
+
+    Args:
+        options: Options of the run.
+        is_batch: Whether its micro-batches are of a file, so that they may differ.
 
     Raises:
         ValueError: One is out of its range.
@@ -58,6 +62,20 @@ def check_runtime_options(options: RuntimeOptions) -> None:
             check_save_path(options.save_weights)
         except StateDictError as error:
             raise OptionError(f"runtime.{error}") from None
+    ahead = options.order_ahead_ms is not None or options.order_ahead_work is not None
+    if ahead and (not is_batch or options.sequence_lengths is None):
+        name = "order_ahead_work" if options.order_ahead_ms is None else "order_ahead_ms"
+        raise OptionError(
+            f"runtime.{name}: is for micro-batches that differ; give search.micro_batches and "
+            "runtime.sequence_lengths, or leave it out"
+        )
+    if options.post_validation and (other := not_post_validated(options, options)):
+        raise OptionError(f"runtime.post_validation: is not for a run with {other}; leave one of the two out")
+    if options.clocks and (ahead or options.programs is not None):
+        raise OptionError(
+            "runtime.clocks: true makes clocks for one order of the blocks, and iterations run others; use "
+            "runtime.clocks=false"
+        )
     if options.simulated_gpus and not options.clocks:
         raise OptionError("runtime.simulated_gpus: needs scripts with clocks; use runtime.clocks=true")
     if options.resume is not None and not Path(options.resume).is_dir():
@@ -131,17 +149,32 @@ def blocks_ahead(options: RuntimeOptions) -> int:
 
 
 def choose_model(
-    options: RuntimeOptions, placement: Placement, num_micro_batches: int, plan: RunPlan | None
+    options: RuntimeOptions,
+    placement: Placement,
+    num_micro_batches: int,
+    plan: RunPlan | None,
+    *,
+    is_batch: bool = False,
 ) -> ModelOptions:
     """Return the model to run on the GPUs of the placement, optimizer blocks aside.
 
     A GPT on the placement of a plan has the plan's layers in each block; what of it is not run is logged.
+
+    Args:
+        options: Options of the model.
+        placement: What runs where.
+        num_micro_batches: Number of micro-batches of an iteration.
+        plan: The plan that the placement is of, if it is.
+        is_batch: Whether the choices of its one decision are micro-batches that differ.
 
     Raises:
         OptionError: It does not fit the placement, or its text or Python file cannot be read.
         UnrunnablePlacementError: Gradients have no way through the placement.
     """
     placement = placement.per_micro_batch.by_gpu
+    if is_batch:
+        check_batch(placement)
+        placement = dataclasses.replace(placement, decisions=())
     pair_backward(placement)
     stage_decisions(placement)
     try:

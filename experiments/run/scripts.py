@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import math
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
@@ -48,6 +47,8 @@ def generate_scripts(
     tuned: EnergyResult,
     model: ModelOptions,
     directory: Path,
+    *,
+    is_batch: bool = False,
 ) -> list[Path]:
     """Lower the schedule, prove the programs free of deadlock, and write one script per GPU and their job.
 
@@ -64,7 +65,8 @@ def generate_scripts(
     schedule = validate(dataclasses.replace(schedule, placement=schedule.placement.by_gpu))
     if model.weight_versions != WeightMode.FLUSH:
         log.info("%-12s%s", "weights", _versions_in_words(schedule, model))
-    programs = _programs(schedule, model, options)
+        schedule = with_updates(schedule, model.micro_batches_per_update)
+    programs = _programs(lower(schedule, is_batch=is_batch), model, options)
     write_json(directory / "programs.json", programs_to_dict(programs))
     device_of = [device for device, count in enumerate(whole.placement.gpus) for _ in range(count)]
     repetend = found.result.repetend if found.result else None
@@ -104,23 +106,21 @@ def _versions_in_words(schedule: Schedule, model: ModelOptions) -> str:
     return f"{mode}, at most {', '.join(f'{number} of {name}' for name, number in held.items())}"
 
 
-def _programs(schedule: Schedule, model: ModelOptions, options: RuntimeOptions) -> Programs:
+def _programs(programs: Programs, model: ModelOptions, options: RuntimeOptions) -> Programs:
     """Return proved programs; of what only a user's own script knows, without the sizes of messages."""
-    if model.weight_versions != WeightMode.FLUSH:
-        schedule = with_updates(schedule, model.micro_batches_per_update)
-    programs = recomputed(lower(schedule), options.recompute or ())
+    programs = recomputed(programs, options.recompute or ())
     if model.name == GIVEN_MODEL:
         return check(prefetch_receives(programs, blocks_ahead(options)))
     if model.weight_versions != WeightMode.FLUSH:
         check_updates(programs, model.micro_batches_per_update)
-    stages, copies = as_stages(schedule.placement), copies_in(schedule.placement)
+    stages, copies = as_stages(programs.decided), copies_in(programs.placement)
     blocks = Blocks(stages, Model(model, stages, {}), 1)
 
     def spec_between(*names: str) -> TensorSpec:
         return blocks.spec_between(*(copies[name].stage if copies else name for name in names))
 
     def size_bytes(*names: str) -> int:
-        return math.prod(spec_between(*names).shape) * blocks.dtype.itemsize
+        return spec_between(*names).num_bytes(blocks.dtype.itemsize, blocks.max_tokens)
 
     programs = programs.with_specs(spec_between)
     programs = prefetch_receives(programs, blocks_ahead(options), options.receive_memory, size_bytes)

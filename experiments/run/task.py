@@ -50,18 +50,14 @@ def begin(options: RunCommandOptions) -> dict[str, float | str]:
         Failed: The run failed.
     """
     check_energy_options(options)
-    check_runtime_options(options.runtime)
-    if options.search.micro_batches is not None:
-        raise OptionError(
-            "search.micro_batches: scripts of micro-batches that differ cannot be run yet; use schedsearch "
-            "search or frontier"
-        )
+    check_runtime_options(options.runtime, is_batch=options.search.micro_batches is not None)
     directory = output_directory()
     problem = read_problem(options)
     placement = problem.placement
     check_device_of(options.runtime, placement)
     number = options.search.num_micro_batches
-    model = choose_model(options.runtime, placement, number, problem.planned)
+    is_batch = problem.batch is not None
+    model = choose_model(options.runtime, placement, number, problem.planned, is_batch=is_batch)
     check_energy_on(options, problem)
     check_simulated_on(options)
     if problem.profile is not None:
@@ -75,7 +71,7 @@ def begin(options: RunCommandOptions) -> dict[str, float | str]:
     for manifest in manifests(resume)[:1] if resume else ():
         ensure_same_model(manifest, model)
     found, tuned = search_and_tune(options, problem, directory, for_run=True)
-    generate_scripts(options.runtime, found, tuned, model, directory / "scripts")
+    generate_scripts(options.runtime, found, tuned, model, directory / "scripts", is_batch=is_batch)
     if options.runtime.simulated_gpus:
         planned, latency_ms = planned_scripts(found, tuned), switching_limits(options).latency_ms
         scripts, traces = directory / "scripts", options.runtime.trace
@@ -115,7 +111,7 @@ def go_on(directory: Path, given: RunCommandOptions) -> None:
         Failed: The run failed.
     """
     kept = options_of(directory, given, HydraConfig.get().overrides.task)
-    check_runtime_options(kept.runtime)
+    check_runtime_options(kept.runtime, is_batch=True)
     placement = _placement_of(directory / "scripts")
     check_device_of(kept.runtime, placement)
     checkpoints: Path | None = directory / "checkpoints"

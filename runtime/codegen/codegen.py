@@ -22,7 +22,7 @@ from runtime.codegen.job import JOB_FILE, ScriptJob, write_job
 from runtime.program.any_number import ParametricPrograms, parametric
 from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Programs
-from runtime.program.loops import best_loops, loops_of_each
+from runtime.program.loops import LoopedProgram, best_loops, loops_of_each
 
 __all__ = ["ClockPlanError", "generate"]
 
@@ -77,7 +77,10 @@ def generate(
     clock_mhz = {name: own for name, own in clock_mhz.items() if by_name[name].stream == COMPUTE}
     placement, number = programs.placement, programs.num_micro_batches
     model = _with_forms(model, programs)
-    shift, looped = best_loops(programs) if shift is None else (shift, loops_of_each(programs, shift))
+    if programs.batch:  # an order of micro-batches that differ has no rounds
+        shift, looped = 1, tuple(LoopedProgram((program,)) for program in programs.instructions)
+    else:
+        shift, looped = best_loops(programs) if shift is None else (shift, loops_of_each(programs, shift))
     is_periodic = all(isinstance(own, PeriodicClocks) for own in clock_mhz.values())
     loops = _safe_loops(parametric(programs, looped, shift)) if is_periodic else None
     clocks = unrolled_clocks(clock_mhz, number) if loops is None else clock_mhz
@@ -90,6 +93,7 @@ def generate(
         loops.shift if loops else 1,
         programs.specs,
         versions or {},
+        programs.batch,
     )
     name = write_job(job, directory / JOB_FILE)
     title = f"{title or placement.name}: {_number_text(programs, loops, is_periodic)}"
@@ -146,6 +150,7 @@ def _number_text(programs: Programs, loops: ParametricPrograms | None, is_period
     number = f"{programs.num_micro_batches} micro-batches"
     if loops is None:
         why = "not all of it repeats" if is_periodic else "each has clocks of its own"
+        why = "which differ" if programs.batch else why
         return f"exactly {number} ({why})"
     if loops.shift == 1:
         return f"{number} (or any number from {loops.least} on)"

@@ -19,7 +19,7 @@ from placements.files import read_json, to_json, write_text
 from placements.placement_file import placement_from_dict, placement_to_dict
 from placements.plain_data import Field, in_file
 from runtime.program.calls import ScriptError
-from runtime.program.program_file import ProgramFileError, for_single_gpus
+from runtime.program.program_file import ProgramFileError, batch_from_plain, for_single_gpus
 from runtime.program.tensor_spec import TensorSpecError, TensorSpecs, specs_from_plain, specs_to_plain
 
 JOB_FILE = "job.json"
@@ -54,6 +54,7 @@ class ScriptJob:
         micro_batches_per_round: Step between the numbers of micro-batches that its loops can run.
         specs: For each device what its messages carry; empty where only the model knows.
         versions: Versions of the software that it was made with, by its name.
+        batch: As of `runtime.program.instructions.Programs`.
         hash: Twelve hexadecimal digits of all that its file holds; empty before there is one.
     """
 
@@ -65,6 +66,7 @@ class ScriptJob:
     micro_batches_per_round: int = 1
     specs: tuple[TensorSpecs, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+    batch: tuple[int, ...] = ()
     hash: str = field(default="", compare=False)
 
 
@@ -109,6 +111,7 @@ def _to_dict(job: ScriptJob) -> dict[str, Any]:
         "tensor_specs": [specs_to_plain(specs) for specs in job.specs] or None,
         "model": _plain(job.model, "model"),
         "placement": placement_to_dict(job.placement),
+        **({"batch": list(job.batch)} if job.batch else {}),
     }
 
 
@@ -141,7 +144,7 @@ def _plain(value: object, where: str) -> object:
 def _job(data: Field) -> ScriptJob:
     data.mapping("a job", f"give the {JOB_FILE} written with the scripts")
     data.version(SCHEMA_VERSION)
-    data.only(_FIELDS)
+    data.only(_FIELDS, ("batch",))
     placement = for_single_gpus(placement_from_dict(data["placement"].value))
     number = data["num_micro_batches"].whole("a whole number from 1 on", min=1, max=_MOST)
     least, per_round = _loops(data["loops"])
@@ -154,6 +157,7 @@ def _job(data: Field) -> ScriptJob:
         per_round,
         _specs(data["tensor_specs"], placement),
         {str(name): data["versions"][name].text() for name in data["versions"].mapping()},
+        batch_from_plain(data["batch"], placement, number) if "batch" in data.mapping() else (),
         data["hash"].text("twelve hexadecimal digits", "generate the scripts again"),
     )
     if job.hash != (found := _hash(data.value)):

@@ -22,9 +22,10 @@ from placements.plain_data import Field
 from runtime.codegen.job import JOB_FILE, ScriptJob, read_job
 from runtime.codegen.time_limit import TooLongError, time_limit
 from runtime.program.calls import ACTIONS, BlockCall, Calls, OfStages, ScriptError, Transfer
-from runtime.program.instructions import Programs
+from runtime.program.instructions import Programs, left_out
 from runtime.program.program_file import for_single_gpus
 from runtime.program.tensor_spec import TensorSpec, TensorSpecs
+from schedsearch.semantics.versions import WeightMode
 
 if TYPE_CHECKING:
     from runtime.models import ModelOptions
@@ -46,6 +47,7 @@ class Script:
         least_micro_batches: The fewest that its loops can run; None if it runs only its own number.
         micro_batches_per_round: Step between the numbers of micro-batches that its loops can run.
         specs: What its messages carry; None where only the model knows.
+        batch: As of `runtime.program.instructions.Programs`.
         path: Its file; None where it is none.
     """
 
@@ -57,6 +59,7 @@ class Script:
     least_micro_batches: int | None = None
     micro_batches_per_round: int = 1
     specs: TensorSpecs | None = None
+    batch: tuple[int, ...] = ()
     path: Path | None = None
 
     def at(self, num_micro_batches: int | None) -> Script:
@@ -108,6 +111,16 @@ class Script:
         return ModelOptions.from_dict(self.model_data)
 
     @cached_property
+    def left_out(self) -> frozenset[tuple[str, int]]:
+        """The (block, micro-batch) pairs that do not run."""
+        return left_out(self.placement, [(choice,) for choice in self.batch])
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether there is one update of the weights, after all micro-batches."""
+        return WeightMode(self.model_data.get("weight_versions", WeightMode.FLUSH)) is WeightMode.FLUSH
+
+    @cached_property
     def calls(self) -> Calls:
         """The calls of one iteration, not carried out.
 
@@ -154,6 +167,7 @@ def script_of_job(iteration: Callable[[Any, int], None], job: ScriptJob, wanted:
         job.least_micro_batches,
         job.micro_batches_per_round,
         job.specs[device] if job.specs else None,
+        job.batch,
         path,
     )
 
@@ -330,7 +344,7 @@ def programs_of(scripts: Sequence[Script]) -> Programs:
     has_specs = any(script.specs is not None for script in scripts)
     specs = tuple(script.specs or {} for script in scripts) if has_specs else ()
     lines = tuple(tuple(script.calls.lines) for script in scripts)
-    return Programs(first.placement, first.num_micro_batches, instructions, specs, lines)
+    return Programs(first.placement, first.num_micro_batches, instructions, specs, first.batch, lines)
 
 
 def check_script(script: Script, device: int, num_devices: int) -> None:
@@ -349,6 +363,7 @@ def check_script(script: Script, device: int, num_devices: int) -> None:
         for n in range(script.num_micro_batches)
         if not block.in_turns or n in taken
     }
+    expected -= script.left_out
     for block, micro_batch in sorted(expected | times.keys()):
         wanted = int((block, micro_batch) in expected)
         if times[block, micro_batch] != wanted:

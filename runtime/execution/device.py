@@ -24,7 +24,7 @@ from runtime.models import Blocks
 from runtime.profiling.observer import DeviceObserver
 from runtime.program.calls import BlockCall, Message, ScriptError, Transfer
 from runtime.program.tensor_flow import KEEP
-from runtime.program.tensor_spec import TensorSpec
+from runtime.program.tensor_spec import TOKENS, TensorSpec
 from runtime.transport.contact import reason
 from runtime.transport.protocol import Channel, Pending, TransferError, Transport
 
@@ -48,7 +48,7 @@ class _Form(NamedTuple):
 
     Attributes:
         channel: It goes over.
-        spec: What it carries, as the script says, or else the model.
+        spec: What it carries in this iteration, as the script says, or else the model.
         shape: Shape of the spec.
         dtype: Type of the spec.
     """
@@ -97,11 +97,15 @@ class Device:
         self.order: list[tuple[str, int]] = []
         self.peak_posted_bytes = 0
         self._index, self._blocking = process.device, process.options.blocking
-        self._calls, self._specs = script.calls, script.specs or {}
+        self._calls, self._specs, self._left_out = script.calls, script.specs or {}, script.left_out
         self._transport, self._blocks, self._position = transport, blocks, position
         self._torch_device = transport.device
         places = place_observers(
-            position, self._index, self._calls.count, self._torch_device, process.options.timeout_s
+            position,
+            self._index,
+            lambda: self._calls.count,
+            self._torch_device,
+            process.options.timeout_s,
         )
         watching = (*places, *observers)
         self._side = side
@@ -118,6 +122,7 @@ class Device:
         self._steps: dict[tuple[str, int, int | None, str, str], _Step] = {}
         self._messages: dict[tuple[str, str, int, int, int], Message] = {}
         self._forms: dict[Message, _Form] = {}
+        self._varies = False
         self._uses = self._count_uses()
         self._received: dict[Transfer, tuple[Message, Tensor, Pending]] = {}
         self._sent: list[tuple[Message, Tensor, Pending]] = []
@@ -125,12 +130,20 @@ class Device:
         self._uses_left: dict[Transfer, int] = {}
         self._posted_bytes = 0
 
+    def follow(self, script: Script) -> None:
+        """Expect the calls of another script from the next iteration on: another order of the same blocks."""
+        if script.calls is not self._calls:
+            self._calls = script.calls
+            self._uses = self._count_uses()
+
     def begin(self, iteration: int) -> None:
         """Begin an iteration."""
         for tell in self._begin:
             tell(iteration)
         self._blocks.begin(iteration)
         self.order = []
+        if self._varies:
+            self._forms = {}
         self._uses_left = dict(self._uses)
 
     def receive(self, producer: str, consumer: str, micro_batch: int, *, source: int) -> None:
@@ -302,6 +315,20 @@ class Device:
         else:
             self._sent.append((message, tensor, work))
 
+    def discard(self) -> None:
+        """Forget what an iteration has done so far, as if it had not begun.
+
+        Its messages must be whole: what was sent is received, on whatever device.
+
+        Raises:
+            TransferError: A message did not arrive.
+        """
+        for message, _, work in (*self._received.values(), *self._sent):
+            if not self._blocking:
+                self._wait(message, work)
+        self._received, self._sent, self._made, self._posted_bytes = {}, [], {}, 0
+        self._blocks.discard()
+
     def finish(self) -> None:
         """Wait until all that was sent has left and all that was computed is done.
 
@@ -356,7 +383,8 @@ class Device:
     def _inputs(self, run: BlockCall) -> Iterator[Transfer]:
         """Yield what a block takes."""
         for producer in self._blocks.inputs[run.block]:
-            yield Transfer(producer, run.block, run.micro_batch)
+            if (producer, run.micro_batch) not in self._left_out:
+                yield Transfer(producer, run.block, run.micro_batch)
 
     def _new_step(self, block: str, micro_batch: int, clock_mhz: int | None, mode: str, stream: str) -> _Step:
         """Return what is the same whenever a block of a micro-batch runs, and keep it."""
@@ -377,10 +405,13 @@ class Device:
         return message
 
     def _new_form(self, message: Message) -> _Form:
-        """Return what is the same whenever a message is posted, and keep it."""
+        """Return what is the same whenever a message is posted, and keep it; its tokens for an iteration."""
         transfer = message.transfer
         spec = self._specs.get((transfer.producer, transfer.consumer)) or self.spec_of_model(transfer)
         dtype: torch.dtype = getattr(torch, spec.dtype)
+        if TOKENS in spec.shape:
+            self._varies = True
+            spec = spec.with_tokens(self._blocks.tokens_of(transfer.micro_batch))
         form = _Form(self._channel(message), spec, torch.Size(spec.shape), dtype)
         return self._forms.setdefault(message, form)
 

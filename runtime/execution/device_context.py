@@ -122,7 +122,8 @@ def device_context(
         )
         if options.load_weights is not None and options.resume is None:
             load_state_dict_file(model, options.load_weights)
-        blocks = Blocks(script.placement, model, script.num_micro_batches, _versions(script, transport))
+        versions = _versions(script, transport)
+        blocks = Blocks(script.placement, model, script.num_micro_batches, versions, script.left_out)
         profiler = _profiler(script, process, transport)
         if profiler is not None:
             at_end.callback(profiler.close)

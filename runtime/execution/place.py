@@ -36,10 +36,10 @@ class ScriptPlace(DeviceObserver):
     Args:
         position: Is told.
         device: The script's.
-        num_calls: Number of calls of an iteration.
+        num_calls: Returns the number of calls of this iteration.
     """
 
-    def __init__(self, position: Position, device: int, num_calls: int) -> None:
+    def __init__(self, position: Position, device: int, num_calls: Callable[[], int]) -> None:
         """Begin before the first iteration."""
         self._position, self._device, self._num_calls = position, device, num_calls
         self._iteration = self._call = 0
@@ -71,7 +71,7 @@ class ScriptPlace(DeviceObserver):
 
     def _go_on(self, verb: str, what: object) -> None:
         self._call += 1
-        place = f"iteration {self._iteration}, call {self._call} of {self._num_calls}"
+        place = f"iteration {self._iteration}, call {self._call} of {self._num_calls()}"
         self._position.move(f"{place}, {verb} {what}")
 
 
@@ -159,14 +159,14 @@ class StreamPlace(DeviceObserver):
 
 
 def place_observers(
-    position: Position, device: int, num_calls: int, where: torch.device, timeout_s: float
+    position: Position, device: int, num_calls: Callable[[], int], where: torch.device, timeout_s: float
 ) -> Sequence[DeviceObserver]:
     """Return what says where a script stands, and on a GPU where its stream does.
 
     Args:
         position: Is told.
         device: The script's.
-        num_calls: Number of calls of an iteration.
+        num_calls: Returns the number of calls of this iteration.
         where: Its tensors live there.
         timeout_s: How long a GPU may stand at a transfer; elsewhere the transport knows.
     """

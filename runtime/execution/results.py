@@ -32,14 +32,16 @@ class Progress(NamedTuple):
         iteration: From 0.
         loss: Mean over the micro-batches.
         time_ms: From the common start to the end of the slowest device.
+        note: What else there is to tell, before the next iteration; may be empty.
     """
 
     iteration: int
     loss: float
     time_ms: float
+    note: str = ""
 
     def __str__(self) -> str:
-        """Return the line that a user sees."""
+        """Return the line that a user sees; not the note, which has a line of its own."""
         return f"iteration {self.iteration}: loss {self.loss:.6f}, {self.time_ms:.1f} ms"
 
 

@@ -238,6 +238,7 @@ def _measurement(num_devices: int, options: RunOptions, extent: Extent) -> Measu
         options.load_weights,
         options.is_exact,
         model.compile is not None,
+        frozenset(first["left_out"]),
     )
     comparison = compare(options.results, case) if extent.verify != "none" else None
     return Measurement(

@@ -3,7 +3,8 @@
 They do not know how a call of a script is carried out, nor how the processes of a run are started.
 
 Read `iterations` (of either loop). The loop of scripts: `run_checkpoints` (which iterations have one),
-`train`, `entry` (what scripts import). A loop of the user's own: `batches` (what it reads),
-`prefetched_loader` (read ahead), `joining` (the process and its modules), `intake` (batches and shapes),
-`loop_state` (what is kept), `evaluation` (forward blocks alone), `pipeline` (what the user sees).
+`post_validated` (iterations without a barrier), `train`, `entry` (what scripts import). A loop of the user's
+own: `batches` (what it reads), `prefetched_loader` (read ahead), `joining` (the process and its modules),
+`intake` (batches and shapes), `loop_state` (what is kept), `evaluation` (forward blocks alone), `pipeline`
+(what the user sees).
 """

@@ -16,8 +16,9 @@ from runtime.execution.device import Device
 from runtime.execution.process import Process
 from runtime.execution.results import Position
 from runtime.models import Blocks, Model
+from runtime.program.calls import carry_out
 from runtime.program.deadlock import check
-from runtime.program.instructions import Programs, Run, Send
+from runtime.program.instructions import Programs
 from runtime.program.lower import by_lane, lower
 from runtime.program.tensor_flow import forward_inputs
 from runtime.transport.agreement import PipelineError
@@ -125,10 +126,4 @@ class Evaluation:
         self._device.finish()
 
     def _carry_out(self, device: Any, num_micro_batches: int) -> None:
-        for each in self._instructions:
-            if isinstance(each, Run):
-                device.run(each.block, each.micro_batch, stream=each.stream)
-            elif isinstance(each, Send):
-                device.send(each.producer, each.consumer, each.micro_batch, target=each.target)
-            else:
-                device.receive(each.producer, each.consumer, each.micro_batch, source=each.source)
+        carry_out(self._instructions, device)

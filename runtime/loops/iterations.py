@@ -48,6 +48,11 @@ class Iterations:
             self._context.clocks.follow(plan.clock_mhz)
         return plan
 
+    def follow_program(self, script: Script) -> None:
+        """Run another order of the same blocks from the next iteration on."""
+        self._script = script
+        self._context.device.follow(script)
+
     def run(self, index: int) -> float:
         """Run an iteration; see `run_iteration`."""
         return run_iteration(self._script, self._context.device, index)

@@ -28,6 +28,8 @@ from runtime.loops.joining import Given, join, own_process
 from runtime.loops.loop_state import LoopState
 from runtime.loops.prefetched_loader import PrefetchedLoader
 from runtime.models.user.given import Loss, LossWeight, Modules
+from runtime.orders.offered import ProgramFolder, ProgramSource
+from runtime.orders.switching import ProgramSwitch
 from runtime.program.calls import ScriptError
 from runtime.training.zero import Zero1
 from runtime.transport.agreement import succeeded
@@ -51,6 +53,7 @@ class Pipeline:
     Attributes:
         num_steps: How many there were. Dropout depends on it; `load` sets it.
         update: Completes the gradients of a step; it says whether fp16 overflowed.
+        note: Which program the next step runs, and why, in a line; empty where that is the one before.
 
     Args:
         modules: A module for each forward block: a mapping of block to module, which may lack those of other
@@ -70,6 +73,8 @@ class Pipeline:
             devices, so that they have the bits of the model in one piece; otherwise the library adds up.
         compile: Backend of `torch.compile` for the own blocks' modules: ``inductor``, ``aot_eager`` or
             ``eager``; None for the job's own. The four options of modules need `modules`.
+        programs: Where another program for a step may come from: a folder (see `runtime.orders.offered`), or
+            a function that device 0 calls with the number of the step; None to run the job's own alone.
 
     Raises:
         ScriptError: The job cannot be read, or is not for as many processes.
@@ -88,6 +93,7 @@ class Pipeline:
         finite: bool = True,
         exact: bool = False,
         compile: str | None = None,
+        programs: str | Path | ProgramSource | None = None,
     ) -> None:
         """Join the other processes and build the own blocks."""
         process = own_process(replace(RunOptions.of_environment(), timeout_s=timeout_s, exact=exact))
@@ -121,6 +127,9 @@ class Pipeline:
             self._keeps_pace = context.blocks.keeps_pace = all(
                 len(block.devices) == block.data_parallel for block in script.placement.blocks
             )
+            source = ProgramFolder(programs) if isinstance(programs, (str, Path)) else programs
+            self._switch = ProgramSwitch(context, source)
+            self.note = self._follow_program()
             stack.push(self._end_checkpoints)
             self._stack = stack.pop_all()
 
@@ -174,7 +183,17 @@ class Pipeline:
         self._iterations.run_to_add(self.num_steps)
         self.num_steps += 1
         step = f"step {self.num_steps - 1}" if self._finite else ""
-        return self._iterations.mean_loss(blocks, number, step)
+        loss = self._iterations.mean_loss(blocks, number, step)
+        self.note = self._follow_program()
+        return loss
+
+    def _follow_program(self) -> str:
+        """Go over to the program of the next step."""
+        if not self._switch.is_used:
+            return ""
+        script, note = self._switch.decide(self.num_steps)
+        self._iterations.follow_program(script)
+        return note
 
     def eval_step(self, batch: Any = None) -> float:
         """Compute a batch forward only, in eval mode; return its mean loss, the same on every process.
@@ -306,6 +325,7 @@ class Pipeline:
         found = self._state.load(Path(folder), optimizer)
         if found is not None:
             self.num_steps = found.iterations
+            self.note = self._follow_program()
         return found
 
     def _end_checkpoints(

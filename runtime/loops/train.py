@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import asdict
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,22 @@ from runtime.codegen.script import Script, check_script
 from runtime.execution.device_context import DeviceContext, device_context
 from runtime.execution.process import Process
 from runtime.execution.results import DONE, Position, Progress, write_progress, write_summary, write_tensors
+from runtime.execution.run_options import RunOptions
 from runtime.loops.iterations import BlockLoss, Iterations
+from runtime.loops.post_validated import PostValidatedIterations
 from runtime.loops.run_checkpoints import RunCheckpoints, TerminatedError, Termination, termination
 from runtime.models import Model, ParameterShard, save_state_dict_file
+from runtime.orders.ahead import OrderAhead
+from runtime.orders.offered import ProgramFolder, ProgramSource
+from runtime.orders.switching import ProgramSwitch
 from runtime.plans.plan_client import PlanSource
 from runtime.profiling.process_memory import peak_rss_mib
+from runtime.training.post_validation import Validated
 from runtime.transport.agreement import not_finite
 from runtime.transport.protocol import Transport
+
+_Told = tuple[float, Sequence[BlockLoss], bool]
+"""What a device tells the others of an iteration: milliseconds, losses, and whether it was told to end."""
 
 Connect = Callable[[Script, Process], AbstractContextManager[Transport]]
 """Connects a device to the others, and takes that down again."""
@@ -72,15 +82,15 @@ def train(context: DeviceContext) -> None:
         PipelineError: A loss is not finite; checkpoints are as they were before that iteration.
         TerminatedError: The process was told to end, and all that was done is in a checkpoint.
     """
-    with termination(context.process.options) as asked:
+    with termination(context.process.options) as asked, ExitStack() as at_end:
         try:
-            _train(context, asked)
+            _train(context, asked, at_end)
         except TerminatedError as ended:
             _report(context.process, str(ended))
             raise
 
 
-def _train(context: DeviceContext, asked: Termination) -> None:
+def _train(context: DeviceContext, asked: Termination, at_end: ExitStack) -> None:
     script, process, transport, model = context.script, context.process, context.transport, context.model
     options = process.options
     iterations = Iterations(context)
@@ -91,23 +101,11 @@ def _train(context: DeviceContext, asked: Termination) -> None:
     for note in resumed.notes:
         _report(process, note)
     first = resumed.iterations
-    times_ms: list[float] = []
-    losses: list[list[BlockLoss]] = []
-    for index in range(first, options.iterations):
-        _follow_plan(iterations, process, index)
-        times_ms.append(iterations.timed(index))
-        losses.append(iterations.losses())
-        iterations.update.prepare()
-        if options.verifies(index):
-            _keep(process, f"gradients_{index}", model.gradients())
-        iterations.update.step()
-        if options.verify == "first" and options.verifies(index):
-            _keep(process, "parameters", model.state())
-        is_asked, all_losses = _share_progress(context, index, times_ms[-1], losses[-1], asked.is_asked)
-        _check_finite(context, index, all_losses)
-        checkpoints.after_iteration(index + 1, _state(model), is_asked and index + 1 < options.iterations)
-        if context.profiler is not None and context.profiler.all_done():
-            break
+    training = _Training(context, iterations, checkpoints, asked)
+    if options.post_validation:
+        _train_post_validated(training, first)
+    else:
+        _train_with_barriers(training, first, ProgramSwitch(context, _programs(context, at_end)))
     checkpoints.wait()
     if options.verify == "all":
         _keep(process, "parameters", model.state())
@@ -116,8 +114,121 @@ def _train(context: DeviceContext, asked: Termination) -> None:
     if options.trace_file:
         _draw(options.trace_file, context)
     if options.results:
-        done = {"first_iteration": first, "time_ms": times_ms, "losses": losses}
+        done = {"first_iteration": first, **training.done}
         write_summary(options.results, process.device, done | _measured(context) | _facts(context))
+
+
+@dataclass
+class _Training:
+    """What iterations of either kind share.
+
+    Attributes:
+        context: What the device runs with.
+        iterations: Its iterations.
+        checkpoints: Its checkpoints.
+        asked: Whether it was told to end.
+        times_ms: Length of each iteration.
+        losses: Losses of each.
+        orders: What the device ran, from these iterations on.
+    """
+
+    context: DeviceContext
+    iterations: Iterations
+    checkpoints: RunCheckpoints
+    asked: Termination
+    times_ms: list[float] = field(default_factory=list)
+    losses: list[list[BlockLoss]] = field(default_factory=list)
+    orders: list[tuple[int, list[tuple[str, int]]]] = field(default_factory=list)
+
+    @property
+    def options(self) -> RunOptions:
+        """Options of the run."""
+        return self.context.process.options
+
+    @property
+    def done(self) -> dict[str, Any]:
+        """What is written of all iterations."""
+        return {"time_ms": self.times_ms, "losses": self.losses, "orders": self.orders}
+
+    def end(self, index: int, time_ms: float) -> _Told:
+        """Take note of an iteration that was run; return what all others are told of it."""
+        self.times_ms.append(time_ms)
+        self.losses.append(self.iterations.losses())
+        order = self.context.device.order
+        if not self.orders or (self.options.verifies(index) and self.orders[-1][1] != order):
+            self.orders.append((index, order))
+        return time_ms, self.losses[-1], self.asked.is_asked
+
+    def keep_gradients(self, index: int) -> None:
+        """Write the gradients of an iteration that is compared."""
+        if self.options.verifies(index):
+            _keep(self.context.process, f"gradients_{index}", self.context.model.gradients())
+
+    def keep_parameters(self, index: int) -> None:
+        """Write the parameters after it, if it alone is compared."""
+        if self.options.verify == "first" and self.options.verifies(index):
+            _keep(self.context.process, "parameters", self.context.model.state())
+
+    def save(self, index: int, is_asked: bool) -> None:
+        """Begin a checkpoint after an iteration if it is due, or a device was told to end."""
+        ends = is_asked and index + 1 < self.options.iterations
+        self.checkpoints.after_iteration(index + 1, _state(self.context.model), ends)
+
+
+def _train_with_barriers(training: _Training, first: int, switch: ProgramSwitch) -> None:
+    """Run iterations each of which begins on all devices when the last step has been taken on all."""
+    context, iterations, options = training.context, training.iterations, training.options
+    notes = [_follow_program(iterations, switch, context.process, first)]
+    for index in range(first, options.iterations):
+        _follow_plan(iterations, context.process, index)
+        told = training.end(index, iterations.timed(index))
+        iterations.update.prepare()
+        training.keep_gradients(index)
+        iterations.update.step()
+        training.keep_parameters(index)
+        if index + 1 < options.iterations:
+            notes.append(_follow_program(iterations, switch, context.process, index + 1))
+        note = "\n".join(filter(None, notes))
+        is_asked, losses = _share_progress(context, index, context.transport.collect(told), note)
+        notes = []
+        _check_finite(context, index, losses)
+        training.save(index, is_asked)
+        if context.profiler is not None and context.profiler.all_done():
+            break
+
+
+def _train_post_validated(training: _Training, first: int) -> None:
+    """Run iterations that begin before it is known whether the last step was to be clipped.
+
+    It is known at once after an iteration whose state is written.
+    """
+    context, options = training.context, training.options
+    early = PostValidatedIterations(context, training.iterations)
+    is_asked, settled = False, first
+
+    def settle() -> Validated:
+        nonlocal is_asked, settled
+        index = settled
+        settled += 1
+        validated = early.settle(partial(training.keep_gradients, index))
+        note = ""
+        if validated.again:
+            norm = f"the norm of all gradients is {validated.norm:.4g}"
+            note = f"iteration {index}: {norm}, so they were clipped, and the step was done again"
+            _report(context.process, note)
+        is_asked, losses = _share_progress(context, index, validated.told, note)
+        _check_finite(context, index, losses)
+        return validated
+
+    for index in range(first, options.iterations):
+        early.step(training.end(index, early.run(index, settle)))
+        every = options.checkpoint_every
+        is_saved = every and (index + 1) % every == 0
+        is_kept = options.verify == "first" and options.verifies(index)
+        if is_saved or is_kept or is_asked or index + 1 == options.iterations:
+            settle()
+            training.keep_parameters(index)
+            training.save(index, is_asked)
 
 
 def _state(model: Model) -> TrainingState:
@@ -133,6 +244,38 @@ def _follow_plan(iterations: Iterations, process: Process, iteration: int) -> No
         _report(process, line)
 
 
+def _programs(context: DeviceContext, at_end: ExitStack) -> ProgramSource | None:
+    """Return where programs for iterations come from; only device 0 searches them.
+
+    Raises:
+        ScriptError: What is asked for is not for this run.
+    """
+    options, script, model = context.process.options, context.script, context.script.model
+    if options.programs is not None:
+        return ProgramFolder(options.programs)
+    work, time_ms = options.order_ahead_work, options.order_ahead_ms
+    if (work is None and time_ms is None) or context.process.device > 0:
+        return None
+
+    def tokens_of(iteration: int) -> list[int]:
+        number = script.num_micro_batches
+        return [model.tokens_of(iteration, n, number) for n in range(number)]
+
+    ahead = OrderAhead(script, tokens_of, work=work, time_ms=time_ms, ahead=0 if options.blocking else 1)
+    return at_end.enter_context(ahead)
+
+
+def _follow_program(iterations: Iterations, switch: ProgramSwitch, process: Process, iteration: int) -> str:
+    """Go over to the program of an iteration; return what there is to tell."""
+    if not switch.is_used:
+        return ""
+    script, note = switch.decide(iteration)
+    iterations.follow_program(script)
+    if note:
+        _report(process, note)
+    return note
+
+
 def _draw(path: Path, context: DeviceContext) -> None:
     """Collect what all devices recorded; device 0 draws it."""
     from runtime.profiling.trace import write_trace  # loads the solvers of plans, which no other run needs
@@ -145,7 +288,7 @@ def _draw(path: Path, context: DeviceContext) -> None:
 def _measured(context: DeviceContext) -> dict[str, Any]:
     """Return what the device did, beside times and losses."""
     device = context.device
-    measured: dict[str, Any] = {"order": device.order, "peak_posted_bytes": device.peak_posted_bytes}
+    measured: dict[str, Any] = {"peak_posted_bytes": device.peak_posted_bytes}
     measured["peak_host_bytes"] = context.blocks.peak_host_bytes
     if context.profiler is not None:
         measured["profile"] = context.profiler.result().to_plain()
@@ -160,6 +303,7 @@ def _facts(context: DeviceContext) -> dict[str, Any]:
         "model": asdict(context.script.model),
         "placement": placement_to_dict(context.script.placement),
         "num_micro_batches": context.script.num_micro_batches,
+        "left_out": sorted(context.script.left_out),
         "clock_requests": context.clocks.clock.requests,
         "clock_backend": context.clocks.clock.description,
         "backend": context.process.options.backend,
@@ -175,20 +319,20 @@ def _keep(process: Process, name: str, tensors: Mapping[ParameterShard, Tensor])
 
 
 def _share_progress(
-    context: DeviceContext, index: int, time_ms: float, losses: Sequence[BlockLoss], is_asked: bool
+    context: DeviceContext, index: int, collected: Sequence[_Told], note: str
 ) -> tuple[bool, dict[tuple[str, int], float]]:
-    """Collect what the devices know of an iteration; device 0 reports it.
+    """Let device 0 report what the devices know of an iteration.
 
     Returns:
         Whether any device was told to end, and the losses of all; the same everywhere.
     """
     process, results = context.process, context.process.options.results
-    collected = context.transport.collect((time_ms, losses, is_asked))
     is_asked_of_any = any(asked for _, _, asked in collected)
     by_instance = {(block, n): loss for _, rows, _ in collected for block, n, loss in rows}
     if process.device == 0:
         slowest_ms = max(device_ms for device_ms, _, _ in collected)
-        progress = Progress(index, sum(by_instance.values()) / context.script.num_micro_batches, slowest_ms)
+        mean = sum(by_instance.values()) / context.script.num_micro_batches
+        progress = Progress(index, mean, slowest_ms, note)
         if results:
             write_progress(results, progress)
         _report(process, str(progress))

@@ -19,7 +19,7 @@ from runtime.models.core.tokens import Text
 from runtime.models.user.packing import Forms
 from runtime.models.user.sources import Batches, ModuleSource
 from runtime.models.zoo import flava, gpt, moe, mt5, synthetic
-from runtime.program.tensor_flow import computes_loss
+from runtime.program.tensor_flow import computes_loss, forward_graphs
 from runtime.program.tensor_spec import TensorSpec
 
 
@@ -81,6 +81,7 @@ class ZooSource(ModuleSource):
     def __init__(self, options: ModelOptions, placement: Placement) -> None:
         """Build the modules of all blocks; without values that takes no memory."""
         self.name = f"the model {options.name!r}"
+        self.loss_weight = None if options.sequence_lengths is None else _num_tokens
         self._options, self._placement = options, placement
         self._blocks = zoo_blocks(placement, options)
         self._dtype: torch.dtype = getattr(torch, options.dtype)
@@ -111,16 +112,28 @@ class ZooSource(ModuleSource):
         Raises:
             ModelError: The text cannot be read, or is too short.
         """
-        text = Text(self._options, num_micro_batches, device)
+        text, num_graphs = (
+            Text(self._options, num_micro_batches, device),
+            len(forward_graphs(self._placement)),
+        )
+        each = num_micro_batches // num_graphs
+        self._options.check_num_micro_batches(each)
 
         def batch(iteration: int, micro_batch: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
             tokens = text.micro_batch(iteration, micro_batch)
+            if self._options.sequence_lengths is not None:
+                tokens = tokens.first(self._options.tokens_of(iteration, micro_batch // num_graphs, each))
             blocks = self._blocks.items()
             inputs = {name: getattr(tokens, part) for name, block in blocks for part in block.input_names}
             targets = {name: getattr(tokens, part) for name, block in blocks for part in block.target_names}
             return inputs, targets
 
         return batch
+
+
+def _num_tokens(*targets: Tensor) -> int:
+    """Return what the loss of a micro-batch counts whose samples have any length: each token the same."""
+    return targets[0].numel()
 
 
 def fits(placement: Placement, name: str) -> bool:

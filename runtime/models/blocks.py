@@ -17,7 +17,7 @@ one is the other.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
@@ -103,6 +103,7 @@ class Blocks:
         num_micro_batches: Number of micro-batches of one iteration.
         versions: Which weights they read; by default the model's, with one update for all. Gradients are
             means over the micro-batches of an update.
+        left_out: Blocks of micro-batches that do not run: what they would take or make is not handed over.
     """
 
     def __init__(
@@ -111,8 +112,20 @@ class Blocks:
         model: Model,
         num_micro_batches: int,
         versions: ReadVersions | None = None,
+        left_out: Collection[Instance] = (),
     ) -> None:
-        """Pair the backward blocks with their forward blocks."""
+        """Pair the backward blocks with their forward blocks.
+
+        Raises:
+            ModelError: Micro-batches leave out blocks that the model needs.
+        """
+        if left_out and model.options.name != "synthetic":
+            raise ModelError(
+                f"{model.options.name} needs all blocks in each micro-batch, and {sorted(left_out)[0][0]} is "
+                "left out in one; use the model synthetic, or give it a time above 0",
+                "name",
+            )
+        self._left_out = frozenset(left_out)
         self.inputs = tensor_inputs(placement)
         self.consumers: dict[str, list[str]] = {block.name: [] for block in placement.blocks}
         for consumer, producers in self.inputs.items():
@@ -126,7 +139,7 @@ class Blocks:
         }
         self.dtype = model.dtype
         self.losses: dict[Instance, Tensor] = {}
-        self._placement = placement
+        self._placement, self._num_micro_batches = placement, num_micro_batches
         self._pairs = pair_backward(placement)
         self._trained = set(self._pairs.values())
         self._forward_inputs = {name: forward_inputs(placement, name) for name in model.groups}
@@ -169,6 +182,13 @@ class Blocks:
         if self._loss_shares is not None:
             self._loss_shares.begin(iteration)
 
+    def inputs_of(self, block: str, micro_batch: int) -> tuple[str, ...]:
+        """Return the blocks whose tensors a block takes in a micro-batch, in order."""
+        return self._running(self.inputs[block], micro_batch)
+
+    def _running(self, blocks: Sequence[str], micro_batch: int) -> tuple[str, ...]:
+        return tuple(name for name in blocks if (name, micro_batch) not in self._left_out)
+
     def saved(self) -> Iterator[Saved]:
         """Yield what is kept of each forward block that ran and whose backward is not over."""
         for (block, n), (inputs, output) in list(self._saved.items()):  # another stream may add to it
@@ -179,12 +199,24 @@ class Blocks:
             yield Saved(block, tuple(half.held), False)
 
     def spec_between(self, producer: str, consumer: str) -> TensorSpec:
-        """Return the form of what a device hands to another: an output, the gradient of one, or a share."""
+        """Return the form of what a device hands to another: an output, the gradient of one, or a share.
+
+        Where the samples of micro-batches differ in their tokens it is the form of any of them.
+        """
         block = self._placement.by_name[producer]
         whole = self._model.output_shape(producer if block.kind is Kind.F else self._pairs[consumer])
         is_share = (producer, consumer) in self._in_shares
         shape = share_shape(whole, block.num_shares) if is_share else whole
         return TensorSpec.of(self.dtype, shape)
+
+    @property
+    def max_tokens(self) -> int:
+        """The most tokens that the samples of a micro-batch may have."""
+        return self._model.options.sequence_length
+
+    def tokens_of(self, micro_batch: int) -> int:
+        """Return the tokens of the samples of a micro-batch of the iteration begun last."""
+        return self._model.options.tokens_of(self._iteration, micro_batch, self._num_micro_batches)
 
     def run(
         self, block: str, micro_batch: int, arrived: Sequence[Tensor], mode: str = KEEP
@@ -207,7 +239,7 @@ class Blocks:
             what = f"{block} of micro-batch {micro_batch}"
             made = self.attempt(lambda: self._run(block, micro_batch, arrived, mode), what)
         if made is None:
-            made = self._zeros(block)
+            made = self._zeros(block, micro_batch)
         if made.loss is not None:
             self.losses[block, micro_batch] = self._loss_of_all_groups(block, made.loss)
         found: dict[str, Tensor] = {}
@@ -237,22 +269,30 @@ class Blocks:
         """Return what failed, and forget it, and what the blocks had saved; None if nothing did."""
         failure, self.failure = self.failure, None
         if failure is not None:
-            self._saved, self._recomputed, self._offloaded, self._halfway = {}, {}, {}, {}
+            self.discard()
         return failure
 
-    def _zeros(self, block: str) -> _Made:
+    def discard(self) -> None:
+        """Forget what blocks have saved for their backward."""
+        self._saved, self._recomputed, self._offloaded, self._halfway = {}, {}, {}, {}
+
+    def _zeros(self, block: str, micro_batch: int) -> _Made:
         """Return what stands for the work of a block after a failure, in the forms of what it makes."""
         if self._placement.by_name[block].kind is not Kind.F:
-            pairs = [(self._zeros_as(block, self._pairs[each]), [each]) for each in self.consumers[block]]
-            return _Made(pairs)
+            consumers = self._running(self.consumers[block], micro_batch)
+            forward = [(self._pairs[each], each) for each in consumers]
+            return _Made([(self._zeros_as(block, name, micro_batch), [each]) for name, each in forward])
         if block in self._computes_loss:
             return _Made([], torch.zeros((), device=self._model.device))
-        return _Made([(self._zeros_as(block, block), self.consumers[block])])
+        return _Made(
+            [(self._zeros_as(block, block, micro_batch), self._running(self.consumers[block], micro_batch))]
+        )
 
-    def _zeros_as(self, block: str, forward: str) -> Tensor:
+    def _zeros_as(self, block: str, forward: str, micro_batch: int) -> Tensor:
         """Return the share of a block's group in zeros, in the form of a forward block's output."""
         shape = share_shape(self._model.output_shape(forward), self._placement.by_name[block].num_shares)
-        return torch.zeros(shape, dtype=self.dtype, device=self._model.device)
+        spec = TensorSpec.of(self.dtype, shape).with_tokens(self.tokens_of(micro_batch))
+        return torch.zeros(spec.shape, dtype=self.dtype, device=self._model.device)
 
     def _run(self, block: str, micro_batch: int, arrived: Sequence[Tensor], mode: str) -> _Made:
         kind = self._placement.by_name[block].kind
@@ -264,7 +304,7 @@ class Blocks:
             self._weight_half(forward, micro_batch)
             return _Made([])
         inputs, output = self._graph(forward, micro_batch)
-        own = self._own_shares(block, forward, arrived)
+        own = self._own_shares(block, forward, arrived, micro_batch)
         gradient = sum_in_order(own) if own else self._gradient_of_loss(output, forward, micro_batch)
         found: list[Tensor | None] = [None for _ in inputs]
         sliced = self._model.body.slice_of(forward)
@@ -286,7 +326,7 @@ class Blocks:
             self.store.complete(forward, micro_batch)
         else:
             self._halfway[forward, micro_batch] = half
-        return _Made(self._to_consumers(block, forward, inputs, found))
+        return _Made(self._to_consumers(block, forward, inputs, found, micro_batch))
 
     def _has_gradient(self, block: str, gradient: Tensor) -> bool:
         """Tell whether torch has a gradient; a GPU is asked, and waited for, until one has come."""
@@ -299,7 +339,7 @@ class Blocks:
 
     def _forward(self, block: str, micro_batch: int, arrived: Sequence[Tensor], mode: str) -> _Made:
         trains = block in self._trained
-        own = self._own_shares(block, block, arrived)
+        own = self._own_shares(block, block, arrived, micro_batch)
         inputs = [value.detach().requires_grad_(trains) for value in own]
         again = trains and mode == RECOMPUTE
         if again:
@@ -317,7 +357,7 @@ class Blocks:
         output = output.detach()
         if block in self._computes_loss:
             return _Made([], self._weighted(block, micro_batch, output))
-        return _Made([(output, self.consumers[block])])
+        return _Made([(output, self._running(self.consumers[block], micro_batch))])
 
     def _offloading(self, block: str, micro_batch: int, inputs: Sequence[Tensor]) -> Tensor:
         """Return a forward block's output; what is saved of it is on the host."""
@@ -381,24 +421,33 @@ class Blocks:
         self.store.complete(forward, micro_batch)
 
     def _to_consumers(
-        self, block: str, forward: str, inputs: Sequence[Tensor], of_inputs: Sequence[Tensor | None]
+        self,
+        block: str,
+        forward: str,
+        inputs: Sequence[Tensor],
+        of_inputs: Sequence[Tensor | None],
+        micro_batch: int,
     ) -> list[tuple[Tensor, Sequence[str]]]:
         """Return for each backward block that takes a gradient that of its own forward block's output."""
         gradients = [
             absent_as(value) if gradient is None else gradient
             for value, gradient in zip(inputs, of_inputs, strict=True)
         ]
-        gradient_of = dict(zip(self._forward_inputs[forward], gradients, strict=True))
-        return [(gradient_of[self._pairs[consumer]], [consumer]) for consumer in self.consumers[block]]
+        before = self._running(self._forward_inputs[forward], micro_batch)
+        gradient_of = dict(zip(before, gradients, strict=True))
+        consumers = self._running(self.consumers[block], micro_batch)
+        return [(gradient_of[self._pairs[consumer]], [consumer]) for consumer in consumers]
 
-    def _own_shares(self, block: str, forward: str, arrived: Sequence[Tensor]) -> list[Tensor]:
+    def _own_shares(
+        self, block: str, forward: str, arrived: Sequence[Tensor], micro_batch: int
+    ) -> list[Tensor]:
         """Return this device's group's share of what arrived."""
         groups = self._model.groups[forward]
         if groups.count == 1:
             return list(arrived)
         return [
             value if (producer, block) in self._in_shares else share_of(value, groups.index, groups.count)
-            for producer, value in zip(self.inputs[block], arrived, strict=True)
+            for producer, value in zip(self.inputs_of(block, micro_batch), arrived, strict=True)
         ]
 
     def _handed_over(self, block: str, made: Tensor, consumers: Sequence[str]) -> dict[str, Tensor]:

@@ -226,8 +226,11 @@ class Body:
             TensorSpec(form.dtype, share_shape(form.shape, sample.num_shares))
             for form in self._carried(block)
         )
-        if forms_of(outputs) != expected:
-            found, wanted = (", ".join(map(str, forms)) for forms in (forms_of(outputs), expected))
+        found_forms = forms_of(outputs)
+        if len(expected) != len(found_forms) or not all(
+            form.fits(*found) for form, found in zip(expected, found_forms, strict=True)
+        ):
+            found, wanted = (", ".join(map(str, forms)) for forms in (found_forms, expected))
             raise ModelError(
                 f"module: {block} returned {found}, and {wanted} for the first micro-batch; "
                 "let it return the same types and shapes for every one"
@@ -247,7 +250,8 @@ class Body:
 
         Buffers that the module replaces are replaced.
         """
-        producers = forward_inputs(self.placement, block)
+        # Blocks of which a micro-batch leaves out some inputs take tensors of one form.
+        producers = forward_inputs(self.placement, block)[: len(inputs)]
         arguments = [
             argument
             for producer, value in zip(producers, inputs, strict=True)
@@ -287,6 +291,14 @@ class Body:
     def hold_buffers(self, block: str, buffers: dict[str, Tensor]) -> None:
         """Let the next call of a block find these buffers."""
         self._held[block] = buffers
+
+    def kept_buffers(self) -> dict[str, dict[str, Tensor]]:
+        """Return what the next call of each block finds; calls replace it and change none of it."""
+        return dict(self._held)
+
+    def restore_buffers(self, kept: Mapping[str, dict[str, Tensor]]) -> None:
+        """Let the next calls find what was kept."""
+        self._held = dict(kept)
 
     def _check_changed(self, block: str, held: Mapping[str, Tensor], changed: Mapping[str, Tensor]) -> None:
         """Ensure that buffers can be changed, so that their last values are those of the model in one piece.

@@ -17,6 +17,7 @@ from runtime.models.core.precision import autocast, compute_type
 from runtime.models.optimizer import Optimizer
 from runtime.models.user.reading import ModelData, Sample
 from runtime.program.tensor_flow import computes_loss
+from runtime.program.tensor_spec import TensorSpec
 from runtime.transport.protocol import Team
 from runtime.transport.shards import WHOLE, Shards, share_shape
 
@@ -249,12 +250,17 @@ class Model:
         if self.options.precision is not None:
             ends = computes_loss(self._placement, block)
             output = output.to(getattr(torch, self.options.dtype) if ends else self.dtype)
-        expected = share_shape(self.output_shape(block), self.groups[block].count)
-        assert output.shape == expected, f"{block} returned a wrong shape"
+        expected = TensorSpec.of(
+            output.dtype, share_shape(self.output_shape(block), self.groups[block].count)
+        )
+        assert expected.fits(output.dtype, output.shape), f"{block} returned a wrong shape"
         return output
 
     def output_shape(self, block: str) -> tuple[int, ...]:
-        """Return the shape of a forward block's output for all samples; its gradient has the same."""
+        """Return the shape of a forward block's output for all samples; its gradient has the same.
+
+        A size is `runtime.program.tensor_spec.TOKENS` where samples differ in their tokens.
+        """
         return () if computes_loss(self._placement, block) else self.body.output_shape(block)
 
     def weights(self, block: str) -> dict[str, Tensor]:

@@ -12,6 +12,8 @@ Where v is 0, that is up to 9e8 learning_rate d.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -59,6 +61,22 @@ def usual_learning_rate(optimizer: str, num_parameters: int) -> float:
 
 _NAMES = {"sgd": ("momentum_buffer",), "adamw": ("step", "exp_avg", "exp_avg_sq")}
 """The parts of a parameter's state, as PyTorch names them, in the order in which they are kept here."""
+
+
+class KeptState(NamedTuple):
+    """Parameters and what their optimizer knows of them, at one moment.
+
+    Attributes:
+        weights: Each parameter, with a copy of its values and of its state.
+        num_updates: Number of updates done.
+        groups: Options of each group of parameters, of a class of `torch.optim`.
+        schedule: State of the schedule of the learning rate.
+    """
+
+    weights: list[tuple[Tensor, Tensor, dict[str, Tensor | float]]]
+    num_updates: int
+    groups: list[dict[str, Any]]
+    schedule: dict[str, Any]
 
 
 class Optimizer:
@@ -194,6 +212,32 @@ class Optimizer:
                     "optimizer",
                 )
             self._state[index] = tuple(torch.as_tensor(taken[name]) for name in names)
+
+    def kept_state(self, weights: Sequence[Tensor]) -> KeptState:
+        """Return copies of some parameters and of all that a step changes."""
+        rows = []
+        for weight in weights:
+            state = {name: self._copied(weight, value) for name, value in self.state_of(weight).items()}
+            rows.append((weight, weight.detach().clone(), state))
+        groups = [] if self._torch is None else self._torch.param_groups
+        options = [
+            {name: deepcopy(value) for name, value in group.items() if name != "params"} for group in groups
+        ]
+        schedule = {} if self._schedule is None else deepcopy(self._schedule.state_dict())
+        return KeptState(rows, self._num_updates, options, schedule)
+
+    def restore(self, kept: KeptState) -> None:
+        """Take back the steps since a state was kept, to the same bits."""
+        with torch.no_grad():
+            for weight, values, state in kept.weights:
+                weight.copy_(values)
+                self.load_state_of(weight, state)
+        self._num_updates = kept.num_updates
+        groups = [] if self._torch is None else self._torch.param_groups
+        for group, options in zip(groups, kept.groups, strict=True):
+            group.update(options)
+        if self._schedule is not None:
+            self._schedule.load_state_dict(kept.schedule)
 
     def shared_state(self) -> dict[str, float]:
         """Return what is the same for all parameters and processes; empty where nothing is to be kept."""

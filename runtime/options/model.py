@@ -34,6 +34,12 @@ class UserModelOptions:
     num_experts: int = option(4, "experts of each layer of moe")
     experts_per_token: int = option(2, "as many of them each token goes to")
     sequence_length: int = option(64, "tokens of a sample")
+    sequence_lengths: Sequence[Any] | None = option(
+        None,
+        "of gpt and synthetic: tokens of the samples of each micro-batch, as in [64,16,32], in turn through "
+        "all iterations; null: sequence_length",
+        hash=False,
+    )
     micro_batch_size: int | None = option(None, "samples of a micro-batch; null: those of the plan, else 2")
     vocab_size: int = option(256, "entries of the vocabulary: bytes")
     dtype: str = option(

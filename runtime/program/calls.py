@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -258,6 +258,21 @@ class OfStages:
             action(*(stages[name] for name in names), micro_batch, **options)
 
         return called
+
+
+def carry_out(
+    instructions: Iterable[Instruction], device: Any, clocks_mhz: Iterable[int | None] = ()
+) -> None:
+    """Call a device, or what stands for one, with each instruction in turn; blocks at these clocks."""
+    clocks = iter(clocks_mhz)
+    for each in instructions:
+        if isinstance(each, Run):
+            clock_mhz = next(clocks, None)
+            device.run(each.block, each.micro_batch, clock_mhz, each.mode, each.stream)
+        elif isinstance(each, Send):
+            device.send(each.producer, each.consumer, each.micro_batch, target=each.target)
+        else:
+            device.receive(each.producer, each.consumer, each.micro_batch, source=each.source)
 
 
 def _line() -> int:

@@ -46,7 +46,7 @@ def check_runs(programs: Programs) -> None:
 
 def check_modes(programs: Programs) -> None:
     """Ensure that forward blocks run in modes of the placement, those of a decision all in the same."""
-    placement = programs.placement
+    placement = programs.decided
     decision_of = stage_decisions(placement)
     first: dict[tuple[str | int, int], tuple[ProgramPosition, Run]] = {}
     for position, run in all_of(programs, Run):

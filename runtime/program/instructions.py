@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -147,6 +147,8 @@ class Programs:
         instructions: For each device what it does, in order; shape ``(num_devices, any)``.
         specs: For each device what the messages carry that it sends or receives; shape ``(num_devices,)``,
             or empty where no model is known yet.
+        batch: For each micro-batch the choice of the placement's one decision, whose choices are then the
+            micro-batches of a batch and no modes; empty where all are alike.
         lines: For each device the line of its script on which each instruction stands; empty where there are
             no scripts.
     """
@@ -155,12 +157,14 @@ class Programs:
     num_micro_batches: int
     instructions: tuple[tuple[Instruction, ...], ...]
     specs: tuple[TensorSpecs, ...] = ()
+    batch: tuple[int, ...] = ()
     lines: tuple[tuple[int, ...], ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         """Hold the rule that every look-up relies on; `runtime.program.deadlock.check` proves the others."""
         assert len(self.instructions) == self.placement.num_devices
         assert len(self.specs) in (0, self.placement.num_devices)
+        assert len(self.batch) in (0, self.num_micro_batches)
 
     def with_specs(self, spec_between: Callable[[str, str], TensorSpec]) -> Programs:
         """Return the programs with the spec of every message at both its ends.
@@ -182,9 +186,11 @@ class Programs:
     def chosen(self) -> tuple[Chosen, ...]:
         """For each micro-batch the choice of each decision of the placement; empty where it has none.
 
-        The modes of the forward blocks say so, or which copies of them run; the first choice counts where
-        none of them runs.
+        The modes of the forward blocks say so, or which copies of them run, the first choice where none of
+        them runs; or the batch.
         """
+        if self.batch:
+            return tuple((choice,) for choice in self.batch)
         decisions = self.placement.decisions
         if not decisions:
             return ()
@@ -203,11 +209,13 @@ class Programs:
 
     @cached_property
     def left_out(self) -> frozenset[tuple[str, int]]:
-        """The blocks of copies that micro-batches do not take: (block, micro-batch) pairs."""
-        chosen = self.chosen if copies_in(self.placement) else ()
-        return frozenset(
-            (name, n) for n, taken in enumerate(chosen) for name in not_taken(self.placement, taken)
-        )
+        """The blocks that micro-batches leave out, of copies or of a batch: (block, micro-batch) pairs."""
+        return left_out(self.placement, self.chosen if self.batch or copies_in(self.placement) else ())
+
+    @property
+    def decided(self) -> Placement:
+        """The placement with decisions on modes alone: without that on the micro-batches of a batch."""
+        return replace(self.placement, decisions=()) if self.batch else self.placement
 
     def block(self, name: str, micro_batch: int) -> Block:
         """Return a block as a micro-batch runs it."""
@@ -234,6 +242,12 @@ class Programs:
         for device, program in enumerate(self.instructions):
             lines += [f"device {device}", *(f"    {instruction}" for instruction in program)]
         return "\n".join(lines)
+
+
+def left_out(placement: Placement, chosen: Sequence[Chosen]) -> frozenset[tuple[str, int]]:
+    """Return the blocks that do not run in their micro-batches, as these have chosen."""
+    of_each = {each: not_taken(placement, each) for each in set(chosen)}
+    return frozenset((name, n) for n, each in enumerate(chosen) for name in of_each[each])
 
 
 def _tensor(message: Send | Receive) -> str:

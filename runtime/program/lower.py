@@ -13,8 +13,18 @@ from typing import NamedTuple
 from placements import Kind, Placement
 from placements.copies.stages import copies_in
 from runtime.program.data_parallel import holders
-from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
-from runtime.program.tensor_flow import KEEP, RECOMPUTE, pair_backward, stage_decisions, tensor_inputs
+from runtime.program.instructions import Instruction, Programs, Receive, Run, Send, left_out
+from runtime.program.tensor_flow import (
+    KEEP,
+    RECOMPUTE,
+    UnrunnablePlacementError,
+    computes_loss,
+    forward_consumers,
+    forward_inputs,
+    pair_backward,
+    stage_decisions,
+    tensor_inputs,
+)
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 
 
@@ -59,7 +69,7 @@ def messages(placement: Placement) -> tuple[Route, ...]:
     return tuple(found)
 
 
-def lower(schedule: Schedule) -> Programs:
+def lower(schedule: Schedule, *, is_batch: bool = False) -> Programs:
     """Return the programs of a schedule: each device's share of one global order (Tessel, Sec. IV-D).
 
     The order holds the run of every block at its start, and every message as one operator (its send and
@@ -76,9 +86,12 @@ def lower(schedule: Schedule) -> Programs:
     Args:
         schedule: A valid schedule; see `schedsearch.validate.validate`. Where a device of its placement
             stands for several GPUs, each of them has a program, as a device of `Placement.by_gpu`.
+        is_batch: Whether the choices of its placement's one decision are micro-batches that differ, as in
+            `schedsearch.unequal.micro_batches`, and no modes.
 
     Raises:
-        UnrunnablePlacementError: See `pair_backward` and `stage_decisions` of `runtime.program.tensor_flow`.
+        UnrunnablePlacementError: See `pair_backward` and `stage_decisions` of `runtime.program.tensor_flow`;
+            or a micro-batch leaves out a block.
 
     >>> from placements.shapes import v_shape
     >>> from schedsearch.baselines import gpipe
@@ -95,7 +108,11 @@ def lower(schedule: Schedule) -> Programs:
         send B1 -> B0 #0 to 0
     """
     schedule = replace(schedule, placement=schedule.placement.by_gpu)
-    mode_of = _modes(schedule)
+    mode_of = {} if is_batch else _modes(schedule)
+    batch = tuple(chosen[0] for chosen in schedule.chosen) if is_batch else ()
+    if is_batch:
+        check_batch(schedule.placement)
+    gone = left_out(schedule.placement, schedule.chosen if is_batch else ())
     instructions: list[list[Instruction]] = [[] for _ in range(schedule.placement.num_devices)]
     for operator in sorted(_operators(schedule)):
         if operator.message is None:
@@ -107,9 +124,47 @@ def lower(schedule: Schedule) -> Programs:
                 instructions[device].append(run)
         else:
             producer, consumer, source, target = operator.message
+            if (consumer, operator.micro_batch) in gone:
+                continue
             instructions[source].append(Send(producer, consumer, operator.micro_batch, target))
             instructions[target].append(Receive(producer, consumer, operator.micro_batch, source))
-    return Programs(schedule.placement, schedule.num_micro_batches, tuple(map(tuple, instructions)))
+    programs = tuple(map(tuple, instructions))
+    return Programs(schedule.placement, schedule.num_micro_batches, programs, batch=batch)
+
+
+def check_batch(placement: Placement) -> None:
+    """Ensure that every micro-batch of a batch can do without the blocks that it leaves out.
+
+    A forward and its backward are left out together. What runs has an input and is used, and each loss runs.
+
+    Raises:
+        UnrunnablePlacementError: One cannot.
+    """
+    plain = replace(placement, decisions=())
+    pairs = pair_backward(plain)
+    for choice in placement.decisions[0].choices:
+        gone = {block.name for block in choice.blocks if not block.time}
+        for name in [block.name for block in placement.topological_order if block.kind is not Kind.O]:
+            forward = pairs.get(name, name)
+            if (name in gone) != (forward in gone):
+                alone = name if name in gone else forward
+                raise _lacking(alone, choice.name, f"{forward} and {name} go together")
+            if name not in gone and name == forward:
+                for others, what in (
+                    (forward_inputs(plain, name), "has no input"),
+                    (forward_consumers(plain, name), "is of no use"),
+                ):
+                    if others and gone.issuperset(others):
+                        raise _lacking(others[0], choice.name, f"{name} then {what}")
+            elif computes_loss(plain, name):
+                raise _lacking(name, choice.name, "it computes the loss")
+
+
+def _lacking(block: str, micro_batch: str, why: str) -> UnrunnablePlacementError:
+    return UnrunnablePlacementError(
+        f"search.micro_batches: {block} does not run {micro_batch}, where its time is 0, but {why}; give it "
+        "a time above 0"
+    )
 
 
 class CopiesUpdate(NamedTuple):
@@ -204,7 +259,7 @@ def recomputed(programs: Programs, recompute: str | Sequence[object]) -> Program
     Raises:
         RecomputeError: See `blocks_to_recompute`.
     """
-    again = blocks_to_recompute(programs.placement, recompute)
+    again = blocks_to_recompute(programs.decided, recompute)
 
     def changed(each: Instruction) -> Instruction:
         return replace(each, mode=RECOMPUTE) if isinstance(each, Run) and each.block in again else each

@@ -22,9 +22,11 @@ class ProgramFileError(ValueError):
 
 def programs_to_dict(programs: Programs) -> dict[str, Any]:
     """Return the file form as plain data: each device's program as lines, and what its messages carry."""
+    batch = {"batch": list(programs.batch)} if programs.batch else {}
     return {
         "schema_version": SCHEMA_VERSION,
         "placement": placement_to_dict(programs.placement),
+        **batch,
         "num_micro_batches": programs.num_micro_batches,
         "forms": [specs_to_plain(specs) for specs in programs.specs] or None,
         "programs": [[str(instruction) for instruction in program] for program in programs.instructions],
@@ -54,7 +56,20 @@ def _programs(data: Field) -> Programs:
     programs = _of_each_device(data["programs"], placement)
     number = data["num_micro_batches"].whole("a whole number from 1 on", min=1)
     instructions = tuple(tuple(map(_instruction, program.items("a list of lines"))) for program in programs)
-    return Programs(placement, number, instructions, _specs(data["forms"], placement) if version > 1 else ())
+    specs = _specs(data["forms"], placement) if version > 1 else ()
+    batch = batch_from_plain(data["batch"], placement, number) if "batch" in fields else ()
+    return Programs(placement, number, instructions, specs, batch)
+
+
+def batch_from_plain(field: Field, placement: Placement, num_micro_batches: int) -> tuple[int, ...]:
+    """Return which choice of the placement's one decision each micro-batch is."""
+    if len(placement.decisions) != 1:
+        raise field.wrong("a batch of a placement with one decision", "leave it out")
+    most = len(placement.decisions[0].choices) - 1
+    rows = field.items("a list of choices")
+    if len(rows) != num_micro_batches:
+        raise field.wrong(f"a list for {num_micro_batches} micro-batches", "give one entry for each")
+    return tuple(row.whole(f"a choice from 0 to {most}", min=0, max=most) for row in rows)
 
 
 def _specs(field: Field, placement: Placement) -> tuple[TensorSpecs, ...]:

@@ -6,10 +6,16 @@ before anything starts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from placements.plain_data import Field
+
+TOKENS = -1
+"""A size of a shape: as many as the micro-batch has tokens in a sample."""
+
+_TOKENS_TEXT = "tokens"
 
 TensorEdge = tuple[str, str]
 """(producer, consumer): the block that makes a tensor, and the one that takes it."""
@@ -24,7 +30,7 @@ class TensorSpec(NamedTuple):
 
     Attributes:
         dtype: Name of its element type, as in torch.
-        shape: Its sizes; empty for a scalar.
+        shape: Its sizes, of which one may be `TOKENS`; empty for a scalar.
     """
 
     dtype: str
@@ -35,9 +41,24 @@ class TensorSpec(NamedTuple):
         """Return the spec of tensors of an element type of torch."""
         return cls(str(dtype).removeprefix("torch."), tuple(shape))
 
+    def with_tokens(self, count: int) -> TensorSpec:
+        """Return the spec of a micro-batch whose samples have so many tokens."""
+        return TensorSpec(self.dtype, tuple(count if size == TOKENS else size for size in self.shape))
+
+    def fits(self, dtype: object, shape: Iterable[int]) -> bool:
+        """Tell whether a tensor of some number of tokens has this form."""
+        other = TensorSpec.of(dtype, shape)
+        return (self.dtype, len(self.shape)) == (other.dtype, len(other.shape)) and all(
+            mine in (TOKENS, size) for mine, size in zip(self.shape, other.shape, strict=True)
+        )
+
+    def num_bytes(self, element_bytes: int, tokens: int) -> int:
+        """Return the size of a tensor of so many tokens, in bytes."""
+        return math.prod(self.with_tokens(tokens).shape) * element_bytes
+
     def __str__(self) -> str:
         """Return it as errors name it."""
-        return f"{self.dtype} {self.shape}"
+        return f"{self.dtype} {self.shape}".replace(str(TOKENS), _TOKENS_TEXT)
 
 
 TensorSpecs = Mapping[TensorEdge, TensorSpec]
@@ -54,7 +75,13 @@ def specs_to_plain(specs: TensorSpecs) -> list[dict[str, Any]]:
     edges: dict[TensorSpec, list[TensorEdge]] = {}
     for edge, spec in specs.items():
         edges.setdefault(spec, []).append(edge)
-    return [{"dtype": spec.dtype, "shape": spec.shape, "edges": found} for spec, found in edges.items()]
+    return [
+        {"dtype": spec.dtype, "shape": _sizes(spec.shape), "edges": found} for spec, found in edges.items()
+    ]
+
+
+def _sizes(shape: tuple[int, ...]) -> tuple[int | str, ...]:
+    return tuple(_TOKENS_TEXT if size == TOKENS else size for size in shape)
 
 
 def specs_from_plain(data: object, where: str) -> dict[TensorEdge, TensorSpec]:
@@ -83,7 +110,8 @@ def _row(row: Field) -> tuple[TensorSpec, list[TensorEdge]]:
     row.only(("dtype", "shape", "edges"))
     dtype = row["dtype"].text("the name of a type", "give one such as 'float64'")
     sizes = row["shape"].items("a list of sizes")
-    shape = tuple(size.whole("a size", "give a whole number from 0 on", 0) for size in sizes)
+    remedy = f"give a whole number from 0 on, or {_TOKENS_TEXT!r}"
+    shape = tuple(TOKENS if size.value == _TOKENS_TEXT else size.whole("a size", remedy, 0) for size in sizes)
     return TensorSpec(dtype, shape), [_edge(edge) for edge in row["edges"].items()]
 
 

@@ -65,17 +65,26 @@ def clip_grad_norm_(
         counted: If not exact, the names of the parameters that this device counts; see `counted_here`. None
             for all, where there are no copies.
     """
-    if exact:
-        norm = total_norm(transport.collect(squares(model)), placement)
-    else:
-        names = {shard.name for shard in model.parameters} if counted is None else set(counted)
-        own = [weight.grad for shard, weight in model.parameters.items() if shard.name in names]
-        norm_here = float(
-            torch.nn.utils.get_total_norm([grad.to_dense() for grad in own if grad is not None])
-        )
-        norm = math.hypot(*transport.collect(norm_here))
+    norm = norm_of(transport.collect(norm_part(model, exact=exact, counted=counted)), placement)
     scale_by_norm(model.parameters.values(), norm, max_norm)
     return norm
+
+
+def norm_part(model: Model, *, exact: bool = True, counted: Iterable[str] | None = None) -> Squares | float:
+    """Return what a device must tell of its gradients; see `clip_grad_norm_`."""
+    if exact:
+        return squares(model)
+    names = {shard.name for shard in model.parameters} if counted is None else set(counted)
+    own = [weight.grad for shard, weight in model.parameters.items() if shard.name in names]
+    return float(torch.nn.utils.get_total_norm([grad.to_dense() for grad in own if grad is not None]))
+
+
+def norm_of(parts: Sequence[Squares | float], placement: Placement) -> float:
+    """Return the norm of all gradients, of what each device tells; or that of some devices."""
+    numbers = [part for part in parts if isinstance(part, float)]
+    if numbers:
+        return math.hypot(*numbers)
+    return total_norm([part for part in parts if not isinstance(part, float)], placement)
 
 
 def squares(model: Model) -> dict[str, list[Square]]:

@@ -11,7 +11,7 @@ from placements import Placement
 from runtime.models.blocks import Blocks
 from runtime.models.model import Model
 from runtime.models.optimizer import Optimizer
-from runtime.training.clipping import clip_grad_norm_, counted_here
+from runtime.training.clipping import Squares, clip_grad_norm_, counted_here, norm_part
 from runtime.training.copies import CopySums
 from runtime.training.loss_scale import unscale
 from runtime.training.zero import Owners
@@ -55,6 +55,10 @@ class Update:
         if scale is not None:
             weights = self._model.parameters.values()
             self.is_skipped = not unscale(weights, scale, lambda here: any(self._transport.collect(here)))
+
+    def norm_part(self) -> Squares | float:
+        """Return what this device tells of the norm of its gradients."""
+        return norm_part(self._model, exact=self._exact, counted=self._counted)
 
     def clip_grad_norm_(self, max_norm: float) -> float:
         """Scale all gradients down so that their norm is no more than asked for; return what it was."""

@@ -262,6 +262,11 @@ class MemoryTransport:
         """Return every device's value."""
         return self.network.exchange(tuple(range(self.network.num_devices)), self.index, value)
 
+    def collecting(self) -> Callable[[object], Callable[[], list[Any]]]:
+        """Return what begins to collect values."""
+        team = tuple(range(self.network.num_devices))
+        return partial(self.network.begin_exchange, team, self.index, series="collecting")
+
     def add_up(self, values: Sequence[float]) -> list[float]:
         """Return sums over all devices."""
         return [sum(each) for each in zip(*self.collect(list(values)), strict=True)]

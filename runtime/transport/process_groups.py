@@ -10,6 +10,7 @@ group is whoever's made it: only its backend and its processes are used, and no 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -143,6 +144,26 @@ class Channels:
         with self.contact.meeting():
             dist.all_gather_object(collected, value, group=self.control)
         return collected
+
+    def collecting(self) -> Callable[[object], Callable[[], list[Any]]]:
+        """Return what begins to collect values, in a thread with a group of its own."""
+        group, thread = self.group_beside(), ThreadPoolExecutor(1, "collecting")
+
+        def collect(value: object) -> list[Any]:
+            collected: list[Any] = [None] * dist.get_world_size(group)
+            dist.all_gather_object(collected, value, group=group)
+            return collected
+
+        def begin(value: object) -> Callable[[], list[Any]]:
+            found = thread.submit(collect, value)
+
+            def wait() -> list[Any]:
+                with self.contact.meeting():
+                    return found.result()
+
+            return wait
+
+        return begin
 
     def add_up(self, values: Sequence[float]) -> list[float]:
         """Return sums over all devices."""

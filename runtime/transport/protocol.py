@@ -6,7 +6,7 @@ hold the same shard in each of its groups, or those that hold replicas of the sa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -95,6 +95,12 @@ class Transport(Protocol):
 
     def collect(self, value: object) -> list[Any]:
         """Return every device's value, by device; plain data."""
+
+    def collecting(self) -> Callable[[object], Callable[[], list[Any]]]:
+        """Return what collects values beside all else: begun with one's own, and waited for later.
+
+        Every device must call it, and then what it returns, at the same places.
+        """
 
     def add_up(self, values: Sequence[float]) -> list[float]:
         """Return the sums of what all devices give, as many floats each; cheaper than `collect`."""

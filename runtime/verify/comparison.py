@@ -12,6 +12,7 @@ from torch import Tensor
 from runtime.execution.measurement import ReferenceComparison
 from runtime.execution.results import read_summary, read_tensors
 from runtime.models import ParameterShard
+from runtime.models.blocks import Instance
 from runtime.verify.reference import ReferenceCase, plain, sum_over_sinks
 from runtime.verify.replay import replay
 
@@ -47,7 +48,8 @@ def compare(results: Path, case: ReferenceCase) -> ReferenceComparison:
     """
     devices = range(case.placement.num_devices)
     summaries = [read_summary(results, device) for device in devices]
-    orders = [[(block, n) for block, n in summary["order"]] for summary in summaries]
+    changed = _orders(summaries)
+    orders = changed[min(changed)]
     first = summaries[0]["first_iteration"]
     losses = tuple(losses_of_run(case, summaries, index) for index in range(case.iterations - first))
     held = [read_tensors(results, device, "parameters") for device in devices]
@@ -58,7 +60,7 @@ def compare(results: Path, case: ReferenceCase) -> ReferenceComparison:
     torch.set_num_threads(1)  # As on the devices: results depend on the number of threads.
     try:
         for iteration, (whole, again) in enumerate(
-            zip(plain(case, orders), replay(case, orders), strict=True)
+            zip(plain(case, orders, changed), replay(case, orders, changed), strict=True)
         ):
             if iteration < first:
                 continue
@@ -81,6 +83,20 @@ def compare(results: Path, case: ReferenceCase) -> ReferenceComparison:
     return ReferenceComparison(
         tuple(reference_losses), loss_error, gradient_error, parameter_error, equal, case.tolerance
     )
+
+
+def _orders(summaries: Sequence[Mapping[str, Any]]) -> dict[int, list[list[Instance]]]:
+    """Return what each device ran in order, from the iterations on in which it was something else."""
+    by_device = [dict(summary["orders"]) for summary in summaries]
+    found: dict[int, list[list[Instance]]] = {}
+    now: list[list[Instance]] = [[] for _ in summaries]
+    for iteration in sorted(set().union(*by_device)):
+        now = [
+            [(block, n) for block, n in of[iteration]] if iteration in of else before
+            for of, before in zip(by_device, now, strict=True)
+        ]
+        found[iteration] = now
+    return found
 
 
 def _largest_error(found: _Tensors, whole: _Tensors, held: _Tensors) -> float:

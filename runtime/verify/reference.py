@@ -54,6 +54,7 @@ class ReferenceCase:
         load_weights: File of a state dict that it began with, or None.
         exact: Whether its sums over devices were made in the order of the devices.
         is_compiled: Whether its blocks were compiled; those of the references are not.
+        left_out: The (block, micro-batch) pairs that did not run.
     """
 
     options: ModelOptions
@@ -64,6 +65,7 @@ class ReferenceCase:
     load_weights: Path | None = None
     exact: bool = True
     is_compiled: bool = False
+    left_out: frozenset[Instance] = frozenset()
 
     @property
     def tolerance(self) -> float:
@@ -96,13 +98,18 @@ class TrainingStep(NamedTuple):
     parameters: Mapping[ParameterShard, Tensor]
 
 
-def plain(case: ReferenceCase, orders: Sequence[Sequence[Instance]] | None = None) -> Iterator[TrainingStep]:
+def plain(
+    case: ReferenceCase,
+    orders: Sequence[Sequence[Instance]] | None = None,
+    changed: Mapping[int, Sequence[Sequence[Instance]]] | None = None,
+) -> Iterator[TrainingStep]:
     """Train the whole model: forward through all blocks, then one backward, micro-batch by micro-batch.
 
     Args:
         case: What was run.
         orders: For each device the (block, micro-batch) pairs that it ran, in order, as the gradients are
             added up; None for one micro-batch after the other.
+        changed: Orders from these iterations on.
 
     Yields:
         Each iteration in turn, valid until the next is asked for.
@@ -124,6 +131,8 @@ def plain(case: ReferenceCase, orders: Sequence[Sequence[Instance]] | None = Non
     together = _together(models, versions)
     shares = _loss_shares(case, body, data, versions)
     for iteration in range(case.iterations):
+        if changed and iteration in changed:
+            order = backward_orders(case.placement, changed[iteration])
         losses: dict[Instance, float] = {}
         if shares is not None:
             shares.begin(iteration)
@@ -291,12 +300,18 @@ def _differentiated(
     shares: LossShares | None,
 ) -> tuple[dict[str, float], dict[str, dict[str, Tensor]]]:
     """Run a micro-batch through the whole model and back; return losses, and gradients by block and name."""
-    by_block: dict[str, dict[str, Tensor]] = {block: {} for block in pair_backward(case.placement).values()}
+    by_block: dict[str, dict[str, Tensor]] = {
+        block: {}
+        for block in pair_backward(case.placement).values()
+        if (block, micro_batch) not in case.left_out
+    }
     outputs: dict[str, Tensor] = {}
     with torch.set_grad_enabled(bool(by_block)):
         for block in case.forward_blocks:
+            if (block, micro_batch) in case.left_out:
+                continue
             # Views, so that what a block adds to the gradient of its input is summed before it meets others'.
-            before = [outputs[name] for name in forward_inputs(case.placement, block)]
+            before = [outputs[name] for name in forward_inputs(case.placement, block) if name in outputs]
             inputs = [output.view_as(output) for output in before]
             sample = data.read(block, iteration, micro_batch)
             outputs[block] = models[block].forward(block, inputs, sample, weights[block])

@@ -25,12 +25,17 @@ class ReplayError(ValueError):
     """The devices' orders wait for each other in a cycle, so no single process can replay them."""
 
 
-def replay(case: ReferenceCase, orders: Sequence[Sequence[Instance]]) -> Iterator[TrainingStep]:
+def replay(
+    case: ReferenceCase,
+    orders: Sequence[Sequence[Instance]],
+    changed: Mapping[int, Sequence[Sequence[Instance]]] | None = None,
+) -> Iterator[TrainingStep]:
     """Run the devices' orders in one process, in turns; tensors are handed over without messages.
 
     Args:
         case: What was run.
         orders: For each device the (block, micro-batch) pairs that it ran, in order.
+        changed: Orders from these iterations on.
 
     Yields:
         Each iteration in turn, valid until the next is asked for.
@@ -47,6 +52,7 @@ def replay(case: ReferenceCase, orders: Sequence[Sequence[Instance]]) -> Iterato
     ]
     for iteration in range(case.iterations):
         made.done.clear()
+        orders = (changed or {}).get(iteration, orders)
         runs = [partial(each.run, iteration, order) for each, order in zip(devices, orders, strict=True)]
         try:
             steps = network.run(runs)
@@ -103,7 +109,8 @@ class _Replayed:
             groups=transport.groups,
         )
         begin_weights(case, self.model)
-        self._blocks = Blocks(case.placement, self.model, case.num_micro_batches, versions)
+        self._left_out = case.left_out
+        self._blocks = Blocks(case.placement, self.model, case.num_micro_batches, versions, case.left_out)
         self._update = Update(self.model, self._blocks, case.placement, transport)
         self.at: Instance | None = None
 
@@ -129,9 +136,11 @@ class _Replayed:
         others = self._network.exchange(team, self._index, (name, micro_batch))
         if len(set(others)) > 1:
             raise DeadlockError
-        needed = {(other, micro_batch, d) for other in block.after for d in made.devices(other, micro_batch)}
+        before = [other for other in block.after if (other, micro_batch) not in self._left_out]
+        needed = {(other, micro_batch, d) for other in before for d in made.devices(other, micro_batch)}
         self._network.turns.wait_until(self._index, lambda: needed <= made.done)
-        taken = [(producer, name, micro_batch, self._index) for producer in self._blocks.inputs[name]]
+        inputs = self._blocks.inputs_of(name, micro_batch)
+        taken = [(producer, name, micro_batch, self._index) for producer in inputs]
         arrived = [made.tensors.pop(key) for key in taken]
         for consumer, tensor in self._blocks.run(name, micro_batch, arrived).items():
             for target in made.devices(consumer, micro_batch):

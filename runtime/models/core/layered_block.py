@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from runtime.models.core.layers import Output
 from runtime.models.core.options import ModelOptions
+from runtime.program.tensor_spec import TOKENS
 
 
 class LayeredBlock(nn.Module):
@@ -38,7 +39,8 @@ class LayeredBlock(nn.Module):
         self.register_module("start", None)
         self.layers = nn.ModuleList()
         self.register_module("output", None)
-        self.returns = [(options.micro_batch_size, options.sequence_length, options.hidden_size)]
+        length = options.sequence_length if options.sequence_lengths is None else TOKENS
+        self.returns = [(options.micro_batch_size, length, options.hidden_size)]
 
     @property
     def input_names(self) -> tuple[str, ...]:

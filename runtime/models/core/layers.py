@@ -90,7 +90,8 @@ class Embedding(ShardedLayer):
 
     def forward(self, values: Tensor) -> Tensor:
         """Return the sum of both look-ups; a shard contributes zeros for the bytes of the others."""
-        values, positions = values[:, self._span], self.positions[self._span]
+        values = values[:, self._span]
+        positions = self.positions[self._span][: values.shape[1]]
         if self.shards.count == 1:
             return functional.embedding(values, self.tokens) + positions
         first_row = _first_row(self.vocab_size, self.shards)

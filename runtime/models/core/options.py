@@ -41,12 +41,16 @@ SGD_RATE = 0.1
 _OF_USER = (USER_MODEL, GIVEN_MODEL)
 """The models whose sizes only the user's modules know."""
 
+OF_UNEQUAL_LENGTHS = ("gpt", "synthetic")
+"""The models whose micro-batches may have samples of different lengths."""
+
 _NOT_OF_LAYERS = ("synthetic", *_OF_USER)
 """The models whose blocks hold no number of transformer layers."""
 
 _OF_LAYERS = (
     "hidden_size",
     "sequence_length",
+    "sequence_lengths",
     "micro_batch_size",
     "num_layers",
     "layers_per_block",
@@ -140,6 +144,7 @@ class ModelOptions(UserModelOptions):
             raise ModelError(
                 f"{self.weight_versions!r} is not known; use {', '.join(WeightMode)}", "weight_versions"
             )
+        self._check_lengths()
         self._check_training()
         if self.text is not None and not isinstance(self.text, str):
             raise ModelError(f"{self.text!r} is not the path of a file", "text")
@@ -149,6 +154,55 @@ class ModelOptions(UserModelOptions):
             raise ModelError(f"{self.name} reads no file; use the model {USER_MODEL!r}", "path")
         if self.name != USER_MODEL and self.handed_over is not None:
             raise ModelError(f"{self.name} is no {USER_MODEL}; leave it out", "handed_over")
+
+    def tokens_of(self, iteration: int, micro_batch: int, num_micro_batches: int) -> int:
+        """Return how many tokens the samples of a micro-batch have."""
+        if self.sequence_lengths is None:
+            return self.sequence_length
+        return int(
+            self.sequence_lengths[(iteration * num_micro_batches + micro_batch) % len(self.sequence_lengths)]
+        )
+
+    def check_num_micro_batches(self, number: int) -> None:
+        """Ensure that lengths are given for each micro-batch of one iteration, or of several.
+
+        Raises:
+            ModelError: They are not.
+        """
+        if self.sequence_lengths is not None and len(self.sequence_lengths) % number:
+            raise ModelError(
+                f"has {len(self.sequence_lengths)} lengths for {number} micro-batches; give one for each, of "
+                "one iteration or of several",
+                "sequence_lengths",
+            )
+
+    def _check_lengths(self) -> None:
+        """Check the numbers of tokens of micro-batches that differ.
+
+        Raises:
+            ModelError: One is no length, or the model cannot have several.
+        """
+        lengths = self.sequence_lengths
+        if lengths is None:
+            return
+        if self.name not in OF_UNEQUAL_LENGTHS:
+            raise ModelError(
+                f"{self.name} reads samples of one length; leave it out, or use the model "
+                f"{' or '.join(OF_UNEQUAL_LENGTHS)}",
+                "sequence_lengths",
+            )
+        if isinstance(lengths, str) or not isinstance(lengths, Sequence) or not lengths:
+            raise ModelError(
+                f"{lengths!r} is not a list of whole numbers; write as in [64,16,32]", "sequence_lengths"
+            )
+        for i, length in enumerate(lengths):
+            if type(length) is not int or not 1 <= length <= self.sequence_length:
+                raise ModelError(
+                    f"{length!r} is not a whole number from 1 to sequence_length, {self.sequence_length}; "
+                    "give another, or a greater sequence_length",
+                    f"sequence_lengths[{i}]",
+                )
+        object.__setattr__(self, "sequence_lengths", tuple(lengths))
 
     @property
     def uses_torch_optimizer(self) -> bool:

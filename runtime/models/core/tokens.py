@@ -32,6 +32,10 @@ class Tokens(NamedTuple):
     targets: Tensor
     context: Tensor
 
+    def first(self, length: int) -> Tokens:
+        """Return the first bytes of each sample."""
+        return Tokens(*(part[:, :length].contiguous() for part in self))
+
     @property
     def masked(self) -> Tensor:
         """The inputs with zero for every byte that is hidden."""

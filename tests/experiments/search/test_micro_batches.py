@@ -46,10 +46,3 @@ def test_wrong_tables_and_options_are_refused_before_the_search(tmp_path: Path) 
     assert "line 3, column block: B7 is not a block" in refusal("search", [*OPTIONS, given], out)
     missing = refusal("search", [*OPTIONS, f"search.micro_batches={tmp_path / 'none.csv'}"], out)
     assert "none.csv: cannot be read" in missing
-
-
-def test_a_run_says_that_it_knows_no_such_batch(tmp_path: Path) -> None:
-    path = tmp_path / "micro_batches.csv"
-    path.write_text(TABLE)
-    error = refusal("run", [*OPTIONS, f"search.micro_batches={path}"], tmp_path / "out")
-    assert error.startswith("search.micro_batches: scripts of micro-batches that differ cannot be run yet")

@@ -333,7 +333,7 @@ def one_device(
     observers: Sequence[DeviceObserver] = (),
 ) -> Device:
     """Return a device, in its first iteration."""
-    script = cast(Script, SimpleNamespace(calls=calls, specs=None))
+    script = cast(Script, SimpleNamespace(calls=calls, specs=None, left_out=()))
     made = Device(
         script,
         Process(0, 1, RunOptions(timeout_s=timeout_s)),
