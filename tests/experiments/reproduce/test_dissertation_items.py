@@ -11,6 +11,13 @@ from places import ROOT, SHARED_DATA
 
 from experiments.reproduce.dissertation.bubbles import SCHEMES, SIZES, bubble_over_ideal
 from experiments.reproduce.dissertation.closed_forms import parameters
+from experiments.reproduce.dissertation.configurations import (
+    FLAT,
+    NETWORKS,
+    ProfileOptions,
+    planned,
+    profile_of,
+)
 from experiments.reproduce.dissertation.footprints import traffic_mb
 from experiments.reproduce.dissertation.items import ITEMS
 from experiments.reproduce.dissertation.parameters_and_days import PERCENT
@@ -50,7 +57,10 @@ NOT_SO = {
 """Trends of the dissertation that our figures do not show; the items say why."""
 
 
-NOT_AS_PRINTED = {"dissertation_table7_1": ["interleaved"] * 2}
+NOT_AS_PRINTED = {
+    "dissertation_table2_2": ["vgg16", "vgg16", "alexnet", "alexnet"],
+    "dissertation_table7_1": ["interleaved"] * 2,
+}
 """Cases of rows that are further from the dissertation than is claimed; the items say why."""
 
 
@@ -110,7 +120,7 @@ def test_every_figure_of_measurements_is_an_item_or_said_not_to_be_made() -> Non
 
 def test_published_values_are_compared() -> None:
     exact = {item.name: item for item in ALONE if item.claim is Claim.EXACT}
-    for name, metric, count in (("table4_1", "parameters_b", 20), ("table2_2", "workers", 5)):
+    for name, metric, count in (("table4_1", "parameters_b", 20), ("table2_2", "workers_of_first_stage", 9)):
         rows = [row for row in rows_of(exact[f"dissertation_{name}"]) if row.metric == metric]
         assert len(rows) == count and all(row.published is not None for row in rows)
 
@@ -126,6 +136,43 @@ def test_what_is_held_against_a_formula_is_no_printed_value() -> None:
         first, modelled = (each for each in table.rows(table.options(), case) if each.metric == PERCENT)
         assert first.ours == pytest.approx(100 * row.tflops / 312) and first.basis is Basis.FORMULA
         assert modelled.ours and 30 < modelled.ours < 55 and table.claim_of(modelled) is Claim.TREND
+
+
+def test_no_stage_has_15_workers_of_4x4() -> None:
+    """Two levels divide servers, or the workers of one; 15-1 needs three servers and a part of a fourth."""
+    for model in ("vgg16", "alexnet"):
+        profile = profile_of(model)
+        assert planned(profile, FLAT, "per_worker") == [15, 1]
+        for network, expected in (("4x4 (A)", [12, 4]), ("2x8 (B)", [8, 8])):
+            assert planned(profile, network, "per_worker") == expected
+            inner = NETWORKS[network][0].count
+            for sync in ("per_worker", "printed"):
+                workers = planned(profile, network, sync)
+                assert all(each <= inner or each % inner == 0 for each in workers), (network, sync)
+    assert planned(profile_of("vgg16"), "4x4 (A)", "printed") == [12, 3, 1]
+
+
+@pytest.mark.skipif(not (SHARED_DATA / "pipedream").is_dir(), reason="needs the shared data")
+def test_gnmt_comes_from_its_profile() -> None:
+    options = ProfileOptions(only=("gnmt",), data=str(SHARED_DATA / "pipedream"))
+    table, memory = (
+        next(item for item in ITEMS if item.name == f"dissertation_{name}")
+        for name in ("table2_2", "figure2_15")
+    )
+    workers = {row.label: row.ours for row in table.rows(options) if row.metric == "workers_of_first_stage"}
+    assert workers == {"1x4 (A)": 1, "3x4 (A)": 4, "2x8 (B)": 8}
+    (trend,) = memory.trends(memory.rows(options))
+    assert trend.holds and trend.shown_by == "gnmt 0.98 times"
+    with pytest.raises(ValueError, match="^data: .*gnmt.csv"):
+        table.cases(ProfileOptions(data="nowhere"))
+
+
+def test_the_first_stage_of_vgg_holds_the_activations_of_four_inputs() -> None:
+    profile = profile_of("vgg16")
+    first = straight_plan(profile, [Level(4, 1.25)]).stages[0]
+    held_mib = 4 * (first.activation_bytes + first.parameter_bytes) / 2**20
+    assert first.memory_mib == pytest.approx(held_mib, rel=0.05)
+    assert first.activation_bytes > 0.4 * sum(node.activation_bytes for node in profile.nodes)
 
 
 def test_interleaving_holds_more_than_the_table_says() -> None:
