@@ -96,7 +96,8 @@ FOOTPRINT_ITEMS = (
         supported_by="test_the_first_stage_of_vgg_holds_the_activations_of_four_inputs",
         because=_SHAPES
         + "GNMT-8 is on par, as in the paper. A first stage of a convolutional net has most of the "
-        "activations, and holds those of four inputs; stages here are cut for speed alone, so that it needs twice the memory.",
+        "activations, and holds those of four inputs; stages here are cut for speed alone, so that it "
+        "needs twice the memory.",
     ),
     figure(
         "2.16",
