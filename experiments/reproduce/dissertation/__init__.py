@@ -10,6 +10,7 @@
 - `sweeps`: Fig. 4.8 and 4.10 to 4.18, made of it
 - `footprints`: Fig. 2.15 and 2.16
 - `memory`: Fig. 3.7 and 3.11
+- `spot_markets`: Tables 6.1 to 6.3 and Fig. 6.1, 6.3 and 6.4
 - `spot_prices`: Fig. 6.5 and 6.6
 - `items`: all of them
 """
