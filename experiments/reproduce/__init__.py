@@ -7,6 +7,7 @@
 - `measured`: those of published measurements
 - `schedules_by_hand`: all schedules by hand beside searched ones
 - `catalogue`: all items by name
+- `origins`: what to download for items that need data
 - `kept_cases`: the rows that are made, in a file; `run_item`: an item made case by case
 - `item_files`: what is written and said of it
 - `recorded`: the results that the project keeps, in ``results``; `results_page`: the page of them

@@ -26,6 +26,19 @@ class Claim(StrEnum):
     TREND = "trend"
 
 
+class Basis(StrEnum):
+    """What a value of ours is compared with.
+
+    PRINTED: a value that the paper prints, which ours does not begin with. FORMULA: a formula of the paper,
+    by which either the published value is computed, or ours from other printed values. READ_OFF: a value read
+    off a figure, which is only as exact as that.
+    """
+
+    PRINTED = "printed value"
+    FORMULA = "formula of the paper"
+    READ_OFF = "read off a figure"
+
+
 @dataclass(frozen=True)
 class Row:
     """One value of a table or figure.
@@ -39,7 +52,7 @@ class Row:
         ours: None where there is none; then `note` says why.
         published: None where the paper has none.
         digits: Digits after the point that are printed; of no use without `published`.
-        read_off: Whether the published value was read off a figure, and is only as exact as that.
+        basis: What the published value is, where it is not the item's basis; None for that.
         note: Why the two differ, or what ours is; empty where nothing needs to be said.
         claim: What is claimed of this row, where it is not the item's claim; None for that.
         series: The curve or bar of the figure, or the method of the table; empty where the case says it.
@@ -53,7 +66,7 @@ class Row:
     ours: float | None
     published: float | None = None
     digits: int = 4
-    read_off: bool = False
+    basis: Basis | None = None
     note: str = ""
     claim: Claim | None = None
     series: str = ""
@@ -116,9 +129,12 @@ class Item:
         inputs: The options that are paths of data which the project does not contain; where each is in the
             folder that ``experiment=all`` is given.
         optional_inputs: The same for data without which the item is made in another way.
+        basis: What the published values are.
         tolerance: Of `Claim.WITHIN`: the largest difference, as a part of the published value.
         margin: The same in the row's unit; a row is within the larger of the two.
         because: Why no more is claimed, and what differs from the paper; empty where all is as in the paper.
+        supported_by: Test that supports `because`; where there is none, the page of results says that what
+            differs is not understood.
     """
 
     name: str
@@ -134,9 +150,11 @@ class Item:
     files: Callable[[Sequence[Row]], Mapping[str, str]] = lambda _: {}
     inputs: Mapping[str, str] = field(default_factory=dict)
     optional_inputs: Mapping[str, str] = field(default_factory=dict)
+    basis: Basis = Basis.PRINTED
     tolerance: float = 0.0
     margin: float = 0.0
     because: str = ""
+    supported_by: str = ""
 
     @property
     def source(self) -> str:
@@ -176,6 +194,20 @@ class Item:
     def claim_of(self, row: Row) -> Claim:
         """Return what is claimed of a row: its own claim, or else the item's."""
         return row.claim or self.claim
+
+    def basis_of(self, row: Row) -> Basis:
+        """Return what a row's published value is: the row's basis, or else the item's."""
+        return row.basis or self.basis
+
+    def compared(self, rows: Iterable[Row], *, trend: bool = False) -> tuple[Row, ...]:
+        """Return the rows of which there are both values, and of which the values are claimed.
+
+        Args:
+            rows: Rows to choose from.
+            trend: True for the others: both values are there, but only a trend is claimed.
+        """
+        both = (row for row in rows if row.ours is not None and row.published is not None)
+        return tuple(row for row in both if (self.claim_of(row) is Claim.TREND) is trend)
 
     def is_as_claimed(self, row: Row) -> bool:
         """Return whether a row is as near to the paper as is claimed; true of a row that lacks a value."""

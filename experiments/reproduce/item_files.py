@@ -5,26 +5,27 @@ The module makes no rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import schedsearch
 from experiments.config.machine import commit, machine
-from experiments.reproduce.item import Claim, Row
+from experiments.reproduce.item import Basis, Claim, Item, Row
 from experiments.reproduce.kept_cases import plain_options
+from experiments.reproduce.origins import origins_of
 from experiments.reproduce.run_item import MadeItem
 from placements.files import csv_text, write_bytes, write_json, write_text
 from schedsearch.figures.canvas import image
 
 COLUMNS = (
-    *("case", "label", "metric", "ours", "published", "difference", "read_off", "claim", "note"),
+    *("case", "label", "metric", "ours", "published", "difference", "basis", "claim", "note"),
     *("series", "at", "bound"),
 )
 """Of the CSV of rows."""
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Of the manifest."""
 
 MOST_PRINTED = 120
@@ -76,7 +77,7 @@ def row_of(cells: Mapping[str, str]) -> Row:
         ours,
         published,
         digits=len(cells["published"].partition(".")[2]),
-        read_off=cells["read_off"] == "true",
+        basis=Basis(cells["basis"]) if cells["basis"] else None,
         note=cells["note"],
         claim=Claim(cells["claim"]) if cells["claim"] else None,
         series=cells["series"],
@@ -110,7 +111,9 @@ def manifest(made: MadeItem, size: str) -> dict[str, Any]:
         "rows": len(made.rows),
         "rows_compared": len(made.compared),
         "rows_as_claimed": len(made.compared) - len(made.not_as_claimed),
-        "rows_read_off": sum(row.read_off for row in made.rows),
+        "rows_by_basis": {
+            basis.value: sum(item.basis_of(row) is basis for row in made.compared) for basis in Basis
+        },
         "trends": [asdict(trend) for trend in made.trends],
     }
 
@@ -132,13 +135,15 @@ def described(made: MadeItem) -> str:
         lines.append(f"{made.kept} of {made.num_cases} cases are of an earlier run")
     shown = rows if len(rows) <= MOST_PRINTED else made.not_as_claimed[:MOST_PRINTED]
     if shown:
-        lines += ["", *_table(shown), ""]
+        lines += ["", *_table(item, shown), ""]
     if len(shown) < len(rows):
         lines.append(f"{len(rows)} rows, of which {len(shown)} are shown: all are in {item.name}_rows.csv")
     lines.append(f"claimed: {claim_in_words(made)}")
+    if origin := origins_of(item):
+        lines.append(f"data: {origin}")
     if item.because:
         lines.append(f"because: {item.because}")
-    if read_off := sum(row.read_off for row in rows):
+    if read_off := sum(item.basis_of(row) is Basis.READ_OFF for row in rows):
         lines.append(f"read off a figure: {read_off} of the published values, marked ~")
     for row in made.not_as_claimed:
         lines.append(f"NOT AS CLAIMED: {row.case}, {row.label}, {row.metric} {row.note}".rstrip())
@@ -152,20 +157,28 @@ def claim_in_words(made: MadeItem) -> str:
     item = made.item
     within = f" {item.limits}" if item.limits else ""
     compared = len(made.compared)
-    held = f": {compared - len(made.not_as_claimed)} of {compared} rows" if compared else ""
-    return f"{item.claim.value}{within}{held}"
+    held = ", ".join(by_basis(item, made.compared))
+    return f"{item.claim.value}{within}" + (f": {held}" if compared else "")
 
 
-def _table(rows: Sequence[Row]) -> list[str]:
+def by_basis(item: Item, compared: Sequence[Row]) -> Iterator[str]:
+    """Yield how many rows are as claimed, of each basis that there is, as ``"3 of 4 (printed value)"``."""
+    for basis in Basis:
+        own = [item.is_as_claimed(row) for row in compared if item.basis_of(row) is basis]
+        if own:
+            yield f"{sum(own)} of {len(own)} ({basis.value})"
+
+
+def _table(item: Item, rows: Sequence[Row]) -> list[str]:
     head = ("case", "label", "metric", "ours", "paper", "difference", "note")
-    cells = [head, *(_cells(row) for row in rows)]
+    cells = [head, *(_cells(row, item.basis_of(row) is Basis.READ_OFF) for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
     lines = (zip(row, widths, strict=True) for row in cells)
     return ["  ".join(text.ljust(width) for text, width in line).rstrip() for line in lines]
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: Row, is_read_off: bool) -> tuple[str, ...]:
     ours = "" if row.ours is None else f"{row.ours:.{max(row.digits, 0)}f}"
-    paper = "" if row.published is None else f"{'~' * row.read_off}{row.published:.{max(row.digits, 0)}f}"
+    paper = "" if row.published is None else f"{'~' * is_read_off}{row.published:.{max(row.digits, 0)}f}"
     difference = "" if row.difference is None else f"{row.difference:+.1%}"
     return (row.case, row.label, row.metric, ours, paper, difference, row.note)

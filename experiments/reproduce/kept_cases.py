@@ -14,10 +14,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from experiments.reproduce.item import Claim, Item, Row
+from experiments.reproduce.item import Basis, Claim, Item, Row
 from placements.files import write_json
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Version of the file's form."""
 
 PROJECT = Path(__file__).parents[2]
@@ -125,5 +125,5 @@ def _hash_of_files(paths: Sequence[Path], folder: Path) -> str:
     return found.hexdigest()
 
 
-def _row(claim: str | None, **others: Any) -> Row:
-    return Row(claim=Claim(claim) if claim else None, **others)
+def _row(claim: str | None, basis: str | None, **others: Any) -> Row:
+    return Row(claim=Claim(claim) if claim else None, basis=Basis(basis) if basis else None, **others)

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from experiments.reproduce.item import Claim, Item, Row
+from experiments.reproduce.item import Basis, Claim, Item, Row
+from experiments.reproduce.item_files import by_basis
 from experiments.reproduce.kept_cases import PROJECT
+from experiments.reproduce.origins import origins_of
 from experiments.reproduce.recorded import FOLDER, Recorded, read_recorded
 from placements.files import write_bytes
 from schedsearch.figures.canvas import image
@@ -21,8 +23,13 @@ FIGURES = "made"
 MOST_ROWS = 60
 """Most rows of a table on the page; a longer one is a file."""
 
+NEAR = 0.1
+"""Largest difference that counts as near, of a value shown beside a trend, as a part of the published."""
+
+NOT_UNDERSTOOD = "Not understood: no test shows how much of what differs this explains."
+
 CLAIMS = {
-    Claim.EXACT: "every value as printed",
+    Claim.EXACT: "every value to the last digit",
     Claim.WITHIN: "every value within a tolerance",
     Claim.TREND: "what the paper concludes",
 }
@@ -32,7 +39,14 @@ _INTRODUCTION = """# Results
 
 Tables and figures of papers, made again by [`schedsearch reproduce`](commands/reproduce.md) and compared with the printed values. A test holds this page and the kept results together.
 
-Each item has one claim. **Exact**: every value is as printed. **Within**: every value is within a tolerance. **Trend**: what the paper concludes is so here too. What [is not made](commands/reproduce.md#what-is-not-made) has a table. What does not hold stays in the tables.
+What an item claims has one of four classes, and each class its count:
+
+- **Printed value**: the paper prints it, and ours does not begin with it. It is as printed to the last digit, or within the tolerance that the item names.
+- **Formula of the paper**: the figure prints no value, and ours is held against the paper's formula. Or ours is that formula of other printed values, which only holds the paper against itself.
+- **Read off a figure**: as exact as a picture. No figure was at hand, so there are none.
+- **Trend**: what the paper concludes. Where it gives a factor, ours is within the band that the item names. Values that the paper prints beside a trend are shown and not claimed; the last column counts those within a tenth.
+
+What [is not made](commands/reproduce.md#what-is-not-made) has a table. What does not hold stays in the tables, with a reason that a test supports, or the sentence "Not understood".
 """  # noqa: E501 - a paragraph is a line
 
 
@@ -70,26 +84,41 @@ def draw_figures(items: Iterable[Item], target: Path, folder: Path = FOLDER) -> 
 
 
 def _summary(kept: Iterable[tuple[Item, Recorded | None]]) -> Iterator[str]:
-    """Yield a row for each paper: how much of it is as claimed, and which items are not."""
-    yield "| paper | items | rows as claimed | trends that hold | where it differs |"
-    yield "|---|---|---|---|---|"
+    """Yield a row for each paper: how much of each class is as claimed, and which items are not."""
+    classes = [basis.value for basis in Basis]
+    yield _line("paper", "items", *classes, "trend", "shown beside trends", "where it differs")
+    yield "|---|---|" + "---|" * (len(classes) + 3)
     for paper, group in itertools.groupby(kept, key=lambda each: each[0].paper):
-        items = [(item, found.manifest if found else {}) for item, found in group]
-        rows = [(each.get("rows_as_claimed", 0), each.get("rows_compared", 0)) for _, each in items]
-        trends = [[trend["holds"] for trend in each.get("trends", [])] for _, each in items]
-        differing = [
-            f"`{item.name}`"
-            for (item, _), (good, compared), holds in zip(items, rows, trends, strict=True)
-            if good < compared or not all(holds)
-        ]
-        cells = (
-            paper,
-            len(items),
-            _share(sum(good for good, _ in rows), sum(compared for _, compared in rows)),
-            _share(sum(sum(holds) for holds in trends), sum(len(holds) for holds in trends)),
-            ", ".join(differing),
-        )
-        yield _line(*cells)
+        items = [(item, found) for item, found in group if found]
+        counts = [_counts(item, found) for item, found in items]
+        totals = [tuple(map(sum, zip(*column, strict=True))) for column in zip(*counts, strict=True)]
+        differing = [f"`{item.name}`" for item, found in items if _differs(item, found)]
+        yield _line(paper, len(items), *(_share(*total) for total in totals), ", ".join(differing))
+
+
+def _counts(item: Item, found: Recorded) -> list[tuple[int, int]]:
+    """Return how many are as claimed, and of how many: of each basis, of trends, of values beside them."""
+    compared = item.compared(found.rows)
+    good = [[item.is_as_claimed(row) for row in compared if item.basis_of(row) is each] for each in Basis]
+    good.append([trend["holds"] for trend in found.manifest["trends"]])
+    beside = item.compared(found.rows, trend=True)
+    good.append([abs(_ours(row) - _published(row)) <= NEAR * abs(_published(row)) for row in beside])
+    return [(sum(each), len(each)) for each in good]
+
+
+def _ours(row: Row) -> float:
+    assert row.ours is not None
+    return row.ours
+
+
+def _published(row: Row) -> float:
+    assert row.published is not None
+    return row.published
+
+
+def _differs(item: Item, found: Recorded) -> bool:
+    """Return whether something is not as claimed, or a value shown beside a trend is not near."""
+    return any(good < whole for good, whole in _counts(item, found))
 
 
 def _share(part: int, whole: int) -> str:
@@ -97,19 +126,21 @@ def _share(part: int, whole: int) -> str:
 
 
 def _overview(kept: Iterable[tuple[Item, Recorded | None]]) -> Iterator[str]:
-    yield "| item | source | claimed | rows as claimed | trends that hold | CPU time |"
-    yield "|---|---|---|---|---|---|"
+    yield "| item | source | claimed | as claimed | trends that hold | shown beside trends | CPU time |"
+    yield "|---|---|---|---|---|---|---|"
     for item, found in kept:
-        manifest = found.manifest if found else {}
-        compared = manifest.get("rows_compared", 0)
-        trends = manifest.get("trends", [])
+        if found is None:
+            yield _line(f"`{item.name}`", item.source, _claim(item), "", "", "", "")
+            continue
+        *_, trends, beside = _counts(item, found)
         cells = (
             f"`{item.name}`",
             item.source,
             _claim(item),
-            _share(manifest.get("rows_as_claimed", 0), compared),
-            _share(sum(each["holds"] for each in trends), len(trends)),
-            _duration(manifest["cpu_s"]) if manifest.get("rows") else "",
+            ", ".join(by_basis(item, item.compared(found.rows))),
+            _share(*trends),
+            _share(*beside),
+            _duration(found.manifest["cpu_s"]) if found.rows else "",
         )
         yield _line(*cells)
 
@@ -128,6 +159,10 @@ def _section(item: Item, found: Recorded | None) -> Iterator[str]:
     yield f"`experiment={item.name}`. Claimed: {_claim(item)}." + (
         f" {_sentence(item.because)}" * bool(item.because)
     )
+    if found is not None and _differs(item, found):
+        yield f"Supported by `{item.supported_by}`." if item.supported_by else NOT_UNDERSTOOD
+    if origin := origins_of(item):
+        yield f"Data: {origin}."
     if found is None:
         yield "No results are kept."
         return
@@ -173,7 +208,7 @@ def _rows(item: Item, rows: tuple[Row, ...]) -> Iterator[str]:
             row.label,
             f"`{row.metric}`",
             ours,
-            f"{paper} (read off)" if row.read_off else paper,
+            f"{paper} (read off)" if item.basis_of(row) is Basis.READ_OFF else paper,
             "" if row.difference is None else f"{row.difference:+.1%}",
             row.note,
         )

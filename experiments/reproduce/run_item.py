@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.figures.pool import in_any_order
-from experiments.reproduce.item import Claim, Item, Row, Trend
+from experiments.reproduce.item import Item, Row, Trend
 from experiments.reproduce.kept_cases import KeptCases, MadeCase, dependences
 
 Report = Callable[[str, int, int], None]
@@ -69,8 +69,7 @@ class MadeItem:
     @property
     def compared(self) -> tuple[Row, ...]:
         """The rows of which there are both values, and of which something is claimed of the values."""
-        both = (row for row in self.rows if row.ours is not None and row.published is not None)
-        return tuple(row for row in both if self.item.claim_of(row) in (Claim.EXACT, Claim.WITHIN))
+        return self.item.compared(self.rows)
 
     @property
     def not_as_claimed(self) -> tuple[Row, ...]:

@@ -21,6 +21,7 @@ from experiments.reproduce.catalogue import ALL, ITEMS
 from experiments.reproduce.item import Item
 from experiments.reproduce.item_files import described, write_item, write_rows
 from experiments.reproduce.options import ReproduceAllOptions, ReproduceOptions
+from experiments.reproduce.origins import origins_of
 from experiments.reproduce.recorded import record
 from experiments.reproduce.results_page import PAGE, results_page
 from experiments.reproduce.run_item import MadeItem, run_item
@@ -55,7 +56,13 @@ def task(config: DictConfig) -> Mapping[str, float]:
         return _make_all(common, read_record(config, ReproduceAllOptions, _COMMON))
     require(name in ITEMS, "experiment", name, "known", f"the options are {known}")
     item = ITEMS[name]
-    made = _make(item, _options(item, config, common.size), common, output_directory())
+    options = _options(item, config, common.size)
+    try:
+        item.cases(options)
+    except ValueError as error:
+        missing = [name for name in item.inputs if getattr(options, name) is None]
+        raise type(error)(f"{error}; {origins_of(item)}") if missing else error from None
+    made = _make(item, options, common, output_directory())
     return _figures(made)
 
 
@@ -103,10 +110,11 @@ def _with_inputs(item: Item, own: Any, options: ReproduceAllOptions) -> tuple[st
     """Return what an item lacks, empty if nothing, and its options with the paths of its inputs."""
     for name, place in item.inputs.items():
         if options.data is None:
-            return f"needs {place}; give the folder that it is in, as in data=FOLDER", own
+            wanted = "give the folder that it is in, as in data=FOLDER"
+            return f"needs {place}; {wanted}; {origins_of(item)}", own
         path = Path(options.data) / place
         if not path.exists():
-            return f"needs {path}, which is not there", own
+            return f"needs {path}, which is not there; {origins_of(item)}", own
         own = replace(own, **{name: str(path)})
     if options.data is not None:
         for name, place in item.optional_inputs.items():

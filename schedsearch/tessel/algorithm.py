@@ -49,6 +49,7 @@ def tessel(
     time_limit_s: float = 60.0,
     seed: int = 0,
     on_progress: Callable[[SearchProgress], None] | None = None,
+    on_repetend: Callable[[candidates.Indices, int], None] | None = None,
 ) -> SearchResult:
     """Search a schedule as Tessel does (Tessel, Alg. 1).
 
@@ -72,6 +73,8 @@ def tessel(
         time_limit_s: Seconds for all of it; then the best so far is returned.
         seed: Seed of Z3's random choices.
         on_progress: Called after each candidate, and before the completion.
+        on_repetend: Called with each repetend that is the best so far: the micro-batch of each block in it,
+            and how many there are.
 
     Raises:
         SearchError: An argument is out of its range, or the placement has transient memory.
@@ -87,6 +90,7 @@ def tessel(
         min(time_limit_s, LONGEST_S),
         seed,
         on_progress or (lambda _: None),
+        on_repetend or (lambda *_: None),
     )
     with INTERRUPTS.answered() as ending:
         running.run()
@@ -124,6 +128,7 @@ class _Search:
         time_limit_s: float,
         seed: int,
         on_progress: Callable[[SearchProgress], None],
+        on_repetend: Callable[[candidates.Indices, int], None],
     ) -> None:
         self.began = time.monotonic()
         self.whole, self.placement = placement, placement.per_micro_batch
@@ -133,7 +138,7 @@ class _Search:
         self.deadline = self.began + time_limit_s
         sweep_s = time_limit_s * (_SHARE_OF_SWEEP if options.lazy else 1)
         self.budget = Budget(self.began + sweep_s, seed)
-        self.on_progress = on_progress
+        self.on_progress, self.on_repetend = on_progress, on_repetend
         self.load_bound = load_bound(self.placement)
         self.in_flight = 0
         self.best: _Best | None = None
@@ -198,6 +203,7 @@ class _Search:
             return after.answer is Answer.NO
         assert least.starts is not None
         self.best = _Best(least.value, indices, self.in_flight, least.starts, before, after)
+        self.on_repetend(indices, self.in_flight)
         if not self.options.lazy:
             self.shorten()
         return True

@@ -2,6 +2,7 @@
 
 - `published`: what it prints of them
 - `figure`: what its figures have alike as items
+- `closed_forms`: parameters, operations and days by eq. 4.2 to 4.4
 - `parameters_and_days`: Tables 4.1 and 4.2
 - `configurations`: Table 2.2
 - `bubbles`: Fig. 4.6, Sec. 4.3.2 and Table 7.1, and the drawn schedules of Fig. 2.3, 3.3, 4.3 and 4.4
@@ -9,6 +10,7 @@
 - `sweeps`: Fig. 4.8 and 4.10 to 4.18, made of it
 - `footprints`: Fig. 2.15 and 2.16
 - `memory`: Fig. 3.7 and 3.11
+- `spot_markets`: Tables 6.1 to 6.3 and Fig. 6.1, 6.3 and 6.4
 - `spot_prices`: Fig. 6.5 and 6.6
 - `items`: all of them
 """

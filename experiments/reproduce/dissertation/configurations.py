@@ -1,64 +1,129 @@
-"""Table 2.2: the configurations that PipeDream's planner chooses for 16 workers, by the models' shapes."""
+"""Table 2.2: the configurations that PipeDream's planner chooses, on the paper's clusters and a flat network.
+
+Costs are those of the models' shapes; GNMT's are in the profile that PipeDream's authors published.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
+from experiments.config.options import OptionError
 from experiments.reproduce.dissertation.figure import SOURCE
-from experiments.reproduce.dissertation.published import BATCH_SIZES_2, SPEED_UPS_2_2, TABLE_2_2
+from experiments.reproduce.dissertation.published import BATCH_SIZES_2, TABLE_2_2
 from experiments.reproduce.item import CaseOptions, Claim, Item, Row, Trend
-from experiments.reproduce.rows import listed, rows_with, value_of
+from experiments.reproduce.rows import listed, rows_with
+from placements.meaning import option
 from placements.models.zoo.convolutional import VISION_MODELS
 from placements.planners.pipedream.computed_profile import computed_profile
 from placements.planners.pipedream.planner import best_plan, data_parallel_plan
-from placements.planners.pipedream.profile_graph import ProfileGraph
+from placements.planners.pipedream.profile_graph import ProfileGraph, read_profile_graph
 from placements.planners.pipedream.topology import Level
 
-WORKERS = (Level(16, 1.25),)
-"""At 10 Gb/s: two levels cannot express a stage on 15 of 4x4 workers (Sec. 2.4.1)."""
+GNMT = "gnmt"
+
+CLUSTERS = {
+    "1x4 (A)": (Level(4, 12.0),),
+    "3x4 (A)": (Level(4, 12.0), Level(3, 1.25)),
+    "4x4 (A)": (Level(4, 12.0), Level(4, 1.25)),
+    "2x8 (B)": (Level(8, 25.0), Level(2, 3.125)),
+}
+"""Servers x GPUs (Table 2.1). 10 and 25 Gb/s between servers; speeds within one are assumed."""
+
+FLAT = "flat network of 16"
+
+NETWORKS = {FLAT: (Level(16, 1.25),), **CLUSTERS}
+"""The flat one is ours: all links at 10 Gb/s, so that a stage may have 15 workers."""
 
 TFLOPS = 10.0
 """What a worker reaches is assumed; 8 to 20 give the same configurations."""
 
-SPEED_UP = "speed_up"
+SPEED_UP, STAGES, FIRST = "speed_up", "stages", "workers_of_first_stage"
+
+SUPPORTED_BY = "test_no_stage_has_15_workers_of_4x4"
 
 
-def profile_of(model: str) -> ProfileGraph:
-    """Return the profile of a model with the batch of the dissertation."""
+@dataclass(frozen=True)
+class ProfileOptions(CaseOptions):
+    """Options of items that may have a measured profile besides."""
+
+    data: str | None = option(None, "folder of PipeDream's profiles, for gnmt.csv; null: without GNMT")
+
+
+INPUTS = {"data": "pipedream"}
+
+
+def models_of(options: ProfileOptions) -> list[str]:
+    """Return the models of which there is a shape or a profile."""
+    if options.data is not None and not (Path(options.data) / f"{GNMT}.csv").exists():
+        raise OptionError(f"data: {options.data} has no {GNMT}.csv; give the folder of PipeDream's profiles")
+    return [model for model in BATCH_SIZES_2 if model != GNMT or options.data is not None]
+
+
+def profile_of(model: str, options: ProfileOptions | None = None) -> ProfileGraph:
+    """Return the profile of a model with the batch of the dissertation, or of the measured profile."""
+    if model == GNMT:
+        assert options is not None and options.data is not None
+        return read_profile_graph(Path(options.data) / f"{GNMT}.csv")
     return computed_profile(VISION_MODELS[model](), BATCH_SIZES_2[model], TFLOPS)
 
 
-def _rows(_: CaseOptions, case: str) -> Iterator[Row]:
-    profile, published = profile_of(case), TABLE_2_2[case]
-    plan, together = best_plan(profile, WORKERS), data_parallel_plan(profile, WORKERS)
-    found = [stage.replicas for stage in plan.stages]
-    yield Row(f"{case}, stages", "stages", len(found), len(published), 0)
-    for number, (ours, theirs) in enumerate(zip(found, published, strict=False)):
-        yield Row(f"{case}, stage {number}", "workers", ours, theirs, 0)
-    note = "planned, with costs by shape; the published was measured, where data parallelism stalled more"
-    label, ratio = f"{case}, over data parallelism", together.time_ms / plan.time_ms
-    yield Row(label, SPEED_UP, ratio, SPEED_UPS_2_2[case], 1, note=note, claim=Claim.TREND)
+def planned(profile: ProfileGraph, network: str, sync: str) -> list[int]:
+    """Return the workers of each stage that the planner chooses."""
+    return [stage.replicas for stage in best_plan(profile, NETWORKS[network], sync).stages]
+
+
+def _rows(options: ProfileOptions, case: str) -> Iterator[Row]:
+    profile = profile_of(case, options)
+    published = TABLE_2_2[case]
+    for network, levels in NETWORKS.items():
+        on_cluster = published.get("4x4 (A)" if network == FLAT and case != GNMT else network)
+        if on_cluster is None:
+            continue
+        workers, speed_up = on_cluster
+        found, printed = planned(profile, network, "per_worker"), planned(profile, network, "printed")
+        note = f"{_named(found)}; by the formula as printed {_named(printed)}; published {_named(workers)}"
+        claim = Claim.TREND if network == FLAT else None
+        yield Row(network, STAGES, len(found), len(workers), 0, series=network, claim=claim)
+        yield Row(network, FIRST, found[0], workers[0], 0, note=note, series=network, claim=claim)
+        ratio = data_parallel_plan(profile, levels).time_ms / best_plan(profile, levels).time_ms
+        note = "planned; the published was measured"
+        yield Row(network, SPEED_UP, ratio, speed_up, 1, note=note, series=network, claim=Claim.TREND)
+
+
+def _named(workers: Sequence[int]) -> str:
+    return "-".join(map(str, workers))
 
 
 def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    faster = value_of(rows_with(rows, metric=SPEED_UP), "case")
-    holds = all((value > 1) == (len(TABLE_2_2[case]) > 1) for case, value in faster.items())
-    says = "pipelines are faster than data parallelism for all but ResNet-50"
-    yield Trend(says, holds, listed(faster))
+    for network in NETWORKS:
+        faster = {row.case: row.ours for row in rows_with(rows, metric=SPEED_UP, series=network) if row.ours}
+        if len(faster) > 1:
+            holds = all((value > 1) == (case != "resnet50") for case, value in faster.items() if case != GNMT)
+            says = f"{network}: pipelines are faster than data parallelism for all but ResNet-50"
+            yield Trend(says, holds, listed(faster))
 
 
 TABLE_2_2_ITEM = Item(
     "dissertation_table2_2",
     SOURCE,
     "Table 2.2",
-    "PipeDream's configurations for 16 workers",
+    "PipeDream's configurations on its clusters, and on a flat network of 16 workers",
     Claim.EXACT,
-    tuple(TABLE_2_2),
+    models_of,
     _rows,
     _trends,
+    small=ProfileOptions(),
+    optional_inputs=INPUTS,
     because=(
-        "Configurations are exact, with the gradients of each worker counted once, as the text means it. "
-        "Costs are computed from shapes, so that speed-ups are not the measured ones: only which is faster "
-        "is claimed of them. GNMT, the language model and S2VT have no shapes here."
+        "On the paper's clusters the planner's two levels divide whole servers, so that no stage can have 15 "
+        "of 4x4 workers: the published 15-1 comes out on a flat network of 16 workers only, which no cluster "
+        "of the paper is, with the gradients of each worker counted once, as the text means it. Costs are "
+        "computed from shapes, so that speed-ups are not the measured ones. GNMT-8's profile has batches of "
+        "32, the paper 64; why it gets no straight pipeline is not understood. GNMT-16, the language model "
+        "and S2VT have neither shape nor profile here"
     ),
+    supported_by=SUPPORTED_BY,
 )
+"""Workers of each stage, and how much faster than data parallelism."""

@@ -7,6 +7,7 @@ from experiments.reproduce.dissertation.configurations import TABLE_2_2_ITEM
 from experiments.reproduce.dissertation.footprints import FOOTPRINT_ITEMS
 from experiments.reproduce.dissertation.memory import MEMORY_ITEMS
 from experiments.reproduce.dissertation.parameters_and_days import TABLES
+from experiments.reproduce.dissertation.spot_markets import MARKET_ITEMS
 from experiments.reproduce.dissertation.spot_prices import PRICE_ITEMS
 from experiments.reproduce.dissertation.sweeps import SWEEP_ITEMS
 from experiments.reproduce.item import Item
@@ -19,6 +20,7 @@ ITEMS: tuple[Item, ...] = (
     *MEMORY_ITEMS,
     *DATA_AND_TENSOR_ITEMS,
     *SWEEP_ITEMS,
+    *MARKET_ITEMS,
     *PRICE_ITEMS,
 )
 """Tables, then figures, then those that are not here."""

@@ -123,11 +123,37 @@ EXAMPLES = {
 }
 """Of Sec. 4.5.1, by eq. 4.4."""
 
-TABLE_2_2 = {"vgg16": (15, 1), "alexnet": (15, 1), "resnet50": (16,)}
-"""Workers of each stage that PipeDream plans for 16 (Table 2.2)."""
+_A, _B = "4x4 (A)", "2x8 (B)"
 
-BATCH_SIZES_2 = {"vgg16": 64, "alexnet": 256, "resnet50": 128}
-"""Images on each worker (Sec. 2.5.1)."""
+TABLE_2_2: dict[str, dict[str, tuple[tuple[int, ...], float]]] = {
+    "vgg16": {_A: ((15, 1), 5.3), _B: ((15, 1), 3.0)},
+    "alexnet": {_A: ((15, 1), 5.0), _B: ((15, 1), 2.0)},
+    "resnet50": {_A: ((16,), 1.0), _B: ((16,), 1.0)},
+    "gnmt": {"1x4 (A)": ((1,) * 4, 1.5), "3x4 (A)": ((1,) * 12, 3.0), _B: ((16,), 1.0)},
+}
+"""Workers of each stage on each cluster, and the speed-up over data parallelism (Table 2.2); GNMT-8."""
 
-SPEED_UPS_2_2 = {"vgg16": 5.3, "alexnet": 5.0, "resnet50": 1.0}
-"""Of these configurations over data parallelism (likewise)."""
+BATCH_SIZES_2 = {"vgg16": 64, "alexnet": 256, "resnet50": 128, "gnmt": 32}
+"""Images on each worker (Sec. 2.5.1); sequences of the published profile of GNMT-8, where the text has 64."""
+
+TABLE_6_1 = {
+    "Transformer": ("Transformer (batch size 256)", ((3.3, 1.0), (3.3, 0.8))),
+    "A3C": ("A3C", ((1.2, 0.4), (2.2, 0.4))),
+    "CycleGAN": ("CycleGAN", ((4.5, 1.4), (9.3, 1.7))),
+    "ResNet-18": ("ResNet-18 (batch size 256)", ((4.0, 1.2), (6.8, 1.2))),
+    "ResNet-50": ("ResNet-50 (batch size 128)", ((3.7, 1.1), (9.6, 1.8))),
+}
+"""Name in the published speeds; speed and speed by dollar over a K80, on P100 and V100 (Table 6.1)."""
+
+DATA_MOVEMENT = {
+    "ResNet-50": ((("dataset", 150.0), ("model", 0.098)), (9.13, 0.006)),
+    "BERT-Base": ((("dataset", 17.0), ("model", 0.408)), (0.98, 0.025)),
+}
+"""GB, and cost in percent of that of 160 hours of a V100 (Table 6.2)."""
+
+SPOT_REDUCTIONS = {
+    "aws": {"k80": 2.7, "v100": 3.3},
+    "gcp": {"k80": 3.4, "p100": 3.4, "v100": 3.3},
+    "azure": {"k80": 7.3, "p100": 8.0, "v100": 5.1},
+}
+"""Price on demand over the lowest spot price, of one GPU (Table 6.3)."""

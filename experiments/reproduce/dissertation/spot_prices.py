@@ -66,13 +66,18 @@ class PriceItemOptions(CaseOptions):
 
 
 def _models(options: PriceItemOptions) -> list[str]:
-    folder = _folder(options)
+    folder = data_folder(options)
     _published(folder)
     speeds = read_speeds(folder / "throughputs.csv")
     return [model for model in MODELS if model in speeds]
 
 
-def _folder(options: PriceItemOptions) -> Path:
+def data_folder(options: PriceItemOptions) -> Path:
+    """Return the folder of prices.
+
+    Raises:
+        OptionError: None is given, or it is not there.
+    """
     if options.data is None:
         raise OptionError("data: has no value; give the folder of spot prices, as in data=FOLDER")
     return Path(require_path("data", options.data))
@@ -101,7 +106,7 @@ def _reductions(folder: Path, model: str, days: Sequence[float]) -> list[Reducti
 
 
 def _ladder_rows(options: PriceItemOptions, model: str) -> Iterator[Row]:
-    folder = _folder(options)
+    folder = data_folder(options)
     published = _published(folder)
     for each in _reductions(folder, model, DAYS):
         paper = published.get((model, each.days, each.strategy))
@@ -128,7 +133,7 @@ def _draw_ladder(rows: Sequence[Row]) -> Any:
 
 
 def _moving_rows(options: PriceItemOptions, model: str) -> Iterator[Row]:
-    found = {(each.days, each.strategy): each for each in _reductions(_folder(options), model, DURATIONS)}
+    found = {(each.days, each.strategy): each for each in _reductions(data_folder(options), model, DURATIONS)}
     for days in DURATIONS:
         staying, moving = found[days, MULTI_CLOUD.name], found[days, DYNAMIC.name]
         yield Row(f"{days:g} days", MOVING, staying.mean_dollars / moving.mean_dollars, at=days)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from experiments.reproduce.dissertation.parameters_and_days import gpt, iteration_flops
+from experiments.reproduce.dissertation.closed_forms import gpt, iteration_flops
 from experiments.reproduce.dissertation.published import SEQUENCE_LENGTH
 from placements.cluster import read_cluster
 from placements.models.chain import ModelShape

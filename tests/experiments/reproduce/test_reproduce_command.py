@@ -128,6 +128,7 @@ def test_a_table_that_is_partly_the_papers() -> None:
     ("overrides", "message"),
     [
         (["experiment=galvatron_table2"], "constants: has no value; give one, as in constants=VALUE"),
+        (["experiment=gavel_las"], "as in data=FOLDER; download scheduler/simulation_throughputs.json, "),
         ([], "experiment: has no value; give one of all, dissertation_figure2_15, "),
         (
             ["constants=x.json"],

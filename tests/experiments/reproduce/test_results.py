@@ -10,12 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from places import SHARED_DATA
+from places import ROOT, SHARED_DATA
 
 from experiments.reproduce.catalogue import ITEMS
 from experiments.reproduce.item import Claim, Item, Row
+from experiments.reproduce.origins import origins_of
 from experiments.reproduce.recorded import FOLDER, changes, read_recorded, recorded_items
-from experiments.reproduce.results_page import FIGURES, PAGE, draw_figures, results_page
+from experiments.reproduce.results_page import FIGURES, NOT_UNDERSTOOD, PAGE, draw_figures, results_page
 from schedsearch.figures.canvas import image
 
 MEASURED = ("tessel_figure3", "tessel_figure9", "tessel_figure10")
@@ -40,6 +41,40 @@ def test_figures_of_the_page_are_drawn_from_the_kept_rows(tmp_path: Path) -> Non
 def test_every_kept_result_is_that_of_an_item() -> None:
     assert recorded_items("full") <= recorded_items("small") == set(ITEMS)
     assert {path.stem for path in FOLDER.glob("*.csv")} == set(ITEMS)
+
+
+def test_what_differs_has_a_reason_and_names_a_test_or_is_not_understood() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    sections = {text.split("`", 1)[0]: text for text in page.split("`experiment=")[1:]}
+    tests = "\n".join(
+        path.read_text(encoding="utf-8") for path in ROOT.glob("tests/experiments/**/test_*.py")
+    )
+    for item in ITEMS.values():
+        found = read_recorded(item.name, "full")
+        assert found is not None
+        wrong = [row for row in item.compared(found.rows) if not item.is_as_claimed(row)]
+        if wrong or not all(trend["holds"] for trend in found.manifest["trends"]):
+            assert item.because, item.name
+            is_supported = f"Supported by `{item.supported_by}`" in sections[item.name]
+            assert is_supported == bool(item.supported_by) != (NOT_UNDERSTOOD in sections[item.name])
+        if item.supported_by:
+            assert f"def {item.supported_by}(" in tests, item.supported_by
+
+
+def test_the_page_counts_each_class() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    (head,) = (line for line in page.splitlines() if line.startswith("| paper | items |"))
+    classes = ["printed value", "formula of the paper", "read off a figure", "trend"]
+    assert head.split(" | ")[2:6] == classes
+    (own,) = (line for line in page.splitlines() if line.startswith("| `dissertation_table4_1` |"))
+    assert "10 of 10 (printed value), 30 of 30 (formula of the paper) |  | " in own
+
+
+def test_data_that_are_not_here_have_an_origin() -> None:
+    needing = [item for item in ITEMS.values() if item.inputs]
+    assert len(needing) >= 16
+    for item in ITEMS.values():
+        assert ("https://github.com/" in origins_of(item)) == bool(_inputs(item)), item.name
 
 
 def _inputs(item: Item) -> list[tuple[str, str]]:

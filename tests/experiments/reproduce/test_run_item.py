@@ -12,7 +12,7 @@ import pytest
 
 from experiments.reproduce import run_item as run_item_module
 from experiments.reproduce.catalogue import ITEMS
-from experiments.reproduce.item import Claim, Item, Row, Trend
+from experiments.reproduce.item import Basis, Claim, Item, Row, Trend
 from experiments.reproduce.item_files import described, manifest, rows_to_csv, write_item
 from experiments.reproduce.recorded import changes, read_recorded, record
 from experiments.reproduce.run_item import MadeItem, run_item
@@ -38,7 +38,16 @@ class Maker:
             raise KeyboardInterrupt
         self.asked.append(case)
         published = {"1": 1.0, "2": 5.0}.get(case)
-        return [Row("square", "value", float(case) ** 2, published, digits=1, read_off=case == "1")]
+        return [
+            Row(
+                "square",
+                "value",
+                float(case) ** 2,
+                published,
+                digits=1,
+                basis=Basis.READ_OFF if case == "1" else None,
+            )
+        ]
 
 
 def item_of(make: Maker, claim: Claim = Claim.EXACT) -> Item:
@@ -53,7 +62,7 @@ def item_of(make: Maker, claim: Claim = Claim.EXACT) -> Item:
         lambda rows: [Trend("squares grow", True, f"{len(rows)} of them")],
         small=Squares(most=1),
         files=lambda rows: {"last.txt": f"{rows[-1].ours:g}\n"},
-        inputs={"path": "squares.json"},
+        inputs={"path": "gavel/squares.json"},
     )
 
 
@@ -100,7 +109,7 @@ def test_a_row_that_is_not_as_claimed_is_said(tmp_path: Path) -> None:
     made = run(item_of(Maker()), Squares(), tmp_path)
     text = described(made)
     assert [row.case for row in made.not_as_claimed] == ["2"]
-    assert "claimed: exact: 1 of 2 rows" in text
+    assert "claimed: exact: 0 of 1 (printed value), 1 of 1 (read off a figure)" in text
     assert "NOT AS CLAIMED: 2, square, value" in text
     assert "read off a figure: 1 of the published values, marked ~" in text and "~1.0" in text
     assert "holds: squares grow (3 of them)" in text
@@ -116,6 +125,8 @@ def test_the_files_of_an_item(tmp_path: Path) -> None:
     assert rows[2]["published"] == rows[2]["difference"] == ""
     data = json.loads((tmp_path / "squares.json").read_text())
     assert (data["rows"], data["rows_compared"], data["rows_as_claimed"]) == (3, 2, 1)
+    by_basis = {"printed value": 1, "formula of the paper": 0, "read off a figure": 1}
+    assert data["rows_by_basis"] == by_basis
     assert data["options"] == {"most": 3} and data["inputs_sha256"] == {}
 
 
