@@ -16,6 +16,7 @@ from runtime.clocks.clock import ClockBackend, RecordingClock
 from runtime.clocks.gpu_clock import open_gpu_clock
 from runtime.clocks.latency_file import read_clock_latency
 from runtime.codegen.script import Script, check_specs
+from runtime.execution.arrivals import RequestArrivals
 from runtime.execution.clock_requests import ClockRequests, clock_requests
 from runtime.execution.device import Device
 from runtime.execution.process import Process
@@ -128,7 +129,10 @@ def device_context(
             at_end.callback(profiler.close)
         recorder = _recorder(script, process, model, blocks)
         clocks = clock_requests(clock, script.calls.runs)
-        observers = [observer for observer in (clocks, profiler, recorder) if observer is not None]
+        arrivals = (
+            None if options.arrival_rate is None else RequestArrivals(script.placement, options.requests)
+        )
+        observers = [each for each in (arrivals, clocks, profiler, recorder) if each is not None]
         device = Device(
             script, process, transport, blocks, position, observers, _side(script, transport, model)
         )

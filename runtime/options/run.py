@@ -8,6 +8,7 @@ from typing import Any
 
 from placements.meaning import Meaning, option
 from runtime.transport.communicators import AUTO, SHARINGS
+from schedsearch.simulation.requests import Spacing
 
 DEVICES = ("cpu", "cuda")
 """Where a run can compute."""
@@ -81,6 +82,15 @@ class UserRunOptions:
     exact: bool | None = option(
         None, "true: sums over devices are in a fixed order; by default if something is verified"
     )
+    arrival_rate: float | None = option(
+        None, "requests of an inference, one a micro-batch, that come; null: all at once", "per s", above=0
+    )
+    arrivals: str = option(
+        Spacing.POISSON.value,
+        "poisson: requests come at random | fixed: at equal distances",
+        choices=tuple(each.value for each in Spacing),
+    )
+    arrival_seed: int = option(0, "seed of requests at random", min=0)
     trace: bool = _of_launch(
         False, "true: also a trace of the last iterations beside the plan, for ui.perfetto.dev"
     )
