@@ -30,6 +30,12 @@ class GptPlacement(ModelledKind):
     sequence_length: int = option(2048, "tokens of a sample")
     micro_batch_size: int = option(2, "samples of a micro-batch")
     recompute: bool = option(False, "recompute each layer's activations in the backward")
+    checkpoints: int | None = option(
+        None,
+        "with recompute=true: layers of each stage whose inputs are kept; 0: so many that memory is least; "
+        "null: all",
+        min=0,
+    )
     flash_attention: bool = option(
         True, "true: attention keeps no scores; false: they are kept for the backward"
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from placements.block import Kind, PlacementError
 from placements.hardware import Gpu
+from placements.models.gpt.checkpoints import checkpoints_of
 from placements.models.gpt.gpt_config import (
     HALF_BYTES,
     GptConfig,
@@ -103,7 +104,7 @@ def gpt_m_shape(
     pieces = [embedding, first._replace(forward_transfer_ms=0.0), *stages, output]
     parameters = [share * shared.layer_parameters + table_parameters(config, rows) for share in shares]
     parameters[0] += position_parameters(config)
-    return _placement("gpt_m_shape", shared, pieces, parameters, tick_ms)
+    return _placement("gpt_m_shape", shared, pieces, shares, parameters, tick_ms)
 
 
 def gpt_v_shape(
@@ -155,7 +156,7 @@ def gpt_v_shape(
     parameters = [share * shared.layer_parameters for share in shares]
     parameters[0] += table_parameters(config, rows) + position_parameters(config)
     parameters[last] += table_parameters(config, rows) if last else 0
-    return _placement("gpt_v_shape", shared, pieces, parameters, tick_ms)
+    return _placement("gpt_v_shape", shared, pieces, shares, parameters, tick_ms)
 
 
 def gpt_compute_shares(placement: Placement, config: GptConfig, rates: Rates) -> dict[str, float]:
@@ -255,9 +256,25 @@ class _SharedGpt:
         forward_ms, backward_ms = self.layer_forward.time_ms, self.layer_backward.time_ms
         found = []
         for stage, share in enumerate(shares):
-            cost = Cost(Pass(share * forward_ms), Pass(share * backward_ms), share * self.layer_kept_bytes)
+            kept_bytes = self.checkpoints(share) * self.layer_kept_bytes
+            cost = Cost(Pass(share * forward_ms), Pass(share * backward_ms), kept_bytes)
             found.append(PieceCost((stage,), cost, groups, sent_ms, sent_ms, name=f"F{stage}"))
         return found
+
+    @property
+    def layer_working_bytes(self) -> float:
+        """What each GPU holds while a layer is computed again."""
+        return layer_working_bytes(self.config, self.strategy.tensor_parallel)
+
+    def checkpoints(self, layers: int) -> int:
+        """Return the layers of a stage of which it keeps what is kept of a layer."""
+        wanted = self.config.checkpoints
+        return checkpoints_of(wanted, layers, self.layer_kept_bytes, self.layer_working_bytes)
+
+    def working_bytes(self, layers: int) -> float:
+        """Return what each GPU holds while a stage's largest segment is computed again; else 0."""
+        segments = self.checkpoints(layers) if self.config.recompute else 0
+        return -(-layers // segments) * self.layer_working_bytes if segments else 0.0
 
     @property
     def layer_parameters(self) -> float:
@@ -301,6 +318,7 @@ def _placement(
     name: str,
     shared: _SharedGpt,
     costs: Sequence[PieceCost],
+    shares: Sequence[int],
     parameters: Sequence[float],
     tick_ms: float | None,
 ) -> Placement:
@@ -316,21 +334,22 @@ def _placement(
         tuple(blocks),
         tick_ms,
         transfer=transfers_of(pieces),
-        memory=_capacities(shared, pieces, parameters),
+        memory=_capacities(shared, pieces, shares, parameters),
         num_gpus=(shared.strategy.tensor_parallel * groups,) * len(parameters),
     )
 
 
-def _capacities(shared: _SharedGpt, pieces: Sequence[Piece], parameters: Sequence[float]) -> tuple[int, ...]:
+def _capacities(
+    shared: _SharedGpt, pieces: Sequence[Piece], shares: Sequence[int], parameters: Sequence[float]
+) -> tuple[int, ...]:
     """Return the MiB that each GPU of a device has for activations.
 
     Raises:
         PlacementError: They do not hold those of one micro-batch.
     """
-    config, rates, tensor_parallel = shared.config, shared.rates, shared.strategy.tensor_parallel
-    working_gib = layer_working_bytes(config, tensor_parallel) / 2**30 if config.recompute else 0.0
-    found = []
+    rates, found = shared.rates, list[int]()
     for device, count in enumerate(parameters):
+        working_gib = shared.working_bytes(shares[device]) / 2**30
         static_gib = HALF.static_bytes * count / 2**30
         needed_mib = sum(piece.blocks[0].memory_on(device) for piece in pieces)
         free_gib = rates.gpu.memory_gib - rates.reserve_gib - static_gib - working_gib
