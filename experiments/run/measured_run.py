@@ -77,6 +77,8 @@ def run_and_save(
     check_finite(measurement)
     write_json(directory / "measurement.json", measurement.to_dict())
     log.info("%s", describe(measurement))
+    for iteration, version, time_ms in measurement.plans:
+        log.info("%-12s%d of the server, %.6g ms, from iteration %d on", "plan", version, time_ms, iteration)
     return measurement
 
 

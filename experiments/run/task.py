@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
@@ -14,6 +15,7 @@ from experiments.frontier.clock_latency import switching_limits
 from experiments.frontier.results import EnergyResult
 from experiments.frontier.task import check_energy_on, check_energy_options, search_and_tune
 from experiments.run.beside import describe_beside, rows_beside
+from experiments.run.followed_server import followed_server, without_own_clocks
 from experiments.run.inference import (
     arrivals_of,
     check_requests_on,
@@ -60,6 +62,7 @@ def begin(options: RunCommandOptions) -> dict[str, float | str]:
         Failed: The run failed.
     """
     check_energy_options(options)
+    options = replace(options, runtime=without_own_clocks(options.runtime))
     check_runtime_options(options.runtime)
     if options.search.micro_batches is not None:
         raise OptionError(
@@ -96,7 +99,8 @@ def begin(options: RunCommandOptions) -> dict[str, float | str]:
         if is_inference(placement):
             _requests(options, found, tuned, directory)
         return found.figures | tuned.figures
-    measurement = run_and_save(KeptOptions.of(options), placement, directory, resume)
+    with followed_server(options.runtime, found.schedule, tuned.profile, directory):
+        measurement = run_and_save(KeptOptions.of(options), placement, directory, resume)
     utilisation = None
     if options.runtime.trace:
         planned = planned_scripts(found, tuned, measurement.num_micro_batches)

@@ -70,6 +70,8 @@ class Pipeline:
             devices, so that they have the bits of the model in one piece; otherwise the library adds up.
         compile: Backend of `torch.compile` for the own blocks' modules: ``inductor``, ``aot_eager`` or
             ``eager``; None for the job's own. The four options of modules need `modules`.
+        profile_online: Whether the first steps measure the blocks at each clock, for the server whose plans
+            are followed; see `runtime.execution.online_profile`.
 
     Raises:
         ScriptError: The job cannot be read, or is not for as many processes.
@@ -88,9 +90,14 @@ class Pipeline:
         finite: bool = True,
         exact: bool = False,
         compile: str | None = None,
+        profile_online: bool = False,
     ) -> None:
         """Join the other processes and build the own blocks."""
-        process = own_process(replace(RunOptions.of_environment(), timeout_s=timeout_s, exact=exact))
+        process = own_process(
+            replace(
+                RunOptions.of_environment(), timeout_s=timeout_s, exact=exact, profile_online=profile_online
+            )
+        )
         script = read_script_of(job, process.device)
         check_script(script, process.device, process.num_devices)
         of_modules = {"loss": loss, "precision": precision, "loss_weight": loss_weight, "compile": compile}

@@ -25,7 +25,7 @@ from runtime.execution.results import DONE, Position, Progress, write_progress, 
 from runtime.loops.iterations import BlockLoss, Iterations
 from runtime.loops.run_checkpoints import RunCheckpoints, TerminatedError, Termination, termination
 from runtime.models import Model, ParameterShard, save_state_dict_file
-from runtime.plans.plan_client import PlanSource
+from runtime.plans.plan_client import DeployedPlan, PlanSource
 from runtime.profiling.process_memory import peak_rss_mib
 from runtime.transport.agreement import not_finite
 from runtime.transport.protocol import Transport
@@ -93,8 +93,10 @@ def _train(context: DeviceContext, asked: Termination) -> None:
     first = resumed.iterations
     times_ms: list[float] = []
     losses: list[list[BlockLoss]] = []
+    plans: list[tuple[int, int, float]] = []
     for index in range(first, options.iterations):
-        _follow_plan(iterations, process, index)
+        if (plan := _follow_plan(iterations, process, index)) is not None:
+            plans.append((index, plan.version, plan.time_ms))
         times_ms.append(iterations.timed(index))
         losses.append(iterations.losses())
         iterations.update.prepare()
@@ -116,7 +118,7 @@ def _train(context: DeviceContext, asked: Termination) -> None:
     if options.trace_file:
         _draw(options.trace_file, context)
     if options.results:
-        done = {"first_iteration": first, "time_ms": times_ms, "losses": losses}
+        done = {"first_iteration": first, "time_ms": times_ms, "losses": losses, "plans": plans}
         write_summary(options.results, process.device, done | _measured(context) | _facts(context))
 
 
@@ -125,12 +127,13 @@ def _state(model: Model) -> TrainingState:
     return TrainingState(model.state(), model.optimizer, {"optimizer": model.optimizer.shared_state()})
 
 
-def _follow_plan(iterations: Iterations, process: Process, iteration: int) -> None:
-    """Go over to a newer plan, if there is one."""
+def _follow_plan(iterations: Iterations, process: Process, iteration: int) -> DeployedPlan | None:
+    """Go over to a newer plan, if there is one, and return it."""
     plan = iterations.follow_plan()
     if plan is not None:
         line = f"iteration {iteration}: from here on plan {plan.version}, of {plan.time_ms:.1f} ms"
         _report(process, line)
+    return plan
 
 
 def _draw(path: Path, context: DeviceContext) -> None:

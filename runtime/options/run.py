@@ -91,6 +91,10 @@ class UserRunOptions:
         choices=tuple(each.value for each in Spacing),
     )
     arrival_seed: int = option(0, "seed of requests at random", min=0)
+    profile_online: bool = option(
+        False,
+        "true: the first iterations measure the blocks at each clock, for the server that is followed",
+    )
     trace: bool = _of_launch(
         False, "true: also a trace of the last iterations beside the plan, for ui.perfetto.dev"
     )
