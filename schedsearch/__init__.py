@@ -71,6 +71,7 @@ _HOME = {
     "schedsearch.planning.plans": ("Plans",),
     "schedsearch.simulation.conditions": ("Conditions", "Link"),
     "schedsearch.simulation.iterations": ("SimulatedIterations", "simulate"),
+    "schedsearch.simulation.requests": ("Arrivals", "serve"),
     "schedsearch.simulation.robustness": ("Degradation", "degradation", "most_robust"),
     "schedsearch.robust.scenarios": ("Scenario",),
     "schedsearch.robust.robust_search": ("RobustResult", "robust_search"),

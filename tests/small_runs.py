@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,12 +41,14 @@ SMALL_GPT = {
 SYNTHETIC = {"name": "synthetic", "hidden_size": 4, "sequence_length": 4, "micro_batch_size": 1}
 
 
-def blocks_of(placement: Placement) -> tuple[Blocks, Model]:
-    """Return the synthetic blocks of a placement of whole blocks, all in this process."""
-    options = ModelOptions.from_dict(SYNTHETIC)
+def blocks_of(
+    placement: Placement, model_data: Mapping[str, Any] = SYNTHETIC, num_micro_batches: int = 2
+) -> tuple[Blocks, Model]:
+    """Return the blocks of a placement of whole blocks, by default synthetic, all in this process."""
+    options = ModelOptions.from_dict(model_data)
     forward = [block.name for block in placement.blocks if block.kind is Kind.F]
     model = Model(options, placement, dict.fromkeys(forward, WHOLE))
-    blocks = Blocks(placement, model, 2)
+    blocks = Blocks(placement, model, num_micro_batches)
     blocks.begin(0)
     return blocks, model
 

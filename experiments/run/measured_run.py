@@ -9,6 +9,7 @@ from pathlib import Path
 
 from experiments.config.command import Failed
 from experiments.config.options import OptionError
+from experiments.run.inference import is_inference
 from experiments.run.resumed import KeptOptions, resume_command, save_options
 from experiments.run.run_options import devices_in_words, launch_options
 from placements import Placement
@@ -65,6 +66,7 @@ def run_and_save(
                     launch_options(options)
                     | {"checkpoints": directory / "checkpoints", "resume": checkpoints}
                     | {"clock_latency": kept.clock_latency}
+                    | {"trace": options.trace or is_inference(placement)}
                 ),
                 show,
             )
@@ -77,6 +79,8 @@ def run_and_save(
     check_finite(measurement)
     write_json(directory / "measurement.json", measurement.to_dict())
     log.info("%s", describe(measurement))
+    for iteration, version, time_ms in measurement.plans:
+        log.info("%-12s%d of the server, %.6g ms, from iteration %d on", "plan", version, time_ms, iteration)
     return measurement
 
 

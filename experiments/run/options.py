@@ -57,6 +57,10 @@ class RuntimeOptions(UserRunOptions, UserModelOptions, ModelChoice):
     simulated_gpus: bool = option(
         False, "true: the scripts also run in virtual time, at the clocks of the plan"
     )
+    server: str | None = option(
+        None,
+        "URL of a server whose plans the run follows | own: one is started for it; null: the plan's clocks",
+    )
     clocks: bool = option(
         True, "true: the scripts have the clocks of the plan; false: they have none, for those of a server"
     )

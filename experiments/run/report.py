@@ -32,13 +32,17 @@ def save_report(
     directory: Path,
     utilisation: UtilisationTable | None = None,
     beside: Sequence[BesideRow] = (),
+    requests: Sequence[str] = (),
 ) -> Path:
     """Write ``report.html``, with the last iteration if it was recorded; return its path."""
     run = Section("Run", (*_run_facts(measurement), *_utilisation_facts(utilisation)))
+    served = [Section("Requests", text="\n".join(requests))] if requests else []
     summary = (*summary_facts(found, tuned), _equality(measurement))
     proved = found.searched.proved if found.searched else "made by hand"
     brought = in_words(beside, proved) if beside_table(beside) else ""
-    return save_with_plans(found, tuned, directory, summary, _beside_sections(beside), [run], brought)
+    return save_with_plans(
+        found, tuned, directory, summary, _beside_sections(beside), [*served, run], brought
+    )
 
 
 def _beside_sections(rows: Sequence[BesideRow]) -> list[Section]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
@@ -11,8 +12,17 @@ from omegaconf import DictConfig
 from experiments.config.options import OptionError
 from experiments.config.run_record import output_directory
 from experiments.frontier.clock_latency import switching_limits
+from experiments.frontier.results import EnergyResult
 from experiments.frontier.task import check_energy_on, check_energy_options, search_and_tune
 from experiments.run.beside import describe_beside, rows_beside
+from experiments.run.followed_server import followed_server, without_own_clocks
+from experiments.run.inference import (
+    arrivals_of,
+    check_requests_on,
+    is_inference,
+    request_rows,
+    save_requests,
+)
 from experiments.run.measured_run import run_and_save
 from experiments.run.options import NO_LAUNCHER, RunCommandOptions
 from experiments.run.report import save_report, save_report_of_run
@@ -23,11 +33,13 @@ from experiments.run.simulated_run import check_simulated_on, simulate_scripts
 from experiments.run.traces import save_trace
 from experiments.search.options import read_options
 from experiments.search.problem import read_problem
+from experiments.search.results import SearchStepResult
 from experiments.search.search_step import figures
 from placements import Placement
 from runtime.checkpoints.loading import has_whole
 from runtime.checkpoints.manifest import ensure_same_model, manifests
 from runtime.codegen.script import read_script
+from runtime.execution.measurement import Measurement
 from runtime.program.calls import ScriptError
 
 log = logging.getLogger(__name__)
@@ -50,12 +62,14 @@ def begin(options: RunCommandOptions) -> dict[str, float | str]:
         Failed: The run failed.
     """
     check_energy_options(options)
+    options = replace(options, runtime=without_own_clocks(options.runtime))
     check_runtime_options(options.runtime, is_batch=options.search.micro_batches is not None)
     directory = output_directory()
     problem = read_problem(options)
     placement = problem.placement
     check_device_of(options.runtime, placement)
     number = options.search.num_micro_batches
+    check_requests_on(options.runtime, placement, number)
     is_batch = problem.batch is not None
     model = choose_model(options.runtime, placement, number, problem.planned, is_batch=is_batch)
     check_energy_on(options, problem)
@@ -78,15 +92,19 @@ def begin(options: RunCommandOptions) -> dict[str, float | str]:
         simulate_scripts(planned, scripts, latency_ms, directory, found.costs, traces=traces)
     if options.runtime.launcher == NO_LAUNCHER:
         log.info("%-12s%s", "job", directory / "scripts")
+        if is_inference(placement):
+            _requests(options, found, tuned, directory)
         return found.figures | tuned.figures
-    measurement = run_and_save(KeptOptions.of(options), placement, directory, resume)
+    with followed_server(options.runtime, found.schedule, tuned.profile, directory):
+        measurement = run_and_save(KeptOptions.of(options), placement, directory, resume)
     utilisation = None
     if options.runtime.trace:
         planned = planned_scripts(found, tuned, measurement.num_micro_batches)
         on = planned.schedule.placement
         utilisation = save_trace(measurement.records, on, directory, planned, found.costs)
+    requests = _requests(options, found, tuned, directory, measurement) if is_inference(placement) else []
     rows = rows_beside(options.placement, problem, found, tuned)
-    report = save_report(found, tuned, measurement, directory, utilisation, rows)
+    report = save_report(found, tuned, measurement, directory, utilisation, rows, requests)
     shown = dict(figures(found.schedule, found.result, found.memory_unit))
     for name in () if rows else ("period", "makespan", "bubble", "peak memory"):
         log.info("%-12s%s", name, shown.get(name, "none"))
@@ -95,6 +113,22 @@ def begin(options: RunCommandOptions) -> dict[str, float | str]:
     for line in describe_beside(rows, found.searched.proved if found.searched else ""):
         log.info("%s", line)
     return found.figures | tuned.figures
+
+
+def _requests(
+    options: RunCommandOptions,
+    found: SearchStepResult,
+    tuned: EnergyResult,
+    directory: Path,
+    measurement: Measurement | None = None,
+) -> list[str]:
+    """Write and log how long the requests of an inference take; return the lines."""
+    arrivals = arrivals_of(options.runtime)
+    rows = request_rows(found, tuned, arrivals, measurement.records if measurement else ())
+    lines = save_requests(rows, arrivals, directory)
+    for line in lines:
+        log.info("%s", line)
+    return lines
 
 
 def go_on(directory: Path, given: RunCommandOptions) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from torch import Tensor
 
-from runtime.clocks.clock import ClockBackend
+from runtime.clocks.clock import ClockBackend, RecordingClock
 from runtime.clocks.stream_clock import StreamClock
 from runtime.clocks.torch_gpu import record_event
 from runtime.profiling.observer import DeviceObserver
@@ -75,6 +75,41 @@ class StreamClockRequests(ClockRequests):
         """Record the event after it."""
         if self._clock_of(run) is not None:
             self.clock.after(record_event(sleeps=True))
+
+
+class LateClockRequests(ClockRequests):
+    """Asks for none before `open`: until then something else has the clock.
+
+    Args:
+        make: Returns what then asks.
+    """
+
+    def __init__(self, make: Callable[[], ClockRequests]) -> None:
+        """Ask for nothing yet."""
+        super().__init__(RecordingClock("the profiler goes through the clocks"))
+        self._make, self._inner = make, ClockRequests(self.clock)
+
+    def open(self) -> None:
+        """Take the clock."""
+        self._inner = self._make()
+        self._inner.requested = lambda clock_mhz: self.requested(clock_mhz)
+        self.clock = self._inner.clock
+
+    def follow(self, clock_mhz: Mapping[str, Sequence[int]]) -> None:
+        """Take these clocks from now on."""
+        self._inner.follow(clock_mhz)
+
+    def begin(self, iteration: int) -> None:
+        """Tell who asks."""
+        self._inner.begin(iteration)
+
+    def start(self, run: BlockCall, arrived: Sequence[Tensor]) -> None:
+        """Tell who asks."""
+        self._inner.start(run, arrived)
+
+    def stop(self, run: BlockCall, made: Iterable[Tensor]) -> None:
+        """Tell who asks."""
+        self._inner.stop(run, made)
 
 
 def clock_requests(clock: ClockBackend, runs: Sequence[BlockCall]) -> ClockRequests:

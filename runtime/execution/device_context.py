@@ -16,8 +16,10 @@ from runtime.clocks.clock import ClockBackend, RecordingClock
 from runtime.clocks.gpu_clock import open_gpu_clock
 from runtime.clocks.latency_file import read_clock_latency
 from runtime.codegen.script import Script, check_specs
-from runtime.execution.clock_requests import ClockRequests, clock_requests
+from runtime.execution.arrivals import RequestArrivals
+from runtime.execution.clock_requests import ClockRequests, LateClockRequests, clock_requests
 from runtime.execution.device import Device
+from runtime.execution.online_profile import OnlineProfile
 from runtime.execution.process import Process
 from runtime.execution.results import Position
 from runtime.execution.run_options import RunOptions
@@ -25,10 +27,11 @@ from runtime.execution.side_streams import SideStreams, side_streams
 from runtime.models import Blocks, Model, ReadVersions, load_state_dict_file, read_versions
 from runtime.models.blocks import Instance, warm_up
 from runtime.models.body import Body
-from runtime.plans.plan_client import SERVER_VARIABLE, PlanSource, plans_from_environment
+from runtime.plans.plan_client import JOB_VARIABLE, SERVER_VARIABLE, PlanSource, plans_from_environment
 from runtime.plans.shared_plans import SharedPlans, shared_plans
 from runtime.profiling.device_profiler import DeviceProfiler
 from runtime.profiling.process_memory import rss_mib
+from runtime.profiling.profiler import Sweep
 from runtime.profiling.recorder import HostTimes, Recorder, StreamTimes
 from runtime.profiling.records import Record
 from runtime.program.calls import ScriptError
@@ -50,6 +53,7 @@ class DeviceContext:
         blocks: Its blocks, which the device runs.
         clocks: Ask for the clocks of its blocks.
         plans: Clocks from a server, for a script without clocks.
+        online: Measures the blocks before plans are followed, if that is wanted.
         profiler: Measures the blocks, if that is what the run is for.
         recorder: Keeps what the device did, if that is wanted.
         rss_after_import_mib: The memory of the process before it had a model.
@@ -63,6 +67,7 @@ class DeviceContext:
     blocks: Blocks
     clocks: ClockRequests
     plans: SharedPlans
+    online: OnlineProfile | None
     profiler: DeviceProfiler | None
     recorder: Recorder | None
     rss_after_import_mib: float
@@ -110,8 +115,8 @@ def device_context(
             )
         )
         _check_clocks(script, shared, options)
-        clock = _clock(script, shared, transport, options)
-        at_end.callback(clock.reset)
+        clocks = _clocks(script, shared, transport, options)
+        at_end.callback(lambda: clocks.clock.reset())
         model = Model(
             script.model,
             script.placement,
@@ -128,8 +133,14 @@ def device_context(
         if profiler is not None:
             at_end.callback(profiler.close)
         recorder = _recorder(script, process, model, blocks)
-        clocks = clock_requests(clock, script.calls.runs)
-        observers = [observer for observer in (clocks, profiler, recorder) if observer is not None]
+        online = _online(script, process, transport, clocks)
+        if online is not None:
+            at_end.callback(online.close)
+        arrivals = (
+            None if options.arrival_rate is None else RequestArrivals(script.placement, options.requests)
+        )
+        every = arrivals, clocks, online, profiler, recorder
+        observers = [each for each in every if each is not None]
         device = Device(
             script, process, transport, blocks, position, observers, _side(script, transport, model)
         )
@@ -147,6 +158,7 @@ def device_context(
             blocks,
             clocks,
             shared,
+            online,
             profiler,
             recorder,
             rss_after_import_mib,
@@ -221,6 +233,23 @@ def _recorder(script: Script, process: Process, model: Model, blocks: Blocks) ->
     return Recorder(process.device, script.placement, blocks, model, times)
 
 
+def _clocks(script: Script, plans: SharedPlans, transport: Transport, options: RunOptions) -> ClockRequests:
+    def make() -> ClockRequests:
+        return clock_requests(_clock(script, plans, transport, options), script.calls.runs)
+
+    return LateClockRequests(make) if options.profile_online else make()
+
+
+def _online(
+    script: Script, process: Process, transport: Transport, clocks: ClockRequests
+) -> OnlineProfile | None:
+    if not isinstance(clocks, LateClockRequests):
+        return None
+    latency = _latency(process.options)
+    profiler = DeviceProfiler(Sweep(), script.placement, transport, script.channels, process.device, latency)
+    return OnlineProfile(profiler, clocks, transport, process.device)
+
+
 def _check_clocks(script: Script, plans: SharedPlans, options: RunOptions) -> None:
     """Ensure that the clocks of the script are those of the run.
 
@@ -233,6 +262,10 @@ def _check_clocks(script: Script, plans: SharedPlans, options: RunOptions) -> No
         others = f"the run follows the plans of a server; unset {SERVER_VARIABLE}, or {remedy}"
     elif options.sweep is not None:
         others = f"a profile goes through all clocks; {remedy}"
+    if options.profile_online and not plans.is_used:
+        raise ScriptError(
+            f"profile_online: there is no server to upload to; set {SERVER_VARIABLE} and {JOB_VARIABLE}"
+        )
     run = next((run for run in script.calls.runs if run.clock_mhz is not None), None)
     if run is not None and others:
         raise ScriptError(f"{script.path}: {run} has clock_mhz={run.clock_mhz}, but {others}")

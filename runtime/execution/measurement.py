@@ -74,6 +74,7 @@ class Measurement:
         exact: Whether sums over devices were made in the order of the devices.
         peak_rss_mib: The most memory of each device's process, in MiB; threads of one process share it.
         rss_after_import_mib: What the process had before its model was made, in MiB.
+        plans: Plans of a server that were followed: (first iteration, version, planned ms).
     """
 
     backend: str
@@ -95,6 +96,7 @@ class Measurement:
     exact: bool = False
     peak_rss_mib: tuple[float, ...] = ()
     rss_after_import_mib: tuple[float, ...] = ()
+    plans: tuple[tuple[int, int, float], ...] = ()
 
     @property
     def iterations(self) -> int:
@@ -129,4 +131,5 @@ class Measurement:
             "tolerance": comparison and comparison.tolerance,
             "peak_rss_mib": list(self.peak_rss_mib),
             "rss_after_import_mib": list(self.rss_after_import_mib),
+            "plans": [list(each) for each in self.plans],
         }

@@ -267,6 +267,7 @@ def _measurement(num_devices: int, options: RunOptions, extent: Extent) -> Measu
         exact=options.is_exact,
         peak_rss_mib=tuple(summary["peak_rss_mib"] for summary in summaries),
         rss_after_import_mib=tuple(summary["rss_after_import_mib"] for summary in summaries),
+        plans=tuple((int(index), int(version), float(ms)) for index, version, ms in first["plans"]),
     )
 
 

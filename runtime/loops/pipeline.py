@@ -75,6 +75,8 @@ class Pipeline:
             ``eager``; None for the job's own. The four options of modules need `modules`.
         programs: Where another program for a step may come from: a folder (see `runtime.orders.offered`), or
             a function that device 0 calls with the number of the step; None to run the job's own alone.
+        profile_online: Whether the first steps measure the blocks at each clock, for the server whose plans
+            are followed; see `runtime.execution.online_profile`.
 
     Raises:
         ScriptError: The job cannot be read, or is not for as many processes.
@@ -94,9 +96,14 @@ class Pipeline:
         exact: bool = False,
         compile: str | None = None,
         programs: str | Path | ProgramSource | None = None,
+        profile_online: bool = False,
     ) -> None:
         """Join the other processes and build the own blocks."""
-        process = own_process(replace(RunOptions.of_environment(), timeout_s=timeout_s, exact=exact))
+        process = own_process(
+            replace(
+                RunOptions.of_environment(), timeout_s=timeout_s, exact=exact, profile_online=profile_online
+            )
+        )
         script = read_script_of(job, process.device).of_stages
         check_script(script, process.device, process.num_devices)
         of_modules = {"loss": loss, "precision": precision, "loss_weight": loss_weight, "compile": compile}

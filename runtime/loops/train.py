@@ -31,7 +31,7 @@ from runtime.models import Model, ParameterShard, save_state_dict_file
 from runtime.orders.ahead import OrderAhead
 from runtime.orders.offered import ProgramFolder, ProgramSource
 from runtime.orders.switching import ProgramSwitch
-from runtime.plans.plan_client import PlanSource
+from runtime.plans.plan_client import DeployedPlan, PlanSource
 from runtime.profiling.process_memory import peak_rss_mib
 from runtime.training.post_validation import Validated
 from runtime.transport.agreement import not_finite
@@ -130,6 +130,7 @@ class _Training:
         times_ms: Length of each iteration.
         losses: Losses of each.
         orders: What the device ran, from these iterations on.
+        plans: The plans that were followed: the first iteration, the version, and the planned time in ms.
     """
 
     context: DeviceContext
@@ -139,6 +140,7 @@ class _Training:
     times_ms: list[float] = field(default_factory=list)
     losses: list[list[BlockLoss]] = field(default_factory=list)
     orders: list[tuple[int, list[tuple[str, int]]]] = field(default_factory=list)
+    plans: list[tuple[int, int, float]] = field(default_factory=list)
 
     @property
     def options(self) -> RunOptions:
@@ -148,7 +150,18 @@ class _Training:
     @property
     def done(self) -> dict[str, Any]:
         """What is written of all iterations."""
-        return {"time_ms": self.times_ms, "losses": self.losses, "orders": self.orders}
+        return {
+            "time_ms": self.times_ms,
+            "losses": self.losses,
+            "orders": self.orders,
+            "plans": self.plans,
+        }
+
+    def follow_plan(self, index: int) -> None:
+        """Go over to a newer plan, if there is one."""
+        plan = _follow_plan(self.iterations, self.context.process, index)
+        if plan is not None:
+            self.plans.append((index, plan.version, plan.time_ms))
 
     def end(self, index: int, time_ms: float) -> _Told:
         """Take note of an iteration that was run; return what all others are told of it."""
@@ -180,7 +193,7 @@ def _train_with_barriers(training: _Training, first: int, switch: ProgramSwitch)
     context, iterations, options = training.context, training.iterations, training.options
     notes = [_follow_program(iterations, switch, context.process, first)]
     for index in range(first, options.iterations):
-        _follow_plan(iterations, context.process, index)
+        training.follow_plan(index)
         told = training.end(index, iterations.timed(index))
         iterations.update.prepare()
         training.keep_gradients(index)
@@ -236,12 +249,13 @@ def _state(model: Model) -> TrainingState:
     return TrainingState(model.state(), model.optimizer, {"optimizer": model.optimizer.shared_state()})
 
 
-def _follow_plan(iterations: Iterations, process: Process, iteration: int) -> None:
-    """Go over to a newer plan, if there is one."""
+def _follow_plan(iterations: Iterations, process: Process, iteration: int) -> DeployedPlan | None:
+    """Go over to a newer plan, if there is one, and return it."""
     plan = iterations.follow_plan()
     if plan is not None:
         line = f"iteration {iteration}: from here on plan {plan.version}, of {plan.time_ms:.1f} ms"
         _report(process, line)
+    return plan
 
 
 def _programs(context: DeviceContext, at_end: ExitStack) -> ProgramSource | None:

@@ -61,6 +61,12 @@ def zoo_blocks(placement: Placement, options: ModelOptions) -> Mapping[str, Laye
     for block in placement.blocks:
         if block.kind is Kind.F:
             _check_cuts(block, options)
+        elif block.kind is Kind.W and options.checkpoints is not None:
+            raise ModelError(
+                f"{options.checkpoints} segments are computed again in whole backwards, and that of "
+                f"{placement.name} is split ({block.name}); use null",
+                "checkpoints",
+            )
     with torch.device("meta"):
         return ARCHITECTURES[options.name].blocks(placement, options)
 

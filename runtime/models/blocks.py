@@ -161,6 +161,7 @@ class Blocks:
         self._iteration = 0
         self._saved: dict[Instance, tuple[list[Tensor], Tensor]] = {}
         self._recomputed: dict[Instance, tuple[list[Tensor], _State]] = {}
+        self._segments: dict[Instance, tuple[Tensor, ...]] = {}
         self._offloaded: dict[Instance, Offloaded] = {}
         self._have_gradient: set[str] = set()
         self._halfway: dict[Instance, WeightHalf] = {}
@@ -192,7 +193,9 @@ class Blocks:
     def saved(self) -> Iterator[Saved]:
         """Yield what is kept of each forward block that ran and whose backward is not over."""
         for (block, n), (inputs, output) in list(self._saved.items()):  # another stream may add to it
-            yield Saved(block, (*inputs, output), (block, n) not in self._offloaded)
+            kept = self._segments.get((block, n), ())
+            has_graph = (block, n) not in self._offloaded and (block, n) not in self._segments
+            yield Saved(block, (*inputs, output, *kept), has_graph)
         for (block, _), (inputs, _) in list(self._recomputed.items()):
             yield Saved(block, tuple(inputs), False)
         for (block, _), half in list(self._halfway.items()):
@@ -275,6 +278,7 @@ class Blocks:
     def discard(self) -> None:
         """Forget what blocks have saved for their backward."""
         self._saved, self._recomputed, self._offloaded, self._halfway = {}, {}, {}, {}
+        self._segments = {}
 
     def _zeros(self, block: str, micro_batch: int) -> _Made:
         """Return what stands for the work of a block after a failure, in the forms of what it makes."""
@@ -341,11 +345,16 @@ class Blocks:
         trains = block in self._trained
         own = self._own_shares(block, block, arrived, micro_batch)
         inputs = [value.detach().requires_grad_(trains) for value in own]
-        again = trains and mode == RECOMPUTE
+        is_cut = trains and mode == RECOMPUTE and self._model.options.checkpoints is not None
+        again = trains and mode == RECOMPUTE and not is_cut
         if again:
             self._recomputed[block, micro_batch] = inputs, _State(self._model, block)
         with torch.set_grad_enabled(trains and not again):
-            if trains and mode == OFFLOAD:
+            if is_cut:
+                with self._model.in_segments(block) as kept:
+                    output = self._computed(block, micro_batch, inputs)
+                self._segments[block, micro_batch] = tuple(kept)
+            elif trains and mode == OFFLOAD:
                 output = self._offloading(block, micro_batch, inputs)
             else:
                 output = self._computed(block, micro_batch, inputs)
@@ -378,6 +387,7 @@ class Blocks:
         """Return what a forward block took and made, the latter with its graph, as far as it is not there."""
         if (forward, micro_batch) in self._offloaded:
             self._offloaded.pop((forward, micro_batch)).bring_back()
+        self._segments.pop((forward, micro_batch), None)
         if (forward, micro_batch) in self._saved:
             return self._saved.pop((forward, micro_batch))
         inputs, state = self._recomputed.pop((forward, micro_batch))

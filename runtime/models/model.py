@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from placements import Kind, Placement
 from runtime.models.bodies import body_of
 from runtime.models.body import Body
+from runtime.models.core.layered_block import LayeredBlock
 from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.core.parameters import Parameter, Weights
 from runtime.models.core.precision import autocast, compute_type
@@ -255,6 +257,13 @@ class Model:
         )
         assert expected.fits(output.dtype, output.shape), f"{block} returned a wrong shape"
         return output
+
+    def in_segments(self, block: str) -> AbstractContextManager[list[Tensor]]:
+        """Let a block keep the inputs of segments of its layers alone, which its backward computes again."""
+        assert self.options.checkpoints is not None
+        module = self.body.modules[block]
+        assert isinstance(module, LayeredBlock)
+        return module.in_segments(self.options.checkpoints)
 
     def output_shape(self, block: str) -> tuple[int, ...]:
         """Return the shape of a forward block's output for all samples; its gradient has the same.

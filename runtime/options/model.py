@@ -79,6 +79,11 @@ class UserModelOptions:
     lr_schedule_options: Mapping[Any, Any] | None = option(
         None, "options of that class, as in {T_max: 100}", hash=False
     )
+    checkpoints: int | None = option(
+        None,
+        "segments of layers in which a recomputed block of gpt, mt5 or flava is computed again; null: one, "
+        "the block",
+    )
     zero: int = option(
         0, "1: ZeRO-1, each copy holds the optimizer's state of a part of the parameters; 0: off"
     )

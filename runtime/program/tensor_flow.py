@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from placements import Block, Kind, Placement
 from placements.copies.stages import copies_in
+from placements.pieces import recomputations
 
 KEEP, RECOMPUTE, OFFLOAD = "keep", "recompute", "offload"
 MODES = (KEEP, RECOMPUTE, OFFLOAD)
@@ -48,6 +49,11 @@ def pair_backward(placement: Placement) -> Mapping[str, str]:
     >>> dict(pair_backward(k_shape(2)))
     {'JB': 'J', 'B0': 'F0', 'B1': 'F1'}
     """
+    for again in recomputations(placement).values():
+        raise UnrunnablePlacementError(
+            f"{placement.name} computes F{again[1:]} again in a block of its own, {again}, and scripts do it "
+            "within the backward; use runtime.recompute=all on the placement without it"
+        )
     pairs: dict[str, str] = {}
     for block in placement.topological_order:
         if block.kind is Kind.W:

@@ -37,6 +37,11 @@ def main(arguments: list[str] | None = None) -> None:
         default=DEFAULT_MAX_BODY_MB,
         help="millions of bytes that a request may carry (default %(default)g)",
     )
+    parser.add_argument(
+        "--solution",
+        type=Path,
+        help="plan.json or frontier.json, beside its schedule.json: a job with this plan, or these, at once",
+    )
     parsed = parser.parse_args(arguments)
     if parsed.workers < 1:
         _exit(f"workers: {parsed.workers} is not at least 1", 2)
@@ -47,6 +52,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         from runtime.server.access import read_token
         from runtime.server.app import create_app, listen, serve
+        from runtime.server.requests import read_solution
         from runtime.server.service import Service
         from runtime.server.storage import StorageError
     except ImportError as error:
@@ -64,8 +70,17 @@ def main(arguments: list[str] | None = None) -> None:
         service = Service(parsed.database, parsed.workers)
     except StorageError as error:
         _exit(str(error), 2)
+    solution = None
+    if parsed.solution is not None:
+        try:
+            solution = service.register_solution(*read_solution(parsed.solution))
+        except ValueError as error:
+            service.close()
+            _exit(str(error), 2)
     port = listener.getsockname()[1]
     sys.stdout.write(f"runtime.server: http://{parsed.host}:{port}, jobs in {parsed.database}\n")
+    if solution is not None:
+        sys.stdout.write(f"runtime.server: job {solution.id} runs {parsed.solution}\n")
     sys.stdout.flush()
     serve(create_app(service, token, parsed.max_body_mb), listener)
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from placements import OperatingPoint, Profile, ProfileError
+from placements.files import read_json
+from placements.plain_data import in_file
 from placements.profiles.profile_csv import points_of_text
 from runtime.server.errors import RequestError
+from schedsearch.energy.frontier import Frontier
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import ScheduleFileError, schedule_from_dict
 
@@ -111,3 +115,31 @@ class StragglerMessage(RequestBody):
         ge=NORMAL, le=_LARGEST, description="factor on the shortest iteration; 1: back to normal"
     )
     delay_s: float = Field(0.0, ge=0, le=_LARGEST, description="from when on, in s from now")
+
+
+def read_solution(path: Path) -> tuple[Registration, Frontier]:
+    """Return the job of a plan that was chosen, or of a frontier, with the ``schedule.json`` beside it.
+
+    Args:
+        path: A ``plan.json``, whose clocks are then all that the job has, or a ``frontier.json``.
+
+    Raises:
+        ValueError: A file cannot be read or is wrong; one line that begins with its path.
+    """
+    data = read_json(path, "a plan.json or frontier.json", RequestError)
+    if isinstance(data, dict) and "plans" in data:
+        frontier = Frontier.from_json(path)
+    else:
+        with in_file(path, RequestError):
+            plan = {} if not isinstance(data, dict) else data
+            if missing := {"clock_mhz", "time_ms", "energy_mj"} - plan.keys():
+                raise RequestError(f"{min(missing)}: is missing; give the plan.json of schedsearch frontier")
+            frontier = Frontier.from_dict({"plans": [plan], "all_maximum": plan, "blocking_power_w": 0.0})
+    beside = path.with_name("schedule.json")
+    schedule = read_json(beside, "the schedule.json of the plan", RequestError)
+    with in_file(beside, RequestError):
+        if not isinstance(schedule, dict):
+            raise RequestError("is no mapping; give the schedule.json of schedsearch frontier")
+        registration = Registration.model_validate({"schedule": schedule})
+        registration.read()
+    return registration, frontier

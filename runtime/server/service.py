@@ -89,6 +89,23 @@ class Service:
             session.flush()
             return self._status(session, job)
 
+    def register_solution(self, registration: Registration, frontier: Frontier) -> JobStatus:
+        """Make a job whose plans are known, deploy the shortest, and return its status.
+
+        Raises:
+            RequestError: Its schedule breaks a rule, or has other blocks than the plans.
+        """
+        placement = registration.read().placement
+        for plan in frontier.plans:
+            if other := plan.clock_mhz.keys() ^ placement.by_name.keys():
+                raise RequestError(f"solution: only plan or schedule has block {min(other)!r}; give its own")
+        job = self.register(registration).id
+        with self._changing(job) as session:
+            row = find(session, job)
+            row.state, row.blocking_power_w = State.COMPUTING, frontier.blocking_power_w
+        self._keep(job, frontier)
+        return self.status(job)
+
     def upload(self, job_id: str, profile: Profile) -> JobStatus:
         """Keep the profile of some blocks, compute the frontier once all are there, and return the status.
 

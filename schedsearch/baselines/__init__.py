@@ -5,6 +5,7 @@ They know no search. In the order in which to read:
 - `structure`: the stages that a placement is made of.
 - `pipelines`: GPipe and 1F1B.
 - `asynchronous`: PipeDream, without a flush.
+- `early_recompute`: 1F1B that computes forwards again before their gradients arrive.
 - `interleaved`: interleaved 1F1B and breadth-first.
 - `embedding`: 1F1B+.
 - `bidirectional`: Chimera and GEMS.
@@ -23,6 +24,7 @@ from schedsearch.baselines.asynchronous import num_admitted, pipedream, pipedrea
 from schedsearch.baselines.bidirectional import chimera, chimera_doubling, gems
 from schedsearch.baselines.controllable_memory import one_f_one_b_v, v_half, v_min
 from schedsearch.baselines.dual_pipe import dual_pipe, dual_pipe_v
+from schedsearch.baselines.early_recompute import early_recompute_one_f_one_b, with_early_recomputation
 from schedsearch.baselines.embedding import one_f_one_b_plus
 from schedsearch.baselines.hanayo import hanayo
 from schedsearch.baselines.interleaved import breadth_first, interleaved_one_f_one_b
@@ -45,6 +47,7 @@ __all__ = [
     "dual_pipe",
     "dual_pipe_v",
     "eager_one_f_one_b",
+    "early_recompute_one_f_one_b",
     "gems",
     "gpipe",
     "hanayo",
@@ -61,6 +64,7 @@ __all__ = [
     "terapipe",
     "v_half",
     "v_min",
+    "with_early_recomputation",
     "zb_h1",
     "zb_h2",
     "zb_v",
@@ -78,6 +82,7 @@ _NEEDS: dict[_Maker, tuple[str, bool] | None] = {
     gpipe: ("v_shape", False),
     one_f_one_b: ("v_shape", False),
     eager_one_f_one_b: ("v_shape", False),
+    early_recompute_one_f_one_b: None,
     one_f_one_b_plus: None,
     interleaved_one_f_one_b: ("loop_shape", False),
     breadth_first: ("loop_shape", False),
@@ -95,7 +100,8 @@ _NEEDS: dict[_Maker, tuple[str, bool] | None] = {
     hanayo: ("wave_shape", False),
     pipedream: ("v_shape", False),
 }
-"""Shape that each needs, and whether its backward is split; None for stages on all devices."""
+"""Shape that each needs, and whether its backward is split; None for stages on all devices or
+recomputation in blocks of their own."""
 
 _SLICED: dict[_Maker, tuple[str, bool]] = {
     terapipe: ("v_shape", False),

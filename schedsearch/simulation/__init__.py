@@ -10,5 +10,6 @@ there is a barrier. In the order in which to read:
 - `events`: their ends where links are shared, event by event
 - `slowed`: their ends where streams slow each other down
 - `iterations`: how long iterations take
+- `requests`: when the requests of an inference come and how long each takes
 - `robustness`: schedules beside each other under several conditions
 """

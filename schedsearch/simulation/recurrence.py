@@ -7,7 +7,7 @@ block and a thousand iterations.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +28,30 @@ def ends_by_recurrence(
     Returns:
         Ticks; shape ``(num_lanes, iterations)``.
     """
+    last = np.zeros((steps.num_lanes, iterations))
+    for position, end in ends_of_steps(steps, times, iterations):
+        for lane in steps.steps[position].lanes:
+            last[lane] = end
+    return last
+
+
+def ends_of_steps(
+    steps: IterationSteps,
+    times: Sequence[NDArray[np.float64]],
+    iterations: int,
+    earliest: Mapping[int, NDArray[np.float64]] | None = None,
+) -> Iterator[tuple[int, NDArray[np.float64]]]:
+    """Yield the position of each step and its end, in ticks, those of a stream in order.
+
+    Args:
+        steps: None of whose links is shared.
+        times: Ticks of each step in each iteration.
+        iterations: How many.
+        earliest: Ticks before which a step does not start, by position, as that of a request that comes.
+    """
     idle_from = np.zeros((steps.num_lanes, iterations))
     free_from = np.zeros((steps.num_links, iterations))
-    ready: dict[int, NDArray[np.float64]] = {}
+    ready = dict(earliest or {})
 
     def hold_up(target: int, tick: NDArray[np.float64]) -> None:
         known = ready.get(target)
@@ -44,6 +65,7 @@ def ends_by_recurrence(
         for position in group:
             step = steps.steps[position]
             end = start + times[position]
+            yield position, end
             for lane in step.lanes:
                 idle_from[lane] = end
             for message in step.messages:
@@ -56,4 +78,3 @@ def ends_by_recurrence(
             for target in step.held_up:
                 if target not in group:
                     hold_up(target, start)
-    return idle_from

@@ -29,6 +29,8 @@ class GptConfig:
         sequence_length: Tokens of one sample, s.
         micro_batch_size: Samples of one micro-batch, b.
         recompute: A layer keeps only its input, and its backward runs its forward again.
+        checkpoints: With `recompute`, inputs of layers that each stage keeps, in between which layers are
+            computed again together; 0 for as many as need least memory, None for one each layer.
         flash_attention: The attention never stores its scores, of shape ``(b, a, s, s)``.
 
     Raises:
@@ -42,11 +44,16 @@ class GptConfig:
     sequence_length: int
     micro_batch_size: int
     recompute: bool = False
+    checkpoints: int | None = None
     flash_attention: bool = True
 
     def __post_init__(self) -> None:
         """Check every field."""
-        check_sizes(self)
+        check_sizes(self, ("checkpoints",))
+        if self.checkpoints is not None and (self.checkpoints < 0 or not self.recompute):
+            raise PlacementError(
+                f"checkpoints: {self.checkpoints} is for recompute=true, and 0 or more; give that, or null"
+            )
         if self.hidden_size % self.num_heads:
             raise PlacementError(
                 f"num_heads: {self.num_heads} does not divide hidden_size {self.hidden_size}; use a divisor"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from placements.block import Kind, PlacementError
 from placements.hardware import Gpu
+from placements.models.gpt.checkpoints import checkpoints_of
 from placements.models.gpt.gpt_config import (
     HALF_BYTES,
     GptConfig,
@@ -108,7 +109,7 @@ def gpt_m_shape(
     pieces = [embedding, first._replace(forward_transfer_ms=0.0), *stages, output]
     parameters = [share * shared.layer_parameters + table_parameters(config, rows) for share in shares]
     parameters[0] += position_parameters(config)
-    return _placement("gpt_m_shape", shared, pieces, parameters, tick_ms, shares, modes)
+    return _placement("gpt_m_shape", shared, pieces, shares, parameters, tick_ms, modes)
 
 
 def gpt_v_shape(
@@ -157,7 +158,7 @@ def gpt_v_shape(
     parameters = [share * shared.layer_parameters for share in shares]
     parameters[0] += table_parameters(config, rows) + position_parameters(config)
     parameters[last] += table_parameters(config, rows) if last else 0
-    return _placement("gpt_v_shape", shared, pieces, parameters, tick_ms, shares, modes)
+    return _placement("gpt_v_shape", shared, pieces, shares, parameters, tick_ms, modes)
 
 
 def _chain(shared: _SharedGpt, num_devices: int) -> tuple[list[int], list[Cost]]:
@@ -282,7 +283,8 @@ class _SharedGpt:
         forward_ms, backward_ms = self.layer_forward.time_ms, self.layer_backward.time_ms
         found = []
         for stage, share in enumerate(shares):
-            cost = Cost(Pass(share * forward_ms), Pass(share * backward_ms), share * self.layer_kept_bytes)
+            kept_bytes = self.checkpoints(share) * self.layer_kept_bytes
+            cost = Cost(Pass(share * forward_ms), Pass(share * backward_ms), kept_bytes)
             found.append(PieceCost((stage,), cost, groups, sent_ms, sent_ms, name=f"F{stage}"))
         return found
 
@@ -314,6 +316,21 @@ class _SharedGpt:
             kept, layer = held - math.floor(share * saved_mib), math.ceil(saved_mib)
             found.append(Recompute(kept, time, layer, "recompute" if mode == "full" else mode))
         return found if share else []
+
+    @property
+    def layer_working_bytes(self) -> float:
+        """What each GPU holds while a layer is computed again."""
+        return layer_working_bytes(self.config, self.strategy.tensor_parallel)
+
+    def checkpoints(self, layers: int) -> int:
+        """Return the layers of a stage of which it keeps what is kept of a layer."""
+        wanted = self.config.checkpoints
+        return checkpoints_of(wanted, layers, self.layer_kept_bytes, self.layer_working_bytes)
+
+    def working_bytes(self, layers: int) -> float:
+        """Return what each GPU holds while a stage's largest segment is computed again; else 0."""
+        segments = self.checkpoints(layers) if self.config.recompute else 0
+        return -(-layers // segments) * self.layer_working_bytes if segments else 0.0
 
     @property
     def layer_parameters(self) -> float:
@@ -357,9 +374,9 @@ def _placement(
     name: str,
     shared: _SharedGpt,
     costs: Sequence[PieceCost],
+    shares: Sequence[int],
     parameters: Sequence[float],
     tick_ms: float | None,
-    shares: Sequence[int],
     modes: Sequence[RecomputeKind],
 ) -> Placement:
     """Return the pieces on devices; where these have groups, each sums their gradients in the end."""
@@ -374,7 +391,7 @@ def _placement(
         tuple(blocks),
         tick_ms,
         transfer=transfers_of(pieces),
-        memory=_capacities(shared, pieces, parameters, computes_again=bool(modes)),
+        memory=_capacities(shared, pieces, shares, parameters, computes_again=bool(modes)),
         num_gpus=(shared.strategy.tensor_parallel * groups,) * len(parameters),
     )
     levers = {
@@ -384,17 +401,20 @@ def _placement(
 
 
 def _capacities(
-    shared: _SharedGpt, pieces: Sequence[Piece], parameters: Sequence[float], computes_again: bool
+    shared: _SharedGpt,
+    pieces: Sequence[Piece],
+    shares: Sequence[int],
+    parameters: Sequence[float],
+    computes_again: bool,
 ) -> tuple[int, ...]:
     """Return the MiB that each GPU of a device has for activations.
 
     Raises:
         PlacementError: They do not hold those of one micro-batch.
     """
-    config, rates, tensor_parallel = shared.config, shared.rates, shared.strategy.tensor_parallel
-    working_gib = layer_working_bytes(config, tensor_parallel) / 2**30 if config.recompute else 0.0
-    found = []
+    rates, found = shared.rates, list[int]()
     for device, count in enumerate(parameters):
+        working_gib = shared.working_bytes(shares[device]) / 2**30
         static_gib = HALF.static_bytes * count / 2**30
         kept_mib = sum(piece.blocks[0].memory_on(device) for piece in pieces)
         needed_mib = 0 if computes_again else kept_mib  # a search says whether any mode fits

@@ -6,10 +6,14 @@ micro-batch, then with the targets if it computes the loss.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 from torch import Tensor, nn
+from torch.func import functional_call
+from torch.utils.checkpoint import checkpoint
 
 from runtime.models.core.layers import Output
 from runtime.models.core.options import ModelOptions
@@ -32,6 +36,7 @@ class LayeredBlock(nn.Module):
 
     start: nn.Module | None
     output: Output | None
+    _kept: list[Tensor] | None = None
 
     def __init__(self, options: ModelOptions) -> None:
         """Begin without any layer."""
@@ -56,9 +61,33 @@ class LayeredBlock(nn.Module):
         """Return the hidden values after the last layer, or the scalar loss."""
         truth, before = given[-1], given[:-1] if self.output is not None else given
         hidden = self.join(before) if self.start is None else self.start(*before)
-        for layer in self.layers:
-            hidden = layer(hidden)
-        return hidden if self.output is None else self.output(hidden, truth)
+        if self._kept is None:
+            for layer in self.layers:
+                hidden = layer(hidden)
+            return hidden if self.output is None else self.output(hidden, truth)
+        count, number = len(self.layers), max(1, min(self._segments, len(self.layers)))
+        for first, last in pairwise(count * i // number for i in range(number + 1)):
+            self._kept.append(hidden)
+            steps: list[tuple[nn.Module, tuple[Tensor, ...]]] = [
+                (layer, ()) for layer in self.layers[first:last]
+            ]
+            if last == count and self.output is not None:
+                steps.append((self.output, (truth,)))
+            hidden = _computed_again(steps, hidden)
+        return hidden
+
+    @contextmanager
+    def in_segments(self, number: int) -> Iterator[list[Tensor]]:
+        """Keep the inputs of so many segments of layers alone: each is computed again in its backward.
+
+        Yields:
+            What is kept, which a call fills.
+        """
+        self._kept, self._segments = [], number
+        try:
+            yield self._kept
+        finally:
+            self._kept = None
 
     def join(self, inputs: Sequence[Tensor]) -> Tensor:
         """Return one tensor of the outputs of all blocks before.
@@ -69,3 +98,19 @@ class LayeredBlock(nn.Module):
         for position, other in enumerate(inputs[1:], start=2):
             hidden = hidden + other / position
         return hidden
+
+
+def _computed_again(steps: Sequence[tuple[nn.Module, tuple[Tensor, ...]]], hidden: Tensor) -> Tensor:
+    """Return what modules make of a tensor, one after the other; autograd keeps the tensor alone.
+
+    They are computed again with the parameters of now, which may stand elsewhere by then.
+    """
+    given: list[Mapping[str, Tensor]] = [dict(module.named_parameters()) for module, _ in steps]
+
+    def run(value: Tensor) -> Tensor:
+        for (module, others), parameters in zip(steps, given, strict=True):
+            value = functional_call(module, dict(parameters), (value, *others))
+        return value
+
+    result: Tensor = checkpoint(run, hidden, use_reentrant=False)
+    return result

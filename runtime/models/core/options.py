@@ -47,6 +47,9 @@ OF_UNEQUAL_LENGTHS = ("gpt", "synthetic")
 _NOT_OF_LAYERS = ("synthetic", *_OF_USER)
 """The models whose blocks hold no number of transformer layers."""
 
+LAYERED = ("gpt", "mt5", "flava")
+"""The models whose blocks are layers one after the other, so that segments of them can be computed again."""
+
 _OF_LAYERS = (
     "hidden_size",
     "sequence_length",
@@ -298,9 +301,25 @@ class ModelOptions(UserModelOptions):
             )
         if self.zero not in (0, 1) or isinstance(self.zero, bool):
             raise ModelError(f"{self.zero!r} is not known; use 0 or 1", "zero")
+        if self.checkpoints is not None:
+            self._check_checkpoints()
         if self.compile is not None and self.compile not in COMPILERS:
             raise ModelError(f"{self.compile!r} is not known; use {', '.join(COMPILERS)} or null", "compile")
         self._check_with_versions()
+
+    def _check_checkpoints(self) -> None:
+        number = self.checkpoints
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise ModelError(
+                f"{number!r} is not a whole number of at least 1; give one, or null", "checkpoints"
+            )
+        if self.compile is not None or self.name not in LAYERED:
+            other = f"model {self.name!r}" if self.name not in LAYERED else "compile"
+            raise ModelError(
+                f"{number} segments are for layers of {', '.join(LAYERED)} that are not compiled, not for "
+                f"{other}; leave one of them out",
+                "checkpoints",
+            )
 
     def _check_with_versions(self) -> None:
         """Refuse what is decided for all blocks at once where each block is updated by itself."""

@@ -122,7 +122,7 @@ class SlicedBlock(LayeredBlock):
         super().__init__(options)
         self.returns = [(options.micro_batch_size, length, options.hidden_size)]
         self.index, self.is_last = index, is_last
-        self._kept = kept
+        self._past = kept
         self._micro_batch, self._trains = 0, False
 
     def begin(self, micro_batch: int, trains: bool) -> None:
@@ -131,21 +131,21 @@ class SlicedBlock(LayeredBlock):
 
     def past(self, micro_batch: int) -> list[Tensor]:
         """Return the keys and values that its forward read."""
-        return [each for left in self._kept.before(micro_batch, self.index) for each in left]
+        return [each for left in self._past.before(micro_batch, self.index) for each in left]
 
     def forget(self, micro_batch: int) -> None:
         """Forget what it left: after its backward; what all left, after the last forward without one."""
-        self._kept.forget(micro_batch, self.index if self._trains else None)
+        self._past.forget(micro_batch, self.index if self._trains else None)
 
     def clear(self) -> None:
         """Forget everything that the stage's slices left."""
-        self._kept.clear()
+        self._past.clear()
 
     def forward(self, *given: Tensor) -> Any:
         """Return the hidden values after the last layer, or the slice's part of the loss."""
         truth, before = given[-1], given[:-1] if self.output is not None else given
         hidden = self.join(before) if self.start is None else self.start(*before)
-        past = self._kept.before(self._micro_batch, self.index)
+        past = self._past.before(self._micro_batch, self.index)
         made: list[Tensor] = []
         for layer in self.layers:
             if isinstance(layer, SliceAttention):
@@ -155,7 +155,7 @@ class SlicedBlock(LayeredBlock):
             else:
                 hidden = layer(hidden)
         found = hidden if self.output is None else self.output(hidden, truth)
-        left = self._kept.leave(self._micro_batch, self.index, made, self._trains)
+        left = self._past.leave(self._micro_batch, self.index, made, self._trains)
         return _WithGradients.apply(left, found, *made)  # type: ignore[no-untyped-call]
 
 

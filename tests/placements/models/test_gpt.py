@@ -12,6 +12,7 @@ from told import told
 from placements import Kind, Placement, PlacementError
 from placements.gpus import GPUS
 from placements.hardware import modelled_profile
+from placements.models.gpt.checkpoints import optimal_checkpoints
 from placements.models.gpt.gpt_config import layer_working_bytes
 from placements.models.gpt.gpt_placement import (
     GPT_11B,
@@ -59,6 +60,19 @@ def test_activations_of_a_stage_are_those_computed_independently() -> None:
     config = replace(GPT_11B, micro_batch_size=1)
     assert gpt_m_shape(config, A100).by_name["F0"].memory == 2176
     assert gpt_m_shape(replace(config, recompute=True), A100).by_name["F0"].memory == 128
+
+
+def test_the_number_of_checkpoints_trades_what_is_kept_for_what_is_computed_again_at_a_time() -> None:
+    config = replace(SMALL, recompute=True)  # 16 MiB for the input of a layer
+    each, few, best = (gpt_v_shape(replace(config, checkpoints=number), A100, 4) for number in (None, 2, 0))
+    layers = each.by_name["F1"].memory // 16  # MiB: a layer's input
+    again = round(layer_working_bytes(config) / 2**20)
+    assert few.by_name["F1"].memory == 32 and few.by_name["B1"].time == each.by_name["B1"].time
+    assert each.memory[1] - few.memory[1] == pytest.approx((math.ceil(layers / 2) - 1) * again, abs=2)
+    kept = best.by_name["F1"].memory // 16
+    assert kept == optimal_checkpoints(layers, 16, again)
+    with pytest.raises(PlacementError, match="checkpoints: 2 is for recompute=true"):
+        replace(config, recompute=False, checkpoints=2)
 
 
 def test_stored_scores_are_five_bytes_each() -> None:

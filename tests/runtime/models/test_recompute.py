@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,12 +11,15 @@ import pytest
 import torch
 from small_runs import SYNTHETIC, blocks_of, launched, with_modes
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from placements import Placement
+from placements.models.gpt.checkpoints import optimal_checkpoints, stage_bytes
 from placements.shapes import k_shape, m_shape, v_shape, wave_shape
 from runtime.codegen.codegen import generate
 from runtime.models import Blocks
 from runtime.models.core.layers import FeedForward
+from runtime.models.core.options import ModelError
 from runtime.program.lower import RecomputeError, blocks_to_recompute, lower, recomputed
 from runtime.program.tensor_flow import KEEP, MODES, RECOMPUTE
 from schedsearch.baselines import gpipe
@@ -65,6 +69,99 @@ def test_only_inputs_are_kept() -> None:
     assert saved_bytes(blocks, "F1", [value], KEEP) > 10 * value.nbytes
     assert saved_bytes(blocks, "F1", [value], RECOMPUTE) == 0
     assert saved_bytes(blocks, "F0", [], KEEP) > saved_bytes(blocks, "F0", [], RECOMPUTE) == 0
+
+
+LAYERED = {**SYNTHETIC, "name": "gpt", "num_layers": 8, "num_heads": 2}
+
+
+@pytest.mark.parametrize(("shape", "checkpoints"), [(v_shape(2), 2), (m_shape(2), 3)])
+def test_segments_change_no_bit(shape: Placement, checkpoints: int, tmp_path: Path) -> None:
+    found = []
+    for recompute, model in (([], LAYERED), ("all", LAYERED | {"checkpoints": checkpoints})):
+        folder = tmp_path / str(len(found))
+        generate(recomputed(lower(gpipe(shape, 3)), recompute), {}, model, folder)
+        measured = launched(folder, 2, 2, launcher="in_process", verify="all")
+        assert measured.comparison is not None and measured.comparison.bitwise_equal
+        assert measured.comparison.is_equal
+        found.append(measured.losses)
+    assert found[0] == found[1]
+
+
+class LiveBytes(TorchDispatchMode):
+    """Counts the tensors that are alive, each storage once, and their peak."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.peak = 0
+        self.known: set[int] = set()
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):  # type: ignore[no-untyped-def]
+        made = function(*arguments, **(options or {}))
+        for tensor in [made] if isinstance(made, Tensor) else made if isinstance(made, tuple | list) else []:
+            if isinstance(tensor, Tensor):
+                self._count(tensor.untyped_storage())
+        return made
+
+    def _count(self, storage: torch.UntypedStorage) -> None:
+        key = storage._cdata
+        if key in self.known:
+            return
+        self.known.add(key)
+        self.now += storage.nbytes()
+        self.peak = max(self.peak, self.now)
+        weakref.finalize(storage, self._free, key, storage.nbytes())
+
+    def _free(self, key: int, size: int) -> None:
+        self.known.discard(key)
+        self.now -= size
+
+
+STAGE = LAYERED | {"num_layers": 48, "hidden_size": 16, "sequence_length": 64, "micro_batch_size": 4}
+IN_FLIGHT = 8
+
+
+def peak_of(checkpoints: int) -> int:
+    """The peak of a stage of 16 layers with several micro-batches in flight, without its weights."""
+    blocks, _ = blocks_of(v_shape(3), STAGE | {"checkpoints": checkpoints}, IN_FLIGHT)
+    with LiveBytes() as live:
+        for n in range(IN_FLIGHT):
+            blocks.run("F1", n, [torch.randn(4, 64, 16, dtype=torch.float64)], RECOMPUTE)
+        for n in range(IN_FLIGHT):
+            blocks.run("B1", n, [torch.ones(4, 64, 16, dtype=torch.float64)])
+    return live.peak
+
+
+def test_the_peak_is_that_of_the_formula() -> None:
+    """What is measured falls and rises with the checkpoints as the dissertation's formula does."""
+    blocks, model = blocks_of(v_shape(3), STAGE)
+    hidden = torch.randn(4, 64, 16, dtype=torch.float64)
+    intermediate = saved_bytes(blocks, "F1", [hidden], KEEP) / 16
+    peaks = {checkpoints: peak_of(checkpoints) for checkpoints in (1, 2, 4, 8, 16)}
+    gradients = sum(each.nbytes for each in model.parameters.values()) / 3
+    outputs = (IN_FLIGHT + 1) * hidden.nbytes  # each is kept beside the checkpoints, and a gradient comes
+    formula = {
+        c: stage_bytes(16, c, hidden.nbytes, intermediate, IN_FLIGHT) + outputs + gradients for c in peaks
+    }
+    for checkpoints, peak in peaks.items():
+        assert peak == pytest.approx(formula[checkpoints], rel=0.08)
+    best = optimal_checkpoints(16, hidden.nbytes, intermediate, IN_FLIGHT)
+    assert best == min(peaks, key=peaks.__getitem__) == 8
+
+
+@pytest.mark.parametrize(
+    ("options", "placement", "message"),
+    [
+        ({"checkpoints": 0}, v_shape(2), "checkpoints: 0 is not a whole number of at least 1"),
+        ({"name": "synthetic"}, v_shape(2), "2 segments are for layers of gpt, mt5, flava .* 'synthetic'"),
+        ({"compile": "eager"}, v_shape(2), "not for compile; leave one of them out"),
+        ({}, v_shape(2, split_backward=True), r"that of .* is split \(W1\); use null"),
+    ],
+)
+def test_segments_that_cannot_be_are_refused(
+    options: dict[str, object], placement: Placement, message: str
+) -> None:
+    with pytest.raises(ModelError, match=message):
+        blocks_of(placement, LAYERED | {"checkpoints": 2} | options)
 
 
 def with_dropout(self: FeedForward, hidden: Tensor) -> Tensor:

@@ -1,0 +1,117 @@
+"""A run that follows the plans of a server: registered there, with its profile or without.
+
+The server may be one that is there, or one that is started for the run.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from experiments.config.command import Failed
+from experiments.config.options import OptionError
+from experiments.run.options import NO_LAUNCHER, RuntimeOptions
+from placements import Profile
+from placements.files import write_json
+from runtime.plans.plan_client import JOB_VARIABLE, SERVER_VARIABLE, ServerClient, ServerError
+from schedsearch.schedule import Schedule
+
+OWN = "own"
+"""A value of ``runtime.server``: one is started for the run."""
+
+log = logging.getLogger(__name__)
+
+
+def without_own_clocks(options: RuntimeOptions) -> RuntimeOptions:
+    """Return the options of a run; one that follows a server has scripts without clocks.
+
+    Raises:
+        OptionError: Something needs a server, or cannot have one.
+    """
+    if options.server is None:
+        if options.profile_online:
+            raise OptionError(
+                "runtime.profile_online: there is no server to upload to; give runtime.server=own, or its URL"
+            )
+        return options
+    if options.launcher == NO_LAUNCHER:
+        raise OptionError(
+            "runtime.server: nothing is started that could follow it; use another runtime.launcher, or "
+            f"runtime.clocks=false, and start your own loop with {SERVER_VARIABLE} and {JOB_VARIABLE}"
+        )
+    if options.num_micro_batches is not None:
+        raise OptionError(
+            "runtime.num_micro_batches: the server's plans are for those of the schedule; use "
+            "search.num_micro_batches"
+        )
+    return replace(options, clocks=False)
+
+
+@contextmanager
+def followed_server(
+    options: RuntimeOptions, schedule: Schedule, profile: Profile, directory: Path
+) -> Iterator[None]:
+    """Register the schedule, and let the processes that are started inside follow its plans.
+
+    At the end the frontier that the server has is in ``served_frontier.json``.
+
+    Raises:
+        Failed: The server is not there, or refuses the job.
+    """
+    if options.server is None:
+        yield
+        return
+    with ExitStack() as at_end:
+        try:
+            url = at_end.enter_context(_started(directory)) if options.server == OWN else options.server
+            client = ServerClient(url)
+            job = client.register(schedule.per_micro_batch)
+            if not options.profile_online:
+                client.upload(job, profile)
+                client.wait_until_ready(job)
+        except ServerError as error:
+            raise Failed(f"runtime.server: {error}") from None
+        log.info("%-12s%s, job %s; tell of a straggler:", "server", url, job)
+        log.info("""  curl -d '{"id": 0, "degree": 1.2}' %s/jobs/%s/straggler""", url, job)
+        before = {name: os.environ.get(name) for name in (SERVER_VARIABLE, JOB_VARIABLE)}
+        os.environ |= {SERVER_VARIABLE: url, JOB_VARIABLE: job}
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name) if value is None else os.environ.update({name: value})
+        try:
+            write_json(directory / "served_frontier.json", client.frontier(job))
+        except ServerError as error:
+            log.warning("the server has no frontier: %s", error)
+
+
+@contextmanager
+def _started(directory: Path) -> Iterator[str]:
+    """Start a server on a free port and return its URL.
+
+    Raises:
+        Failed: It does not start; the message is its own line.
+    """
+    words = ["--port", "0", "--database", str(directory / "jobs.db"), "--workers", "1"]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "runtime.server", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert server.stdout is not None and server.stderr is not None
+    try:
+        line = server.stdout.readline()
+        if not line:
+            raise Failed(f"runtime.server: {server.stderr.read().strip().splitlines()[-1]}")
+        yield line.split()[1].rstrip(",")
+    finally:
+        server.terminate()
+        server.communicate()
