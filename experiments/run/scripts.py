@@ -25,7 +25,7 @@ from runtime.models import GIVEN_MODEL, Blocks, Model, ModelOptions
 from runtime.plans.planned import PlannedIteration
 from runtime.program.deadlock import check
 from runtime.program.instructions import Programs
-from runtime.program.lower import lower, recomputed
+from runtime.program.lower import lower, recomputed, scattered, scattered_in_words
 from runtime.program.prefetch import peak_posted, prefetch_receives
 from runtime.program.program_file import programs_to_dict
 from runtime.program.tensor_flow import pair_backward
@@ -99,7 +99,9 @@ def _versions_in_words(schedule: Schedule, model: ModelOptions) -> str:
 
 def _programs(schedule: Schedule, model: ModelOptions, options: RuntimeOptions) -> Programs:
     """Return proved programs; of what only a user's own script knows, without the sizes of messages."""
-    programs = recomputed(lower(schedule), options.recompute or ())
+    programs = scattered(recomputed(lower(schedule), options.recompute or ()), options.scatter)
+    if words := scattered_in_words(programs):
+        log.info("%-12s%s", "transfers", words)
     if model.name == GIVEN_MODEL:
         return check(prefetch_receives(programs, blocks_ahead(options)))
     blocks = Blocks(schedule.placement, Model(model, schedule.placement, {}), 1)

@@ -101,9 +101,10 @@ class IterationText:
             arguments = f"{string_literal(each.block)}, {number}{clock}{mode}{stream}"
             return f"device.{verb}({arguments}){self._comment(each)}"
         ends = f"{string_literal(each.producer)}, {string_literal(each.consumer)}, {number}"
+        part = "" if each.part is None else f", part={each.part}"
         if isinstance(each, Receive):
-            return f"device.{'prefetch' if is_ahead else 'receive'}({ends}, source={each.source})"
-        return f"device.send({ends}, target={each.target})"
+            return f"device.{'prefetch' if is_ahead else 'receive'}({ends}, source={each.source}{part})"
+        return f"device.send({ends}, target={each.target}{part})"
 
     def _comment(self, run: Run) -> str:
         """Return who runs a block together; nothing where it is one device."""

@@ -45,7 +45,7 @@ from runtime.program.tensor_flow import (
     tensor_inputs,
 )
 from runtime.program.tensor_spec import TensorSpec
-from runtime.transport.shards import share_of, share_shape, sum_in_order
+from runtime.transport.shards import of_parts, share_of, share_shape, sum_in_order
 
 T = TypeVar("T")
 
@@ -182,6 +182,11 @@ class Blocks:
         is_share = (producer, consumer) in self._in_shares
         shape = share_shape(whole, block.data_parallel) if is_share else whole
         return TensorSpec.of(self.dtype, shape)
+
+    def gathered(self, consumer: str, part: Tensor, shape: Sequence[int]) -> Tensor:
+        """Return a tensor of which each device of a block's group received a part; all of them call it."""
+        shards = self._model.shards[self._pairs.get(consumer, consumer)]
+        return of_parts(shards.gather(part), shape)
 
     def run(
         self, block: str, micro_batch: int, arrived: Sequence[Tensor], mode: str = KEEP

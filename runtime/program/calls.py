@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from placements import Kind, Placement
 from placements.block import COMPUTE
+from runtime.program.data_parallel import Part
 from runtime.program.instructions import Instruction, Receive, Run, Send
 from runtime.program.tensor_flow import KEEP, MODES
 
@@ -52,11 +53,13 @@ class Message(NamedTuple):
         transfer: What it carries.
         source: The device that sends it.
         target: The device that receives it.
+        part: Which of how many equal parts of it; None for the whole.
     """
 
     transfer: Transfer
     source: int
     target: int
+    part: Part | None = None
 
     def __str__(self) -> str:
         """Return it as errors name it."""
@@ -169,19 +172,25 @@ class Calls:
         self.runs.append(run)
         self._add(Run(block, micro_batch, mode, stream))
 
-    def send(self, producer: str, consumer: str, micro_batch: int, *, target: int) -> None:
+    def send(
+        self, producer: str, consumer: str, micro_batch: int, *, target: int, part: Part | None = None
+    ) -> None:
         """Write down a send."""
         self.sends.append((Transfer(producer, consumer, micro_batch), target))
-        self._add(Send(producer, consumer, micro_batch, target))
+        self._add(Send(producer, consumer, micro_batch, target, part))
 
-    def receive(self, producer: str, consumer: str, micro_batch: int, *, source: int) -> None:
+    def receive(
+        self, producer: str, consumer: str, micro_batch: int, *, source: int, part: Part | None = None
+    ) -> None:
         """Write down a receive."""
         self.receives.append((Transfer(producer, consumer, micro_batch), source))
-        self._add(Receive(producer, consumer, micro_batch, source))
+        self._add(Receive(producer, consumer, micro_batch, source, part))
 
-    def prefetch(self, producer: str, consumer: str, micro_batch: int, *, source: int) -> None:
+    def prefetch(
+        self, producer: str, consumer: str, micro_batch: int, *, source: int, part: Part | None = None
+    ) -> None:
         """Write down a receive, which is ahead of other blocks than the one that takes it."""
-        self.receive(producer, consumer, micro_batch, source=source)
+        self.receive(producer, consumer, micro_batch, source=source, part=part)
 
     @property
     def count(self) -> int:

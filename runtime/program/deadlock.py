@@ -16,6 +16,7 @@ from runtime.program.handover import (
     check_matched,
     check_modes,
     check_needed,
+    check_parts,
     check_runs,
     check_sources,
     check_specs,
@@ -39,6 +40,8 @@ def check(programs: Programs) -> Programs:
       it is there.
     - Each channel's (source, target) messages are sent and received in the same order, so they need no
       tags.
+    - A tensor that comes in parts comes so to all devices of a group, to each its own part. The run of the
+      block gathers them, so this is one of its collectives.
     - Both ends of a message know it as a tensor of the same shape and type, where the programs say that.
     - The devices that share blocks run these in the same order, so collectives match.
     - All programs finish even if every operation blocks until its peer arrives. Then they also finish
@@ -62,6 +65,7 @@ def check(programs: Programs) -> Programs:
     check_local_order(programs)
     check_sources(programs)
     check_channels(programs)
+    check_parts(programs)
     check_specs(programs)
     _check_collectives(programs)
     _check_rendezvous(programs)
@@ -122,9 +126,10 @@ def _peers(programs: Programs, device: int, instruction: Instruction) -> dict[in
     if isinstance(instruction, Run):
         return dict.fromkeys(programs.placement.by_name[instruction.block].devices, instruction)
     producer, consumer, n = instruction.producer, instruction.consumer, instruction.micro_batch
+    part = instruction.part
     if isinstance(instruction, Send):
-        return {device: instruction, instruction.target: Receive(producer, consumer, n, device)}
-    return {instruction.source: Send(producer, consumer, n, device), device: instruction}
+        return {device: instruction, instruction.target: Receive(producer, consumer, n, device, part)}
+    return {instruction.source: Send(producer, consumer, n, device, part), device: instruction}
 
 
 def _waits(programs: Programs, device: int, index: int, instruction: Instruction) -> bool:

@@ -14,6 +14,7 @@ from functools import cached_property, partial
 from placements import Block, Placement
 from placements.block import COMPUTE
 from placements.modes import Chosen
+from runtime.program.data_parallel import Part
 from runtime.program.tensor_flow import KEEP, MODES, stage_decisions
 from runtime.program.tensor_spec import TensorSpec, TensorSpecs
 
@@ -26,23 +27,25 @@ class ProgramTextError(ValueError):
 class Receive:
     """Post the receive of a block's tensor, without waiting for it.
 
-    The consumer's `Run` waits for the arrival.
+    The consumer's `Run` waits for the arrival. Of a tensor that comes in parts, that run gathers them.
 
     Attributes:
         producer: The block whose output or gradient it is.
         consumer: The block that takes it.
         micro_batch: Micro-batch of both blocks.
         source: The device that sends it.
+        part: Which of how many equal parts comes; None for the whole tensor.
     """
 
     producer: str
     consumer: str
     micro_batch: int
     source: int
+    part: Part | None = None
 
     def __str__(self) -> str:
         """Return the one-line text that `parse_instruction` reads."""
-        return f"receive {_tensor(self)} from {self.source}"
+        return f"receive {_tensor(self)} from {self.source}{_part_text(self.part)}"
 
 
 @dataclass(frozen=True)
@@ -77,19 +80,26 @@ class Send:
         consumer: The block that takes it.
         micro_batch: Micro-batch of both blocks.
         target: The device that receives it.
+        part: As of `Receive`.
     """
 
     producer: str
     consumer: str
     micro_batch: int
     target: int
+    part: Part | None = None
 
     def __str__(self) -> str:
         """Return the one-line text that `parse_instruction` reads."""
-        return f"send {_tensor(self)} to {self.target}"
+        return f"send {_tensor(self)} to {self.target}{_part_text(self.part)}"
 
 
 Instruction = Receive | Run | Send
+
+
+def _message(build: type[Receive] | type[Send], producer: str, consumer: str, *numbers: int) -> Instruction:
+    micro_batch, device, *part = numbers
+    return build(producer, consumer, micro_batch, device, (part[0], part[1]) if part else None)
 
 
 def _run(mode: str, block: str, stream: str | None, micro_batch: int) -> Run:
@@ -98,7 +108,15 @@ def _run(mode: str, block: str, stream: str | None, micro_batch: int) -> Run:
 
 _NAME = r'([\w.]+|"(?:[^"\\]|\\.)*")'
 _TEXTS: tuple[tuple[re.Pattern[str], tuple[int, ...], Callable[..., Instruction]], ...] = (
-    (re.compile(rf"receive {_NAME} -> {_NAME} #(-?\d+) from (\d+)"), (0, 1), Receive),
+    *(
+        (
+            re.compile(rf"{verb} {_NAME} -> {_NAME} #(-?\d+) {to} (\d+){part}"),
+            (0, 1),
+            partial(_message, build),
+        )
+        for verb, to, build in (("receive", "from", Receive), ("send", "to", Send))
+        for part in ("", r" part (\d+) of (\d+)")
+    ),
     *(
         (
             re.compile(rf"run {_NAME} #(-?\d+){'' if mode == KEEP else f' {mode}'}(?: on {_NAME})?"),
@@ -107,7 +125,6 @@ _TEXTS: tuple[tuple[re.Pattern[str], tuple[int, ...], Callable[..., Instruction]
         )
         for mode in MODES
     ),
-    (re.compile(rf"send {_NAME} -> {_NAME} #(-?\d+) to (\d+)"), (0, 1), Send),
 )
 """Each instruction's text, which of its fields are names, and what builds it of names, then numbers."""
 
@@ -120,6 +137,8 @@ def parse_instruction(line: str) -> Instruction:
 
     >>> parse_instruction("send F1 -> F2 #0 to 2")
     Send(producer='F1', consumer='F2', micro_batch=0, target=2)
+    >>> parse_instruction("receive F1 -> F2 #0 from 2 part 1 of 4").part
+    (1, 4)
     >>> str(parse_instruction('run "my block" #3'))
     'run "my block" #3'
     >>> parse_instruction("run F1 #2 recompute")
@@ -221,6 +240,10 @@ class Programs:
         for device, program in enumerate(self.instructions):
             lines += [f"device {device}", *(f"    {instruction}" for instruction in program)]
         return "\n".join(lines)
+
+
+def _part_text(part: Part | None) -> str:
+    return "" if part is None else f" part {part[0]} of {part[1]}"
 
 
 def _tensor(message: Send | Receive) -> str:

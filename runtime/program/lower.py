@@ -10,10 +10,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from placements import Kind, Placement
-from runtime.program.data_parallel import holders
+from runtime.program.data_parallel import Part, coordinate, crosses_nodes, holders, part_for
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
 from runtime.program.tensor_flow import KEEP, RECOMPUTE, stage_decisions, tensor_inputs
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
+
+SCATTER = ("auto", "always", "never")
+"""When tensors go in parts from team to team: between nodes, wherever they can, or never."""
 
 
 class Route(NamedTuple):
@@ -117,6 +120,54 @@ def _modes(schedule: Schedule) -> dict[Instance, str]:
         for name, i in stage_decisions(schedule.placement).items()
         for n, chosen in enumerate(schedule.chosen)
     }
+
+
+def scattered(programs: Programs, scatter: str) -> Programs:
+    """Return programs in which tensors go in parts to blocks that several devices compute together.
+
+    Each of them receives a part and they gather the whole, so that less goes from team to team. That pays
+    where the link between the teams is slower than those of the team that gathers: between nodes.
+
+    Args:
+        programs: Of whole tensors.
+        scatter: One of `SCATTER`.
+    """
+    by_name, placement = programs.placement.by_name, programs.placement
+
+    def part_of(each: Send | Receive, target: int) -> Part | None:
+        producer, consumer = by_name[each.producer], by_name[each.consumer]
+        team, part = coordinate(consumer, target).team, part_for(producer, consumer, target)
+        if scatter == "always" or crosses_nodes(placement, holders(producer, consumer, target), team):
+            return part
+        return None
+
+    def changed(device: int, each: Instruction) -> Instruction:
+        if isinstance(each, Run):
+            return each
+        return replace(each, part=part_of(each, each.target if isinstance(each, Send) else device))
+
+    if scatter == "never":
+        return programs
+    instructions = tuple(
+        tuple(changed(device, each) for each in program)
+        for device, program in enumerate(programs.instructions)
+    )
+    return replace(programs, instructions=instructions)
+
+
+def scattered_in_words(programs: Programs) -> str:
+    """Return which tensors go in parts, and which whole; empty if none goes in parts."""
+    ways: dict[tuple[str, str], Part | None] = {
+        (each.producer, each.consumer): each.part
+        for program in programs.instructions
+        for each in program
+        if isinstance(each, Receive)
+    }
+    parts = [f"{producer} -> {consumer} in {part[1]}" for (producer, consumer), part in ways.items() if part]
+    whole = [f"{producer} -> {consumer}" for (producer, consumer), part in ways.items() if not part]
+    if not parts:
+        return ""
+    return f"parts of tensors: {', '.join(parts)}" + (f"; whole: {', '.join(whole)}" if whole else "")
 
 
 class RecomputeError(ValueError):
