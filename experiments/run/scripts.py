@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import logging
 import math
+from collections.abc import Collection
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,14 @@ from runtime.clocks.periodic_clocks import ScriptClocks, clocks_of_rounds
 from runtime.codegen.codegen import generate
 from runtime.codegen.header import PICTURE_WIDTH
 from runtime.models import GIVEN_MODEL, Blocks, Model, ModelOptions
+from runtime.models.sharded_weights import sharded_parameters
 from runtime.plans.planned import PlannedIteration
 from runtime.program.deadlock import check
-from runtime.program.instructions import Programs
-from runtime.program.lower import lower, recomputed, scattered, scattered_in_words
+from runtime.program.instructions import Programs, Run
+from runtime.program.lower import keeping_weights, lower, recomputed, scattered, scattered_in_words
 from runtime.program.prefetch import peak_posted, prefetch_receives
 from runtime.program.program_file import programs_to_dict
-from runtime.program.tensor_flow import pair_backward
+from runtime.program.tensor_flow import OFFLOAD, pair_backward
 from schedsearch.picture import both_ends
 from schedsearch.schedule import Schedule
 from schedsearch.semantics.check import check_versions
@@ -104,7 +106,9 @@ def _programs(schedule: Schedule, model: ModelOptions, options: RuntimeOptions) 
         log.info("%-12s%s", "transfers", words)
     if model.name == GIVEN_MODEL:
         return check(prefetch_receives(programs, blocks_ahead(options)))
-    blocks = Blocks(schedule.placement, Model(model, schedule.placement, {}), 1)
+    built = Model(model, schedule.placement, {})
+    blocks = Blocks(schedule.placement, built, 1)
+    programs = _with_shards(programs, sharded_parameters(model, built.body, schedule.placement), options)
     size_bytes = functools.partial(_message_bytes, blocks)
     programs = programs.with_specs(blocks.spec_between)
     programs = prefetch_receives(programs, blocks_ahead(options), options.receive_memory, size_bytes)
@@ -112,6 +116,22 @@ def _programs(schedule: Schedule, model: ModelOptions, options: RuntimeOptions) 
     posted = max(peak_posted(programs, size_bytes))
     log.info("receive buffers: at most %d bytes at a time on a device", posted)
     return programs
+
+
+def _with_shards(programs: Programs, sharded: Collection[str], options: RuntimeOptions) -> Programs:
+    """Return programs whose sharded weights stay gathered as long as was asked for.
+
+    Raises:
+        OptionError: A sharded block is offloaded.
+    """
+    runs = [each for program in programs.instructions for each in program if isinstance(each, Run)]
+    away = next((run.block for run in runs if run.mode == OFFLOAD and run.block in sharded), None)
+    if away is not None:
+        raise OptionError(
+            f"runtime.zero: 3 cannot be run with {away} in the mode {OFFLOAD}; use other modes, or leave the "
+            "block out of runtime.sharded_blocks"
+        )
+    return keeping_weights(programs, sharded, options.gathered_runs) if sharded else programs
 
 
 def planned_scripts(

@@ -117,7 +117,7 @@ class Device:
         )
         self._start, self._stop = _told(watching, "start"), _told(watching, "stop")
         self._drain, self._end = _told(watching, "drain"), _told(watching, "end")
-        self._steps: dict[tuple[str, int, int | None, str, str], _Step] = {}
+        self._steps: dict[tuple[str, int, int | None, str, str, bool], _Step] = {}
         self._messages: dict[tuple[str, str, int, int, int, Part | None], Message] = {}
         self._forms: dict[Message, _Form] = {}
         self._uses = self._count_uses()
@@ -179,27 +179,46 @@ class Device:
         clock_mhz: int | None = None,
         mode: str = KEEP,
         stream: str = COMPUTE,
+        keep_weights: bool = False,
     ) -> None:
         """Run a forward block; see `run`."""
-        self.run(block, micro_batch, clock_mhz, mode, stream)
+        self.run(block, micro_batch, clock_mhz, mode, stream, keep_weights)
 
     def backward(
-        self, block: str, micro_batch: int, *, clock_mhz: int | None = None, stream: str = COMPUTE
+        self,
+        block: str,
+        micro_batch: int,
+        *,
+        clock_mhz: int | None = None,
+        stream: str = COMPUTE,
+        keep_weights: bool = False,
     ) -> None:
         """Run a whole backward block; see `run`."""
-        self.run(block, micro_batch, clock_mhz, KEEP, stream)
+        self.run(block, micro_batch, clock_mhz, KEEP, stream, keep_weights)
 
     def backward_input(
-        self, block: str, micro_batch: int, *, clock_mhz: int | None = None, stream: str = COMPUTE
+        self,
+        block: str,
+        micro_batch: int,
+        *,
+        clock_mhz: int | None = None,
+        stream: str = COMPUTE,
+        keep_weights: bool = False,
     ) -> None:
         """Run a block of input gradients; see `run`."""
-        self.run(block, micro_batch, clock_mhz, KEEP, stream)
+        self.run(block, micro_batch, clock_mhz, KEEP, stream, keep_weights)
 
     def backward_weight(
-        self, block: str, micro_batch: int, *, clock_mhz: int | None = None, stream: str = COMPUTE
+        self,
+        block: str,
+        micro_batch: int,
+        *,
+        clock_mhz: int | None = None,
+        stream: str = COMPUTE,
+        keep_weights: bool = False,
     ) -> None:
         """Run a block of weight gradients; see `run`."""
-        self.run(block, micro_batch, clock_mhz, KEEP, stream)
+        self.run(block, micro_batch, clock_mhz, KEEP, stream, keep_weights)
 
     def run(
         self,
@@ -208,6 +227,7 @@ class Device:
         clock_mhz: int | None = None,
         mode: str = KEEP,
         stream: str = COMPUTE,
+        keep_weights: bool = False,
     ) -> None:
         """Wait for a block's tensors and run it, together with its other devices.
 
@@ -219,12 +239,13 @@ class Device:
             mode: How a forward block runs: ``keep`` what its backward needs, ``recompute`` it there, or
                 ``offload`` it to the host until then.
             stream: Stream that it runs on.
+            keep_weights: Whether weights that its data-parallel groups gather for it stay for its next run.
 
         Raises:
             TransferError: A tensor did not arrive.
         """
-        key = block, micro_batch, clock_mhz, mode, stream
-        step = self._steps.get(key) or self._new_step(*key)
+        key = block, micro_batch, clock_mhz, mode, stream, keep_weights
+        step = self._steps.get(key) or self._new_step(BlockCall(*key))
         run = step.run
         self.order.append((block, micro_batch))
         if stream != COMPUTE and self._side is not None:
@@ -238,7 +259,7 @@ class Device:
         arrived = [self._take(transfer) for transfer in step.inputs]
         for tell in self._start:
             tell(run, arrived)
-        made = self._blocks.run(block, micro_batch, arrived, mode)
+        made = self._blocks.run(block, micro_batch, arrived, mode, keep_weights=keep_weights)
         for tell in self._stop:
             tell(run, made.values())
         later = None if self._side is None else self._side.computed(made)
@@ -270,7 +291,9 @@ class Device:
                     arrived.append(_now(given, transfer.consumer))
             for watch in self._beside:
                 watch.start(run, arrived)
-            made = self._blocks.run(run.block, run.micro_batch, arrived, run.mode)
+            made = self._blocks.run(
+                run.block, run.micro_batch, arrived, run.mode, keep_weights=run.keep_weights
+            )
             for watch in self._beside[::-1]:
                 watch.stop(run, made.values())
             return made
@@ -372,9 +395,9 @@ class Device:
         for producer in self._blocks.inputs[run.block]:
             yield Transfer(producer, run.block, run.micro_batch)
 
-    def _new_step(self, block: str, micro_batch: int, clock_mhz: int | None, mode: str, stream: str) -> _Step:
+    def _new_step(self, run: BlockCall) -> _Step:
         """Return what is the same whenever a block of a micro-batch runs, and keep it."""
-        run = BlockCall(block, micro_batch, clock_mhz, mode, stream)
+        block, micro_batch = run.block, run.micro_batch
         consumers = [name for name, inputs in self._blocks.inputs.items() if block in inputs]
         outputs = {consumer: Transfer(block, consumer, micro_batch) for consumer in consumers}
         return self._steps.setdefault(run, _Step(run, tuple(self._inputs(run)), outputs))

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -163,6 +163,8 @@ class Blocks:
         self.losses = {}
         self._have_gradient = set()
         self.store.begin()
+        for sharded in self._model.sharded_blocks.values():
+            sharded.release()  # what was moved since would not be in them
         if self._loss_shares is not None:
             self._loss_shares.begin(iteration)
 
@@ -189,7 +191,13 @@ class Blocks:
         return of_parts(shards.gather(part), shape)
 
     def run(
-        self, block: str, micro_batch: int, arrived: Sequence[Tensor], mode: str = KEEP
+        self,
+        block: str,
+        micro_batch: int,
+        arrived: Sequence[Tensor],
+        mode: str = KEEP,
+        *,
+        keep_weights: bool = False,
     ) -> Mapping[str, Tensor]:
         """Run one block.
 
@@ -200,6 +208,7 @@ class Blocks:
                 each group hands over its share, else for all.
             mode: How a forward block runs; with ``recompute`` it keeps its inputs alone, and its backward
                 computes it again; with ``offload`` it keeps its inputs and its output, and the host the rest.
+            keep_weights: Whether its sharded weights stay gathered for its next run.
 
         Returns:
             For each of its `consumers` the contiguous tensor to hand over, likewise.
@@ -207,7 +216,8 @@ class Blocks:
         made = None
         if self.failure is None:
             what = f"{block} of micro-batch {micro_batch}"
-            made = self.attempt(lambda: self._run(block, micro_batch, arrived, mode), what)
+            with self._weights_of(block, keep_weights):
+                made = self.attempt(lambda: self._run(block, micro_batch, arrived, mode), what)
         if made is None:
             made = self._zeros(block)
         if made.loss is not None:
@@ -216,6 +226,12 @@ class Blocks:
         for tensor, consumers in made.handed:
             found |= self._handed_over(block, tensor, consumers)
         return found
+
+    def _weights_of(self, block: str, keep: bool) -> AbstractContextManager[None]:
+        """Return what has the sharded weights of a block there while it runs."""
+        sharded = self._model.sharded_blocks.get(self._pairs.get(block, block))
+        kind = self._placement.by_name[block].kind
+        return nullcontext() if sharded is None else sharded.running(kind, keeps=keep)
 
     def attempt(self, compute: Callable[[], T], what: str = "") -> T | None:
         """Return what is computed, or None if that fails where the pace is kept.

@@ -74,7 +74,14 @@ class UserModelOptions:
         None, "options of that class, as in {T_max: 100}", hash=False
     )
     zero: int = option(
-        0, "1: ZeRO-1, each copy holds the optimizer's state of a part of the parameters; 0: off"
+        0,
+        "1: each copy holds the optimizer's state of a part of the parameters | 3: each data-parallel group "
+        "also a part of parameters and gradients (FSDP) | 0: off",
+    )
+    sharded_blocks: Sequence[Any] | None = option(
+        None,
+        "forward blocks of zero=3; null: all in data-parallel groups, or those that a plan shards; []: none",
+        hash=False,
     )
     compile: str | None = option(
         None, "torch's compiler for each forward block: inductor | aot_eager | eager; null: not compiled"

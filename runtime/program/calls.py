@@ -75,6 +75,7 @@ class BlockCall(NamedTuple):
         clock_mhz: The clock asked for before it, or None.
         mode: How a forward block runs; see `runtime.program.tensor_flow.MODES`.
         stream: Stream of the device that it runs on.
+        keep_weights: As of `runtime.program.instructions.Run`.
     """
 
     block: str
@@ -82,6 +83,7 @@ class BlockCall(NamedTuple):
     clock_mhz: int | None
     mode: str = KEEP
     stream: str = COMPUTE
+    keep_weights: bool = False
 
     def __str__(self) -> str:
         """Return the block as errors name it."""
@@ -118,6 +120,7 @@ class Calls:
         clock_mhz: int | None = None,
         mode: str = KEEP,
         stream: str = COMPUTE,
+        keep_weights: bool = False,
     ) -> None:
         """Write down the run of a forward block, at a clock if it is given one.
 
@@ -125,25 +128,43 @@ class Calls:
             ScriptError: It is another kind of block, the clock is none that a GPU can be asked for or is one
                 of a block beside the stream ``compute``, or there is no such mode.
         """
-        self._compute("forward", block, micro_batch, clock_mhz, mode, stream)
+        self._compute("forward", block, micro_batch, clock_mhz, mode, stream, keep_weights)
 
     def backward(
-        self, block: str, micro_batch: int, *, clock_mhz: int | None = None, stream: str = COMPUTE
+        self,
+        block: str,
+        micro_batch: int,
+        *,
+        clock_mhz: int | None = None,
+        stream: str = COMPUTE,
+        keep_weights: bool = False,
     ) -> None:
         """Write down the run of a whole backward block; see `forward`."""
-        self._compute("backward", block, micro_batch, clock_mhz, KEEP, stream)
+        self._compute("backward", block, micro_batch, clock_mhz, KEEP, stream, keep_weights)
 
     def backward_input(
-        self, block: str, micro_batch: int, *, clock_mhz: int | None = None, stream: str = COMPUTE
+        self,
+        block: str,
+        micro_batch: int,
+        *,
+        clock_mhz: int | None = None,
+        stream: str = COMPUTE,
+        keep_weights: bool = False,
     ) -> None:
         """Write down the run of a block that computes input gradients; see `forward`."""
-        self._compute("backward_input", block, micro_batch, clock_mhz, KEEP, stream)
+        self._compute("backward_input", block, micro_batch, clock_mhz, KEEP, stream, keep_weights)
 
     def backward_weight(
-        self, block: str, micro_batch: int, *, clock_mhz: int | None = None, stream: str = COMPUTE
+        self,
+        block: str,
+        micro_batch: int,
+        *,
+        clock_mhz: int | None = None,
+        stream: str = COMPUTE,
+        keep_weights: bool = False,
     ) -> None:
         """Write down the run of a block that computes weight gradients; see `forward`."""
-        self._compute("backward_weight", block, micro_batch, clock_mhz, KEEP, stream)
+        self._compute("backward_weight", block, micro_batch, clock_mhz, KEEP, stream, keep_weights)
 
     def run(
         self,
@@ -152,6 +173,7 @@ class Calls:
         clock_mhz: int | None = None,
         mode: str = KEEP,
         stream: str = COMPUTE,
+        keep_weights: bool = False,
     ) -> None:
         """Write down a run of any block.
 
@@ -159,7 +181,7 @@ class Calls:
             ScriptError: The clock is none that a GPU can be asked for or is one of a block beside the stream
                 ``compute``, or there is no such mode.
         """
-        run = BlockCall(block, micro_batch, clock_mhz, mode, stream)
+        run = BlockCall(block, micro_batch, clock_mhz, mode, stream, keep_weights)
         if mode not in MODES:
             raise ScriptError(f"line {_line()}: {run} has mode={mode!r}; write one of {', '.join(MODES)}")
         if clock_mhz is not None and (type(clock_mhz) is not int or clock_mhz < 1):
@@ -170,7 +192,7 @@ class Calls:
                 "of other clocks; leave the clocks of the script out"
             )
         self.runs.append(run)
-        self._add(Run(block, micro_batch, mode, stream))
+        self._add(Run(block, micro_batch, mode, stream, keep_weights))
 
     def send(
         self, producer: str, consumer: str, micro_batch: int, *, target: int, part: Part | None = None
@@ -231,6 +253,7 @@ class Calls:
         clock_mhz: int | None,
         mode: str = KEEP,
         stream: str = COMPUTE,
+        keep_weights: bool = False,
     ) -> None:
         known = self.placement.by_name.get(block) if self.placement else None
         if known is not None and VERBS.get(known.kind) != verb:
@@ -238,7 +261,7 @@ class Calls:
                 f"line {_line()}: {verb} of {block}, a block of kind {known.kind}; "
                 f"write {VERBS.get(known.kind, 'run')}"
             )
-        self.run(block, micro_batch, clock_mhz, mode, stream)
+        self.run(block, micro_batch, clock_mhz, mode, stream, keep_weights)
 
     def _add(self, instruction: Instruction) -> None:
         self.instructions.append(instruction)

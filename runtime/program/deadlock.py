@@ -21,6 +21,7 @@ from runtime.program.handover import (
     check_sources,
     check_specs,
     check_streams,
+    check_weights,
     run_text,
 )
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
@@ -34,6 +35,8 @@ def check(programs: Programs) -> Programs:
     - Every block of every micro-batch runs once on each of its devices.
     - A forward block runs in a mode of the placement; what one decision is about all runs in the same.
     - Every block runs on its stream.
+    - Weights that data-parallel groups gather stay for a next run alone. All devices of a block keep them
+      after the same runs, as they run a block alike, so they gather them at the same runs.
     - Every message has one send and one receive, and somebody needs it; of a block in data-parallel groups,
       it is of the right group.
     - Every block runs after its inputs and after what it follows on its devices; nothing is sent before
@@ -60,6 +63,7 @@ def check(programs: Programs) -> Programs:
     check_runs(programs)
     check_modes(programs)
     check_streams(programs)
+    check_weights(programs)
     check_needed(programs)
     check_matched(programs)
     check_local_order(programs)

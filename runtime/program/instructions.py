@@ -57,17 +57,20 @@ class Run:
         micro_batch: Number of the micro-batch.
         mode: How a forward block runs, one of `MODES`; its backward follows it.
         stream: Stream of its devices that it runs on, as the placement says.
+        keep_weights: Whether weights that its data-parallel groups gather for it stay for their next run.
     """
 
     block: str
     micro_batch: int
     mode: str = KEEP
     stream: str = COMPUTE
+    keep_weights: bool = False
 
     def __str__(self) -> str:
         """Return the one-line text that `parse_instruction` reads; `keep` and `compute` go without saying."""
         how = "" if self.mode == KEEP else f" {self.mode}"
         how += "" if self.stream == COMPUTE else f" on {quoted(self.stream)}"
+        how += " keeping weights" if self.keep_weights else ""
         return f"run {quoted(self.block)} #{self.micro_batch}{how}"
 
 
@@ -102,8 +105,8 @@ def _message(build: type[Receive] | type[Send], producer: str, consumer: str, *n
     return build(producer, consumer, micro_batch, device, (part[0], part[1]) if part else None)
 
 
-def _run(mode: str, block: str, stream: str | None, micro_batch: int) -> Run:
-    return Run(block, micro_batch, mode, stream or COMPUTE)
+def _run(mode: str, keeps: bool, block: str, stream: str | None, micro_batch: int) -> Run:
+    return Run(block, micro_batch, mode, stream or COMPUTE, keeps)
 
 
 _NAME = r'([\w.]+|"(?:[^"\\]|\\.)*")'
@@ -119,10 +122,11 @@ _TEXTS: tuple[tuple[re.Pattern[str], tuple[int, ...], Callable[..., Instruction]
     ),
     *(
         (
-            re.compile(rf"run {_NAME} #(-?\d+){'' if mode == KEEP else f' {mode}'}(?: on {_NAME})?"),
+            re.compile(rf"run {_NAME} #(-?\d+){'' if mode == KEEP else f' {mode}'}(?: on {_NAME})?{keeping}"),
             (0, 2),
-            partial(_run, mode),
+            partial(_run, mode, bool(keeping)),
         )
+        for keeping in ("", " keeping weights")
         for mode in MODES
     ),
 )

@@ -5,14 +5,15 @@ And programs as a schedule again, of which more can be told.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from placements import Kind, Placement
 from runtime.program.data_parallel import Part, coordinate, crosses_nodes, holders, part_for
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
-from runtime.program.tensor_flow import KEEP, RECOMPUTE, stage_decisions, tensor_inputs
+from runtime.program.tensor_flow import KEEP, RECOMPUTE, pair_backward, stage_decisions, tensor_inputs
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 
 SCATTER = ("auto", "always", "never")
@@ -168,6 +169,30 @@ def scattered_in_words(programs: Programs) -> str:
     if not parts:
         return ""
     return f"parts of tensors: {', '.join(parts)}" + (f"; whole: {', '.join(whole)}" if whole else "")
+
+
+def keeping_weights(programs: Programs, sharded: Collection[str], uses: int) -> Programs:
+    """Return programs in which sharded weights stay gathered over several runs of a block and its backward.
+
+    Args:
+        programs: Any.
+        sharded: Forward blocks whose weights are sharded.
+        uses: Runs for which they stay; 1 to gather them for each, 0 to gather them once an iteration.
+    """
+    stages = pair_backward(programs.placement)
+
+    def changed(program: Sequence[Instruction]) -> tuple[Instruction, ...]:
+        runs = Counter(stages.get(each.block, each.block) for each in program if isinstance(each, Run))
+        done = Counter[str]()
+        found = list(program)
+        for i, each in enumerate(program):
+            if isinstance(each, Run) and (stage := stages.get(each.block, each.block)) in sharded:
+                done[stage] += 1
+                is_last = done[stage] == runs[stage] or (uses > 0 and done[stage] % uses == 0)
+                found[i] = replace(each, keep_weights=not is_last)
+        return tuple(found)
+
+    return replace(programs, instructions=tuple(map(changed, programs.instructions)))
 
 
 class RecomputeError(ValueError):

@@ -5,10 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from small_runs import comparison_of, launched
+from small_runs import chain_of, comparison_of, launched
 from torch import Tensor
 
-from placements import Block, Kind, Placement
+from placements import Placement
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Measurement
 from runtime.models import ModelOptions
@@ -24,21 +24,13 @@ OPTIONS = ModelOptions(
 )
 
 
-def chain(*stages: tuple[tuple[int, ...], int], nodes: tuple[int, ...] | None = None) -> Placement:
-    """Return a chain of stages, each on its devices in so many groups, and their backward."""
-    line = [Block(f"F{i}", Kind.F, on, 1, data_parallel=groups) for i, (on, groups) in enumerate(stages)]
-    line += [replace(each, name=each.name.replace("F", "B"), kind=Kind.B) for each in reversed(line)]
-    linked = [replace(each, after=(line[i - 1].name,) if i else ()) for i, each in enumerate(line)]
-    return Placement("chain", 1 + max(d for on, _ in stages for d in on), tuple(linked), nodes=nodes)
-
-
-TWO_TEAMS = chain(((0, 1), 1), ((2, 3), 1))
-FOURS = chain(((0, 1, 2, 3), 1), ((4, 5, 6, 7), 1))
-GROUPS = chain(((0, 1, 2, 3), 2), ((4, 5, 6, 7), 2))
-TO_FOUR = chain(((0, 1), 1), ((2, 3, 4, 5), 1))
-FROM_ONE = chain(((0,), 1), ((1, 2, 3), 1))  # 160 elements in three parts
-TO_TENSOR = chain(((0, 1), 2), ((2, 3), 1))
-SHARED = chain(((0, 1), 1), ((1, 2), 1), ((3, 4), 1))
+TWO_TEAMS = chain_of(((0, 1), 1), ((2, 3), 1))
+FOURS = chain_of(((0, 1, 2, 3), 1), ((4, 5, 6, 7), 1))
+GROUPS = chain_of(((0, 1, 2, 3), 2), ((4, 5, 6, 7), 2))
+TO_FOUR = chain_of(((0, 1), 1), ((2, 3, 4, 5), 1))
+FROM_ONE = chain_of(((0,), 1), ((1, 2, 3), 1))  # 160 elements in three parts
+TO_TENSOR = chain_of(((0, 1), 2), ((2, 3), 1))
+SHARED = chain_of(((0, 1), 1), ((1, 2), 1), ((3, 4), 1))
 FEWER = {
     "two": (TWO_TEAMS, 2),
     "four": (FOURS, 4),
@@ -108,7 +100,7 @@ def test_buffers_of_receives_are_those_of_parts() -> None:
 def test_by_itself_tensors_go_in_parts_from_node_to_node_alone() -> None:
     stages = (((0, 1), 1), ((2, 3), 1), ((4, 5), 1))
     for nodes, ways in ((None, set()), ((0, 0, 0, 0, 1, 1), {("F1", "F2"), ("B2", "B1")})):
-        programs = lower(gpipe(chain(*stages, nodes=nodes), 2))
+        programs = lower(gpipe(chain_of(*stages, nodes=nodes), 2))
         found = scattered(programs, "auto")
         messages = [each for program in found.instructions for each in program if not isinstance(each, Run)]
         assert {(each.producer, each.consumer) for each in messages if each.part} == ways
