@@ -269,6 +269,23 @@ class DeviceGroup:
         shared = self.cluster.node_bandwidth_gb_s / busiest if busiest else math.inf
         return self._seconds(num_bytes, min(self._link_gb_s(1), after._link_gb_s(1), shared)) * 1e3
 
+    def hand_over_ms(
+        self, after: DeviceGroup, num_bytes: float, tensor_parallel: int, *, is_scattered: bool
+    ) -> float:
+        """Return the time until the teams of another group have what those of this one made, each all of it.
+
+        Args:
+            after: The other group.
+            num_bytes: Bytes of the tensor that a team hands to its like, the same on all its GPUs.
+            tensor_parallel: GPUs of a team.
+            is_scattered: Whether each GPU sends its part and the other team gathers them (Narayanan's
+                dissertation, Sec. 4.4.1), rather than the whole.
+        """
+        if not is_scattered:
+            return self.next_transfer_ms(after, num_bytes)
+        part_ms = self.next_transfer_ms(after, num_bytes / tensor_parallel)
+        return part_ms + after.all_gather_ms(num_bytes, tensor_parallel)
+
     @cached_property
     def _kinds(self) -> list[Gpu]:
         """Each kind of GPU in it."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from placements import Kind, Placement
+from placements import Block, Kind, Placement
 from placements.modes import Choice, Decision
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Measurement, ReferenceComparison
@@ -88,6 +88,14 @@ def in_modes(schedule: Schedule, mode_of: Callable[[int, int], int]) -> Schedule
     chosen = [tuple(mode_of(i, n) for i in numbers) for n in range(schedule.num_micro_batches)]
     orders = schedule.lane_orders
     return validate(as_soon_as_possible(placement, schedule.num_micro_batches, orders, chosen))
+
+
+def chain_of(*stages: tuple[tuple[int, ...], int], nodes: tuple[int, ...] | None = None) -> Placement:
+    """Return a chain of stages, each on its devices in so many groups, and their backward."""
+    line = [Block(f"F{i}", Kind.F, on, 1, data_parallel=groups) for i, (on, groups) in enumerate(stages)]
+    line += [replace(each, name=each.name.replace("F", "B"), kind=Kind.B) for each in reversed(line)]
+    linked = [replace(each, after=(line[i - 1].name,) if i else ()) for i, each in enumerate(line)]
+    return Placement("chain", 1 + max(d for on, _ in stages for d in on), tuple(linked), nodes=nodes)
 
 
 HIDDEN = TensorSpec("float64", (1, 4, 4))

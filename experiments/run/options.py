@@ -12,6 +12,7 @@ from experiments.search.options import PRESETS
 from placements.meaning import group, inherited, option
 from runtime.options.model import UserModelOptions
 from runtime.options.run import LAUNCHERS, UserRunOptions
+from runtime.program.lower import SCATTER
 
 NO_LAUNCHER = "none"
 """A value of ``runtime.launcher``: the job is written, and nothing is started."""
@@ -53,6 +54,17 @@ class RuntimeOptions(UserRunOptions, UserModelOptions, ModelChoice):
     )
     receive_memory: int | None = option(
         None, "bytes per device of receives posted early; null: no bound", min=0
+    )
+    gathered_runs: int = option(
+        1,
+        "with zero=3, runs of a block for which its weights stay gathered; 0: all of an iteration",
+        min=0,
+    )
+    scatter: str = option(
+        "auto",
+        "a tensor goes in parts to GPUs that compute a block together, which gather it: auto: from node to "
+        "node | always | never",
+        choices=SCATTER,
     )
     simulated_gpus: bool = option(
         False, "true: the scripts also run in virtual time, at the clocks of the plan"

@@ -8,6 +8,7 @@ from dataclasses import replace
 from experiments.config.options import OptionError
 from experiments.run.options import RuntimeOptions
 from experiments.search.kinds.kind import RunPlan
+from placements import Kind, Placement
 from placements.planners.galvatron import layers_per_block
 from placements.planners.parallel_plan import ParallelPlan, PlanError
 from placements.planners.partition import in_proportion
@@ -40,6 +41,28 @@ def with_planned_layers(options: RuntimeOptions, planned: RunPlan) -> RuntimeOpt
     return replace(options, layers_per_block=counts)
 
 
+def with_planned_shards(options: RuntimeOptions, planned: RunPlan, placement: Placement) -> RuntimeOptions:
+    """Return the options with ZeRO-3 for the blocks that have a layer with it in the plan.
+
+    Args:
+        options: Options of the run; where they say anything of ZeRO, they stay, also with no sharded_blocks.
+        planned: What its placement is made of.
+        placement: What runs where.
+    """
+    if options.zero or options.sharded_blocks is not None:
+        return options
+    wanted = {f"F{i}" for i in _pieces_with(planned.plan, 3)}
+    groups = {block.name for block in placement.blocks if block.kind is Kind.F and block.data_parallel > 1}
+    names = sorted(wanted & groups)
+    return replace(options, zero=3, sharded_blocks=names) if names else options
+
+
+def _pieces_with(plan: ParallelPlan, *stages: int) -> list[int]:
+    """Return the pieces of a plan that have a layer with such a stage of ZeRO."""
+    found = {i for i, layer in enumerate(plan.layers) if layer.zero in stages and layer.data_parallel > 1}
+    return [i for i, piece in enumerate(plan.pieces) if found.intersection(piece.layers)]
+
+
 def what_is_run(plan: ParallelPlan, model: ModelOptions) -> list[str]:
     """Return, in a line each, how many layers each block has, and what is not run as planned.
 
@@ -49,7 +72,7 @@ def what_is_run(plan: ParallelPlan, model: ModelOptions) -> list[str]:
         plan: What is carried out.
         model: What is run of it.
     """
-    zero = _zero_left_out(plan)
+    zero = _zero_of_run(plan, model)
     if model.layers_per_block is None:
         return [f"run: {model.name} has none of the plan's layers, only its blocks and their groups", *zero]
     return [_layers_in_words(plan, model.layers_per_block), *zero, *_vocabulary_left_out(plan)]
@@ -65,19 +88,19 @@ def _layers_in_words(plan: ParallelPlan, counts: Mapping[str, int]) -> str:
     )
 
 
-def _zero_left_out(plan: ParallelPlan) -> list[str]:
-    names = [
-        f"F{i}"
-        for i, piece in enumerate(plan.pieces)
-        if any(plan.layers[each].zero and plan.layers[each].data_parallel > 1 for each in piece.layers)
-    ]
-    if plan.vocabulary.zero and plan.num_gpus > plan.vocabulary.spread:
+def _zero_of_run(plan: ParallelPlan, model: ModelOptions) -> list[str]:
+    sharded = list(model.sharded_blocks or ())
+    names = [name for i in _pieces_with(plan, 1, 2, 3) if (name := f"F{i}") not in sharded]
+    ends = {"F0", f"F{len(plan.pieces) - 1}"}
+    if plan.vocabulary.zero and plan.num_gpus > plan.vocabulary.spread and not ends.issubset(sharded):
         names.append("embedding and output layer")
-    if not names:
-        return []
+    said = [f"run: {', '.join(sharded)} with ZeRO-3, as planned"] if sharded else []
+    if not names or (model.zero == 3 and model.sharded_blocks is None):
+        return said
     return [
+        *said,
         f"run: without the plan's ZeRO of {', '.join(names)}: plain data parallel, every group holds all "
-        "states of its own"
+        "states of its own",
     ]
 
 

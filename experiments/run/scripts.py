@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
@@ -22,13 +22,21 @@ from runtime.clocks.periodic_clocks import ScriptClocks, clocks_of_rounds
 from runtime.codegen.codegen import generate
 from runtime.codegen.header import PICTURE_WIDTH
 from runtime.models import GIVEN_MODEL, Blocks, Model, ModelOptions
+from runtime.models.sharded_weights import sharded_parameters
 from runtime.plans.planned import PlannedIteration
 from runtime.program.deadlock import check, check_updates
-from runtime.program.instructions import Programs
-from runtime.program.lower import lower, recomputed, with_updates
+from runtime.program.instructions import Programs, Run
+from runtime.program.lower import (
+    keeping_weights,
+    lower,
+    recomputed,
+    scattered,
+    scattered_in_words,
+    with_updates,
+)
 from runtime.program.prefetch import peak_posted, prefetch_receives
 from runtime.program.program_file import programs_to_dict
-from runtime.program.tensor_flow import pair_backward
+from runtime.program.tensor_flow import OFFLOAD, pair_backward
 from runtime.program.tensor_spec import TensorSpec
 from schedsearch.picture import both_ends
 from schedsearch.schedule import Schedule
@@ -108,13 +116,16 @@ def _versions_in_words(schedule: Schedule, model: ModelOptions) -> str:
 
 def _programs(programs: Programs, model: ModelOptions, options: RuntimeOptions) -> Programs:
     """Return proved programs; of what only a user's own script knows, without the sizes of messages."""
-    programs = recomputed(programs, options.recompute or ())
+    programs = scattered(recomputed(programs, options.recompute or ()), options.scatter)
+    if words := scattered_in_words(programs):
+        log.info("%-12s%s", "transfers", words)
     if model.name == GIVEN_MODEL:
         return check(prefetch_receives(programs, blocks_ahead(options)))
     if model.weight_versions != WeightMode.FLUSH:
         check_updates(programs, model.micro_batches_per_update)
     stages, copies = as_stages(programs.decided), copies_in(programs.placement)
-    blocks = Blocks(stages, Model(model, stages, {}), 1)
+    built = Model(model, stages, {})
+    blocks = Blocks(stages, built, 1)
 
     def spec_between(*names: str) -> TensorSpec:
         return blocks.spec_between(*(copies[name].stage if copies else name for name in names))
@@ -122,6 +133,7 @@ def _programs(programs: Programs, model: ModelOptions, options: RuntimeOptions) 
     def size_bytes(*names: str) -> int:
         return spec_between(*names).num_bytes(blocks.dtype.itemsize, blocks.max_tokens)
 
+    programs = _with_shards(programs, sharded_parameters(model, built.body, stages), options)
     programs = programs.with_specs(spec_between)
     programs = prefetch_receives(programs, blocks_ahead(options), options.receive_memory, size_bytes)
     check(programs)
@@ -139,6 +151,22 @@ def _of_each_micro_batch(schedule: Schedule, clocks: ScriptClocks) -> ScriptCloc
         )
         found[name] = [own.get(n, 0) for n in range(number)]
     return found
+
+
+def _with_shards(programs: Programs, sharded: Collection[str], options: RuntimeOptions) -> Programs:
+    """Return programs whose sharded weights stay gathered as long as was asked for.
+
+    Raises:
+        OptionError: A sharded block is offloaded.
+    """
+    runs = [each for program in programs.instructions for each in program if isinstance(each, Run)]
+    away = next((run.block for run in runs if run.mode == OFFLOAD and run.block in sharded), None)
+    if away is not None:
+        raise OptionError(
+            f"runtime.zero: 3 cannot be run with {away} in the mode {OFFLOAD}; use other modes, or leave the "
+            "block out of runtime.sharded_blocks"
+        )
+    return keeping_weights(programs, sharded, options.gathered_runs) if sharded else programs
 
 
 def planned_scripts(

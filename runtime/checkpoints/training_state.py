@@ -100,7 +100,11 @@ def places_of(parameters: Mapping[ParameterShard, Tensor], collect: Collect) -> 
     Raises:
         CheckpointError: No device holds some shard.
     """
-    lengths = {shard: value.shape[shard.dim] for shard, value in parameters.items() if shard.num_shards > 1}
+    lengths = {
+        shard: value.shape[shard.dim]
+        for shard, value in parameters.items()
+        if shard.num_shards > 1 or shard.num_shares > 1
+    }
     of_all: dict[ParameterShard, int] = {}
     for others in collect({tuple(shard): length for shard, length in lengths.items()}):
         of_all |= {ParameterShard(*shard): length for shard, length in others.items()}
@@ -109,12 +113,16 @@ def places_of(parameters: Mapping[ParameterShard, Tensor], collect: Collect) -> 
 
 def _place(shard: ParameterShard, value: Tensor, lengths: Mapping[ParameterShard, int]) -> TensorPlace:
     offsets, size = [0] * value.dim(), list(value.shape)
-    if shard.num_shards > 1:
-        each = [lengths.get(shard._replace(shard=index)) for index in range(shard.num_shards)]
+    if shard in lengths:
+        each = [
+            lengths.get(shard._replace(shard=index, share=share))
+            for index in range(shard.num_shards)
+            for share in range(shard.num_shares)
+        ]
         if None in each:
             raise CheckpointError(f"no device holds shard {each.index(None)} of {shard.name}")
-        found = [length or 0 for length in each]
-        offsets[shard.dim], size[shard.dim] = sum(found[: shard.shard]), sum(found)
+        found, place = [length or 0 for length in each], shard.shard * shard.num_shares + shard.share
+        offsets[shard.dim], size[shard.dim] = sum(found[:place]), sum(found)
     return TensorPlace(tuple(offsets), tuple(size))
 
 

@@ -98,12 +98,14 @@ class IterationText:
             clock = self.clocks.argument(each, number)
             mode = "" if each.mode == KEEP else f", mode={string_literal(each.mode)}"
             stream = "" if each.stream == COMPUTE else f", stream={string_literal(each.stream)}"
-            arguments = f"{string_literal(each.block)}, {number}{clock}{mode}{stream}"
+            keep = ", keep_weights=True" if each.keep_weights else ""
+            arguments = f"{string_literal(each.block)}, {number}{clock}{mode}{stream}{keep}"
             return f"device.{verb}({arguments}){self._comment(each)}"
         ends = f"{string_literal(each.producer)}, {string_literal(each.consumer)}, {number}"
+        part = "" if each.part is None else f", part={each.part}"
         if isinstance(each, Receive):
-            return f"device.{'prefetch' if is_ahead else 'receive'}({ends}, source={each.source})"
-        return f"device.send({ends}, target={each.target})"
+            return f"device.{'prefetch' if is_ahead else 'receive'}({ends}, source={each.source}{part})"
+        return f"device.send({ends}, target={each.target}{part})"
 
     def _comment(self, run: Run) -> str:
         """Return who runs a block together; nothing where it is one device."""

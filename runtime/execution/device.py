@@ -23,10 +23,12 @@ from runtime.execution.side_streams import Later, Made, SideStreams
 from runtime.models import Blocks
 from runtime.profiling.observer import DeviceObserver
 from runtime.program.calls import BlockCall, Message, ScriptError, Transfer
+from runtime.program.data_parallel import Part
 from runtime.program.tensor_flow import KEEP
 from runtime.program.tensor_spec import TOKENS, TensorSpec
 from runtime.transport.contact import reason
 from runtime.transport.protocol import Channel, Pending, TransferError, Transport
+from runtime.transport.shards import part_of, part_size
 
 
 class _Step(NamedTuple):
@@ -119,8 +121,8 @@ class Device:
         )
         self._start, self._stop = _told(watching, "start"), _told(watching, "stop")
         self._drain, self._end = _told(watching, "drain"), _told(watching, "end")
-        self._steps: dict[tuple[str, int, int | None, str, str], _Step] = {}
-        self._messages: dict[tuple[str, str, int, int, int], Message] = {}
+        self._steps: dict[tuple[str, int, int | None, str, str, bool], _Step] = {}
+        self._messages: dict[tuple[str, str, int, int, int, Part | None], Message] = {}
         self._forms: dict[Message, _Form] = {}
         self._varies = False
         self._uses = self._count_uses()
@@ -146,7 +148,9 @@ class Device:
             self._forms = {}
         self._uses_left = dict(self._uses)
 
-    def receive(self, producer: str, consumer: str, micro_batch: int, *, source: int) -> None:
+    def receive(
+        self, producer: str, consumer: str, micro_batch: int, *, source: int, part: Part | None = None
+    ) -> None:
         """Post the receive of what a block hands to a block of this device.
 
         Args:
@@ -154,11 +158,14 @@ class Device:
             consumer: The block that takes it.
             micro_batch: Micro-batch of both.
             source: The device that sends it.
+            part: Which of how many equal parts comes, which the block's devices gather when it runs; None
+                for the whole.
         """
-        message = self._announced(producer, consumer, micro_batch, source, self._index)
+        message = self._announced(producer, consumer, micro_batch, source, self._index, part)
         form = self._forms.get(message) or self._new_form(message)
+        shape = form.shape if part is None else (part_size(form.shape.numel(), part[1]),)
         with self._transport.receiving():
-            buffer = torch.empty(form.shape, dtype=form.dtype, device=self._torch_device)
+            buffer = torch.empty(shape, dtype=form.dtype, device=self._torch_device)
             try:
                 work = self._transport.receive(buffer, form.channel)
             except RuntimeError as error:
@@ -171,9 +178,11 @@ class Device:
         if self._blocking:
             self._wait(message, work)
 
-    def prefetch(self, producer: str, consumer: str, micro_batch: int, *, source: int) -> None:
+    def prefetch(
+        self, producer: str, consumer: str, micro_batch: int, *, source: int, part: Part | None = None
+    ) -> None:
         """Post a receive ahead of other blocks than the one that takes it; see `receive`."""
-        self.receive(producer, consumer, micro_batch, source=source)
+        self.receive(producer, consumer, micro_batch, source=source, part=part)
 
     def forward(
         self,
@@ -183,27 +192,46 @@ class Device:
         clock_mhz: int | None = None,
         mode: str = KEEP,
         stream: str = COMPUTE,
+        keep_weights: bool = False,
     ) -> None:
         """Run a forward block; see `run`."""
-        self.run(block, micro_batch, clock_mhz, mode, stream)
+        self.run(block, micro_batch, clock_mhz, mode, stream, keep_weights)
 
     def backward(
-        self, block: str, micro_batch: int, *, clock_mhz: int | None = None, stream: str = COMPUTE
+        self,
+        block: str,
+        micro_batch: int,
+        *,
+        clock_mhz: int | None = None,
+        stream: str = COMPUTE,
+        keep_weights: bool = False,
     ) -> None:
         """Run a whole backward block; see `run`."""
-        self.run(block, micro_batch, clock_mhz, KEEP, stream)
+        self.run(block, micro_batch, clock_mhz, KEEP, stream, keep_weights)
 
     def backward_input(
-        self, block: str, micro_batch: int, *, clock_mhz: int | None = None, stream: str = COMPUTE
+        self,
+        block: str,
+        micro_batch: int,
+        *,
+        clock_mhz: int | None = None,
+        stream: str = COMPUTE,
+        keep_weights: bool = False,
     ) -> None:
         """Run a block of input gradients; see `run`."""
-        self.run(block, micro_batch, clock_mhz, KEEP, stream)
+        self.run(block, micro_batch, clock_mhz, KEEP, stream, keep_weights)
 
     def backward_weight(
-        self, block: str, micro_batch: int, *, clock_mhz: int | None = None, stream: str = COMPUTE
+        self,
+        block: str,
+        micro_batch: int,
+        *,
+        clock_mhz: int | None = None,
+        stream: str = COMPUTE,
+        keep_weights: bool = False,
     ) -> None:
         """Run a block of weight gradients; see `run`."""
-        self.run(block, micro_batch, clock_mhz, KEEP, stream)
+        self.run(block, micro_batch, clock_mhz, KEEP, stream, keep_weights)
 
     def run(
         self,
@@ -212,6 +240,7 @@ class Device:
         clock_mhz: int | None = None,
         mode: str = KEEP,
         stream: str = COMPUTE,
+        keep_weights: bool = False,
     ) -> None:
         """Wait for a block's tensors and run it, together with its other devices.
 
@@ -223,12 +252,13 @@ class Device:
             mode: How a forward block runs: ``keep`` what its backward needs, ``recompute`` it there, or
                 ``offload`` it to the host until then.
             stream: Stream that it runs on.
+            keep_weights: Whether weights that its data-parallel groups gather for it stay for its next run.
 
         Raises:
             TransferError: A tensor did not arrive.
         """
-        key = block, micro_batch, clock_mhz, mode, stream
-        step = self._steps.get(key) or self._new_step(*key)
+        key = block, micro_batch, clock_mhz, mode, stream, keep_weights
+        step = self._steps.get(key) or self._new_step(BlockCall(*key))
         run = step.run
         self.order.append((block, micro_batch))
         if stream != COMPUTE and self._side is not None:
@@ -242,7 +272,7 @@ class Device:
         arrived = [self._take(transfer) for transfer in step.inputs]
         for tell in self._start:
             tell(run, arrived)
-        made = self._blocks.run(block, micro_batch, arrived, mode)
+        made = self._blocks.run(block, micro_batch, arrived, mode, keep_weights=keep_weights)
         for tell in self._stop:
             tell(run, made.values())
         later = None if self._side is None else self._side.computed(made)
@@ -269,12 +299,14 @@ class Device:
                 if isinstance(given, tuple):
                     message, buffer, work = given
                     self._wait_beside(message, work)
-                    arrived.append(buffer)
+                    arrived.append(self._whole(message, buffer))
                 else:
                     arrived.append(_now(given, transfer.consumer))
             for watch in self._beside:
                 watch.start(run, arrived)
-            made = self._blocks.run(run.block, run.micro_batch, arrived, run.mode)
+            made = self._blocks.run(
+                run.block, run.micro_batch, arrived, run.mode, keep_weights=run.keep_weights
+            )
             for watch in self._beside[::-1]:
                 watch.stop(run, made.values())
             return made
@@ -287,7 +319,9 @@ class Device:
         if self._blocking:
             later()
 
-    def send(self, producer: str, consumer: str, micro_batch: int, *, target: int) -> None:
+    def send(
+        self, producer: str, consumer: str, micro_batch: int, *, target: int, part: Part | None = None
+    ) -> None:
         """Send what a block of this device hands to another block.
 
         Args:
@@ -295,13 +329,16 @@ class Device:
             consumer: The block that takes it.
             micro_batch: Micro-batch of both.
             target: The device that receives it.
+            part: Which of how many equal parts goes there; None for the whole.
         """
-        message = self._announced(producer, consumer, micro_batch, self._index, target)
+        message = self._announced(producer, consumer, micro_batch, self._index, target, part)
         tensor = self._use(message.transfer)  # of another stream it is waited for
         form = self._forms.get(message) or self._new_form(message)
         if tensor.shape != form.shape or tensor.dtype != form.dtype:  # on the wire nothing would notice
             found = TensorSpec.of(tensor.dtype, tensor.shape)
             raise ScriptError(f"device {self._index}: {message.transfer} is {found} instead of {form.spec}")
+        if part is not None:
+            tensor = part_of(tensor, *part)
         try:
             work = self._transport.send(tensor, form.channel)
         except RuntimeError as error:
@@ -386,19 +423,21 @@ class Device:
             if (producer, run.micro_batch) not in self._left_out:
                 yield Transfer(producer, run.block, run.micro_batch)
 
-    def _new_step(self, block: str, micro_batch: int, clock_mhz: int | None, mode: str, stream: str) -> _Step:
+    def _new_step(self, run: BlockCall) -> _Step:
         """Return what is the same whenever a block of a micro-batch runs, and keep it."""
-        run = BlockCall(block, micro_batch, clock_mhz, mode, stream)
+        block, micro_batch = run.block, run.micro_batch
         consumers = [name for name, inputs in self._blocks.inputs.items() if block in inputs]
         outputs = {consumer: Transfer(block, consumer, micro_batch) for consumer in consumers}
         return self._steps.setdefault(run, _Step(run, tuple(self._inputs(run)), outputs))
 
-    def _announced(self, producer: str, consumer: str, micro_batch: int, source: int, target: int) -> Message:
+    def _announced(
+        self, producer: str, consumer: str, micro_batch: int, source: int, target: int, part: Part | None
+    ) -> Message:
         """Return a message that is about to be posted."""
-        key = producer, consumer, micro_batch, source, target
+        key = producer, consumer, micro_batch, source, target, part
         message = self._messages.get(key)
         if message is None:
-            message = Message(Transfer(producer, consumer, micro_batch), source, target)
+            message = Message(Transfer(producer, consumer, micro_batch), source, target, part)
             self._messages[key] = message
         for tell in self._post:
             tell(message)
@@ -423,7 +462,16 @@ class Device:
         self._posted_bytes -= buffer.nbytes
         if not self._blocking:
             self._wait(message, work)
-        return buffer
+        return self._whole(message, buffer)
+
+    def _whole(self, message: Message, buffer: Tensor) -> Tensor:
+        """Return what arrived; what arrived in parts is gathered with the block's other devices."""
+        if message.part is None:
+            return buffer
+        try:
+            return self._blocks.gathered(message.transfer.consumer, buffer, self._forms[message].shape)
+        except RuntimeError as error:
+            raise self._in_words(error) from error
 
     def _use(self, transfer: Transfer) -> Tensor:
         """Return a tensor that a block of this device made, and forget it at its last use."""

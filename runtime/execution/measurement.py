@@ -68,6 +68,7 @@ class Measurement:
         first_iteration: The first that was run; above 0 where the run went on from a checkpoint.
         peak_posted_bytes: The most memory of receives that were posted and not yet taken, by device.
         peak_host_bytes: The most that the host kept of offloaded blocks, by device.
+        peak_gathered_bytes: The most of sharded weights that was gathered at one time, by device.
         records: For each device what it did in the last iterations, if the run was recorded.
         verify: Which iterations were compared: one of `runtime.execution.run_options.VERIFY`.
         verify_reason: Why, in words.
@@ -90,6 +91,7 @@ class Measurement:
     first_iteration: int = 0
     peak_posted_bytes: tuple[int, ...] = ()
     peak_host_bytes: tuple[int, ...] = ()
+    peak_gathered_bytes: tuple[int, ...] = ()
     records: tuple[tuple[Record, ...], ...] = ()
     verify: str = "none"
     verify_reason: str = ""
@@ -114,6 +116,7 @@ class Measurement:
             "first_iteration": self.first_iteration,
             "peak_posted_bytes": list(self.peak_posted_bytes),
             "peak_host_bytes": list(self.peak_host_bytes),
+            "peak_gathered_bytes": list(self.peak_gathered_bytes),
             "iterations": self.iterations,
             "time_ms": list(self.time_ms),
             "losses": [list(row) for row in self.losses],

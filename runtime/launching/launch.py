@@ -248,6 +248,7 @@ def _measurement(num_devices: int, options: RunOptions, extent: Extent) -> Measu
         first_iteration=first["first_iteration"],
         peak_posted_bytes=tuple(summary["peak_posted_bytes"] for summary in summaries),
         peak_host_bytes=tuple(summary["peak_host_bytes"] for summary in summaries),
+        peak_gathered_bytes=tuple(summary["peak_gathered_bytes"] for summary in summaries),
         time_ms=tuple(
             max(times) for times in zip(*(summary["time_ms"] for summary in summaries), strict=True)
         ),

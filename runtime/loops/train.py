@@ -304,6 +304,7 @@ def _measured(context: DeviceContext) -> dict[str, Any]:
     device = context.device
     measured: dict[str, Any] = {"peak_posted_bytes": device.peak_posted_bytes}
     measured["peak_host_bytes"] = context.blocks.peak_host_bytes
+    measured["peak_gathered_bytes"] = context.model.peak_gathered_bytes
     if context.profiler is not None:
         measured["profile"] = context.profiler.result().to_plain()
     if context.process.options.trace:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -45,7 +45,7 @@ from runtime.program.tensor_flow import (
     tensor_inputs,
 )
 from runtime.program.tensor_spec import TensorSpec
-from runtime.transport.shards import share_of, share_shape, sum_in_order
+from runtime.transport.shards import of_parts, share_of, share_shape, sum_in_order
 
 T = TypeVar("T")
 
@@ -180,6 +180,8 @@ class Blocks:
         self.losses = {}
         self._have_gradient = set()
         self.store.begin()
+        for sharded in self._model.sharded_blocks.values():
+            sharded.release()  # what was moved since would not be in them
         if self._loss_shares is not None:
             self._loss_shares.begin(iteration)
 
@@ -221,8 +223,19 @@ class Blocks:
         """Return the tokens of the samples of a micro-batch of the iteration begun last."""
         return self._model.options.tokens_of(self._iteration, micro_batch, self._num_micro_batches)
 
+    def gathered(self, consumer: str, part: Tensor, shape: Sequence[int]) -> Tensor:
+        """Return a tensor of which each device of a block's group received a part; all of them call it."""
+        shards = self._model.shards[self._pairs.get(consumer, consumer)]
+        return of_parts(shards.gather(part), shape)
+
     def run(
-        self, block: str, micro_batch: int, arrived: Sequence[Tensor], mode: str = KEEP
+        self,
+        block: str,
+        micro_batch: int,
+        arrived: Sequence[Tensor],
+        mode: str = KEEP,
+        *,
+        keep_weights: bool = False,
     ) -> Mapping[str, Tensor]:
         """Run one block.
 
@@ -233,6 +246,7 @@ class Blocks:
                 each group hands over its share, else for all.
             mode: How a forward block runs; with ``recompute`` it keeps its inputs alone, and its backward
                 computes it again; with ``offload`` it keeps its inputs and its output, and the host the rest.
+            keep_weights: Whether its sharded weights stay gathered for its next run.
 
         Returns:
             For each of its `consumers` the contiguous tensor to hand over, likewise.
@@ -240,7 +254,8 @@ class Blocks:
         made = None
         if self.failure is None:
             what = f"{block} of micro-batch {micro_batch}"
-            made = self.attempt(lambda: self._run(block, micro_batch, arrived, mode), what)
+            with self._weights_of(block, keep_weights):
+                made = self.attempt(lambda: self._run(block, micro_batch, arrived, mode), what)
         if made is None:
             made = self._zeros(block, micro_batch)
         if made.loss is not None:
@@ -249,6 +264,12 @@ class Blocks:
         for tensor, consumers in made.handed:
             found |= self._handed_over(block, tensor, consumers)
         return found
+
+    def _weights_of(self, block: str, keep: bool) -> AbstractContextManager[None]:
+        """Return what has the sharded weights of a block there while it runs."""
+        sharded = self._model.sharded_blocks.get(self._pairs.get(block, block))
+        kind = self._placement.by_name[block].kind
+        return nullcontext() if sharded is None else sharded.running(kind, keeps=keep)
 
     def attempt(self, compute: Callable[[], T], what: str = "") -> T | None:
         """Return what is computed, or None if that fails where the pace is kept.

@@ -113,6 +113,10 @@ class Body:
         """
         return tuple({each.name: each for each in self._parameters.get(block, {}).values()}.values())
 
+    def local_names(self, block: str) -> dict[str, str]:
+        """Return the names of the block's parameters by those that its module has for them."""
+        return {local: each.name for local, each in self._parameters[block].items()}
+
     def initial(self, parameter: Parameter) -> Tensor:
         """Return the values that the modules' code gives the parameter, for the caller to keep."""
         return self.source.values(self._tensor_of[parameter.name])

@@ -17,6 +17,7 @@ from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.core.parameters import Parameter, Weights
 from runtime.models.core.precision import autocast, compute_type
 from runtime.models.optimizer import Optimizer
+from runtime.models.sharded_weights import ShardedBlock, ShardedWeight, sharded_parameters
 from runtime.models.user.reading import ModelData, Sample
 from runtime.program.tensor_flow import computes_loss
 from runtime.program.tensor_spec import TensorSpec
@@ -35,16 +36,21 @@ class ParameterShard(NamedTuple):
         shard: Index of the shard; 0 for a parameter that is not cut.
         num_shards: Number of shards of the parameter; 1 if it is not cut.
         dim: The dimension that is cut.
+        share: Index of the part of the shard, where data-parallel groups hold one each; else 0.
+        num_shares: Number of such parts, along the same dimension; 1 if each group holds the shard.
     """
 
     name: str
     shard: int
     num_shards: int
     dim: int
+    share: int = 0
+    num_shares: int = 1
 
     def of(self, full: Tensor) -> Tensor:
         """Return this part of a full tensor."""
-        return full if self.num_shards == 1 else full.tensor_split(self.num_shards, self.dim)[self.shard]
+        shard = full if self.num_shards == 1 else full.tensor_split(self.num_shards, self.dim)[self.shard]
+        return shard if self.num_shares == 1 else shard.tensor_split(self.num_shares, self.dim)[self.share]
 
 
 def replicated_parameters(body: Body, placement: Placement) -> dict[ReplicaGroups, list[str]]:
@@ -143,6 +149,8 @@ class Model:
         replicas: The names of the parameters with replicas, by the teams that hold them; of all devices.
         buckets: The same, by the blocks that have them.
         optimizer: Optimizer of the parameters.
+        sharded_blocks: The forward blocks of this device of which it holds a part with ZeRO-3.
+        peak_gathered_bytes: The most of sharded parameters that was gathered at one time.
 
     Args:
         options: Shape and seed.
@@ -178,14 +186,38 @@ class Model:
         self.body = body or body_of(options, placement, tuple(shards))
         self.body.place(self.shards)
         self._check_streams()
-        self.replicas = replicated_parameters(self.body, placement)
+        sharded = sharded_parameters(options, self.body, placement)
+        self._names_sharded = {name for names in sharded.values() for name in names}
+        self.replicas = {
+            groups: [name for name in names if name not in self._names_sharded]
+            for groups, names in replicated_parameters(self.body, placement).items()
+        }
         self.buckets = replica_buckets(self.replicas, self.body, placement)
         self._weights: dict[str, Tensor] = {}
+        self._sharded: dict[str, ShardedWeight] = {}
         for block in self._by_team():
             for parameter in self.body.parameters(block):
                 if parameter.name not in self._weights:
-                    self._add(parameter, shards[block])
-        self.optimizer = Optimizer(options, list(self._weights.values()), list(self._weights))
+                    self._add(parameter, shards[block], self.groups[block])
+        self.peak_gathered_bytes = 0
+        self.sharded_blocks = {
+            block: ShardedBlock(
+                self.body.modules[block],
+                {
+                    local: self._sharded[name]
+                    for local, name in self.body.local_names(block).items()
+                    if name in self._sharded
+                },
+                self._count_gathered,
+            )
+            for block in shards
+            if sharded.get(block) and self.groups[block].count > 1
+        }
+        held = [
+            self._sharded[name].piece if name in self._sharded else self._weights[name]
+            for name in self._weights
+        ]
+        self.optimizer = Optimizer(options, held, list(self._weights))
 
     def _check_streams(self) -> None:
         """Ensure that the gradients of a parameter come from one stream, so in one order.
@@ -214,12 +246,25 @@ class Model:
         """What a loss counts whose block has read a sample, as its tokens; None if all count the same."""
         return self.body.weight_of_loss
 
+    def _count_gathered(self) -> None:
+        now = sum(each.num_bytes for each in self._sharded.values() if each.is_gathered)
+        self.peak_gathered_bytes = max(self.peak_gathered_bytes, now)
+
+    def whole_weights(self) -> list[Tensor]:
+        """Return what modules compute with; of sharded parameters the whole, whose memory comes and goes."""
+        return list(self._weights.values())
+
     def hold(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on with these leaf tensors, which somebody else holds too, in the place of the model's own.
 
         Args:
             tensors: For each parameter one of its shape; what is in it is replaced by the model's values.
+
+        Raises:
+            ModelError: Parameters are sharded.
         """
+        if self._sharded:
+            raise ModelError("3 cannot be run in a loop of one's own; use runtime.zero=1, or 0", "zero")
         shards = {shard.name: shard for shard in self.parameters}
         for name, tensor in tensors.items():
             before = self._weights[name]
@@ -319,7 +364,7 @@ class Model:
         order = list(dict.fromkeys(teams.values()))
         return sorted(teams, key=lambda name: order.index(teams[name]))
 
-    def _add(self, parameter: Parameter, shards: Shards) -> None:
+    def _add(self, parameter: Parameter, shards: Shards, groups: Shards) -> None:
         name, dim = parameter.name, parameter.split
         values = self.body.initial(parameter).to(getattr(torch, self.options.dtype))
         shard = ParameterShard(name, 0, 1, 0)
@@ -328,7 +373,13 @@ class Model:
         if dim is not None and shards.count > 1:
             values = shards.of(values, dim).clone()
         weight = values.detach().to(self.device).requires_grad_(parameter.trains)
-        self._weights[name] = self.parameters[shard] = weight
+        self._weights[name] = weight
+        if name in self._names_sharded and groups.count > 1:
+            if shard.num_shards == 1:  # along the longest dimension its parts differ least
+                shard = shard._replace(dim=max(range(weight.dim()), key=lambda each: weight.shape[each]))
+            sharded = self._sharded[name] = ShardedWeight(weight, shard.dim, groups)
+            shard, weight = shard._replace(share=groups.index, num_shares=groups.count), sharded.piece
+        self.parameters[shard] = weight
 
     def flat_gradients(self, names: Sequence[str]) -> Tensor:
         """Return the gradients of some parameters in one row, then for each of them whether it has one."""

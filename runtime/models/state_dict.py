@@ -149,17 +149,16 @@ def _own_tensors(model: Model) -> _Own:
     """Return what this process is the first to hold; replicas of a shard are written once."""
     found: dict[str, tuple[Form, Tensor, Part | None]] = {}
     for block, groups in model.groups.items():
-        if groups.index:
-            continue
         names = model.body.state_names(block)
         full = {each.name: each.shape for each in model.body.parameters(block)}
         for shard, weight in model.parameters.items():
-            if shard.name not in full or (shard.num_shards == 1 and model.shards[block].index):
+            is_copy = groups.index > 0 and shard.num_shares == 1
+            if shard.name not in full or is_copy or (shard.num_shards == 1 and model.shards[block].index):
                 continue
             form = Form(str(weight.dtype).removeprefix("torch."), full[shard.name])
             for name in names[shard.name]:
                 found[name] = form, weight, _part(shard, form.shape)
-        for name, (key, value) in model.body.state_buffers(block).items():
+        for name, (key, value) in model.body.state_buffers(block).items() if not groups.index else ():
             form = Form(str(value.dtype).removeprefix("torch."), tuple(value.shape))
             found[name] = form, model.body.buffer_values(key), None
     return found
@@ -181,10 +180,13 @@ def _write(path: Path, layout: SafetensorsLayout, own: _Own) -> None:
 
 def _part(shard: ParameterShard, shape: Sequence[int]) -> Part | None:
     """Return which part of a tensor a shard is, as `torch.tensor_split` cuts; None for all of it."""
-    if shard.num_shards == 1:
+    if shard.num_shards == shard.num_shares == 1:
         return None
-    small, larger = divmod(shape[shard.dim], shard.num_shards)
-    return Part(shard.dim, shard.shard * small + min(shard.shard, larger), small + (shard.shard < larger))
+    begin, size = 0, shape[shard.dim]
+    for index, count in ((shard.shard, shard.num_shards), (shard.share, shard.num_shares)):
+        small, larger = divmod(size, count)
+        begin, size = begin + index * small + min(index, larger), small + (index < larger)
+    return Part(shard.dim, begin, size)
 
 
 def _state_names(body: Body, blocks: Sequence[str] | Mapping[str, Any]) -> dict[str, tuple[str, ...]]:

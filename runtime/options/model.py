@@ -85,7 +85,14 @@ class UserModelOptions:
         "the block",
     )
     zero: int = option(
-        0, "1: ZeRO-1, each copy holds the optimizer's state of a part of the parameters; 0: off"
+        0,
+        "1: each copy holds the optimizer's state of a part of the parameters | 3: each data-parallel group "
+        "also a part of parameters and gradients (FSDP) | 0: off",
+    )
+    sharded_blocks: Sequence[Any] | None = option(
+        None,
+        "forward blocks of zero=3; null: all in data-parallel groups, or those that a plan shards; []: none",
+        hash=False,
     )
     slice_lengths: Sequence[Any] | None = option(
         None, "tokens of each slice, where sequences are cut into some; null: even ones", hash=False

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from placements import Kind, Placement
 from placements.block import COMPUTE
+from runtime.program.data_parallel import Part
 from runtime.program.instructions import Instruction, Receive, Run, Send
 from runtime.program.tensor_flow import KEEP, MODES
 
@@ -53,11 +54,13 @@ class Message(NamedTuple):
         transfer: What it carries.
         source: The device that sends it.
         target: The device that receives it.
+        part: Which of how many equal parts of it; None for the whole.
     """
 
     transfer: Transfer
     source: int
     target: int
+    part: Part | None = None
 
     def __str__(self) -> str:
         """Return it as errors name it."""
@@ -73,6 +76,7 @@ class BlockCall(NamedTuple):
         clock_mhz: The clock asked for before it, or None.
         mode: How a forward block runs; see `runtime.program.tensor_flow.MODES`.
         stream: Stream of the device that it runs on.
+        keep_weights: As of `runtime.program.instructions.Run`.
     """
 
     block: str
@@ -80,6 +84,7 @@ class BlockCall(NamedTuple):
     clock_mhz: int | None
     mode: str = KEEP
     stream: str = COMPUTE
+    keep_weights: bool = False
 
     def __str__(self) -> str:
         """Return the block as errors name it."""
@@ -116,6 +121,7 @@ class Calls:
         clock_mhz: int | None = None,
         mode: str = KEEP,
         stream: str = COMPUTE,
+        keep_weights: bool = False,
     ) -> None:
         """Write down the run of a forward block, at a clock if it is given one.
 
@@ -123,25 +129,43 @@ class Calls:
             ScriptError: It is another kind of block, the clock is none that a GPU can be asked for or is one
                 of a block beside the stream ``compute``, or there is no such mode.
         """
-        self._compute("forward", block, micro_batch, clock_mhz, mode, stream)
+        self._compute("forward", block, micro_batch, clock_mhz, mode, stream, keep_weights)
 
     def backward(
-        self, block: str, micro_batch: int, *, clock_mhz: int | None = None, stream: str = COMPUTE
+        self,
+        block: str,
+        micro_batch: int,
+        *,
+        clock_mhz: int | None = None,
+        stream: str = COMPUTE,
+        keep_weights: bool = False,
     ) -> None:
         """Write down the run of a whole backward block; see `forward`."""
-        self._compute("backward", block, micro_batch, clock_mhz, KEEP, stream)
+        self._compute("backward", block, micro_batch, clock_mhz, KEEP, stream, keep_weights)
 
     def backward_input(
-        self, block: str, micro_batch: int, *, clock_mhz: int | None = None, stream: str = COMPUTE
+        self,
+        block: str,
+        micro_batch: int,
+        *,
+        clock_mhz: int | None = None,
+        stream: str = COMPUTE,
+        keep_weights: bool = False,
     ) -> None:
         """Write down the run of a block that computes input gradients; see `forward`."""
-        self._compute("backward_input", block, micro_batch, clock_mhz, KEEP, stream)
+        self._compute("backward_input", block, micro_batch, clock_mhz, KEEP, stream, keep_weights)
 
     def backward_weight(
-        self, block: str, micro_batch: int, *, clock_mhz: int | None = None, stream: str = COMPUTE
+        self,
+        block: str,
+        micro_batch: int,
+        *,
+        clock_mhz: int | None = None,
+        stream: str = COMPUTE,
+        keep_weights: bool = False,
     ) -> None:
         """Write down the run of a block that computes weight gradients; see `forward`."""
-        self._compute("backward_weight", block, micro_batch, clock_mhz, KEEP, stream)
+        self._compute("backward_weight", block, micro_batch, clock_mhz, KEEP, stream, keep_weights)
 
     def run(
         self,
@@ -150,6 +174,7 @@ class Calls:
         clock_mhz: int | None = None,
         mode: str = KEEP,
         stream: str = COMPUTE,
+        keep_weights: bool = False,
     ) -> None:
         """Write down a run of any block.
 
@@ -157,7 +182,7 @@ class Calls:
             ScriptError: The clock is none that a GPU can be asked for or is one of a block beside the stream
                 ``compute``, or there is no such mode.
         """
-        run = BlockCall(block, micro_batch, clock_mhz, mode, stream)
+        run = BlockCall(block, micro_batch, clock_mhz, mode, stream, keep_weights)
         if mode not in MODES:
             raise ScriptError(f"line {_line()}: {run} has mode={mode!r}; write one of {', '.join(MODES)}")
         if clock_mhz is not None and (type(clock_mhz) is not int or clock_mhz < 1):
@@ -168,21 +193,27 @@ class Calls:
                 "of other clocks; leave the clocks of the script out"
             )
         self.runs.append(run)
-        self._add(Run(block, micro_batch, mode, stream))
+        self._add(Run(block, micro_batch, mode, stream, keep_weights))
 
-    def send(self, producer: str, consumer: str, micro_batch: int, *, target: int) -> None:
+    def send(
+        self, producer: str, consumer: str, micro_batch: int, *, target: int, part: Part | None = None
+    ) -> None:
         """Write down a send."""
         self.sends.append((Transfer(producer, consumer, micro_batch), target))
-        self._add(Send(producer, consumer, micro_batch, target))
+        self._add(Send(producer, consumer, micro_batch, target, part))
 
-    def receive(self, producer: str, consumer: str, micro_batch: int, *, source: int) -> None:
+    def receive(
+        self, producer: str, consumer: str, micro_batch: int, *, source: int, part: Part | None = None
+    ) -> None:
         """Write down a receive."""
         self.receives.append((Transfer(producer, consumer, micro_batch), source))
-        self._add(Receive(producer, consumer, micro_batch, source))
+        self._add(Receive(producer, consumer, micro_batch, source, part))
 
-    def prefetch(self, producer: str, consumer: str, micro_batch: int, *, source: int) -> None:
+    def prefetch(
+        self, producer: str, consumer: str, micro_batch: int, *, source: int, part: Part | None = None
+    ) -> None:
         """Write down a receive, which is ahead of other blocks than the one that takes it."""
-        self.receive(producer, consumer, micro_batch, source=source)
+        self.receive(producer, consumer, micro_batch, source=source, part=part)
 
     @property
     def count(self) -> int:
@@ -223,6 +254,7 @@ class Calls:
         clock_mhz: int | None,
         mode: str = KEEP,
         stream: str = COMPUTE,
+        keep_weights: bool = False,
     ) -> None:
         known = self.placement.by_name.get(block) if self.placement else None
         if known is not None and VERBS.get(known.kind) != verb:
@@ -230,7 +262,7 @@ class Calls:
                 f"line {_line()}: {verb} of {block}, a block of kind {known.kind}; "
                 f"write {VERBS.get(known.kind, 'run')}"
             )
-        self.run(block, micro_batch, clock_mhz, mode, stream)
+        self.run(block, micro_batch, clock_mhz, mode, stream, keep_weights)
 
     def _add(self, instruction: Instruction) -> None:
         self.instructions.append(instruction)
@@ -268,11 +300,18 @@ def carry_out(
     for each in instructions:
         if isinstance(each, Run):
             clock_mhz = next(clocks, None)
-            device.run(each.block, each.micro_batch, clock_mhz, each.mode, each.stream)
+            device.run(
+                each.block,
+                each.micro_batch,
+                clock_mhz,
+                each.mode,
+                each.stream,
+                keep_weights=each.keep_weights,
+            )
         elif isinstance(each, Send):
-            device.send(each.producer, each.consumer, each.micro_batch, target=each.target)
+            device.send(each.producer, each.consumer, each.micro_batch, target=each.target, part=each.part)
         else:
-            device.receive(each.producer, each.consumer, each.micro_batch, source=each.source)
+            device.receive(each.producer, each.consumer, each.micro_batch, source=each.source, part=each.part)
 
 
 def _line() -> int:

@@ -3,14 +3,21 @@
 Each group of a block computes its share of the samples, or takes whole micro-batches in turn. From a block to
 another of as many groups, group by group hands its share to its like; otherwise the producer's groups
 exchange their shares, and all of its devices have the whole tensor, of which the consumer's groups take
-theirs. The module knows placements of which each device is one GPU, and no torch.
+theirs.
+
+A group of several devices may get what it takes in parts: each device one, from one that has the whole, and
+then they gather them (Narayanan's dissertation, Sec. 4.4.1, where both teams are of the same size).
+The module knows placements of which each device is one GPU, and no torch.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from placements import Block
+from placements import Block, Placement
+
+Part = tuple[int, int]
+"""(index, count): one of so many equal parts of a tensor, in the order of its elements."""
 
 
 class Coordinate(NamedTuple):
@@ -60,3 +67,21 @@ def holders(producer: Block, consumer: Block, target: int) -> tuple[int, ...]:
     if in_shares(producer, consumer):
         return producer.groups[coordinate(consumer, target).group]
     return producer.devices
+
+
+def part_for(producer: Block, consumer: Block, target: int) -> Part | None:
+    """Return the part of a tensor that a device of the consumer can be sent, to gather it with its group.
+
+    None where it takes the whole: it is alone in its group, or one of the group has the tensor already.
+    """
+    own = coordinate(consumer, target)
+    if len(own.team) == 1 or set(own.team) & set(producer.devices):
+        return None
+    return own.shard, len(own.team)
+
+
+def crosses_nodes(placement: Placement, sources: tuple[int, ...], team: tuple[int, ...]) -> bool:
+    """Tell whether a team that is in one node gets something from another node."""
+    nodes = placement.nodes or (0,) * placement.num_devices
+    there = {nodes[device] for device in team}
+    return len(there) == 1 and not there.issuperset(nodes[device] for device in sources)

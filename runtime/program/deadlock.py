@@ -17,10 +17,12 @@ from runtime.program.handover import (
     check_matched,
     check_modes,
     check_needed,
+    check_parts,
     check_runs,
     check_sources,
     check_specs,
     check_streams,
+    check_weights,
     run_text,
 )
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
@@ -35,12 +37,16 @@ def check(programs: Programs) -> Programs:
     - Every block of every micro-batch runs once on each of its devices.
     - A forward block runs in a mode of the placement; what one decision is about all runs in the same.
     - Every block runs on its stream.
+    - Weights that data-parallel groups gather stay for a next run alone. All devices of a block keep them
+      after the same runs, as they run a block alike, so they gather them at the same runs.
     - Every message has one send and one receive, and somebody needs it; of a block in data-parallel groups,
       it is of the right group.
     - Every block runs after its inputs and after what it follows on its devices; nothing is sent before
       it is there.
     - Each channel's (source, target) messages are sent and received in the same order, so they need no
       tags.
+    - A tensor that comes in parts comes so to all devices of a group, to each its own part. The run of the
+      block gathers them, so this is one of its collectives.
     - Both ends of a message know it as a tensor of the same shape and type, where the programs say that.
     - The devices that share blocks run these in the same order, so collectives match.
     - All programs finish even if every operation blocks until its peer arrives. Then they also finish
@@ -59,11 +65,13 @@ def check(programs: Programs) -> Programs:
     check_runs(programs)
     check_modes(programs)
     check_streams(programs)
+    check_weights(programs)
     check_needed(programs)
     check_matched(programs)
     check_local_order(programs)
     check_sources(programs)
     check_channels(programs)
+    check_parts(programs)
     check_specs(programs)
     _check_collectives(programs)
     _check_rendezvous(programs)
@@ -179,9 +187,10 @@ def _peers(programs: Programs, device: int, instruction: Instruction) -> dict[in
     if isinstance(instruction, Run):
         return dict.fromkeys(programs.placement.by_name[instruction.block].devices, instruction)
     producer, consumer, n = instruction.producer, instruction.consumer, instruction.micro_batch
+    part = instruction.part
     if isinstance(instruction, Send):
-        return {device: instruction, instruction.target: Receive(producer, consumer, n, device)}
-    return {instruction.source: Send(producer, consumer, n, device), device: instruction}
+        return {device: instruction, instruction.target: Receive(producer, consumer, n, device, part)}
+    return {instruction.source: Send(producer, consumer, n, device, part), device: instruction}
 
 
 def _waits(programs: Programs, device: int, index: int, instruction: Instruction) -> bool:

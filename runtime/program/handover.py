@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Container, Sequence
 
 from placements import Kind
-from runtime.program.data_parallel import holders
+from runtime.program.data_parallel import Part, coordinate, holders, part_for
 from runtime.program.error_grid import ProgramPosition, all_of, at, fault
 from runtime.program.instructions import Programs, Receive, Run, Send, quoted
 from runtime.program.tensor_flow import KEEP, MODES, pair_backward, stage_decisions, tensor_inputs
@@ -75,6 +75,21 @@ def check_streams(programs: Programs) -> None:
             raise fault(programs, f"{text}, but it is a block of {stream!r}", [position])
 
 
+def check_weights(programs: Programs) -> None:
+    """Ensure that weights stay gathered for a next run alone, and only those of data-parallel groups."""
+    stages = pair_backward(programs.placement)
+    last: dict[tuple[int, str], tuple[ProgramPosition, Run]] = {}
+    for position, run in all_of(programs, Run):
+        if run.keep_weights and programs.placement.by_name[run.block].data_parallel == 1:
+            text = f"device {position[0]} keeps the weights of {run_text(run)}, which no groups gather"
+            raise fault(programs, text, [position])
+        last[position[0], stages.get(run.block, run.block)] = position, run
+    for position, run in last.values():
+        if run.keep_weights:
+            text = f"device {position[0]} keeps the weights of {run_text(run)}, after which none needs them"
+            raise fault(programs, text, [position])
+
+
 def check_needed(programs: Programs) -> None:
     """Ensure that what is received is what the device's blocks need from others, each once."""
     placement = programs.placement
@@ -108,10 +123,10 @@ def check_matched(programs: Programs) -> None:
     received = {
         _message(position, receive): (position, receive) for position, receive in all_of(programs, Receive)
     }
-    sent: dict[tuple[int, int, str, str, int], ProgramPosition] = {}
+    sent: dict[_Message, ProgramPosition] = {}
     for position, send in all_of(programs, Send):
         key = _message(position, send)
-        text = f"device {position[0]} sends {_message_text(send)} to device {send.target}"
+        text = f"device {position[0]} sends {_message_text(send)} to device {send.target}{_in_part(send)}"
         if key in sent:
             raise fault(programs, f"{text} twice", [sent[key], position])
         if key not in received:
@@ -121,6 +136,7 @@ def check_matched(programs: Programs) -> None:
     for key, (position, receive) in received.items():
         if key not in sent:
             text = f"device {position[0]} receives {_message_text(receive)} from device {receive.source}"
+            text += _in_part(receive)
             there = _mentions(programs, receive.source, Run(receive.producer, receive.micro_batch))
             raise fault(programs, f"{text}, which does not send it there", [position, *there])
 
@@ -149,6 +165,9 @@ def check_sources(programs: Programs) -> None:
             text = f"device {position[0]} receives {_message_text(receive)} from device {receive.source}"
             raise fault(programs, f"{text}, which has another share of the samples", [position])
 
+
+_Message = tuple[int, int, str, str, int, Part | None]
+"""(source, target, producer, consumer, micro-batch, part)."""
 
 _Item = tuple[str] | tuple[str, str]
 """Something to wait for: (block that ran on the device) or (producer, consumer) of a received tensor."""
@@ -202,11 +221,33 @@ def check_channels(programs: Programs) -> None:
                 raise fault(programs, f"{text}, which there receives {_message_text(receive)}", [here, there])
 
 
+def check_parts(programs: Programs) -> None:
+    """Ensure that a tensor which comes in parts comes to all devices of a group, to each its own part.
+
+    The run of the block gathers them, where its devices meet anyway.
+    """
+    by_name = programs.placement.by_name
+    first: dict[tuple[str, str, int, tuple[int, ...]], tuple[ProgramPosition, Receive]] = {}
+    for position, receive in all_of(programs, Receive):
+        producer, consumer = by_name[receive.producer], by_name[receive.consumer]
+        text = f"device {position[0]} receives {_message_text(receive)}{_in_part(receive)}"
+        expected = part_for(producer, consumer, position[0])
+        if receive.part not in (None, expected):
+            own = "all of it" if expected is None else f"all of it, or part {expected[0]} of {expected[1]}"
+            raise fault(programs, f"{text}, but it takes {own}", [position])
+        team = coordinate(consumer, position[0]).team
+        key = receive.producer, receive.consumer, receive.micro_batch, team
+        other, same = first.setdefault(key, (position, receive))
+        if (receive.part is None) != (same.part is None):
+            theirs = f"device {other[0]} receives it{_in_part(same) or ' whole'}"
+            raise fault(programs, f"{text}, but {theirs}, and they gather it together", [other, position])
+
+
 def check_specs(programs: Programs) -> None:
     """Ensure that sender and receiver expect the same; a wire would take the one for the other."""
     if not programs.specs:
         return
-    ends: dict[tuple[int, int, str, str, int], tuple[ProgramPosition, TensorSpec]] = {}
+    ends: dict[_Message, tuple[ProgramPosition, TensorSpec]] = {}
     for position, receive in all_of(programs, Receive):
         ends[_message(position, receive)] = position, _spec(programs, position, receive)
     for here, send in all_of(programs, Send):
@@ -225,9 +266,9 @@ def _spec(programs: Programs, position: ProgramPosition, message: Send | Receive
     return spec
 
 
-def _message(position: ProgramPosition, instruction: Send | Receive) -> tuple[int, int, str, str, int]:
+def _message(position: ProgramPosition, instruction: Send | Receive) -> _Message:
     """Return a message's identity, the same from both ends: source, target, and what it carries."""
-    content = (instruction.producer, instruction.consumer, instruction.micro_batch)
+    content = (instruction.producer, instruction.consumer, instruction.micro_batch, instruction.part)
     if isinstance(instruction, Send):
         return (position[0], instruction.target, *content)
     return (instruction.source, position[0], *content)
@@ -240,6 +281,10 @@ def run_text(run: Run) -> str:
 
 def _message_text(message: Send | Receive) -> str:
     return f"{quoted(message.producer)} for {quoted(message.consumer)} of micro-batch {message.micro_batch}"
+
+
+def _in_part(message: Send | Receive) -> str:
+    return "" if message.part is None else f" as part {message.part[0]} of {message.part[1]}"
 
 
 def _mentions(programs: Programs, device: int, run: Run) -> list[ProgramPosition]:

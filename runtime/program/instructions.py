@@ -15,6 +15,7 @@ from placements import Block, Placement
 from placements.block import COMPUTE
 from placements.copies.stages import copies_in, not_taken
 from placements.modes import Chosen
+from runtime.program.data_parallel import Part
 from runtime.program.tensor_flow import KEEP, MODES, stage_decisions
 from runtime.program.tensor_spec import TensorSpec, TensorSpecs
 
@@ -27,23 +28,25 @@ class ProgramTextError(ValueError):
 class Receive:
     """Post the receive of a block's tensor, without waiting for it.
 
-    The consumer's `Run` waits for the arrival.
+    The consumer's `Run` waits for the arrival. Of a tensor that comes in parts, that run gathers them.
 
     Attributes:
         producer: The block whose output or gradient it is.
         consumer: The block that takes it.
         micro_batch: Micro-batch of both blocks.
         source: The device that sends it.
+        part: Which of how many equal parts comes; None for the whole tensor.
     """
 
     producer: str
     consumer: str
     micro_batch: int
     source: int
+    part: Part | None = None
 
     def __str__(self) -> str:
         """Return the one-line text that `parse_instruction` reads."""
-        return f"receive {_tensor(self)} from {self.source}"
+        return f"receive {_tensor(self)} from {self.source}{_part_text(self.part)}"
 
 
 @dataclass(frozen=True)
@@ -55,17 +58,20 @@ class Run:
         micro_batch: Number of the micro-batch.
         mode: How a forward block runs, one of `MODES`; its backward follows it.
         stream: Stream of its devices that it runs on, as the placement says.
+        keep_weights: Whether weights that its data-parallel groups gather for it stay for their next run.
     """
 
     block: str
     micro_batch: int
     mode: str = KEEP
     stream: str = COMPUTE
+    keep_weights: bool = False
 
     def __str__(self) -> str:
         """Return the one-line text that `parse_instruction` reads; `keep` and `compute` go without saying."""
         how = "" if self.mode == KEEP else f" {self.mode}"
         how += "" if self.stream == COMPUTE else f" on {quoted(self.stream)}"
+        how += " keeping weights" if self.keep_weights else ""
         return f"run {quoted(self.block)} #{self.micro_batch}{how}"
 
 
@@ -78,37 +84,52 @@ class Send:
         consumer: The block that takes it.
         micro_batch: Micro-batch of both blocks.
         target: The device that receives it.
+        part: As of `Receive`.
     """
 
     producer: str
     consumer: str
     micro_batch: int
     target: int
+    part: Part | None = None
 
     def __str__(self) -> str:
         """Return the one-line text that `parse_instruction` reads."""
-        return f"send {_tensor(self)} to {self.target}"
+        return f"send {_tensor(self)} to {self.target}{_part_text(self.part)}"
 
 
 Instruction = Receive | Run | Send
 
 
-def _run(mode: str, block: str, stream: str | None, micro_batch: int) -> Run:
-    return Run(block, micro_batch, mode, stream or COMPUTE)
+def _message(build: type[Receive] | type[Send], producer: str, consumer: str, *numbers: int) -> Instruction:
+    micro_batch, device, *part = numbers
+    return build(producer, consumer, micro_batch, device, (part[0], part[1]) if part else None)
+
+
+def _run(mode: str, keeps: bool, block: str, stream: str | None, micro_batch: int) -> Run:
+    return Run(block, micro_batch, mode, stream or COMPUTE, keeps)
 
 
 _NAME = r'([\w.@]+|"(?:[^"\\]|\\.)*")'
 _TEXTS: tuple[tuple[re.Pattern[str], tuple[int, ...], Callable[..., Instruction]], ...] = (
-    (re.compile(rf"receive {_NAME} -> {_NAME} #(-?\d+) from (\d+)"), (0, 1), Receive),
     *(
         (
-            re.compile(rf"run {_NAME} #(-?\d+){'' if mode == KEEP else f' {mode}'}(?: on {_NAME})?"),
-            (0, 2),
-            partial(_run, mode),
+            re.compile(rf"{verb} {_NAME} -> {_NAME} #(-?\d+) {to} (\d+){part}"),
+            (0, 1),
+            partial(_message, build),
         )
+        for verb, to, build in (("receive", "from", Receive), ("send", "to", Send))
+        for part in ("", r" part (\d+) of (\d+)")
+    ),
+    *(
+        (
+            re.compile(rf"run {_NAME} #(-?\d+){'' if mode == KEEP else f' {mode}'}(?: on {_NAME})?{keeping}"),
+            (0, 2),
+            partial(_run, mode, bool(keeping)),
+        )
+        for keeping in ("", " keeping weights")
         for mode in MODES
     ),
-    (re.compile(rf"send {_NAME} -> {_NAME} #(-?\d+) to (\d+)"), (0, 1), Send),
 )
 """Each instruction's text, which of its fields are names, and what builds it of names, then numbers."""
 
@@ -121,6 +142,8 @@ def parse_instruction(line: str) -> Instruction:
 
     >>> parse_instruction("send F1 -> F2 #0 to 2")
     Send(producer='F1', consumer='F2', micro_batch=0, target=2)
+    >>> parse_instruction("receive F1 -> F2 #0 from 2 part 1 of 4").part
+    (1, 4)
     >>> str(parse_instruction('run "my block" #3'))
     'run "my block" #3'
     >>> parse_instruction("run F1 #2 recompute")
@@ -248,6 +271,10 @@ def left_out(placement: Placement, chosen: Sequence[Chosen]) -> frozenset[tuple[
     """Return the blocks that do not run in their micro-batches, as these have chosen."""
     of_each = {each: not_taken(placement, each) for each in set(chosen)}
     return frozenset((name, n) for n, each in enumerate(chosen) for name in of_each[each])
+
+
+def _part_text(part: Part | None) -> str:
+    return "" if part is None else f" part {part[0]} of {part[1]}"
 
 
 def _tensor(message: Send | Receive) -> str:

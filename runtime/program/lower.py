@@ -6,13 +6,13 @@ And programs as a schedule again, of which more can be told.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from placements import Kind, Placement
 from placements.copies.stages import copies_in
-from runtime.program.data_parallel import holders
+from runtime.program.data_parallel import Part, coordinate, crosses_nodes, holders, part_for
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send, left_out
 from runtime.program.tensor_flow import (
     KEEP,
@@ -26,6 +26,9 @@ from runtime.program.tensor_flow import (
     tensor_inputs,
 )
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
+
+SCATTER = ("auto", "always", "never")
+"""When tensors go in parts from team to team: between nodes, wherever they can, or never."""
 
 
 class Route(NamedTuple):
@@ -243,6 +246,78 @@ def _modes(schedule: Schedule) -> dict[Instance, str]:
         for name, i in stage_decisions(schedule.placement).items()
         for n, chosen in enumerate(schedule.chosen)
     }
+
+
+def scattered(programs: Programs, scatter: str) -> Programs:
+    """Return programs in which tensors go in parts to blocks that several devices compute together.
+
+    Each of them receives a part and they gather the whole, so that less goes from team to team. That pays
+    where the link between the teams is slower than those of the team that gathers: between nodes.
+
+    Args:
+        programs: Of whole tensors.
+        scatter: One of `SCATTER`.
+    """
+    by_name, placement = programs.placement.by_name, programs.placement
+
+    def part_of(each: Send | Receive, target: int) -> Part | None:
+        producer, consumer = by_name[each.producer], by_name[each.consumer]
+        team, part = coordinate(consumer, target).team, part_for(producer, consumer, target)
+        if scatter == "always" or crosses_nodes(placement, holders(producer, consumer, target), team):
+            return part
+        return None
+
+    def changed(device: int, each: Instruction) -> Instruction:
+        if isinstance(each, Run):
+            return each
+        return replace(each, part=part_of(each, each.target if isinstance(each, Send) else device))
+
+    if scatter == "never":
+        return programs
+    instructions = tuple(
+        tuple(changed(device, each) for each in program)
+        for device, program in enumerate(programs.instructions)
+    )
+    return replace(programs, instructions=instructions)
+
+
+def scattered_in_words(programs: Programs) -> str:
+    """Return which tensors go in parts, and which whole; empty if none goes in parts."""
+    ways: dict[tuple[str, str], Part | None] = {
+        (each.producer, each.consumer): each.part
+        for program in programs.instructions
+        for each in program
+        if isinstance(each, Receive)
+    }
+    parts = [f"{producer} -> {consumer} in {part[1]}" for (producer, consumer), part in ways.items() if part]
+    whole = [f"{producer} -> {consumer}" for (producer, consumer), part in ways.items() if not part]
+    if not parts:
+        return ""
+    return f"parts of tensors: {', '.join(parts)}" + (f"; whole: {', '.join(whole)}" if whole else "")
+
+
+def keeping_weights(programs: Programs, sharded: Collection[str], uses: int) -> Programs:
+    """Return programs in which sharded weights stay gathered over several runs of a block and its backward.
+
+    Args:
+        programs: Any.
+        sharded: Forward blocks whose weights are sharded.
+        uses: Runs for which they stay; 1 to gather them for each, 0 to gather them once an iteration.
+    """
+    stages = pair_backward(programs.placement)
+
+    def changed(program: Sequence[Instruction]) -> tuple[Instruction, ...]:
+        runs = Counter(stages.get(each.block, each.block) for each in program if isinstance(each, Run))
+        done = Counter[str]()
+        found = list(program)
+        for i, each in enumerate(program):
+            if isinstance(each, Run) and (stage := stages.get(each.block, each.block)) in sharded:
+                done[stage] += 1
+                is_last = done[stage] == runs[stage] or (uses > 0 and done[stage] % uses == 0)
+                found[i] = replace(each, keep_weights=not is_last)
+        return tuple(found)
+
+    return replace(programs, instructions=tuple(map(changed, programs.instructions)))
 
 
 class RecomputeError(ValueError):

@@ -25,6 +25,12 @@ def _one(producer: str, consumer: str) -> int:
     return 1
 
 
+def _size(each: Receive, size_bytes: Size) -> int:
+    """Return the bytes of a message: of a part of a tensor its share."""
+    whole = size_bytes(each.producer, each.consumer)
+    return whole if each.part is None else -(-whole // each.part[1])
+
+
 def prefetch_receives(
     programs: Programs, blocks_ahead: int, most_bytes: int | None = None, size_bytes: Size = _one
 ) -> Programs:
@@ -38,14 +44,14 @@ def prefetch_receives(
         blocks_ahead: Runs that a receive may be moved ahead of; 0 changes nothing.
         most_bytes: Bound on the bytes of a device's buffers that are posted and not yet taken; None for no
             bound. Where the programs need more as they are, nothing is moved there.
-        size_bytes: Size of a message; 1 by default, so that the bound is a number of messages.
+        size_bytes: Size of a whole tensor; 1 by default, so that the bound is a number of messages.
     """
     order = _Order(programs)
     for device, program in enumerate(order.programs):
         posted = _posted_before(program, size_bytes)
         for place, instruction in enumerate(tuple(program)):
             if isinstance(instruction, Receive):
-                size = size_bytes(instruction.producer, instruction.consumer)
+                size = _size(instruction, size_bytes)
                 room = None if most_bytes is None else most_bytes - size
                 _move(order, device, place, blocks_ahead, posted, size, room)
     return replace(programs, instructions=tuple(map(tuple, order.programs)))
@@ -56,7 +62,7 @@ def peak_posted(programs: Programs, size_bytes: Size = _one) -> tuple[int, ...]:
 
     Args:
         programs: Safe ones.
-        size_bytes: Size of a message; 1 by default, so that messages are counted.
+        size_bytes: Size of a whole tensor; 1 by default, so that messages are counted.
     """
     peaks = []
     for program in programs.instructions:
@@ -71,7 +77,7 @@ def _posted_before(program: tuple[Instruction, ...] | list[Instruction], size_by
     posted, waiting, bytes_now = [0], dict[tuple[str, int], int](), 0
     for each in program:
         if isinstance(each, Receive):
-            size = size_bytes(each.producer, each.consumer)
+            size = _size(each, size_bytes)
             consumer = each.consumer, each.micro_batch
             waiting[consumer] = waiting.get(consumer, 0) + size
             bytes_now += size

@@ -89,7 +89,7 @@ def norm_of(parts: Sequence[Squares | float], placement: Placement) -> float:
 
 def squares(model: Model) -> dict[str, list[Square]]:
     """Return the squares of a device's gradients, by its forward blocks; shared parameters in each."""
-    shards = {shard.name: shard.shard for shard in model.parameters}
+    shards = {shard.name: shard.shard * shard.num_shares + shard.share for shard in model.parameters}
     gradients = {shard.name: weight.grad for shard, weight in model.parameters.items()}
     found = {name: square_of(value) for name, value in gradients.items() if value is not None}
     values = dict(zip(found, torch.stack(list(found.values())).tolist(), strict=True)) if found else {}

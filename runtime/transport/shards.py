@@ -17,6 +17,7 @@ by bit. Otherwise they all-reduce too, which sends less, and gives all shards th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -69,6 +70,27 @@ def share_of(values: Tensor, index: int, count: int) -> Tensor:
 def share_shape(shape: tuple[int, ...], count: int) -> tuple[int, ...]:
     """Return the shape of a share of the samples; that of a scalar stays."""
     return (shape[0] // count, *shape[1:]) if shape else shape
+
+
+def part_of(tensor: Tensor, index: int, count: int) -> Tensor:
+    """Return one of several equal parts of a tensor's elements, in order; the last ones end in zeros.
+
+    >>> part_of(torch.arange(5), 1, 2)
+    tensor([3, 4, 0])
+    """
+    size = part_size(tensor.numel(), count)
+    part = tensor.flatten()[index * size : (index + 1) * size]
+    return part if len(part) == size else torch.cat([part, part.new_zeros(size - len(part))])
+
+
+def part_size(num_elements: int, count: int) -> int:
+    """Return the number of elements of each of several equal parts."""
+    return -(-num_elements // count)
+
+
+def of_parts(parts: Sequence[Tensor], shape: Sequence[int]) -> Tensor:
+    """Return the tensor of a shape that was cut into parts."""
+    return torch.cat(list(parts))[: math.prod(shape)].view(shape)
 
 
 def copy_to_shards(value: Tensor, shards: Shards) -> Tensor:

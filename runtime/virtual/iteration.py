@@ -269,7 +269,7 @@ def message_of(device: int, each: Instruction) -> Message:
     """Return the message of which a transfer of a device is one end."""
     assert isinstance(each, Send | Receive)
     source, target = (device, each.target) if isinstance(each, Send) else (each.source, device)
-    return Message(Transfer(each.producer, each.consumer, each.micro_batch), source, target)
+    return Message(Transfer(each.producer, each.consumer, each.micro_batch), source, target, each.part)
 
 
 def _words(device: int, message: Message) -> str:

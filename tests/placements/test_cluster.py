@@ -76,6 +76,18 @@ def test_transfers_to_the_next_stage() -> None:
     assert with_one == pytest.approx(10)
 
 
+def test_parts_pay_from_node_to_node_alone() -> None:
+    """Within a node a part and the gather take as long as the whole."""
+    whole, parts = (
+        PLAIN.group(0, 4).hand_over_ms(PLAIN.group(4, 4), 1e9, 4, is_scattered=how) for how in (False, True)
+    )
+    assert whole == pytest.approx(4 * 1e3 / 40)
+    assert parts == pytest.approx(1e3 / 40 + 3 / 4 * 10)
+    near = PLAIN.group(0, 2), PLAIN.group(2, 2)
+    assert near[0].hand_over_ms(near[1], 1e9, 2, is_scattered=True) == pytest.approx(5 + 5)
+    assert near[0].hand_over_ms(near[1], 1e9, 2, is_scattered=False) == pytest.approx(10)
+
+
 @given(st.integers(1, 4), st.integers(1, 8), st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4]))
 def test_a_ring_is_never_faster_than_the_link_and_more_bytes_take_longer(
     num_nodes: int, gpus_per_node: int, degree: int, stride: int

@@ -151,10 +151,7 @@ def iteration(
     nodes = [cluster.group(first, how.tensor_parallel) for first in (0, how.tensor_parallel)]
     cost = _stage_cost(model, how, batch_size // how.data_parallel, way)
     sent = SEQUENCE_LENGTH * model.hidden_size * _FP16_BYTES
-    own = sent / how.tensor_parallel if way.is_scattered else sent
-    hop_ms = nodes[0].next_transfer_ms(nodes[1], own)
-    if way.is_scattered:
-        hop_ms += nodes[0].all_gather_ms(sent, how.tensor_parallel)
+    hop_ms = nodes[0].hand_over_ms(nodes[1], sent, how.tensor_parallel, is_scattered=way.is_scattered)
     num_micro_batches = batch_size // how.data_parallel
     stage_ms = cost.forward.time_ms + cost.backward.time_ms
     hops_ms = 2 * way.num_chunks * hop_ms  # there and back

@@ -299,8 +299,17 @@ class ModelOptions(UserModelOptions):
                 f"{self.precision} keeps parameters in float32, not {self.dtype}; use dtype=float32",
                 "precision",
             )
-        if self.zero not in (0, 1) or isinstance(self.zero, bool):
-            raise ModelError(f"{self.zero!r} is not known; use 0 or 1", "zero")
+        if self.zero not in (0, 1, 3) or isinstance(self.zero, bool):
+            raise ModelError(f"{self.zero!r} is not known; use 0, 1 or 3", "zero")
+        if self.zero == 3 and (self.compile is not None or self.name == "moe"):
+            what = (
+                "compiled blocks"
+                if self.compile is not None
+                else "experts, of which each group may use others"
+            )
+            raise ModelError(f"3 cannot be run with {what}; use 1, or 0", "zero")
+        if self.sharded_blocks and self.zero != 3:
+            raise ModelError("are those of zero=3; leave them out, or use it", "sharded_blocks")
         if self.checkpoints is not None:
             self._check_checkpoints()
         if self.compile is not None and self.compile not in COMPILERS:

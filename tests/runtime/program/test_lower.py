@@ -18,10 +18,11 @@ from schedsearch.schedule import as_soon_as_possible
 
 NAMES = st.text(min_size=1, max_size=8)
 NUMBERS = st.integers(0, 1000)
+PARTS = st.none() | st.tuples(NUMBERS, NUMBERS)
 INSTRUCTIONS: st.SearchStrategy[Instruction] = st.one_of(
     st.builds(Run, NAMES, NUMBERS, st.sampled_from(MODES)),
-    st.builds(Send, NAMES, NAMES, NUMBERS, NUMBERS),
-    st.builds(Receive, NAMES, NAMES, NUMBERS, NUMBERS),
+    st.builds(Send, NAMES, NAMES, NUMBERS, NUMBERS, PARTS),
+    st.builds(Receive, NAMES, NAMES, NUMBERS, NUMBERS, PARTS),
 )
 
 

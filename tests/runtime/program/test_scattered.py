@@ -1,0 +1,145 @@
+"""Tensors that go in parts from team to team: the same bits, fewer bytes, proved like all else."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from small_runs import chain_of, comparison_of, launched
+from torch import Tensor
+
+from placements import Placement
+from runtime.codegen.codegen import generate
+from runtime.execution.measurement import Measurement
+from runtime.models import ModelOptions
+from runtime.program.deadlock import UnsafeProgramsError, check
+from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
+from runtime.program.lower import lower, scattered, scattered_in_words
+from runtime.program.prefetch import peak_posted, prefetch_receives
+from runtime.transport.in_memory import Network
+from schedsearch.baselines import gpipe
+
+OPTIONS = ModelOptions(
+    "gpt", hidden_size=8, sequence_length=5, micro_batch_size=4, num_layers=4, num_heads=4, seed=3
+)
+
+
+TWO_TEAMS = chain_of(((0, 1), 1), ((2, 3), 1))
+FOURS = chain_of(((0, 1, 2, 3), 1), ((4, 5, 6, 7), 1))
+GROUPS = chain_of(((0, 1, 2, 3), 2), ((4, 5, 6, 7), 2))
+TO_FOUR = chain_of(((0, 1), 1), ((2, 3, 4, 5), 1))
+FROM_ONE = chain_of(((0,), 1), ((1, 2, 3), 1))  # 160 elements in three parts
+TO_TENSOR = chain_of(((0, 1), 2), ((2, 3), 1))
+SHARED = chain_of(((0, 1), 1), ((1, 2), 1), ((3, 4), 1))
+FEWER = {
+    "two": (TWO_TEAMS, 2),
+    "four": (FOURS, 4),
+    "groups": (GROUPS, 2),
+    "to_tensor": (TO_TENSOR, None),
+    "to_four": (TO_FOUR, None),
+    "from_one": (FROM_ONE, None),
+    "shared": (SHARED, None),
+}
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the bytes of each message of runs in this process."""
+    found: list[int] = []
+    send = Network.send
+
+    def counted(self: Network, tensor: Tensor, channel: tuple[int, int]) -> object:
+        found.append(tensor.nbytes)
+        return send(self, tensor, channel)
+
+    monkeypatch.setattr(Network, "send", counted)
+    return found
+
+
+def run(programs: Programs, directory: Path, launcher: str = "in_process", **options: object) -> Measurement:
+    generate(check(programs), {}, OPTIONS.to_dict(), directory)
+    return launched(directory, programs.placement.num_devices, 2, launcher=launcher, **options)
+
+
+@pytest.mark.parametrize(("placement", "times_fewer"), FEWER.values(), ids=FEWER)
+def test_a_run_in_parts_has_the_same_bits_and_sends_less(
+    placement: Placement, times_fewer: int | None, tmp_path: Path, sent: list[int]
+) -> None:
+    """Of teams of the same size, by their size."""
+    programs = lower(gpipe(placement, 3))
+    whole = run(programs, tmp_path / "whole")
+    num_bytes, num_messages = sum(sent), len(sent)
+    sent.clear()
+    parts = run(scattered(programs, "always"), tmp_path / "parts")
+    found = comparison_of(parts)
+    assert found.bitwise_equal and found.is_equal
+    assert found == comparison_of(whole), "the same distance from the model in one piece"
+    assert parts.losses == whole.losses
+    assert len(sent) == num_messages
+    if times_fewer is not None:
+        assert sum(sent) * times_fewer == num_bytes
+    else:
+        assert sum(sent) < num_bytes
+
+
+def test_processes_gather_what_they_receive(tmp_path: Path) -> None:
+    """Over gloo, with receives posted early and with the library's own sums."""
+    programs = prefetch_receives(scattered(lower(gpipe(TWO_TEAMS, 3)), "always"), 1)
+    found = comparison_of(run(programs, tmp_path / "a", launcher="fork"))
+    assert found.bitwise_equal and found.is_equal
+    assert comparison_of(run(programs, tmp_path / "b", launcher="fork", exact=False)).is_equal
+
+
+def test_buffers_of_receives_are_those_of_parts() -> None:
+    programs = lower(gpipe(TWO_TEAMS, 3))
+    size: Callable[[str, str], int] = lambda producer, consumer: 8  # noqa: E731
+    assert peak_posted(programs, size) == (8, 8, 8, 8)
+    assert peak_posted(scattered(programs, "always"), size) == (4, 4, 4, 4)
+
+
+def test_by_itself_tensors_go_in_parts_from_node_to_node_alone() -> None:
+    stages = (((0, 1), 1), ((2, 3), 1), ((4, 5), 1))
+    for nodes, ways in ((None, set()), ((0, 0, 0, 0, 1, 1), {("F1", "F2"), ("B2", "B1")})):
+        programs = lower(gpipe(chain_of(*stages, nodes=nodes), 2))
+        found = scattered(programs, "auto")
+        messages = [each for program in found.instructions for each in program if not isinstance(each, Run)]
+        assert {(each.producer, each.consumer) for each in messages if each.part} == ways
+        assert scattered(programs, "never") == programs
+
+
+def test_what_goes_whole_is_said() -> None:
+    """The first stage is on one GPU, so what it takes comes whole."""
+    words = scattered_in_words(scattered(lower(gpipe(FROM_ONE, 2)), "always"))
+    assert words == "parts of tensors: F0 -> F1 in 3; whole: B1 -> B0"
+    assert not scattered_in_words(lower(gpipe(FROM_ONE, 2)))
+
+
+def changed(programs: Programs, device: int, change: Callable[[Instruction], Instruction]) -> Programs:
+    own = tuple(
+        tuple(map(change, each)) if i == device else each for i, each in enumerate(programs.instructions)
+    )
+    return replace(programs, instructions=own)
+
+
+def test_wrong_parts_are_refused() -> None:
+    programs = scattered(lower(gpipe(TWO_TEAMS, 1)), "always")
+
+    def with_part(
+        kind: type[Send] | type[Receive], part: tuple[int, int] | None
+    ) -> Callable[..., Instruction]:
+        return lambda each: replace(each, part=part) if isinstance(each, kind) else each
+
+    one_end = changed(programs, 2, with_part(Receive, None))
+    with pytest.raises(
+        UnsafeProgramsError, match="device 0 sends F0 for F1 .* as part 0 of 2, which does not"
+    ):
+        check(one_end)
+    both_ends = changed(one_end, 0, with_part(Send, None))
+    with pytest.raises(
+        UnsafeProgramsError,
+        match="device 3 receives F0 for F1 of micro-batch 0 as part 1 of 2, but device 2 receives it whole",
+    ):
+        check(both_ends)
+    swapped = changed(changed(programs, 2, with_part(Receive, (1, 2))), 0, with_part(Send, (1, 2)))
+    with pytest.raises(UnsafeProgramsError, match="as part 1 of 2, but it takes all of it, or part 0 of 2"):
+        check(swapped)
