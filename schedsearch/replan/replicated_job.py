@@ -10,10 +10,14 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
+from typing import Annotated
 
 from placements import Block, Kind, Placement
 from placements.builders.replicas import replicated
+from placements.meaning import Meaning
 from placements.modes import Chosen
+from placements.plain_data import csv_records, in_file, read_csv
 from schedsearch.bounds.timeline import Timeline
 from schedsearch.modulo.result import Objective
 from schedsearch.schedule import Instance, Schedule, require_plain
@@ -236,3 +240,57 @@ def copy_of(name: str) -> Copy:
     if not (device.isdecimal() and copy.isdecimal()):
         raise ReplanError(f"{name!r} is not a copy of a device; write 1@2 for device 1 of pipeline 2")
     return int(device), int(copy)
+
+
+@dataclass(frozen=True)
+class SlowRow:
+    """A row of the table of slow devices."""
+
+    device: Annotated[str, Meaning("device 1 of pipeline 2 as 1@2, or a link as 0@2-1@2")]
+    slowdown: Annotated[float, Meaning("how many times as long it takes", min=1)]
+
+
+Slow = tuple[dict[Copy, float], dict[tuple[Copy, Copy], float]]
+"""How many times as long copies of devices take, and links between two."""
+
+
+def read_slow(path: str | Path) -> Slow:
+    """Return the slow devices and links of a CSV file; the columns are those of `SlowRow`.
+
+    Raises:
+        ReplanError: The file is wrong; the line names it, the row and the remedy.
+    """
+    with in_file(path, ReplanError):
+        text = read_csv(path, ReplanError)
+        return _slow(
+            (row.device, row.slowdown) for _, row in csv_records(text, "slow device", ReplanError, SlowRow)
+        )
+
+
+def slow_of(words: Iterable[object]) -> Slow:
+    """Return slow devices and links by words such as ``1@2:1.5`` and ``0@2-1@2:3``.
+
+    Raises:
+        ReplanError: A word is another.
+    """
+    found = []
+    for word in words:
+        device, _, factor = str(word).rpartition(":")
+        try:
+            found.append((device, float(factor)))
+        except ValueError:
+            raise ReplanError(
+                f"slow: {word!r} does not say how slow; write 1@2:1.5 for device 1 of pipeline 2 at 1.5 times"
+            ) from None
+    return _slow(found)
+
+
+def _slow(rows: Iterable[tuple[str, float]]) -> Slow:
+    copies, links = {}, {}
+    for name, factor in rows:
+        one, dash, other = name.partition("-")
+        if dash:
+            links[copy_of(one), copy_of(other)] = factor
+        else:
+            copies[copy_of(one)] = factor
+    return copies, links
