@@ -2,5 +2,6 @@
 
 - `batches`: sequences of log-normal lengths with the times of measured layers, and flow shops
 - `measuring`: what a search reaches, beside hand-made schedules in arrival order and sorted
+- `losses`: lost devices of pipelines side by side, every way to go on
 - `cases`: what must be reached
 """

@@ -13,9 +13,9 @@ from placements.modes import Chosen
 from placements.shapes import loop_shape, v_shape
 from schedsearch.baselines import zb_h1
 from schedsearch.modulo.result import Objective
-from schedsearch.replan.division import redivided
-from schedsearch.replan.replan import Replan, ReplanRow, replan
-from schedsearch.replan.replicated_job import ReplanError, ReplicatedJob, copies_of, dealt
+from schedsearch.replanning.division import redivided
+from schedsearch.replanning.replan import Replan, ReplanRow, replan
+from schedsearch.replanning.replicated_job import ReplanError, ReplicatedJob, copies_of, dealt
 from schedsearch.unequal.unequal_search import unequal_search
 from schedsearch.validate import validate
 

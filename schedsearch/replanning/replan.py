@@ -18,8 +18,8 @@ from schedsearch.baselines import HAND_MADE
 from schedsearch.modulo.lowered import Lowered
 from schedsearch.modulo.result import FINITE, Objective
 from schedsearch.modulo.search import search
-from schedsearch.replan.division import redivided
-from schedsearch.replan.replicated_job import ReplanError, ReplicatedJob, dealt
+from schedsearch.replanning.division import redivided
+from schedsearch.replanning.replicated_job import ReplanError, ReplicatedJob, dealt
 from schedsearch.schedule import Schedule, with_optimizer
 from schedsearch.unequal.starts import dispatched, executed
 from schedsearch.unequal.unequal_search import unequal_search
