@@ -231,7 +231,8 @@ class _Replanning:
         bound = found.device_span_bound if self.objective is Objective.DEVICE_SPAN else found.makespan_bound
         if found.schedule is None:
             return None, found.reason, None
-        return found.schedule, "proved" if found.proved != "not proved" else "searched", bound
+        is_least = FINITE[self.objective].value(found.schedule) <= bound
+        return found.schedule, "proved" if is_least else "searched", bound
 
     @cached_property
     def pipelines(self) -> Mapping[str, list[Placement | None]]:
@@ -260,12 +261,17 @@ class _Replanning:
         if not whole:
             return None, "no pipeline is whole"
         unit = min(works.values()) / 1000
-        shares = dealt({i: round(work / unit) for i, work in works.items()}, self.job.total)
-        took = {(whole[i], number): self.time_ms(whole[i], number) for i, number in shares.items() if number}
-        if any(each is None for each in took.values()):
-            return None, "does not fit the memory"
-        numbers = ", ".join(map(str, sorted(shares.values(), reverse=True)))
-        return max(each for each in took.values() if each is not None), f"micro-batches {numbers}"
+        by_work = dealt({i: round(work / unit) for i, work in works.items()}, self.job.total)
+        ways = [by_work]
+        if len(whole) == self.job.num_replicas:
+            ways.append(dict.fromkeys(works, self.job.num_micro_batches))
+        found = []
+        for shares in ways:
+            took = [self.time_ms(whole[i], number) for i, number in shares.items() if number]
+            if None not in took:
+                numbers = ", ".join(map(str, sorted(shares.values(), reverse=True)))
+                found.append((max(each for each in took if each is not None), f"micro-batches {numbers}"))
+        return min(found, default=(None, "does not fit the memory"))
 
     def time_ms(self, pipeline: Placement, number: int) -> float | None:
         """Return the time of one pipeline; None where it does not fit the memory."""
